@@ -172,10 +172,12 @@ def test_both_protocols_bring_the_same_message(qm, queue):
         one, other = remote.peek(0), local.peek(0)
     assert one.lookup_identifier >> 56 == 7 - 5
     assert other.lookup_identifier == 0, "MS-MQMP carries none"
-    # Packets have no value for a cipher that nobody has chosen.
+    # Packets have no value for a cipher or a hash that nobody has chosen.
     assert (one.encryption_algorithm, other.encryption_algorithm) == (0x6801, 0)
+    assert (one.hash_algorithm, other.hash_algorithm) == (0x8004, 0)
+    chosen = ("encryption_algorithm", "hash_algorithm")
     for name in openmsmq.Message.__slots__:
-        if name not in ("lookup_identifier", "time_to_be_received", "time_to_reach_queue", "encryption_algorithm"):
+        if name not in ("lookup_identifier", "time_to_be_received", "time_to_reach_queue", *chosen):
             assert getattr(one, name) == getattr(other, name), name
 
 

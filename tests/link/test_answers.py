@@ -14,6 +14,7 @@ from link.network import Node
 from link.test_arrival import judge, numbered, packet
 from link.test_fates import TX, message, messages, outgoing, settled
 from link.test_routes import GUIDS, Line
+from link.test_sequences import order_ack
 from openmsmq.link import durable, memory
 from openmsmq.link.arrival import Fate, Origin
 from openmsmq.model.constants import Acknowledge, Journal, MessageClass
@@ -320,6 +321,23 @@ def test_going_offline_ends_every_session(pair: Pair) -> None:
     pair.run(story)
 
 
+def test_nothing_is_kept_of_acknowledgment_queues_that_are_gone(pair: Pair) -> None:
+    async def story() -> None:
+        registry, service = pair.beta.manager.registry, pair.beta.service
+        for number in range(100):
+            name = parse_format_name(f"PRIVATE={UUID(int=number + 1)}\\00000004")
+            queue = registry.create_outgoing(name)  # type: ignore[arg-type]
+            pair.beta.manager.arrivals.send(queue, message("ack"))
+        service.wake()
+        assert len(service._owed) == 100
+        for queue in list(registry.outgoing.values())[:99]:
+            registry.drop(queue)
+        await settled(120)
+        assert len(service._owed) == 1
+
+    pair.run(story)
+
+
 def test_each_name_of_a_transactional_queue_has_a_sequence_of_its_own(pair: Pair) -> None:
     """At the source each is an outgoing queue (deviation D-97): one must not make the others old."""
     called = (TX, "DIRECT=OS:beta\\private$\\tx", "DIRECT=OS:BETA.example\\private$\\TX")
@@ -355,7 +373,7 @@ def test_a_sequence_from_before_names_were_told_apart_goes_on_where_it_was(pair:
         position = known.sequence.position
         tx = pair.beta.manager.registry.by_name["tx"]
         pair.beta.manager.arrivals.note([
-            *sources.forget(known), durable.put_incoming(known.source, tx.number, "", position, 0, 7)
+            *sources.removal(known), durable.put_incoming(known.source, tx.number, "", position, 0, 7)
         ])  # fmt: skip
         await pair.beta.committer.drain()
         pair.beta.crash()
@@ -369,5 +387,21 @@ def test_a_sequence_from_before_names_were_told_apart_goes_on_where_it_was(pair:
         assert judge(arrival, again, origin).fate is Fate.OUT_OF_ORDER, "it has come"
         again.transaction.sequence_number, again.transaction.previous_sequence_number = position.number + 1, 1
         assert judge(arrival, again, origin).fate is Fate.ACCEPTED
+
+    pair.run(story)
+
+
+def test_an_acknowledgment_that_is_not_of_the_next_hop_is_ignored_and_logged(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        await pair.alpha.send(TX, [message("a", journaling_requested=int(Journal.JOURNAL))], transactional=True)
+        await settled(5)
+        service = pair.alpha.service
+        (sequence,) = list(service._sequences)
+        forged = packet("tx", message_class=int(MessageClass.ORDER_ACK))
+        forged.properties.body = order_ack(sequence, 1).pack()
+        assert service._departing.acknowledge(forged, b"\x66" * 16)
+        assert "66666666-6666" in caplog.text and "routing_file" in caplog.text
 
     pair.run(story)

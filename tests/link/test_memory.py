@@ -9,7 +9,7 @@ from openmsmq.link import durable, memory
 from openmsmq.link.memory import Duplicates, Source, Sources
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.queue import Queue, QueueKind
-from openmsmq.store import Operation
+from openmsmq.store import Drop, Operation
 from openmsmq.transport.history import LIFETIME
 from openmsmq.transport.sequence import Incoming, Position, SequenceId
 
@@ -25,7 +25,9 @@ def come(told: Duplicates, *numbers: int, now: float = 0) -> list[Operation]:
     """Recoverable messages come together. Returns what is stored of them."""
     for number in numbers:
         told.add(identifier(number), 0)
-    return told.operations([identifier(number) for number in numbers], now)
+    plan = told.plan([identifier(number) for number in numbers], now)
+    told.stored(plan)
+    return plan.operations
 
 
 def known(told: Duplicates, count: int) -> list[int]:
@@ -37,7 +39,7 @@ def test_recoverable_messages_are_known_after_a_restart_and_express_ones_are_not
     before = Duplicates(disk.definitions, 0)
     disk.write(come(before, 1))
     before.add(identifier(2), 0)
-    assert before.operations([], 0) == []
+    assert before.plan([], 0).operations == []
     assert known(before, 4) == [1, 2]
     assert known(Duplicates(disk.definitions, 0), 4) == [1]
 
@@ -46,7 +48,7 @@ def test_what_was_passed_on_is_known_with_its_hops() -> None:
     disk, passed = Disk(), identifier(1) + b"\x03"
     before = Duplicates(disk.definitions, 0)
     before.add(passed, 0)
-    disk.write(before.operations([passed, identifier(2)], 0))
+    disk.write(before.plan([passed, identifier(2)], 0).operations)
     after = Duplicates(disk.definitions, 0)
     assert after.seen(passed, 1) and after.seen(identifier(2), 1)
     assert not after.seen(identifier(1), 1) and not after.seen(identifier(1) + b"\x04", 1)
@@ -58,6 +60,27 @@ def test_what_could_not_be_stored_is_no_duplicate_when_it_comes_again() -> None:
     told.forget(identifier(1))
     told.forget(identifier(2))
     assert known(told, 3) == []
+
+
+@pytest.mark.parametrize("merged", [1, 3, 256])
+@pytest.mark.parametrize("most", [1, 4, 100])
+def test_a_batch_that_is_refused_leaves_no_trace(monkeypatch: pytest.MonkeyPatch, most: int, merged: int) -> None:
+    """What is to be stored for the batches after it names only definitions that are there."""
+    monkeypatch.setattr(memory, "MOST_STORED", most)
+    monkeypatch.setattr(memory, "MERGED", merged)
+    disk = Disk()
+    told = Duplicates(disk.definitions, 0)
+    for number in range(30):
+        told.plan([identifier(1000 + number)], number)
+        plan = told.plan([identifier(number)], number)
+        if number % 3:
+            continue
+        for operation in plan.operations:
+            assert not isinstance(operation, Drop) or operation.name in disk.definitions
+        disk.write(plan.operations)
+        told.stored(plan)
+        assert told._stored == sum(each.count for each in told._kept)
+        assert {b"history/%d" % each.number for each in told._kept} == set(disk.definitions)
 
 
 @pytest.mark.parametrize("together", [1, 2, 3])
@@ -146,7 +169,9 @@ def test_a_sequence_is_never_forgotten_for_others_which_have_to_wait(monkeypatch
     taken(sources, disk, another, "somebody else")
     late = sources.of(bytes([6]) * 16, queue, "", NONE)
     assert not sources.has_room(late, "known") and sources.knows(bytes([1]) * 16)
-    disk.write(sources.forget(sources.of(bytes([2]) * 16, queue, "", NONE)))
+    gone = sources.of(bytes([2]) * 16, queue, "", NONE)
+    disk.write(sources.removal(gone))
+    sources.forget(gone)
     assert sources.has_room(late, "stranger") and not sources.knows(bytes([2]) * 16)
     assert first.queue == 5 and sources.count == 4
 

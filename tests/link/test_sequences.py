@@ -201,8 +201,11 @@ def test_a_queue_that_goes_takes_what_is_stored_of_it() -> None:
     give(disk, sequences.of(queue), 11, 12)
     give(disk, sequences.of(queue), 13)
     sequences.of(fresh)
-    assert sequences.forget(fresh) == [] and sequences.forget(unknown) == []
-    disk.write(sequences.forget(queue))
+    assert sequences.removal(fresh) == [] and sequences.removal(unknown) == []
+    disk.write(sequences.removal(queue))
+    assert sequences.get(queue) is not None, "it is forgotten when that is stored"
+    sequences.forget(queue)
+    sequences.forget(fresh)
     assert not disk.names and list(sequences) == []
 
 

@@ -68,12 +68,22 @@ srmp = st.builds(
     st.binary(min_size=5, max_size=40),
 )  # fmt: skip
 multi_queue = st.builds(MultiQueueFormatHeader, elements, elements, elements, blob)
+
+
+def listed(message: UserMessage) -> UserMessage:
+    """The queue that a packet is for is among its destinations."""
+    name = message.user.destination
+    if message.multi_queue is not None and name is not None and name.type is NameType.PUBLIC:
+        message.multi_queue.destination.append(name)
+    return message
+
+
 user_messages = st.builds(
     UserMessage, base_headers, user_headers, st.none() | transactions, st.none() | securities, property_headers,
     st.none() | st.builds(DebugHeader, st.none() | guid), st.none() | srmp,
     st.none() | st.builds(SoapHeader, text, text), st.none() | multi_queue,
     st.none() | st.builds(SessionHeader, u16, u16, u32, u16, u16, st.integers(1, 0xFFFF)),
-)  # fmt: skip
+).map(listed)  # fmt: skip
 addresses = (
     st.just(ExtendedAddressHeader())
     | st.builds(ExtendedAddressHeader, st.just(AddressType.IPV4), address=st.binary(min_size=4, max_size=4))
@@ -171,6 +181,96 @@ def test_a_list_of_names_that_announces_too_many() -> None:
     data[start + 8 : start + 12] = struct.pack("<I", 0xFFFFFFFF)
     with pytest.raises(BadPacket, match="4294967295 elements"):
         UserMessage.unpack(Reader(bytes(data)))
+
+
+def labeled(label: bytes) -> bytes:
+    """A packet whose label is these bytes."""
+    packed = UserMessage(properties=MessagePropertiesHeader(label="x" * (len(label) // 2 - 1))).pack()
+    return packed.replace(("x" * (len(label) // 2 - 1)).encode("utf-16-le") + bytes(2), label)
+
+
+@pytest.mark.parametrize("label", [b"a\0b\0", b"a\0\0\0b\0\0\0"])
+def test_a_label_ends_with_its_only_null_character(label: bytes) -> None:
+    """[MS-MQMQ] 2.2.19.3: label = 0*249(%x0001-FFFF) 0x0000."""
+    assert UserMessage.unpack(Reader(labeled(b"a\0b\0\0\0"))).properties.label == "ab"
+    with pytest.raises(BadPacket, match="MessagePropertiesHeader: a text of"):
+        UserMessage.unpack(Reader(labeled(label)))
+
+
+def test_a_direct_name_ends_with_its_only_null_character() -> None:
+    """[MS-MQMQ] 2.2.18.1.5.2."""
+    for name in ("OS:a\\q", "OS:a\\" + "q" * 600):
+        message = UserMessage()
+        message.user.destination = QueueName(NameType.DIRECT, direct=name)
+        packed = message.pack()
+        for bad in ("x", "\0x"):
+            end = name + "\0" if len(bad) == 1 else name[1:] + bad[:1] + "\0"
+            text = (name + bad if len(bad) == 1 else end[:-2] + bad).encode("utf-16-le")
+            changed = packed.replace((name + "\0").encode("utf-16-le"), text)
+            assert len(changed) == len(packed) and changed != packed
+            with pytest.raises(BadPacket, match="UserHeader"):
+                UserMessage.unpack(Reader(changed))
+
+
+def test_a_body_is_not_larger_than_what_is_allocated_for_it() -> None:
+    packed = bytearray(UserMessage(properties=MessagePropertiesHeader(body=b"12345")).pack())
+    at = packed.index(struct.pack("<II", 5, 5))
+    for allocated in (5, 6):
+        packed[at + 4 : at + 8] = struct.pack("<I", allocated)
+        assert UserMessage.unpack(Reader(bytes(packed))).properties.allocated_size == allocated
+    packed[at + 4 : at + 8] = struct.pack("<I", 4)
+    with pytest.raises(BadPacket, match="AllocationBodySize is 4"):
+        UserMessage.unpack(Reader(bytes(packed)))
+
+
+PUBLIC = QueueName(NameType.PUBLIC, bytes(range(16)))
+
+
+def with_list(data: bytes, count: int, size: int | None = None) -> bytes:
+    """A packet for PUBLIC with a list of destinations of these bytes."""
+    direct = QueueName(NameType.DIRECT, direct="OS:x\\q")
+    message = UserMessage(multi_queue=MultiQueueFormatHeader([direct]))
+    message.user.destination = PUBLIC
+    packed = message.pack()
+    start = packed.index(struct.pack("<HHI", 0x64, 0, 1)) - 4
+    end = start + 12 + 2 + len("OS:x\\q\0") * 2
+    end += -(end - start) % 4
+    size = 12 + len(data) if size is None else size
+    made = struct.pack("<IHHI", size, 0x64, 0, count) + data + bytes(-len(data) % 4)
+    packed = packed[:start] + made + packed[end:]
+    at = packed.index(b"LIOR") + 4
+    return packed[:at] + struct.pack("<I", len(packed)) + packed[at + 4 :]
+
+
+ELEMENT = struct.pack("<HH", 1, 0) + PUBLIC.guid
+NAME = struct.pack("<H", 3) + "OS:b\\q\0".encode("utf-16-le")
+
+
+@pytest.mark.parametrize(
+    ("data", "count", "size", "wrong"),
+    [
+        (ELEMENT + NAME, 2, None, ""),
+        (ELEMENT + NAME, 1, None, "1 elements leave"),
+        (ELEMENT * 2, 1, None, "1 elements leave 20 bytes"),
+        (ELEMENT + bytes(4), 1, None, "1 elements leave 4 bytes"),
+        (NAME + ELEMENT[:2] + ELEMENT[2:], 2, None, ""),
+        (ELEMENT + NAME, 0, None, "0 elements leave"),
+        (struct.pack("<H", 1) + PUBLIC.guid, 1, None, "bytes announced"),  # not aligned
+        (struct.pack("<H", 1) + PUBLIC.guid + bytes(2), 1, None, "does not have the queue"),
+        (struct.pack("<HH", 1, 0) + bytes(16), 1, None, "does not have the queue"),
+        (struct.pack("<HH", 6, 0) + bytes(16), 1, None, ""),
+    ],
+)
+def test_a_list_of_names_adds_up_and_has_the_queue_that_the_packet_is_for(
+    data: bytes, count: int, size: int | None, wrong: str
+) -> None:
+    """[MS-MQMQ] 2.2.20.1, 2.2.20.2."""
+    packed = with_list(data, count, size)
+    if not wrong:
+        assert UserMessage.unpack(Reader(packed)).multi_queue is not None
+        return
+    with pytest.raises(BadPacket, match=wrong):
+        UserMessage.unpack(Reader(packed))
 
 
 @given(packets, st.integers(0, 120))

@@ -364,8 +364,10 @@ def random_user_message(chance: random.Random) -> UserMessage:
         transaction = Transaction(
             chance.randrange(1, 1 << 64), number, previous, sometimes(lambda: _guid(chance), b""), bits
         )
+    destination = random_queue(chance, [3, 5, 7, 7])
+    itself = [(1, destination.fixed)] if destination.kind == names.PUBLIC else []
     return UserMessage(
-        destination=random_queue(chance, [3, 5, 7, 7]),
+        destination=destination,
         admin=random_queue(chance, [2, 3, 5, 6, 7]) if flags else Queue(),
         response=random_queue(chance, range(8) if flags else [0, 2, 3, 5, 6, 7]),
         source=_guid(chance),
@@ -394,7 +396,7 @@ def random_user_message(chance: random.Random) -> UserMessage:
         soap=sometimes(lambda: soap(_text(chance, 0, 30), _text(chance, 0, 30)), b""),
         multiple=sometimes(
             lambda: multiple_queues(
-                _random_formats(chance, 1), _random_formats(chance, 0), _random_formats(chance, 0),
+                _random_formats(chance, 1) + itself, _random_formats(chance, 0), _random_formats(chance, 0),
                 sometimes(lambda: chance.randbytes(chance.randrange(1, 200)), b""),
             ),
             b"",

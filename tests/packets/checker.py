@@ -127,10 +127,13 @@ def _hold_between(packet: Packet) -> None:
     level, algorithm = properties["PrivacyLevel"], properties["EncryptionAlgorithm"]
     encrypted = security is not None and bool(security["Flags.EB"])
     properties.must("PrivacyLevel", encrypted == (level != 0), "SecurityHeader.Flags.EB says the same of the body")
+    many = packet.get("MultiQueueFormatHeader")
+    if many is not None and user["Flags.DQ"] == names.PUBLIC:
+        found = [value for kind, value in many["Destination"] if kind == 1]
+        lists = any(kind == 6 for kind, _ in many["Destination"])
+        many.must("Destination", lists or user["DestinationQueue"] in found, "has the queue that the packet is for")
     if security is None:
         return
-    if security["SignatureSize"]:
-        properties.must("HashAlgorithm", properties["HashAlgorithm"] in headers.HASHES, "a value of the table")
     if encrypted:
         named = struct.unpack_from("<I", security["EncryptionKey"], 4)[0]
         security.must("EncryptionKey", named == algorithm, f"for algorithm {algorithm:#x}", "MS-MQQB 2.4.2")

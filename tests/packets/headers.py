@@ -225,6 +225,7 @@ def message_properties(reader: Reader) -> Header:
     level, algorithm = header["PrivacyLevel"], header["EncryptionAlgorithm"]
     header.must("PrivacyLevel", level in (0, 1, 3, 5), "0, 1, 3 or 5")
     header.must("EncryptionAlgorithm", algorithm in CIPHERS, "a value of the table")
+    header.must("HashAlgorithm", header["HashAlgorithm"] in HASHES, "a value of the table")
     header.must("EncryptionAlgorithm", level not in ALGORITHMS or algorithm in ALGORITHMS[level], "fits PrivacyLevel")
     if header["LabelLength"]:
         at = reader.position

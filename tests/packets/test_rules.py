@@ -193,8 +193,6 @@ broken("an encrypted body is not empty", "MessagePropertiesHeader.MessageSize", 
 broken("the algorithm fits the level", "MessagePropertiesHeader.EncryptionAlgorithm", sealed(algorithm=headers.RC4))
 broken("an encrypted body has a level", "MessagePropertiesHeader.PrivacyLevel", sealed(privacy=0))
 broken("a level has an encrypted body", "MessagePropertiesHeader.PrivacyLevel", properties(privacy=1))
-broken("a signature has a known hash", "MessagePropertiesHeader.HashAlgorithm",
-       message(security=Security(signature=b"s" * 64), properties=Properties(hash=0x8005)))  # fmt: skip
 
 # MessagePropertiesHeader
 broken("the unused flags are 0", "MessagePropertiesHeader.Flags.X", properties(flags=0x10))
@@ -205,6 +203,9 @@ broken("classes are known", "MessagePropertiesHeader.MessageClass", properties(k
 broken("what is allocated holds the body", "MessagePropertiesHeader.AllocationBodySize", properties(allocated=3))
 broken("levels are known", "MessagePropertiesHeader.PrivacyLevel", properties(privacy=2))
 broken("algorithms are known", "MessagePropertiesHeader.EncryptionAlgorithm", properties(algorithm=0x6601))
+broken("hashes are known", "MessagePropertiesHeader.HashAlgorithm", properties(hash=0))
+broken("a signature has a known hash", "MessagePropertiesHeader.HashAlgorithm",
+       message(security=Security(signature=b"s" * 64), properties=Properties(hash=0x8005)))  # fmt: skip
 broken("the body is there", "MessagePropertiesHeader.MessageBody", properties(size=400))
 broken("nothing is beside the body", "BaseHeader.PacketSize", properties(size=0))
 padded = replace(UserMessage(), properties=Properties(label=b"", body=b"abc"))
@@ -239,6 +240,9 @@ broken("the size is 12 at least", "Destination.MQFAddressHeader.HeaderSize",
        message(multiple=make.addresses(0x64, ONE, size=11) + END))  # fmt: skip
 broken("each element is there", "Destination.MQFAddressHeader.FormatNameList[1].FormatType",
        message(multiple=make.addresses(0x64, ONE, count=2) + END))  # fmt: skip
+broken("a packet's queue is among the destinations", "MultiQueueFormatHeader.Destination",
+       message(destination=Queue(names.PUBLIC, bytes(16)),
+               multiple=make.multiple_queues([(1, make.SOURCE)])))  # fmt: skip
 broken("a name is of a known type", "Destination.MQFAddressHeader.FormatNameList[0].FormatType",
        message(multiple=make.multiple_queues([(4, bytes(16))])))  # fmt: skip
 broken("a name is a direct name", "Destination.MQFAddressHeader.FormatNameList[0].FormatName",

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
 from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.protocols.coordinator import PATIENCE, Coordinator, Outcome, PropagationToken, Whereabouts
+from openmsmq.store import Put
 from queueing.world import World, refused
 
 UOW = b"unit of work 16b"
@@ -271,3 +274,20 @@ def test_a_unit_of_work_is_enlisted_once_however_often_it_is_said_and_with_one_t
     with refused(HResult.MQ_ERROR_TRANSACTION_SEQUENCE):
         far.coordinator.enlist(UOW, another)
     assert [step for step in net.steps if "enlist" in step and "request" in step] == ["request enlist to near"]
+
+
+def test_one_decision_or_transaction_that_cannot_be_read_keeps_no_other_waiting() -> None:
+    near, far = (net := Net()).sites["near"], net.sites["far"]
+    told: list[bytes] = []
+
+    async def commit(where: Whereabouts, uow: bytes, secret: bytes) -> None:
+        told.append(uow)
+
+    net.commit = commit  # type: ignore[method-assign]
+    good = json.dumps([b"s".hex(), [{"name": "far", "addresses": ["192.0.2.1"], "port": 1}]]).encode()
+    for uow, decision in ((b"a", good), (b"b", b"poison"), (b"c", good)):
+        near.world.store.append([Put(b"decision/" + uow, decision)])
+    LEFT_OUT.counts.clear()
+    asyncio.run(near.coordinator.resolve(0))
+    assert told == [b"a", b"c"] and LEFT_OUT.counts["decisions of transactions"] == 1
+    assert far.up

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from openmsmq.interfaces import ms_mqrr as m
+from openmsmq.interfaces.ms_mqmq import DL_ID, MULTICAST_ID, QUEUE_FORMAT
 from openmsmq.model.constants import INFINITE, Access, Action, LookupAction
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
@@ -41,6 +42,34 @@ def opened(client: Client, name: str = "q", access: int = Access.RECEIVE, share:
     }  # fmt: skip
     handle: bytes = client.call("R_OpenQueue", **arguments).pphContext
     return handle
+
+
+@pytest.mark.parametrize("method", ["R_OpenQueue", "R_OpenQueueForMove"])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        QUEUE_FORMAT(m_qft=0),
+        QUEUE_FORMAT(m_qft=7, m_MulticastID=MULTICAST_ID(m_address=0x01020304, m_port=1)),
+        QUEUE_FORMAT(m_qft=7, m_MulticastID=MULTICAST_ID(m_address=0xE0020304, m_port=1)),
+        QUEUE_FORMAT(m_qft=6, m_DlID=DL_ID(m_DlGuid=bytes(16))),
+        QUEUE_FORMAT(m_qft=3, m_pDirectID="nonsense"),
+        QUEUE_FORMAT(m_qft=3, m_SuffixAndFlags=9, m_pDirectID="OS:x\\private$\\q"),
+        QUEUE_FORMAT(m_qft=4, m_gMachineID=bytes(16)),
+        QUEUE_FORMAT(m_qft=8, m_pDirectSubqueueID="OS:x\\private$\\q"),
+    ],
+)
+def test_a_format_name_that_cannot_be_opened_is_an_invalid_parameter(
+    client: Client, method: str, bad: QUEUE_FORMAT
+) -> None:
+    """3.1.4.2: pQueueFormat has one of these types, and an invalid parameter is MQ_ERROR_INVALID_PARAMETER."""
+    arguments = {
+        "pQueueFormat": bad, "dwAccess": int(Access.RECEIVE if method == "R_OpenQueue" else Access.MOVE),
+        "dwShareMode": 0, "pClientId": bytes(16), "fNonRoutingServer": 1, "Major": 6, "Minor": 3, "BuildNumber": 9600,
+        "fWorkgroup": 1,
+    }  # fmt: skip
+    with pytest.raises(Fault) as error:
+        client.call(method, **arguments)
+    assert error.value.status == H.MQ_ERROR_INVALID_PARAMETER
 
 
 def put(client: Client, *labels: str, **properties: Any) -> None:

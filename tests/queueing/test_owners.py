@@ -123,6 +123,17 @@ def test_the_setting_tells_users_of_a_domain_from_others(
     assert of(found[1]) == of(security.ANONYMOUS) == local
 
 
+@pytest.mark.parametrize("kind", range(0x20))
+def test_only_entries_that_allow_or_deny_decide(kind: int) -> None:
+    """[MS-DTYP] 2.4.4.1: all types of the table, and types that it does not have."""
+    expected = {0x00: "allows", 0x01: "denies", 0x06: "denies", 0x0A: "denies", 0x0C: "denies"}
+    entry = Ace(kind, 0, int(Q.RECEIVE_MESSAGE), BOB.sid)  # whatever says whom it is for
+    before = SecurityDescriptor(owner=ALICE.sid, dacl=(entry, security.allow(security.EVERYONE, Q.GENERIC_ALL)))
+    alone = SecurityDescriptor(owner=ALICE.sid, dacl=(entry,))
+    allowed = before.grants(BOB.sids, int(Q.RECEIVE_MESSAGE)), alone.grants(BOB.sids, int(Q.RECEIVE_MESSAGE))
+    assert allowed == {"allows": (True, True), "denies": (False, False), "": (True, False)}[expected.get(kind, "")]
+
+
 CONDITION = b"artx" + bytes(12)
 
 

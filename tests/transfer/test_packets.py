@@ -39,7 +39,7 @@ messages = st.builds(
     destination_queue_format_name=name, destination_multi_queue_format_name=st.just("") | lists,
     tracing_requested=st.integers(0, 1),
     privacy_level=st.sampled_from([0, 1, 3, 5]),
-    hash_algorithm=u32, encryption_algorithm=u32.filter(bool), sender_identifier_type=st.integers(0, 2),
+    hash_algorithm=u32.filter(bool), encryption_algorithm=u32.filter(bool), sender_identifier_type=st.integers(0, 2),
     sender_identifier=blob, sender_certificate=blob, symmetric_key=blob, signature=blob,
     connector_type_identifier=st.binary(min_size=16, max_size=16),
     authentication_level=st.sampled_from([0, 1, 3, 5]), multiple_destination_signature=blob,
@@ -53,6 +53,14 @@ def through_a_packet(message: Message) -> Message:
     return message_of(MessagePacket.unpack(packet_of(message).pack()), tells_level=True)
 
 
+def listed(message: Message) -> Message:
+    """The queue that a message is for is among its destinations."""
+    name, several = message.destination_queue_format_name, message.destination_multi_queue_format_name
+    if several and name not in several.split(","):
+        message = replace(message, destination_multi_queue_format_name=f"{several},{name}" if name else several)
+    return message
+
+
 def with_default_provider(message: Message) -> Message:
     """As a signature without a named provider is read."""
     if message.signature or message.multiple_destination_signature:
@@ -60,12 +68,12 @@ def with_default_provider(message: Message) -> Message:
     return message
 
 
-@given(messages.map(with_default_provider))
+@given(messages.map(with_default_provider).map(listed))
 def test_every_property_arrives(message: Message) -> None:
     assert through_a_packet(message) == message
 
 
-@given(messages.map(with_default_provider), st.integers(0, 0xFFFFF), st.booleans(), st.booleans())
+@given(messages.map(with_default_provider).map(listed), st.integers(0, 0xFFFFF), st.booleans(), st.booleans())
 def test_transactional_messages_keep_their_place(message: Message, number: int, first: bool, last: bool) -> None:
     transactional = replace(
         message, priority=0, transaction_identifier=MACHINE + number.to_bytes(4, "little"), first_in_transaction=first,
@@ -78,6 +86,11 @@ def test_transactional_messages_keep_their_place(message: Message, number: int, 
 def test_a_message_without_a_chosen_cipher_travels_with_the_default_one() -> None:
     """[MS-MQMQ] 2.2.19.3: the field has a value of its table; [MS-MQDMPR] 3.1.1.12 has RC4 as the default."""
     assert through_a_packet(Message(b"x")).encryption_algorithm == 0x6801
+
+
+def test_a_message_without_a_chosen_hash_travels_with_the_default_one() -> None:
+    """As for ciphers: SHA-1 is the default, also in packets that nobody has signed."""
+    assert user_message_of(Message(b"x")).properties.hash_algorithm == 0x8004
 
 
 def test_a_signature_without_a_provider_is_the_default_providers() -> None:
@@ -111,7 +124,7 @@ def test_only_a_remote_read_tells_the_level_of_authentication_and_only_it_is_bel
 def test_the_provider_arrives() -> None:
     message = Message(
         authentication_provider_type=1, authentication_provider_name="a provider", signature=b"s",
-        encryption_algorithm=0x6610,
+        encryption_algorithm=0x6610, hash_algorithm=0x800E,
     )  # fmt: skip
     assert through_a_packet(message) == message
 

@@ -166,7 +166,9 @@ def test_events_and_series_show_messages_that_come_and_go(client: Client, queue:
 def test_figures_of_all_queues_are_for_administrators_unless_they_are_public(administrator: bool, public: bool) -> None:
     services = SimpleNamespace(settings=SimpleNamespace(open_metrics=public), history=History())
     asked: Any = SimpleNamespace(
-        caller=SimpleNamespace(administrator=administrator), services=services, query=live.SeriesQuery()
+        caller=SimpleNamespace(administrator=administrator, sid="S-1-5-21-1"),
+        services=services,
+        query=live.SeriesQuery(),
     )
     assert live.may_see(asked) == (administrator or public)
     for handler in (live.series, live.events):
@@ -182,7 +184,7 @@ def test_streams_are_limited_and_end_with_the_login(own: OwnWeb) -> None:
     client = own.client
     open_streams = []
     try:
-        for _ in range(limits.STREAMS):
+        for _ in range(limits.STREAMS_PER_USER):
             connection = http.client.HTTPConnection("127.0.0.1", port_of(own.daemon), timeout=60)
             credentials = b64encode(f"alice:{PASSWORD}".encode()).decode()
             connection.request("GET", "/api/v1/events", headers={"Authorization": f"Basic {credentials}"})
@@ -191,7 +193,7 @@ def test_streams_are_limited_and_end_with_the_login(own: OwnWeb) -> None:
             open_streams.append((connection, response))
         with pytest.raises(Refused) as caught:
             client.get("/events")
-        assert caught.value.status == 503 and str(limits.STREAMS) in caught.value.problem["detail"]
+        assert caught.value.status == 503 and "of this user" in caught.value.problem["detail"]
         own.users.set_password("alice", "another")
         for _, response in open_streams:
             while response.readline():

@@ -7,6 +7,7 @@ from typing import Final
 
 from openmsmq.dcom.hresults import ResolverError
 
+MOST_SETS: Final = 65_536
 MOST_SETS_OF_PEER: Final = 1024
 
 
@@ -57,7 +58,7 @@ class PingSets:
             if found.sequence > sequence:
                 return identifier, 0
         else:
-            if self._of_peer.get(peer, 0) >= MOST_SETS_OF_PEER:
+            if self._of_peer.get(peer, 0) >= MOST_SETS_OF_PEER or len(self._sets) >= MOST_SETS:
                 return 0, ResolverError.OR_INVALID_SET
             identifier = self._new_identifier()
             found = self._sets[identifier] = PingSet(peer, sequence, 0.0)

@@ -192,7 +192,8 @@ class Arrival:
         """Carry out what was decided. False if that could not be stored: then nothing has happened, and all packets of
         the batch come again."""
         if not batch.is_empty:
-            also = self._duplicates.operations(batch.recoverable, self._monotonic())
+            remembered = self._duplicates.plan(batch.recoverable, self._monotonic())
+            also = list(remembered.operations)
             for source in batch.sources:
                 also += source.operations()
             try:
@@ -201,6 +202,7 @@ class Arrival:
                 logger.warning("messages of another queue manager have no room, and come again: %s", error)
                 self.withdraw(batch)
                 return False
+            self._duplicates.stored(remembered)
         for source in batch.sources:
             self._sources.keep(source, batch.address)
         for source in batch.tried:

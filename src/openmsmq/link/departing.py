@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import NamedTuple, TypeAlias
@@ -18,6 +17,7 @@ from openmsmq.link.sequences import QueueSequence, Sequences
 from openmsmq.model import names
 from openmsmq.model.constants import MessageClass
 from openmsmq.model.errors import MessageStorageFailed, MsmqError
+from openmsmq.model.exhaustion import OutOfResources
 from openmsmq.model.lookup_id import lookup_id
 from openmsmq.model.message import Message
 from openmsmq.packet import BadPacket, UserMessage
@@ -78,17 +78,27 @@ class Departing:
     def next(self, queue: OutgoingQueue, peer: bytes) -> tuple[UserMessage, Token] | None:
         """The next message of a queue for a session with `peer`, taken from the queue; None if it has nothing to send
         now."""
-        outgoing = self._manager.outgoing
-        if queue.deleted or queue.on_hold or not outgoing.online:
+        if queue.deleted or queue.on_hold or not self._manager.outgoing.online:
             return None
+        try:
+            return self._next(queue, peer)
+        except OutOfResources as error:  # they stay as they are
+            logger.error("messages for %s wait, next try in %d s: %s", queue.destination, STORE_RETRY, error)
+            self._later(STORE_RETRY, partial(self._wake, queue))
+            return None
+
+    def _next(self, queue: OutgoingQueue, peer: bytes) -> tuple[UserMessage, Token] | None:
+        outgoing = self._manager.outgoing
         sequence = self._sequences.get(queue)
         while sequence is not None and sequence.pending:
-            number = sequence.pending.popleft()
+            number = sequence.pending[0]
             key = sequence.messages.get(number)
             if key is None or key not in queue.entries:
+                sequence.pending.popleft()
                 sequence.withdraw(number)
                 continue
             message = self._ready.pop((queue.number, key), None) or outgoing.take(queue, key)
+            sequence.pending.popleft()
             if message is not None and (found := self._numbered_packet(sequence, message, number, peer)):
                 return found
         if sequence is not None and sequence.is_waiting:
@@ -117,8 +127,10 @@ class Departing:
             queue.connection_history.append(
                 ConnectionEvent(ConnectionStatus.CERTIFICATE_VALIDATION_FAILURE, self._seconds())
             )
-            with suppress(MessageStorageFailed):  # it stays locked, and is tried again with the next session
+            try:
                 self._manager.outgoing.refuse(queue, message, error.fault.value.message_class)
+            except MessageStorageFailed as full:
+                logger.error("message %s for %s stays until the next session: %s", message.id, queue.destination, full)
             return None
         return packet
 
@@ -203,7 +215,10 @@ class Departing:
             return
         messages, size = [first], len(first.body)
         while len(messages) < CHUNK_MESSAGES and size < CHUNK_BYTES:
-            message = outgoing.take(queue)
+            try:
+                message = outgoing.take(queue)
+            except OutOfResources:  # those that were taken are sent; the next turn says what has run out
+                break
             if message is None:
                 break
             own = message.source_machine_identifier == self._manager.machine.identifier
@@ -290,7 +305,7 @@ class Departing:
             elif properties.message_class >= MessageClass.ACK_RECEIVE:
                 self._final_ack(FinalAckBody.parse(properties.body), properties.message_class, peer)
         except BadPacket as error:
-            logger.warning("queue manager %s sent an acknowledgment that can't be read: %s", peer.hex(), error)
+            logger.warning("queue manager %s sent an acknowledgment that can't be read: %s", _text(peer), error)
         except MessageStorageFailed as error:
             logger.warning("an acknowledgment has no room, and comes again: %s", error)
             return False
@@ -298,7 +313,11 @@ class Departing:
 
     def _order_ack(self, body: OrderAckBody, peer: bytes) -> None:
         sequence = self._sequences.find(body)
-        if sequence is None or not sequence.peer or not self._may_acknowledge(sequence, peer):
+        if sequence is None:
+            logger.debug("queue manager %s acknowledged a sequence that is not known, or no more", _text(peer))
+            return
+        if not sequence.peer or not self._may_acknowledge(sequence, peer):
+            _ignored(sequence.queue, peer)
             return
         queue = sequence.queue
         present, operations = sequence.acknowledged(body, self._now())
@@ -320,6 +339,7 @@ class Departing:
             if key is None:
                 continue
             if not self._may_acknowledge(self._sequences.get(queue), peer):
+                _ignored(queue, peer)
                 return
             try:
                 reason = MessageClass(message_class)
@@ -337,6 +357,17 @@ class Departing:
             if key in queue.entries or (queue.journal is not None and key in queue.journal.entries):
                 return key
         return None
+
+
+def _text(identifier: bytes) -> str:
+    return str(UUID(bytes_le=identifier))
+
+
+def _ignored(queue: OutgoingQueue, peer: bytes) -> None:
+    logger.warning(
+        "messages for %s wait for an acknowledgment of their next hop; one came from queue manager %s and is ignored. "
+        "If messages go there by a router, put both into routing_file", queue.destination, _text(peer),
+    )  # fmt: skip
 
 
 def _token(queue: OutgoingQueue, message: Message, number: int | None) -> Token:

@@ -15,7 +15,9 @@ from openmsmq.transport.reaching import NextHop, Reaching
 @dataclass(slots=True, eq=False)
 class Destination:
     """`queues` are those that have something to send, in turns; `members` all that have had something. `attempt` is
-    what is under way to resolve or connect, `timer` when to try again. `trouble` says why there is no connection."""
+    what is under way to resolve or connect, `timer` when to try again. `trouble` says why there is no connection,
+    `claim` that a session from another address claims to be with this queue manager; `claimed_at` is the last such
+    address."""
 
     target: Target
     reaching: Reaching = field(default_factory=Reaching)
@@ -25,6 +27,8 @@ class Destination:
     attempt: asyncio.Task[None] | None = None
     timer: asyncio.TimerHandle | None = None
     trouble: str = ""
+    claim: str = ""
+    claimed_at: str = ""
 
     def add(self, queue: OutgoingQueue) -> None:
         """A queue may have something to send."""

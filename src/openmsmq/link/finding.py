@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from openmsmq.link.connection import CLOCK_STEP, Connection
 from openmsmq.link.departing import Sent
 from openmsmq.link.destination import Destination
+from openmsmq.link.known_addresses import KnownAddresses
 from openmsmq.link.limits import Limits
 from openmsmq.link.options import Options
 from openmsmq.link.pinging import ask
@@ -28,7 +29,10 @@ class Sessions(Protocol):
     """The connections that there are."""
 
     def living(self, peer: bytes) -> Connection | None:
-        """An open session with a queue manager, by its identifier."""
+        """The latest open session with a queue manager, by its identifier."""
+
+    def living_at(self, peer: bytes, address: str) -> Connection | None:
+        """The latest open session with a queue manager that is at an address."""
 
     def take(self, destination: Destination, connection: Connection) -> None:
         """Messages for a destination go by an open session."""
@@ -47,6 +51,7 @@ class Finder:
         self,
         manager: QueueManager,
         resolver: Resolver,
+        known: KnownAddresses,
         sessions: Sessions,
         limits: Limits,
         options: Options,
@@ -54,6 +59,7 @@ class Finder:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._manager, self._resolver, self._sessions, self._limits = manager, resolver, sessions, limits
+        self._known = known
         self._options, self._settings, self._loop = options, settings, loop
 
     def _now(self) -> float:
@@ -113,12 +119,13 @@ class Finder:
         try:
             hops = await self._resolver.hops(destination.target)
         except Unknown as error:
-            if (living := self._sessions.living(destination.target.identifier)) is not None:
+            if (session := self._proper_session(destination)) is not None:
                 destination.attempt = None
                 destination.reaching.nothing_waits(self._now())
-                self._sessions.take(destination, living)
+                self._known.met(destination.target.identifier, session.address)
+                self._sessions.take(destination, session)
                 return
-            hops = self._resolver.last_met(destination.target)
+            hops = self._proper_hops(destination)
             if not hops:
                 self._is_unresolved(destination, error)
         except Unresolved as error:
@@ -130,6 +137,39 @@ class Finder:
         for queue in destination.members:
             queue.next_hops = [_hop_text(hop.address) for hop in hops]
         self.carry_out(destination, wish)
+
+    def _proper_session(self, destination: Destination) -> Connection | None:
+        """The session that messages for a queue manager take which only says itself where it is: from the address that
+        is known, any where none is (deviation D-107)."""
+        identifier = destination.target.identifier
+        latest = self._sessions.living(identifier)
+        known = self._known.of(identifier)
+        destination.claim = ""
+        if latest is None or known is None or self._options.trust_queue_manager_identifiers:
+            return latest
+        proper = self._sessions.living_at(identifier, known)
+        if proper is None:
+            self._is_claimed(destination, latest.address, known)
+        return proper
+
+    def _is_claimed(self, destination: Destination, address: str, known: str) -> None:
+        destination.claim = f"a session from {address} claims to be this queue manager and gets no messages"
+        if destination.claimed_at == address:
+            return
+        destination.claimed_at = address
+        logger.warning(
+            "%s claims to be %s, which was at %s before: messages for it wait for a session with %s. If it has moved, "
+            "say where it is in routing_file, or set trust_queue_manager_identifiers until it has connected",
+            address, destination.target, known, known,
+        )  # fmt: skip
+
+    def _proper_hops(self, destination: Destination) -> list[NextHop]:
+        """Where to connect to for messages for a queue manager of which no session is open."""
+        identifier = destination.target.identifier
+        known = self._known.of(identifier)
+        if known is None or self._options.trust_queue_manager_identifiers:
+            return self._resolver.last_met(destination.target)
+        return [NextHop(known, identifier=identifier)]
 
     def _is_unresolved(self, destination: Destination, error: Unresolved) -> None:
         self.has_trouble(destination, str(error))
@@ -189,6 +229,8 @@ class Finder:
         self._sessions.connected_for(destination, connection)
 
     def has_trouble(self, destination: Destination, text: str) -> None:
+        if destination.claim:
+            text = f"{text}; {destination.claim}"
         if destination.trouble != text:
             logger.warning("messages for %s wait: %s", destination.target, text)
         destination.trouble = text

@@ -24,17 +24,19 @@ logger = logging.getLogger(__name__)
 class Outcome:
     """What was decided about messages that came together. `receipts` are acknowledged, and `moved` are sequences whose
     positions may be acknowledged, once the change is durable. `answers` go back at once. With `comes_again` there was
-    no room for one of the messages."""
+    no room for one of the messages; `accepted` says that one was accepted."""
 
     receipts: list[int] = field(default_factory=list)
     moved: dict[Source, Position] = field(default_factory=dict)
     answers: list[UserMessage | None] = field(default_factory=list)
     comes_again: bool = False
+    accepted: bool = False
 
 
 class Judge:
     """Gives messages to queues (`arrival`), and acknowledgments to what they acknowledge (`departing`). `answers_by` is
-    told that a session brings transactional messages, so that the acknowledgments for its peer go back on it."""
+    told that a session brings transactional messages, so that the acknowledgments for its peer go back on it; `met`
+    gets the identifier and the address of a peer of which a message was accepted."""
 
     def __init__(
         self,
@@ -44,9 +46,10 @@ class Judge:
         reports: Reports | None,
         when_durable: Callable[[Callable[[], object]], None],
         answers_by: Callable[[Connection], None],
+        met: Callable[[bytes, str], None],
     ) -> None:
         self._arrival, self._departing, self._order_acks, self._reports = arrival, departing, order_acks, reports
-        self._when_durable, self._answers_by = when_durable, answers_by
+        self._when_durable, self._answers_by, self._met = when_durable, answers_by, met
 
     def judge(self, connection: Connection, messages: Sequence[MessageReceived]) -> None:
         """Decide about messages, as one change. If that fails, each message is decided about on its own, so that one
@@ -83,6 +86,8 @@ class Judge:
             self._when_durable(partial(self._stored, connection, outcome.receipts, outcome.moved))
         if stored:
             self._order_acks.arm()
+            if outcome.accepted:
+                self._met(connection.session.peer, connection.address)
         return True
 
     def _refuse(self, connection: Connection, received: MessageReceived) -> None:
@@ -117,6 +122,7 @@ class Judge:
             if source is not None and fate is not Fate.OUT_OF_ORDER:
                 outcome.moved[source] = source.sequence.position
             outcome.answers.append(answer)
+            outcome.accepted |= fate is Fate.ACCEPTED
             if received.receipt is not None:
                 outcome.receipts.append(received.receipt)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Collection
 
 from openmsmq.link.connection import Connection
@@ -18,10 +19,11 @@ class Limits:
     def __init__(self, options: Options, connections: Collection[Connection], own: bytes) -> None:
         self._options, self._connections, self._own = options, connections, own
         self._buffered = 0
+        self._at: Counter[str] = Counter()  # connections by address
 
     def admits(self, connection: Connection, request: EstablishConnection) -> bool:
         """Whether a peer may open a session: neither this queue manager itself, nor one too many."""
-        same_peer = self._connections_with(connection.address)
+        same_peer = self._at[connection.address]
         if request.client_guid == self._own:
             logger.warning("%s says that it is this queue manager: refused", connection.address)
             return False
@@ -35,20 +37,26 @@ class Limits:
 
     def accepts(self, address: str) -> bool:
         """Whether a session that a host, by its IP address, opened now would be accepted."""
-        return self.have_room and self._connections_with(address) < self._options.max_sessions_per_peer
+        return self.have_room and self._at[address] < self._options.max_sessions_per_peer
 
-    def _connections_with(self, address: str) -> int:
-        return sum(1 for connection in self._connections if connection.address == address)
+    def connected(self, address: str) -> bool:
+        """A connection with a host is up. Whether there are not too many: twice as many as sessions, half of them half
+        open, in all and with this host."""
+        self._at[address] += 1
+        if len(self._connections) > 2 * self._options.max_sessions:
+            return False
+        return self._at[address] <= 2 * self._options.max_sessions_per_peer
+
+    def closed(self, address: str) -> None:
+        """A connection with a host has ended."""
+        self._at[address] -= 1
+        if self._at[address] <= 0:
+            del self._at[address]
 
     @property
     def have_room(self) -> bool:
         """Whether one more session may be opened."""
         return len(self._connections) < self._options.max_sessions
-
-    @property
-    def bear_connections(self) -> bool:
-        """Whether the connections are not too many: twice as many as sessions, half of them half open."""
-        return len(self._connections) <= 2 * self._options.max_sessions
 
     def buffers(self, connection: Connection, change: int) -> bool:
         """Whether the packets of a connection that are not whole may take so many bytes more, or fewer."""

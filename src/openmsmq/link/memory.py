@@ -37,6 +37,18 @@ class _Kept:
         self.latest = latest
 
 
+@dataclass(slots=True)
+class Plan:
+    """What `Duplicates.stored` does once `operations` are stored: drop the oldest definitions, merge those of few
+    messages, add a new one for `identifiers`."""
+
+    operations: list[Operation]
+    new: _Kept | None = None
+    identifiers: Sequence[bytes] = ()
+    dropped: int = 0
+    merges: bool = False
+
+
 class Duplicates:
     """MessageIDHistoryTable. The latest recoverable messages are in the store: what came together is one definition,
     definitions of few messages are merged, and the oldest go after half an hour, or when enough others are there
@@ -71,38 +83,50 @@ class Duplicates:
         """It could not be stored, and comes again."""
         self._history.forget(*_key(identifier))
 
-    def operations(self, identifiers: Sequence[bytes], now: float) -> list[Operation]:
-        """What the batch of these recoverable messages has to remember."""
+    def plan(self, identifiers: Sequence[bytes], now: float) -> Plan:
+        """What the batch of these recoverable messages has to remember. Changes nothing: `stored` does, once the batch
+        is stored."""
         if not identifiers:
-            return []
-        operations: list[Operation] = []
-        if len(self._small) >= MERGED:
-            operations += self._merge()
-        kept = _Kept(self._kept[-1].number + 1 if self._kept else 1, len(identifiers), now)
-        self._kept.append(kept)
-        self._stored += kept.count
-        operations.append(durable.put_history(kept.number, identifiers))
-        if kept.count < MERGED:
-            self._small.append((kept, list(identifiers)))
-        while (oldest := self._kept[0]) is not kept and (
-            self._stored - oldest.count >= MOST_STORED or oldest.latest <= now - LIFETIME
-        ):
-            self._kept.popleft()
-            self._stored -= oldest.count
-            operations.append(durable.drop_history(oldest.number))
+            return Plan([])
+        new = _Kept(self._kept[-1].number + 1 if self._kept else 1, len(identifiers), now)
+        plan = Plan([], new, identifiers, merges=len(self._small) >= MERGED)
+        if plan.merges:
+            plan.operations += self._merging()
+        plan.operations.append(durable.put_history(new.number, identifiers))
+        left = self._stored + new.count
+        for oldest in self._kept:
+            if plan.merges and oldest.number >= self._small[0][0].number:
+                break
+            if left - oldest.count < MOST_STORED and oldest.latest > now - LIFETIME:
+                break
+            left -= oldest.count
+            plan.dropped += 1
+            plan.operations.append(durable.drop_history(oldest.number))
+        return plan
+
+    def stored(self, plan: Plan) -> None:
+        """The operations of the latest plan are stored."""
+        if plan.new is None:
+            return
+        for _ in range(plan.dropped):
+            self._stored -= self._kept.popleft().count
+        if plan.merges:
+            small, self._small = self._small, []
+            gone = {each.number for each, _ in small[:-1]}
+            self._kept = deque(each for each in self._kept if each.number not in gone)
+            small[-1][0].count = sum(each.count for each, _ in small)
+        self._kept.append(plan.new)
+        self._stored += plan.new.count
+        if plan.new.count < MERGED:
+            self._small.append((plan.new, list(plan.identifiers)))
         if self._small and self._small[0][0].number < self._kept[0].number:
             self._small = [each for each in self._small if each[0].number >= self._kept[0].number]
-        return operations
 
-    def _merge(self) -> list[Operation]:
-        """Write definitions of few messages as one, under the number of the last of them."""
-        small, self._small = self._small, []
-        last = small[-1][0]
-        gone = {each.number for each, _ in small[:-1]}
-        self._kept = deque(each for each in self._kept if each.number not in gone)
-        last.count = sum(each.count for each, _ in small)
-        merged = [identifier for _, identifiers in small for identifier in identifiers]
-        return [durable.put_history(last.number, merged), *map(durable.drop_history, sorted(gone))]
+    def _merging(self) -> list[Operation]:
+        """What writes definitions of few messages as one, under the number of the last of them."""
+        merged = [identifier for _, identifiers in self._small for identifier in identifiers]
+        gone = [each.number for each, _ in self._small[:-1]]
+        return [durable.put_history(self._small[-1][0].number, merged), *map(durable.drop_history, gone)]
 
 
 def _key(identifier: bytes) -> tuple[bytes, int]:
@@ -234,13 +258,12 @@ class Sources:
         """The numbers of all queues that have sequences."""
         return list(self._by_queue)
 
-    def forget(self, source: Source) -> list[Operation]:
-        """A sequence is no more. Returns what removes it from the store."""
-        removal = self.removal(source)
+    def forget(self, source: Source) -> None:
+        """A sequence is no more: what `removal` returned is stored."""
         self.due.discard(source)
         self._tentative.pop((source.queue, source.key), None)
-        if not removal:
-            return []
+        if not self.is_kept(source):
+            return
         of_queue = self._by_queue[source.queue]
         del of_queue[source.key]
         if not of_queue:
@@ -249,7 +272,6 @@ class Sources:
         self._queues_of[source.source] -= 1
         if not self._queues_of[source.source]:
             del self._queues_of[source.source]
-        return removal
 
     def removal(self, source: Source) -> list[Operation]:
         """What removes a sequence from the store; empty if it is not there. Changes nothing."""

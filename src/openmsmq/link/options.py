@@ -34,7 +34,8 @@ class Options:
     yet, of all sessions. `report_messages` says whether reports of traced messages are sent, to queues that `locate`
     finds; `report_queue` (16 bytes, or none) is the public queue for reports that messages sent here name. With `ping`
     the hosts of other queue managers are asked by UDP, at `ping_port`, before a connection is made. `transfers`
-    watches what is sent."""
+    watches what is sent. With `trust_queue_manager_identifiers` messages go to whoever claims the identifier of their
+    queue manager, at whatever address, where neither a route nor the directory says where it is."""
 
     port: int = PORT
     source: str = ""
@@ -51,3 +52,4 @@ class Options:
     ping: bool = False
     ping_port: int = PING_PORT
     transfers: Transfers | None = None
+    trust_queue_manager_identifiers: bool = False

@@ -127,11 +127,15 @@ class Reports:
         if waiting is not None:
             if len(waiting) < MOST_WAITING:
                 waiting.append(report)
+            else:
+                logger.debug("a report for %s is discarded: %d wait for the directory", queue, MOST_WAITING)
         elif len(self._waiting) < MOST_ASKED:
             self._waiting[queue] = [report]
             task = self._loop.create_task(self._find(queue, locate))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        else:
+            logger.debug("a report for %s is discarded: the directory is asked for %d queues", queue, MOST_ASKED)
 
     async def _find(self, queue: names.PublicFormatName, locate: Locate) -> None:
         failure = None

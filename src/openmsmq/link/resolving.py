@@ -37,6 +37,7 @@ class Target:
 
 
 MOST_MET = 10_000  # queue managers whose address is remembered
+MOST_MET_AT_ADDRESS = 256  # of these, claimed by sessions from one address
 
 
 class Unresolved(Exception):
@@ -76,13 +77,26 @@ class Resolver:
         """`hosts` are configured addresses by lower-case computer name; ports are those of other protocols."""
         self._hosts, self._routing, self._directory = hosts, routing, directory or DirectoryConnection(None)
         self._met: OrderedDict[bytes, str] = OrderedDict()  # the latest at the end
+        self._at: dict[str, OrderedDict[bytes, None]] = {}  # the same by address
 
     def met(self, identifier: bytes, address: str) -> None:
-        """A queue manager with this identifier was at this address."""
+        """A queue manager with this identifier, or one that claims it, was at this address."""
+        self._forget(identifier)
         self._met[identifier] = address
-        self._met.move_to_end(identifier)
+        at_address = self._at.setdefault(address, OrderedDict())
+        at_address[identifier] = None
+        if len(at_address) > MOST_MET_AT_ADDRESS:
+            self._forget(next(iter(at_address)))
         if len(self._met) > MOST_MET:
-            self._met.popitem(last=False)
+            self._forget(next(iter(self._met)))
+
+    def _forget(self, identifier: bytes) -> None:
+        address = self._met.pop(identifier, None)
+        if address is not None:
+            at_address = self._at[address]
+            del at_address[identifier]
+            if not at_address:
+                del self._at[address]
 
     def last_met(self, target: Target) -> list[NextHop]:
         """Where a queue manager of this identifier was last: its own claim, for what nothing else is known of."""

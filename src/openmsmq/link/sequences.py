@@ -227,9 +227,13 @@ class Sequences:
     def __iter__(self) -> Iterator[QueueSequence]:
         return iter(list(self._by_queue.values()))
 
-    def forget(self, queue: OutgoingQueue) -> list[Operation]:
-        """A queue is no more. Returns what removes its sequence from the store."""
-        sequence = self._by_queue.pop(queue, None)
+    def forget(self, queue: OutgoingQueue) -> None:
+        """What `removal` returned is stored."""
+        self._by_queue.pop(queue, None)
+
+    def removal(self, queue: OutgoingQueue) -> list[Operation]:
+        """What removes the sequence of a deleted queue from the store. Changes nothing."""
+        sequence = self._by_queue.get(queue)
         if sequence is None or not sequence.is_stored:
             return []
         return [

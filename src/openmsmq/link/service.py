@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from typing import Protocol
 
 from openmsmq.link.arrival import Arrival
@@ -15,6 +14,7 @@ from openmsmq.link.destination import Destination
 from openmsmq.link.finding import Finder
 from openmsmq.link.holding import Holding
 from openmsmq.link.judging import Judge
+from openmsmq.link.known_addresses import KnownAddresses
 from openmsmq.link.limits import Limits
 from openmsmq.link.memory import Duplicates, Source, Sources
 from openmsmq.link.options import Options
@@ -79,8 +79,11 @@ class MessageService:
         self._owed: dict[bytes, set[OutgoingQueue]] = {}  # acknowledgments for peers without a session
         self._limits = Limits(options, self._serving, manager.machine.identifier)
         self._resolver = Resolver(options.hosts or {}, self._routing, options.directory)
-        self._finder = Finder(manager, self._resolver, self, self._limits, options, self._settings, loop)
         definitions = manager.store.definitions
+        self._known = KnownAddresses(
+            definitions, manager.arrivals.note, self._seconds, follow=options.trust_queue_manager_identifiers
+        )  # fmt: skip
+        self._finder = Finder(manager, self._resolver, self._known, self, self._limits, options, self._settings, loop)
         self._sequences = Sequences(definitions, manager.registry.outgoing.values(), self._seconds)
         self._sources = Sources(definitions, manager.registry.queues)
         self._duplicates = Duplicates(definitions, self._now(), options.max_sessions * WINDOW_SIZE)
@@ -94,7 +97,8 @@ class MessageService:
         self._order_acks = OrderAcks(manager, self._sources, loop)
         self._reports = Reports(manager, options.locate, loop) if options.report_messages else None
         judge = Judge(
-            self._arrival, self._departing, self._order_acks, self._reports, when_durable, self._answers_by
+            self._arrival, self._departing, self._order_acks, self._reports, when_durable, self._answers_by,
+            self._known.met,
         )  # fmt: skip
         self._holding = Holding(protections.arrival.look_up, judge.judge, loop)
         self._server: asyncio.Server | None = None
@@ -245,6 +249,10 @@ class MessageService:
         sessions = self._living.get(peer)
         return sessions[-1] if sessions else None
 
+    def living_at(self, peer: bytes, address: str) -> Connection | None:
+        """See `finding.Sessions`."""
+        return next((one for one in reversed(self._living.get(peer, [])) if one.address == address), None)
+
     def take(self, destination: Destination, connection: Connection) -> None:
         """See `finding.Sessions`."""
         self._use(destination, connection)
@@ -285,7 +293,7 @@ class MessageService:
 
     def connected(self, connection: Connection) -> bool:
         """See `connection.Owner`."""
-        return self._limits.bear_connections
+        return self._limits.connected(connection.address)
 
     def buffers(self, connection: Connection, change: int) -> bool:
         """See `connection.Owner`."""
@@ -302,6 +310,8 @@ class MessageService:
         """See `connection.Owner`."""
         self._answer_on(connection)
         for destination in list(self._serving.get(connection, ())):
+            if destination.target == Target(identifier=connection.session.peer):
+                self._known.met(connection.session.peer, connection.address)
             self._use(destination, connection)
             destination.record(ConnectionStatus.ESTABLISHED, self._seconds(), destination.reaching.hop)
             for queue in destination.members:
@@ -321,6 +331,7 @@ class MessageService:
     def closed(self, connection: Connection, event: Closed[Sent]) -> None:
         """See `connection.Owner`. What was sent and not acknowledged returns to its queue."""
         destinations = self._serving.pop(connection, set())
+        self._limits.closed(connection.address)
         peer = connection.session.peer
         sessions = self._living.get(peer, [])
         if connection in sessions:
@@ -416,16 +427,20 @@ class MessageService:
         self._departing.release(sequence)
         self.wake(sequence.queue)
 
-    def _forget_sequences_of_deleted_queues(self) -> None:
-        """Not every time, for there may be many queues."""
+    def _sweep(self) -> None:
+        """Forget what is kept of deleted queues. Not every time, for there may be many queues."""
         self._beats += 1
         if self._beats % BEATS_BETWEEN_SWEEPS:
             return
+        owed = ((peer, {each for each in queues if not each.deleted}) for peer, queues in self._owed.items())
+        self._owed = {peer: queues for peer, queues in owed if queues}
         queues = self._manager.registry.queues
         for number in self._sources.queues():
             if number not in queues:
-                with suppress(MsmqError):  # a full disk: the next time
+                try:
                     self._forget_sources(self._sources.of_queue(number))
+                except MsmqError as error:  # the next time
+                    logger.warning("incoming sequences of a deleted queue stay in the store for now: %s", error)
 
     def forget_sequence(self, queue: Queue, source: bytes) -> bool:
         """Forget how far a queue manager (its identifier, 16 bytes) is with a queue: what it sends next begins anew.
@@ -457,7 +472,7 @@ class MessageService:
         for destination in [one for one in self._destinations.values() if one.is_unused]:
             self._finder.cancel(destination)
             del self._destinations[destination.target]
-        self._forget_sequences_of_deleted_queues()
+        self._sweep()
         for _ in LEFT_OUT.each(
             "outgoing sequences", list(self._sequences), self._resend_if_due, lambda each: each.queue.destination
         ):
@@ -465,8 +480,11 @@ class MessageService:
 
     def _resend_if_due(self, sequence: QueueSequence) -> None:
         if sequence.queue.deleted:
-            with suppress(MsmqError):  # a full disk: the next time
-                self._manager.arrivals.note(self._sequences.forget(sequence.queue))
+            try:
+                self._manager.arrivals.note(self._sequences.removal(sequence.queue))
+                self._sequences.forget(sequence.queue)
+            except MsmqError as error:  # the next time
+                logger.warning("the sequence of the deleted queue for %s stays: %s", sequence.queue.destination, error)
         elif sequence.core.tick(self._now()):
             sequence.report_resending(self._now(), self._seconds())
             logger.warning(

@@ -9,6 +9,8 @@ import re
 import struct
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from typing import Final
 
 from openmsmq.model.constants import QueueAccessMask, SecurityInformation
 from openmsmq.model.errors import HResult, MsmqError
@@ -27,8 +29,50 @@ WELL_KNOWN = {
 
 ACCESS_ALLOWED_ACE_TYPE = 0
 ACCESS_DENIED_ACE_TYPE = 1
-_DENIED_OBJECT_ACE_TYPE, _DENIED_CALLBACK_ACE_TYPE, _DENIED_CALLBACK_OBJECT_ACE_TYPE = 0x06, 0x0A, 0x0C
-_OBJECT_ACE_TYPES = frozenset([0x05, 0x06, 0x07, 0x08, 0x0B, 0x0C, 0x0F, 0x10])  # need revision 4, [MS-DTYP] 2.4.5
+
+
+class Effect(Enum):
+    """What an entry does in an access check."""
+
+    ALLOWS = auto()
+    DENIES = auto()
+    NOTHING = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class AceType:
+    """`of_object`: flags and up to two GUIDs stand before the SID, and the list needs revision 4 ([MS-DTYP] 2.4.5)."""
+
+    effect: Effect
+    of_object: bool = False
+
+
+# AceType of [MS-DTYP] 2.4.4.1. Deviation D-182: conditions (callback) and parts of objects are not evaluated, so such
+# entries allow nothing and deny always. Entries for audits, alarms, labels, attributes and policies are not for access
+# checks, and neither are types that the table does not have.
+ACE_TYPES: Final = {
+    0x00: AceType(Effect.ALLOWS),
+    0x01: AceType(Effect.DENIES),
+    0x02: AceType(Effect.NOTHING),  # audit
+    0x03: AceType(Effect.NOTHING),  # alarm
+    0x04: AceType(Effect.NOTHING),  # allowed, compound: reserved
+    0x05: AceType(Effect.NOTHING, of_object=True),  # allowed
+    0x06: AceType(Effect.DENIES, of_object=True),
+    0x07: AceType(Effect.NOTHING, of_object=True),  # audit
+    0x08: AceType(Effect.NOTHING, of_object=True),  # alarm
+    0x09: AceType(Effect.NOTHING),  # allowed, callback
+    0x0A: AceType(Effect.DENIES),  # callback
+    0x0B: AceType(Effect.NOTHING, of_object=True),  # allowed, callback
+    0x0C: AceType(Effect.DENIES, of_object=True),  # callback
+    0x0D: AceType(Effect.NOTHING),  # audit, callback
+    0x0E: AceType(Effect.NOTHING),  # alarm, callback
+    0x0F: AceType(Effect.NOTHING, of_object=True),  # audit, callback
+    0x10: AceType(Effect.NOTHING, of_object=True),  # alarm, callback
+    0x11: AceType(Effect.NOTHING),  # mandatory label
+    0x12: AceType(Effect.NOTHING),  # resource attribute
+    0x13: AceType(Effect.NOTHING),  # scoped policy
+}
+_OTHER_TYPE: Final = AceType(Effect.NOTHING)
 INHERIT_ONLY_ACE = 0x08
 READ_CONTROL = 0x00020000
 WRITE_DAC = 0x00040000
@@ -136,26 +180,26 @@ class SecurityDescriptor:
         for ace in self.dacl:
             if not remaining:
                 break
-            if ace.flags & INHERIT_ONLY_ACE or (ace.sid or _sid_denied(ace)) not in sids:
+            effect = ACE_TYPES.get(ace.type, _OTHER_TYPE).effect
+            if ace.flags & INHERIT_ONLY_ACE or effect is Effect.NOTHING or _subject(ace) not in sids:
                 continue
             mask = specific(ace.mask)
-            if ace.type == ACCESS_ALLOWED_ACE_TYPE:
+            if effect is Effect.ALLOWS:
                 remaining &= ~mask
             elif remaining & mask:
                 return False
         return not remaining
 
 
-def _sid_denied(ace: Ace) -> str:
-    """Whom an entry denies that depends on a condition, or on a part of an object: a condition that can't be evaluated
-    counts as true where it denies ([MS-DTYP] 2.4.4.17.3, deviation D-182). Empty for an entry of another type, which
-    grants nothing."""
-    if ace.type == _DENIED_CALLBACK_ACE_TYPE:
-        return sid_at(ace.raw, _ACE.size)
-    if ace.type in (_DENIED_OBJECT_ACE_TYPE, _DENIED_CALLBACK_OBJECT_ACE_TYPE):
-        flags = int.from_bytes(ace.raw[_ACE.size : _ACE.size + 4], "little")  # 1: ObjectType, 2: InheritedObjectType
-        return sid_at(ace.raw, _ACE.size + 4 + 16 * ((flags & 1) + (flags >> 1 & 1)))
-    return ""
+def _subject(ace: Ace) -> str:
+    """The SID of an entry that allows or denies. Raises ValueError or struct.error where the bytes have none."""
+    if ace.sid:
+        return ace.sid
+    at = _ACE.size
+    if ACE_TYPES[ace.type].of_object:
+        (flags,) = struct.unpack_from("<I", ace.raw, at)  # 1: ObjectType, 2: InheritedObjectType
+        at += 4 + 16 * ((flags & 1) + (flags >> 1 & 1))
+    return sid_at(ace.raw, at)
 
 
 def specific(mask: int) -> int:
@@ -231,7 +275,8 @@ def _acl_at(data: bytes, offset: int) -> tuple[Ace, ...]:
         raw = data[at : at + ace_size]
         simple = ace_type in (ACCESS_ALLOWED_ACE_TYPE, ACCESS_DENIED_ACE_TYPE)
         ace = Ace(ace_type, flags, mask, sid_at(raw, 8) if simple else "", b"" if simple else raw)
-        _sid_denied(ace)  # raises for one that is damaged, now and not when somebody asks for a right
+        if ACE_TYPES.get(ace_type, _OTHER_TYPE).effect is not Effect.NOTHING:
+            _subject(ace)  # raises for one that is damaged, now and not when somebody asks for a right
         aces.append(ace)
         at += ace_size
     return tuple(aces)
@@ -245,5 +290,5 @@ def _acl_bytes(aces: tuple[Ace, ...]) -> bytes:
         else:
             sid = sid_bytes(ace.sid)
             body += _ACE.pack(ace.type, ace.flags, _ACE.size + len(sid), ace.mask) + sid
-    revision = 4 if any(ace.type in _OBJECT_ACE_TYPES for ace in aces) else 2
+    revision = 4 if any(ACE_TYPES.get(ace.type, _OTHER_TYPE).of_object for ace in aces) else 2
     return _ACL.pack(revision, 0, _ACL.size + len(body), len(aces), 0) + body

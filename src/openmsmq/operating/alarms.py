@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
+from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.protection.keyring import KeyringError, write_private
 
 logger = logging.getLogger(__name__)
@@ -151,17 +152,18 @@ def read_alarms(data_dir: Path) -> Alarms:
     """What the file of a data directory says; none without one. Raises OSError, ValueError for one that is damaged."""
     try:
         content = json.loads((data_dir / ALARMS_FILE).read_text(encoding="utf-8"))
-        active = [_alarm(entry) for entry in content["active"]]
-        events = [
-            Event(int(entry["seq"]), _state(entry["state"]), int(entry["at"]), _alarm(entry["alarm"]))
-            for entry in content["events"]
-        ]
+        active = list(LEFT_OUT.each("alarms", content["active"], _alarm))
+        events = list(LEFT_OUT.each("alarm events", content["events"], _event))
         known = {(alarm.name, alarm.queue): alarm for alarm in active if alarm.name in BY_NAME}
         return Alarms(known, [event for event in events if event.alarm.name in BY_NAME], int(content["seq"]))
     except FileNotFoundError:
         return Alarms()
     except (KeyError, TypeError) as error:
         raise ValueError(f"{data_dir / ALARMS_FILE} is no file of alarms: {error!r}") from None
+
+
+def _event(entry: Mapping[str, Any]) -> Event:
+    return Event(int(entry["seq"]), _state(entry["state"]), int(entry["at"]), _alarm(entry["alarm"]))
 
 
 def write_alarms(data_dir: Path, document: Mapping[str, Any]) -> None:

@@ -17,6 +17,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
+from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.text import printable
 from openmsmq.rpc.locks import locked, open_own
 
@@ -95,18 +96,20 @@ class AuditLog:
             self._end = status.st_ino, at + len(line), number
 
     def read(self) -> Iterator[dict[str, Any]]:
-        """All records, the oldest first. What is damaged is left out. Raises OSError."""
+        """All records, the oldest first. What is damaged is left out, and logged. Raises OSError."""
         for number in range(self._files - 1, -1, -1):
             path = self._path if number == 0 else self._numbered(number)
             if not path.exists():
                 continue
             with path.open("rb") as lines:
-                for line in lines:
+                for place, line in enumerate(lines, 1):
                     try:
                         record = json.loads(line)
-                    except (ValueError, RecursionError):
-                        continue
-                    if _is_record(record):
+                        if not _is_record(record):
+                            raise ValueError("it has not the members of a record")
+                    except (ValueError, RecursionError) as error:
+                        LEFT_OUT.note("audit records", f"line {place} of {path}", error)
+                    else:
                         yield record
 
     @contextmanager

@@ -7,6 +7,7 @@ A document has the members `queues`, and where the data directory is at hand `ma
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, Protocol
@@ -16,6 +17,7 @@ from openmsmq.client.calls import UNANSWERED
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.constants import SecurityInformation
 from openmsmq.model.errors import MsmqError
+from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.rights import MACHINE_RIGHTS, QUEUE_RIGHTS, Right, mask_of
 from openmsmq.model.roles import Role, role_of
 from openmsmq.model.sddl import from_sddl, to_sddl
@@ -25,6 +27,8 @@ from openmsmq.operating.definitions_schema import FORMAT, DefinitionsError, pars
 from openmsmq.operating.guards import Guard, QueueGuard
 from openmsmq.protection.keyring import KeyringError
 from openmsmq.rpc.users import UsersFile, UsersFileError
+
+logger = logging.getLogger(__name__)
 
 _PROPERTIES: Final = (
     "label", "transactional", "journal", "quota", "journal_quota", "authenticate", "priv_level", "base_priority",
@@ -53,13 +57,17 @@ LEFT: Final = "left"
 
 
 def apply(step: Step) -> str:
-    """Do a step: `done`, `left`, or what was wrong."""
+    """Do a step: `done`, `left`, or what was wrong, also where that is a fault of this program: the other steps go
+    on."""
     if step.apply is None:
         return LEFT
     try:
         step.apply()
     except (MsmqError, ValueError, *UNREADABLE) as error:
         return f"failed: {error}"
+    except Exception as error:
+        logger.exception("the step %s of an import failed", step.said)
+        return f"failed: {type(error).__name__}: {error}"
     return DONE
 
 
@@ -117,6 +125,9 @@ def _queue(qm: QueueManager, path: str, names: Mapping[str, str]) -> Document:
         raise
     except MsmqError as error:
         return {"name": _short(path), "unreadable": error.name}
+    except Exception as error:
+        LEFT_OUT.note("exports of definitions", path, error)
+        return {"name": _short(path), "unreadable": type(error).__name__}
     properties = {name: str(value) if isinstance(value, UUID) else value for name, value in values.items()}
     try:
         rights = _rights(QueueGuard(qm, path).read(), names, QUEUE_RIGHTS)
@@ -124,6 +135,9 @@ def _queue(qm: QueueManager, path: str, names: Mapping[str, str]) -> Document:
         raise
     except MsmqError as error:
         rights = {"unreadable": error.name}
+    except Exception as error:
+        LEFT_OUT.note("exports of definitions", path, error)
+        rights = {"unreadable": type(error).__name__}
     return {"name": _short(path), **properties, **rights}
 
 

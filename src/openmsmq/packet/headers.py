@@ -16,7 +16,8 @@ SIGNATURE = 0x524F494C  # "LIOR"
 VERSION = 0x10
 MAXIMUM_LABEL_LENGTH = 0xFA  # WCHARs with the terminator
 NO_GUID = bytes(16)
-RC4 = 0x6801  # EncryptionAlgorithm where nobody chose one ([MS-MQDMPR] 3.1.1.12)
+# HashAlgorithm and EncryptionAlgorithm where nobody chose one ([MS-MQDMPR] 3.1.1.12)
+SHA1, RC4 = 0x8004, 0x6801
 _SOAP_HEADER, _SOAP_BODY = 0x0320, 0x0384  # sections of a SoapHeader
 
 _BASE = struct.Struct("<BBHIII")
@@ -194,7 +195,7 @@ class SecurityHeader:
         if parts[4]:
             provider = Reader(parts[4], "ProviderInfo")
             provider_type = provider.u32()
-            provider_name = provider.text(provider.remaining)
+            provider_name = provider.terminated(provider.remaining)
         return cls(
             flags & 0xF, bool(flags >> 4 & 1), bool(flags >> 5 & 1), bool(flags >> 6 & 1), flags >> 8 & 0xF,
             parts[0], parts[1], parts[2], parts[3], provider_type, provider_name,
@@ -240,7 +241,12 @@ class MessagePropertiesHeader:
             header.privacy_level, header.hash_algorithm, header.encryption_algorithm, extension_size = values[8:]
             if length > MAXIMUM_LABEL_LENGTH:
                 raise BadPacket(f"MessagePropertiesHeader: LabelLength is {length}, at most {MAXIMUM_LABEL_LENGTH}")
-            header.label = reader.text(2 * length)
+            if header.allocated_size < body_size:
+                raise BadPacket(
+                    f"MessagePropertiesHeader: AllocationBodySize is {header.allocated_size}, below MessageSize, "
+                    f"{body_size}"
+                )
+            header.label = reader.terminated(2 * length) if length else ""
             header.extension = reader.bytes(extension_size)
             header.body = reader.bytes(min(body_size, reader.remaining) if partial else body_size)
             reader.align()
@@ -288,7 +294,7 @@ class SoapHeader:
                 if section != expected:
                     raise BadPacket(f"SoapHeader: section {section:#06x}, expected {expected:#06x}")
                 reader.u16()
-                texts.append(reader.text(2 * reader.u32()))
+                texts.append(reader.terminated(2 * reader.u32()))
                 reader.align()
         return cls(*texts)
 

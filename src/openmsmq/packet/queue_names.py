@@ -9,7 +9,7 @@ from enum import IntEnum
 from functools import lru_cache
 
 from openmsmq.packet.errors import BadPacket
-from openmsmq.packet.reader import Reader, padded, text_of, wchars
+from openmsmq.packet.reader import Reader, padded, terminated_text, wchars
 
 # The order queue of every queue manager, [MS-MQQB] 2.2.4; a direct name has its host before the path.
 ORDER_QUEUE_NUMBER = 4
@@ -100,7 +100,7 @@ def unpack_name(reader: Reader, kind: int, field: str, allowed: Container[int]) 
             size = reader.u16()
             name = _kept(reader.bytes(size)) if 0 < size <= _MAXIMUM_KEPT and not size % 2 else None
             if name is None:
-                name = QueueName(name_type, direct=reader.text(size))
+                name = QueueName(name_type, direct=reader.terminated(size))
             reader.align()
             return name
     return QueueName(name_type)
@@ -109,7 +109,7 @@ def unpack_name(reader: Reader, kind: int, field: str, allowed: Container[int]) 
 @lru_cache(4096)
 def _kept(text: bytes) -> QueueName:
     """The name of a direct format name; messages that follow each other mostly go to the same queue."""
-    return QueueName(NameType.DIRECT, direct=text_of(text))
+    return QueueName(NameType.DIRECT, direct=terminated_text(text, "UserHeader"))
 
 
 def pack_element(name: QueueName, position: int) -> bytes:
@@ -127,7 +127,7 @@ def pack_element(name: QueueName, position: int) -> bytes:
 
 
 def unpack_element(reader: Reader) -> QueueName:
-    """One MQFFormatNameElement; alignment counts from the start of the reader's header."""
+    """One MQFFormatNameElement; alignment counts from the start of the reader's header (deviation D-183)."""
     kind = reader.u16()
     if kind == ElementType.DIRECT:
         reader.align(2)
@@ -151,6 +151,6 @@ def _terminated(reader: Reader) -> str:
     end = reader.position
     while end + 2 <= reader.end:
         if reader.data[end : end + 2] == b"\0\0":
-            return reader.text(end + 2 - reader.position)
+            return reader.terminated(end + 2 - reader.position)
         end += 2
     raise BadPacket(f"{reader.name}: a direct format name without terminator")

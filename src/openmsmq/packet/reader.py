@@ -52,16 +52,25 @@ class Reader:
     def u32(self) -> int:
         return int.from_bytes(self.bytes(4), "little")
 
+    def padding(self, alignment: int = 4) -> int:
+        """How many bytes are left to a multiple from the start of the header."""
+        return -(self.position - self._start) % alignment
+
     def align(self, alignment: int = 4) -> None:
         """Skip padding, of any value, up to a multiple from the start of the header; less where the data ends."""
-        padding = -(self.position - self._start) % alignment
-        self.position += min(padding, self.remaining)
+        self.position += min(self.padding(alignment), self.remaining)
 
     def text(self, size: int) -> str:
         """WCHARs of `size` bytes, up to the terminator."""
         if size % 2:
             raise BadPacket(f"{self.name}: a text of {size} bytes is not made of WCHARs")
         return text_of(self.bytes(size))
+
+    def terminated(self, size: int) -> str:
+        """A null-terminated text of `size` bytes, terminator included; it holds no other null character."""
+        if size % 2:
+            raise BadPacket(f"{self.name}: a text of {size} bytes is not made of WCHARs")
+        return terminated_text(self.bytes(size), self.name)
 
     def _need(self, size: int) -> None:
         if size < 0 or size > self.end - self.position:
@@ -71,6 +80,14 @@ class Reader:
 def text_of(data: bytes) -> str:
     """WCHARs up to the terminator."""
     return data.decode("utf-16-le", "surrogatepass").partition("\0")[0]
+
+
+def terminated_text(data: bytes, name: str) -> str:
+    """The text of WCHARs that end with the only null character. `name` is that of the header, for errors."""
+    text = data.decode("utf-16-le", "surrogatepass")
+    if text.find("\0") != len(text) - 1 or not text:
+        raise BadPacket(f"{name}: a text of {len(data)} bytes whose last character, and no other, should be null")
+    return text[:-1]
 
 
 def wchars(text: str) -> bytes:

@@ -17,7 +17,7 @@ from openmsmq.packet.headers import (
     TransactionHeader,
     UserHeader,
 )
-from openmsmq.packet.queue_names import QueueName, pack_element, unpack_element
+from openmsmq.packet.queue_names import NameType, QueueName, pack_element, unpack_element
 from openmsmq.packet.reader import Reader, padded
 
 MAXIMUM_PACKET = 0x00400000  # bytes, BaseHeader.PacketSize
@@ -112,6 +112,7 @@ class UserMessage:
             message.soap = SoapHeader.unpack(reader)
         if user.has_multi_queue:
             message.multi_queue = _unpack_multi_queue(reader)
+            _check_destinations(user.destination, message.multi_queue.destination)
         size = message.base.packet_size
         if not partial and (size > MAXIMUM_PACKET or size != reader.position - start):
             raise BadPacket(f"BaseHeader: PacketSize is {size}, the headers take {reader.position - start} bytes")
@@ -163,8 +164,24 @@ def _unpack_addresses(reader: Reader, expected: int) -> list[QueueName]:
                 raise BadPacket(f"MQFAddressHeader: {count} elements announced in {reader.remaining} bytes")
             for _ in range(count):
                 names.append(unpack_element(reader))
+            if reader.remaining not in (0, reader.padding()):
+                raise BadPacket(
+                    f"MQFAddressHeader: {count} elements leave {reader.remaining} bytes of HeaderSize, {size}"
+                )
         reader.align()
     return names
+
+
+def _check_destinations(name: QueueName | None, destinations: list[QueueName]) -> None:
+    """2.2.20.1: the list has all queues that the message was sent to, so it has this one. This is held for public
+    queues; other names of one queue differ, and distribution lists do not name their members (deviation D-183).
+
+    Raises BadPacket.
+    """
+    if name is None or name.type is not NameType.PUBLIC or any(each.is_distribution_list for each in destinations):
+        return
+    if all(each.type is not NameType.PUBLIC or each.guid != name.guid for each in destinations):
+        raise BadPacket("MultiQueueFormatHeader: Destination does not have the queue that the packet is for")
 
 
 def _pack_envelope(headers: SrmpHeaders) -> bytes:

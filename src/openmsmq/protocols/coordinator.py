@@ -14,12 +14,12 @@ import json
 import logging
 import secrets
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum
 from typing import Any, Protocol
 
 from openmsmq.model.errors import HResult, MsmqError, TransactionSequence
+from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.unit_of_work import Transaction, TransactionEvent
 from openmsmq.store import Drop, Put, StoreFull
@@ -173,8 +173,11 @@ class Coordinator:
 
     async def _abort_elsewhere(self, distributed: _Distributed) -> None:
         for where in distributed.participants:
-            with suppress(MsmqError):
+            try:
                 await self._network.abort(where, distributed.transaction.identifier, distributed.secret)
+            except MsmqError as error:  # it asks for the outcome by itself
+                uow = distributed.transaction.identifier.hex()
+                logger.info("transaction %s: %s has not been told of its abort: %s", uow, where.name, error)
 
     def outcome(self, uow: bytes, secret: bytes) -> Outcome:
         """TmGetOutcome. What is not known was aborted."""
@@ -199,8 +202,10 @@ class Coordinator:
             logger.info("transaction %s: a participant has not confirmed the commit and is asked again: %s", uow, error)
             return
         if name in store.definitions:  # another round may have been faster
-            with suppress(StoreFull):
+            try:
                 store.append([Drop(name)])
+            except StoreFull as error:  # the next round
+                logger.warning("a decision that all participants know stays in the store for now: %s", error)
 
     # -- as participant ----------------------------------------------------------------------------------------
 
@@ -258,35 +263,44 @@ class Coordinator:
     async def _ask_outcomes(self, now: float) -> None:
         """What a participant that heard nothing does."""
         for transaction in self._transactions.enlisted():
-            if not transaction.coordinator:
-                continue
-            uow = transaction.identifier
-            token = PropagationToken.decode(transaction.coordinator)
             try:
-                outcome = await self._network.outcome(token.coordinator, uow, token.secret)
-            except MsmqError as error:
-                since = self._asked_since.setdefault(uow, now)
-                if transaction.is_prepared or now - since < PATIENCE or transaction.has_ended:
-                    continue
-                logger.warning(
-                    "transaction %s is aborted, because its coordinator can't be reached: %s", uow.hex(), error
-                )
-                outcome = Outcome.ABORTED
-            self._asked_since.pop(uow, None)
-            if transaction.has_ended or outcome == Outcome.IN_PROGRESS:
-                continue
-            with suppress(MsmqError):  # a full disk: asked again
-                if outcome == Outcome.ABORTED:
-                    self._transactions.abort(transaction)
-                elif transaction.is_prepared:
-                    self._transactions.commit(transaction, event=TransactionEvent.OUTCOME_COMMIT)
+                await self._ask_outcome(transaction, now)
+            except Exception as error:  # the others go on
+                LEFT_OUT.note("transactions in doubt", transaction.identifier.hex(), error)
+
+    async def _ask_outcome(self, transaction: Transaction, now: float) -> None:
+        if not transaction.coordinator:
+            return
+        uow = transaction.identifier
+        token = PropagationToken.decode(transaction.coordinator)
+        try:
+            outcome = await self._network.outcome(token.coordinator, uow, token.secret)
+        except MsmqError as error:
+            since = self._asked_since.setdefault(uow, now)
+            if transaction.is_prepared or now - since < PATIENCE or transaction.has_ended:
+                return
+            logger.warning("transaction %s is aborted, because its coordinator can't be reached: %s", uow.hex(), error)
+            outcome = Outcome.ABORTED
+        self._asked_since.pop(uow, None)
+        if transaction.has_ended or outcome == Outcome.IN_PROGRESS:
+            return
+        try:
+            if outcome == Outcome.ABORTED:
+                self._transactions.abort(transaction)
+            elif transaction.is_prepared:
+                self._transactions.commit(transaction, event=TransactionEvent.OUTCOME_COMMIT)
+        except MsmqError as error:  # asked again
+            logger.warning("transaction %s stays in doubt for now: %s", uow.hex(), error)
 
     # -- what runs beside --------------------------------------------------------------------------------------
 
     async def resolve(self, now: float) -> None:
         """Send decisions to participants once, and ask for the outcome of transactions in doubt."""
         for name in [name for name in self._store.definitions if name.startswith(_DECISION)]:
-            await self._send_decision(name)
+            try:
+                await self._send_decision(name)
+            except Exception as error:  # the others go on
+                LEFT_OUT.note("decisions of transactions", name.removeprefix(_DECISION).hex(), error)
         await self._ask_outcomes(now)
 
     async def run(self, clock: Callable[[], float]) -> None:

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from openmsmq.interfaces.ms_mqmq import XACTUOW
 from openmsmq.model.errors import HResult, MsmqError, TransactionSequence
+from openmsmq.model.exhaustion import OutOfResources, exhausted
 from openmsmq.ndr import BadStubData, Interface, NdrError, Operation
 from openmsmq.protocols.environment import Environment
 from openmsmq.queueing.unit_of_work import Transaction
@@ -79,9 +80,18 @@ class NdrInterface:
         before = store.end
         try:
             response = handler(call, request)
+        except OutOfResources as error:
+            logger.error("%s of %s failed: %s", operation.name, call.peer, error)
+            response = self.failure(operation, request, error.hresult)
         except MsmqError as error:
             logger.debug("%s failed: %s", operation.name, error)
             response = self.failure(operation, request, error.hresult)
+        except OSError as error:
+            shortage = exhausted(error)
+            if shortage is None:
+                raise
+            logger.error("%s of %s failed: %s", operation.name, call.peer, shortage)
+            response = self.failure(operation, request, shortage.hresult)
         if response is not None:
             self.finish(call, operation, response, store.end != before)
 
@@ -120,7 +130,10 @@ class NdrInterface:
             call.fault(error.status)
             return
         else:
-            if not isinstance(error, MsmqError):
+            if (shortage := exhausted(error)) is not None:
+                logger.error("%s of %s failed: %s", operation.name, call.peer, shortage)
+                error = shortage
+            elif not isinstance(error, MsmqError):
                 logger.error("%s failed", operation.name, exc_info=error)
             hresult = error.hresult if isinstance(error, MsmqError) else HResult.MQ_ERROR
             try:

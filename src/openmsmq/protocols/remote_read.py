@@ -15,9 +15,10 @@ from functools import partial
 from typing import Any, ClassVar
 
 from openmsmq.interfaces import ms_mqrr as m
+from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT
 from openmsmq.model import names
 from openmsmq.model.constants import Access, Action, LookupAction, MessageClass, Share
-from openmsmq.model.errors import HResult, InvalidHandle, MsmqError, QueueDeleted
+from openmsmq.model.errors import HResult, IllegalFormatName, InvalidHandle, MsmqError, QueueDeleted
 from openmsmq.model.message import Message
 from openmsmq.ndr import Operation
 from openmsmq.packet.sections import divide
@@ -159,7 +160,7 @@ class RemoteRead(NdrInterface):
     def R_OpenQueue(self, call: Call, q: m.R_OpenQueue_Request) -> m.R_OpenQueue_Response | None:
         """3.1.4.2. Failures are faults. The client's identifier and version do not matter here."""
         check(q.dwAccess in (Access.RECEIVE, Access.PEEK), f"dwAccess is {q.dwAccess:#x}, allowed are 0x1 and 0x20")
-        name = from_queue_format(q.pQueueFormat)
+        name = _name(q.pQueueFormat)
         if q.pQueueFormat.m_qft == PUBLIC and self.environment.public_queues.needs(name):
             self.answer_later(call, q, self._resolve_and_open(call, q, name))
             return None
@@ -183,10 +184,10 @@ class RemoteRead(NdrInterface):
         return m.R_OpenQueueForMove_Response(pMoveContext=queue.move_context, pphContext=handle)
 
     def _open(self, call: Call, q: m.R_OpenQueue_Request | m.R_OpenQueueForMove_Request) -> RemoteQueue:
-        check(q.pQueueFormat.m_qft in READABLE_FORMATS, f"m_qft is {q.pQueueFormat.m_qft}, of {READABLE_FORMATS}")
+        name = _name(q.pQueueFormat)
         check(q.dwShareMode in tuple(Share), f"dwShareMode is {q.dwShareMode}, allowed are 0 and 1")
         manager, association = self.manager, call.association
-        name, access, share = from_queue_format(q.pQueueFormat), Access(q.dwAccess), Share(q.dwShareMode)
+        access, share = Access(q.dwAccess), Share(q.dwShareMode)
         waives = self.environment.remote_read_security.waives
         unprotected = waives(bool(q.fWorkgroup), lambda: manager.handles.grants_reading(name, Caller.anonymous()))
         self._demand(call, unprotected)
@@ -443,3 +444,13 @@ def _cursor(queue: RemoteQueue, handle: int) -> Cursor:
     if cursor is None:
         raise MsmqError(HResult.STATUS_INVALID_HANDLE, f"{queue.descriptor.name}: no cursor {handle:#x}")
     return cursor
+
+
+def _name(value: QUEUE_FORMAT) -> names.FormatName:
+    """The format name of a queue to be opened. Where it is none, or of a type that can't be read, pQueueFormat is
+    invalid (3.1.4.2): raises MsmqError MQ_ERROR_INVALID_PARAMETER."""
+    check(value.m_qft in READABLE_FORMATS, f"m_qft of pQueueFormat is {value.m_qft}, allowed are {READABLE_FORMATS}")
+    try:
+        return from_queue_format(value)
+    except IllegalFormatName as error:
+        raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"pQueueFormat: {error.detail}") from None

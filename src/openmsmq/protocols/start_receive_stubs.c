@@ -17,7 +17,7 @@ enum { USER_TO_BE_RECEIVED = 32, USER_SENT = 36, USER_IDENTIFIER = 40, USER_FLAG
 enum { DELIVERY_SHIFT = 5, NEGATIVE_JOURNALING = 1 << 8, POSITIVE_JOURNALING = 1 << 9, HAS_SECURITY = 1 << 19 };
 enum { SENDER_IS_THERE = 1 << 7, HAS_SUBQUEUE = 2, HAS_ADDRESS = 16 };
 enum { PACKET_VERSION = 0x10, LONGEST_LABEL = 0xFA, HIGHEST_PRIORITY = 7, LARGEST_TYPE = 0xF, ANSWER = 56 };
-static const uint32_t SIGNATURE_OF_PACKETS = 0x524F494C, RC4 = 0x6801;
+static const uint32_t SIGNATURE_OF_PACKETS = 0x524F494C, SHA1 = 0x8004, RC4 = 0x6801;
 
 typedef struct {
     const unsigned char *record, *user; /* the second: UserHeader of the names, of so many bytes */
@@ -128,6 +128,7 @@ static void put_properties(Writer *out, const Message *message)
     const Layout *layout = message->layout;
     const Part *body = &message->parts[BODY], *extension = &message->parts[EXTENSION];
     uint32_t label = label_units(message), cipher = word_at(record, layout->encryption);
+    uint32_t hash = word_at(record, layout->hash);
     unsigned char *at = place(out, PROPERTIES);
     if (at == NULL)
         return;
@@ -140,7 +141,7 @@ static void put_properties(Writer *out, const Message *message)
     store(at + 32, body->size);
     store(at + 36, body->size);
     store(at + 40, 0);
-    store(at + 44, word_at(record, layout->hash));
+    store(at + 44, hash ? hash : SHA1);
     store(at + 48, cipher ? cipher : RC4);
     store(at + 52, extension->size);
     put_text(out, &message->parts[LABEL], label);

@@ -14,6 +14,7 @@ from typing import Final
 
 from openmsmq.model.constants import MessageClass
 from openmsmq.model.errors import MessageStorageFailed, MsmqError
+from openmsmq.model.exhaustion import OutOfResources
 from openmsmq.model.message import Message
 from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes
@@ -108,6 +109,14 @@ class Holds:
             message = queue.message(lookup_identifier)
         except UNREADABLE as error:
             self.quarantine(queue, lookup_identifier, error)
+            return
+        except OutOfResources as error:  # whether its time is over is decided when it is read
+            logger.error(
+                "queue %s: message %#x is available again, %s: %s", queue.properties.path_name, lookup_identifier,
+                "though a purge asked for it" if lock.purge_pending else "and was not looked at", error,
+            )  # fmt: skip
+            queue.unlock(lookup_identifier)
+            self._outbox.arrived(queue, lookup_identifier)
             return
         deadline = queue.deadline_of(message)
         reason = None

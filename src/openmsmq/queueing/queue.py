@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from openmsmq.model.constants import INFINITE, Acknowledge, MessageClass
+from openmsmq.model.exhaustion import exhausted
 from openmsmq.model.lookup_id import PRIORITY_PARTS, PRIORITY_STEP, sequence_of
 from openmsmq.model.message import Message
 from openmsmq.queueing.deadlines import CapturedDeadlines
@@ -193,8 +194,8 @@ class Queue:
     # -- reading ---------------------------------------------------------------------------------------------
 
     def message(self, lookup_identifier: int) -> Message:
-        """The message at a position, the caller's own. Raises KeyError, or what the store raises when it can't be
-        read."""
+        """The message at a position, the caller's own. Raises KeyError, OutOfResources, or what the store raises
+        when it can't be read."""
         location = self.entries.location(lookup_identifier)
         if location is None:
             held = self.entries[lookup_identifier]
@@ -203,7 +204,11 @@ class Queue:
                 return held.copy()
             message = decode_message(held.record, lookup_identifier)
         else:
-            message = decode_message(self.read(location), lookup_identifier)
+            try:
+                record = self.read(location)
+            except OSError as error:  # not `fetching`: this is done for each message that is read
+                raise exhausted(error) or error from None
+            message = decode_message(record, lookup_identifier)
         if self.aborts:
             message.abort_count = self.aborts.get(lookup_identifier, message.abort_count)
         return message

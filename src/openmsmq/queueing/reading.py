@@ -11,6 +11,7 @@ from typing import Final
 
 from openmsmq.model.constants import INFINITE, Action, MessageClass, MessageSeekAction
 from openmsmq.model.errors import HResult, MessageStorageFailed, MsmqError, QueueDeleted, TransactionSequence
+from openmsmq.model.exhaustion import OutOfResources, exhausted
 from openmsmq.model.lookup_id import lookup_id, sequence_of
 from openmsmq.model.message import Message
 from openmsmq.queueing.auditing import Auditor, Deed
@@ -314,6 +315,10 @@ class Reading:
             except UNREADABLE as error:
                 self._holds.quarantine(queue, position, error)
                 return Offer.UNREADABLE
+            except OutOfResources as error:  # the message stays as it is, for others
+                logger.error("queue %s: message %#x can't be read now: %s", queue.properties.path_name, position, error)
+                self._end(reader, error.hresult)
+                return Offer.REFUSED
         if position not in queue.locked and self._holds.expire_if_due(queue, position, message):
             return Offer.UNREADABLE
         try:
@@ -324,9 +329,14 @@ class Reading:
                 queue.properties.path_name, position, error,
             )  # fmt: skip
             return Offer.UNREADABLE
-        except Exception:  # a fault of one reader's protocol: it gets MQ_ERROR, the message stays for others
-            logger.exception("queue %s: returning message %#x to a reader failed", queue.properties.path_name, position)
+        except Exception as error:  # a fault of one reader's protocol; the message stays for others
             status = int(HResult.MQ_ERROR)
+            path_name, shortage = queue.properties.path_name, exhausted(error)
+            if shortage is None:
+                logger.exception("queue %s: returning message %#x to a reader failed", path_name, position)
+            else:
+                status = shortage.hresult
+                logger.error("queue %s: message %#x stays in the queue: %s", path_name, position, shortage)
         self._leave(reader)
         cursor = reader.cursor
         if cursor is not None and not reader.destructive:

@@ -21,6 +21,7 @@ from openmsmq.model.lookup_id import lookup_id, priority_part
 from openmsmq.model.message import Message
 from openmsmq.model.names import MultipleElementFormatName
 from openmsmq.model.security import ANONYMOUS, sid_bytes
+from openmsmq.model.shares import Shares
 from openmsmq.queueing.authorization import Authorization, Caller, Owned, Right
 from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes, new_identifier
@@ -37,7 +38,7 @@ from openmsmq.queueing.sending import Sending
 from openmsmq.queueing.sinks import Sinks
 from openmsmq.queueing.source_names import queue_name
 from openmsmq.queueing.stages import Draft, RefusedRow, Stage, StageTarget, parse_note
-from openmsmq.queueing.storage import UNREADABLE, MessageStore, storing
+from openmsmq.queueing.storage import UNREADABLE, MessageStore, fetching, storing
 from openmsmq.queueing.transactions import Transactions
 from openmsmq.store import Insert, Operation, QueueColumns, Rows
 
@@ -45,6 +46,7 @@ logger = logging.getLogger(__name__)
 
 _LOCATION_MASK = (1 << 64) - 1
 LAST_BATCH = (1 << 63) - 1
+MOST_STAGES, MOST_STAGES_OF_OWNER = 1_000_000, 500_000  # each is a task of a Spark job
 
 
 class StagedWrites:
@@ -74,6 +76,7 @@ class StagedWrites:
         self._sinks: Final = sinks
         self._random: Final = random
         self._stages: dict[str, Stage] = {}  # by handle
+        self._shares: Shares[str] = Shares(MOST_STAGES, MOST_STAGES_OF_OWNER)  # stages by owner
 
     def stages(self) -> list[Stage]:
         """All stages."""
@@ -92,10 +95,15 @@ class StagedWrites:
         if not 0 <= batch <= LAST_BATCH or partition < 0:
             raise IllegalPropertyValue(detail=f"batch {batch}, partition {partition}: numbers from 0")
         self._sinks.check_batch(sink, batch, caller, query)
+        if not self._shares.has_room(caller.sid):
+            raise InsufficientResources(
+                detail=f"{self._shares.of(caller.sid)} stages of {caller.name or caller.sid} and {self._shares.held} "
+                f"in all are being written; the limits are {MOST_STAGES_OF_OWNER} and {MOST_STAGES}"
+            )
         handle = self._random(16)
         transaction = self._transactions.begin(handle)
         stage = Stage(handle.hex(), sink, batch, partition, attempt, caller.sid, transaction, query)
-        self._stages[stage.handle] = stage
+        self._add(stage)
         self._sinks.saw_writer(sink)
         return stage
 
@@ -295,6 +303,7 @@ class StagedWrites:
     def _gone(self, stage: Stage) -> None:
         """A stage has ended."""
         del self._stages[stage.handle]
+        self._shares.give_back(stage.owner)
         for queue, size in stage.volume.items():
             self._changes.charge_staged(queue, -size)
 
@@ -350,7 +359,9 @@ class StagedWrites:
             if queue is not None:
                 location = stage.messages[number][key] & _LOCATION_MASK
                 try:
-                    message = decode_message(self._store.read(location), key)
+                    with fetching():
+                        record = self._store.read(location)
+                    message = decode_message(record, key)
                 except UNREADABLE as error:
                     logger.error(
                         "queue %s: staged message %#x can't be decoded; it arrives without copy, acknowledgment and "
@@ -417,8 +428,12 @@ class StagedWrites:
                     stage.eventful.append((queue, key))
                 if is_asking(head):
                     stage.asking.setdefault(queue, []).append(key)
-        self._stages[stage.handle] = stage
+        self._add(stage)
         return True
+
+    def _add(self, stage: Stage) -> None:
+        self._stages[stage.handle] = stage
+        self._shares.charge(stage.owner)
 
     def relocated(self, queue: int, lookup_identifier: int, new: int) -> None:
         """A staged message may have moved in the log."""

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import NoReturn, Protocol
 
 from openmsmq.model.errors import MessageStorageFailed
+from openmsmq.model.exhaustion import exhausted
 from openmsmq.store import DamagedRecord, Insert, Operation, Rows, StoreFailed, StoreFull
 
 # What reading and decoding a stored record raises.
@@ -57,6 +58,20 @@ class MessageStore(Protocol):
     def fail(self, error: BaseException) -> NoReturn: ...
 
 
+class fetching:
+    """Around a read of the store: a resource that has run out says nothing of the record, which is not damaged. Raises
+    OutOfResources, which is not among `UNREADABLE`."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError) and (shortage := exhausted(error)) is not None:
+            raise shortage from error
+
+
 class storing:
     """A full disk is the operation's failure, with nothing changed. A failed store is the end of the process, and until
     then the failure of every operation: whoever comes in between gets an answer."""
@@ -68,4 +83,4 @@ class storing:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if isinstance(error, StoreFull | StoreFailed):
-            raise MessageStorageFailed(detail=str(error)) from error
+            raise exhausted(error) or MessageStorageFailed(detail=str(error)) from error

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from openmsmq.model.shares import Shares
 from openmsmq.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, NCA_S_FAULT_REMOTE_NO_MEMORY, RPC_S_ACCESS_DENIED, Fault
 from openmsmq.rpc.pdu import AuthLevel
 
@@ -23,6 +24,8 @@ NULL_HANDLE: Final = bytes(HANDLE_SIZE)
 # Context handles of one association. An application holds one for each open queue, cursor and transaction; this
 # bounds what a client that never closes anything can cost.
 MAX_HANDLES: Final = 16384
+MAX_HANDLES_IN_ALL: Final = 524_288  # some 200 MB
+MAX_HANDLES_OF_HOST: Final = 262_144
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +65,13 @@ Rundown = Callable[[Any], None]
 class ContextHandles:
     """The context handles of one association group. On the wire a handle is 20 octets: attributes 0 and a UUID."""
 
-    def __init__(self, random: Random, maximum: int = MAX_HANDLES) -> None:
+    def __init__(
+        self, random: Random, maximum: int = MAX_HANDLES, shares: Shares[str] | None = None, host: str = ""
+    ) -> None:
+        """`shares` counts the handles of all associations by host; None counts them nowhere."""
         self._random = random
         self._maximum = maximum
+        self._shares, self._host = shares, host
         self.entries: Final[dict[bytes, tuple[str, Any, Rundown | None, Holder]]] = {}
         self._charged = 0
         self._over = False
@@ -88,6 +95,8 @@ class ContextHandles:
             raise
         handle = bytes(4) + self._random(16)
         self.entries[handle] = (kind, obj, rundown, holder)
+        if self._shares is not None:
+            self._shares.charge(self._host)
         return handle
 
     def charge(self, by: int) -> None:
@@ -95,11 +104,26 @@ class ContextHandles:
         `create`."""
         if by > 0:
             self._check_room()
+        if self._over:  # the cursors of queues that are run down are counted no more
+            return
         self._charged += by
+        if self._shares is not None:
+            if by > 0:
+                self._shares.charge(self._host, by)
+            else:
+                self._shares.give_back(self._host, -by)
 
     def _check_room(self) -> None:
-        if len(self.entries) + self._charged >= self._maximum:
-            raise Fault(NCA_S_FAULT_REMOTE_NO_MEMORY)
+        shares = self._shares
+        if len(self.entries) + self._charged < self._maximum and (shares is None or shares.has_room(self._host)):
+            return
+        log.warning(
+            "%s holds too many queues, cursors and transactions: %d in one association (limit %d), %d of the host "
+            "(limit %d), %d in all (limit %d)", self._host, len(self.entries) + self._charged, self._maximum,
+            0 if shares is None else shares.of(self._host), MAX_HANDLES_OF_HOST, 0 if shares is None else shares.held,
+            MAX_HANDLES_IN_ALL,
+        )  # fmt: skip
+        raise Fault(NCA_S_FAULT_REMOTE_NO_MEMORY)
 
     def get(self, holder: Holder, handle: bytes, kind: str) -> Any:
         """What the handle stands for. Raises `Fault`: context mismatch for one that is null, unknown here or of
@@ -121,11 +145,15 @@ class ContextHandles:
         """Forget the handle without running it down, and return what it stood for. Raises as `get` does."""
         obj = self.get(holder, handle, kind)
         del self.entries[bytes(handle)]
+        if self._shares is not None:
+            self._shares.give_back(self._host)
         return obj
 
     def run_down(self) -> None:
         """Run every handle down, newest first: a cursor before the queue it belongs to."""
         self._over = True
+        if self._shares is not None and (held := len(self.entries) + self._charged):
+            self._shares.give_back(self._host, held)
         while self.entries:
             _, (kind, obj, rundown, _) = self.entries.popitem()
             _run_down(kind, obj, rundown)
@@ -192,6 +220,7 @@ class AssociationTable:
     def __init__(self, random: Random, max_handles: int = MAX_HANDLES) -> None:
         self._random = random
         self._max_handles = max_handles
+        self.shares: Final[Shares[str]] = Shares(MAX_HANDLES_IN_ALL, MAX_HANDLES_OF_HOST)  # handles by host
         self._groups: dict[int, Association] = {}
 
     def __len__(self) -> int:
@@ -209,7 +238,8 @@ class AssociationTable:
         else:
             while not group_id or group_id in self._groups:
                 group_id = int.from_bytes(self._random(4), "little")
-            group = Association(group_id, peer_host, ContextHandles(self._random, self._max_handles))
+            handles = ContextHandles(self._random, self._max_handles, self.shares, peer_host)
+            group = Association(group_id, peer_host, handles)
             self._groups[group_id] = group
         group.connections += 1
         return group

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from openmsmq.model.exhaustion import MEMORY, exhausted
 from openmsmq.ndr import BadStubData
 from openmsmq.rpc.call import Call, Caller, Interface
 from openmsmq.rpc.faults import (
@@ -273,16 +274,14 @@ class Dispatcher:
         except BadStubData as error:
             log.info("%s opnum %d from %s: %s", interface.name, opnum, call.peer, error)
             self._refuse(call, RPC_X_BAD_STUB_DATA)
-        except MemoryError:
-            log.error(
-                "%s opnum %d from %s: out of memory, answered with nca_s_fault_remote_no_memory; nothing has changed. "
-                "Give the daemon more memory, or let it keep less: max_connections, quotas of queues with express "
-                "messages", interface.name, opnum, call.peer,
-            )  # fmt: skip
-            self._refuse(call, NCA_S_FAULT_REMOTE_NO_MEMORY)
-        except Exception:
-            log.exception("%s opnum %d failed", interface.name, opnum)
-            self._refuse(call, NCA_S_FAULT_UNSPEC)
+        except Exception as error:
+            shortage = exhausted(error)
+            if shortage is None:
+                log.exception("%s opnum %d failed", interface.name, opnum)
+                self._refuse(call, NCA_S_FAULT_UNSPEC)
+                return
+            log.error("%s opnum %d from %s failed; nothing has changed: %s", interface.name, opnum, call.peer, shortage)
+            self._refuse(call, NCA_S_FAULT_REMOTE_NO_MEMORY if shortage.ran_out is MEMORY else shortage.hresult)
 
     def _count_guess(self, call: Call) -> None:
         """Somebody may be trying handles; whoever does so fast loses the connection each time."""

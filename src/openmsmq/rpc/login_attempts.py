@@ -10,7 +10,7 @@ import logging
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from openmsmq.rpc.security import Identity
 from openmsmq.rpc.throttle import Attempt, PeerFailures
@@ -22,7 +22,18 @@ OUTCOMES: Final = ("ok", "refused", "delayed")
 THROTTLED: Final = 10.0  # seconds that a host with too many failures waits
 _FIRST_DELAY, _LONGEST_DELAY = 1.0, 900.0  # seconds after failures; they double
 _FREE: Final = 3  # failures before the first delay: people mistype
-_REMEMBERED: Final = 10_000  # users at hosts
+REMEMBERED: Final = 10_000  # users at hosts
+USERS_OF_PEER: Final = 256  # of these, at one host
+FORGOTTEN_AFTER: Final = 2 * _LONGEST_DELAY  # seconds after the last failure
+_ALL_OTHERS: Final = "\0"  # users of a host that has no room for more
+
+
+class _Failures(NamedTuple):
+    """`until` when the next try waits, and when the last one was (`at`): seconds of the clock."""
+
+    tries: int
+    until: float
+    at: float
 
 
 class Reporter(Protocol):
@@ -45,27 +56,52 @@ class NoReporter:
 
 class Delays:
     """How long a user at an address has to wait after wrong passwords: 1 s after three failures, twice as long after
-    each further one. Who fails at one address is not kept out at another."""
+    each further one. Who fails at one address is not kept out at another.
+
+    One address has room for `USERS_OF_PEER` users; further ones share one entry, so that failures under other names do
+    not end anybody's delay. A user of whom nothing was heard for `FORGOTTEN_AFTER` seconds is forgotten.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock: Final = clock
-        self._failures: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
+        self._failures: OrderedDict[tuple[str, str], _Failures] = OrderedDict()  # the latest failure at the end
+        self._users: Counter[str] = Counter()  # by peer
+
+    def __len__(self) -> int:
+        return len(self._failures)
 
     def left(self, user: str, peer: str) -> float:
         """Seconds until the next try; 0 for none."""
-        _, until = self._failures.get((user.casefold(), peer), (0, 0.0))
-        return max(0.0, until - self._clock())
+        known = self._failures.get(self._key(user, peer))
+        return max(0.0, known.until - self._clock()) if known is not None else 0.0
 
     def failed(self, user: str, peer: str) -> None:
-        key = (user.casefold(), peer)
-        count = self._failures.pop(key, (0, 0.0))[0] + 1
+        now = self._clock()
+        while self._failures and next(iter(self._failures.values())).at < now - FORGOTTEN_AFTER:
+            self._forget(next(iter(self._failures)))
+        key = self._key(user, peer)
+        known = self._failures.get(key)
+        count = 1 if known is None else known.tries + 1
         delay = 0.0 if count < _FREE else min(_FIRST_DELAY * 2 ** min(count - _FREE, 20), _LONGEST_DELAY)
-        self._failures[key] = count, self._clock() + delay
-        if len(self._failures) > _REMEMBERED:
-            self._failures.popitem(last=False)
+        self._forget(key)
+        self._failures[key] = _Failures(count, now + delay, now)
+        self._users[peer] += 1
+        if len(self._failures) > REMEMBERED:
+            self._forget(next(iter(self._failures)))
 
     def succeeded(self, user: str, peer: str) -> None:
-        self._failures.pop((user.casefold(), peer), None)
+        self._forget((user.casefold(), peer))
+
+    def _key(self, user: str, peer: str) -> tuple[str, str]:
+        key = user.casefold(), peer
+        return key if key in self._failures or self._users.get(peer, 0) < USERS_OF_PEER else (_ALL_OTHERS, peer)
+
+    def _forget(self, key: tuple[str, str]) -> None:
+        if self._failures.pop(key, None) is not None:
+            peer = key[1]
+            self._users[peer] -= 1
+            if not self._users[peer]:
+                del self._users[peer]
 
 
 class LoginAttempts:

@@ -62,8 +62,16 @@ class PeerFailures:
                 "%s: %d %s within %.0f s; more are refused for the rest of that time",
                 host, count + 1, attempt.value, PERIOD,
             )  # fmt: skip
-        if len(self._failures) > _MAXIMUM_PEERS:
+        while self._failures:  # the one that failed longest ago is first
+            began, _ = next(iter(self._failures.values()))
+            if len(self._failures) <= _MAXIMUM_PEERS and now - began < PERIOD:
+                break
             self._failures.popitem(last=False)
+
+    @property
+    def remembered(self) -> int:
+        """How many hosts are remembered, once for each kind of failure."""
+        return len(self._failures)
 
     def refuses(self, host: str, attempt: Attempt) -> bool:
         """Whether the host has used up its tries."""

@@ -224,6 +224,13 @@ class Configuration:
         default=False,
         metadata={"help": "let the SID in a message of another queue manager decide about access, though unproved"},
     )
+    trust_queue_manager_identifiers: bool = field(
+        default=False,
+        metadata={
+            "help": "send messages for PRIVATE= queues to whoever claims the identifier of their queue manager, also "
+            "from another address than before"
+        },
+    )
     com_level: str = field(
         default="",
         metadata={

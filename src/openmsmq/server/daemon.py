@@ -330,6 +330,7 @@ class Daemon:
                 else None
             ),
             locate=(lambda name: public_queues.resolve(name, Access.SEND)) if self._directory.exists else None,
+            trust_queue_manager_identifiers=configuration.trust_queue_manager_identifiers,
         )
         service = MessageService(
             self.manager, committer.when_durable, self.protections, options, asyncio.get_running_loop(),

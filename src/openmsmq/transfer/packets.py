@@ -15,6 +15,7 @@ from openmsmq.model.errors import MsmqError
 from openmsmq.model.message import NULL_GUID, Message
 from openmsmq.packet.headers import (
     RC4,
+    SHA1,
     BaseHeader,
     DebugHeader,
     MessagePropertiesHeader,
@@ -133,6 +134,7 @@ def _security_header(message: Message, level: int) -> SecurityHeader | None:
 
 
 def _properties_header(message: Message) -> MessagePropertiesHeader:
+    """Hash and cipher that nobody has chosen are the defaults (deviation D-184)."""
     return MessagePropertiesHeader(
         message.acknowledgements_requested,
         message.label,
@@ -142,7 +144,7 @@ def _properties_header(message: Message) -> MessagePropertiesHeader:
         message.application_tag,
         0,
         message.privacy_level,
-        message.hash_algorithm,
+        message.hash_algorithm or SHA1,
         message.encryption_algorithm or RC4,
         message.extension,
         message.body,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.roles import Role
-from openmsmq.operating.alarms import BY_NAME, EVENTS, Alarm, read_alarms
+from openmsmq.operating.alarms import BY_NAME, EVENTS, Alarm, Event, read_alarms
 from openmsmq.web.problems import Problem
 from openmsmq.web.table import Asked, Operation, Output
 
@@ -52,8 +53,8 @@ def list_alarms(asked: Asked) -> AlarmList:
         events = [event for event in events if event.alarm.queue in seen]
     active.sort(key=lambda alarm: (alarm.since, alarm.name, alarm.queue))
     return AlarmList(
-        [_known(alarm) for alarm in active],
-        [AlarmEvent(event.seq, event.state, event.at, _known(event.alarm)) for event in events[: -EVENTS - 1 : -1]],
+        list(LEFT_OUT.each("alarms", active, _known, lambda alarm: alarm.name)),
+        list(LEFT_OUT.each("alarm events", events[: -EVENTS - 1 : -1], _event, lambda event: event.seq)),
         "openmsmq alarms",
     )
 
@@ -63,6 +64,10 @@ def _known(alarm: Alarm) -> KnownAlarm:
         alarm.name, alarm.queue, alarm.since, alarm.value, alarm.threshold, BY_NAME[alarm.name].unit, alarm.sentence,
         alarm.remedy,
     )  # fmt: skip
+
+
+def _event(event: Event) -> AlarmEvent:
+    return AlarmEvent(event.seq, event.state, event.at, _known(event.alarm))
 
 
 OPERATIONS: Final = (

@@ -6,6 +6,8 @@ import time
 from shlex import quote
 from typing import Any, Final, Literal
 
+from openmsmq.model.errors import MsmqError
+from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.roles import Role
 from openmsmq.operating import dead_letters
 from openmsmq.operating.explaining import explanation
@@ -75,9 +77,19 @@ def list_groups(asked: Asked) -> Groups:
     query: GroupsQuery = asked.query
     found: list[Group] = []
     scanned, complete = 0, True
+    failed: list[str] = []
+    names = DEAD_LETTER_QUEUES if query.queue is None else (query.queue,)
     with asked.queue_manager() as manager:
-        for name in DEAD_LETTER_QUEUES if query.queue is None else (query.queue,):
-            selection = select(manager, [path_of(name)], Criteria(), time.time(), scan=SCANNED, previews=False)
+        for name in names:
+            try:
+                selection = select(manager, [path_of(name)], Criteria(), time.time(), scan=SCANNED, previews=False)
+            except MsmqError as error:
+                if len(failed) == len(names) - 1:  # there is none whose letters can be shown
+                    raise
+                failed.append(name)
+                LEFT_OUT.note("lists of dead letters", name, error)
+                complete = False
+                continue
             scanned += selection.scanned
             complete = complete and selection.complete
             found += [_group(name, group) for group in dead_letters.groups(selection.chosen)]
@@ -100,8 +112,11 @@ def list_outgoing(asked: Asked) -> OutgoingList:
     with asked.queue_manager() as manager:
         known = {queue["format_name"].casefold(): queue for queue in manager.outgoing()}
         connected = manager.management().get("connected")
-    found = [_waiting(row, known.get(row["name"].casefold()), connected) for row in rows[:_EXPLAINED]]
-    return OutgoingList(found, len(rows), "openmsmq outgoing list")
+    found = LEFT_OUT.each(
+        "lists of outgoing queues", rows[:_EXPLAINED],
+        lambda row: _waiting(row, known.get(row["name"].casefold()), connected), lambda row: row["name"],
+    )  # fmt: skip
+    return OutgoingList(list(found), len(rows), "openmsmq outgoing list")
 
 
 def _waiting(row: dict[str, Any], known: dict[str, Any] | None, connected: Any) -> Waiting:

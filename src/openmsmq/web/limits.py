@@ -20,6 +20,7 @@ SHOWN_BODY: Final = 64 << 10  # bytes of a body that are decoded and shown; the 
 PAGE_BYTES: Final = 16 << 20  # of bodies that are read for one page
 SCANNED: Final = 50_000  # messages that one request looks at
 STREAMS: Final = 32  # of events, each of which holds a connection
+STREAMS_PER_USER: Final = 8
 SESSIONS: Final = 1000
 SESSIONS_PER_USER: Final = 20
 IDLE_SECONDS, SESSION_SECONDS = 30 * 60.0, 12 * 3600.0

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
 from openmsmq.model.errors import AccessDenied
 from openmsmq.model.roles import Role
+from openmsmq.model.shares import Shares
 from openmsmq.operating.series import Range
 from openmsmq.web.history import History
-from openmsmq.web.limits import STREAMS
+from openmsmq.web.limits import STREAMS, STREAMS_PER_USER
 from openmsmq.web.problems import Problem
 from openmsmq.web.table import Asked, Input, Operation, Output
 
@@ -66,15 +67,20 @@ def _demand(asked: Asked) -> None:
 
 
 class Streams:
-    """How many are open; the event loop counts them."""
+    """How many are open, in all and of each user by the SID; the event loop counts them."""
 
-    open = 0
+    shares: ClassVar[Shares[str]] = Shares(STREAMS, STREAMS_PER_USER)
 
 
 def events(asked: Asked) -> Response:
     _demand(asked)
-    if Streams.open >= STREAMS:
-        raise Problem(503, f"{STREAMS} streams of events are open already, which is the limit")
+    shares, sid = Streams.shares, asked.caller.sid
+    if not shares.has_room(sid):
+        raise Problem(
+            503,
+            f"{shares.held} streams of events are open, {shares.of(sid)} of this user; the limits are {STREAMS} and "
+            f"{STREAMS_PER_USER}",
+        )
     return StreamingResponse(_stream(asked), media_type=MEDIA_TYPE)
 
 
@@ -83,7 +89,8 @@ async def _stream(asked: Asked) -> AsyncIterator[bytes]:
     services, loop = asked.services, asyncio.get_running_loop()
     history: History = services.history
     last, checked = 0.0, loop.time()
-    Streams.open += 1
+    if not Streams.shares.take(asked.caller.sid):  # several were answered at once
+        return
     try:
         while True:
             found = history.latest()
@@ -98,7 +105,7 @@ async def _stream(asked: Asked) -> AsyncIterator[bytes]:
     except (AccessDenied, ConnectionError):
         return  # the login has ended, or the daemon
     finally:
-        Streams.open -= 1
+        Streams.shares.give_back(asked.caller.sid)
 
 
 OPERATIONS: Final = (

@@ -17,9 +17,6 @@ from openmsmq.rpc.users import UsersFile
 
 LONGEST: Final = 12 * 3600  # seconds that a ticket holds, and an hour more
 _HOUR: Final = 3600
-_FIRST_DELAY, _LONGEST_DELAY = 1.0, 900.0  # seconds after failures; they double
-_FREE: Final = 3  # failures before the first delay: people mistype
-_REMEMBERED: Final = 4096  # pairs of user and address; who has failed longest ago is forgotten first
 
 
 class Known(NamedTuple):

@@ -1,0 +1,93 @@
+"""Resources that run out: how they are recognized, which HRESULT they have, and what an operator does about them.
+
+A shortage is no fault of a message or a caller: what failed is unchanged, and works again when there is room.
+"""
+
+from __future__ import annotations
+
+import errno
+import resource
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from openmsmq.model.errors import HResult, MessageStorageFailed
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """`hresult` is what operations answer; `limit` returns the limit in force, `remedy` says what raises it."""
+
+    name: str
+    hresult: int
+    limit: Callable[[], str]
+    remedy: str
+
+
+def _files_of_process() -> str:
+    return f"at most {resource.getrlimit(resource.RLIMIT_NOFILE)[0]}"
+
+
+def _files_of_system() -> str:
+    try:
+        return f"at most {Path('/proc/sys/fs/file-max').read_text(encoding='ascii').strip()}"
+    except OSError:  # no descriptor for this file, either
+        return "the limit is fs.file-max"
+
+
+def _memory() -> str:
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return "no limit of the process" if limit == resource.RLIM_INFINITY else f"at most {limit >> 20} MiB"
+
+
+def _disk() -> str:
+    return "the file system of data_dir"
+
+
+MEMORY: Final = Resource(
+    "memory", HResult.MQ_ERROR_INSUFFICIENT_RESOURCES, _memory,
+    "give the daemon more memory, or let it keep less: max_connections, quotas of queues with express messages",
+)  # fmt: skip
+RESOURCES: Final = {
+    errno.ENOMEM: MEMORY,
+    errno.EMFILE: Resource(
+        "file descriptors of the process", HResult.MQ_ERROR_INSUFFICIENT_RESOURCES, _files_of_process,
+        "raise LimitNOFILE of the service, or lower max_connections and max_sessions",
+    ),
+    errno.ENFILE: Resource(
+        "file descriptors of the system", HResult.MQ_ERROR_INSUFFICIENT_RESOURCES, _files_of_system,
+        "raise the sysctl fs.file-max, or close what else holds files open",
+    ),
+    errno.ENOSPC: Resource(
+        "disk space", HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED, _disk, "free space, or receive and purge messages"
+    ),
+    errno.EDQUOT: Resource(
+        "disk quota of the daemon's user", HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED, _disk,
+        "raise the disk quota, or receive and purge messages",
+    ),
+}  # fmt: skip
+
+
+class OutOfResources(MessageStorageFailed):
+    """A resource has run out; nothing has changed. `hresult` is that of the resource, and the text names it, its limit
+    and the remedy."""
+
+    def __init__(self, ran_out: Resource, error: BaseException) -> None:
+        self.ran_out = ran_out
+        super().__init__(
+            ran_out.hresult, f"out of {ran_out.name} ({ran_out.limit()}): {error or 'MemoryError'}; {ran_out.remedy}"
+        )
+
+
+def exhausted(error: BaseException | None) -> OutOfResources | None:
+    """What an error, or the one that caused it, says has run out; None where it says nothing of the kind."""
+    while error is not None:
+        if isinstance(error, OutOfResources):
+            return error
+        if isinstance(error, MemoryError):
+            return OutOfResources(MEMORY, error)
+        if isinstance(error, OSError) and error.errno in RESOURCES:
+            return OutOfResources(RESOURCES[error.errno], error)
+        error = error.__cause__
+    return None
