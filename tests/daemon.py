@@ -39,7 +39,7 @@ class Daemon:
         """`options` go to the command line; `prepare` runs in the new process before the program does; `program` is
         what Python runs."""
         self.program = program
-        # What a test has run in the new process first, or instead, needs one that is new. Benchmarks look at the process.
+        # What a test runs in the new process first, or instead, needs a new one, and benchmarks look at the process.
         self._is_warm = prepare is None and program == PROGRAM and "pytest" in sys.modules
         self.directory = directory
         self.options = ("--system-queue-readers", "everyone", *options)
