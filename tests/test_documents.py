@@ -151,7 +151,7 @@ def test_each_line_of_the_readmes_shell_block_runs_on_a_new_daemon(tmp_path: Pat
             endless = line.partition("#")[2].endswith("until Ctrl-C")
             script.append(f"{{ timeout -s INT 3 {line.partition('#')[0]} || test $? = 124; }}" if endless else line)
         ended = subprocess.run(
-            ["bash", "-c", "\n".join(script)], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+            ["bash", "-c", "\n".join(script)], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
         )
     assert ended.returncode == 0, ended
     assert "hello" in ended.stdout and "Traceback" not in ended.stderr

@@ -96,7 +96,7 @@ def test_a_mistake_is_one_clear_line(run: Run) -> None:
 def run_alone(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
     variables = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | environment
     return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=variables, timeout=120
+        [sys.executable, "-c", program], capture_output=True, text=True, env=variables, timeout=600
     )  # fmt: skip
 
 
@@ -137,7 +137,7 @@ def test_a_continuous_archive_ends_with_ctrl_c_and_says_nothing_but_the_answer(
         while sum(rows) < 8:
             rows.append(json.loads(process.stdout.readline())["rows"])
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=600)
     assert process.returncode == 0 and err == ""
     assert json.loads(out.splitlines()[-1])["archived"] == 8
     assert list(tmp_path.iterdir()) == [archive]
