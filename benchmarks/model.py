@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from openmsmq import compiled
-from openmsmq.model.constants import INFINITE, Access, Action, Share
+from openmsmq.model.constants import INFINITE, Access, ReceiveAction, Share
 from openmsmq.model.message import Message
 from openmsmq.model.names import parse_format_name
 from openmsmq.queueing.authorization import SYSTEM
@@ -59,7 +59,7 @@ def operations(manager: QueueManager) -> dict[str, Callable[[], None]]:
             manager.sending.enqueue(sender, Message(body=bytes(100), delivery_guarantee=guarantee))
 
     def receive(timeout: int = 0) -> None:
-        manager.reading.read(reader, Action.RECEIVE, timeout, lambda message: 0, lambda status, message: None)
+        manager.reading.read(reader, ReceiveAction.RECEIVE, timeout, lambda message: 0, lambda status, message: None)
 
     def receives() -> None:
         for _ in range(COUNT):

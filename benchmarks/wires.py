@@ -17,7 +17,7 @@ from openmsmq.interfaces import ms_mqqp
 from openmsmq.interfaces.ms_mqmq import OBJECTID, QUEUE_FORMAT
 from openmsmq.interfaces.ms_mqmr import qmmgmt
 from openmsmq.interfaces.ms_mqrr import RemoteRead
-from openmsmq.model.constants import INFINITE, Access, Action
+from openmsmq.model.constants import INFINITE, Access, ReceiveAction
 from openmsmq.model.message import Message
 from openmsmq.rpc import client
 from openmsmq.transfer.receive_buffer import receive_buffer
@@ -92,7 +92,9 @@ def openmsmq(port: int, what: str, queue: str, timeout: int = 0) -> Wire:
     assert opened.result == 0, hex(opened.result)
     if what == "receive":
         operation = m.qmcomm2.operation("rpc_ACReceiveMessageEx")
-        request: Any = m.rpc_ACReceiveMessageEx_Request(opened.pdwQMContext, receive_buffer(Action.RECEIVE, timeout))
+        request: Any = m.rpc_ACReceiveMessageEx_Request(
+            opened.pdwQMContext, receive_buffer(ReceiveAction.RECEIVE, timeout)
+        )
     else:
         operation = m.qmcomm2.operation("rpc_ACSendMessageEx")
         body, is_durable = SMALL_BODY if what.startswith("small") else BODY, what.endswith("durable send")

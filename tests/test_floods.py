@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from openmsmq.dcom import pinging
-from openmsmq.dcom.budget import Budget
+from openmsmq.dcom.budget import ObjectBudget
 from openmsmq.dcom.pinging import PingSets
 from openmsmq.link import memory, resolving
 from openmsmq.link.known_addresses import MOST_KNOWN, KnownAddresses
-from openmsmq.link.limits import Limits
+from openmsmq.link.limits import SessionLimits
 from openmsmq.link.memory import Duplicates, Sources
-from openmsmq.link.options import Options
-from openmsmq.link.resolving import Resolver, Target
+from openmsmq.link.options import TransferOptions
+from openmsmq.link.resolving import ResolvedTarget, Resolver
 from openmsmq.model.errors import InsufficientResources
 from openmsmq.model.shares import Shares
 from openmsmq.packet.internal import EstablishConnection
@@ -39,7 +39,7 @@ from openmsmq.transport.routing import Routing
 from openmsmq.transport.sequence import SequenceId
 from openmsmq.web import limits as web_limits
 from openmsmq.web.bounded import BoundedProtocol
-from openmsmq.web.callers import Sessions
+from openmsmq.web.callers import WebSessions
 from openmsmq.web.live import Streams
 from queueing.world import World
 
@@ -157,7 +157,7 @@ def ping_sets() -> None:
 
 
 def objects() -> None:
-    budget = Budget("objects", 10_000, 500)
+    budget = ObjectBudget("objects", 10_000, 500)
     budget.take(KNOWN)
     for _, address in sources():
         with suppress(InsufficientResources):
@@ -212,7 +212,7 @@ def http_connections(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def http_sessions() -> None:
     """Only who has logged in has one."""
-    sessions = Sessions(lambda: 0.0)
+    sessions = WebSessions(lambda: 0.0)
     secret, _ = sessions.open("ticket", "S-1-5-21-1", "alice")
     for _ in range(2000):
         sessions.open("ticket", "S-1-5-21-2", "mallory")
@@ -241,7 +241,8 @@ class Peer:
 
 def link_connections() -> None:
     connections: dict[Any, None] = {}
-    limits = Limits(Options(max_sessions=4000, max_sessions_per_peer=100), connections, guid(0))  # type: ignore[arg-type]
+    options = TransferOptions(max_sessions=4000, max_sessions_per_peer=100)
+    limits = SessionLimits(options, connections, guid(0))  # type: ignore[arg-type]
     refused = 0
 
     def connect(address: str) -> tuple[Peer, bool]:
@@ -272,7 +273,7 @@ def claimed_addresses() -> None:
     resolver.met(guid(0), KNOWN)
     for number in range(1, SOURCES):
         resolver.met(guid(number), STRANGER)
-    (hop,) = resolver.last_met(Target(identifier=guid(0)))
+    (hop,) = resolver.last_met(ResolvedTarget(identifier=guid(0)))
     assert hop.address == KNOWN and len(resolver._met) == 1 + resolving.MOST_MET_AT_ADDRESS
     for number, address in sources():
         resolver.met(guid(number), address)

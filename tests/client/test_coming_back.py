@@ -13,7 +13,7 @@ import pytest
 import openmsmq
 import openmsmq.aio
 from daemon import Daemon, eventually, meanwhile
-from openmsmq.client.calls import HARMLESS, REPEATABLE, UNKNOWN, Association, Call, Held
+from openmsmq.client.calls import HARMLESS, REPEATABLE, UNKNOWN, ClientAssociation, ClientCall, ServerResource
 from openmsmq.client.pool import Pool
 from openmsmq.client.retrying import Attempts
 from openmsmq.interfaces.ms_mqmp import qmcomm
@@ -40,7 +40,7 @@ def restart(service):
 
 def attempts(fate, seconds=10.0, held=()):
     clock = iter(range(0, 1000, 2))
-    call = Call(qmcomm, qmcomm.operation("rpc_ACPurgeQueue"), None, fate=fate, held=held)
+    call = ClientCall(qmcomm, qmcomm.operation("rpc_ACPurgeQueue"), None, fate=fate, held=held)
     return Attempts(call, seconds, lambda: float(next(clock)), lambda: 1.0)
 
 
@@ -72,7 +72,7 @@ def test_a_refused_interface_and_a_silent_server_are_not_tried_again():
 
 
 def test_a_lost_handle_is_named_with_what_became_of_the_call():
-    held = Held("queue", "q", Association(7))
+    held = ServerResource("queue", "q", ClientAssociation(7))
     tried = attempts(UNKNOWN, held=(held,))
     tried.check()
     held.association.end("it has restarted")

@@ -8,10 +8,10 @@ from uuid import uuid4
 import pytest
 
 import openmsmq
-from openmsmq.client.calls import Call, decoded
+from openmsmq.client.calls import ClientCall, decoded
 from openmsmq.client.qmcomm import QmcommQueue
 from openmsmq.interfaces import ms_mqmp as m
-from openmsmq.model.constants import Access, Action
+from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
 from openmsmq.rpc.client_connection import ClientConnection, ResponseReceived
@@ -29,8 +29,8 @@ def walk(moves, taken=()):
     def serve(call):
         nonlocal position
         ptb = call.request.ptb
-        wanted = position + (ptb.old.Receive.Action == Action.PEEK_NEXT)
-        while ptb.old.Receive.Action == Action.PEEK_NEXT and wanted < len(there) and there[wanted] is None:
+        wanted = position + (ptb.old.Receive.Action == ReceiveAction.PEEK_NEXT)
+        while ptb.old.Receive.Action == ReceiveAction.PEEK_NEXT and wanted < len(there) and there[wanted] is None:
             wanted += 1
         if wanted >= len(there):
             return m.rpc_ACReceiveMessageEx_Response(ptb, HResult.MQ_ERROR_IO_TIMEOUT)
@@ -43,7 +43,7 @@ def walk(moves, taken=()):
             there[wanted if moves else position] = None  # another reader takes it between the two calls
         return m.rpc_ACReceiveMessageEx_Response(ptb, status)
 
-    action = Action.PEEK_CURRENT
+    action = ReceiveAction.PEEK_CURRENT
     while True:
         steps = queue.peek(action, 0, 7)
         try:
@@ -54,7 +54,7 @@ def walk(moves, taken=()):
             seen.append(stop.value.body)
         except openmsmq.ReceiveTimeout:
             return seen
-        action = Action.PEEK_NEXT
+        action = ReceiveAction.PEEK_NEXT
 
 
 @pytest.mark.parametrize("moves", [True, False])
@@ -77,13 +77,13 @@ def test_an_answer_in_big_endian_is_read_as_such():
     head = struct.pack(">BBBBIHHIIHBB", 5, 0, 2, 3, 0, 24 + len(stub), 0, call_id, len(stub), 0, 0, 0)
     (answer,) = core.receive_data(head + stub)
     assert answer == ResponseReceived(call_id, stub, ">")
-    call = Call(m.qmcomm, operation, None)
+    call = ClientCall(m.qmcomm, operation, None)
     assert decoded(call, answer.stub, answer.byte_order).result == HResult.MQ_ERROR_QUEUE_NOT_FOUND
 
 
 def test_an_answer_that_cannot_be_read_is_an_error_of_the_server():
     with pytest.raises(openmsmq.RemoteProtocolError, match="rpc_ACPurgeQueue"):
-        decoded(Call(m.qmcomm, m.qmcomm.operation("rpc_ACPurgeQueue"), None), b"", "<")
+        decoded(ClientCall(m.qmcomm, m.qmcomm.operation("rpc_ACPurgeQueue"), None), b"", "<")
 
 
 def test_all_errors_of_a_client_are_msmq_errors_and_exported():

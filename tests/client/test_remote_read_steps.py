@@ -14,7 +14,7 @@ from openmsmq.client.calls import CALL_FAILURES, ProtocolUnavailable, fault_erro
 from openmsmq.client.remote_read import RR_ACK, RR_NACK, RemoteReadQueue
 from openmsmq.client.reopening import open_handle
 from openmsmq.interfaces import ms_mqrr as m
-from openmsmq.model.constants import INFINITE, Access, Action, MessageSeekAction
+from openmsmq.model.constants import INFINITE, Access, MessageSeekAction, ReceiveAction
 from openmsmq.model.errors import HResult, MsmqError, OperationCancelled, QueueNotFound, ReceiveTimeout
 from openmsmq.model.message import Message
 from openmsmq.packet.sections import SectionType
@@ -124,7 +124,7 @@ def test_a_message_that_cannot_be_read_is_put_back(response, why):
     assert names(calls) == ["R_StartReceive", "R_EndReceive"]
     assert (calls[1][1].dwAck, calls[1][1].dwRequestId) == (RR_NACK, 1)
     assert error.hresult == HResult.MQ_ERROR and why in str(error)
-    calls, error = drive(queue().peek(Action.PEEK_CURRENT, 0), response)
+    calls, error = drive(queue().peek(ReceiveAction.PEEK_CURRENT, 0), response)
     assert names(calls) == ["R_StartReceive"], "a peek has locked nothing"
 
 
@@ -147,7 +147,7 @@ def test_a_receive_that_is_cut_off_is_cancelled_or_else_ended_negatively(cut_off
     assert calls[2][1].dwAck == RR_NACK and error is cut_off
     calls, error = drive(opened.take(0), cut_off, RpcConnectionError("gone"), RpcConnectionError("gone"))
     assert len(calls) == 3 and error is cut_off
-    assert names(drive(opened.peek(Action.PEEK_CURRENT, 0), cut_off, too_late)[0]) == [
+    assert names(drive(opened.peek(ReceiveAction.PEEK_CURRENT, 0), cut_off, too_late)[0]) == [
         "R_StartReceive", "R_CancelReceive"]  # fmt: skip
     assert not opened.waiting
 
@@ -189,7 +189,7 @@ def test_a_search_by_correlation_identifier_begins_anew_when_nothing_comes():
         created, illegal, wanted, gone, wanted, wanted, closed,
     )  # fmt: skip
     reads = [(request.ulAction, request.ulTimeout) for name, request in calls if name == "R_StartReceive"]
-    peek, peek_next, receive = Action.PEEK_CURRENT, Action.PEEK_NEXT, Action.RECEIVE
+    peek, peek_next, receive = ReceiveAction.PEEK_CURRENT, ReceiveAction.PEEK_NEXT, ReceiveAction.RECEIVE
     assert reads == [
         (peek_next, 0), (peek, 0), (peek_next, 0), (peek_next, 800),
         (peek_next, 0), (peek, 0), (receive, 0), (peek_next, 0), (receive, 0),
@@ -275,7 +275,7 @@ class Server:
         if name == "R_StartReceive":
             if self.locked or not self.there:
                 return m.R_StartReceive_Response(result=HResult.MQ_ERROR_IO_TIMEOUT)
-            if request.ulAction == Action.RECEIVE:
+            if request.ulAction == ReceiveAction.RECEIVE:
                 self.locked = request.dwRequestId
             return whole(Message(b"kept", correlation_identifier=WANTED))
         if name == "R_EndReceive":

@@ -14,7 +14,7 @@ from openmsmq.queueing.deadlines import Heap
 from openmsmq.queueing.entries import Entries
 from openmsmq.queueing.stamping import stamp_records
 from openmsmq.rpc.whole_pdus import request, response
-from openmsmq.store import Rows
+from openmsmq.store import MessageRows
 from openmsmq.store.frames import PENDING
 from openmsmq.store.row_frames import frames_of, payloads_of
 from store.test_row_frames import CODEC, rows
@@ -85,7 +85,7 @@ def test_stamps_that_lie_nowhere_are_refused() -> None:
 def test_bounds_that_are_none_are_refused() -> None:
     good = rows([b"abc", b"de"])
     for bounds in ((4, 7, 10), (4, 3, 9), (-1, 7, 9), (4, 7)):
-        bad = Rows(good.queues, good.records, good.sizes, array("q", bounds), good.keys, good.deadlines)
+        bad = MessageRows(good.queues, good.records, good.sizes, array("q", bounds), good.keys, good.deadlines)
         with pytest.raises(ValueError, match="bounds"):
             frames_of(CODEC, bad, 0, PENDING, 1, 4096, 0, 4000)
     with pytest.raises(ValueError, match="bounds"):

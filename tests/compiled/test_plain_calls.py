@@ -16,13 +16,13 @@ from compiled.test_stubs import damaged, some_receive, some_send
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces import ms_mqrr
 from openmsmq.interfaces.ms_mqmq import OBJECTID
-from openmsmq.model.constants import Access, Action
+from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.message import Message
 from openmsmq.ndr import Interface, Operation
-from openmsmq.protocols.plain_calls import PlainCalls
+from openmsmq.protocols.plain_calls import FastPath
 from openmsmq.protocols.remote_read import CLEANUP_TIMEOUT, RR_ACK, RR_NACK
 from openmsmq.rpc import requests
-from openmsmq.rpc.call import UNAUTHENTICATED, Call, Caller, InterfaceTable
+from openmsmq.rpc.call import UNAUTHENTICATED, Call, InterfaceTable, RpcCaller
 from openmsmq.rpc.client_connection import ClientConnection
 from openmsmq.rpc.dispatcher import MOST_GATHERED
 from openmsmq.rpc.pdu import AuthLevel, SyntaxId
@@ -39,7 +39,7 @@ RECEIVE = m.qmcomm2.operation("rpc_ACReceiveMessageEx")
 OPEN_REMOTE = ms_mqrr.RemoteRead.operation("R_OpenQueue")
 START = ms_mqrr.RemoteRead.operation("R_StartReceive")
 END = ms_mqrr.RemoteRead.operation("R_EndReceive")
-ALICE = Caller(Identity("alice", "", "S-1-5-21-1-2-3-1001"), AuthLevel.PKT_PRIVACY)
+ALICE = RpcCaller(Identity("alice", "", "S-1-5-21-1-2-3-1001"), AuthLevel.PKT_PRIVACY)
 PROGRAMS, STEPS = 12, 120
 TARGETS = (
     "a", "a", "a", "b", "b", "journaled", "small", "xact", "signed", "sealed", "DIRECT=TCP:192.0.2.7\\private$\\x",
@@ -49,7 +49,7 @@ TARGETS = (
 class Connection:
     """A client and its connection, without a network."""
 
-    def __init__(self, manager: Server, rpc: RpcServer, caller: Caller) -> None:
+    def __init__(self, manager: Server, rpc: RpcServer, caller: RpcCaller) -> None:
         self.manager = manager
         self.server = ServerConnection(rpc.interfaces, rpc.associations, failures=rpc.failures)
         self.server.on_output = lambda: self._said.append(self.server.data_to_send())
@@ -137,7 +137,7 @@ class Transport:
 class SocketConnection(Connection):
     """The same with the sockets of a server: machine code reads requests and sends answers."""
 
-    def __init__(self, manager: Server, rpc: RpcServer, caller: Caller) -> None:
+    def __init__(self, manager: Server, rpc: RpcServer, caller: RpcCaller) -> None:
         self.manager, self.rpc, self.client = manager, rpc, ClientConnection()
         rpc.poller = rpc.poller or requests.Poller()
         near, self.far = socket.socketpair()
@@ -176,7 +176,7 @@ class SocketConnection(Connection):
 class OneByOne:
     """Has every call served by its interface, in the same order."""
 
-    def __init__(self, together: PlainCalls) -> None:
+    def __init__(self, together: FastPath) -> None:
         self.operations, self.by_operation = together.operations, together.by_operation
 
     def serve(self, calls: list[Call]) -> int:
@@ -198,7 +198,7 @@ class Door:
         world.create("sealed", PRIV_LEVEL=2)
         random_bytes = random.Random(1).randbytes
         self.rpc = RpcServer(InterfaceTable(self.server.interfaces), random=random_bytes)
-        plain_calls = PlainCalls(self.server.environment, self.server.interfaces)
+        plain_calls = FastPath(self.server.environment, self.server.interfaces)
         self.rpc.calls.together = plain_calls if together else OneByOne(plain_calls)
         self.clients = [connection(self.server, self.rpc, caller) for caller in (UNAUTHENTICATED, ALICE)]
         self.handles = [[each.open(name, Access.SEND).phQueue for name in TARGETS] for each in self.clients]
@@ -233,7 +233,8 @@ def some_start(chance: random.Random, handle: bytes, request: int) -> bytes:
     """Mostly a plain one."""
     stub = START.encode_request(ms_mqrr.R_StartReceive_Request(
         handle, chance.choice((0,) * 20 + (7,)), chance.choice((0,) * 20 + (1,)),
-        int(chance.choice((Action.RECEIVE,) * 20 + (Action.PEEK_CURRENT,))), chance.choice((0, 0, 0, 1000)),
+        int(chance.choice((ReceiveAction.RECEIVE,) * 20 + (ReceiveAction.PEEK_CURRENT,))), chance.choice((0, 0, 0,
+        1000)),
         request, chance.choice((1 << 20, 1 << 20, 1 << 20, 100)), 0,
     ))  # fmt: skip
     return damaged(chance, stub) if chance.random() < 0.1 else stub

@@ -17,7 +17,7 @@ from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces import ms_mqrr
 from openmsmq.interfaces.ms_mqmp import CACTransferBufferV1
 from openmsmq.interfaces.ms_mqmq import OBJECTID, XACTUOW
-from openmsmq.model.constants import INFINITE, Action
+from openmsmq.model.constants import INFINITE, ReceiveAction
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.lookup_id import lookup_id
 from openmsmq.model.message import NULL_IDENTIFIER, Message
@@ -98,10 +98,14 @@ def some_receive(chance: random.Random, context: int) -> bytes:
         chance.choice((64, 0, 10)),
     )
     uow = chance.choice((None, None, bytes(16), b"u" * 16))
-    ptb = receive_buffer(Action.RECEIVE, chance.choice((0, 0, 0, INFINITE)), chance.choice((0, 0, 0, 1)), uow, sizes)
+    ptb = receive_buffer(
+        ReceiveAction.RECEIVE, chance.choice((0, 0, 0, INFINITE)), chance.choice((0, 0, 0, 1)), uow, sizes
+    )
     old = ptb.old
     assert old.Receive is not None
-    old.Receive.Action = int(chance.choice((Action.RECEIVE, Action.RECEIVE, Action.RECEIVE, Action.PEEK_CURRENT)))
+    old.Receive.Action = int(
+        chance.choice((ReceiveAction.RECEIVE, ReceiveAction.RECEIVE, ReceiveAction.RECEIVE, ReceiveAction.PEEK_CURRENT))
+    )
     for name in CACTransferBufferV1.__slots__:
         if name.startswith("p") and chance.random() < 0.02:
             setattr(old, name, chance.choice((None, NULL)) if name.startswith("pp") else None)

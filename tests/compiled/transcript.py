@@ -21,7 +21,7 @@ if __name__ == "__main__" and "sources" in sys.argv[2:]:
 
 from ndr.vector_args import load, operation, vectors
 from openmsmq import compiled
-from openmsmq.model.constants import Access, Action
+from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.message import Message
 from openmsmq.model.names import parse_format_name
@@ -124,7 +124,7 @@ def one_step(world: World, chance: random.Random, step: int) -> Any:
         return sent
     if dice < 0.7:
         transaction = world.begin(step + 1) if name == "xact" and chance.random() < 0.7 else None
-        action = chance.choice((Action.RECEIVE, Action.RECEIVE, Action.PEEK_CURRENT))
+        action = chance.choice((ReceiveAction.RECEIVE, ReceiveAction.RECEIVE, ReceiveAction.PEEK_CURRENT))
         outcome = world.read(world.open(name), action, transaction=transaction)
         found = [(int(status), message) for status, message in outcome.answers] if outcome.over else None
         if transaction is not None:
@@ -156,7 +156,7 @@ def transfer(chance: random.Random) -> Iterator[str]:
         )  # fmt: skip
         yield f"send {number}: {answer(lambda: message_from_send(send_buffer(message), b''))}"  # noqa: B023
         sizes = BufferSizes(body=chance.randrange(50), extension=chance.randrange(50), format_name=chance.randrange(60))
-        ptb = receive_buffer(chance.choice((Action.RECEIVE, Action.PEEK_CURRENT)), 0, sizes=sizes)
+        ptb = receive_buffer(chance.choice((ReceiveAction.RECEIVE, ReceiveAction.PEEK_CURRENT)), 0, sizes=sizes)
         yield f"read {number}: {answer(lambda: int(fill(ptb, message, NOW)))} {ptb}"  # noqa: B023
         yield f"read {number}: {answer(lambda: message_from_receive(ptb))}"  # noqa: B023
     for text in [name for name in formats if name]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dcom.world import PEER, ComWorld
-from openmsmq.dcom.budget import Budget
+from openmsmq.dcom.budget import ObjectBudget
 from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.persistence import MemoryStream
 from openmsmq.dcom.server import CallContext, ForeignReference
@@ -21,13 +21,13 @@ from openmsmq.protocols.mqac.bodies import charge_of
 from openmsmq.protocols.mqac.message import MSMQMessage
 from openmsmq.protocols.mqac.queue import MSMQQueue
 from openmsmq.protocols.mqac.sinks import Sink
-from openmsmq.rpc.call import Caller
+from openmsmq.rpc.call import RpcCaller
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.security import Identity
 
 ROOM = 10_000  # bytes
 SETTINGS = "max_com_megabytes", "max_com_megabytes_per_peer"
-BOB = Caller(Identity("bob", "DOMAIN", "S-1-5-21-1-2"), AuthLevel.PKT_INTEGRITY)
+BOB = RpcCaller(Identity("bob", "DOMAIN", "S-1-5-21-1-2"), AuthLevel.PKT_INTEGRITY)
 RECEIVE, SEND, PEEK, DENY = 1, 2, 0x20, 1
 NOT_NOW = Variant(VT.I4, 0)
 
@@ -42,7 +42,7 @@ class Desk:
     def __init__(self, **limits: int) -> None:
         self.world = ComWorld(**limits)
         self.budgets = self.world.server.budgets
-        self.budgets.message_bytes = Budget(
+        self.budgets.message_bytes = ObjectBudget(
             "bytes", 3 * ROOM, ROOM, ("max_com_megabytes", "max_com_megabytes_per_peer")
         )
         self.context = self.world.context()
@@ -98,7 +98,7 @@ def test_bodies_that_are_never_sent_count_and_what_was_there_stays() -> None:
 def test_users_behind_one_host_have_a_share_each_and_there_is_a_total() -> None:
     desk = Desk()
     contexts = [
-        desk.world.context(caller=Caller(Identity("u", "D", f"S-1-5-21-{number}"), AuthLevel.PKT_INTEGRITY))
+        desk.world.context(caller=RpcCaller(Identity("u", "D", f"S-1-5-21-{number}"), AuthLevel.PKT_INTEGRITY))
         for number in range(4)
     ]
     for context in contexts[:3]:
@@ -182,7 +182,7 @@ def test_what_can_not_be_given_away_is_ended() -> None:
 
 def test_notifications_that_wait_are_limited_and_end_with_the_queue() -> None:
     desk = Desk()
-    desk.budgets.notifications = Budget("notifications", 100, 3)
+    desk.budgets.notifications = ObjectBudget("notifications", 100, 3)
     event = desk.world.new("Event")
     queue = desk.open(PEEK)
     for _ in range(3):
@@ -200,12 +200,12 @@ def test_notifications_that_wait_are_limited_and_end_with_the_queue() -> None:
 
 def test_event_sinks_are_limited() -> None:
     desk = Desk()
-    desk.budgets.sinks = Budget("event sinks", 100, 0)
+    desk.budgets.sinks = ObjectBudget("event sinks", 100, 0)
 
     reference = desk.world.export(desk.world.new("Event"), m.IMSMQEvent3)
     with pytest.raises(InsufficientResources, match="too many event sinks: limit 0"):
         asyncio.run(Sink.of(desk.context, ForeignReference(reference, PEER)))
-    desk.budgets.sinks = Budget("event sinks", 100, 1)
+    desk.budgets.sinks = ObjectBudget("event sinks", 100, 1)
     with pytest.raises(MsmqError):  # nobody listens there
         asyncio.run(Sink.of(desk.context, ForeignReference(reference, PEER)))
     assert not desk.budgets.sinks.taken

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from dcom.world import ANONYMOUS, PEER, ComWorld
-from openmsmq.dcom.exporter import Owner
+from openmsmq.dcom.exporter import ObjectOwner
 from openmsmq.dcom.hresults import ComError, ComResult, ResolverError
 from openmsmq.dcom.pinging import MOST_SETS_OF_PEER
 from openmsmq.interfaces import mc_mqac as m
@@ -50,7 +50,7 @@ def test_references_to_one_object_have_one_oid_and_add_up(world: ComWorld) -> No
 
 def test_private_references_belong_to_their_client(world: ComWorld) -> None:
     thing = Thing()
-    here, there = Owner("here", "S-1-5-21-1", AuthLevel.PKT), Owner("there", "S-1-5-21-1", AuthLevel.PKT)
+    here, there = ObjectOwner("here", "S-1-5-21-1", AuthLevel.PKT), ObjectOwner("there", "S-1-5-21-1", AuthLevel.PKT)
     ipid = world.export(thing, ms_dcom.IUnknown, here).ipid.bytes_le
     assert world.exporter.add_references(ipid, here, 0, 3) == ComResult.S_OK
     world.exporter.release(ipid, here, 5, 0)
@@ -83,7 +83,7 @@ def test_an_object_whose_release_fails_is_gone_all_the_same(world: ComWorld, cap
 
 def test_objects_are_limited_for_each_user_of_a_host_and_in_all() -> None:
     world = ComWorld(most_objects=3, most_of_peer=2)
-    owner = lambda user: Owner(PEER, user, AuthLevel.NONE)  # noqa: E731
+    owner = lambda user: ObjectOwner(PEER, user, AuthLevel.NONE)  # noqa: E731
     export = lambda user: world.export(Thing(), ms_dcom.IUnknown, owner(user))  # noqa: E731
     kept = [export("a"), export("a")]
     for user, limit in (

@@ -12,14 +12,14 @@ import pytest
 
 from dcom.world import ComWorld
 from openmsmq.dcom.activation import interface_pointer
-from openmsmq.dcom.exporter import Owner
+from openmsmq.dcom.exporter import ObjectOwner
 from openmsmq.dcom.hresults import ComResult
 from openmsmq.dcom.objref import StandardReference
 from openmsmq.dcom.variant import VT, Variant, to_wire
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.interfaces import ms_dcom, ms_oaut
 from openmsmq.ndr import Interface
-from openmsmq.rpc.call import UNAUTHENTICATED, Caller
+from openmsmq.rpc.call import UNAUTHENTICATED, RpcCaller
 from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED, Fault
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.security import Identity
@@ -27,13 +27,13 @@ from openmsmq.rpc.security import Identity
 NONE, CONNECT, INTEGRITY, PRIVACY = AuthLevel.NONE, AuthLevel.CONNECT, AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY
 
 
-def user(name: str, level: AuthLevel = INTEGRITY) -> Caller:
-    return Caller(Identity(name, "DOMAIN", f"S-1-5-21-1-{len(name)}"), level)
+def user(name: str, level: AuthLevel = INTEGRITY) -> RpcCaller:
+    return RpcCaller(Identity(name, "DOMAIN", f"S-1-5-21-1-{len(name)}"), level)
 
 
 ALICE, BOB = user("alice"), user("bob")
 STRANGERS = [BOB, UNAUTHENTICATED, user("alice", CONNECT), user("bob", PRIVACY)]
-Using = Callable[[Caller], Any]
+Using = Callable[[RpcCaller], Any]
 
 
 class Things:
@@ -49,11 +49,11 @@ class Things:
     def reference(self, target: Any, interface: Interface) -> StandardReference:
         return self.world.export(target, interface, self.owner)
 
-    def call(self, caller: Caller, target: Any, interface: Interface, name: str, **arguments: Any) -> Any:
+    def call(self, caller: RpcCaller, target: Any, interface: Interface, name: str, **arguments: Any) -> Any:
         ipid = self.reference(target, interface).ipid
         return asyncio.run(self.world.call(ipid, interface, name, by=caller, **arguments))
 
-    def at_unknown(self, caller: Caller, interface: Interface, name: str, **arguments: Any) -> Any:
+    def at_unknown(self, caller: RpcCaller, interface: Interface, name: str, **arguments: Any) -> Any:
         ipid = UUID(bytes_le=self.world.exporter.rem_unknown)
         return asyncio.run(self.world.call(ipid, interface, name, by=caller, **arguments))
 
@@ -72,7 +72,7 @@ def refused() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("caller", STRANGERS, ids=str)
-def test_calls_of_others_are_refused(things: Things, caller: Caller, caplog: pytest.LogCaptureFixture) -> None:
+def test_calls_of_others_are_refused(things: Things, caller: RpcCaller, caplog: pytest.LogCaptureFixture) -> None:
     with refused():
         things.call(caller, things.message, m.IMSMQMessage4, "get_Label")
     empty = ms_oaut.DISPPARAMS(None, None, 0, 0)
@@ -85,7 +85,7 @@ def test_calls_of_others_are_refused(things: Things, caller: Caller, caplog: pyt
 
 
 @pytest.mark.parametrize("caller", STRANGERS, ids=str)
-def test_others_get_no_more_interfaces_and_count_no_references(things: Things, caller: Caller) -> None:
+def test_others_get_no_more_interfaces_and_count_no_references(things: Things, caller: RpcCaller) -> None:
     held = things.reference(things.message, m.IMSMQMessage4)
     ipid, iids = held.ipid.bytes_le, [m.IMSMQMessage.uuid.bytes_le]
     counted = [ms_dcom.REMINTERFACEREF(ipid, 50, 0), ms_dcom.REMINTERFACEREF(ipid, 0, 50)]
@@ -102,7 +102,7 @@ def test_others_get_no_more_interfaces_and_count_no_references(things: Things, c
 
 
 @pytest.mark.parametrize("caller", STRANGERS, ids=str)
-def test_objects_of_others_are_no_arguments_and_lose_no_references(things: Things, caller: Caller) -> None:
+def test_objects_of_others_are_no_arguments_and_lose_no_references(things: Things, caller: RpcCaller) -> None:
     held = things.reference(things.queue, ms_oaut.IDispatch)
     owner = things.world.context(caller=caller).owner
     ipid = things.world.export(things.world.new("Message"), m.IMSMQMessage4, owner).ipid
@@ -140,15 +140,17 @@ def test_the_same_user_may_call_at_any_level_that_is_signed_if_the_object_was_ma
 
 
 def test_a_reference_may_be_passed_to_another_process_of_the_user_on_any_host() -> None:
-    made = Owner("here", "S-1-5-21-1-5", INTEGRITY)
-    assert made.admits(Owner("there", "S-1-5-21-1-5", INTEGRITY))
-    assert not made.admits(Owner("here", None, NONE))
+    made = ObjectOwner("here", "S-1-5-21-1-5", INTEGRITY)
+    assert made.admits(ObjectOwner("there", "S-1-5-21-1-5", INTEGRITY))
+    assert not made.admits(ObjectOwner("here", None, NONE))
 
 
 def test_anonymous_clients_of_a_host_are_one_and_those_of_another_host_are_another() -> None:
-    made = Owner("here", None, NONE)
-    assert made.admits(Owner("here", None, NONE))
-    assert not made.admits(Owner("there", None, NONE)) and not made.admits(Owner("here", "S-1-5-21-1-5", PRIVACY))
+    made = ObjectOwner("here", None, NONE)
+    assert made.admits(ObjectOwner("here", None, NONE))
+    assert not made.admits(ObjectOwner("there", None, NONE)) and not made.admits(
+        ObjectOwner("here", "S-1-5-21-1-5", PRIVACY)
+    )
 
 
 def test_all_addresses_by_which_a_machine_reaches_itself_are_one_host() -> None:

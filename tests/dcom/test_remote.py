@@ -14,12 +14,12 @@ import pytest
 
 from openmsmq.dcom import remote
 from openmsmq.dcom.bindings import TCP, Bindings
-from openmsmq.dcom.budget import Budget
+from openmsmq.dcom.budget import ObjectBudget
 from openmsmq.dcom.exporter import Exporter
 from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.objref import StandardReference
 from openmsmq.dcom.orpc import interfaces_of
-from openmsmq.dcom.remote import Place, RemoteProcesses, places
+from openmsmq.dcom.remote import HostPort, RemoteProcesses, places
 from openmsmq.dcom.resolver import resolver_services
 from openmsmq.dcom.server import ComServer
 from openmsmq.interfaces import ms_dcom as d
@@ -100,10 +100,10 @@ def test_only_the_host_that_a_reference_came_from_is_called_at_the_ports_that_it
     bindings = Bindings(
         ((TCP, "victim[445]"), (TCP, "192.0.2.9"), (TCP, "victim[445]"), (8, "x[1]"), (TCP, "y[70000]"))
     )
-    assert places(bindings, 135, "192.0.2.1") == [Place("192.0.2.1", 445), Place("192.0.2.1", 135)]
-    assert places(bindings, None, "192.0.2.1") == [Place("192.0.2.1", 445)]
+    assert places(bindings, 135, "192.0.2.1") == [HostPort("192.0.2.1", 445), HostPort("192.0.2.1", 135)]
+    assert places(bindings, None, "192.0.2.1") == [HostPort("192.0.2.1", 445)]
     named = places(bindings, 135, "192.0.2.1", frozenset(["victim"]))
-    assert named == [Place("192.0.2.1", 445), Place("192.0.2.1", 135), Place("victim", 445)]
+    assert named == [HostPort("192.0.2.1", 445), HostPort("192.0.2.1", 135), HostPort("victim", 445)]
 
 
 def test_a_reference_leads_to_four_places_at_most() -> None:
@@ -203,7 +203,7 @@ def test_what_can_not_be_reached_is_forgotten_and_is_not_tried_again_at_once(mon
 def test_a_host_has_its_share_and_idle_connections_make_room() -> None:
     async def call() -> None:
         async with clients(4) as made:
-            processes = RemoteProcesses({}, budget=Budget("connections", 3, 2), idle=3600)
+            processes = RemoteProcesses({}, budget=ObjectBudget("connections", 3, 2), idle=3600)
             held = []
             for client in made[:2]:
                 given = client.reference()
@@ -248,7 +248,7 @@ def test_pings_end_with_the_objects_and_with_a_process_that_does_not_answer(
 
 
 def test_a_budget_counts_by_source_and_in_all() -> None:
-    budget = Budget("things", 5, 3, ("most", "most_of_one"))
+    budget = ObjectBudget("things", 5, 3, ("most", "most_of_one"))
     budget.take("a", 3)
     with pytest.raises(InsufficientResources, match=r"too many things: limit 3 for a \(most_of_one\)"):
         budget.take("a")

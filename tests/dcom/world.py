@@ -10,7 +10,7 @@ from uuid import UUID
 
 from openmsmq.dcom.activation import VERSION
 from openmsmq.dcom.bindings import Bindings
-from openmsmq.dcom.exporter import Exporter, Owner
+from openmsmq.dcom.exporter import Exporter, ObjectOwner
 from openmsmq.dcom.objref import StandardReference, unpack
 from openmsmq.dcom.orpc import OrpcInterface, interfaces_of
 from openmsmq.dcom.resolver import resolver_services
@@ -20,13 +20,13 @@ from openmsmq.interfaces.ms_dcom import ORPCTHIS
 from openmsmq.ndr import Interface
 from openmsmq.protocols.mqac.classes import CLASSES, com_server
 from openmsmq.rpc.association import Association, ContextHandles
-from openmsmq.rpc.call import UNAUTHENTICATED, Call, Caller
+from openmsmq.rpc.call import UNAUTHENTICATED, Call, RpcCaller
 from openmsmq.rpc.pdu import AuthLevel
 from protocols.clients import Connection, Server
 
 RESOLVER = Bindings(())
 PEER = "192.0.2.1"
-ANONYMOUS = Owner(PEER, None, AuthLevel.NONE)
+ANONYMOUS = ObjectOwner(PEER, None, AuthLevel.NONE)
 
 
 class Host:
@@ -68,7 +68,7 @@ class ComWorld:
         handles = ContextHandles(lambda count: next(numbers).to_bytes(count, "big"))
         self.association = Association(1, PEER, handles)
 
-    def context(self, interface: Interface = ms_dcom.IUnknown, caller: Caller = UNAUTHENTICATED) -> CallContext:
+    def context(self, interface: Interface = ms_dcom.IUnknown, caller: RpcCaller = UNAUTHENTICATED) -> CallContext:
         call = Call(Link(self.association), self.interfaces[interface.uuid], caller, None, 1, 0, 3, b"")  # type: ignore[arg-type]
         return CallContext(self.server, call, interface, bytes(16))
 
@@ -77,11 +77,11 @@ class ComWorld:
         (kind,) = [kind for kind in CLASSES if kind.__name__ == f"MSMQ{name}"]
         return kind(self.protocols.environment)
 
-    def export(self, target: Any, interface: Interface, owner: Owner = ANONYMOUS) -> StandardReference:
+    def export(self, target: Any, interface: Interface, owner: ObjectOwner = ANONYMOUS) -> StandardReference:
         return self.exporter.marshal(target, interface.uuid, RESOLVER, owner)
 
     async def call(
-        self, ipid: UUID, interface: Interface, name: str, by: Caller = UNAUTHENTICATED, **arguments: Any
+        self, ipid: UUID, interface: Interface, name: str, by: RpcCaller = UNAUTHENTICATED, **arguments: Any
     ) -> Any:
         """A call with a stub; returns the response. Raises Fault."""
         operation = interface.operation(name)
@@ -92,7 +92,7 @@ class ComWorld:
         return operation.decode_response(stub)
 
     async def call_stub(
-        self, ipid: UUID, interface: Interface, opnum: int, stub: bytes, by: Caller = UNAUTHENTICATED
+        self, ipid: UUID, interface: Interface, opnum: int, stub: bytes, by: RpcCaller = UNAUTHENTICATED
     ) -> bytes:
         """The same with the bytes of a request."""
         link = Link(self.association)

@@ -24,7 +24,7 @@ import yaml
 
 import openmsmq
 from daemon import eventually, free_port
-from openmsmq.protection.policy import Policy
+from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.server.config import STANDARD_PORTS, Configuration
 from openmsmq.server.loading import load
 from test_documents import parse
@@ -184,7 +184,7 @@ def test_the_daemon_has_the_settings_that_the_values_say(tmp_path: Path) -> None
     read = tomllib.loads(file.read_text())
     assert {name: type(value) for name, value in read.items()} == {n: type(value) for n, value in SETTINGS.items()}
     assert read == SETTINGS
-    assert configuration.security == Policy(**SETTINGS["security"])
+    assert configuration.security == CryptoPolicy(**SETTINGS["security"])
     assert [site.machines for site in configuration.foreign_site] == [("SAPHOST",), ("10.0.0.9",)]
     assert (configuration.computer_name, configuration.name_change) == ("orders", "ask")
     assert configuration.source_of["max_queues"] == "file" and configuration.max_queues == 1234567

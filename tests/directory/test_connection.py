@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from openmsmq.directory.connection import DirectoryConnection
-from openmsmq.directory.provider import DirectoryAway, DirectoryDenied, DirectoryError, ObjectExists, ObjectNotFound
+from openmsmq.directory.provider import (
+    DirectoryDenied,
+    DirectoryError,
+    DirectoryNotConnected,
+    ObjectExists,
+    ObjectNotFound,
+)
 from openmsmq.model.errors import AccessDenied, HResult, IllegalPropertyValue, MsmqError, QueueExists, QueueNotFound
 
 
@@ -52,7 +58,7 @@ def test_without_a_directory_there_is_no_answer() -> None:
 @pytest.mark.parametrize(
     ("error", "kind", "hresult"),
     [
-        (DirectoryAway("down"), MsmqError, HResult.MQ_ERROR_NO_DS),
+        (DirectoryNotConnected("down"), MsmqError, HResult.MQ_ERROR_NO_DS),
         (ObjectNotFound("queue"), QueueNotFound, HResult.MQ_ERROR_QUEUE_NOT_FOUND),
         (ObjectExists("queue"), QueueExists, HResult.MQ_ERROR_QUEUE_EXISTS),
         (DirectoryDenied("queue"), AccessDenied, HResult.MQ_ERROR_ACCESS_DENIED),
@@ -73,7 +79,7 @@ def test_what_is_not_found_has_the_error_of_its_kind() -> None:
 
 def test_nobody_asks_again_while_the_directory_is_away_until_it_is_found_back() -> None:
     async def work() -> None:
-        provider = Provider(DirectoryAway("down"))
+        provider = Provider(DirectoryNotConnected("down"))
         connection = connected(provider)
         for _ in range(3):
             with pytest.raises(MsmqError):

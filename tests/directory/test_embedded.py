@@ -21,7 +21,7 @@ from openmsmq.directory.embedded import EmbeddedDirectory
 from openmsmq.directory.lookup import Filter, Relation
 from openmsmq.directory.provider import (
     Certificate,
-    DirectoryAway,
+    DirectoryNotConnected,
     MachineRecord,
     ObjectExists,
     ObjectNotFound,
@@ -184,7 +184,7 @@ def test_what_is_no_directory_is_away_and_stays_as_it_is(tmp_path: Path) -> None
     with sqlite3.connect(later) as db:
         db.execute("PRAGMA user_version = 99")
     for path in (garbage, later, tmp_path, tmp_path / "missing" / "file"):
-        with pytest.raises(DirectoryAway):
+        with pytest.raises(DirectoryNotConnected):
             on(path, lambda d: d.machines())
     assert garbage.read_bytes() == b"not a database at all " * 100
 

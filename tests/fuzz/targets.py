@@ -35,7 +35,7 @@ from openmsmq.protection import certificates, keys
 from openmsmq.protection.arrival import Accepted, ArrivalProtection, Demands
 from openmsmq.protection.departure import DepartureProtection
 from openmsmq.protection.faults import ProtectionError
-from openmsmq.protection.policy import Policy
+from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.protocols.mqac.classes import CLASSES
 from openmsmq.queueing import drafts
 from openmsmq.queueing.message_record import decode_message
@@ -167,7 +167,7 @@ def fuzz_keys(data: bytes) -> None:
         return
 
 
-EVERYTHING = Policy(
+EVERYTHING = CryptoPolicy(
     allow_md2=True, allow_md4=True, allow_md5=True, allow_sha1=True, allow_signature_1=True, allow_rc2=True,
     allow_rc4=True, reject_enhanced_rc2_using_40_bit_keys=False, external_certificates=True, minimum_rsa_bits=512,
 )  # fmt: skip
@@ -181,7 +181,7 @@ def fuzz_arrival(data: bytes) -> None:
         packet = UserMessage.unpack(Reader(data))
     except BadPacket:
         return
-    arrivals = [ArrivalProtection(policy, DIRECTORY, DIRECTORY, lambda: 0.0) for policy in (Policy(), EVERYTHING)]
+    arrivals = [ArrivalProtection(policy, DIRECTORY, DIRECTORY, lambda: 0.0) for policy in (CryptoPolicy(), EVERYTHING)]
     for arrival in arrivals:
         for demands in (Demands(), Demands(True, 2), Demands(False, 0)):
             verdict = arrival.judge(packet, demands)

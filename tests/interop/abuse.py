@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import openmsmq
 from daemon import Daemon, eventually
 from openmsmq.interfaces import ms_mqmp, ms_mqmr
-from openmsmq.rpc.call_pdus import Request
+from openmsmq.rpc.call_pdus import RequestPdu
 from openmsmq.rpc.client_connection import ClientConnection
 from openmsmq.rpc.pdu import SyntaxId
 
@@ -34,7 +34,7 @@ def bind_bytes(*interfaces: SyntaxId) -> bytes:
 
 
 def request_bytes(opnum: int, stub: bytes, call_id: int = 2, flags: int = FIRST | LAST, context: int = 0) -> bytes:
-    return Request(call_id, context, opnum, stub, flags=flags).pack()
+    return RequestPdu(call_id, context, opnum, stub, flags=flags).pack()
 
 
 def raw(daemon: Daemon, mapper: bool = False) -> socket.socket:

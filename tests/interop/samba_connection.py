@@ -11,7 +11,7 @@ from uuid import UUID
 
 import openmsmq
 from openmsmq.client import sync
-from openmsmq.client.calls import Call
+from openmsmq.client.calls import ClientCall
 from wanted import missing
 
 PYTHON = "/usr/bin/python3"  # Debian's, which its packages are for
@@ -106,7 +106,7 @@ class _SambaPool(sync.Pool):
         super().__init__("", 0, {})
         self._samba = samba
 
-    def call(self, call: Call) -> Any:
+    def call(self, call: ClientCall) -> Any:
         stub = call.operation.encode_request(call.request)
         interface = call.interface
         return call.operation.decode_response(

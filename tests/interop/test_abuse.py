@@ -30,7 +30,7 @@ from interop.abuse import (
 )
 from openmsmq.interfaces import ms_mqmp
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT
-from openmsmq.model.constants import Action
+from openmsmq.model.constants import ReceiveAction
 from openmsmq.model.errors import MsmqError
 from openmsmq.rpc import client
 from openmsmq.rpc.errors import RpcFault
@@ -261,7 +261,7 @@ def test_handles_of_another_association_are_worth_nothing(daemon: Daemon) -> Non
                     thief.call(ms_mqmp.qmcomm.operation(name).opnum, handle + extra, timeout=5)
                 assert refused.value.status == NCA_S_FAULT_CONTEXT_MISMATCH
             context = queue._handle.queue.context
-            stolen = ms_mqmp.rpc_ACReceiveMessageEx_Request(context, receive_buffer(Action.RECEIVE, 0))
+            stolen = ms_mqmp.rpc_ACReceiveMessageEx_Request(context, receive_buffer(ReceiveAction.RECEIVE, 0))
             operation = ms_mqmp.qmcomm2.operation("rpc_ACReceiveMessageEx")
             thief.bind(ms_mqmp.qmcomm2.uuid, ms_mqmp.qmcomm2.version)
             answer = operation.decode_response(thief.call(operation.opnum, operation.encode_request(stolen), timeout=5))

@@ -19,7 +19,7 @@ from interop import domain_controller as domain
 from interop.domain_controller import DomainController, command, login
 from openmsmq.com import Dispatch, close_all
 from openmsmq.directory.active import schema
-from openmsmq.directory.active.session import LdapSession, Login, Scope
+from openmsmq.directory.active.session import LdapCredentials, LdapSession, Scope
 from openmsmq.directory.active.views import View
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError
 
@@ -107,7 +107,7 @@ def test_the_global_catalog_has_all_that_is_read_of_queues_and_queue_managers(
 ) -> None:
     name = created(carol, "catalogued", "--label", "in the catalog")
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{tickets['carol']}")
-    own, catalog = (LdapSession(f"{directory.address}:{port}", Login()) for port in (389, 3268))
+    own, catalog = (LdapSession(f"{directory.address}:{port}", LdapCredentials()) for port in (389, 3268))
     identifier = UUID(name.removeprefix("PUBLIC="))
     found = [
         view.identified(identifier, schema.QUEUE_ATTRIBUTES)

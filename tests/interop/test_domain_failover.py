@@ -18,7 +18,7 @@ from interop.domain_controller import CONTROLLER, SERVICE_NAME, DomainController
 from interop.domain_forest import SECOND, SECOND_INDEX, second_controller, with_names
 from openmsmq.directory.active.controllers import Controllers
 from openmsmq.directory.active.locating import Named
-from openmsmq.directory.active.session import LdapSession, Login
+from openmsmq.directory.active.session import LdapCredentials, LdapSession
 from openmsmq.model.errors import MsmqError
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("domain")]
@@ -80,7 +80,7 @@ def replicate(source: DomainController, target: SambaServer) -> None:
 
 
 def controllers(hosts: list[str]) -> Controllers:
-    return Controllers(Named(hosts), partial(LdapSession, login=Login()))
+    return Controllers(Named(hosts), partial(LdapSession, login=LdapCredentials()))
 
 
 @pytest.mark.parametrize("logged_in", [True, False], ids=["search", "login"])

@@ -19,8 +19,8 @@ from interop.name_server import NameServer
 from openmsmq.directory.active.accounts import DomainAccounts
 from openmsmq.directory.active.controllers import Controllers
 from openmsmq.directory.active.locating import Catalog, Named, client_site
-from openmsmq.directory.active.session import LdapSession, Login, ping
-from openmsmq.directory.provider import DirectoryAway
+from openmsmq.directory.active.session import LdapCredentials, LdapSession, ping
+from openmsmq.directory.provider import DirectoryNotConnected
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("domain")]
 SITE = "default-first-site-name"
@@ -101,11 +101,11 @@ def test_a_dns_that_is_silent_or_knows_no_controllers_is_named(keytab: Path, nam
 
 def test_a_controller_says_the_site_of_its_clients_without_a_login(directory: DomainController) -> None:
     assert client_site(ping(directory.address, "rig.test")).lower() == SITE
-    with pytest.raises(DirectoryAway, match="no controller of else"):
+    with pytest.raises(DirectoryNotConnected, match="no controller of else"):
         ping(directory.address, "else.test")
-    with pytest.raises(DirectoryAway):
+    with pytest.raises(DirectoryNotConnected):
         ping("127.0.0.1:9", "rig.test")
-    with directory.silent(), pytest.raises(DirectoryAway):
+    with directory.silent(), pytest.raises(DirectoryNotConnected):
         ping(directory.address, "rig.test")
 
 
@@ -113,7 +113,7 @@ def test_the_global_catalog_answers_for_the_whole_forest(
     directory: DomainController, tickets: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{tickets['alice']}")
-    connect = partial(LdapSession, login=Login())
+    connect = partial(LdapSession, login=LdapCredentials())
     locate = Named([directory.address])
     (place,) = Catalog(locate).hosts()
     session = connect(place)

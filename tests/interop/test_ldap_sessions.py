@@ -17,7 +17,7 @@ from openmsmq.directory.active.accounts import DomainAccounts
 from openmsmq.directory.active.controllers import Controllers
 from openmsmq.directory.active.locating import Named
 from openmsmq.directory.active.provider import ActiveDirectory
-from openmsmq.directory.active.session import LdapSession, Login
+from openmsmq.directory.active.session import LdapCredentials, LdapSession
 from openmsmq.directory.provider import DirectoryDenied, DirectoryError, ObjectNotFound
 from openmsmq.protection.certificates import UserCertificate, pack_certificates
 from openmsmq.protocols.certificates import certificates_in, certificates_to
@@ -33,7 +33,7 @@ def session(
 ) -> Iterator[LdapSession]:
     """With the ticket of alice, as the command line has one."""
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{tickets['alice']}")
-    made = LdapSession(directory.address, Login())
+    made = LdapSession(directory.address, LdapCredentials())
     yield made
     made.close()
 
@@ -69,7 +69,7 @@ def test_certificates_that_a_user_registered_herself_are_found(
     values = {"mSMQSignCertificates": [pack_certificates([entry])], "mSMQDigests": [entry.digest]}
     session.modify(ALICE, values)
     provider = ActiveDirectory(
-        Controllers(Named([directory.address]), partial(LdapSession, login=Login())),
+        Controllers(Named([directory.address]), partial(LdapSession, login=LdapCredentials())),
         "MQ1$",
         certificates_in,
         certificates_to,
@@ -89,7 +89,9 @@ def test_certificates_that_a_user_registered_herself_are_found(
 
 
 def test_names_and_groups_are_those_of_the_domain(session: LdapSession, directory: DomainController) -> None:
-    accounts = DomainAccounts(Controllers(Named([directory.address]), partial(LdapSession, login=Login())), lambda: 0.0)
+    accounts = DomainAccounts(
+        Controllers(Named([directory.address]), partial(LdapSession, login=LdapCredentials())), lambda: 0.0
+    )
     group, inner = directory.sid(domain.GROUP), directory.sid(domain.INNER_GROUP)
     for name in ("RIG\\orders", "rig.test\\ORDERS", "orders@rig.test"):
         assert accounts.sid_of(name) == group

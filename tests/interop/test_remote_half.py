@@ -11,7 +11,7 @@ import pytest
 
 from daemon import Daemon, eventually, meanwhile
 from interop.impacket_client import MQ_OK, Client, body
-from openmsmq.model.constants import Access, Action
+from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.errors import HResult, SharingViolation
 
 QUEUE = r"OS:PEER\private$\q"
@@ -96,7 +96,7 @@ def test_section_4_2_a_remote_queue_is_opened_read_and_closed(pair: Pair, applic
     for value in ("a", "b", "c"):
         queue.send(value, recoverable=True)
     handle, context = opened(pair, application)
-    peeked = application.read(context, action=int(Action.PEEK_CURRENT))
+    peeked = application.read(context, action=int(ReceiveAction.PEEK_CURRENT))
     assert (peeked["result"], body(peeked).decode("utf-16-le")) == (MQ_OK, "a")
     received = application.read(context)
     assert (received["result"], body(received).decode("utf-16-le")) == (MQ_OK, "a")
@@ -123,12 +123,12 @@ def test_section_4_4_a_remote_cursor_walks_and_takes(pair: Pair, application: Cl
         queue.send(value)
     handle, context = opened(pair, application)
     cursor = application.done("rpc_ACCreateCursorEx", hQueue=handle, pcc={})["pcc"]["hCursor"]
-    actions = (Action.PEEK_CURRENT, Action.PEEK_NEXT, Action.PEEK_NEXT, Action.RECEIVE)
+    actions = (ReceiveAction.PEEK_CURRENT, ReceiveAction.PEEK_NEXT, ReceiveAction.PEEK_NEXT, ReceiveAction.RECEIVE)
     bodies = [body(application.read(context, action=int(action), cursor=cursor)) for action in actions]
     assert [b.decode("utf-16-le") for b in bodies] == ["a", "b", "c", "c"]
     assert left(pair) == ["a", "b"]
     assert application.call("rpc_ACCloseCursor", hQueue=handle, hCursor=cursor)["result"] == MQ_OK
-    invalid = application.read(context, action=int(Action.PEEK_CURRENT), cursor=cursor)
+    invalid = application.read(context, action=int(ReceiveAction.PEEK_CURRENT), cursor=cursor)
     assert invalid["result"] == HResult.MQ_ERROR_INVALID_HANDLE
 
 

@@ -17,15 +17,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from openmsmq.link.options import Options
+from openmsmq.link.options import TransferOptions
 from openmsmq.link.service import MessageService
 from openmsmq.model import names, security
-from openmsmq.model.constants import Access, Action, PropId, Share
+from openmsmq.model.constants import Access, PropId, ReceiveAction, Share
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
 from openmsmq.protection.arrival import ArrivalProtection
 from openmsmq.protection.departure import DepartureProtection
-from openmsmq.protection.policy import Policy
+from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.queueing.authorization import SYSTEM, default_machine_security
 from openmsmq.queueing.machine import Machine
 from openmsmq.queueing.manager import QueueManager
@@ -309,8 +309,8 @@ class NoKeys:
 
     def __init__(self) -> None:
         directory = Nothing()
-        self.arrival = ArrivalProtection(Policy(), directory, directory, lambda: 0.0)
-        self.departure = DepartureProtection(Policy(), directory, bytes)
+        self.arrival = ArrivalProtection(CryptoPolicy(), directory, directory, lambda: 0.0)
+        self.departure = DepartureProtection(CryptoPolicy(), directory, bytes)
 
 
 class Nothing:
@@ -346,7 +346,7 @@ class Node:
             security=default_machine_security([security.EVERYONE]),
         )  # fmt: skip
         self.protections = NoKeys()
-        self.options: dict[str, Any] = {}  # of `Options`, besides
+        self.options: dict[str, Any] = {}  # of `TransferOptions`, besides
         self.life = 0
         self._starts = 0
         self._service: MessageService | None = None
@@ -374,9 +374,9 @@ class Node:
         if self.life == life:
             self._service = service
 
-    def _options(self) -> Options:
+    def _options(self) -> TransferOptions:
         routing = self._routing(self.machine.identifier) if self._routing is not None else None
-        return replace(Options(source=self.address, routing=routing), **self.options)
+        return replace(TransferOptions(source=self.address, routing=routing), **self.options)
 
     def _when_durable(self, callback: Callable[[], object]) -> None:
         life = self.life
@@ -471,7 +471,9 @@ class Node:
                 found.append(message)
 
         try:
-            self.manager.reading.read(descriptor, Action.RECEIVE, 0, lambda message: int(HResult.MQ_OK), answered)
+            self.manager.reading.read(
+                descriptor, ReceiveAction.RECEIVE, 0, lambda message: int(HResult.MQ_OK), answered
+            )
         finally:
             self.manager.handles.close_queue(descriptor)
         return found[0] if found else None

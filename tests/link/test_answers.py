@@ -16,13 +16,13 @@ from link.test_fates import TX, message, messages, outgoing, settled
 from link.test_routes import GUIDS, Line
 from link.test_sequences import order_ack
 from openmsmq.link import durable, memory
-from openmsmq.link.arrival import Fate, Origin
+from openmsmq.link.arrival import ArrivalOrigin, DeliveryResult
 from openmsmq.model.constants import Acknowledge, Journal, MessageClass
 from openmsmq.model.errors import InsufficientResources
 from openmsmq.model.names import parse_format_name
 from openmsmq.packet.queue_names import NameType, QueueName
 from openmsmq.queueing import registry as registries
-from openmsmq.queueing.places import Place
+from openmsmq.queueing.places import QueueLocation
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.queue import QueueKind
 
@@ -164,8 +164,8 @@ def test_100_000_strangers_take_no_queues_and_leave_nothing_durable(pair: Pair) 
         made.user.source_queue_manager = source
         if number % 3:
             made.user.destination = QueueName(NameType.PRIVATE_ON_DESTINATION, number=77)
-        verdict = judge(arrival, made, Origin(source if number % 5 else b"\7" * 16, STRANGER))
-        assert verdict.fate is Fate.REJECTED
+        verdict = judge(arrival, made, ArrivalOrigin(source if number % 5 else b"\7" * 16, STRANGER))
+        assert verdict.fate is DeliveryResult.REJECTED
         direct = not number % 3
         assert (verdict.answer is not None) == (direct or bool(number % 5))
     left = {name for name in pair.beta.store.definitions if name not in before}
@@ -187,15 +187,15 @@ def test_administration_queues_of_one_host_take_no_more_than_its_share(
     arrival, beta = pair.beta.service._arrival, pair.beta.manager
     monkeypatch.setattr(arrival._protection, "acknowledges", lambda packet, reason: True)
     for number in range(1000):
-        judge(arrival, asking(number), Origin(bytes([number % 250]) * 16, STRANGER))
+        judge(arrival, asking(number), ArrivalOrigin(bytes([number % 250]) * 16, STRANGER))
     assert len(beta.registry.outgoing) == registries.ANSWERS_OF_HOST
     (warning,) = [each for each in caplog.records if "discarded" in each.message]
     assert STRANGER in warning.message and "max_outgoing_queues" in warning.message
-    judge(arrival, asking(2000), Origin(b"\x01" * 16, "127.0.0.67"))  # another host
+    judge(arrival, asking(2000), ArrivalOrigin(b"\x01" * 16, "127.0.0.67"))  # another host
     assert len(beta.registry.outgoing) == registries.ANSWERS_OF_HOST + 1
     # Who has brought transactional messages that were accepted is known, and has no share.
-    known = Origin(b"\x44" * 16, STRANGER)
-    assert judge(arrival, numbered(1, 0), known).fate is Fate.ACCEPTED
+    known = ArrivalOrigin(b"\x44" * 16, STRANGER)
+    assert judge(arrival, numbered(1, 0), known).fate is DeliveryResult.ACCEPTED
     for number in range(3000, 3010):
         judge(arrival, asking(number), known)
     assert len(beta.registry.outgoing) == registries.ANSWERS_OF_HOST + 11
@@ -226,8 +226,8 @@ def test_without_room_for_its_sequence_a_message_stays_with_its_sender_until_the
     async def story() -> None:
         sources = pair.beta.service._sources
         monkeypatch.setattr(sources._shares, "total", 1)
-        stranger = judge(pair.beta.service._arrival, numbered(1, 0), Origin(b"\x44" * 16, STRANGER))
-        assert stranger.fate is Fate.ACCEPTED
+        stranger = judge(pair.beta.service._arrival, numbered(1, 0), ArrivalOrigin(b"\x44" * 16, STRANGER))
+        assert stranger.fate is DeliveryResult.ACCEPTED
         await pair.alpha.send(TX, [message("a"), message("b")], transactional=True)
         await settled(20)
         assert len(outgoing(pair.alpha, TX)) == 2 and pair.beta.labels("tx") == ["m"]
@@ -248,7 +248,7 @@ def test_a_sequence_that_somebody_else_has_pushed_to_its_end_goes_on_when_it_is_
         forged = numbered(1, 0)
         forged.user.source_queue_manager = pair.alpha.machine.identifier
         forged.transaction.sequence_timestamp = forged.transaction.sequence_ordinal = 0xFFFFFFFF  # type: ignore[union-attr]
-        judge(pair.beta.service._arrival, forged, Origin(b"\x44" * 16, STRANGER))
+        judge(pair.beta.service._arrival, forged, ArrivalOrigin(b"\x44" * 16, STRANGER))
         await pair.alpha.send(TX, [message("b")], transactional=True)
         await settled(20)
         assert pair.beta.labels("tx") == ["a", "m"]
@@ -286,7 +286,7 @@ def test_a_message_for_a_public_queue_makes_its_hops(restarts: bool, transaction
         properties = QueueProperties("OMEGA\\p", instance=guid.bytes_le, transactional=transactional)
         properties = properties._replace(security=omega.manager.registry.by_name["plain"].properties.security)
         omega.manager.registry.create(properties, QueueKind.PUBLIC)
-        alpha.manager.registry.remember_place(guid, Place("OMEGA\\p", 0, GUIDS["OMEGA"]))
+        alpha.manager.registry.remember_place(guid, QueueLocation("OMEGA\\p", 0, GUIDS["OMEGA"]))
         if restarts:
             line.nodes["GATE"].crash()
         await alpha.send(f"PUBLIC={guid}", [message("a"), message("b")], transactional=transactional)
@@ -383,10 +383,10 @@ def test_a_sequence_from_before_names_were_told_apart_goes_on_where_it_was(pair:
         assert again.transaction is not None
         again.transaction.sequence_timestamp = position.identifier.timestamp
         again.transaction.sequence_ordinal = position.identifier.ordinal
-        arrival, origin = pair.beta.service._arrival, Origin(pair.alpha.machine.identifier, pair.alpha.address)
-        assert judge(arrival, again, origin).fate is Fate.OUT_OF_ORDER, "it has come"
+        arrival, origin = pair.beta.service._arrival, ArrivalOrigin(pair.alpha.machine.identifier, pair.alpha.address)
+        assert judge(arrival, again, origin).fate is DeliveryResult.OUT_OF_ORDER, "it has come"
         again.transaction.sequence_number, again.transaction.previous_sequence_number = position.number + 1, 1
-        assert judge(arrival, again, origin).fate is Fate.ACCEPTED
+        assert judge(arrival, again, origin).fate is DeliveryResult.ACCEPTED
 
     pair.run(story)
 

@@ -12,7 +12,16 @@ from link.conftest import Pair
 from link.network import EPOCH
 from link.test_fates import settled
 from link.test_routes import GUIDS, Line
-from openmsmq.link.arrival import MAXIMUM_HOPS, Arrival, Fate, Origin, Policy, Verdict, _final_ack, reply_to
+from openmsmq.link.arrival import (
+    MAXIMUM_HOPS,
+    Arrival,
+    ArrivalOrigin,
+    DeliveryResult,
+    Disposition,
+    SenderTrustPolicy,
+    _final_ack,
+    reply_to,
+)
 from openmsmq.model import security
 from openmsmq.model.constants import INFINITE, Delivery, MessageClass, PropId
 from openmsmq.model.message import Message
@@ -31,7 +40,7 @@ from openmsmq.transfer.packets import user_message_of
 from openmsmq.transport.sequence import SequenceId
 
 SOURCE = b"\x44" * 16
-ORIGIN = Origin(SOURCE, "127.0.0.44")
+ORIGIN = ArrivalOrigin(SOURCE, "127.0.0.44")
 ALICE = "S-1-5-21-1-2-3-1001"
 _numbers = itertools.count(1)
 
@@ -58,7 +67,7 @@ def arrival(pair: Pair) -> Arrival:
     return pair.beta.service._arrival
 
 
-def judge(arrival: Arrival, packet: UserMessage, origin: Origin) -> Verdict:
+def judge(arrival: Arrival, packet: UserMessage, origin: ArrivalOrigin) -> Disposition:
     """The verdict about a packet that comes alone."""
     batch = arrival.begin(origin)
     verdict = arrival.receive(packet, origin, batch)
@@ -67,11 +76,11 @@ def judge(arrival: Arrival, packet: UserMessage, origin: Origin) -> Verdict:
 
 
 def refused(reason: MessageClass) -> Any:
-    return lambda verdict: (verdict.fate, verdict.message_class) == (Fate.REJECTED, reason)
+    return lambda verdict: (verdict.fate, verdict.message_class) == (DeliveryResult.REJECTED, reason)
 
 
-def accepted(verdict: Verdict) -> bool:
-    return verdict.fate is Fate.ACCEPTED
+def accepted(verdict: Disposition) -> bool:
+    return verdict.fate is DeliveryResult.ACCEPTED
 
 
 @pytest.mark.parametrize("level", [0, 1, 3, 5])
@@ -85,7 +94,7 @@ def test_a_sid_counts_if_a_signature_proves_it_or_if_all_are_trusted(
         owner=ALICE, group=ALICE, dacl=(security.allow(ALICE, QueueAccessMask.GENERIC_ALL),)
     ).pack()
     pair.beta.manager.administration.create_queue(".\\private$\\alices", {}, only_alice, SYSTEM)
-    monkeypatch.setattr(arrival, "_policy", Policy(trusts))
+    monkeypatch.setattr(arrival, "_policy", SenderTrustPolicy(trusts))
     monkeypatch.setattr(arrival._protection, "judge", lambda packet, demands: Accepted(sender, level, 0, b""))
     verdict = judge(arrival, packet("alices"), ORIGIN)
     if sender == ALICE and (level or trusts):
@@ -101,10 +110,10 @@ def test_a_transactional_message_without_room_comes_again_and_is_then_no_duplica
     assert accepted(judge(arrival, first, ORIGIN))
     with monkeypatch.context() as full:
         full.setattr(Arriving, "may_store", lambda self, queue, message: False)
-        assert judge(arrival, second, ORIGIN).fate is Fate.COMES_AGAIN
-        assert judge(arrival, packet(), ORIGIN).fate is Fate.COMES_AGAIN
+        assert judge(arrival, second, ORIGIN).fate is DeliveryResult.COMES_AGAIN
+        assert judge(arrival, packet(), ORIGIN).fate is DeliveryResult.COMES_AGAIN
     assert accepted(judge(arrival, second, ORIGIN))
-    assert judge(arrival, second, ORIGIN).fate is Fate.OUT_OF_ORDER
+    assert judge(arrival, second, ORIGIN).fate is DeliveryResult.OUT_OF_ORDER
     (source,) = arrival._sources.of_queue(pair.beta.manager.registry.by_name["tx"].number)
     assert (source.sequence.position.number, source.sequence.reject_count) == (2, 1)
     assert source.accessed == EPOCH // 1000 and source.peer == SOURCE
@@ -112,7 +121,7 @@ def test_a_transactional_message_without_room_comes_again_and_is_then_no_duplica
 
 def test_management_sees_how_far_a_source_is_and_what_was_refused(pair: Pair, arrival: Arrival) -> None:
     queue = pair.beta.manager.registry.by_name["tx"]
-    assert judge(arrival, numbered(2, 1), ORIGIN).fate is Fate.OUT_OF_ORDER
+    assert judge(arrival, numbered(2, 1), ORIGIN).fate is DeliveryResult.OUT_OF_ORDER
     assert not queue.incoming, "nothing of it was accepted"
     judge(arrival, numbered(1, 0), ORIGIN)
     judge(arrival, numbered(1, 0), ORIGIN)
@@ -203,7 +212,10 @@ def test_a_router_passes_a_plain_message_on_once_and_one_of_a_sequence_as_often_
             made.user.queue_manager_address = GUIDS["OMEGA"]
             made.user.destination = QueueName(NameType.PRIVATE_ON_DESTINATION, number=7)
             fates = [judge(arrival, made, ORIGIN).fate for _ in range(2)]
-            assert fates == [Fate.ACCEPTED, Fate.ACCEPTED if times == 2 else Fate.DUPLICATE]
+            assert fates == [
+                DeliveryResult.ACCEPTED,
+                DeliveryResult.ACCEPTED if times == 2 else DeliveryResult.DUPLICATE,
+            ]
         (outgoing,) = [queue for queue in registry.outgoing.values() if len(queue)]
         assert len(outgoing) == 3
         await settled(1)

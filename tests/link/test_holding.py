@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Any, cast
 
-from openmsmq.link.connection import Connection
-from openmsmq.link.holding import Holding
+from openmsmq.link.connection import PeerConnection
+from openmsmq.link.holding import PendingLookups
 from openmsmq.packet import UserMessage
 from openmsmq.transport import MessageReceived
 
@@ -27,7 +27,7 @@ class World:
         self.judged: list[str] = []
         self.answer = asyncio.Event()
         self.connection = FakeConnection()
-        self.holding = Holding(self.look_up, self.judge, asyncio.get_running_loop())
+        self.holding = PendingLookups(self.look_up, self.judge, asyncio.get_running_loop())
         self.closes_at = self.fails_at = ""
 
     def look_up(self, message: UserMessage) -> Awaitable[None] | None:
@@ -36,7 +36,7 @@ class World:
     async def _wait(self) -> None:
         await self.answer.wait()
 
-    def judge(self, connection: Connection, messages: Sequence[MessageReceived]) -> None:
+    def judge(self, connection: PeerConnection, messages: Sequence[MessageReceived]) -> None:
         for received in messages:
             text = cast("str", received.message)
             if text == self.fails_at:
@@ -48,7 +48,7 @@ class World:
 
     def receive(self, *texts: str) -> None:
         messages: Any = [MessageReceived(cast("UserMessage", text), b"", None) for text in texts]
-        self.holding.received(cast("Connection", self.connection), messages)
+        self.holding.received(cast("PeerConnection", self.connection), messages)
 
     async def answered(self) -> list[str]:
         self.answer.set()

@@ -6,12 +6,12 @@ import pytest
 
 from link.test_sequences import Disk
 from openmsmq.link import durable, memory
-from openmsmq.link.memory import Duplicates, Source, Sources
+from openmsmq.link.memory import Duplicates, Sources, SourceState
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.store import Drop, Operation
 from openmsmq.transport.history import LIFETIME
-from openmsmq.transport.sequence import Incoming, Position, SequenceId
+from openmsmq.transport.sequence import Incoming, SequenceId, SequencePosition
 
 SOURCE = b"\x11" * 16
 NONE = SequenceId(0, 0)
@@ -105,7 +105,7 @@ def transactional(number: int) -> Queue:
 
 
 def test_management_sees_where_a_source_stands() -> None:
-    source = Source(SOURCE, 5, Incoming(Position(SequenceId(7, 9), 3), 2), accessed=77)
+    source = SourceState(SOURCE, 5, Incoming(SequencePosition(SequenceId(7, 9), 3), 2), accessed=77)
     info = source.info("name")
     assert info == type(info)("name", SOURCE, 7 * 2**32 + 9, 3, 77, 2)
 
@@ -129,7 +129,7 @@ def test_messages_that_come_one_by_one_do_not_fill_the_store_with_definitions() 
     assert known(Duplicates(disk.definitions, 0), 3000) == list(range(3000))
 
 
-def taken(sources: Sources, disk: Disk, source: Source, address: str = "") -> None:
+def taken(sources: Sources, disk: Disk, source: SourceState, address: str = "") -> None:
     """A message of a source is accepted."""
     disk.write(source.operations())
     sources.keep(source, address)
@@ -147,7 +147,7 @@ def test_where_a_source_stands_is_known_after_a_restart() -> None:
         assert sources.is_kept(source) and sources.of(SOURCE, one, "", NONE) is source
     after = Sources(disk.definitions, {5: queue})
     known = after.of(SOURCE, queue, "", NONE)
-    assert (known.sequence.position, known.accessed) == (Position(SequenceId(7, 9), 1), 77)
+    assert (known.sequence.position, known.accessed) == (SequencePosition(SequenceId(7, 9), 1), 77)
     assert not known.sequence.receive(SequenceId(7, 9), 1, 0, 0), "it has come"
     disk.write(after.orphans)
     assert disk.names == {durable.INCOMING_PREFIX + SOURCE.hex().encode() + b"/5"}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from link.conftest import Pair
-from openmsmq.link.one_shot import ACCEPTED, SAVED, Report, Step, deliver
+from openmsmq.link.one_shot import ACCEPTED, SAVED, SendProgress, SendReport, deliver
 from openmsmq.model import names
 from openmsmq.model.message import Message
 
@@ -21,9 +21,9 @@ def name(text: str) -> names.DirectFormatName:
     return parsed
 
 
-def delivered(pair: Pair, queue: str, message: Message | None, **options: Any) -> Report:
+def delivered(pair: Pair, queue: str, message: Message | None, **options: Any) -> SendReport:
     pair.network.resolver["127.0.0.12"] = "127.0.0.12"
-    found: list[Report] = []
+    found: list[SendReport] = []
 
     async def story() -> None:
         found.append(await deliver(name(HOST + queue), message, **options))
@@ -35,40 +35,40 @@ def delivered(pair: Pair, queue: str, message: Message | None, **options: Any) -
 @pytest.mark.parametrize(("queue", "transactional", "fate"), [("plain", False, SAVED), ("tx", True, ACCEPTED)])
 def test_a_message_is_handed_over_and_its_fate_known(pair: Pair, queue: str, transactional: bool, fate: str) -> None:
     report = delivered(pair, queue, Message(label="m", body=bytes(200_000)), transactional=transactional)
-    assert (report.step, report.failure, report.fate) == (Step.DONE, "", fate)
+    assert (report.step, report.failure, report.fate) == (SendProgress.DONE, "", fate)
     assert report.peer == pair.beta.machine.identifier and report.identifier and report.address == "127.0.0.12"
     assert pair.beta.labels(queue) == ["m"]
 
 
 def test_a_session_alone_can_be_tried(pair: Pair) -> None:
     report = delivered(pair, "plain", None)
-    assert (report.step, report.failure, report.peer) == (Step.DONE, "", pair.beta.machine.identifier)
+    assert (report.step, report.failure, report.peer) == (SendProgress.DONE, "", pair.beta.machine.identifier)
     assert pair.beta.labels("plain") == []
 
 
 def test_a_refusal_of_the_queue_is_the_failure(pair: Pair) -> None:
     report = delivered(pair, "plain", Message(label="m"), transactional=True)
-    assert report.step is not Step.DONE and report.failure and pair.beta.labels("plain") == []
+    assert report.step is not SendProgress.DONE and report.failure and pair.beta.labels("plain") == []
 
 
 def test_who_is_not_there_or_does_not_answer_is_named(pair: Pair) -> None:
-    unknown: list[Report] = []
+    unknown: list[SendReport] = []
 
     async def nobody() -> None:
         unknown.append(await deliver(name("DIRECT=OS:nobody\\private$\\q"), None))
 
     pair.run(nobody)
-    assert unknown[0].step is Step.RESOLVE and "nobody" in unknown[0].failure
+    assert unknown[0].step is SendProgress.RESOLVE and "nobody" in unknown[0].failure
     pair.network.partition = frozenset(["127.0.0.12"])
     report = delivered(pair, "plain", None, timeout=5)
-    assert report.step is Step.CONNECT and "within 5 s" in report.failure
+    assert report.step is SendProgress.CONNECT and "within 5 s" in report.failure
     pair.network.partition = frozenset()
     pair.beta.crash()
     assert "refused" in delivered(pair, "plain", None).failure
 
 
 def test_a_session_that_breaks_before_the_acknowledgment_says_so(pair: Pair) -> None:
-    found: list[Report] = []
+    found: list[SendReport] = []
 
     async def story() -> None:
         pair.network.resolver["127.0.0.12"] = "127.0.0.12"

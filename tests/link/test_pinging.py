@@ -13,7 +13,7 @@ import pytest
 from link.conftest import Pair
 from link.test_fates import PLAIN, message, outgoing, settled
 from openmsmq.link.pinging import ANSWERS_PER_SECOND, PingListener, answer_to, ask
-from openmsmq.packet.internal import Ping
+from openmsmq.packet.internal import PingPacket
 from openmsmq.queueing.outgoing_queues import ConnectionStatus
 
 OWN = b"\x22" * 16
@@ -28,7 +28,9 @@ def test_the_answer_to_frame_1_is_frame_2_but_for_the_unused_bits() -> None:
     assert answer_to(asked, answered[8:], False) == b"\x03\x00" + answered[2:]
 
 
-@pytest.mark.parametrize("data", [b"", b"x", bytes(24), Ping(1, OWN).pack() + b"x", Ping(1, OWN).pack()[:-1]])
+@pytest.mark.parametrize(
+    "data", [b"", b"x", bytes(24), PingPacket(1, OWN).pack() + b"x", PingPacket(1, OWN).pack()[:-1]]
+)
 def test_what_is_no_ping_gets_no_answer(data: bytes) -> None:
     assert answer_to(data, OWN, True) is None
 
@@ -39,8 +41,8 @@ def test_what_is_no_ping_gets_no_answer(data: bytes) -> None:
 class Asked:
     """BETA's answers, and what it was asked; `replies` makes datagrams of the right one."""
 
-    def __init__(self, pair: Pair, replies: Callable[[Ping], list[Ping]]) -> None:
-        self.questions: list[tuple[float, Ping]] = []
+    def __init__(self, pair: Pair, replies: Callable[[PingPacket], list[PingPacket]]) -> None:
+        self.questions: list[tuple[float, PingPacket]] = []
         self._pair, self._replies = pair, replies
         pair.network.answering[pair.beta.address] = self._answer
         self.established: list[tuple[float, bool]] = []  # when a session was asked for, and whether without a ping
@@ -54,11 +56,11 @@ class Asked:
 
     def _answer(self, data: bytes, source: str) -> list[bytes]:
         assert source == self._pair.alpha.address
-        question = Ping.parse(data)
+        question = PingPacket.parse(data)
         self.questions.append((self._pair.network.loop.time(), question))
         answer = answer_to(data, self._pair.beta.machine.identifier, self._pair.beta.service.accepts(source))
         assert answer is not None
-        return [ping.pack() for ping in self._replies(Ping.parse(answer))]
+        return [ping.pack() for ping in self._replies(PingPacket.parse(answer))]
 
 
 async def pinging(pair: Pair) -> None:
@@ -79,7 +81,7 @@ def test_a_host_is_asked_before_a_connection_is_made_and_told_so(pair: Pair) -> 
         await settled(1)
         assert pair.beta.labels("plain") == ["m"]
         ((_, question),) = asked.questions
-        assert question == Ping(question.cookie, pair.alpha.machine.identifier)
+        assert question == PingPacket(question.cookie, pair.alpha.machine.identifier)
         assert [without for _, without in asked.established] == [False]
         assert ConnectionStatus.PING_FAILURE not in history(pair)
 
@@ -97,17 +99,17 @@ def test_nobody_is_asked_unless_it_is_switched_on(pair: Pair) -> None:
     pair.run(story)
 
 
-SILENT: dict[str, Callable[[Ping], list[Ping]]] = {
+SILENT: dict[str, Callable[[PingPacket], list[PingPacket]]] = {
     "silence": lambda right: [],
-    "another cookie": lambda right: [Ping(right.cookie ^ 1, right.queue_manager)],
-    "refused": lambda right: [Ping(right.cookie, right.queue_manager, refused=True)],
-    "refused, then accepted": lambda right: [Ping(right.cookie, right.queue_manager, refused=True)] * 2,
+    "another cookie": lambda right: [PingPacket(right.cookie ^ 1, right.queue_manager)],
+    "refused": lambda right: [PingPacket(right.cookie, right.queue_manager, refused=True)],
+    "refused, then accepted": lambda right: [PingPacket(right.cookie, right.queue_manager, refused=True)] * 2,
 }
 
 
 @pytest.mark.parametrize("replies", SILENT.values(), ids=SILENT)
 def test_without_a_good_answer_the_host_is_tried_five_seconds_later_without_asking(
-    pair: Pair, replies: Callable[[Ping], list[Ping]]
+    pair: Pair, replies: Callable[[PingPacket], list[PingPacket]]
 ) -> None:
     """3.1.5.2.2, 3.1.6.1, 3.1.6.8."""
 
@@ -120,7 +122,7 @@ def test_without_a_good_answer_the_host_is_tried_five_seconds_later_without_aski
         await settled(5)
         assert pair.beta.labels("plain") == ["m"] and len(asked.questions) == 1
         ((began, _),), ((connected, without),) = asked.questions, asked.established
-        waited = 5 if replies(Ping(0, OWN)) and replies(Ping(0, OWN))[0].refused else 6
+        waited = 5 if replies(PingPacket(0, OWN)) and replies(PingPacket(0, OWN))[0].refused else 6
         assert without and waited <= connected - began < waited + 0.3
 
     pair.run(story)
@@ -129,7 +131,7 @@ def test_without_a_good_answer_the_host_is_tried_five_seconds_later_without_aski
 def test_an_answer_to_another_question_does_not_hide_the_right_one(pair: Pair) -> None:
     async def story() -> None:
         await pinging(pair)
-        wrong = [Ping(number, OWN, refused=True) for number in range(20)]
+        wrong = [PingPacket(number, OWN, refused=True) for number in range(20)]
         asked = Asked(pair, lambda right: [*wrong, right])
         await pair.alpha.send(PLAIN, [message()])
         await settled(1)
@@ -204,8 +206,8 @@ def answers(made: socket.socket) -> int:
 def test_two_listeners_do_not_answer_each_other_for_ever() -> None:
     async def work(listener: PingListener, port: int, refuse: Callable[[str], None]) -> None:
         with asking(OTHER, port) as other, asking(OTHER) as another:
-            other.sendto(Ping(1, OWN).pack(), (HOST, port))
-            another.sendto(Ping(1, OWN).pack(), (HOST, port))
+            other.sendto(PingPacket(1, OWN).pack(), (HOST, port))
+            another.sendto(PingPacket(1, OWN).pack(), (HOST, port))
             await asyncio.sleep(0.2)
             assert (answers(other), answers(another)) == (0, 1)
 
@@ -214,7 +216,7 @@ def test_two_listeners_do_not_answer_each_other_for_ever() -> None:
 
 def test_a_flood_of_pings_costs_nothing_and_is_over_when_it_is_over() -> None:
     async def work(listener: PingListener, port: int, refuse: Callable[[str], None]) -> None:
-        question, began, sent, read = Ping(1, OWN).pack(), time.monotonic(), 0, 0
+        question, began, sent, read = PingPacket(1, OWN).pack(), time.monotonic(), 0, 0
         seen = 0
 
         def counting(address: str) -> bool:

@@ -14,7 +14,7 @@ from link.network import Node
 from link.test_fates import PLAIN, TX, message, messages, settled
 from link.test_routes import GUIDS, Line
 from openmsmq.link import reports
-from openmsmq.link.arrival import Origin
+from openmsmq.link.arrival import ArrivalOrigin
 from openmsmq.link.reports import MOST_ASKED, MOST_WAITING, REPORTS_PER_SECOND, label, received_body, sent_body
 from openmsmq.model import names
 from openmsmq.model.constants import Delivery, MessageClass, PropId
@@ -23,7 +23,7 @@ from openmsmq.model.message import Message
 from openmsmq.packet import UserMessage
 from openmsmq.packet.headers import DebugHeader
 from openmsmq.queueing.authorization import SYSTEM
-from openmsmq.queueing.places import Place
+from openmsmq.queueing.places import QueueLocation
 from openmsmq.queueing.queue import Queue
 from openmsmq.transfer.packets import user_message_of
 
@@ -94,7 +94,7 @@ def make_queue(node: Node, **values: int) -> Queue:
 
 
 def tell(node: Node, where: Node) -> None:
-    node.manager.registry.remember_place(REPORTS, Place(f"{where.name}\\reports", 0, where.machine.identifier))
+    node.manager.registry.remember_place(REPORTS, QueueLocation(f"{where.name}\\reports", 0, where.machine.identifier))
 
 
 async def switch_on(*nodes: Node, **options: object) -> None:
@@ -146,7 +146,7 @@ def test_a_report_comes_once_however_often_its_message_does(pair: Pair) -> None:
         await settled()
         sent = pair.alpha.service._departing._packet(pair.alpha.manager.registry.outgoing[PLAIN.lower()], again)
         arrival = pair.beta.service._arrival
-        origin = Origin(pair.alpha.machine.identifier, pair.alpha.address)
+        origin = ArrivalOrigin(pair.alpha.machine.identifier, pair.alpha.address)
         verdict = arrival.receive(sent, origin, arrival.begin(origin))
         assert verdict.fate.name == "DUPLICATE" and len(said(queue)) == 1
         await pair.alpha.send(TX, [message("refused", tracing_requested=1)])

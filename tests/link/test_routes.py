@@ -12,7 +12,7 @@ from link.network import Network, Node
 from link.test_fates import acknowledgments, message, messages, settled
 from openmsmq.model.constants import Acknowledge, Journal
 from openmsmq.model.message import Message
-from openmsmq.transport.routing import Link, Manager, Routing, Site
+from openmsmq.transport.routing import Manager, Routing, RoutingLink, Site
 
 NAMES = ("ALPHA", "ROUTER", "GATE", "OMEGA")
 ADDRESSES = {name: f"127.0.0.{20 + index}" for index, name in enumerate(NAMES)}
@@ -27,7 +27,7 @@ def routing(own: bytes) -> Routing:
         for name in NAMES
     ]  # fmt: skip
     sites = [Site("A", (GUIDS["ROUTER"],)), Site("B", (GUIDS["GATE"],))]
-    return Routing(own, managers, sites, [Link("A", "B", 1)])
+    return Routing(own, managers, sites, [RoutingLink("A", "B", 1)])
 
 
 class Line:

@@ -8,12 +8,12 @@ from openmsmq.ndr import Interface
 from openmsmq.ndr.parser import parse
 from openmsmq.ndr.python_backend import generate
 from openmsmq.ndr.semantics import Analyzer
-from openmsmq.ndr.wiretypes import Library
+from openmsmq.ndr.wiretypes import LibraryType
 
 NAME = "test.idl"
 
 
-def library(text: str, **imports: str) -> Library:
+def library(text: str, **imports: str) -> LibraryType:
     """What the front end makes of `text`; `imports` maps names without `.idl` to texts."""
     files = {NAME: text, **{f"{name}.idl": content for name, content in imports.items()}}
     return Analyzer(lambda name: parse(files[name], name)).analyze(NAME)

@@ -20,7 +20,7 @@ _DEEPEST = 2  # levels of nested structures behind pointers that are drawn
 _COUNTS = 4  # elements at most, where the declaration does not demand more
 
 
-def operations() -> list[tuple[str, Operation, w.Operation]]:
+def operations() -> list[tuple[str, Operation, w.OperationType]]:
     """Every operation of the five interfaces that travels."""
     return [
         (f"{name}.{operation.name}", operation, wire)
@@ -31,12 +31,12 @@ def operations() -> list[tuple[str, Operation, w.Operation]]:
 
 
 @cache
-def request(wire: w.Operation, made: type) -> SearchStrategy[Any]:
+def request(wire: w.OperationType, made: type) -> SearchStrategy[Any]:
     return _arguments(wire.inputs, made)
 
 
 @cache
-def response(wire: w.Operation, made: type) -> SearchStrategy[Any]:
+def response(wire: w.OperationType, made: type) -> SearchStrategy[Any]:
     return _arguments([*wire.outputs, *([w.Field("result", wire.result)] if wire.result else [])], made)
 
 
@@ -116,7 +116,7 @@ def _selector(union: w.Union, f: w.Field, depth: int) -> SearchStrategy[int]:
     return st.sampled_from([label for label in labels if low <= label <= high])
 
 
-def _is_deep(arm: w.Arm) -> bool:
+def _is_deep(arm: w.ArmType) -> bool:
     return arm.field is not None and isinstance(arm.field.type, w.Struct)
 
 

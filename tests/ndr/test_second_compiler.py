@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from openmsmq.ndr.build import IDL_DIRECTORY, compile_idl, idl_files
-from openmsmq.ndr.wiretypes import Interface
+from openmsmq.ndr.wiretypes import InterfaceType
 
 WIDL = shutil.which("x86_64-w64-mingw32-widl") or shutil.which("widl")
 needs_widl = pytest.mark.skipif(WIDL is None, reason="widl (Debian: mingw-w64-tools) is not installed")
@@ -77,5 +77,5 @@ def test_the_automation_objects_are_15_classes_with_676_members() -> None:
     assert sum(_members(i) for i in library.interfaces if i.name.startswith("IMSMQ")) == 676
 
 
-def _members(interface: Interface | None) -> int:
+def _members(interface: InterfaceType | None) -> int:
     return 0 if interface is None else len(interface.members or []) + _members(interface.base)

@@ -22,7 +22,7 @@ _IDL = {"qmcomm": "ms-mqmp.idl", "qmcomm2": "ms-mqmp.idl", "qmmgmt": "ms-mqmr.id
 
 
 @cache
-def wire_interface(name: str) -> w.Interface:
+def wire_interface(name: str) -> w.InterfaceType:
     """The resolved description of an interface, for generators of arguments."""
     return next(i for i in compile_idl(_IDL[name]).interfaces if i.name == name)
 

@@ -12,17 +12,17 @@ import pytest
 
 from openmsmq.model.roles import Role
 from openmsmq.operating.administration import by_http
-from openmsmq.operating.administration.by_http import ByHttp
+from openmsmq.operating.administration.by_http import HttpAdministration
 from openmsmq.operating.audit import AuditFilter
 from openmsmq.operating.http_requests import ApiError, ApiNotFound, ApiUnreachable, HttpRequests, by_password, by_token
 from operating.test_http_api import Script, answer, document, problem, served
 
 
-def ask(script: Script, work: Callable[[ByHttp], Any], waits: list[float] | None = None) -> Any:
+def ask(script: Script, work: Callable[[HttpAdministration], Any], waits: list[float] | None = None) -> Any:
     with served(script, keep=1000) as server:
         requests = HttpRequests(server.url, by_token("omq_secret"), seconds=10)
         try:
-            return work(ByHttp(requests, [].append if waits is None else waits.append))
+            return work(HttpAdministration(requests, [].append if waits is None else waits.append))
         finally:
             requests.close()
 
@@ -65,7 +65,7 @@ def test_an_audit_log_without_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_more_records_than_were_asked_for_are_not_looked_for() -> None:
     with served(document({"records": [record("7")]}), keep=2) as server:
         requests = HttpRequests(server.url, by_token("omq_secret"))
-        assert [one["seq"] for one in ByHttp(requests).audit(AuditFilter(), 1)] == ["7"]
+        assert [one["seq"] for one in HttpAdministration(requests).audit(AuditFilter(), 1)] == ["7"]
         requests.close()
         assert len(server.requests) == 1
 
@@ -90,7 +90,9 @@ def test_more_records_than_were_asked_for_are_not_looked_for() -> None:
         ({"steps": [{"said": "x"}]}, lambda daemon: daemon.import_definitions({}, "", local=False)),
     ],
 )
-def test_an_answer_without_what_it_needs_is_of_another_server(found: Any, work: Callable[[ByHttp], Any]) -> None:
+def test_an_answer_without_what_it_needs_is_of_another_server(
+    found: Any, work: Callable[[HttpAdministration], Any]
+) -> None:
     with pytest.raises(ApiUnreachable, match="is not the HTTP API of openmsmq, or not of this version"):
         ask(document(found), work)
 
@@ -130,7 +132,7 @@ def test_who_was_added_and_is_gone_is_not_found() -> None:
 def test_a_change_carries_its_document_and_names_stay_one_step_of_the_path() -> None:
     with served(document({})) as server:
         requests = HttpRequests(server.url, by_password("älice", "pä:ss"))
-        ByHttp(requests).set_role("a/../b?c", Role.OPERATOR)
+        HttpAdministration(requests).set_role("a/../b?c", Role.OPERATOR)
         requests.close()
         lines = server.requests[0].split(b"\r\n")
         assert json.loads(server.bodies[0]) == {"role": "operator"}
@@ -148,7 +150,7 @@ def test_what_goes_wrong_with_a_password_is_not_said_of_tokens() -> None:
     with served(problem(401, "no")) as server:
         requests = HttpRequests(server.url, by_password("x", "y"))
         with pytest.raises(ApiError, match=r"no \(user or password\)$"):
-            ByHttp(requests).create_token("x", "x", Role.MONITOR, 1)
+            HttpAdministration(requests).create_token("x", "x", Role.MONITOR, 1)
 
 
 def test_only_what_is_done_counts_as_done() -> None:

@@ -11,17 +11,19 @@ from typing import Any
 
 import pytest
 
-from openmsmq.operating.audit import AuditFilter, AuditLog, Entry
+from openmsmq.operating.audit import AuditEntry, AuditFilter, AuditLog
 
 
-def entry(name: str = "orders") -> Entry:
-    return Entry("queue.delete", "queue", name, "alice", "S-1-5-21-1-2-3-1001", "rpc 10.0.0.7", count=3)
+def entry(name: str = "orders") -> AuditEntry:
+    return AuditEntry("queue.delete", "queue", name, "alice", "S-1-5-21-1-2-3-1001", "rpc 10.0.0.7", count=3)
 
 
 def test_a_record_says_who_from_where_what_and_how_many(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     log.append(entry())
-    log.append(Entry("queue.properties", "queue", "o", "bob", before={"label": "a\x1b"}, after={"label": "x" * 1000}))
+    log.append(
+        AuditEntry("queue.properties", "queue", "o", "bob", before={"label": "a\x1b"}, after={"label": "x" * 1000})
+    )
     first, second = log.read()
     assert first["actor"] == {"name": "alice", "sid": "S-1-5-21-1-2-3-1001"}
     assert first["from"] == {"door": "rpc", "peer": "10.0.0.7"}

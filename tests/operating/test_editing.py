@@ -6,7 +6,7 @@ import pytest
 
 from openmsmq.model.constants import INFINITE, VarType
 from openmsmq.model.message import Message
-from openmsmq.operating.editing import Changes, document, edited
+from openmsmq.operating.editing import MessageEdits, document, edited
 
 TEXTS = [
     Message.of("grüße\n"),
@@ -47,9 +47,9 @@ def test_what_cannot_be_changed_is_said(values: dict, said: str) -> None:
 
 
 def test_options_change_what_they_name() -> None:
-    message = Changes(label="l", body="new", priority=7, time_to_be_received=9).apply(TEXTS[3])
+    message = MessageEdits(label="l", body="new", priority=7, time_to_be_received=9).apply(TEXTS[3])
     assert (message.label, message.body, message.priority, message.time_to_be_received) == ("l", b"new", 7, 9)
-    assert Changes(body=b"\xff").apply(TEXTS[0]).body == b"\xff"
-    assert Changes().apply(TEXTS[0]) == TEXTS[0]
+    assert MessageEdits(body=b"\xff").apply(TEXTS[0]).body == b"\xff"
+    assert MessageEdits().apply(TEXTS[0]) == TEXTS[0]
     with pytest.raises(ValueError, match="no text but a int"):
-        Changes(body="x").apply(Message.of(42))
+        MessageEdits(body="x").apply(Message.of(42))

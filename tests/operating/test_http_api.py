@@ -90,7 +90,7 @@ def problem(status: int, detail: str) -> Script:
     return answer(body, f"{status} No", "application/problem+json")
 
 
-def ask(script: Script, seconds: float = 30.0) -> http_api.Handles:
+def ask(script: Script, seconds: float = 30.0) -> http_api.OpenHandlesInfo:
     with served(script) as server, HttpApi(server.url, WHO, seconds=seconds) as api:
         return api.handles()
 

@@ -9,7 +9,7 @@ from openmsmq.operating.selection import (
     Chosen,
     Criteria,
     Selection,
-    Token,
+    SelectionToken,
     parse_age,
     parse_size,
     parse_token,
@@ -68,7 +68,7 @@ def test_times_and_sizes_have_units() -> None:
 def test_a_token_says_how_far_was_looked_and_what_was_found() -> None:
     chosen = [Chosen("{x}\\1", "q", 0x1F3, 0, 0, "", "", 0, "")] * 3
     token = Selection(chosen, scanned=9, bound=0x1F3).token
-    assert token == "1f3-3" and parse_token(token) == Token(0x1F3, 3)
+    assert token == "1f3-3" and parse_token(token) == SelectionToken(0x1F3, 3)
     assert Selection(chosen, scanned=9).token == "", "a protocol without sequence numbers has no token"
     with pytest.raises(ValueError, match="dry run"):
         parse_token("all")

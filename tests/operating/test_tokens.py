@@ -14,7 +14,7 @@ from openmsmq.operating.tokens import (
     MOST_OF_USER,
     PREFIX,
     TOKENS_FILE,
-    Token,
+    ApiToken,
     TokensFile,
     TokensFileError,
     TokenUses,
@@ -86,7 +86,7 @@ def test_names_days_and_numbers_have_limits(tmp_path: Path) -> None:
 
 
 def test_who_records_changes_can_prevent_them(tmp_path: Path) -> None:
-    def refuse(action: str, token: Token) -> None:
+    def refuse(action: str, token: ApiToken) -> None:
         raise KeyError(action)
 
     _, token = TokensFile(tmp_path).create("a", "alice", SID, Role.MONITOR)

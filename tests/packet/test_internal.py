@@ -20,7 +20,7 @@ from openmsmq.packet.internal import (
     FinalAckBody,
     InternalPacket,
     OrderAckBody,
-    Ping,
+    PingPacket,
     SessionAck,
     parse_internal,
 )
@@ -76,8 +76,8 @@ def test_the_captured_packets_say_what_their_bytes_say() -> None:
     assert response.timestamp == request.timestamp and response.client_guid != CLIENT
     assert ConnectionParameters.parse(PARAMETERS) == ConnectionParameters(1496, 120_000, 64)
     assert SessionAck.parse(SESSION_ACK) == SessionAck(SessionHeader(1, 0, 0, 0, 0, 64))
-    assert Ping.parse(PING) == Ping(4, CLIENT, workstation=True)
-    assert Ping.parse(PING_RESPONSE) == Ping(4, SERVER, workstation=True)
+    assert PingPacket.parse(PING) == PingPacket(4, CLIENT, workstation=True)
+    assert PingPacket.parse(PING_RESPONSE) == PingPacket(4, SERVER, workstation=True)
 
 
 @pytest.mark.parametrize("frame", [ESTABLISH, ESTABLISH_RESPONSE, PARAMETERS, SESSION_ACK])
@@ -90,9 +90,9 @@ def test_internal_packets_survive_the_round_trip(packet: InternalPacket) -> None
     assert parse_internal(packet.pack()) == packet
 
 
-@given(st.builds(Ping, u32, guid, flag, flag))
-def test_pings_survive_the_round_trip(ping: Ping) -> None:
-    assert Ping.parse(ping.pack()) == ping
+@given(st.builds(PingPacket, u32, guid, flag, flag))
+def test_pings_survive_the_round_trip(ping: PingPacket) -> None:
+    assert PingPacket.parse(ping.pack()) == ping
 
 
 @given(st.builds(FinalAckBody, u32, u32, st.integers(1, 0xFFFFFFFF), u32, guid, u32))
@@ -115,7 +115,7 @@ def test_acknowledgment_bodies_of_other_sizes_or_of_number_0_are_refused(
 @pytest.mark.parametrize("data", [b"", PING[:-1], PING + b"\0", PING[:2] + b"\0\0" + PING[4:]])
 def test_other_datagrams_are_no_pings(data: bytes) -> None:
     with pytest.raises(BadPacket):
-        Ping.parse(data)
+        PingPacket.parse(data)
 
 
 @pytest.mark.parametrize("frame", FRAMES, ids=["establish", "response", "parameters", "message", "ack"])

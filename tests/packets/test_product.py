@@ -13,7 +13,7 @@ import pytest
 from openmsmq.link.pinging import answer_to
 from openmsmq.packet import UserMessage as Parsed
 from openmsmq.packet.framing import Framer
-from openmsmq.packet.internal import FinalAckBody, OrderAckBody, Ping, SessionAck, parse_internal
+from openmsmq.packet.internal import FinalAckBody, OrderAckBody, PingPacket, SessionAck, parse_internal
 from openmsmq.packet.queue_names import QueueName
 from openmsmq.packet.reader import Reader
 from packets import building as make
@@ -184,7 +184,7 @@ def test_questions_and_answers_of_pings_break_no_rule() -> None:
     luck = chance("pings of the product")
     for _ in range(50):
         here, there = luck.randbytes(15) + b"\1", luck.randbytes(15) + b"\2"
-        question = Ping(luck.randrange(1 << 32), there, bool(luck.randrange(2))).pack()
+        question = PingPacket(luck.randrange(1 << 32), there, bool(luck.randrange(2))).pack()
         asked, accepts = pings.check(question), bool(luck.randrange(2))
         answer = answer_to(question, here, accepts)
         assert answer is not None

@@ -24,7 +24,7 @@ from openmsmq.protection.keys import (
     unpack_public_key,
     unpack_sealed_key,
 )
-from openmsmq.protection.policy import Policy
+from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.protection.reading import Reading
 from openmsmq.protection.sign import Version, signed_bytes
 from openmsmq.protection.verify import is_signed, verify
@@ -105,21 +105,21 @@ def test_sizes_and_numbers_of_certificates() -> None:
 )  # fmt: skip
 def test_settings_of_key_lengths(setting: str, least: int, most: int) -> None:
     for allowed in (least, most):
-        assert getattr(Policy(**{setting: allowed}), setting) == allowed
+        assert getattr(CryptoPolicy(**{setting: allowed}), setting) == allowed
     for refused in (least - 1, most + 1):
         with pytest.raises(ValueError, match=setting):
-            Policy(**{setting: refused})
+            CryptoPolicy(**{setting: refused})
 
 
 def test_a_key_of_the_least_allowed_length_is_enough() -> None:
-    assert verify(signed_packet(), b"hello", Policy(minimum_rsa_bits=1024)) is Version.MSMQ_2
+    assert verify(signed_packet(), b"hello", CryptoPolicy(minimum_rsa_bits=1024)) is Version.MSMQ_2
     with pytest.raises(ProtectionError, match="1024 bits"):
-        verify(signed_packet(), b"hello", Policy(minimum_rsa_bits=1025))
+        verify(signed_packet(), b"hello", CryptoPolicy(minimum_rsa_bits=1025))
     assert public_of(key_of()).bits == 1024
 
 
 def test_the_table_of_what_is_allowed() -> None:
-    default, everything = Policy(), Policy(
+    default, everything = CryptoPolicy(), CryptoPolicy(
         allow_md2=True, allow_md4=True, allow_md5=True, allow_sha1=True, allow_rc2=True, allow_rc4=True
     )  # fmt: skip
     assert [a for a in algorithms.HASHES if default.allows_hash(a)] == [algorithms.SHA256, algorithms.SHA512]
@@ -182,5 +182,5 @@ def test_a_packet_is_signed_by_either_signature() -> None:
     assert is_signed(packet)
     packet.properties.hash_algorithm = algorithms.SHA512
     with pytest.raises(ProtectionError, match="no certificate"):
-        verify(packet, b"", Policy())
+        verify(packet, b"", CryptoPolicy())
     assert is_signed(signed_packet())

@@ -9,12 +9,12 @@ from openmsmq.packet.headers import SecurityHeader
 from openmsmq.packet.queue_names import NameType, QueueName
 from openmsmq.protection import algorithms
 from openmsmq.protection.arrival import Accepted
-from openmsmq.protection.faults import Fault, ProtectionError
+from openmsmq.protection.faults import CryptoFault, ProtectionError
 from protection.material import ALICE, HERE, THERE, signed_packet, vector_packet
 from protection.world import Ends, published
 
 
-def failure(ends: Ends, level: int = 5, machine: bytes = HERE, name: QueueName | None = None) -> Fault:
+def failure(ends: Ends, level: int = 5, machine: bytes = HERE, name: QueueName | None = None) -> CryptoFault:
     packet = vector_packet()
     packet.properties.privacy_level = level
     packet.user.destination = name or packet.user.destination
@@ -60,25 +60,25 @@ def test_the_best_provider_of_the_peer_is_used() -> None:
 def test_a_weaker_provider_than_was_asked_for_is_not_used() -> None:
     ends = Ends(allow_rc4=True)
     ends.directory.published[HERE] = published(1, 3)
-    assert failure(ends) is Fault.COULD_NOT_ENCRYPT
+    assert failure(ends) is CryptoFault.COULD_NOT_ENCRYPT
 
 
 def test_a_cipher_that_is_switched_off_is_not_used() -> None:
     ends = Ends()
     ends.directory.published[HERE] = published(1, 3)
-    assert failure(ends, level=1) is Fault.COULD_NOT_ENCRYPT
+    assert failure(ends, level=1) is CryptoFault.COULD_NOT_ENCRYPT
 
 
 def test_without_a_key_nothing_leaves() -> None:
     ends = Ends()
-    assert failure(ends, machine=THERE) is Fault.NO_KEY
+    assert failure(ends, machine=THERE) is CryptoFault.NO_KEY
     ends.directory.fails = True
-    assert failure(ends) is Fault.NO_KEY
+    assert failure(ends) is CryptoFault.NO_KEY
     assert not ends.departure.can_seal(HERE, 5)
 
 
 def test_c13_nothing_is_encrypted_for_a_direct_format_name() -> None:
-    assert failure(Ends(), name=QueueName(NameType.DIRECT, direct="OS:a\\b")) is Fault.COULD_NOT_ENCRYPT
+    assert failure(Ends(), name=QueueName(NameType.DIRECT, direct="OS:a\\b")) is CryptoFault.COULD_NOT_ENCRYPT
 
 
 def test_signed_packets_keep_their_signature() -> None:

@@ -25,9 +25,9 @@ from openmsmq.protection.certificates import (
     public_key_of,
     unpack_certificates,
 )
-from openmsmq.protection.faults import Fault, ProtectionError
+from openmsmq.protection.faults import CryptoFault, ProtectionError
 from openmsmq.protection.keys import pack_directory_keys, unpack_directory_keys, unpack_sealed_key
-from openmsmq.protection.policy import Policy
+from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.protection.seal import decipher, encipher
 from openmsmq.protection.sign import Version, signed_bytes
 from openmsmq.protection.unseal import unseal_body, unseal_key
@@ -38,7 +38,7 @@ from protection.world import Directory, Ends, published
 
 SIGNED = {version: signed_packet(version).pack() for version in Version}
 COVERED = {version: signed_bytes(signed_packet(version), version, b"hello") for version in Version}
-LENIENT = Policy(allow_signature_1=True, allow_sha1=True, allow_md5=True, allow_md2=True, allow_md4=True)
+LENIENT = CryptoPolicy(allow_signature_1=True, allow_sha1=True, allow_md5=True, allow_md2=True, allow_md4=True)
 DIRECTORY = Directory()
 
 
@@ -108,7 +108,7 @@ def test_failures_take_equally_long() -> None:
     for _ in range(200):
         for name, key, sent in (("key", bad_key, body), ("padding", blob, bad_padding)):
             good.security.encryption_key, good.properties.body = key, sent
-            arrival = ArrivalProtection(Policy(), DIRECTORY, DIRECTORY, lambda: 0.0)
+            arrival = ArrivalProtection(CryptoPolicy(), DIRECTORY, DIRECTORY, lambda: 0.0)
             started = time.perf_counter()
             assert isinstance(arrival.judge(good, Demands()), Rejected)
             times[name].append(time.perf_counter() - started)
@@ -129,7 +129,7 @@ def test_keys_that_would_take_long_are_not_used() -> None:
     long = rsa.RSAPublicNumbers((1 << 40) + 1, modulus).public_key()
     huge = rsa.RSAPublicNumbers(65537, (1 << 9000) | 1).public_key()
     for public in (long, huge, ec.generate_private_key(ec.SECP256R1()).public_key()):
-        with pytest.raises(ProtectionError, check=lambda error: error.fault is Fault.BAD_CERTIFICATE):
+        with pytest.raises(ProtectionError, check=lambda error: error.fault is CryptoFault.BAD_CERTIFICATE):
             public_key_of(made_certificate(public))
 
 
@@ -137,16 +137,16 @@ def test_keys_that_would_take_long_are_not_used() -> None:
 def test_a_damaged_certificate_has_a_key_or_can_not_be_used(place: int) -> None:
     data = bytearray(material.certificate_of())
     data[place] ^= 0x51
-    fault = Fault.BAD_CERTIFICATE
+    fault = CryptoFault.BAD_CERTIFICATE
     try:
         assert public_key_of(bytes(data)).bits
     except ProtectionError as error:
         fault = error.fault
-    assert fault is Fault.BAD_CERTIFICATE
+    assert fault is CryptoFault.BAD_CERTIFICATE
 
 
 def test_a_certificate_of_an_impossible_size_is_not_parsed() -> None:
-    with pytest.raises(ProtectionError, check=lambda error: error.fault is Fault.BAD_CERTIFICATE):
+    with pytest.raises(ProtectionError, check=lambda error: error.fault is CryptoFault.BAD_CERTIFICATE):
         public_key_of(bytes(0x10000))
 
 

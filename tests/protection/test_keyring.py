@@ -10,12 +10,12 @@ import pytest
 from openmsmq.protection import algorithms
 from openmsmq.protection.certificates import UserCertificate
 from openmsmq.protection.keyring import CertificatesFile, KeyFiles, KeyringError, PeerKeysFile, write_private
-from openmsmq.protection.policy import Policy
+from openmsmq.protection.policy import CryptoPolicy
 from protection.material import ALICE, BOB, HERE, THERE, certificate_of
 from protection.world import published
 
 SID = "S-1-5-21-1-2-3-1001"
-SMALL = Policy(own_rsa_bits=1024)
+SMALL = CryptoPolicy(own_rsa_bits=1024)
 
 
 def mode(path: Path) -> int:
@@ -29,12 +29,12 @@ def test_keys_are_made_once_for_the_levels_that_are_allowed_and_nobody_else_read
     assert (made.provider, made.key.bits) == (algorithms.PROVIDERS[5].name, 1024)
     assert (mode(tmp_path / "keys"), mode(tmp_path / "keys" / "level-5.pem")) == (0o700, 0o600)
     assert keys.ensure(SMALL) == KeyFiles(tmp_path).ensure(SMALL) == [made]
-    assert len(keys.ensure(Policy(own_rsa_bits=1024, allow_rc4=True))) == 3
+    assert len(keys.ensure(CryptoPolicy(own_rsa_bits=1024, allow_rc4=True))) == 3
     assert [path.name for path in sorted((tmp_path / "keys").iterdir())] == [f"level-{n}.pem" for n in (1, 3, 5)]
 
 
 def test_own_keys_have_2048_bits(tmp_path: Path) -> None:
-    (made,) = KeyFiles(tmp_path).ensure(Policy())
+    (made,) = KeyFiles(tmp_path).ensure(CryptoPolicy())
     assert made.key.bits == 2048
 
 

@@ -12,7 +12,7 @@ from openmsmq.packet.errors import BadPacket
 from openmsmq.protection import algorithms
 from openmsmq.protection.certificates import public_key_of
 from openmsmq.protection.keys import pack_public_key, pack_sealed_key, unpack_public_key, unpack_sealed_key
-from openmsmq.protection.policy import Policy
+from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.protection.reading import Reading
 from openmsmq.protection.seal import decipher, encipher
 from openmsmq.protection.sign import Version, sign, signed_bytes
@@ -73,7 +73,7 @@ def test_c15_a_signature() -> None:
     assert pkcs1_15.new(cryptodome_key()).sign(SHA512.new(SIGNED))[::-1] == SIGNATURE
     packet = signed_packet()
     assert packet.security is not None and packet.security.signature == SIGNATURE
-    assert verify(packet, b"hello", Policy()) is Version.MSMQ_2
+    assert verify(packet, b"hello", CryptoPolicy()) is Version.MSMQ_2
 
 
 def test_c15_a_sealed_key() -> None:

@@ -12,7 +12,7 @@ from openmsmq.protection.arrival import ArrivalProtection, Demands, Verdict
 from openmsmq.protection.departure import DepartureProtection
 from openmsmq.protection.directories import DirectoryUnavailable
 from openmsmq.protection.keys import DirectoryKey
-from openmsmq.protection.policy import Policy
+from openmsmq.protection.policy import CryptoPolicy
 from protection.material import ALICE, HERE, certificate_of, key_of, over_the_wire, public_of
 
 
@@ -66,7 +66,7 @@ class Ends:
 
     def __init__(self, **switches: bool) -> None:
         self.directory, self.now, self.keys_drawn = Directory(), 0.0, 0
-        policy = Policy(**switches)  # type: ignore[arg-type]
+        policy = CryptoPolicy(**switches)  # type: ignore[arg-type]
         self.arrival = ArrivalProtection(policy, self.directory, self.directory, lambda: self.now)
         self.departure = DepartureProtection(policy, self.directory, self.random)
 

@@ -10,7 +10,7 @@ from typing import Any
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT
 from openmsmq.model import names
-from openmsmq.model.constants import Access, Action, VarType
+from openmsmq.model.constants import Access, ReceiveAction, VarType
 from openmsmq.model.message import Message
 from openmsmq.ndr import Operation
 from openmsmq.protocols.dispatch import NdrInterface
@@ -22,7 +22,7 @@ from openmsmq.protocols.qmmgmt import QmMgmt
 from openmsmq.protocols.remote_read import RemoteRead
 from openmsmq.protocols.transaction_manager import TransactionManager
 from openmsmq.rpc.association import Association, ContextHandles
-from openmsmq.rpc.call import UNAUTHENTICATED, Call, Caller
+from openmsmq.rpc.call import UNAUTHENTICATED, Call, RpcCaller
 from openmsmq.rpc.faults import Fault
 from openmsmq.rpc.throttle import PeerFailures
 from openmsmq.transfer.propvariants import pack
@@ -132,7 +132,7 @@ class Client:
         handles = ContextHandles(lambda count: next(server.random).to_bytes(count, "little"))
         self.association = Association(next(server._groups), "192.0.2.1", handles)
 
-    def joined_by(self, caller: Caller) -> Client:
+    def joined_by(self, caller: RpcCaller) -> Client:
         """Another process on the same machine, which has joined this association."""
         other = Client(self.server)
         other.association, other.caller = self.association, caller
@@ -188,14 +188,16 @@ class Client:
     def send(self, handle: bytes, message: Message, uow: bytes | None = None) -> Any:
         return self.call("rpc_ACSendMessageEx", hQueue=handle, ptb=send_buffer(message, uow), pMessageID=None)
 
-    def start_receive(self, context: int, action: int = Action.RECEIVE, timeout: int = 0, **more: Any) -> Pending:
+    def start_receive(
+        self, context: int, action: int = ReceiveAction.RECEIVE, timeout: int = 0, **more: Any
+    ) -> Pending:
         uow, cursor = more.pop("uow", None), more.pop("cursor", 0)
-        ptb = receive_buffer(Action.RECEIVE, timeout, cursor, uow, BufferSizes(**more))
+        ptb = receive_buffer(ReceiveAction.RECEIVE, timeout, cursor, uow, BufferSizes(**more))
         assert ptb.old.Receive is not None
         ptb.old.Receive.Action = int(action)
         return self.start("rpc_ACReceiveMessageEx", hQMContext=context, ptb=ptb)
 
-    def receive(self, context: int, action: int = Action.RECEIVE, **more: Any) -> Any:
+    def receive(self, context: int, action: int = ReceiveAction.RECEIVE, **more: Any) -> Any:
         pending = self.start_receive(context, action, **more)
         self.server.sync()
         return pending.response

@@ -11,7 +11,7 @@ import pytest
 
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.left_out import LEFT_OUT
-from openmsmq.protocols.coordinator import PATIENCE, Coordinator, Outcome, PropagationToken, Whereabouts
+from openmsmq.protocols.coordinator import PATIENCE, Coordinator, PropagationToken, TransactionOutcome, Whereabouts
 from openmsmq.store import Put
 from queueing.world import World, refused
 
@@ -251,7 +251,7 @@ def test_who_does_not_know_the_secret_is_refused() -> None:
         near.coordinator.add_participant(UOW, wrong, far.where.encode())
     with refused(HResult.MQ_ERROR_TRANSACTION_SEQUENCE):
         far.coordinator.commit_branch(UOW, PropagationToken.decode(token).secret)
-    assert near.coordinator.outcome(b"?" * 16, wrong) == Outcome.ABORTED
+    assert near.coordinator.outcome(b"?" * 16, wrong) == TransactionOutcome.ABORTED
 
 
 MAGIC = b"openmsmq transaction 1 "

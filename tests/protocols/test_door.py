@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from model.test_admission import messages
-from openmsmq.model.constants import Access, Action
+from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.transfer.receive_buffer import message_from_receive
@@ -37,10 +37,10 @@ def enqueue(server: Server, message: Message) -> bool:
 def read_everywhere(client: Client, name: str, sent: Message) -> None:
     """Peek by each protocol, and find what was sent."""
     found = [
-        remote_read.message(remote_read.read(client, remote_read.opened(client, name), Action.PEEK_CURRENT)),
-        qm2qm.message(qm2qm.read(client, qm2qm.session(client, name)[0], Action.PEEK_CURRENT)),
+        remote_read.message(remote_read.read(client, remote_read.opened(client, name), ReceiveAction.PEEK_CURRENT)),
+        qm2qm.message(qm2qm.read(client, qm2qm.session(client, name)[0], ReceiveAction.PEEK_CURRENT)),
     ]
-    response = client.receive(client.open(name, Access.PEEK).pdwQMContext, Action.PEEK_CURRENT, **ROOM)
+    response = client.receive(client.open(name, Access.PEEK).pdwQMContext, ReceiveAction.PEEK_CURRENT, **ROOM)
     assert response.result == HResult.MQ_OK
     found.append(message_from_receive(response.ptb))
     for message in found:

@@ -10,11 +10,11 @@ import pytest
 
 from openmsmq.interfaces import ms_mqmp as mp
 from openmsmq.interfaces.ms_mqmq import XACTUOW
-from openmsmq.model.constants import INFINITE, Access, Action
+from openmsmq.model.constants import INFINITE, Access, ReceiveAction
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
 from openmsmq.queueing import sending
-from openmsmq.rpc.call import UNAUTHENTICATED, Caller
+from openmsmq.rpc.call import UNAUTHENTICATED, RpcCaller
 from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED, Fault
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.security import Identity
@@ -23,9 +23,9 @@ from protocols import test_remote_read as remote_read
 from protocols.clients import Connection, Pending, Server, queue_format
 
 H = HResult
-ALICE = Caller(Identity("alice", "", "S-1-5-21-1-2-3-1001"), AuthLevel.PKT_PRIVACY)
-BOB = Caller(Identity("bob", "", "S-1-5-21-1-2-3-1002"), AuthLevel.PKT_PRIVACY)
-CARELESS = Caller(ALICE.identity, AuthLevel.CONNECT)
+ALICE = RpcCaller(Identity("alice", "", "S-1-5-21-1-2-3-1001"), AuthLevel.PKT_PRIVACY)
+BOB = RpcCaller(Identity("bob", "", "S-1-5-21-1-2-3-1002"), AuthLevel.PKT_PRIVACY)
+CARELESS = RpcCaller(ALICE.identity, AuthLevel.CONNECT)
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_what_cannot_be_packed_is_passed_over_and_stays_available(
     client = server.client()
     handle = remote_read.opened(client)
     for _ in range(2):
-        assert remote_read.label(remote_read.read(client, handle, Action.PEEK_CURRENT)) == "good"
+        assert remote_read.label(remote_read.read(client, handle, ReceiveAction.PEEK_CURRENT)) == "good"
     assert remote_read.label(remote_read.read(client, handle)) == "good"
     assert remote_read.end(client, handle) == H.MQ_OK
     assert server.world.labels("q") == ["odd"]
@@ -157,7 +157,7 @@ def outcome(attempt: Callable[[], Any]) -> int:
 
 
 @pytest.mark.parametrize("stranger", [BOB, CARELESS, UNAUTHENTICATED])
-def test_handles_of_another_caller_are_of_no_use_in_the_same_association(server: Server, stranger: Caller) -> None:
+def test_handles_of_another_caller_are_of_no_use_in_the_same_association(server: Server, stranger: RpcCaller) -> None:
     alice = server.client()
     alice.caller = ALICE
     send(server, "secret")
@@ -167,7 +167,7 @@ def test_handles_of_another_caller_are_of_no_use_in_the_same_association(server:
     other = alice.joined_by(stranger)
     attempts: list[Callable[[], Any]] = [
         lambda: other.receive(opened.pdwQMContext),
-        lambda: other.receive(opened.pdwQMContext, Action.PEEK_CURRENT),
+        lambda: other.receive(opened.pdwQMContext, ReceiveAction.PEEK_CURRENT),
         lambda: other.call("rpc_ACPurgeQueue", hQueue=opened.phQueue),
         lambda: other.call("rpc_ACCloseHandle", phQueue=opened.phQueue),
         lambda: other.send(sending_to.phQueue, Message()),

@@ -17,7 +17,7 @@ from openmsmq.packet.headers import MultiQueueFormatHeader
 from openmsmq.protection import algorithms
 from openmsmq.protection.arrival import Accepted, ArrivalProtection, Demands
 from openmsmq.protection.departure import DepartureProtection
-from openmsmq.protection.policy import Policy
+from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.protection.seal import seal
 from openmsmq.protection.sign import Version, sign, signed_bytes
 from openmsmq.protocols.message_security import MessageSecurity
@@ -42,7 +42,7 @@ class SecureServer(Server):
     def __init__(self, **switches: bool) -> None:
         super().__init__()
         self.directory = Directory()
-        policy = Policy(**switches)  # type: ignore[arg-type]
+        policy = CryptoPolicy(**switches)  # type: ignore[arg-type]
         arrival = ArrivalProtection(policy, self.directory, self.directory, lambda: 0.0)
         self.environment.message_security = MessageSecurity(HERE, arrival)
         for name, options in {"q": {}, "r": {}, "t": {"TRANSACTION": 1}, "signed": {"AUTHENTICATE": 1}}.items():
@@ -306,9 +306,9 @@ def test_a_message_from_a_client_arrives_elsewhere_encrypted_and_authentic(serve
     directory.published[THERE] = published(algorithms.ADVANCED)
     message = signed(ELSEWHERE, privacy_level=5)
     packet = user_message_of(message)
-    DepartureProtection(Policy(), directory, lambda size: bytes(range(size))).protect(packet, THERE)
+    DepartureProtection(CryptoPolicy(), directory, lambda size: bytes(range(size))).protect(packet, THERE)
     assert packet.properties.body != b"hello"
-    verdict = ArrivalProtection(Policy(), directory, directory, lambda: 0.0).judge(packet, Demands(True, 2))
+    verdict = ArrivalProtection(CryptoPolicy(), directory, directory, lambda: 0.0).judge(packet, Demands(True, 2))
     assert isinstance(verdict, Accepted)
     assert (verdict.body, verdict.authentication_level) == (b"hello", 3)
 

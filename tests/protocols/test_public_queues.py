@@ -13,7 +13,7 @@ import pytest
 
 from openmsmq.directory.connection import DirectoryConnection
 from openmsmq.directory.embedded import EmbeddedDirectory
-from openmsmq.directory.provider import DirectoryAway, MachineRecord, QueueRecord
+from openmsmq.directory.provider import DirectoryNotConnected, MachineRecord, QueueRecord
 from openmsmq.interfaces.ms_mqmp import OBJECT_FORMAT
 from openmsmq.interfaces.ms_mqmq import tag_inner_PROPVARIANT as PROPVARIANT
 from openmsmq.model import names, security
@@ -26,7 +26,7 @@ from openmsmq.protocols.public_queues import MOST_ELEMENTS, PublicQueues, proper
 from openmsmq.queueing import places
 from openmsmq.queueing.authorization import SYSTEM, default_machine_security, default_queue_security
 from openmsmq.queueing.machine import MachineLimits
-from openmsmq.queueing.places import Place
+from openmsmq.queueing.places import QueueLocation
 from protocols.clients import Client, Pending, Server, queue_format, text_variant
 from queueing.world import ALICE, BOB, MACHINE, World
 
@@ -50,7 +50,7 @@ class Unreliable:
         async def call(*arguments: Any) -> Any:
             await asyncio.sleep(self.seconds)
             if self.away and name != "close":
-                raise DirectoryAway("pulled")
+                raise DirectoryNotConnected("pulled")
             return await operation(*arguments)
 
         return call
@@ -539,7 +539,7 @@ def test_places_of_queues_elsewhere_do_not_fill_the_memory(run: Run, monkeypatch
     async def test(here: WithDirectory) -> None:
         guids = [uuid4() for _ in range(4)]
         for guid in guids:
-            here.registry.remember_place(guid, Place("ELSEWHERE\\q"))
+            here.registry.remember_place(guid, QueueLocation("ELSEWHERE\\q"))
         known = [here.registry.place_of(names.PublicFormatName(guid)) is not None for guid in guids]
         assert known == [False, True, True, True]
 

@@ -8,7 +8,7 @@ import pytest
 
 from openmsmq.interfaces import ms_mqqp as m
 from openmsmq.interfaces.ms_mqmp import CACTransferBufferV1, CACTransferBufferV1_Send
-from openmsmq.model.constants import INFINITE, Access, Action, LookupAction
+from openmsmq.model.constants import INFINITE, Access, LookupAction, ReceiveAction
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
 from openmsmq.packet.message_packet import MessagePacket
@@ -19,7 +19,7 @@ from openmsmq.transfer.packets import message_of
 from protocols.clients import Client, Pending, Server, queue_format
 
 H = HResult
-PEEK, RECEIVE, PEEK_NEXT = Action.PEEK_CURRENT, Action.RECEIVE, Action.PEEK_NEXT
+PEEK, RECEIVE, PEEK_NEXT = ReceiveAction.PEEK_CURRENT, ReceiveAction.RECEIVE, ReceiveAction.PEEK_NEXT
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces.ms_mqmq import OBJECTID, XACTUOW
-from openmsmq.model.constants import INFINITE, Access, Action
+from openmsmq.model.constants import INFINITE, Access, ReceiveAction
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
 from openmsmq.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, Fault
@@ -98,10 +98,10 @@ def test_what_cannot_be_received(server: Server, client: Client) -> None:
     server.world.send()
     peek, send, receive = (client.open(access=a).pdwQMContext for a in (Access.PEEK, Access.SEND, Access.RECEIVE))
     assert client.receive(peek).result == H.MQ_ERROR_ACCESS_DENIED
-    assert client.receive(send, Action.PEEK_CURRENT).result == H.MQ_ERROR_ACCESS_DENIED
-    assert client.receive(peek, Action.PEEK_CURRENT).result == H.MQ_OK
+    assert client.receive(send, ReceiveAction.PEEK_CURRENT).result == H.MQ_ERROR_ACCESS_DENIED
+    assert client.receive(peek, ReceiveAction.PEEK_CURRENT).result == H.MQ_OK
     assert client.receive(receive, 5).result == H.MQ_ERROR_INVALID_PARAMETER
-    assert client.receive(receive, Action.PEEK_NEXT).result == H.MQ_ERROR_ILLEGAL_CURSOR_ACTION
+    assert client.receive(receive, ReceiveAction.PEEK_NEXT).result == H.MQ_ERROR_ILLEGAL_CURSOR_ACTION
     assert client.receive(receive, cursor=77).result == H.MQ_ERROR_INVALID_HANDLE
     assert client.receive(0xDEAD).result == H.MQ_ERROR_INVALID_HANDLE
     assert client.receive(receive, uow=b"x" * 16).result == H.MQ_ERROR_TRANSACTION_SEQUENCE
@@ -162,10 +162,10 @@ def test_a_cursor_walks_over_the_wire(server: Server, client: Client) -> None:
     assert (created.result, created.pcc.srv_hACQueue, created.pcc.cli_pQMQueue) == (H.MQ_OK, 2, 3)
     cursor = created.pcc.hCursor
     labels = []
-    for action in (Action.PEEK_CURRENT, Action.PEEK_NEXT):
+    for action in (ReceiveAction.PEEK_CURRENT, ReceiveAction.PEEK_NEXT):
         labels.append(message_from_receive(client.receive(opened.pdwQMContext, action, cursor=cursor).ptb).label)
     assert labels == ["a", "b"]
-    assert client.receive(opened.pdwQMContext, Action.PEEK_NEXT, cursor=cursor).result == H.MQ_ERROR_IO_TIMEOUT
+    assert client.receive(opened.pdwQMContext, ReceiveAction.PEEK_NEXT, cursor=cursor).result == H.MQ_ERROR_IO_TIMEOUT
     sender = client.open(access=Access.SEND).phQueue
     refused = client.call("rpc_ACCreateCursorEx", hQueue=sender, pcc=m.CACCreateRemoteCursor())
     assert refused.result == H.MQ_ERROR_ACCESS_DENIED

@@ -8,7 +8,7 @@ import pytest
 
 from openmsmq.interfaces import ms_mqrr as m
 from openmsmq.interfaces.ms_mqmq import DL_ID, MULTICAST_ID, QUEUE_FORMAT
-from openmsmq.model.constants import INFINITE, Access, Action, LookupAction
+from openmsmq.model.constants import INFINITE, Access, LookupAction, ReceiveAction
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
 from openmsmq.packet.sections import Section, SectionType, join
@@ -20,7 +20,7 @@ from openmsmq.transfer.send_buffer import send_buffer
 from protocols.clients import Client, Pending, Server, object_format, queue_format
 
 H = HResult
-PEEK, RECEIVE = Action.PEEK_CURRENT, Action.RECEIVE
+PEEK, RECEIVE = ReceiveAction.PEEK_CURRENT, ReceiveAction.RECEIVE
 
 
 @pytest.fixture
@@ -222,7 +222,7 @@ def test_a_waiting_receive_ends_when_its_time_is_up(client: Client, server: Serv
 
 
 @pytest.mark.parametrize("action", [RECEIVE, PEEK])
-def test_a_waiting_receive_is_cancelled(client: Client, action: Action) -> None:
+def test_a_waiting_receive_is_cancelled(client: Client, action: ReceiveAction) -> None:
     handle = opened(client)
     waiting = start(client, handle, action, ulTimeout=INFINITE)
     assert client.call("R_CancelReceive", phContext=handle, dwRequestId=2).result == H.MQ_ERROR_INVALID_PARAMETER
@@ -272,7 +272,7 @@ def test_a_cursor_walks_and_takes(client: Client) -> None:
     handle = opened(client)
     cursor = client.call("R_CreateCursor", phContext=handle).phCursor
     assert label(read(client, handle, PEEK, hCursor=cursor)) == "a"
-    assert label(read(client, handle, Action.PEEK_NEXT, hCursor=cursor)) == "b"
+    assert label(read(client, handle, ReceiveAction.PEEK_NEXT, hCursor=cursor)) == "b"
     assert label(read(client, handle, RECEIVE, hCursor=cursor)) == "b"
     assert end(client, handle) == H.MQ_OK
     assert label(read(client, handle, PEEK, hCursor=cursor)) == "c"
@@ -287,7 +287,7 @@ def test_messages_are_found_by_lookup_identifier(client: Client) -> None:
     handle = opened(client)
     cursor = client.call("R_CreateCursor", phContext=handle).phCursor
     read(client, handle, PEEK, hCursor=cursor)
-    middle = read(client, handle, Action.PEEK_NEXT, hCursor=cursor).pSequenceId
+    middle = read(client, handle, ReceiveAction.PEEK_NEXT, hCursor=cursor).pSequenceId
     by = {"LookupId": middle}
     assert label(read(client, handle, LookupAction.PEEK_PREV, **by)) == "a"
     assert label(read(client, handle, LookupAction.PEEK_CURRENT, **by)) == "b"
@@ -329,7 +329,7 @@ def test_a_body_is_cut_where_the_client_wants(client: Client, wanted: int) -> No
         {"action": RECEIVE, "LookupId": 1},
         {"action": LookupAction.PEEK_CURRENT, "LookupId": 1, "ulTimeout": 1},
         {"action": LookupAction.PEEK_CURRENT, "LookupId": 1, "hCursor": 1},
-        {"action": Action.PEEK_NEXT},
+        {"action": ReceiveAction.PEEK_NEXT},
     ],
 )
 def test_arguments_that_do_not_go_together_are_refused(client: Client, arguments: dict[str, Any]) -> None:
@@ -576,7 +576,7 @@ class TestInTransactions:
 
     def test_what_a_transaction_cannot_do(self, client: Client, handle: bytes, server: Server) -> None:
         uow, work = self.work(client)
-        for action in (PEEK, Action.PEEK_NEXT):
+        for action in (PEEK, ReceiveAction.PEEK_NEXT):
             cursor = client.call("R_CreateCursor", phContext=handle).phCursor
             response = self.read(client, handle, uow, action, hCursor=cursor)
             assert response.result == H.MQ_ERROR_TRANSACTION_USAGE

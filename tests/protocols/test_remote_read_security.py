@@ -15,7 +15,7 @@ from openmsmq.protocols.remote_read import NegotiatedRemoteRead, RemoteRead
 from openmsmq.protocols.remote_read_security import RemoteReadSecurity
 from openmsmq.queueing.authorization import SYSTEM
 from openmsmq.rpc.association import ContextHandles
-from openmsmq.rpc.call import UNAUTHENTICATED, Call, Caller
+from openmsmq.rpc.call import UNAUTHENTICATED, Call, RpcCaller
 from openmsmq.rpc.dispatcher import SecurityPolicy
 from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED, Fault
 from openmsmq.rpc.pdu import AuthLevel
@@ -24,8 +24,8 @@ from openmsmq.rpc.server import RpcServer
 from protocols.clients import Connection, Server, queue_format
 
 WORKGROUP, DOMAIN = 1, 0
-CONNECTED = Caller(Identity("u", "", "S-1-5-21-1-2-3-1000"), AuthLevel.CONNECT)
-SEALED = Caller(CONNECTED.identity, AuthLevel.PKT_PRIVACY)
+CONNECTED = RpcCaller(Identity("u", "", "S-1-5-21-1-2-3-1000"), AuthLevel.CONNECT)
+SEALED = RpcCaller(CONNECTED.identity, AuthLevel.PKT_PRIVACY)
 
 
 class Reader:
@@ -42,7 +42,7 @@ class Reader:
         self.rpc = RpcServer(policy=environment.policy)
         self.client = self.server.client()
 
-    def call(self, name: str, caller: Caller = UNAUTHENTICATED, **arguments: Any) -> Any:
+    def call(self, name: str, caller: RpcCaller = UNAUTHENTICATED, **arguments: Any) -> Any:
         operation = self.interface.description.operation(name)
         connection = Connection(self.client.association)
         assert operation.request is not None
@@ -52,7 +52,7 @@ class Reader:
         self.server.sync()
         return operation.decode_response(connection.answer)
 
-    def open(self, workgroup: int = WORKGROUP, caller: Caller = UNAUTHENTICATED, **more: Any) -> bytes:
+    def open(self, workgroup: int = WORKGROUP, caller: RpcCaller = UNAUTHENTICATED, **more: Any) -> bytes:
         name = "R_OpenQueueForMove" if more.get("dwAccess") == Access.MOVE else "R_OpenQueue"
         arguments: dict[str, Any] = {
             "pQueueFormat": queue_format("q"), "dwAccess": Access.RECEIVE, "dwShareMode": 0, "pClientId": bytes(16),
@@ -61,12 +61,12 @@ class Reader:
         handle: bytes = self.call(name, caller, **arguments | more).pphContext
         return handle
 
-    def refuses(self, name: str, caller: Caller = UNAUTHENTICATED, **arguments: Any) -> bool:
+    def refuses(self, name: str, caller: RpcCaller = UNAUTHENTICATED, **arguments: Any) -> bool:
         with pytest.raises(Fault) as fault:
             self.call(name, caller, **arguments)
         return fault.value.status == RPC_S_ACCESS_DENIED
 
-    def refuses_to_open(self, workgroup: int = WORKGROUP, caller: Caller = UNAUTHENTICATED, **more: Any) -> bool:
+    def refuses_to_open(self, workgroup: int = WORKGROUP, caller: RpcCaller = UNAUTHENTICATED, **more: Any) -> bool:
         with pytest.raises(Fault) as fault:
             self.open(workgroup, caller, **more)
         return fault.value.status == RPC_S_ACCESS_DENIED

@@ -10,7 +10,7 @@ from openmsmq.interfaces import ms_mqmr as mr
 from openmsmq.interfaces import ms_mqrr as rr
 from openmsmq.interfaces.ms_mqmq import BLOB, CALPWSTR, XACTUOW
 from openmsmq.interfaces.ms_mqmq import tag_inner_PROPVARIANT as PROPVARIANT
-from openmsmq.model.constants import INFINITE, Access, Action, LookupAction, VarType
+from openmsmq.model.constants import INFINITE, Access, LookupAction, ReceiveAction, VarType
 from openmsmq.model.errors import HResult
 from openmsmq.rpc.faults import RPC_X_BAD_STUB_DATA, Fault
 from openmsmq.transfer.receive_buffer import receive_buffer
@@ -45,8 +45,8 @@ def test_a_lookup_leaves_a_waiting_request_with_its_number_alone(client: Client,
     assert waiting.response.result == H.MQ_INFORMATION_REMOTE_CANCELED_BY_CLIENT
 
 
-@pytest.mark.parametrize("action", [Action.PEEK_CURRENT, Action.RECEIVE])
-def test_what_was_opened_for_moving_is_not_read(client: Client, server: Server, action: Action) -> None:
+@pytest.mark.parametrize("action", [ReceiveAction.PEEK_CURRENT, ReceiveAction.RECEIVE])
+def test_what_was_opened_for_moving_is_not_read(client: Client, server: Server, action: ReceiveAction) -> None:
     """[MS-MQRR] 3.1.4.11."""
     server.world.send("q", "a")
     _, handle = remote_read.for_move(client, "q;s")
@@ -106,7 +106,7 @@ def test_a_size_without_its_buffer_is_refused(client: Client, server: Server) ->
     server.world.send("q", "a")
     context = client.open().pdwQMContext
     for member, size in (("ppBody", "ulBodyBufferSizeInBytes"), ("ppTitle", "ulTitleBufferSizeInWCHARs")):
-        ptb = receive_buffer(Action.RECEIVE, 0)
+        ptb = receive_buffer(ReceiveAction.RECEIVE, 0)
         setattr(ptb.old, member, None)
         setattr(ptb.old, size, 10)
         if member == "ppBody":
@@ -123,7 +123,7 @@ def test_a_transactional_receive_looks_at_parameters_cursor_queue_and_action_in_
     """[MS-MQRR] 3.1.4.13."""
     handle = remote_read.opened(client)
     arguments: dict[str, Any] = {
-        "phContext": handle, "LookupId": 0, "hCursor": 99, "ulAction": int(Action.PEEK_NEXT), "ulTimeout": 0,
+        "phContext": handle, "LookupId": 0, "hCursor": 99, "ulAction": int(ReceiveAction.PEEK_NEXT), "ulTimeout": 0,
         "dwRequestId": 1, "dwMaxBodySize": 100, "dwMaxCompoundMessageSize": 0,
         "pTransactionId": rr.XACTUOW(b"u" * 16),
     }  # fmt: skip
@@ -137,5 +137,5 @@ def test_a_transactional_receive_looks_at_parameters_cursor_queue_and_action_in_
     cursor = client.call("R_CreateCursor", phContext=handle).phCursor
     assert result(hCursor=cursor) == H.MQ_ERROR_TRANSACTION_USAGE
     on_transactional = remote_read.opened(client, "x")
-    receive = result(phContext=on_transactional, hCursor=0, ulAction=int(Action.RECEIVE))
+    receive = result(phContext=on_transactional, hCursor=0, ulAction=int(ReceiveAction.RECEIVE))
     assert receive == H.MQ_ERROR_TRANSACTION_SEQUENCE

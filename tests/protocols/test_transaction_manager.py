@@ -8,7 +8,7 @@ import pytest
 
 from openmsmq.interfaces.ms_mqmq import XACTUOW
 from openmsmq.model.errors import HResult
-from openmsmq.protocols.coordinator import Outcome, PropagationToken, Whereabouts
+from openmsmq.protocols.coordinator import PropagationToken, TransactionOutcome, Whereabouts
 from protocols.clients import Client, Server
 
 H = HResult
@@ -64,7 +64,7 @@ def test_others_enlist_until_it_ends(client: Client) -> None:
     assert enlist(participant=b"nowhere") == H.MQ_ERROR_INVALID_PARAMETER
     assert enlist() == enlist() == H.MQ_OK
     response = client.call("TmGetOutcome", pUow=XACTUOW(UOW), pSecret=secret)
-    assert (response.result, response.pdwOutcome) == (H.MQ_OK, Outcome.IN_PROGRESS)
+    assert (response.result, response.pdwOutcome) == (H.MQ_OK, TransactionOutcome.IN_PROGRESS)
     assert work != bytes(20)
 
 

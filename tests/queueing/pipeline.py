@@ -12,7 +12,7 @@ from openmsmq.bulk.context import Context
 from openmsmq.model.constants import Access
 from openmsmq.model.message import Message
 from openmsmq.queueing.authorization import Caller
-from openmsmq.queueing.consumer_group import BatchLimits, Group
+from openmsmq.queueing.consumer_group import BatchLimits, ConsumerGroup
 from openmsmq.queueing.message_record import encode_message
 from openmsmq.queueing.queue import Queue
 from openmsmq.queueing.stages import Draft, Stage, StageTarget
@@ -32,7 +32,7 @@ def done(steps: Generator[None, None, T]) -> T:
             return result
 
 
-def claim(world: World, start: int, limit: int | None = None, name: str = "g", queue: str = "q") -> Group:
+def claim(world: World, start: int, limit: int | None = None, name: str = "g", queue: str = "q") -> ConsumerGroup:
     limits = BatchLimits() if limit is None else BatchLimits(limit)
     return done(world.manager.consumer_groups.claim(world.queue(queue), name, start, limits))
 
@@ -43,7 +43,7 @@ def commit(world: World, end: int, name: str = "g", queue: str = "q") -> None:
     done(world.manager.consumer_groups.commit_claim(group, end))
 
 
-def claimed(group: Group) -> list[str]:
+def claimed(group: ConsumerGroup) -> list[str]:
     return [group.queue.message(key).label for key in group.keys]
 
 

@@ -15,7 +15,7 @@ from openmsmq.model.constants import MachineAccessMask, QueueAccessMask
 from openmsmq.model.errors import AccessDenied
 from openmsmq.model.names import parse_format_name
 from openmsmq.model.security import SecurityDescriptor
-from openmsmq.queueing.authorization import GATES, SYSTEM, Authorization, Caller, Owned, Right, Target
+from openmsmq.queueing.authorization import GATES, SYSTEM, AccessTarget, Authorization, Caller, Owned, Right
 from openmsmq.queueing.machine import Machine
 from openmsmq.queueing.outgoing_queues import ForeignSite
 from openmsmq.queueing.queue import Queue
@@ -28,21 +28,27 @@ SOURCES = {
     for path in (PACKAGE / name).glob("*.py")
 }
 SECURITY = (Path(__file__).parents[2] / "docs/security.md").read_text()
-OF_THE_MACHINE = (Target.MACHINE, Target.MACHINE_JOURNAL, Target.DEAD_LETTERS, Target.OUTGOING, Target.OWNED)
+OF_THE_MACHINE = (
+    AccessTarget.MACHINE,
+    AccessTarget.MACHINE_JOURNAL,
+    AccessTarget.DEAD_LETTERS,
+    AccessTarget.OUTGOING,
+    AccessTarget.OWNED,
+)
 
 
-def mask_of(target: Target, name: str) -> int:
+def mask_of(target: AccessTarget, name: str) -> int:
     return int((MachineAccessMask if target in OF_THE_MACHINE else QueueAccessMask)[name])
 
 
-def documented() -> dict[Right, tuple[set[str], dict[Target, int]]]:
+def documented() -> dict[Right, tuple[set[str], dict[AccessTarget, int]]]:
     """The table of docs/security.md: where each right is asked for, and what it demands."""
     found = {}
     for name, modules, demands in re.findall(r"^\| ([A-Z_]+) \| (.*?) \| (.*?) \|$", SECURITY, re.MULTILINE):
-        masks: dict[Target, int] = {}
+        masks: dict[AccessTarget, int] = {}
         for demand in demands.split("; "):
             mask, _, objects = demand.partition(": ")
-            masks |= {Target(text): mask_of(Target(text), mask) for text in objects.split(", ")}
+            masks |= {AccessTarget(text): mask_of(AccessTarget(text), mask) for text in objects.split(", ")}
         found[Right[name]] = (set(re.findall(r"`(.*?)`", modules)), masks)
     return found
 
@@ -88,27 +94,27 @@ def descriptor(mask: int) -> SecurityDescriptor:
     return SecurityDescriptor(owner=ALICE.sid, group=ALICE.sid, dacl=(security.allow(BOB.sid, mask),))
 
 
-def an_object(world: World, target: Target, guard: SecurityDescriptor) -> Queue | Owned | None:
+def an_object(world: World, target: AccessTarget, guard: SecurityDescriptor) -> Queue | Owned | None:
     """An object of a kind, on a machine and with a queue that have this descriptor."""
     queue = world.create()
     connector = next(iter(world.registry.connectors.values()))
     for one in (queue, connector):
         world.manager.administration.set_security(one, 4, guard.pack(), SYSTEM)
     return {
-        Target.MACHINE: None,
-        Target.MACHINE_JOURNAL: world.registry.system_journal,
-        Target.DEAD_LETTERS: world.registry.dead_letters,
-        Target.QUEUE: queue,
-        Target.SUBQUEUE: world.registry.subqueue(queue, "s"),
-        Target.JOURNAL: queue.journal,
-        Target.CONNECTOR: connector,
-        Target.OUTGOING: world.registry.create_outgoing(NAME),
-        Target.OWNED: Owned(ALICE.sid, "sink 's'"),
+        AccessTarget.MACHINE: None,
+        AccessTarget.MACHINE_JOURNAL: world.registry.system_journal,
+        AccessTarget.DEAD_LETTERS: world.registry.dead_letters,
+        AccessTarget.QUEUE: queue,
+        AccessTarget.SUBQUEUE: world.registry.subqueue(queue, "s"),
+        AccessTarget.JOURNAL: queue.journal,
+        AccessTarget.CONNECTOR: connector,
+        AccessTarget.OUTGOING: world.registry.create_outgoing(NAME),
+        AccessTarget.OWNED: Owned(ALICE.sid, "sink 's'"),
     }[target]
 
 
-@pytest.mark.parametrize(("right", "target"), [*product(Right, Target)])
-def test_each_right_on_each_object_needs_exactly_what_the_table_says(right: Right, target: Target) -> None:
+@pytest.mark.parametrize(("right", "target"), [*product(Right, AccessTarget)])
+def test_each_right_on_each_object_needs_exactly_what_the_table_says(right: Right, target: AccessTarget) -> None:
     wanted = GATES[right].get(target)
     for mask, allowed in ((wanted or 0, wanted is not None), (0xFFFFF & ~(wanted or 0), False)):
         machine = Machine("HERE", MACHINE.identifier, security=None, foreign_sites=(SITE,))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from openmsmq.model.constants import Access, Action, MessageClass
+from openmsmq.model.constants import Access, MessageClass, ReceiveAction
 from openmsmq.model.errors import HResult
 from openmsmq.queueing.changes import UNUSED_PERIOD
 from openmsmq.queueing.manager import LONGEST_SLEEP
@@ -52,9 +52,9 @@ def test_after_the_clock_went_back_and_right_again_later_receives_end_in_time(wo
 
 
 @pytest.mark.parametrize("recoverable", [0, 1], ids=["express", "recoverable"])
-@pytest.mark.parametrize("action", [Action.PEEK_CURRENT, Action.RECEIVE])
+@pytest.mark.parametrize("action", [ReceiveAction.PEEK_CURRENT, ReceiveAction.RECEIVE])
 def test_a_message_whose_time_is_over_by_the_new_clock_is_neither_peeked_nor_received(
-    world: World, recoverable: int, action: Action
+    world: World, recoverable: int, action: ReceiveAction
 ) -> None:
     world.send(label="over", time_to_be_received=60, delivery_guarantee=recoverable, journaling_requested=1)
     world.send(label="there", delivery_guarantee=recoverable)

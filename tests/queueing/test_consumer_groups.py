@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from openmsmq.model.constants import Access, Acknowledge, Action
+from openmsmq.model.constants import Access, Acknowledge, ReceiveAction
 from openmsmq.model.errors import HResult, IllegalPropertyValue, QueueDeleted
 from openmsmq.model.lookup_id import lookup_id, sequence_of
 from openmsmq.model.security import SecurityDescriptor
@@ -220,7 +220,7 @@ def test_a_released_claim_is_available_again_and_its_token_fenced(world: World) 
     token = claim(world, 0).token
     group = world.manager.consumer_groups.group(world.queue(), "g")
     assert group is not None
-    waiting = world.wait(world.open(), Action.PEEK_CURRENT)
+    waiting = world.wait(world.open(), ReceiveAction.PEEK_CURRENT)
     assert done(world.manager.consumer_groups.release_claim(group)) == 2
     assert world.labels() == ["a", "b"] and waiting.label == "a"
     with refused(SEQUENCE):

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from openmsmq.model import names
-from openmsmq.model.constants import Access, Action, MessageClass, SecurityInformation, Share
+from openmsmq.model.constants import Access, MessageClass, ReceiveAction, SecurityInformation, Share
 from openmsmq.model.errors import HResult, InsufficientResources
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.queueing.authorization import Caller, default_machine_security
@@ -91,12 +91,12 @@ def test_peek_next_moves_the_cursor_whether_or_not_the_buffer_was_large_enough(w
     descriptor = world.open("q")
     cursor = world.manager.handles.open_cursor(descriptor)
     small = int(HResult.MQ_ERROR_BUFFER_OVERFLOW)
-    first = world.read(descriptor, Action.PEEK_CURRENT, cursor=cursor, accept=small)
+    first = world.read(descriptor, ReceiveAction.PEEK_CURRENT, cursor=cursor, accept=small)
     assert first.status == small
-    assert world.read(descriptor, Action.PEEK_CURRENT, cursor=cursor).label == "a"
-    assert world.read(descriptor, Action.PEEK_NEXT, cursor=cursor, accept=small).status == small
-    assert world.read(descriptor, Action.PEEK_CURRENT, cursor=cursor).label == "b"
-    assert world.read(descriptor, Action.PEEK_NEXT, cursor=cursor).label == "c"
+    assert world.read(descriptor, ReceiveAction.PEEK_CURRENT, cursor=cursor).label == "a"
+    assert world.read(descriptor, ReceiveAction.PEEK_NEXT, cursor=cursor, accept=small).status == small
+    assert world.read(descriptor, ReceiveAction.PEEK_CURRENT, cursor=cursor).label == "b"
+    assert world.read(descriptor, ReceiveAction.PEEK_NEXT, cursor=cursor).label == "c"
 
 
 def test_transactions_before_and_after_a_restart_have_different_identifiers(world: World) -> None:

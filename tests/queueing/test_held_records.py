@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from openmsmq.model.constants import Access, Action
+from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.message import Message
 from openmsmq.queueing.message_record import encode_message
 from openmsmq.queueing.queue import HeldRecord
@@ -25,9 +25,9 @@ def test_they_are_read_in_their_order_and_count_for_the_quota(world: World) -> N
     assert (len(queue), queue.total_bytes, queue.came, queue.size_of(KEYS[1])) == (3, 600, 3, 200)
     assert queue.location(KEYS[0]) is None and queue.held_record(KEYS[0]) is not None
     descriptor = world.open("q", Access.RECEIVE)
-    peeked = world.read(descriptor, Action.PEEK_CURRENT)
+    peeked = world.read(descriptor, ReceiveAction.PEEK_CURRENT)
     assert (peeked.status, peeked.label) == (ACCEPT, "label 1")
-    assert world.read(descriptor, Action.RECEIVE).message.body == bytes(10)
+    assert world.read(descriptor, ReceiveAction.RECEIVE).message.body == bytes(10)
     assert (len(queue), queue.total_bytes, queue.left) == (2, 400, 1)
 
 

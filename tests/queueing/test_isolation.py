@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from openmsmq import compiled
-from openmsmq.model.constants import INFINITE, Access, Action
+from openmsmq.model.constants import INFINITE, Access, ReceiveAction
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
 from openmsmq.queueing.queue import LockKind
@@ -44,7 +44,7 @@ class Reader:
 
 def wait(world: World, reader: Reader, queue: str = "q", **values: Any) -> None:
     timeout = values.pop("timeout", INFINITE)
-    world.manager.reading.read(world.open(queue), Action.RECEIVE, timeout, reader.accept, reader.reply, **values)
+    world.manager.reading.read(world.open(queue), ReceiveAction.RECEIVE, timeout, reader.accept, reader.reply, **values)
 
 
 @pytest.mark.parametrize("fails", ["accept", "reply"])
@@ -56,7 +56,7 @@ def test_a_reader_that_fails_costs_neither_the_sender_nor_the_readers_behind_it(
     world.create(name, TRANSACTION=int(name == "t"))
     broken = Reader(fails)
     if how == "peeking":
-        world.manager.reading.read(world.open(name), Action.PEEK_CURRENT, INFINITE, broken.accept, broken.reply)
+        world.manager.reading.read(world.open(name), ReceiveAction.PEEK_CURRENT, INFINITE, broken.accept, broken.reply)
     else:
         transaction = world.begin() if how == "in a transaction" else None
         wait(world, broken, name, two_phase=how == "two phases", transaction=transaction)
@@ -140,9 +140,9 @@ def test_closing_and_deleting_end_all_reads_though_the_first_one_fails(world: Wo
     queue = world.create("q")
     broken, behind = Reader("reply"), world.wait(world.open("q"))
     descriptor = world.open("q")
-    world.manager.reading.read(descriptor, Action.RECEIVE, INFINITE, broken.accept, broken.reply)
+    world.manager.reading.read(descriptor, ReceiveAction.RECEIVE, INFINITE, broken.accept, broken.reply)
     same = Reader("")
-    world.manager.reading.read(descriptor, Action.RECEIVE, INFINITE, same.accept, same.reply)
+    world.manager.reading.read(descriptor, ReceiveAction.RECEIVE, INFINITE, same.accept, same.reply)
     world.manager.handles.close_queue(descriptor)
     assert same.statuses == [HResult.MQ_ERROR_OPERATION_CANCELLED]
     wait(world, Reader("reply"))
@@ -234,9 +234,9 @@ def test_a_message_that_cannot_be_decoded_is_passed_over_by_readers(world: World
     key = damage(world, "a")
     descriptor = world.open("q")
     cursor = world.manager.handles.open_cursor(descriptor)
-    assert world.read(descriptor, Action.PEEK_CURRENT).label == "b"
-    assert world.read(descriptor, Action.PEEK_CURRENT, cursor=cursor).label == "b"
-    assert world.read(descriptor, Action.PEEK_NEXT, cursor=cursor).label == "c"
+    assert world.read(descriptor, ReceiveAction.PEEK_CURRENT).label == "b"
+    assert world.read(descriptor, ReceiveAction.PEEK_CURRENT, cursor=cursor).label == "b"
+    assert world.read(descriptor, ReceiveAction.PEEK_NEXT, cursor=cursor).label == "c"
     assert world.read(descriptor).label == "b"
     assert queue.locked[key].kind is LockKind.QUARANTINE
     assert world.read(descriptor).label == "c"
@@ -252,7 +252,7 @@ def test_a_message_that_cannot_be_decoded_goes_when_its_queue_is_purged(world: W
     fill(world, "ab")
     damage(world, "a")
     if touched:
-        assert world.read(world.open("q"), Action.PEEK_CURRENT).label == "b"
+        assert world.read(world.open("q"), ReceiveAction.PEEK_CURRENT).label == "b"
     world.manager.reading.purge(world.open("q"))
     assert not queue.entries and not queue.locked and queue.total_bytes == 0
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from openmsmq.model.admission import packed_size
-from openmsmq.model.constants import Access, Acknowledge, Action, Journal, MessageClass
+from openmsmq.model.constants import Access, Acknowledge, Journal, MessageClass, ReceiveAction
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
 from queueing.world import ALICE, MACHINE, World, refused, snapshot
 
 ADMIN = "DIRECT=OS:.\\private$\\admin"
 R, K, S = Access.RECEIVE, Access.PEEK, Access.SEND
-CURRENT, NEXT = Action.PEEK_CURRENT, Action.PEEK_NEXT
+CURRENT, NEXT = ReceiveAction.PEEK_CURRENT, ReceiveAction.PEEK_NEXT
 OK, TIMEOUT = HResult.MQ_OK, HResult.MQ_ERROR_IO_TIMEOUT
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from openmsmq.model.constants import Access, Action, MessageClass
+from openmsmq.model.constants import Access, MessageClass, ReceiveAction
 from openmsmq.model.errors import HResult
 from openmsmq.queueing.descriptors import CursorState
 from openmsmq.queueing.manager import LONGEST_SLEEP
@@ -14,7 +14,7 @@ from queueing.world import ALICE, Deeds, World, refused
 
 ADMIN = "DIRECT=OS:.\\private$\\admin"
 R, K, S = Access.RECEIVE, Access.PEEK, Access.SEND
-CURRENT, NEXT = Action.PEEK_CURRENT, Action.PEEK_NEXT
+CURRENT, NEXT = ReceiveAction.PEEK_CURRENT, ReceiveAction.PEEK_NEXT
 OK, TIMEOUT = HResult.MQ_OK, HResult.MQ_ERROR_IO_TIMEOUT
 
 
@@ -24,7 +24,8 @@ OK, TIMEOUT = HResult.MQ_OK, HResult.MQ_ERROR_IO_TIMEOUT
 def test_waiting_readers_are_served_first_come_first_served_and_peekers_all(world: World) -> None:
     descriptors = [world.open() for _ in range(5)]
     peek1, receive1, peek2, receive2 = (
-        world.wait(d, a) for d, a in zip(descriptors, [CURRENT, Action.RECEIVE, CURRENT, Action.RECEIVE], strict=False)
+        world.wait(d, a)
+        for d, a in zip(descriptors, [CURRENT, ReceiveAction.RECEIVE, CURRENT, ReceiveAction.RECEIVE], strict=False)
     )
     world.send(label="1")
     assert (peek1.label, receive1.label) == ("1", "1")
@@ -66,7 +67,11 @@ def test_an_infinite_wait_has_no_deadline(world: World) -> None:
 def test_a_cancelled_wait_takes_nothing(world: World) -> None:
     answers: list[Any] = []
     reader = world.manager.reading.read(
-        world.open(), Action.RECEIVE, 1000, lambda m: 0, lambda status, message: answers.append((status, message))
+        world.open(),
+        ReceiveAction.RECEIVE,
+        1000,
+        lambda m: 0,
+        lambda status, message: answers.append((status, message)),
     )
     assert reader is not None
     assert world.manager.reading.cancel(reader)
@@ -275,9 +280,9 @@ def test_a_receive_with_a_cursor_takes_what_it_points_at(world: World) -> None:
     assert world.labels() == ["a"]
 
 
-@pytest.mark.parametrize("action", [CURRENT, Action.RECEIVE])
+@pytest.mark.parametrize("action", [CURRENT, ReceiveAction.RECEIVE])
 @pytest.mark.parametrize("how", ["received", "locked"])
-def test_a_message_that_another_took_from_under_a_cursor_is_told(world: World, action: Action, how: str) -> None:
+def test_a_message_that_another_took_from_under_a_cursor_is_told(world: World, action: ReceiveAction, how: str) -> None:
     for label in "ab":
         world.send(label=label)
     reader, other = world.open(), world.open()

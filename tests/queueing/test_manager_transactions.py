@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from openmsmq.model.constants import Access, Action
+from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
 from queueing.world import ALICE, World, refused
@@ -74,7 +74,7 @@ def test_an_abort_drops_sends_and_returns_receives_to_their_place(world: World) 
     assert world.read(world.open(), transaction=transaction).label == "a"
     for label in "xy":
         world.send("q", label, transaction)
-    waiting = world.wait(world.open(), Action.PEEK_CURRENT, cursor=None) if not world.labels() else None
+    waiting = world.wait(world.open(), ReceiveAction.PEEK_CURRENT, cursor=None) if not world.labels() else None
     assert waiting is None and world.labels() == ["b", "c"]
     world.manager.transactions.abort(transaction)
     assert world.labels() == ["a", "b", "c"]
@@ -271,6 +271,6 @@ def test_a_peek_may_name_a_transaction_whatever_the_queue_is(world: World) -> No
     world.create("plain")
     world.send("plain", "m")
     transaction = world.begin()
-    found = world.read(world.open("plain"), Action.PEEK_CURRENT, transaction=transaction)
+    found = world.read(world.open("plain"), ReceiveAction.PEEK_CURRENT, transaction=transaction)
     assert found.label == "m"
     assert world.read(world.open("plain"), transaction=transaction).status == HResult.MQ_ERROR_TRANSACTION_USAGE

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from openmsmq.model import names, security
-from openmsmq.model.constants import INFINITE, MAXIMUM_MESSAGE_SIZE, Access, Action, MessageClass, Share
+from openmsmq.model.constants import INFINITE, MAXIMUM_MESSAGE_SIZE, Access, MessageClass, ReceiveAction, Share
 from openmsmq.model.errors import HResult, InsufficientResources
 from openmsmq.queueing.authorization import SYSTEM
 from openmsmq.queueing.changes import UNUSED_PERIOD
@@ -255,7 +255,7 @@ def test_an_administrator_looks_takes_and_purges(world: World) -> None:
         world.send(THERE, label=label, journaling_requested=DEADLETTER, acknowledgements_requested=0x0F,
                    administration_queue_format_name=ADMIN)  # fmt: skip
     peeker = world.open(THERE, Access.PEEK_ADMIN, caller=SYSTEM)
-    assert world.read(peeker, Action.PEEK_CURRENT).label == "a"
+    assert world.read(peeker, ReceiveAction.PEEK_CURRENT).label == "a"
     with refused(HResult.MQ_ERROR_ACCESS_DENIED):
         world.manager.reading.purge(peeker)
     taker = world.open(THERE, Access.RECEIVE_ADMIN, caller=SYSTEM)

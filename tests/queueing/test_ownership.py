@@ -8,7 +8,7 @@ from dataclasses import fields
 
 import pytest
 
-from openmsmq.model.constants import INFINITE, Access, Action, MessageSeekAction
+from openmsmq.model.constants import INFINITE, Access, MessageSeekAction, ReceiveAction
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
 from openmsmq.queueing.queue import Queue
@@ -69,14 +69,14 @@ def world() -> World:
 
 
 @DELIVERY
-@pytest.mark.parametrize("action", [Action.PEEK_CURRENT, Action.PEEK_NEXT])
+@pytest.mark.parametrize("action", [ReceiveAction.PEEK_CURRENT, ReceiveAction.PEEK_NEXT])
 @pytest.mark.parametrize("answer", [ACCEPT, REFUSE])
-def test_a_peek_changes_nothing(world: World, recoverable: int, action: Action, answer: int) -> None:
+def test_a_peek_changes_nothing(world: World, recoverable: int, action: ReceiveAction, answer: int) -> None:
     for label in ("a", "b"):
         world.send(label=label, body=b"body", delivery_guarantee=recoverable)
     before, descriptor = contents(world), world.open("q", Access.PEEK)
     cursor = world.manager.handles.open_cursor(descriptor)
-    actions = [Action.PEEK_CURRENT, action] if action is Action.PEEK_NEXT else [action]
+    actions = [ReceiveAction.PEEK_CURRENT, action] if action is ReceiveAction.PEEK_NEXT else [action]
     for each in actions:
         world.manager.reading.read(descriptor, each, 0, accept_vandal(answer), reply_vandal, cursor=cursor)
     for seek in MessageSeekAction:
@@ -92,9 +92,11 @@ def test_a_peek_changes_nothing(world: World, recoverable: int, action: Action, 
 def test_readers_that_wait_for_the_same_message_each_get_what_was_sent(world: World, recoverable: int) -> None:
     peeks = [world.open("q", Access.PEEK) for _ in range(2)]
     for descriptor in peeks:
-        world.manager.reading.read(descriptor, Action.PEEK_CURRENT, INFINITE, accept_vandal(ACCEPT), reply_vandal)
+        world.manager.reading.read(
+            descriptor, ReceiveAction.PEEK_CURRENT, INFINITE, accept_vandal(ACCEPT), reply_vandal
+        )
     refused = world.open()
-    world.manager.reading.read(refused, Action.RECEIVE, INFINITE, accept_vandal(REFUSE), reply_vandal)
+    world.manager.reading.read(refused, ReceiveAction.RECEIVE, INFINITE, accept_vandal(REFUSE), reply_vandal)
     last = world.wait(world.open())
     world.send(label="whole", body=b"body", priority=5, delivery_guarantee=recoverable)
     assert (last.label, last.message.body, last.message.priority) == ("whole", b"body", 5)
@@ -111,7 +113,7 @@ def test_a_receive_that_is_put_back_changes_nothing(world: World, recoverable: i
     lookup_identifier = taken.message.lookup_identifier
     vandalize(taken.message)
     world.manager.reading.end_two_phase(descriptor, lookup_identifier, delete=False)
-    world.manager.reading.read(descriptor, Action.RECEIVE, 0, accept_vandal(REFUSE), reply_vandal)
+    world.manager.reading.read(descriptor, ReceiveAction.RECEIVE, 0, accept_vandal(REFUSE), reply_vandal)
     assert contents(world) == before
 
 

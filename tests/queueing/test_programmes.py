@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from openmsmq.model.constants import Access, Action, PropId
+from openmsmq.model.constants import Access, PropId, ReceiveAction
 from openmsmq.model.errors import HResult
 from openmsmq.queueing.queue import LockKind
 from queueing.world import ALICE, World
@@ -138,7 +138,7 @@ class Programme(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(READABLE))
     def peek(self, name: str) -> None:
-        outcome = self.world.read(self.readers[name], Action.PEEK_CURRENT)
+        outcome = self.world.read(self.readers[name], ReceiveAction.PEEK_CURRENT)
         visible = self.oracle.visible(name)
         assert (outcome.label if visible else outcome.status) == (
             visible[0].label if visible else HResult.MQ_ERROR_IO_TIMEOUT
@@ -184,10 +184,10 @@ class Programme(RuleBasedStateMachine):
         reader = self.readers[name]
         cursor = self.world.manager.handles.open_cursor(reader)
         labels = []
-        action = Action.PEEK_CURRENT
+        action = ReceiveAction.PEEK_CURRENT
         while (outcome := self.world.read(reader, action, cursor=cursor)).status == HResult.MQ_OK:
             labels.append(outcome.label)
-            action = Action.PEEK_NEXT
+            action = ReceiveAction.PEEK_NEXT
         self.world.manager.handles.close_cursor(cursor)
         assert labels == [e.label for e in self.oracle.visible(name)]
 
@@ -199,7 +199,7 @@ class Programme(RuleBasedStateMachine):
         reader = self.readers[name]
         cursor = self.world.manager.handles.open_cursor(reader)
         for step in range(steps + 1):
-            self.world.read(reader, Action.PEEK_NEXT if step else Action.PEEK_CURRENT, cursor=cursor)
+            self.world.read(reader, ReceiveAction.PEEK_NEXT if step else ReceiveAction.PEEK_CURRENT, cursor=cursor)
         outcome = self.world.read(reader, cursor=cursor)
         self.world.manager.handles.close_cursor(cursor)
         self._check_seen(outcome.message)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from openmsmq.model.constants import Action, MessageSeekAction
+from openmsmq.model.constants import MessageSeekAction, ReceiveAction
 from openmsmq.model.errors import HResult
 from openmsmq.queueing.queue import Queue
 from openmsmq.queueing.unit_of_work import Transaction
 from queueing.world import Outcome, World
 
-CURRENT, NEXT = Action.PEEK_CURRENT, Action.PEEK_NEXT
+CURRENT, NEXT = ReceiveAction.PEEK_CURRENT, ReceiveAction.PEEK_NEXT
 NOT_FOUND = HResult.MQ_ERROR_MESSAGE_NOT_FOUND
 
 

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from openmsmq.model import names, security
-from openmsmq.model.constants import INFINITE, Access, Action, PropId, Share
+from openmsmq.model.constants import INFINITE, Access, PropId, ReceiveAction, Share
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
-from openmsmq.queueing.auditing import Auditor, Deed
+from openmsmq.queueing.auditing import Auditor, AuditRecord
 from openmsmq.queueing.authorization import Caller, default_machine_security
-from openmsmq.queueing.descriptors import Cursor, OpenQueueDescriptor
+from openmsmq.queueing.descriptors import OpenQueueDescriptor, QueueCursor
 from openmsmq.queueing.machine import Machine
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import OutgoingQueue, Transport
 from openmsmq.queueing.queue import Queue
 from openmsmq.queueing.unit_of_work import Transaction, TransactionEvent
-from openmsmq.store import Operation, Rows, Store, StoreFull
+from openmsmq.store import MessageRows, Operation, Store, StoreFull
 from store.memory_vfs import MemoryVfs
 
 ALICE = Caller.user("S-1-5-21-1-2-3-1001", "alice")
@@ -56,7 +56,7 @@ class FullableStore:
         self._room()
         self._store.reserve(high)
 
-    def insert_rows(self, rows: Rows) -> array[int]:
+    def insert_rows(self, rows: MessageRows) -> array[int]:
         self._room()
         return self._store.insert_rows(rows)
 
@@ -85,9 +85,9 @@ class Deeds:
     """An auditor that remembers."""
 
     def __init__(self) -> None:
-        self.deeds: list[Deed] = []
+        self.deeds: list[AuditRecord] = []
 
-    def record(self, deed: Deed) -> None:
+    def record(self, deed: AuditRecord) -> None:
         self.deeds.append(deed)
 
 
@@ -217,9 +217,9 @@ class World:
     def read(
         self,
         descriptor: OpenQueueDescriptor,
-        action: Action = Action.RECEIVE,
+        action: ReceiveAction = ReceiveAction.RECEIVE,
         timeout: int = 0,
-        cursor: Cursor | None = None,
+        cursor: QueueCursor | None = None,
         transaction: Transaction | None = None,
         two_phase: bool = False,
         accept: int = ACCEPT,
@@ -231,7 +231,9 @@ class World:
         )  # fmt: skip
         return outcome
 
-    def wait(self, descriptor: OpenQueueDescriptor, action: Action = Action.RECEIVE, **values: Any) -> Outcome:
+    def wait(
+        self, descriptor: OpenQueueDescriptor, action: ReceiveAction = ReceiveAction.RECEIVE, **values: Any
+    ) -> Outcome:
         outcome = self.read(descriptor, action, values.pop("timeout", INFINITE), **values)
         assert not outcome.over
         return outcome

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from openmsmq.rpc.association import Holder
 from openmsmq.rpc.bind_pdus import AlterContext, AlterContextResp, ContextResult, PresentationContext
 from openmsmq.rpc.call_pdus import FaultPdu, decode_bytes
-from openmsmq.rpc.client_connection import BindRefused, Bound, ConnectionEnded, FaultReceived, ResponseReceived
+from openmsmq.rpc.client_connection import BindRefused, Bound, ClientConnectionEnded, FaultReceived, ResponseReceived
 from openmsmq.rpc.errors import LocalProtocolError
 from openmsmq.rpc.faults import NCA_S_FAULT_CANCEL, NCA_S_UNK_IF, RPC_S_ACCESS_DENIED
-from openmsmq.rpc.limits import Limits
+from openmsmq.rpc.limits import RpcLimits
 from openmsmq.rpc.ntlm import NtlmInitiator
 from openmsmq.rpc.pdu import NDR, PFC_FIRST_FRAG, AuthLevel, AuthVerifier, PacketType, SyntaxId
 from openmsmq.rpc.security import fragments
@@ -244,7 +244,7 @@ def test_a_tampered_answer_ends_the_connection_at_the_client() -> None:
         data = bytearray(pair.server.data_to_send())
         data[25] ^= 1
         (event,) = pair.client.receive_data(bytes(data))
-        assert isinstance(event, ConnectionEnded)
+        assert isinstance(event, ClientConnectionEnded)
 
 
 def test_an_unprotected_answer_to_a_protected_call_is_not_believed() -> None:
@@ -252,7 +252,7 @@ def test_an_unprotected_answer_to_a_protected_call_is_not_believed() -> None:
     call = pair.client.request(ECHO, REVERSE, b"x")
     forged = bytes.fromhex("05000203100000001900000000000000010000000000000058")
     (event,) = pair.client.receive_data(forged[:12] + call.to_bytes(4, "little") + forged[16:])
-    assert isinstance(event, ConnectionEnded)
+    assert isinstance(event, ClientConnectionEnded)
 
 
 def test_a_request_without_verifier_is_refused_where_all_that_was_bound_is_protected() -> None:
@@ -317,7 +317,7 @@ def test_an_unknown_presentation_context_is_a_fault_and_the_connection_goes_on()
 def test_what_came_of_an_answer_that_nobody_gets_counts_no_longer(how: str) -> None:
     """Of a large answer a fragment has come, and then a fault, or its caller gives it up."""
     pair = bound()
-    pair.client.limits = Limits(max_call_size=1000)
+    pair.client.limits = RpcLimits(max_call_size=1000)
     for _ in range(3):
         call = pair.client.request(ECHO, REVERSE, b"")
         (whole,) = fragments(PacketType.RESPONSE, 0, call, bytes(4), b"x" * 600, 5840, None)

@@ -26,7 +26,7 @@ from openmsmq.rpc.ntlm import (
     ntowf_v2,
 )
 from openmsmq.rpc.ntlm_messages import Challenge, NegotiateFlags
-from openmsmq.rpc.questions import Questions
+from openmsmq.rpc.questions import AuthExecutor
 from openmsmq.rpc.security import Identity
 from openmsmq.rpc.throttle import FailureLimits, PeerFailures
 from rpc.accounts import NOW, TESTER, acceptor, lookup
@@ -206,7 +206,7 @@ def test_a_client_that_goes_while_the_domain_is_asked_leaves_nothing_behind() ->
 def test_a_silent_domain_refuses_the_login_after_the_time_limit_and_that_is_no_guess() -> None:
     domain = SlowDomain()
     with serving(domain) as (server, port):
-        server.questions = Questions(seconds=0.1)
+        server.questions = AuthExecutor(seconds=0.1)
         server.failures = PeerFailures(time.monotonic, FailureLimits(login=1))
         for _ in range(3):
             with connect("127.0.0.1", port, credentials=DORA) as connection:
@@ -215,7 +215,7 @@ def test_a_silent_domain_refuses_the_login_after_the_time_limit_and_that_is_no_g
                     connection.call(WHO, b"")
                 assert caught.value.status == RPC_S_ACCESS_DENIED
         domain.let.set()
-        server.questions = Questions()
+        server.questions = AuthExecutor()
         wrong = Credentials("dora", "wrong", "DOM")
         with connect("127.0.0.1", port, credentials=wrong) as connection:
             connection.bind(ECHO.uuid, ECHO.version)
@@ -249,7 +249,7 @@ def test_questions_are_asked_a_few_at_a_time_and_none_waits_longer_than_the_limi
             running -= 1
 
     async def test() -> None:
-        questions = Questions(2, 0.3)
+        questions = AuthExecutor(2, 0.3)
         done: list[float] = []
         started = time.monotonic()
         for _ in range(6):
@@ -270,7 +270,7 @@ def test_questions_are_asked_a_few_at_a_time_and_none_waits_longer_than_the_limi
 def test_a_question_that_fails_goes_on_and_the_log_has_it(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         answered = asyncio.Event()
-        Questions().ask(lambda: 1 // 0, answered.set)  # type: ignore[arg-type, return-value]
+        AuthExecutor().ask(lambda: 1 // 0, answered.set)  # type: ignore[arg-type, return-value]
         await asyncio.wait_for(answered.wait(), 5)
 
     run(test)

@@ -21,7 +21,7 @@ from openmsmq.rpc.kerberos import (
 )
 from openmsmq.rpc.pdu import AuthLevel, AuthType, Header, PacketType
 from openmsmq.rpc.security import Channel, Identity, fragments
-from openmsmq.rpc.spnego import NTLM_OID, Login, NegState, NegTokenInit, NegTokenResp, SpnegoAcceptor, acceptor
+from openmsmq.rpc.spnego import NTLM_OID, LoginMechanism, NegState, NegTokenInit, NegTokenResp, SpnegoAcceptor, acceptor
 
 CALLER = Identity("alice", "RIG", "S-1-5-21-1-2-3-1102", login="toy")
 
@@ -63,11 +63,11 @@ class Toy:
         pass
 
 
-def made(*names: str) -> tuple[dict[str, Toy], list[Login]]:
+def made(*names: str) -> tuple[dict[str, Toy], list[LoginMechanism]]:
     toys: dict[str, Toy] = {}
     oids = {"kerberos": KERBEROS_OIDS, "ntlm": (NTLM_OID,)}
     types = {"kerberos": AuthType.GSS_KERBEROS, "ntlm": AuthType.WINNT}
-    return toys, [Login(n, oids[n], types[n], lambda level, n=n: toys.setdefault(n, Toy())) for n in names]
+    return toys, [LoginMechanism(n, oids[n], types[n], lambda level, n=n: toys.setdefault(n, Toy())) for n in names]
 
 
 def offer(*oids: bytes) -> bytes:

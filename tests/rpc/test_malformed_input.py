@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openmsmq.rpc.assembly import Account, Budget
+from openmsmq.rpc.assembly import Account, ReassemblyBudget
 from openmsmq.rpc.bind_pdus import AlterContext, Auth3, Bind, BindNak, PresentationContext, RejectReason
-from openmsmq.rpc.call_pdus import CoCancel, FaultPdu, Orphaned, Request, Response, Shutdown, decode_bytes
+from openmsmq.rpc.call_pdus import CoCancel, FaultPdu, Orphaned, RequestPdu, Response, Shutdown, decode_bytes
 from openmsmq.rpc.faults import (
     NCA_S_FAULT_REMOTE_NO_MEMORY,
     NCA_S_PROTO_ERROR,
@@ -26,7 +26,7 @@ from rpc.test_connections import bound, initiator
 from rpc.toys import ECHO, REVERSE, Pair, counter_random
 
 CONTEXT = PresentationContext(0, ECHO, (NDR,))
-PLAIN = Request(7, 0, REVERSE, b"abcd")
+PLAIN = RequestPdu(7, 0, REVERSE, b"abcd")
 
 
 def patched(pdu: Any, offset: int, fmt: str, value: int) -> bytes:
@@ -46,7 +46,7 @@ def answers(pair: Pair) -> list[Any]:
 
 def fragment(flags: int, **changes: Any) -> bytes:
     fields = {"call_id": 7, "context_id": 0, "opnum": REVERSE, "stub": b"abcd", **changes}
-    return Request(**fields, flags=flags).pack()
+    return RequestPdu(**fields, flags=flags).pack()
 
 
 NEGOTIATE = initiator().step(b"")
@@ -140,7 +140,7 @@ def test_the_bound_on_fragments_is_for_all_calls_of_the_connection_together() ->
 
 
 def test_all_connections_together_are_bounded_and_give_back_what_they_held() -> None:
-    budget = Budget(10_000)
+    budget = ReassemblyBudget(10_000)
     pairs = [bound() for _ in range(3)]
     for pair in pairs:
         pair.server._memory = Account(1_000_000, budget)
@@ -178,7 +178,7 @@ def test_presentation_and_security_contexts_are_bounded() -> None:
 def test_the_level_may_not_sink_within_a_connection(level: AuthLevel) -> None:
     pair = bound(level)
     lower = AuthVerifier(10, AuthLevel.CONNECT, 1, b"\x01" + bytes(15))
-    pair.serve(Request(7, 0, REVERSE, b"x" * 16, verifier=lower).pack())
+    pair.serve(RequestPdu(7, 0, REVERSE, b"x" * 16, verifier=lower).pack())
     (fault,) = answers(pair)
     assert fault.status == RPC_S_ACCESS_DENIED
     assert not pair.toys[0].calls
@@ -189,7 +189,7 @@ def test_a_request_in_an_unknown_or_unfinished_security_context_is_refused() -> 
     pair.serve(AlterContext(7, (CONTEXT,), verifier=AuthVerifier(10, 5, 2, NEGOTIATE)).pack())
     answers(pair)
     for auth_context in (2, 3):
-        pair.serve(Request(8, 0, REVERSE, b"x" * 16, verifier=AuthVerifier(10, 5, auth_context, bytes(16))).pack())
+        pair.serve(RequestPdu(8, 0, REVERSE, b"x" * 16, verifier=AuthVerifier(10, 5, auth_context, bytes(16))).pack())
         (fault,) = answers(pair)
         assert fault.status == RPC_S_ACCESS_DENIED
     assert not pair.toys[0].calls
@@ -200,7 +200,7 @@ def test_the_security_context_of_a_later_fragment_must_be_that_of_the_first() ->
     pair.client.max_xmit_frag = 128
     pair.client.request(ECHO, REVERSE, bytes(100))
     first = pair.client._out[0]
-    pair.serve(first + Request(int.from_bytes(first[12:16], "little"), 0, REVERSE, b"x", flags=PFC_LAST_FRAG).pack())
+    pair.serve(first + RequestPdu(int.from_bytes(first[12:16], "little"), 0, REVERSE, b"x", flags=PFC_LAST_FRAG).pack())
     assert len(pair.ended) == 1
     assert not pair.toys[0].calls
 
@@ -237,7 +237,7 @@ def test_a_bind_with_a_token_that_makes_no_sense_is_refused(auth_type: int, reas
 def test_authentication_padding_that_exceeds_the_stub_ends_the_connection() -> None:
     for level in (AuthLevel.CONNECT, AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY):
         pair = bound(level)
-        pair.serve(patched(Request(7, 0, 1, b"x", verifier=AuthVerifier(10, level, 1, bytes(16))), 27, "<B", 255))
+        pair.serve(patched(RequestPdu(7, 0, 1, b"x", verifier=AuthVerifier(10, level, 1, bytes(16))), 27, "<B", 255))
         assert len(pair.ended) == 1
         assert not pair.toys[0].calls
 

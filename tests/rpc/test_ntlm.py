@@ -15,8 +15,8 @@ from openmsmq.rpc.ntlm import (
     MAX_LIFETIME,
     NtlmAcceptor,
     NtlmInitiator,
+    NtlmSession,
     ServerNames,
-    Session,
     _Rc4Stream,
     nt_hash,
     ntowf_v2,
@@ -30,7 +30,15 @@ from openmsmq.rpc.ntlm_messages import (
     unpack_av_pairs,
 )
 from openmsmq.rpc.pdu import AuthLevel, AuthType
-from openmsmq.rpc.spnego import NTLM_OID, Login, NegState, NegTokenInit, NegTokenResp, SpnegoAcceptor, SpnegoInitiator
+from openmsmq.rpc.spnego import (
+    NTLM_OID,
+    LoginMechanism,
+    NegState,
+    NegTokenInit,
+    NegTokenResp,
+    SpnegoAcceptor,
+    SpnegoInitiator,
+)
 from rpc.accounts import NOW, SID, lookup
 
 KERBEROS_OID = bytes.fromhex("2a864886f712010202")
@@ -92,7 +100,7 @@ def test_the_specification_s_challenge_is_answered_with_its_lm_response() -> Non
 
 
 def test_the_specification_s_message_is_sealed_and_signed_as_it_says() -> None:
-    session = Session(b"\x55" * 16, 0xE2888233, is_client=True)
+    session = NtlmSession(b"\x55" * 16, 0xE2888233, is_client=True)
     assert session.client_sealing_key.hex() == "59f600973cc4960a25480a7c196e4c58"
     assert session.client_signing_key.hex() == "4788dc861b4782f35d43fd98fe1a2d39"
     sealed, signature = session.wrap(b"", "Plaintext".encode("utf-16-le"), b"")
@@ -193,7 +201,7 @@ def test_a_checksum_is_encrypted_only_where_keys_are_exchanged() -> None:
     """3.4.4.2."""
     key, message = b"\x55" * 16, b"message"
     for flags in (FLAGS | NegotiateFlags.KEY_EXCH, FLAGS & ~NegotiateFlags.KEY_EXCH):
-        session = Session(key, flags, is_client=True)
+        session = NtlmSession(key, flags, is_client=True)
         plain = hmac.digest(session.client_signing_key, bytes(4) + message, "md5")[:8]
         signature = session.sign(message)
         assert signature[:4] + signature[12:] == b"\1\0\0\0" + bytes(4)
@@ -268,7 +276,7 @@ def test_an_anonymous_caller_is_recognised_where_that_is_allowed() -> None:
     server = acceptor(allow_anonymous=True)
     server.step(anonymous_token(server))
     assert server.identity.anonymous
-    server.verify(b"", Session(server.session.exported_session_key, FLAGS, is_client=True).sign(b""))
+    server.verify(b"", NtlmSession(server.session.exported_session_key, FLAGS, is_client=True).sign(b""))
     server = acceptor()
     token = anonymous_token(server)
     with pytest.raises(AuthenticationError, match="anonymous"):
@@ -319,7 +327,9 @@ def test_the_key_stream_drawn_ahead_is_that_of_the_cipher(pieces: list[bytes]) -
 
 
 def spnego_acceptor() -> SpnegoAcceptor:
-    return SpnegoAcceptor([Login("ntlm", (NTLM_OID,), AuthType.WINNT, lambda level: acceptor())], AuthLevel.PKT_PRIVACY)
+    return SpnegoAcceptor(
+        [LoginMechanism("ntlm", (NTLM_OID,), AuthType.WINNT, lambda level: acceptor())], AuthLevel.PKT_PRIVACY
+    )
 
 
 def mech_list(*oids: bytes) -> bytes:

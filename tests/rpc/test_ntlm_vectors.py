@@ -12,7 +12,7 @@ from openmsmq.rpc.ntlm import NtlmAcceptor, ServerNames, nt_hash
 from openmsmq.rpc.ntlm_messages import Authenticate, Challenge, Negotiate
 from openmsmq.rpc.pdu import AuthType, Header
 from openmsmq.rpc.security import Channel
-from openmsmq.rpc.spnego import NTLM_OID, Login, SpnegoAcceptor
+from openmsmq.rpc.spnego import NTLM_OID, LoginMechanism, SpnegoAcceptor
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "ntlm"
 FILES = sorted(VECTORS.glob("*.json"))
@@ -47,7 +47,7 @@ def test_a_recorded_conversation_replays_in_both_directions(path: Path) -> None:
             known = channels.get(verifier.context_id)
             if known is None or known[0].context.complete:
                 inner = acceptor(recorded, verifier.level)
-                ntlm = Login("ntlm", (NTLM_OID,), AuthType.WINNT, lambda level, made=inner: made)
+                ntlm = LoginMechanism("ntlm", (NTLM_OID,), AuthType.WINNT, lambda level, made=inner: made)
                 context = SpnegoAcceptor([ntlm], 0) if verifier.auth_type == 9 else inner
                 channel = Channel(verifier.auth_type, verifier.level, verifier.context_id, context)
                 channels[verifier.context_id] = channel, inner

@@ -76,7 +76,7 @@ def test_bytes_fed_one_at_a_time_give_the_same_pdus_as_all_at_once(path: Path) -
             while found := single.next():
                 got.append(decode(*found))
         assert got == expected
-        assert not single.in_the_middle
+        assert not single.partial
 
 
 def test_a_pdu_that_is_cut_off_anywhere_is_a_typed_error() -> None:

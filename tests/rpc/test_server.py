@@ -12,11 +12,11 @@ import pytest
 from openmsmq.rpc import aio
 from openmsmq.rpc.bind_pdus import Bind, PresentationContext
 from openmsmq.rpc.call import InterfaceTable
-from openmsmq.rpc.call_pdus import Request
+from openmsmq.rpc.call_pdus import RequestPdu
 from openmsmq.rpc.credentials import Credentials, filetime
 from openmsmq.rpc.errors import RpcConnectionError, RpcFault
 from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED
-from openmsmq.rpc.limits import Limits
+from openmsmq.rpc.limits import RpcLimits
 from openmsmq.rpc.pdu import NDR, AuthLevel
 from openmsmq.rpc.server import RpcServer, ServerLimits
 from rpc.accounts import TESTER, acceptor
@@ -109,7 +109,7 @@ def test_a_wrong_password_is_a_fault_at_the_first_call() -> None:
     serve(scenario)
 
 
-@pytest.mark.parametrize("sent", [b"", b"\x05\x00\x0b", BIND[:40], BIND + Request(2, 0, 1, b"x", flags=1).pack()])
+@pytest.mark.parametrize("sent", [b"", b"\x05\x00\x0b", BIND[:40], BIND + RequestPdu(2, 0, 1, b"x", flags=1).pack()])
 def test_a_connection_that_does_not_finish_what_it_began_is_closed(sent: bytes) -> None:
     async def scenario(server: RpcServer, toy: Toy, port: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -130,7 +130,7 @@ def test_a_request_that_arrives_slowly_but_steadily_is_served() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(BIND)
         for n in range(12):
-            writer.write(Request(2, 0, REVERSE, b"x" * 8, flags=(n == 0) | 2 * (n == 11)).pack())
+            writer.write(RequestPdu(2, 0, REVERSE, b"x" * 8, flags=(n == 0) | 2 * (n == 11)).pack())
             await asyncio.sleep(0.03)
         await reader.readexactly(60)
         assert toy.calls[0].stub == b"x" * 96
@@ -145,7 +145,7 @@ def test_a_peer_that_never_reads_is_not_served_further_and_then_closed() -> None
         writer.write(BIND)
         size = 1_000_000
         for call in range(200):
-            writer.write(Request(call + 2, 0, BIG, size.to_bytes(4, "little")).pack())
+            writer.write(RequestPdu(call + 2, 0, BIG, size.to_bytes(4, "little")).pack())
             await asyncio.sleep(0)
         await until(lambda: not server.connections)
         assert len(toy.calls) < 20
@@ -219,7 +219,7 @@ def test_a_call_that_is_too_big_is_refused_and_the_connection_goes_on() -> None:
             await client.call(REVERSE, bytes(20_000))
         assert await client.call(REVERSE, bytes(9_000)) == bytes(9_000)
 
-    serve(scenario, limits=Limits(max_call_size=10_000))
+    serve(scenario, limits=RpcLimits(max_call_size=10_000))
 
 
 def test_garbage_on_one_connection_does_not_disturb_another() -> None:

@@ -16,7 +16,7 @@ from openmsmq.interfaces import ms_rpce_epm as epm
 from openmsmq.ndr import BadStubData
 from openmsmq.rpc import aio
 from openmsmq.rpc.bind_pdus import AlterContext, Bind, PresentationContext
-from openmsmq.rpc.call import Caller
+from openmsmq.rpc.call import RpcCaller
 from openmsmq.rpc.client_connection import BindRefused, Bound, FaultReceived, ResponseReceived
 from openmsmq.rpc.dispatcher import SecurityPolicy
 from openmsmq.rpc.errors import RpcConnectionError, RpcFault
@@ -105,7 +105,7 @@ def test_an_anonymous_login_has_no_level_of_protection() -> None:
     pair = Pair(acceptor=acceptor(counter_random()))
     channel = Channel(10, AuthLevel.PKT_PRIVACY, 0, Anonymous())  # type: ignore[arg-type]
     caller = pair.server._binder.caller(channel)
-    assert caller == Caller(ANONYMOUS, AuthLevel.NONE)
+    assert caller == RpcCaller(ANONYMOUS, AuthLevel.NONE)
     assert not SecurityPolicy(minimum_level=AuthLevel.PKT_PRIVACY).admits(caller, AuthLevel.NONE)
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openmsmq.rpc.call_pdus import CALL_HEADER_SIZE, Request, Response, decode
+from openmsmq.rpc.call_pdus import CALL_HEADER_SIZE, RequestPdu, Response, decode
 from openmsmq.rpc.pdu import HEADER_SIZE, Header
 from openmsmq.rpc.whole_pdus import request, request_in_python, response, response_in_python
 
 MOST = 200
 
 pdus = st.builds(
-    lambda call, context, opnum, stub, flags: Request(call, context, opnum, stub, flags=flags).pack(),
+    lambda call, context, opnum, stub, flags: RequestPdu(call, context, opnum, stub, flags=flags).pack(),
     st.integers(0, (1 << 32) - 1), st.integers(0, 0xFFFF), st.integers(0, 0xFFFF), st.binary(max_size=2 * MOST),
     st.sampled_from((3, 3, 3, 1, 2, 0, 0x83)),
 )  # fmt: skip
@@ -36,7 +36,7 @@ def test_requests(data: bytes, at: int, most: int) -> None:
     found = request(data, at, most)
     assert found == request_in_python(data, at, most)
     if found is not None:
-        general = Request.unpack(Header.unpack(data[at:]), data[at : at + CALL_HEADER_SIZE + len(found[3])])
+        general = RequestPdu.unpack(Header.unpack(data[at:]), data[at : at + CALL_HEADER_SIZE + len(found[3])])
         assert (general.call_id, general.context_id, general.opnum, general.stub) == found
         assert CALL_HEADER_SIZE + len(found[3]) <= most and general.verifier is None
 

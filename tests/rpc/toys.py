@@ -13,7 +13,7 @@ from openmsmq.rpc.association import AssociationTable
 from openmsmq.rpc.call import Call, InterfaceTable
 from openmsmq.rpc.client_connection import ClientConnection
 from openmsmq.rpc.faults import Fault
-from openmsmq.rpc.limits import Limits
+from openmsmq.rpc.limits import RpcLimits
 from openmsmq.rpc.pdu import AuthLevel, SyntaxId
 from openmsmq.rpc.server import RpcServer
 from openmsmq.rpc.server_connection import CallCancelled, ServerConnection
@@ -82,12 +82,12 @@ class Pair:
         self.associations = AssociationTable(counter_random())
         self.toys = toys or (Toy(),)
         self.server = ServerConnection(
-            InterfaceTable(self.toys), self.associations, acceptor=acceptor, limits=Limits(**limits)
+            InterfaceTable(self.toys), self.associations, acceptor=acceptor, limits=RpcLimits(**limits)
         )
         self.client = ClientConnection()
         if max_fragment:
             # Announced in the bind; the bind_ack itself cannot be fragmented, so the splitter still takes it.
-            self.client.limits = Limits(max_fragment=max_fragment)
+            self.client.limits = RpcLimits(max_fragment=max_fragment)
         self.chunk = chunk
         self.answering = True
         self.ended: list[str] = []

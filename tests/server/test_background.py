@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from openmsmq.rpc.assembly import Budget
+from openmsmq.rpc.assembly import ReassemblyBudget
 from openmsmq.server import maintenance as module
 from openmsmq.server.background import in_background
 from openmsmq.server.maintenance import Maintenance, Thresholds
@@ -66,7 +66,7 @@ def test_a_failure_does_not_end_the_maintenance_of_the_store(
             anything,
             anything,
             lambda: anything,
-            Budget(1),
+            ReassemblyBudget(1),
             asyncio.Event(),
             Thresholds(1, 0),
             tmp_path,

@@ -18,7 +18,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from daemon import Daemon, free_port
 from openmsmq.bulk.client import BulkClient
 from openmsmq.spark.options import BATCH_WRITE, STREAM_READ, OptionError, parse
-from openmsmq.spark.patience import Patience
+from openmsmq.spark.patience import RetryPolicy
 from openmsmq.spark.plane import flight
 from openmsmq.spark.schema import spark_schema
 from openmsmq.spark.source import MsmqDataSource
@@ -184,4 +184,4 @@ def test_patience_has_an_end_that_names_the_option() -> None:
     with pytest.raises(OptionError, match="retrySeconds is '-1'"):
         parse({"queue": "q", "retrySeconds": "-1"}, STREAM_READ)
     with pytest.raises(ConnectionError, match="gone"):
-        Patience(0, "here", is_known=True).wait(ConnectionError("gone"))
+        RetryPolicy(0, "here", is_known=True).wait(ConnectionError("gone"))

@@ -7,7 +7,7 @@ from array import array
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from openmsmq.store import Drop, Insert, Move, Operation, Put, QueueColumns, Remove, RemoveMany, Rows, Store, Vfs
+from openmsmq.store import Drop, Insert, MessageRows, Move, Operation, Put, QueueColumns, Remove, RemoveMany, Store, Vfs
 
 DIRECTORY = "/store"
 #: key -> (queue, payload, deadline), and the definitions
@@ -192,7 +192,7 @@ class Oracle:
         keys, deadlines = columns_of(inserts)
         self.remember()
         bounds = array("q", accumulate(sizes, initial=0))
-        rows = Rows(array("I", [queue]) * len(keys), records, sizes, bounds, keys, deadlines)
+        rows = MessageRows(array("I", [queue]) * len(keys), records, sizes, bounds, keys, deadlines)
         for insert, place in zip(inserts, self.store.append_rows(transaction, rows), strict=True):
             self.pending[transaction][insert.key] = (queue, insert.payload, insert.deadline)
             self.pending_locations[insert.key] = place
@@ -204,7 +204,7 @@ class Oracle:
         queues = array("I", [insert.queue for insert in inserts])
         keys, deadlines = columns_of(inserts)
         records = b"".join(insert.payload for insert in inserts)
-        rows = Rows(queues, records, sizes, array("q", accumulate(sizes, initial=0)), keys, deadlines)
+        rows = MessageRows(queues, records, sizes, array("q", accumulate(sizes, initial=0)), keys, deadlines)
         for insert in inserts:
             self.messages[insert.key] = (insert.queue, insert.payload, insert.deadline)
             self.remember()

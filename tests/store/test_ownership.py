@@ -15,7 +15,7 @@ from openmsmq import compiled
 from openmsmq.operating.backup import back_up, restore
 from openmsmq.store import DamagedStore, Store, StoreError, StoreFenced, StoreInUse, fsck
 from openmsmq.store import ownership as owning
-from openmsmq.store.ownership import Place, claim, current
+from openmsmq.store.ownership import StoreLocation, claim, current
 from openmsmq.store.segments import SPARES, segment_name
 from openmsmq.store.vfs import OsVfs
 from store.memory_vfs import MemoryVfs
@@ -313,7 +313,7 @@ def test_directories_beside_a_store_that_are_none_of_its_are_left_alone(tmp_path
     assert current(OsVfs(), str(tmp_path / "store")) is None
     (tmp_path / "store.epoch-2.unfinished").mkdir()
     (tmp_path / "store.epoch-1").mkdir()
-    assert current(OsVfs(), str(tmp_path / "store")) == Place(f"{tmp_path}/store.epoch-2.unfinished", 2, True)
+    assert current(OsVfs(), str(tmp_path / "store")) == StoreLocation(f"{tmp_path}/store.epoch-2.unfinished", 2, True)
 
 
 def test_commands_find_a_store_that_was_taken_over(tmp_path: Path) -> None:

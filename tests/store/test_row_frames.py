@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory import kept_by
-from openmsmq.store import Insert, RecordTooLarge, Rows, Store
+from openmsmq.store import Insert, MessageRows, RecordTooLarge, Store
 from openmsmq.store.frames import INSERT, PENDING, PUT, Codec
 from openmsmq.store.row_frames import (
     frames_in_python,
@@ -26,12 +26,12 @@ from openmsmq.store.row_frames import (
 CODEC = Codec(bytes(range(16)), 8192)
 
 
-def rows(payloads: Sequence[bytes], first: int = 1, queue: int = 7) -> Rows:
+def rows(payloads: Sequence[bytes], first: int = 1, queue: int = 7) -> MessageRows:
     sizes = array("I", map(len, payloads))
     keys = array("Q", range(first, first + len(payloads)))
     bounds = array("q", accumulate(sizes, initial=4))
     records, queues = bytearray(b"head" + b"".join(payloads)), array("I", [queue]) * len(keys)
-    return Rows(queues, records, sizes, bounds, keys, array("Q", keys))
+    return MessageRows(queues, records, sizes, bounds, keys, array("Q", keys))
 
 
 @given(

@@ -10,7 +10,7 @@ import pytest
 from openmsmq.interfaces import ms_mqmp
 from openmsmq.interfaces.ms_mqmp import CACTransferBufferV1, CACTransferBufferV1_Receive, CACTransferBufferV2
 from openmsmq.interfaces.ms_mqmq import OBJECTID
-from openmsmq.model.constants import INFINITE, Action
+from openmsmq.model.constants import INFINITE, ReceiveAction
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
 from openmsmq.model.security import sid_bytes
@@ -232,8 +232,8 @@ def test_bytes_fit_or_their_length_is_told(name: str, size: str, length: str, er
 
 
 def test_a_buffer_too_small_tells_all_lengths_and_fills_nothing() -> None:
-    ptb = receive_buffer(Action.RECEIVE, 0, sizes=BufferSizes(body=3))
-    before = receive_buffer(Action.RECEIVE, 0, sizes=BufferSizes(body=3))
+    ptb = receive_buffer(ReceiveAction.RECEIVE, 0, sizes=BufferSizes(body=3))
+    before = receive_buffer(ReceiveAction.RECEIVE, 0, sizes=BufferSizes(body=3))
     assert fill(ptb, MESSAGE, NOW) == HResult.MQ_ERROR_BUFFER_OVERFLOW
     for name, _, length, _, value in (*TEXTS, *BYTES):
         holder = owner(ptb, name)
@@ -244,7 +244,7 @@ def test_a_buffer_too_small_tells_all_lengths_and_fills_nothing() -> None:
 
 
 def test_members_that_are_to_be_ignored_come_back_as_they_were() -> None:
-    ptb = receive_buffer(Action.RECEIVE, 5, cursor=9, uow=b"u" * 16, sizes=BufferSizes(extension=20))
+    ptb = receive_buffer(ReceiveAction.RECEIVE, 5, cursor=9, uow=b"u" * 16, sizes=BufferSizes(extension=20))
     ptb.old.ulAbsoluteTimeToQueue, ptb.old.ulRelativeTimeToLive, ptb.old.ulAuthLevel = 1, 2, 3
     ptb.old.bEncrypted, ptb.old.bAuthenticated, ptb.old.fDefaultProvider = 4, 5, 6
     assert fill(ptb, MESSAGE, NOW) == HResult.MQ_OK
@@ -266,7 +266,7 @@ def _over_the_wire(ptb: CACTransferBufferV2) -> CACTransferBufferV2:
 def test_what_a_client_asks_for_comes_back_as_the_message() -> None:
     sizes = BufferSizes(body=100, extension=100, sender=50)
     for message in (MESSAGE, EMPTY):
-        ptb = receive_buffer(Action.RECEIVE, 0, sizes=sizes)
+        ptb = receive_buffer(ReceiveAction.RECEIVE, 0, sizes=sizes)
         assert fill(ptb, message, NOW) == HResult.MQ_OK
         back = message_from_receive(_over_the_wire(ptb))
         for f in fields(Message):
@@ -281,7 +281,7 @@ def test_a_client_learns_what_it_lacks_until_the_message_fits() -> None:
                   response_queue_format_name="DIRECT=OS:" + "h" * 200 + "\\" + "q" * 124)  # fmt: skip
     sizes = BufferSizes(body=1, extension=0, sender=1)
     for _ in range(6):
-        ptb = receive_buffer(Action.RECEIVE, 0, sizes=sizes)
+        ptb = receive_buffer(ReceiveAction.RECEIVE, 0, sizes=sizes)
         status = fill(ptb, big, NOW)
         if status == HResult.MQ_OK:
             break

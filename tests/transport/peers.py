@@ -8,7 +8,7 @@ from openmsmq.packet.headers import MessagePropertiesHeader, SessionHeader, User
 from openmsmq.packet.internal import InternalPacket, parse_internal
 from openmsmq.packet.queue_names import NameType, QueueName
 from openmsmq.packet.reader import Reader
-from openmsmq.transport import Acknowledged, Closed, Event, MessageReceived, Reason, Session, Settings
+from openmsmq.transport import Acknowledged, Closed, CloseReason, Event, MessageReceived, MqqbSession, SessionSettings
 
 ALICE, BOB, CAROL = (bytes([number]) * 16 for number in (1, 2, 3))
 QUEUE = QueueName(NameType.DIRECT, direct="OS:bob\\private$\\orders")
@@ -34,7 +34,7 @@ def packets(data: bytes) -> list[InternalPacket | UserMessage]:
     return found
 
 
-def exchange(one: Session[int], other: Session[int], now: float) -> list[Event[int]]:
+def exchange(one: MqqbSession[int], other: MqqbSession[int], now: float) -> list[Event[int]]:
     """Carry bytes both ways until nobody says more; the events of both."""
     events: list[Event[int]] = []
     while True:
@@ -46,11 +46,11 @@ def exchange(one: Session[int], other: Session[int], now: float) -> list[Event[i
 
 def opened(
     now: float = 0, window: int = 64, other_window: int = 64, direct: bool = False
-) -> tuple[Session[int], Session[int]]:
+) -> tuple[MqqbSession[int], MqqbSession[int]]:
     """Two sessions that are OPEN: Alice's, who has connected, and Bob's."""
     target = bytes(16) if direct else BOB
-    alice: Session[int] = Session.initiator(Settings(ALICE, window), now, target)
-    bob: Session[int] = Session.acceptor(Settings(BOB, other_window), now)
+    alice: MqqbSession[int] = MqqbSession.initiator(SessionSettings(ALICE, window), now, target)
+    bob: MqqbSession[int] = MqqbSession.acceptor(SessionSettings(BOB, other_window), now)
     exchange(alice, bob, now)
     assert alice.room and bob.room
     return alice, bob
@@ -64,7 +64,7 @@ def done(events: list[Event[int]]) -> list[int]:
     return [token for event in events if isinstance(event, Acknowledged) for token in event.tokens]
 
 
-def ending(events: list[Event[int]]) -> Reason | None:
+def ending(events: list[Event[int]]) -> CloseReason | None:
     """Why a session was closed, None while it is not."""
     for event in events:
         if isinstance(event, Closed):

@@ -6,32 +6,32 @@ import pytest
 
 from openmsmq.packet.headers import NO_GUID, SessionHeader
 from openmsmq.packet.internal import ConnectionParameters, EstablishConnection, SessionAck
-from openmsmq.transport import Established, PeerIdentified, Reason, Session, Settings, State
+from openmsmq.transport import CloseReason, Established, MqqbSession, PeerIdentified, SessionSettings, SessionState
 from openmsmq.transport.settings import WINDOW_SIZE
-from openmsmq.transport.states import TABLE, Stimulus
+from openmsmq.transport.states import TABLE, SessionEvent
 from transport.peers import ALICE, BOB, CAROL, ending, exchange, message, opened, packets
 
 REQUEST = EstablishConnection(ALICE, BOB, 12345, without_ping=False, server_class=False)
 PARAMETERS = ConnectionParameters(700, 30_000, 32)
 
 
-def acceptor(now: float = 0) -> Session[int]:
-    return Session.acceptor(Settings(BOB), now)
+def acceptor(now: float = 0) -> MqqbSession[int]:
+    return MqqbSession.acceptor(SessionSettings(BOB), now)
 
 
-def initiator(peer: bytes = BOB, now: float = 0) -> Session[int]:
-    session: Session[int] = Session.initiator(Settings(ALICE), now, peer)
+def initiator(peer: bytes = BOB, now: float = 0) -> MqqbSession[int]:
+    session: MqqbSession[int] = MqqbSession.initiator(SessionSettings(ALICE), now, peer)
     session.data_to_send()
     return session
 
 
 def test_two_queue_managers_open_a_session() -> None:
-    alice: Session[int] = Session.initiator(Settings(ALICE), 5, BOB)
+    alice: MqqbSession[int] = MqqbSession.initiator(SessionSettings(ALICE), 5, BOB)
     bob = acceptor(5)
     events = exchange(alice, bob, 7)
     assert events.count(Established(WINDOW_SIZE)) == 2
     assert PeerIdentified(ALICE, direct=False) in events and PeerIdentified(BOB, direct=False) in events
-    assert (alice.state, bob.state, alice.peer, bob.peer) == (State.OPEN, State.OPEN, BOB, ALICE)
+    assert (alice.state, bob.state, alice.peer, bob.peer) == (SessionState.OPEN, SessionState.OPEN, BOB, ALICE)
 
 
 @pytest.mark.parametrize("server", [BOB, NO_GUID])
@@ -43,13 +43,13 @@ def test_an_acceptor_answers_a_request_for_itself_or_for_a_direct_name(server: b
     data = bob.data_to_send()
     assert packets(data) == [EstablishConnection(ALICE, BOB, 12345, without_ping=False, server_class=True)]
     assert len(data) == 572 and data[56] == 0x10 and data[60:] == b"\x5a" * 512
-    assert bob.state is State.WAITING_CP_MSG
+    assert bob.state is SessionState.WAITING_CP_MSG
 
 
 def test_an_acceptor_refuses_a_request_for_another_queue_manager_and_closes() -> None:
     """T1, second half: the answer has CS and is still to be written."""
     bob = acceptor()
-    assert ending(bob.receive(EstablishConnection(ALICE, CAROL).pack(), 1)) is Reason.REFUSED
+    assert ending(bob.receive(EstablishConnection(ALICE, CAROL).pack(), 1)) is CloseReason.REFUSED
     (answer,) = packets(bob.data_to_send())
     assert isinstance(answer, EstablishConnection) and answer.connection_refused and answer.server_guid == BOB
 
@@ -61,8 +61,8 @@ def test_a_peer_that_is_not_admitted_gets_no_answer() -> None:
         asked.append(request)
         return False
 
-    bob: Session[int] = Session.acceptor(Settings(BOB), 0, admit)
-    assert ending(bob.receive(REQUEST.pack(), 1)) is Reason.REFUSED
+    bob: MqqbSession[int] = MqqbSession.acceptor(SessionSettings(BOB), 0, admit)
+    assert ending(bob.receive(REQUEST.pack(), 1)) is CloseReason.REFUSED
     assert bob.data_to_send() == b"" and asked == [REQUEST]
 
 
@@ -78,7 +78,7 @@ def test_a_peer_that_is_not_admitted_gets_no_answer() -> None:
 def test_an_initiator_gives_up_after_a_wrong_answer(answer: EstablishConnection) -> None:
     """T2: no ConnectionParameters."""
     alice = initiator()
-    assert ending(alice.receive(answer.pack(), 1)) is Reason.REFUSED
+    assert ending(alice.receive(answer.pack(), 1)) is CloseReason.REFUSED
     assert alice.data_to_send() == b"" and alice.next_deadline is None
 
 
@@ -87,7 +87,7 @@ def test_for_a_direct_name_whoever_answers_is_the_peer() -> None:
     assert alice.receive(EstablishConnection(ALICE, CAROL).pack(), 1) == [PeerIdentified(CAROL, direct=True)]
     assert alice.peer == CAROL
     refused = initiator(NO_GUID)
-    assert ending(refused.receive(EstablishConnection(ALICE, NO_GUID).pack(), 1)) is Reason.REFUSED
+    assert ending(refused.receive(EstablishConnection(ALICE, NO_GUID).pack(), 1)) is CloseReason.REFUSED
 
 
 @pytest.mark.parametrize(
@@ -115,26 +115,26 @@ def test_an_initiator_takes_the_window_of_the_answer() -> None:
 
 
 PACKETS = {
-    Stimulus.ESTABLISH_VALID: REQUEST.pack(),
-    Stimulus.PARAMETERS: PARAMETERS.pack(),
-    Stimulus.PARAMETERS_REFUSED: ConnectionParameters(700, 30_000, 32, connection_refused=True).pack(),
-    Stimulus.SESSION_ACK: SessionAck(SessionHeader()).pack(),
-    Stimulus.USER_MESSAGE: message().pack(),
+    SessionEvent.ESTABLISH_VALID: REQUEST.pack(),
+    SessionEvent.PARAMETERS: PARAMETERS.pack(),
+    SessionEvent.PARAMETERS_REFUSED: ConnectionParameters(700, 30_000, 32, connection_refused=True).pack(),
+    SessionEvent.SESSION_ACK: SessionAck(SessionHeader()).pack(),
+    SessionEvent.USER_MESSAGE: message().pack(),
 }
 
 
-def in_state(state: State) -> Session[int]:
+def in_state(state: SessionState) -> MqqbSession[int]:
     """A session of its proper role, with nothing left to send."""
     session = acceptor()
     match state:
-        case State.WAITING_ECR_MSG:
+        case SessionState.WAITING_ECR_MSG:
             session = initiator()
-        case State.WAITING_CPR_MSG:
+        case SessionState.WAITING_CPR_MSG:
             session = initiator()
             session.receive(EstablishConnection(ALICE, BOB).pack(), 1)
-        case State.WAITING_CP_MSG:
+        case SessionState.WAITING_CP_MSG:
             session.receive(REQUEST.pack(), 1)
-        case State.OPEN:
+        case SessionState.OPEN:
             session.receive(REQUEST.pack() + PARAMETERS.pack(), 1)
     session.data_to_send()
     assert session.state is state
@@ -142,19 +142,23 @@ def in_state(state: State) -> Session[int]:
 
 
 @pytest.mark.parametrize("stimulus", PACKETS, ids=lambda stimulus: stimulus.name)
-@pytest.mark.parametrize("state", [state for state in State if state is not State.CLOSED], ids=lambda state: state.name)
-def test_a_packet_without_a_row_in_the_table_closes_without_a_byte(state: State, stimulus: Stimulus) -> None:
+@pytest.mark.parametrize(
+    "state", [state for state in SessionState if state is not SessionState.CLOSED], ids=lambda state: state.name
+)
+def test_a_packet_without_a_row_in_the_table_closes_without_a_byte(state: SessionState, stimulus: SessionEvent) -> None:
     """T4: a UserMessage before OPEN, EstablishConnection when OPEN, and all others."""
     session = in_state(state)
     reason = ending(session.receive(PACKETS[stimulus], 2))
     if stimulus not in TABLE[state]:
-        assert reason is Reason.PROTOCOL_ERROR and session.data_to_send() == b""
-        assert session.state is State.CLOSED and session.next_deadline is None
-    elif stimulus is Stimulus.PARAMETERS_REFUSED:
-        assert reason is Reason.REFUSED
+        assert reason is CloseReason.PROTOCOL_ERROR and session.data_to_send() == b""
+        assert session.state is SessionState.CLOSED and session.next_deadline is None
+    elif stimulus is SessionEvent.PARAMETERS_REFUSED:
+        assert reason is CloseReason.REFUSED
 
 
-@pytest.mark.parametrize("state", [state for state in State if state is not State.CLOSED], ids=lambda state: state.name)
+@pytest.mark.parametrize(
+    "state", [state for state in SessionState if state is not SessionState.CLOSED], ids=lambda state: state.name
+)
 @pytest.mark.parametrize(
     "data",
     [
@@ -165,16 +169,16 @@ def test_a_packet_without_a_row_in_the_table_closes_without_a_byte(state: State,
         pytest.param(ConnectionParameters(499, 20_000, WINDOW_SIZE).pack(), id="RecoverableAckTimeout 499"),
     ],
 )
-def test_bad_packets_close_without_a_byte_in_every_state(state: State, data: bytes) -> None:
+def test_bad_packets_close_without_a_byte_in_every_state(state: SessionState, data: bytes) -> None:
     """T4, what no state allows."""
     session = in_state(state)
-    assert ending(session.receive(data, 2)) is Reason.PROTOCOL_ERROR
+    assert ending(session.receive(data, 2)) is CloseReason.PROTOCOL_ERROR
     assert session.data_to_send() == b"" and session.receive(REQUEST.pack(), 3) == []
 
 
 def test_a_large_packet_before_open_is_refused_by_its_header() -> None:
     header = message(bytes(1000)).pack()[:16]
-    assert ending(acceptor().receive(header, 1)) is Reason.PROTOCOL_ERROR
+    assert ending(acceptor().receive(header, 1)) is CloseReason.PROTOCOL_ERROR
 
 
 @pytest.mark.parametrize("before", [b"", REQUEST.pack(), REQUEST.pack()[:100]])
@@ -184,13 +188,13 @@ def test_a_silent_connection_is_closed_60_seconds_after_it_came(before: bytes) -
     bob.receive(before, 30_000)
     assert bob.next_deadline == 61_000
     assert bob.tick(60_999) == []
-    assert ending(bob.tick(61_000)) is Reason.INITIALIZATION_TIMEOUT
+    assert ending(bob.tick(61_000)) is CloseReason.INITIALIZATION_TIMEOUT
 
 
 def test_an_initiator_waits_60_seconds_for_answers() -> None:
     alice = initiator(now=1000)
     alice.receive(EstablishConnection(ALICE, BOB).pack(), 50_000)
-    assert ending(alice.tick(61_000)) is Reason.INITIALIZATION_TIMEOUT
+    assert ending(alice.tick(61_000)) is CloseReason.INITIALIZATION_TIMEOUT
 
 
 def test_a_packet_that_does_not_end_closes_an_open_session() -> None:
@@ -198,7 +202,7 @@ def test_a_packet_that_does_not_end_closes_an_open_session() -> None:
     data = message(bytes(100)).pack()
     for minute in range(4):
         assert bob.receive(data[minute : minute + 1], 60_000 * minute + 1) == []
-    assert ending(bob.tick(300_001)) is Reason.PACKET_TIMEOUT
+    assert ending(bob.tick(300_001)) is CloseReason.PACKET_TIMEOUT
 
 
 def test_each_packet_has_its_own_time() -> None:
@@ -207,7 +211,7 @@ def test_each_packet_has_its_own_time() -> None:
     bob.receive(data + data[:50], 200_000)
     bob.receive(data[50:] + data[:50], 400_000)
     assert bob.tick(600_000) == []
-    assert ending(bob.tick(700_000)) is Reason.PACKET_TIMEOUT
+    assert ending(bob.tick(700_000)) is CloseReason.PACKET_TIMEOUT
 
 
 @pytest.mark.parametrize(
@@ -223,4 +227,4 @@ def test_each_packet_has_its_own_time() -> None:
 )
 def test_settings_that_packets_cannot_carry_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
-        Settings(**{"identifier": ALICE, **wrong})
+        SessionSettings(**{"identifier": ALICE, **wrong})

@@ -3,12 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openmsmq.transport.history import History
+from openmsmq.transport.history import DuplicateHistory
 from transport.peers import ALICE, BOB, CAROL
 
 
 def test_a_message_is_known_after_it_has_come() -> None:
-    history = History()
+    history = DuplicateHistory()
     assert not history.seen(ALICE, 7, 0)
     history.add(ALICE, 7, 0)
     assert history.seen(ALICE, 7, 1)
@@ -16,13 +16,13 @@ def test_a_message_is_known_after_it_has_come() -> None:
 
 def test_one_message_id_of_two_sources_is_two_messages() -> None:
     """T13."""
-    history = History()
+    history = DuplicateHistory()
     history.add(ALICE, 7, 0)
     assert not history.seen(BOB, 7, 1)
 
 
 def test_entries_are_forgotten_after_30_minutes_and_a_duplicate_renews_them() -> None:
-    history = History()
+    history = DuplicateHistory()
     history.add(ALICE, 1, 0)
     history.add(BOB, 2, 0)
     assert history.seen(ALICE, 1, 1_000_000)
@@ -35,7 +35,7 @@ def test_entries_are_forgotten_after_30_minutes_and_a_duplicate_renews_them() ->
 
 def test_everything_that_many_sessions_may_have_under_way_is_known() -> None:
     """170 senders, 64 messages each, all of which come again after a cut."""
-    history = History(maximum=170 * 64)
+    history = DuplicateHistory(maximum=170 * 64)
     everything = [(sender.to_bytes(16, "little"), number) for number in range(64) for sender in range(170)]
     for source, number in everything:
         assert not history.seen(source, number, 0)
@@ -44,7 +44,7 @@ def test_everything_that_many_sessions_may_have_under_way_is_known() -> None:
 
 
 def test_a_source_that_floods_displaces_its_own_entries() -> None:
-    history = History(maximum=1000, of_source=100)
+    history = DuplicateHistory(maximum=1000, of_source=100)
     for number in range(40):
         history.add(ALICE, number, 0)
     for number in range(10_000):
@@ -55,7 +55,7 @@ def test_a_source_that_floods_displaces_its_own_entries() -> None:
 
 
 def test_duplicates_without_end_take_no_memory() -> None:
-    history = History(maximum=1000, of_source=100)
+    history = DuplicateHistory(maximum=1000, of_source=100)
     for number in range(30):
         history.add(ALICE, number, 0)
     for round_ in range(1000):
@@ -64,7 +64,7 @@ def test_duplicates_without_end_take_no_memory() -> None:
 
 
 def test_of_too_many_sources_the_one_that_was_quiet_for_longest_loses_its_entries() -> None:
-    history = History(maximum=100)
+    history = DuplicateHistory(maximum=100)
     for sender in range(100):
         history.add(sender.to_bytes(16, "little"), 1, sender)
     assert history.seen(bytes(16), 1, 100)  # it is not quiet any more
@@ -78,7 +78,7 @@ sources = st.sampled_from([ALICE, BOB, CAROL])
 
 @given(st.lists(st.tuples(sources, st.integers(0, 9), st.integers(0, 50)), max_size=60))
 def test_the_table_has_a_bound_and_only_what_came_within_the_lifetime(steps: list[tuple[bytes, int, int]]) -> None:
-    history = History(maximum=8, lifetime=100)
+    history = DuplicateHistory(maximum=8, lifetime=100)
     last: dict[tuple[bytes, int], int] = {}
     now = 0
     for source, message_id, passed in steps:

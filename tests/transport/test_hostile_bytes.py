@@ -12,7 +12,7 @@ from openmsmq.packet.headers import (
     TransactionHeader,
 )
 from openmsmq.packet.internal import ConnectionParameters, EstablishConnection, SessionAck
-from openmsmq.transport import Closed, Session, Settings, State
+from openmsmq.transport import Closed, MqqbSession, SessionSettings, SessionState
 from transport.peers import ALICE, BOB, QUEUE, message, opened
 
 FULL = message(b"body" * 10, recoverable=True)
@@ -35,10 +35,10 @@ changes = st.lists(
 )
 
 
-def check(session: Session[int], data: bytes) -> None:
+def check(session: MqqbSession[int], data: bytes) -> None:
     events = session.receive(data, 1)
     closed = [event for event in events if isinstance(event, Closed)]
-    assert len(closed) == (session.state is State.CLOSED) and (not closed or events[-1] is closed[0])
+    assert len(closed) == (session.state is SessionState.CLOSED) and (not closed or events[-1] is closed[0])
     assert (session.next_deadline is None) == bool(closed)
     session.tick(1e9)
     session.data_to_send()
@@ -49,7 +49,11 @@ def test_changed_packets_are_read_or_close_the_session(packets: list[bytes], pla
     data = bytearray(b"".join(packets))
     for place, value in places:
         data[place % len(data)] = value
-    for session in (*opened(), Session.acceptor(Settings(BOB), 0), Session.initiator(Settings(ALICE), 0, BOB)):
+    for session in (
+        *opened(),
+        MqqbSession.acceptor(SessionSettings(BOB), 0),
+        MqqbSession.initiator(SessionSettings(ALICE), 0, BOB),
+    ):
         check(session, bytes(data))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from openmsmq.transport.routing import Link, Manager, Routing, RoutingFailed, Site
+from openmsmq.transport.routing import Manager, Routing, RoutingFailed, RoutingLink, Site
 
 
 def guid(name: str) -> bytes:
@@ -27,7 +27,7 @@ MANAGERS = (
 SITES = (
     Site("A", (guid("ag"),)), Site("B", (guid("bg"),)), Site("C", (guid("cg"),)), Site("D", (guid("dg"),)), Site("I"),
 )  # fmt: skip
-LINKS = (Link("A", "B", 1), Link("B", "C", 1), Link("C", "D", 1), Link("A", "D", 9))
+LINKS = (RoutingLink("A", "B", 1), RoutingLink("B", "C", 1), RoutingLink("C", "D", 1), RoutingLink("A", "D", 9))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openmsmq.packet.internal import OrderAckBody
-from openmsmq.transport.sequence import LAST_NUMBER, Incoming, Outgoing, Position, SequenceId
+from openmsmq.transport.sequence import LAST_NUMBER, Incoming, OutgoingSequence, SequenceId, SequencePosition
 
 FIRST, SECOND = SequenceId(100, 1), SequenceId(100, 2)
 
@@ -19,8 +19,8 @@ def generator() -> Callable[[], SequenceId]:
     return lambda: SequenceId(100, next(ordinals))
 
 
-def outgoing(messages: int = 0) -> Outgoing:
-    sequence = Outgoing(generator())
+def outgoing(messages: int = 0) -> OutgoingSequence:
+    sequence = OutgoingSequence(generator())
     for _ in range(messages):
         sequence.assign()
     return sequence
@@ -46,7 +46,7 @@ def test_an_expired_message_leaves_a_gap_that_the_next_one_bridges() -> None:
     assert sequence.previous(3) == 1
     sequence.acknowledged(order_ack(1), 0)
     assert sequence.previous(3) == 1
-    assert Incoming(Position(FIRST, 1)).receive(FIRST, 3, sequence.previous(3), 0)
+    assert Incoming(SequencePosition(FIRST, 1)).receive(FIRST, 3, sequence.previous(3), 0)
 
 
 def test_an_order_ack_completes_all_up_to_its_number() -> None:
@@ -72,7 +72,7 @@ def test_an_order_ack_of_another_sequence_or_number_completes_nothing(body: Orde
     assert sequence.unacknowledged == (1, 2, 3) and sequence.last_ack_count == 0
 
 
-def resends(sequence: Outgoing, until: float) -> list[float]:
+def resends(sequence: OutgoingSequence, until: float) -> list[float]:
     """When a sequence wants everything sent again."""
     times = []
     while sequence.next_deadline is not None and sequence.next_deadline <= until:
@@ -112,7 +112,7 @@ def test_a_sequence_goes_on_after_a_restart() -> None:
     """T16, what a sequence sees of it."""
     before = outgoing(5)
     before.acknowledged(order_ack(2), 0)
-    after = Outgoing(
+    after = OutgoingSequence(
         generator(), before.identifier, before.next_number, before.last_ack, reversed(before.unacknowledged)
     )
     assert [after.previous(number) for number in (3, 4, 5)] == [2, 3, 4]
@@ -120,7 +120,7 @@ def test_a_sequence_goes_on_after_a_restart() -> None:
 
 
 def test_a_sequence_that_never_runs_empty_ends_before_its_numbers_do() -> None:
-    sequence = Outgoing(generator(), FIRST, LAST_NUMBER, LAST_NUMBER - 1)
+    sequence = OutgoingSequence(generator(), FIRST, LAST_NUMBER, LAST_NUMBER - 1)
     number = sequence.assign()
     assert sequence.exhausted
     with pytest.raises(OverflowError):
@@ -159,9 +159,9 @@ def test_messages_are_accepted_once_and_in_order() -> None:
     ],
 )
 def test_what_is_accepted_after_message_5(identifier: SequenceId, number: int, previous: int, accepted: bool) -> None:
-    sequence = Incoming(Position(FIRST, 5), reject_count=3)
+    sequence = Incoming(SequencePosition(FIRST, 5), reject_count=3)
     assert sequence.receive(identifier, number, previous, 0) is accepted
-    assert sequence.position == (Position(identifier, number) if accepted else Position(FIRST, 5))
+    assert sequence.position == (SequencePosition(identifier, number) if accepted else SequencePosition(FIRST, 5))
     assert sequence.reject_count == (0 if accepted else 4)
 
 
@@ -170,22 +170,22 @@ def test_an_order_ack_names_only_what_is_synced() -> None:
     sequence.receive(FIRST, 1, 0, 0)
     sequence.receive(FIRST, 2, 1, 0)
     assert sequence.tick(500) is None
-    sequence.durable(Position(FIRST, 1), 900)
+    sequence.durable(SequencePosition(FIRST, 1), 900)
     assert sequence.tick(1_400) == order_ack(1)
-    sequence.durable(Position(FIRST, 2), 2_000)
+    sequence.durable(SequencePosition(FIRST, 2), 2_000)
     assert sequence.tick(2_500) == order_ack(2)
-    sequence.durable(Position(FIRST, 2), 3_000)
+    sequence.durable(SequencePosition(FIRST, 2), 3_000)
     assert sequence.next_deadline is None
 
 
 def test_a_duplicate_is_answered_by_the_same_order_ack() -> None:
-    sequence = Incoming(Position(FIRST, 4))
+    sequence = Incoming(SequencePosition(FIRST, 4))
     assert not sequence.receive(FIRST, 3, 2, 1_000)
     assert sequence.tick(1_500) == order_ack(4)
 
 
 def test_what_could_not_be_stored_is_accepted_when_it_comes_again() -> None:
-    sequence = Incoming(Position(FIRST, 4))
+    sequence = Incoming(SequencePosition(FIRST, 4))
     assert sequence.receive(FIRST, 5, 4, 0)
     sequence.failed()
     assert sequence.receive(FIRST, 5, 4, 0)

@@ -6,12 +6,12 @@ from openmsmq.packet import UserMessage
 from openmsmq.packet.headers import SessionHeader
 from openmsmq.packet.internal import SessionAck
 from openmsmq.packet.queue_names import NameType, QueueName
-from openmsmq.transport import Acknowledged, Closed, Reason, Session, State
-from openmsmq.transport.events import LocalProtocolError
+from openmsmq.transport import Acknowledged, Closed, CloseReason, MqqbSession, SessionState
+from openmsmq.transport.events import LocalSessionError
 from transport.peers import ALICE, BOB, done, ending, exchange, message, opened, packets, received, with_session
 
 
-def acks(session: Session[int]) -> list[SessionHeader]:
+def acks(session: MqqbSession[int]) -> list[SessionHeader]:
     """The SessionHeaders of what a session has to send, which is nothing else."""
     found = packets(session.data_to_send())
     assert all(isinstance(packet, SessionAck) for packet in found)
@@ -28,7 +28,7 @@ def bits(headers: list[SessionHeader]) -> list[int]:
     ]
 
 
-def fill(session: Session[int], now: float, recoverable: bool = False, start: int = 0) -> int:
+def fill(session: MqqbSession[int], now: float, recoverable: bool = False, start: int = 0) -> int:
     """Send while there is room; the number of messages."""
     count = 0
     while session.room:
@@ -44,7 +44,7 @@ def test_a_peer_that_acknowledges_nothing_gets_64_messages_and_ten_more_for_ten(
     """T6."""
     alice, _ = opened()
     assert fill(alice, 1) == 64
-    with pytest.raises(LocalProtocolError):
+    with pytest.raises(LocalSessionError):
         alice.send(message(), 64, 1)
     assert alice.receive(SessionAck(SessionHeader(10)).pack(), 2) == [Acknowledged(tuple(range(10)))]
     assert fill(alice, 3, start=64) == 10
@@ -116,7 +116,7 @@ def test_messages_that_are_counted_but_never_saved_stop_a_sender_before_numbers_
 
 def test_a_packet_of_more_than_4_mib_is_not_sent() -> None:
     alice, _ = opened()
-    with pytest.raises(LocalProtocolError):
+    with pytest.raises(LocalSessionError):
         alice.send(message(bytes(0x400000)), 1, 1)
     assert alice.data_to_send() == b"" and alice.room == 64
 
@@ -185,7 +185,7 @@ def test_70000_messages_on_one_session_are_all_acknowledged() -> None:
         assert ending(events) is None
         assert len(tokens) == len(set(tokens))
         acknowledged += len(tokens)
-    assert arrived == total and alice.state is State.OPEN
+    assert arrived == total and alice.state is SessionState.OPEN
 
 
 def test_half_a_window_is_acknowledged_at_once() -> None:
@@ -278,7 +278,7 @@ def test_a_message_with_other_counts_is_delivered_and_then_the_session_closes(co
     data = with_session(message(b"kept"), SessionHeader(0, 0, 0, *counts, 64))
     events = bob.receive(data + message(b"after").pack(), 1)
     assert [event.message.properties.body for event in received(events)] == [b"kept"]
-    assert ending(events) is Reason.COUNTS_DIFFER
+    assert ending(events) is CloseReason.COUNTS_DIFFER
 
 
 def test_a_session_ack_with_other_counts_still_acknowledges_what_it_names() -> None:
@@ -286,7 +286,7 @@ def test_a_session_ack_with_other_counts_still_acknowledges_what_it_names() -> N
     alice.send(message(), 1, 0)
     alice.send(message(), 2, 0)
     events = alice.receive(SessionAck(SessionHeader(1, 0, 0, 3, 0, 64)).pack(), 1)
-    assert done(events) == [1] and ending(events) is Reason.COUNTS_DIFFER
+    assert done(events) == [1] and ending(events) is CloseReason.COUNTS_DIFFER
     assert isinstance(events[-1], Closed) and events[-1].unacknowledged == (2,)
 
 
@@ -307,7 +307,7 @@ def test_a_peer_that_acknowledges_what_was_never_sent_is_closed() -> None:
     alice.send(message(), 1, 0)
     alice.data_to_send()
     events = alice.receive(SessionAck(SessionHeader(2)).pack(), 1)
-    assert ending(events) is Reason.PROTOCOL_ERROR and done(events) == []
+    assert ending(events) is CloseReason.PROTOCOL_ERROR and done(events) == []
     assert alice.data_to_send() == b""
 
 
@@ -324,7 +324,7 @@ def test_messages_that_are_no_messages_close_the_session(damage: str) -> None:
     if damage == "cut name":
         data[64:66] = b"\xff\xff"
     events = bob.receive(bytes(data), 1)
-    assert ending(events) is Reason.PROTOCOL_ERROR and received(events) == [] and bob.data_to_send() == b""
+    assert ending(events) is CloseReason.PROTOCOL_ERROR and received(events) == [] and bob.data_to_send() == b""
 
 
 # -- timers and the end ------------------------------------------------------------------------------------------------
@@ -337,7 +337,7 @@ def test_a_session_without_any_packet_closes_while_something_awaits_its_acknowle
     assert alice.next_deadline == wait
     assert alice.tick(wait) == [] and alice.next_deadline == 2 * wait  # packets of the handshake had come
     events = alice.tick(2 * wait)
-    assert ending(events) is Reason.ACK_TIMEOUT
+    assert ending(events) is CloseReason.ACK_TIMEOUT
     assert isinstance(events[-1], Closed) and events[-1].unacknowledged == (1,)
 
 
@@ -366,7 +366,7 @@ def test_an_idle_session_closes_after_300_seconds_and_one_in_use_later() -> None
     bob.tick(10_001)
     exchange(alice, bob, 10_001)
     assert alice.tick(300_000) == [] and alice.next_deadline == 600_000
-    assert alice.tick(600_000) == [Closed(Reason.IDLE)]
+    assert alice.tick(600_000) == [Closed(CloseReason.IDLE)]
     assert alice.tick(900_000) == [] and alice.next_deadline is None
 
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from openmsmq.transport import Acknowledged, Closed, Event, MessageReceived, Reason, Session, Settings
+from openmsmq.transport import Acknowledged, Closed, CloseReason, Event, MessageReceived, MqqbSession, SessionSettings
 from packets.conversation import Conversation, Side
 from packets.excused import EXCUSED
 from seeds import several
 from transport.peers import ALICE, BOB, message
 
 MESSAGES = 120
-HARMLESS = {Reason.DISCONNECTED, Reason.IDLE, Reason.INITIALIZATION_TIMEOUT, Reason.ACK_TIMEOUT}
+HARMLESS = {CloseReason.DISCONNECTED, CloseReason.IDLE, CloseReason.INITIALIZATION_TIMEOUT, CloseReason.ACK_TIMEOUT}
 
 
 @dataclass
@@ -28,10 +28,10 @@ class Manager:
 
     identifier: bytes
     queue: deque[tuple[int, bool]]
-    session: Session[tuple[int, bool]] | None = None
+    session: MqqbSession[tuple[int, bool]] | None = None
     stored: list[int] = field(default_factory=list)  # in the order of their syncs
     express: list[int] = field(default_factory=list)
-    syncing: deque[tuple[float, int, int, Session[tuple[int, bool]]]] = field(default_factory=deque)
+    syncing: deque[tuple[float, int, int, MqqbSession[tuple[int, bool]]]] = field(default_factory=deque)
     completed: set[int] = field(default_factory=set)
 
     def send(self, now: float) -> None:
@@ -92,8 +92,10 @@ def simulate(seed: int, cut: bool = True) -> tuple[Manager, Manager]:
     while alice.queue or bob.queue or len(alice.completed) + len(bob.completed) < 2 * MESSAGES:
         assert now < 3_600_000, "nothing moves any more"
         if alice.session is None and bob.session is None and now >= connected_at:
-            alice.session = Session.initiator(Settings(ALICE, windows[ALICE]), now, chance.choice([BOB, bytes(16)]))
-            bob.session = Session.acceptor(Settings(BOB, windows[BOB]), now)
+            alice.session = MqqbSession.initiator(
+                SessionSettings(ALICE, windows[ALICE]), now, chance.choice([BOB, bytes(16)])
+            )
+            bob.session = MqqbSession.acceptor(SessionSettings(BOB, windows[BOB]), now)
             pipes = [Pipe(bob), Pipe(alice)]
             conversation = Conversation(excused=EXCUSED)
             budget = int(chance.expovariate(1 / 6_000)) if cuts else -1  # bytes until the connection breaks

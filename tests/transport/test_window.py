@@ -5,17 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openmsmq.packet.headers import SessionHeader
-from openmsmq.transport.events import RemoteProtocolError
-from openmsmq.transport.window import MAXIMUM_UNSAVED, Receiving, Sending, Window
+from openmsmq.transport.events import RemoteSessionError
+from openmsmq.transport.window import MAXIMUM_UNSAVED, Receiving, SendWindow, Window
 
 
 def ack(count: int, first: int = 0, flags: int = 0) -> SessionHeader:
     return SessionHeader(count & 0xFFFF, first & 0xFFFF, flags)
 
 
-def filled(recoverable: list[bool]) -> Sending[int]:
+def filled(recoverable: list[bool]) -> SendWindow[int]:
     """Packets 1, 2, 3, ... of these kinds."""
-    sending: Sending[int] = Sending()
+    sending: SendWindow[int] = SendWindow()
     for token, kind in enumerate(recoverable, 1):
         sending.sent(token, kind)
     return sending
@@ -65,7 +65,7 @@ def test_a_number_without_flags_names_nothing() -> None:
 )
 def test_acknowledgments_of_what_was_never_sent_are_lies_and_complete_nothing(header: SessionHeader) -> None:
     sending = filled([True, False, True])
-    with pytest.raises(RemoteProtocolError):
+    with pytest.raises(RemoteSessionError):
         sending.acknowledged(header)
     assert sending.rest() == (1, 2, 3)
 
@@ -106,7 +106,7 @@ def test_a_peer_that_counted_otherwise_is_noticed() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=200), st.integers(0, 3))
 def test_both_ends_agree_on_what_is_done_also_where_the_counts_wrap(steps: list[tuple[bool, bool]], wraps: int) -> None:
-    sending, receiving = Sending[int](), Receiving()
+    sending, receiving = SendWindow[int](), Receiving()
     for counter in ("_sent", "_received", "_recoverable"):
         setattr(sending, counter, wraps * 0x10000 - 20 if wraps else 0)
     for counter in ("_received", "_acknowledged", "_recoverable", "_durable", "_base"):

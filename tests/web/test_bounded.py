@@ -20,7 +20,7 @@ from openmsmq.web import application, bounded
 from openmsmq.web.application import Web
 from openmsmq.web.bounded import BoundedProtocol, sweep
 from openmsmq.web.problems import Problem
-from openmsmq.web.services import Services, Settings
+from openmsmq.web.services import Services, WebSettings
 
 LARGE = b"x" * (64 << 20)
 PARTS = 24  # in which a slow client reads it
@@ -126,7 +126,7 @@ def test_headers_without_an_end_are_given_up_also_behind_a_good_request() -> Non
 
 
 def web() -> Web:
-    settings = Settings(
+    settings = WebSettings(
         host="127.0.0.1", port=1, certificate="", key="", socket="", data_dir="", store="", users_file="",
         backups="", outside=[], webhook="", webhook_key_file="",
         hosts=["here"], open_metrics=False, audit=False, audit_required=False, audit_bytes=0,

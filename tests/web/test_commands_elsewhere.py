@@ -292,7 +292,7 @@ def test_an_import_that_is_not_what_was_planned_is_said(
     both: Both, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "f.json").write_text(json.dumps({"format": 1, "queues": [{"name": "unmade"}]}))
-    monkeypatch.setattr(by_http.ByHttp, "import_definitions", lambda *_, **__: [])
+    monkeypatch.setattr(by_http.HttpAdministration, "import_definitions", lambda *_, **__: [])
     ended = both.there("definitions", "import", str(tmp_path / "f.json"))
     assert ended.code == FAILED and "the import has 0 steps, and its dry run" in ended.stderr
 

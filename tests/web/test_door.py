@@ -17,7 +17,7 @@ from openmsmq.model.sddl import from_sddl
 from openmsmq.operating.alarms import Alarms
 from openmsmq.operating.tokens import TokensFile, TokenUses
 from openmsmq.processes.framing import HEADER, MAXIMUM_JSON
-from openmsmq.queueing.auditing import Deed
+from openmsmq.queueing.auditing import AuditRecord
 from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.rpc.login_attempts import LoginAttempts
 from openmsmq.rpc.server import RpcServer
@@ -25,7 +25,7 @@ from openmsmq.rpc.throttle import PERIOD, Attempt, FailureLimits
 from openmsmq.rpc.users import UsersFile
 from openmsmq.server.auditing import Logins
 from openmsmq.web import rows
-from openmsmq.web.door import REQUESTS, Door
+from openmsmq.web.door import REQUESTS, WebGateway
 from openmsmq.web.figures import Latency
 from queueing.world import World
 
@@ -38,9 +38,9 @@ class Peer(FramePeer):
         self.users.add("alice", "one")
         self.users.add("root", "one", administrator=True)
         self.tokens = TokensFile(path.parent)
-        self.deeds: list[Deed] = []
+        self.deeds: list[AuditRecord] = []
         self.rpc = RpcServer()
-        self.door = Door(
+        self.door = WebGateway(
             world.manager,
             self.users,
             self.tokens,
@@ -62,7 +62,7 @@ class Peer(FramePeer):
         """As the link does."""
         return queue.incoming.pop((source, ""), None) is not None
 
-    def record(self, deed: Deed) -> None:
+    def record(self, deed: AuditRecord) -> None:
         """The audit log of this door."""
         self.deeds.append(deed)
 

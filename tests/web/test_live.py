@@ -20,8 +20,8 @@ from daemon import Daemon, eventually
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError, ReceiveTimeout
 from openmsmq.operating.series import Rates
 from openmsmq.web import charts, history, limits, live
-from openmsmq.web.growth import Growth
-from openmsmq.web.history import History, Sample, sample_of
+from openmsmq.web.growth import DepthTrend
+from openmsmq.web.history import FigureHistory, Sample, sample_of
 from queueing.world import World
 from web.browser import PASSWORD, Browser, Client, OwnWeb, Refused, ask, port_of
 
@@ -49,7 +49,7 @@ def test_times_are_means_of_what_was_done_meanwhile() -> None:
 
 
 def test_a_day_is_kept_by_the_minute_and_ten_minutes_by_the_second() -> None:
-    kept = History()
+    kept = FigureHistory()
     assert kept.latest() is None
     for second in range(30 * 3600):
         kept.add(Sample(1000 + second, 0, 2 * second, 2 * second, 0))
@@ -79,7 +79,7 @@ def test_samples_are_rarer_where_they_take_long() -> None:
                 "rpc_duration_seconds": [],
             }  # fmt: skip
 
-    kept = History()
+    kept = FigureHistory()
     history.record(Link(), kept, "/nowhere", waits.append)  # type: ignore[arg-type]
     assert waits[0] == 1.0 and waits[1] >= 2.5 and len(waits) == 5
     assert [rates.messages for rates in kept.rates("10m")] == [1, 1] and kept.rates("10m")[0].free is None
@@ -119,7 +119,7 @@ def test_scales_end_with_a_round_number(most: float, top: float) -> None:
 def test_growth_is_that_of_five_minutes() -> None:
     world = World()
     queue = world.create()
-    growth = Growth(lambda: world.manager.registry.queues)
+    growth = DepthTrend(lambda: world.manager.registry.queues)
     found = []
     for minute in range(8):
         asyncio.run(growth.look())
@@ -164,7 +164,7 @@ def test_events_and_series_show_messages_that_come_and_go(client: Client, queue:
 
 @pytest.mark.parametrize(("administrator", "public"), [(True, False), (False, True), (False, False)])
 def test_figures_of_all_queues_are_for_administrators_unless_they_are_public(administrator: bool, public: bool) -> None:
-    services = SimpleNamespace(settings=SimpleNamespace(open_metrics=public), history=History())
+    services = SimpleNamespace(settings=SimpleNamespace(open_metrics=public), history=FigureHistory())
     asked: Any = SimpleNamespace(
         caller=SimpleNamespace(administrator=administrator, sid="S-1-5-21-1"),
         services=services,

@@ -12,7 +12,7 @@ from openmsmq.model.errors import AccessDenied
 from openmsmq.operating.tokens import TokensFile
 from openmsmq.rpc.login_attempts import Delays
 from openmsmq.rpc.users import UsersFile
-from openmsmq.web.callers import Sessions
+from openmsmq.web.callers import WebSessions
 from openmsmq.web.limits import IDLE_SECONDS, SESSION_SECONDS, SESSIONS_PER_USER
 from openmsmq.web.logins import LONGEST, Tickets
 from web.browser import PASSWORD, Browser, Client, OwnWeb, ask, port_of
@@ -107,7 +107,7 @@ def test_delays_double_after_failures_and_are_for_one_user_at_one_address() -> N
 
 def test_a_session_ends_idle_and_at_its_latest() -> None:
     clock = Clock()
-    sessions = Sessions(clock)
+    sessions = WebSessions(clock)
     secret, session = sessions.open("t", "S-1", "alice")
     clock.now += IDLE_SECONDS - 1
     assert sessions.find(secret) is session
@@ -122,7 +122,7 @@ def test_a_session_ends_idle_and_at_its_latest() -> None:
 
 def test_a_user_has_a_number_of_sessions() -> None:
     clock = Clock()
-    sessions = Sessions(clock)
+    sessions = WebSessions(clock)
     secrets = []
     for _ in range(SESSIONS_PER_USER + 1):
         clock.now += 1

@@ -17,14 +17,14 @@ from openmsmq.model.left_out import LEFT_OUT, PERIOD, LeftOut
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.operating import definitions
 from openmsmq.operating.alarms import BY_NAME, Alarms, document_of, write_alarms
-from openmsmq.operating.audit import AuditLog, Entry
+from openmsmq.operating.audit import AuditEntry, AuditLog
 from openmsmq.queueing.auditing import NoAudit
 from openmsmq.queueing.changes import UNUSED_PERIOD
 from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.server.alarms import AlarmWatch
 from openmsmq.web import administration, alarms, dead_letters, figures, health, rows
-from openmsmq.web.growth import Growth
-from openmsmq.web.history import History
+from openmsmq.web.growth import DepthTrend
+from openmsmq.web.history import FigureHistory
 from openmsmq.web.openings import Openings
 from queueing.world import ALICE, World
 
@@ -105,7 +105,7 @@ def test_lists_of_queues_and_handles_go_on(world: World) -> None:
     opened[1].access = Poison()  # type: ignore[assignment]
     assert [row["name"].rpartition("\\")[2] for row in openings.rows()] == ["a", "z"]
     poisoned(world)
-    growth = Growth(lambda: world.registry.queues)
+    growth = DepthTrend(lambda: world.registry.queues)
     names = [row["name"] for row in rows.visible(world.manager, growth, ALICE) if row is not None]
     assert {name.rpartition("\\")[2] for name in names} >= {"a", "z"} and not any("bad" in name for name in names)
 
@@ -135,7 +135,7 @@ def test_readiness_names_the_part_that_is_ill() -> None:
         assert name == "health", "readiness needs no figures"
         return SimpleNamespace(result=lambda patience: ({"disk": "ok", "store": "failed"}, b""))
 
-    services: Any = SimpleNamespace(link=SimpleNamespace(ask=ask), history=History())
+    services: Any = SimpleNamespace(link=SimpleNamespace(ask=ask), history=FigureHistory())
     assert health.check(services) == {"daemon": "ok", "disk": "ok", "store": "failed"}
 
     def fails(name: str) -> Any:
@@ -157,7 +157,7 @@ def asked_by_administrator(directory: Path, **services: Any) -> Any:
 def test_a_damaged_record_spoils_no_audit_page_and_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = AuditLog(tmp_path)
     for name in ("a", "b"):
-        log.append(Entry("queue.create", "queue", name, "alice"))
+        log.append(AuditEntry("queue.create", "queue", name, "alice"))
     (path,) = tmp_path.glob("audit*.jsonl")
     path.write_bytes(path.read_bytes().replace(b"\n", b"\n{ poison\n", 1))
     asked = asked_by_administrator(tmp_path)
@@ -270,7 +270,9 @@ def test_a_step_of_an_import_that_fails_is_said_and_the_others_go_on(caplog: pyt
     def fail() -> None:
         raise RuntimeError("poison")
 
-    steps = [definitions.Step(f"step {n}", fail if n == 1 else lambda n=n: done.append(n)) for n in range(3)]  # type: ignore[misc]
+    steps = [
+        definitions.DefinitionChange(f"step {n}", fail if n == 1 else lambda n=n: done.append(n)) for n in range(3)
+    ]  # type: ignore[misc]
     said = [definitions.apply(step) for step in steps]
     assert said[0] == said[2] == definitions.DONE and "poison" in said[1] and done == [0, 2]
     assert "step 1" in caplog.text

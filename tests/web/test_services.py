@@ -10,7 +10,7 @@ import pytest
 
 from openmsmq.model.errors import AccessDenied
 from openmsmq.web.problems import Problem
-from openmsmq.web.services import Rows, Seals
+from openmsmq.web.services import QueueRows, Seals
 
 
 class SlowLink:
@@ -32,8 +32,8 @@ class SlowLink:
         return future
 
 
-def rows_of(link: SlowLink, now: list[float]) -> Rows:
-    return Rows(link, lambda: now[0])  # type: ignore[arg-type]
+def rows_of(link: SlowLink, now: list[float]) -> QueueRows:
+    return QueueRows(link, lambda: now[0])  # type: ignore[arg-type]
 
 
 def test_requests_at_the_same_time_share_one_look() -> None:

@@ -11,7 +11,7 @@ from openmsmq.model.constants import Access
 from openmsmq.model.errors import TransactionSequence
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.queueing.authorization import Caller
-from openmsmq.queueing.consumer_group import Group
+from openmsmq.queueing.consumer_group import ConsumerGroup
 from openmsmq.queueing.queue import Queue
 
 _POLL = 0.02  # seconds between looks for something to claim: nothing notifies of what becomes stable
@@ -30,7 +30,7 @@ class Claiming:
         return self._context.source(caller, queue, source, Access.RECEIVE)
 
     async def do_groups(self, caller: Caller) -> list[dict[str, Any]]:
-        def shown(of_queue: tuple[Queue, list[Group]]) -> list[dict[str, Any]]:
+        def shown(of_queue: tuple[Queue, list[ConsumerGroup]]) -> list[dict[str, Any]]:
             held, groups = of_queue
             text, source = self._context.name_of(held)
             if not self._context.may_open(caller, text, source, Access.RECEIVE):
@@ -43,7 +43,7 @@ class Claiming:
                 for group in groups
             ]  # fmt: skip
 
-        def named(of_queue: tuple[Queue, list[Group]]) -> str | None:
+        def named(of_queue: tuple[Queue, list[ConsumerGroup]]) -> str | None:
             return of_queue[0].properties.path_name
 
         found = LEFT_OUT.each("queues with consumer groups", self._groups.by_queue(), shown, named)
@@ -80,7 +80,7 @@ class Claiming:
         await self._context.durable()
         return answer
 
-    async def _wait_for_something(self, queue: Queue, group: Group, deadline: float) -> bool:
+    async def _wait_for_something(self, queue: Queue, group: ConsumerGroup, deadline: float) -> bool:
         """Returns whether there was something before the deadline."""
         loop = asyncio.get_running_loop()
         while loop.time() < deadline and not queue.deleted:
@@ -108,7 +108,7 @@ class Claiming:
         await self._context.durable()
         return {"count": count}
 
-    def _known(self, queue: Queue, name: str, token: str | None = None) -> Group:
+    def _known(self, queue: Queue, name: str, token: str | None = None) -> ConsumerGroup:
         group = self._groups.group(queue, name, token)
         if group is None:
             raise TransactionSequence(detail=f"{queue.properties.path_name} has no consumer group {name!r}")

@@ -38,7 +38,7 @@ _RECONNECT = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_b
 @dataclass(frozen=True, slots=True)
 class QueueInfo:
     """A queue and what is in it. `queue` and `source` are what the other calls take; `count` is of the messages that
-    readers may take, `stable` as in `Position`."""
+    readers may take, `stable` as in `QueuePosition`."""
 
     queue: str
     source: str
@@ -50,14 +50,14 @@ class QueueInfo:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How many messages a reader can take behind a position, and the last stable sequence, as in `Position`."""
+    """How many messages a reader can take behind a position, and the last stable sequence, as in `QueuePosition`."""
 
     count: int
     stable: int
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class QueuePosition:
     """Where a queue stands: `first` and `last` sequence of what readers may take (both 0 for an empty queue), and how
     many those are. An offset may advance to `stable`: nothing can appear at or below it that was not there before. It
     falls when somebody takes hold of an old message; an offset that is further stays where it is. `queue` is its path
@@ -81,7 +81,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReadPlan:
     """A range as `ranges` of nearly equal count, in order and without gaps."""
 
     end: int
@@ -183,9 +183,9 @@ class BulkClient:
         """The path name of a queue, however it is called. Raises MsmqError for one that the caller can't read."""
         return self.position(queue, source).queue or queue
 
-    def position(self, queue: str, source: str = "queue", group: str | None = None) -> Position:
+    def position(self, queue: str, source: str = "queue", group: str | None = None) -> QueuePosition:
         """Where a queue stands; for a `group`, its own claim does not hold `stable` back."""
-        return Position(**self._act("position", queue=queue, source=source, group=group))
+        return QueuePosition(**self._act("position", queue=queue, source=source, group=group))
 
     def lag(self, queue: str, source: str = "queue", start: int = 0, group: str | None = None) -> Lag:
         """How much waits behind a position; what `group` has claimed there counts for it."""
@@ -213,7 +213,7 @@ class BulkClient:
         max_bytes: int | None = None,
         group: str | None = None,
         token: str | None = None,
-    ) -> Plan:
+    ) -> ReadPlan:
         """Divide what lies behind `start`.
 
         Args:
@@ -231,7 +231,7 @@ class BulkClient:
             "plan", queue=queue, source=source, start=start, end=end, partitions=partitions,
             max_messages=max_messages, max_bytes=max_bytes, group=group, token=token,
         )  # fmt: skip
-        return Plan(answer["end"], tuple(Range(**values) for values in answer["ranges"]))
+        return ReadPlan(answer["end"], tuple(Range(**values) for values in answer["ranges"]))
 
     def read(
         self,

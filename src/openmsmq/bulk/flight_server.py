@@ -31,7 +31,7 @@ from openmsmq.bulk.slices import SEQUENCE_MASK, SliceReader
 from openmsmq.bulk.uploading import Upload
 from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError, OperationCancelled
 from openmsmq.processes import logs
-from openmsmq.processes.link import Answer, Link
+from openmsmq.processes.link import Answer, DaemonLink
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class Authentication(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     """Tickets and commands are the JSON objects that `client.BulkClient` sends."""
 
-    def __init__(self, location: str, link: Link, certificates: list[tuple[bytes, bytes]] | None = None) -> None:
+    def __init__(self, location: str, link: DaemonLink, certificates: list[tuple[bytes, bytes]] | None = None) -> None:
         self._link = link
         self._layout = link.call("describe")
         super().__init__(location, tls_certificates=certificates or [], middleware={_CALLER: Authentication()})
@@ -255,7 +255,7 @@ def main() -> None:
         scheme = "grpc+tls"
         with open(options["certificate"], "rb") as certificate, open(options["key"], "rb") as key:
             certificates = [(certificate.read(), key.read())]
-    link = Link(connection)
+    link = DaemonLink(connection)
     try:
         server = FlightServer(f"{scheme}://{options['host']}:{options['port']}", link, certificates)
     except (pa.ArrowException, OSError) as error:

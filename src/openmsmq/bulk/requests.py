@@ -26,7 +26,7 @@ _SHOWN = 60  # characters of a wrong value that an error repeats
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class RequestArgument:
     """One field of a request.
 
     Attributes:
@@ -39,8 +39,8 @@ class Argument:
     allowed: str
     is_required: bool = True
 
-    def optional(self) -> Argument:
-        return Argument(self.accepts, self.allowed, is_required=False)
+    def optional(self) -> RequestArgument:
+        return RequestArgument(self.accepts, self.allowed, is_required=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class RequestRule:
         has_bytes: whether bytes come along.
     """
 
-    fields: Mapping[str, Argument]
+    fields: Mapping[str, RequestArgument]
     meaning: str = ""
     has_bytes: bool = False
 
@@ -62,15 +62,15 @@ def _is_whole(value: object) -> bool:
     return type(value) is int  # a bool is none
 
 
-def _whole(lowest: int, highest: int) -> Argument:
-    return Argument(lambda v: _is_whole(v) and lowest <= v <= highest, f"a whole number, {lowest} to {highest}")
+def _whole(lowest: int, highest: int) -> RequestArgument:
+    return RequestArgument(lambda v: _is_whole(v) and lowest <= v <= highest, f"a whole number, {lowest} to {highest}")
 
 
-def _number(lowest: float, highest: float) -> Argument:
+def _number(lowest: float, highest: float) -> RequestArgument:
     def accepts(value: Any) -> bool:
         return (_is_whole(value) or type(value) is float) and lowest <= value <= highest  # NaN is not
 
-    return Argument(accepts, f"a number, {lowest} to {highest}")
+    return RequestArgument(accepts, f"a number, {lowest} to {highest}")
 
 
 def _is_text(value: object, shortest: int, longest: int) -> bool:
@@ -82,18 +82,20 @@ def _has_surrogates(text: str) -> bool:
     return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _text(shortest: int, longest: int) -> Argument:
-    return Argument(lambda v: _is_text(v, shortest, longest), f"a string of {shortest} to {longest} Unicode characters")
+def _text(shortest: int, longest: int) -> RequestArgument:
+    return RequestArgument(
+        lambda v: _is_text(v, shortest, longest), f"a string of {shortest} to {longest} Unicode characters"
+    )
 
 
-def _names(longest: int) -> Argument:
-    return Argument(
+def _names(longest: int) -> RequestArgument:
+    return RequestArgument(
         lambda v: isinstance(v, list) and len(v) <= _MOST_ITEMS and all(_is_text(one, 1, longest) for one in v),
         f"a list of strings of 1 to {longest} Unicode characters",
     )
 
 
-_FLAG = Argument(lambda v: isinstance(v, bool), "true or false")
+_FLAG = RequestArgument(lambda v: isinstance(v, bool), "true or false")
 _POSITION = _whole(0, LAST_SEQUENCE)
 _LIMIT = _whole(1, _LARGEST).optional()
 _QUEUE = _text(0, MAXIMUM_FORMAT_NAME)

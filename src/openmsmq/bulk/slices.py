@@ -14,7 +14,7 @@ SEQUENCE_MASK = np.uint64(LAST_SEQUENCE)
 _TRIES = 10  # looks for a message that compaction moves again and again; what is not found then is damaged
 
 
-class Found(NamedTuple):
+class SliceRecords(NamedTuple):
     """What is left of a slice.
 
     Attributes:
@@ -42,7 +42,7 @@ class SliceReader:
     def close(self) -> None:
         self._segments.close()
 
-    def read(self, keys: Array, data: memoryview) -> Found:
+    def read(self, keys: Array, data: memoryview) -> SliceRecords:
         """What is still there of a slice, and what is there but can't be read."""
         count = len(keys)
         locations = np.frombuffer(data, np.uint64, count, 8 * count).copy()
@@ -70,4 +70,4 @@ class SliceReader:
         filled = [one for one in buffers if len(one)]
         merged = filled[0] if len(filled) == 1 else np.concatenate(filled or buffers)
         kept = starts != GONE
-        return Found(keys[kept], merged, starts[kept], sizes[kept], keys[rows])
+        return SliceRecords(keys[kept], merged, starts[kept], sizes[kept], keys[rows])

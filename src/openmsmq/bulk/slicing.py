@@ -13,7 +13,7 @@ from openmsmq.model.constants import Access
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.lookup_id import sequence_of
 from openmsmq.queueing.authorization import Caller
-from openmsmq.queueing.consumer_group import Group
+from openmsmq.queueing.consumer_group import ConsumerGroup
 from openmsmq.queueing.queue import Queue
 from openmsmq.store.incarnation import incarnation
 
@@ -136,7 +136,7 @@ class Slicing:
 
     def _readable(
         self, caller: Caller, queue: str, source: str, group: str | None, token: str | None, end: int | None
-    ) -> tuple[Queue, Group | None, int]:
+    ) -> tuple[Queue, ConsumerGroup | None, int]:
         """The queue, the group whose claim is read, and up to where: `end` if it is given."""
         if group is None:
             found = self._context.source(caller, queue, source)

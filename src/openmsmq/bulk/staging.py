@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Upload:
+class StagedUpload:
     """A stage that is being written; with `collect` it goes on without the rows that are refused."""
 
     stage: Stage
@@ -36,7 +36,7 @@ class Staging:
         self._context = context
         self._manager = context.manager
         self._staged, self._sinks = context.manager.staged_writes, context.manager.sinks
-        self._uploads: dict[str, Upload] = {}
+        self._uploads: dict[str, StagedUpload] = {}
 
     def drop_all(self) -> None:
         """Their writer has disconnected."""
@@ -55,7 +55,7 @@ class Staging:
         query: str = "",
     ) -> dict[str, Any]:
         stage = self._staged.begin(sink, batch, partition, attempt, caller, query)
-        self._uploads[stage.handle] = Upload(stage, transactional, collect)
+        self._uploads[stage.handle] = StagedUpload(stage, transactional, collect)
         sender = "" if caller.sid == ANONYMOUS else sid_bytes(caller.sid).hex()
         return {"handle": stage.handle, "sender": sender}
 
@@ -108,7 +108,7 @@ class Staging:
         shown = [(place, *_shown_error(error)) for place, error in refused]
         return {"handle": stage, "rows": upload.stage.rows, "refused": shown}
 
-    def _upload(self, caller: Caller, stage: str) -> Upload:
+    def _upload(self, caller: Caller, stage: str) -> StagedUpload:
         upload = self._uploads.get(stage)
         if upload is None or upload.stage.owner != caller.sid:
             raise OperationCancelled(detail=f"stage {shown(stage)} was dropped")

@@ -13,7 +13,7 @@ import pyarrow as pa
 from openmsmq.bulk.requests import check
 from openmsmq.bulk.rows import NOTHING, Encoded, RowEncoder, fail
 from openmsmq.model.errors import MsmqError, error_for
-from openmsmq.processes.link import Answer, Link
+from openmsmq.processes.link import Answer, DaemonLink
 
 _ENCODED = 2048  # rows that are encoded at a time
 _CHUNK = 512  # rows that the daemon stores at a time
@@ -29,7 +29,7 @@ class Upload:
     """
 
     def __init__(
-        self, link: Link, caller: list[str] | None, handle: str, report: Callable[[dict[str, Any]], None] | None
+        self, link: DaemonLink, caller: list[str] | None, handle: str, report: Callable[[dict[str, Any]], None] | None
     ) -> None:
         """`report` gets `{"through": number, "refused": [[number, HRESULT, detail], ...]}` while rows come; None fails
         the upload with the first row that is refused, by raising its MsmqError."""

@@ -13,7 +13,7 @@ import click
 
 from openmsmq.cli.output import echo
 from openmsmq.directory.active.accounts import DomainAccounts, is_account_name
-from openmsmq.directory.provider import DirectoryAway, DirectoryError, ObjectNotFound
+from openmsmq.directory.provider import DirectoryError, DirectoryNotConnected, ObjectNotFound
 from openmsmq.model import security
 from openmsmq.operating.permissions import sid_for
 
@@ -69,7 +69,7 @@ class Accounts:
     @functools.cached_property
     def domain(self) -> DomainAccounts | None:
         """None without controllers. Raises UsageError without the libraries."""
-        from openmsmq.directory.active.session import LdapUnavailable, Login, libraries
+        from openmsmq.directory.active.session import LdapCredentials, LdapUnavailable, libraries
         from openmsmq.server.config import ConfigurationError
         from openmsmq.server.controllers import controllers, located
 
@@ -80,7 +80,7 @@ class Accounts:
             libraries()
         except (ConfigurationError, LdapUnavailable) as error:
             raise click.UsageError(str(error)) from None
-        asked, catalog = controllers(locate, Login())
+        asked, catalog = controllers(locate, LdapCredentials())
         return DomainAccounts(asked, time.monotonic, catalog)
 
     def _of_domain(self, who: str) -> str | None:
@@ -93,7 +93,7 @@ class Accounts:
             return self.domain.sid_of(who)
         except ObjectNotFound as error:
             raise click.UsageError(f"the domain has no user or group {error}") from None
-        except DirectoryAway as error:
+        except DirectoryNotConnected as error:
             raise click.UsageError(f"{error}; it takes a ticket: kinit") from None
         except DirectoryError as error:
             raise click.UsageError(str(error)) from None

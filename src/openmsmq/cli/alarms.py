@@ -7,16 +7,16 @@ from typing import Any
 import click
 
 from openmsmq.cli.output import echo, json_option, print_json, print_table
-from openmsmq.cli.places import Place, place_options
+from openmsmq.cli.places import AdminTarget, place_options
 from openmsmq.model.text import time_text
-from openmsmq.operating.administration.interface import Administration, AlarmEvent
+from openmsmq.operating.administration.interface import AdminOperations, AlarmEventInfo
 
 
 @click.command()
 @click.option("--history", is_flag=True, help="Show what was raised and cleared last, and not what is on.")
 @json_option
 @place_options
-def alarms(place: Place, history: bool, as_json: bool) -> None:
+def alarms(place: AdminTarget, history: bool, as_json: bool) -> None:
     """Show the alarms of a daemon that are on: disk, quotas, syncs, dead letters, old messages, outgoing queues.
 
     They are in its data directory; with --url, its HTTP API is asked. Exit code 0 whether there are any or not.
@@ -26,7 +26,7 @@ def alarms(place: Place, history: bool, as_json: bool) -> None:
         show(daemon, as_json)
 
 
-def _show_active(daemon: Administration, as_json: bool) -> None:
+def _show_active(daemon: AdminOperations, as_json: bool) -> None:
     active = daemon.alarms()
     if as_json:
         for alarm in active:
@@ -38,7 +38,7 @@ def _show_active(daemon: Administration, as_json: bool) -> None:
         echo("no alarm is on")
 
 
-def _show_events(daemon: Administration, as_json: bool) -> None:
+def _show_events(daemon: AdminOperations, as_json: bool) -> None:
     events = daemon.alarm_events()
     if as_json:
         machine = daemon.machine_name()
@@ -49,7 +49,7 @@ def _show_events(daemon: Administration, as_json: bool) -> None:
         print_table(["time", "", "alarm", "what"], rows)
 
 
-def _document(event: AlarmEvent, machine: str) -> dict[str, Any]:
+def _document(event: AlarmEventInfo, machine: str) -> dict[str, Any]:
     """As webhooks and messages have it."""
     alarm = event.alarm._asdict()
     name = alarm.pop("name")

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from openmsmq.cli.output import json_option, print_json, print_table
-from openmsmq.cli.places import Place, place_options
+from openmsmq.cli.places import AdminTarget, place_options
 from openmsmq.operating.audit import AuditFilter
 
 
@@ -19,7 +19,7 @@ from openmsmq.operating.audit import AuditFilter
 @click.option("--denied", is_flag=True, help="Only what was denied.")
 @json_option
 @place_options
-def audit(place: Place, count: int, action: str, by: str, name: str, denied: bool, as_json: bool) -> None:
+def audit(place: AdminTarget, count: int, action: str, by: str, name: str, denied: bool, as_json: bool) -> None:
     """Show who changed what, from where and how much: the audit log in the data directory of a daemon.
 
     With --url, of the daemon whose HTTP API that is, for administrators of the queue manager.

@@ -8,7 +8,7 @@ import click
 
 from openmsmq.cli.accounts import Accounts, accounts_options
 from openmsmq.cli.output import echo, json_option, print_rows, report
-from openmsmq.cli.places import Place, place_options
+from openmsmq.cli.places import AdminTarget, place_options
 from openmsmq.cli.recording import LocalAudit
 from openmsmq.model.text import counted
 from openmsmq.operating.administration.by_http import KnownBackup
@@ -21,7 +21,7 @@ from openmsmq.operating.backup import restore as restore_backup
 @click.option("--list", "listed", is_flag=True, help="With --url: show the backups that were made by HTTP.")
 @json_option
 @place_options
-def backup(place: Place, directory: str | None, listed: bool, as_json: bool) -> None:
+def backup(place: AdminTarget, directory: str | None, listed: bool, as_json: bool) -> None:
     """Copy the data directory of a daemon, which may run meanwhile, into a new DIRECTORY.
 
     Everything that was durable when the backup began is in it. Express messages live in memory and are not. The copy is

@@ -26,7 +26,7 @@ class BadCapture(ValueError):
     """The bytes are no capture that can be read; the message says why."""
 
 
-class Segment(NamedTuple):
+class TcpSegment(NamedTuple):
     """One TCP segment. `source` and `destination` are `address:port`."""
 
     source: str
@@ -68,7 +68,7 @@ def pieces(data: bytes) -> Iterator[Piece]:
 class _Stream:
     """One direction of a connection: what came early waits for what is missing."""
 
-    def __init__(self, first: Segment) -> None:
+    def __init__(self, first: TcpSegment) -> None:
         self._next = first.sequence
         self.ahead: dict[int, bytes] = {}
 
@@ -76,7 +76,7 @@ class _Stream:
     def missing(self) -> int:
         return min((sequence - self._next) % (2 * _HALF) for sequence in self.ahead)
 
-    def take(self, segment: Segment) -> bytes:
+    def take(self, segment: TcpSegment) -> bytes:
         """The bytes that are next in order, with a segment more; repeated ones are dropped."""
         if segment.flags & _SYN:
             self._next = (segment.sequence + 1) % (2 * _HALF)
@@ -98,7 +98,7 @@ class _Stream:
         return bytes(ready)
 
 
-def segments(data: bytes) -> Iterator[Segment]:
+def segments(data: bytes) -> Iterator[TcpSegment]:
     """The TCP segments of a capture. Raises BadCapture."""
     order = _MAGICS.get(data[:4])
     if data[:4] == _PCAPNG:
@@ -147,7 +147,7 @@ def _ethernet(packet: bytes) -> tuple[int, int]:
 _LINKS: Final = {1: _ethernet, 101: _raw, 113: _cooked, 276: _cooked_2}  # cooked: `tcpdump -i any`
 
 
-def _segment(packet: bytes, link_type: int) -> Segment | None:
+def _segment(packet: bytes, link_type: int) -> TcpSegment | None:
     """None for what is not TCP over IP, a fragment of IP, or too short to be either."""
     ethertype, at = _LINKS[link_type](packet)
     match _ETHERTYPES.get(ethertype):
@@ -168,7 +168,7 @@ def _segment(packet: bytes, link_type: int) -> Segment | None:
         return None
     source, destination, sequence = struct.unpack_from(">HHI", packet, at)
     data = packet[at + 4 * (packet[at + 12] >> 4) : end]
-    return Segment(_end(addresses[0], source), _end(addresses[1], destination), sequence, packet[at + 13], data)
+    return TcpSegment(_end(addresses[0], source), _end(addresses[1], destination), sequence, packet[at + 13], data)
 
 
 def _end(address: bytes, port: int) -> str:

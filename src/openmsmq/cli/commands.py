@@ -9,88 +9,96 @@ from typing import Any, NamedTuple
 import click
 
 
-class Entry(NamedTuple):
+class CommandSpec(NamedTuple):
     module: str  # of openmsmq.cli
     help: str  # the first sentence of the command's help; tests/cli/test_start.py compares them
     attribute: str = ""  # of the module, where it isn't the name of the command
 
 
 COMMANDS = {
-    "alarms": Entry(
+    "alarms": CommandSpec(
         "alarms",
         "Show the alarms of a daemon that are on: disk, quotas, syncs, dead letters, old messages, outgoing queues.",
     ),
-    "audit": Entry(
+    "audit": CommandSpec(
         "auditing", "Show who changed what, from where and how much: the audit log in the data directory of a daemon."
     ),
-    "backup": Entry("backup", "Copy the data directory of a daemon, which may run meanwhile, into a new DIRECTORY."),
-    "certificates": Entry("keyring", "Manage the certificates by which senders of signed messages are known."),
-    "connect-test": Entry(
+    "backup": CommandSpec(
+        "backup", "Copy the data directory of a daemon, which may run meanwhile, into a new DIRECTORY."
+    ),
+    "certificates": CommandSpec("keyring", "Manage the certificates by which senders of signed messages are known."),
+    "connect-test": CommandSpec(
         "remote",
         "Test whether the queue manager of HOST can be reached from here: ports, ping, session.",
         "connect_test",
     ),
-    "copy": Entry("messages", "Copy all messages of one queue to another, with their properties."),
-    "decode": Entry(
+    "copy": CommandSpec("messages", "Copy all messages of one queue to another, with their properties."),
+    "decode": CommandSpec(
         "decoding",
         "Show what bytes from the network mean: DCE/RPC PDUs with the fields of their calls, and message packets.",
     ),
-    "definitions": Entry(
+    "definitions": CommandSpec(
         "definitions",
         "Write down queues, rights, users and settings; compare them with a file; make them as a file says.",
     ),
-    "directory": Entry("directory", "Show the directory of public queues and machines; manage distribution lists."),
-    "dlq": Entry(
+    "directory": CommandSpec(
+        "directory", "Show the directory of public queues and machines; manage distribution lists."
+    ),
+    "dlq": CommandSpec(
         "dead_letters", "Show why messages became dead letters; return them, send them elsewhere, delete them."
     ),
-    "domain": Entry("domain", "Join a domain and leave it; say what this machine has there, and what is missing."),
-    "export": Entry(
+    "domain": CommandSpec(
+        "domain", "Join a domain and leave it; say what this machine has there, and what is missing."
+    ),
+    "export": CommandSpec(
         "messages",
         "Write all messages as JSON lines to FILE or standard output: every property, the body in base64.",
     ),
-    "fsck": Entry(
+    "fsck": CommandSpec(
         "service",
         "Verify the store in a data DIRECTORY completely; the daemon reads only the log since the last checkpoint.",
     ),
-    "handle": Entry(
+    "handle": CommandSpec(
         "handles",
         "Show who has which queue open, exclusively or waiting for messages; close that.",
     ),
-    "import": Entry("messages", "Send the messages of a file that `export` wrote.", "import_"),
-    "journal": Entry("dead_letters", "Look at journals: that of a QUEUE, or of the machine where none is named."),
-    "keys": Entry("keyring", "Manage the keys with which message bodies are encrypted."),
-    "machine": Entry("administering", "Show the properties of the queue manager, or act on it as an administrator."),
-    "msg": Entry("handling", "Find messages; move, copy, change, reject or delete single ones."),
-    "outgoing": Entry("administering", "Queues that hold messages for other machines."),
-    "peek": Entry("messages", "Show messages without removing them."),
-    "pipeline": Entry(
+    "import": CommandSpec("messages", "Send the messages of a file that `export` wrote.", "import_"),
+    "journal": CommandSpec("dead_letters", "Look at journals: that of a QUEUE, or of the machine where none is named."),
+    "keys": CommandSpec("keyring", "Manage the keys with which message bodies are encrypted."),
+    "machine": CommandSpec(
+        "administering", "Show the properties of the queue manager, or act on it as an administrator."
+    ),
+    "msg": CommandSpec("handling", "Find messages; move, copy, change, reject or delete single ones."),
+    "outgoing": CommandSpec("administering", "Queues that hold messages for other machines."),
+    "peek": CommandSpec("messages", "Show messages without removing them."),
+    "pipeline": CommandSpec(
         "pipeline", "Archive, replay, explain dead letters, measure traffic: on Spark, which needs Java 17 or later."
     ),
-    "protocols": Entry(
+    "protocols": CommandSpec(
         "service", "List the interfaces and operations that are served, with the tests that prove them."
     ),
-    "queue": Entry("queues", "Create, list, show, change, delete and purge queues; say who may use them."),
-    "receive": Entry("messages", "Receive messages: each is removed after it has been written out."),
-    "restore": Entry(
+    "queue": CommandSpec("queues", "Create, list, show, change, delete and purge queues; say who may use them."),
+    "receive": CommandSpec("messages", "Receive messages: each is removed after it has been written out."),
+    "restore": CommandSpec(
         "backup", "Make the data directory of a daemon from the backup in DIRECTORY; it must be empty or new."
     ),
-    "send": Entry("messages", "Send one message: BODY, a file, or standard input."),
-    "sequence": Entry("sequences", "Show how far other queue managers are with transactional queues; forget it."),
-    "series": Entry(
+    "send": CommandSpec("messages", "Send one message: BODY, a file, or standard input."),
+    "sequence": CommandSpec("sequences", "Show how far other queue managers are with transactional queues; forget it."),
+    "series": CommandSpec(
         "series",
         "Show rates and number of messages, how long syncs and calls took, and the free disk: ten minutes, or a day.",
     ),
-    "serve": Entry("service", "Run the queue manager until SIGTERM."),
-    "settings": Entry(
+    "serve": CommandSpec("service", "Run the queue manager until SIGTERM."),
+    "settings": CommandSpec(
         "settings",
         "Show the settings that a daemon runs with, and where each comes from: default, file, environment or option.",
     ),
-    "tail": Entry("watching", "Show each message that arrives and leave it in the queue."),
-    "token": Entry("tokens", "Manage tokens, by which scripts log in to the HTTP server of a daemon."),
-    "top": Entry(
+    "tail": CommandSpec("watching", "Show each message that arrives and leave it in the queue."),
+    "token": CommandSpec("tokens", "Manage tokens, by which scripts log in to the HTTP server of a daemon."),
+    "top": CommandSpec(
         "top", "Show the fullest queues, again and again: messages, how their number changes, the age of the first."
     ),
-    "user": Entry("users", "Manage the users that NTLM authenticates."),
+    "user": CommandSpec("users", "Manage the users that NTLM authenticates."),
 }
 
 

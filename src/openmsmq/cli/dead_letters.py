@@ -13,16 +13,16 @@ import click
 from openmsmq.cli.connection import connected
 from openmsmq.cli.editing import changes_options, edit_in_editor
 from openmsmq.cli.output import echo, json_option, print_json, print_table
-from openmsmq.cli.selecting import Wanted, criteria_options, perform, selection_options
+from openmsmq.cli.selecting import SelectionOptions, criteria_options, perform, selection_options
 from openmsmq.cli.showing import show_message
 from openmsmq.client.calls import UNANSWERED
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.errors import MsmqError, QueueNotFound
 from openmsmq.model.reasons import reason_of
 from openmsmq.model.text import counted, time_text
-from openmsmq.operating.acting import Deed
+from openmsmq.operating.acting import MessageAction
 from openmsmq.operating.dead_letters import groups
-from openmsmq.operating.editing import Changes
+from openmsmq.operating.editing import MessageEdits
 from openmsmq.operating.naming import DEAD_LETTER_QUEUES, path_of
 from openmsmq.operating.selection import Chosen, Criteria, Selection, search, select
 
@@ -101,7 +101,8 @@ def dlq_show(qm: QueueManager, queue: str | None, criteria: Criteria, count: int
 @_transaction
 @connected
 def dlq_return(
-    qm: QueueManager, queue: str | None, wanted: Wanted, ttl: int | None, reach_ttl: int | None, transaction: bool,
+    qm: QueueManager, queue: str | None, wanted: SelectionOptions, ttl: int | None, reach_ttl: int | None,
+    transaction: bool,
     dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Send dead letters to the queues that they were meant for, and remove them from the dead-letter queue.
@@ -109,8 +110,8 @@ def dlq_return(
     What was sent in a transaction is moved in one: it is in one of the two places, never in both. Everything else is
     sent first and removed afterwards; if this command dies in between, it is in both. The result says which it was.
     """
-    changes = Changes(time_to_be_received=ttl, time_to_reach_queue=reach_ttl)
-    deed = Deed("return", tuple(_queues(queue)), changes=changes, in_transaction=transaction)
+    changes = MessageEdits(time_to_be_received=ttl, time_to_reach_queue=reach_ttl)
+    deed = MessageAction("return", tuple(_queues(queue)), changes=changes, in_transaction=transaction)
     perform(qm, wanted, deed, verb="returned", to=_destination, dry_run=dry_run, as_json=as_json)
 
 
@@ -127,7 +128,7 @@ def _destination(chosen: Chosen) -> str:
 @_transaction
 @connected
 def dlq_resend(
-    qm: QueueManager, queue: str | None, wanted: Wanted, changes: Changes, edit: bool, to: str | None,
+    qm: QueueManager, queue: str | None, wanted: SelectionOptions, changes: MessageEdits, edit: bool, to: str | None,
     transaction: bool, dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Send dead letters changed, or to another queue, and remove them from the dead-letter queue."""
@@ -143,7 +144,7 @@ def dlq_resend(
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @connected
 def dlq_purge(
-    qm: QueueManager, queue: str | None, wanted: Wanted, yes: bool, dry_run: bool, as_json: bool
+    qm: QueueManager, queue: str | None, wanted: SelectionOptions, yes: bool, dry_run: bool, as_json: bool
 ) -> None:  # fmt: skip
     """Delete dead letters."""
     purge(qm, wanted, _queues(queue), yes, dry_run, as_json)
@@ -228,7 +229,8 @@ def journal_show(qm: QueueManager, path: str, criteria: Criteria, count: int, as
 @_transaction
 @connected
 def journal_resend(
-    qm: QueueManager, path: str, wanted: Wanted, changes: Changes, edit: bool, to: str | None, remove: bool,
+    qm: QueueManager, path: str, wanted: SelectionOptions, changes: MessageEdits, edit: bool, to: str | None, remove:
+    bool,
     transaction: bool, dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Send copies of what is in a journal; the journal keeps them unless --remove is given."""
@@ -243,7 +245,9 @@ def journal_resend(
 @selection_options
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @connected
-def journal_purge(qm: QueueManager, path: str, wanted: Wanted, yes: bool, dry_run: bool, as_json: bool) -> None:
+def journal_purge(
+    qm: QueueManager, path: str, wanted: SelectionOptions, yes: bool, dry_run: bool, as_json: bool
+) -> None:
     """Delete messages of a journal."""
     purge(qm, wanted, [path], yes, dry_run, as_json)
 
@@ -252,19 +256,21 @@ def journal_purge(qm: QueueManager, path: str, wanted: Wanted, yes: bool, dry_ru
 
 
 def resend(
-    qm: QueueManager, wanted: Wanted, queues: list[str], changes: Changes, edit: bool, to: str | None, *,
+    qm: QueueManager, wanted: SelectionOptions, queues: list[str], changes: MessageEdits, edit: bool, to: str | None, *,
     transaction: bool, keep: bool, dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Send changed copies, and remove the messages unless they are to be kept."""
     target = path_of(to) if to else None
-    deed = Deed("copy" if keep else "resend", tuple(queues), target, changes, transaction)
+    deed = MessageAction("copy" if keep else "resend", tuple(queues), target, changes, transaction)
     perform(
         qm, wanted, deed, verb="sent again", to=lambda chosen: target or chosen.destination,
         edit=edit_in_editor if edit else None, dry_run=dry_run, as_json=as_json,
     )  # fmt: skip
 
 
-def purge(qm: QueueManager, wanted: Wanted, queues: list[str], yes: bool, dry_run: bool, as_json: bool) -> None:
+def purge(
+    qm: QueueManager, wanted: SelectionOptions, queues: list[str], yes: bool, dry_run: bool, as_json: bool
+) -> None:
     """Delete what is selected, after a question unless `yes`."""
 
     def confirm(count: int) -> None:
@@ -272,6 +278,6 @@ def purge(qm: QueueManager, wanted: Wanted, queues: list[str], yes: bool, dry_ru
             click.confirm(f"Delete {counted(count, 'message')}?", abort=True, err=True)
 
     perform(
-        qm, wanted, Deed("delete", tuple(queues)), verb="deleted", to=lambda chosen: "", confirm=confirm,
+        qm, wanted, MessageAction("delete", tuple(queues)), verb="deleted", to=lambda chosen: "", confirm=confirm,
         dry_run=dry_run, as_json=as_json,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from openmsmq.cli.captures import BadCapture, is_capture, pieces
-from openmsmq.cli.dissecting import INTERFACES, Conversation, Finding, find, find_stub
+from openmsmq.cli.dissecting import INTERFACES, Conversation, DissectionFinding, find, find_stub
 from openmsmq.cli.output import echo, json_option, print_json
 from openmsmq.ndr import Interface
 from openmsmq.ndr.runtime import Operation
@@ -74,7 +74,7 @@ def _operation(name: str, interface: Interface | None) -> Operation:
     raise click.UsageError(f"no interface has an operation {name!r}; `openmsmq protocols` lists them")
 
 
-def _of_capture(data: bytes, interface: Interface | None) -> Iterator[Finding]:
+def _of_capture(data: bytes, interface: Interface | None) -> Iterator[DissectionFinding]:
     conversations: dict[frozenset[str], Conversation] = {}
     try:
         for piece in pieces(data):
@@ -83,20 +83,20 @@ def _of_capture(data: bytes, interface: Interface | None) -> Iterator[Finding]:
                 frozenset((piece.source, piece.destination)), Conversation(interface)
             )
             for finding in conversation.feed(piece.source, piece.data):
-                yield Finding(both + finding.heading, finding.fields, finding.error)
+                yield DissectionFinding(both + finding.heading, finding.fields, finding.error)
             if piece.error:
-                yield Finding(both + "a gap", {}, piece.error)
+                yield DissectionFinding(both + "a gap", {}, piece.error)
     except BadCapture as error:
-        yield Finding("capture", {}, str(error))
+        yield DissectionFinding("capture", {}, str(error))
     for ends, conversation in conversations.items():
         for finding in conversation.end():
-            yield Finding(f"{' and '.join(sorted(ends))}: {finding.heading}", finding.fields, finding.error)
+            yield DissectionFinding(f"{' and '.join(sorted(ends))}: {finding.heading}", finding.fields, finding.error)
 
 
 # -- what is shown -----------------------------------------------------------------------------------------------------
 
 
-def _show(finding: Finding, as_json: bool) -> None:
+def _show(finding: DissectionFinding, as_json: bool) -> None:
     if as_json:
         error = {"error": finding.error} if finding.error else {}
         print_json({"found": finding.heading, "fields": finding.fields, **error})

@@ -14,11 +14,11 @@ import click
 from openmsmq.cli.accounts import Accounts, accounts_options
 from openmsmq.cli.connection import Address, connect, level_option, server_options
 from openmsmq.cli.output import echo, json_option, print_json
-from openmsmq.cli.places import Place, http_options
+from openmsmq.cli.places import AdminTarget, http_options
 from openmsmq.cli.recording import LocalAudit
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.text import counted, printable_json
-from openmsmq.operating.administration.by_http import ByHttp, PlannedStep
+from openmsmq.operating.administration.by_http import HttpAdministration, PlannedStepInfo
 from openmsmq.operating.checked_json import strict
 from openmsmq.operating.data_directories import demand
 from openmsmq.operating.definitions import DONE, LEFT, Document, apply, export, plan, unreadable
@@ -59,7 +59,7 @@ class _Steps(NamedTuple):
     """What an import does. `said` and whether it can be done, of each step; `results` does them, and says of each
     `done`, `left`, or what was wrong."""
 
-    planned: list[PlannedStep]
+    planned: list[PlannedStepInfo]
     results: Callable[[], Iterator[str]]
 
 
@@ -88,7 +88,7 @@ class _ByRpc:
 
     def plan(self, wanted: Document) -> _Steps:
         steps = plan(self._qm, wanted, self.export(secrets=False), self._sid, self._local)
-        return _Steps([PlannedStep(step.said, step.apply is not None) for step in steps], lambda: map(apply, steps))
+        return _Steps([PlannedStepInfo(step.said, step.apply is not None) for step in steps], lambda: map(apply, steps))
 
     def _sid(self, who: str) -> str:
         """Raises ValueError for a name that nobody knows."""
@@ -101,7 +101,7 @@ class _ByRpc:
 class _ByHttp:
     """By the HTTP API alone."""
 
-    def __init__(self, http: ByHttp, local: bool) -> None:
+    def __init__(self, http: HttpAdministration, local: bool) -> None:
         self._http, self._local = http, local
 
     def export(self, *, secrets: bool) -> Document:
@@ -132,7 +132,13 @@ def _side(command: Callable[..., Any]) -> Callable[..., Any]:
     @level_option
     @functools.wraps(command)
     def wrapper(
-        *args: Any, place: Place, accounts: Accounts, address: Address, level: str | None, local: bool, **kwargs: Any
+        *args: Any,
+        place: AdminTarget,
+        accounts: Accounts,
+        address: Address,
+        level: str | None,
+        local: bool,
+        **kwargs: Any,
     ) -> Any:
         if place.is_here:
             with connect(address, level) as qm:

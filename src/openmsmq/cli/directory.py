@@ -16,8 +16,8 @@ from openmsmq.directory import tables
 from openmsmq.directory.embedded import EmbeddedDirectory
 from openmsmq.directory.lookup import Filter, Relation
 from openmsmq.directory.provider import (
-    DirectoryAway,
     DirectoryError,
+    DirectoryNotConnected,
     ListRecord,
     MachineRecord,
     ObjectExists,
@@ -35,7 +35,7 @@ T = TypeVar("T")
 _PAGE = 1000
 
 
-class Opened:
+class OpenedDirectory:
     """The file, for one command."""
 
     def __init__(self, path: Path) -> None:
@@ -81,7 +81,7 @@ def _failure(error: DirectoryError) -> click.ClickException:
             return NotFound(f"{error} is not in the directory")
         case ObjectExists():
             return Exists(f"the directory has {error} already")
-        case DirectoryAway():
+        case DirectoryNotConnected():
             return Unusable(f"the directory can't be used: {error}")
     return click.ClickException(str(error))
 
@@ -99,13 +99,13 @@ def directory(context: click.Context, data_dir: Path | None, directory_path: Pat
         configuration = load(options={"data_dir": data_dir, "directory_path": directory_path})
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from None
-    context.obj = Opened(configuration.directory_file)
+    context.obj = OpenedDirectory(configuration.directory_file)
 
 
 @directory.command()
 @json_option
 @click.pass_obj
-def show(opened: Opened, as_json: bool) -> None:
+def show(opened: OpenedDirectory, as_json: bool) -> None:
     """Show where the directory is and how much it holds."""
 
     async def work(d: EmbeddedDirectory) -> dict[str, int]:
@@ -127,7 +127,7 @@ def show(opened: Opened, as_json: bool) -> None:
 @click.option("--machine", help="Only queues of this machine: its computer name or DNS name.")
 @json_option
 @click.pass_obj
-def queues(opened: Opened, label: str | None, machine: str | None, as_json: bool) -> None:
+def queues(opened: OpenedDirectory, label: str | None, machine: str | None, as_json: bool) -> None:
     """List public queues."""
 
     async def work(d: EmbeddedDirectory) -> list[QueueRecord]:
@@ -183,7 +183,7 @@ def machines(context: click.Context, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @click.pass_obj
-def remove_machine(opened: Opened, name: str, yes: bool, as_json: bool) -> None:
+def remove_machine(opened: OpenedDirectory, name: str, yes: bool, as_json: bool) -> None:
     """Remove a queue manager that is gone for good, with the records of its queues.
 
     Its name can be taken by another one then. A queue manager that still runs registers again within a minute, but its
@@ -238,7 +238,7 @@ def _document(record: ListRecord) -> dict[str, Any]:
 @click.argument("members", nargs=-1, metavar="[FORMAT_NAME]...")
 @json_option
 @click.pass_obj
-def create_list(opened: Opened, name: str, members: tuple[str, ...], as_json: bool) -> None:
+def create_list(opened: OpenedDirectory, name: str, members: tuple[str, ...], as_json: bool) -> None:
     """Create a distribution list of the queues with these format names; prints its own."""
     for member in members:
         _check_member(member)
@@ -251,7 +251,7 @@ def create_list(opened: Opened, name: str, members: tuple[str, ...], as_json: bo
 @click.argument("members", nargs=-1, required=True, metavar="FORMAT_NAME...")
 @json_option
 @click.pass_obj
-def add_members(opened: Opened, name: str, members: tuple[str, ...], as_json: bool) -> None:
+def add_members(opened: OpenedDirectory, name: str, members: tuple[str, ...], as_json: bool) -> None:
     """Add queues to a distribution list, by format names; NAME is its name or DL=identifier."""
     for member in members:
         _check_member(member)
@@ -263,12 +263,14 @@ def add_members(opened: Opened, name: str, members: tuple[str, ...], as_json: bo
 @click.argument("members", nargs=-1, required=True, metavar="FORMAT_NAME...")
 @json_option
 @click.pass_obj
-def remove_members(opened: Opened, name: str, members: tuple[str, ...], as_json: bool) -> None:
+def remove_members(opened: OpenedDirectory, name: str, members: tuple[str, ...], as_json: bool) -> None:
     """Remove queues from a distribution list."""
     _change(opened, name, as_json, remove=members)
 
 
-def _change(opened: Opened, name: str, as_json: bool, add: tuple[str, ...] = (), remove: tuple[str, ...] = ()) -> None:
+def _change(
+    opened: OpenedDirectory, name: str, as_json: bool, add: tuple[str, ...] = (), remove: tuple[str, ...] = ()
+) -> None:
     async def work(d: EmbeddedDirectory) -> tuple[ListRecord, ListRecord]:
         before = await _named(d, name)
         return before, await d.set_members(before.identifier, add, remove)
@@ -285,7 +287,7 @@ def _change(opened: Opened, name: str, as_json: bool, add: tuple[str, ...] = (),
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @click.pass_obj
-def delete_list(opened: Opened, name: str, yes: bool, as_json: bool) -> None:
+def delete_list(opened: OpenedDirectory, name: str, yes: bool, as_json: bool) -> None:
     """Delete a distribution list; its queues stay."""
     if not yes:
         click.confirm(f"Delete the distribution list {name}?", abort=True, err=True)

@@ -1,6 +1,7 @@
 """From bytes to what they mean: DCE/RPC PDUs with the fields of their calls by our IDL, and message packets.
 
-A core without I/O; `decode` reads files and prints. Each PDU or packet gives a `Finding`; what can't be read gives one
+A core without I/O; `decode` reads files and prints. Each PDU or packet gives a `DissectionFinding`; what can't be
+read gives one
 with an error, and nothing is guessed.
 """
 
@@ -20,7 +21,7 @@ from openmsmq.packet import BadPacket, MessagePacket, UserMessage
 from openmsmq.packet.headers import SIGNATURE
 from openmsmq.packet.reader import Reader
 from openmsmq.rpc.bind_pdus import Bind, BindAck, BindNak, ContextResult
-from openmsmq.rpc.call_pdus import FaultPdu, Request, Response, decode
+from openmsmq.rpc.call_pdus import FaultPdu, RequestPdu, Response, decode
 from openmsmq.rpc.errors import RemoteProtocolError
 from openmsmq.rpc.pdu import HEADER_SIZE, PFC_FIRST_FRAG, PFC_LAST_FRAG, AuthLevel, ByteOrder, Header
 from openmsmq.rpc.splitter import Splitter
@@ -35,7 +36,7 @@ _PACKET_SIGNATURE: Final = struct.pack("<I", SIGNATURE)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DissectionFinding:
     """One PDU or packet: what it is in a line, its fields, and what is wrong with it, if anything."""
 
     heading: str
@@ -43,14 +44,14 @@ class Finding:
     error: str = ""
 
 
-def find(data: bytes, interface: Interface | None = None) -> Iterator[Finding]:
+def find(data: bytes, interface: Interface | None = None) -> Iterator[DissectionFinding]:
     """What `data` holds: PDUs one after the other, of both directions of one connection, or one message packet.
 
     Args:
         interface: that calls belong to whose bind is not there.
     """
     if not data:
-        yield Finding("nothing", {}, "no bytes")
+        yield DissectionFinding("nothing", {}, "no bytes")
     elif data[4:8] == _PACKET_SIGNATURE:
         yield _packet(data)
     elif data[0] == 5:
@@ -58,31 +59,31 @@ def find(data: bytes, interface: Interface | None = None) -> Iterator[Finding]:
         yield from conversation.feed("", data)
         yield from conversation.end()
     else:
-        yield Finding(
+        yield DissectionFinding(
             "unknown", {"data": data},
             "neither a DCE/RPC PDU (its first byte is 05) nor a message packet (bytes 4 to 7 are 4c494f52)",
         )  # fmt: skip
 
 
-def find_stub(data: bytes, operation: Operation, is_response: bool, order: ByteOrder) -> Finding:
+def find_stub(data: bytes, operation: Operation, is_response: bool, order: ByteOrder) -> DissectionFinding:
     """What a stub without any header holds."""
     heading = f"{operation.name} {'response' if is_response else 'request'}, {_ORDERS[order]}, {len(data)} bytes"
     try:
         decoded = operation.decode_response(data, order) if is_response else operation.decode_request(data, order)
     except BadStubData as error:
-        return Finding(heading, {"stub": data}, str(error))
-    return Finding(heading, plain(decoded))
+        return DissectionFinding(heading, {"stub": data}, str(error))
+    return DissectionFinding(heading, plain(decoded))
 
 
-def _packet(data: bytes) -> Finding:
+def _packet(data: bytes) -> DissectionFinding:
     try:
-        return Finding("message packet", plain(MessagePacket.unpack(data)))
+        return DissectionFinding("message packet", plain(MessagePacket.unpack(data)))
     except BadPacket as whole:
         try:
             cut = UserMessage.unpack(Reader(data), partial=True)
         except BadPacket:
-            return Finding("message packet", {"data": data}, str(whole))
-        return Finding("message packet", plain(cut), str(whole))
+            return DissectionFinding("message packet", {"data": data}, str(whole))
+        return DissectionFinding("message packet", plain(cut), str(whole))
 
 
 class Conversation:
@@ -96,7 +97,7 @@ class Conversation:
         self._calls: dict[int, tuple[Interface, Operation]] = {}
         self._stubs: dict[tuple[bool, int], bytearray] = {}
 
-    def feed(self, direction: str, data: bytes) -> Iterator[Finding]:
+    def feed(self, direction: str, data: bytes) -> Iterator[DissectionFinding]:
         """What is complete with more bytes of one direction, which may have any name.
 
         After an error of framing the rest of that direction is passed over.
@@ -110,85 +111,87 @@ class Conversation:
                 whole = splitter.next()
             except RemoteProtocolError as error:
                 self._broken.add(direction)
-                yield Finding("PDU", {"header": splitter.rest()}, str(error))
+                yield DissectionFinding("PDU", {"header": splitter.rest()}, str(error))
                 return
             if whole is None:
                 return
             yield self._finding(*whole)
 
-    def end(self) -> Iterator[Finding]:
+    def end(self) -> Iterator[DissectionFinding]:
         """What is left over where the bytes end."""
         for direction, splitter in self._streams.items():
             if splitter.partial and direction not in self._broken:
                 rest = splitter.rest()
                 size = f" of {Header.unpack(rest, LARGEST_FRAGMENT).frag_length}" if len(rest) == HEADER_SIZE else ""
-                yield Finding("PDU", {"header": rest}, f"it is cut off: the bytes end before its end{size}")
+                yield DissectionFinding("PDU", {"header": rest}, f"it is cut off: the bytes end before its end{size}")
         for (is_request, call_id), stub in self._stubs.items():
             what = "request" if is_request else "response"
-            yield Finding(f"{what}, call {call_id}", {"stub": bytes(stub)}, "its last fragment is missing")
+            yield DissectionFinding(f"{what}, call {call_id}", {"stub": bytes(stub)}, "its last fragment is missing")
 
-    def _finding(self, header: Header, data: bytes) -> Finding:
+    def _finding(self, header: Header, data: bytes) -> DissectionFinding:
         try:
             pdu = decode(header, data)
         except (RemoteProtocolError, struct.error) as error:
-            return Finding(f"PDU of type {header.packet_type}", {"data": data}, str(error))
+            return DissectionFinding(f"PDU of type {header.packet_type}", {"data": data}, str(error))
         name = type(pdu).__name__.removesuffix("Pdu")
         heading = f"{name}, call {header.call_id}, {_ORDERS[header.byte_order]}, {len(data)} bytes"
         match pdu:
-            case Request() | Response():
+            case RequestPdu() | Response():
                 return self._call(heading, pdu, header.byte_order)
             case FaultPdu():
                 _, operation = self._calls.pop(pdu.call_id, (None, None))
                 of = f" of {operation.name}" if operation else ""
-                return Finding(heading + of, {"status": f"{pdu.status:#010x}", "flags": pdu.flags})
+                return DissectionFinding(heading + of, {"status": f"{pdu.status:#010x}", "flags": pdu.flags})
             case Bind():
                 self._contexts |= {each.context_id: each.abstract_syntax.uuid for each in pdu.contexts}
                 asked = {
                     f"context {each.context_id}": f"{_name_of(each.abstract_syntax.uuid)}, {each.abstract_syntax}"
                     for each in pdu.contexts
                 }
-                return Finding(heading, asked | _sizes(pdu))
+                return DissectionFinding(heading, asked | _sizes(pdu))
             case BindAck():
                 answers = [
                     ContextResult(each.result).name if each.result in tuple(ContextResult) else each.result
                     for each in pdu.answers
                 ]
-                return Finding(heading, {"answers": answers, "secondary_address": pdu.secondary_address} | _sizes(pdu))
+                return DissectionFinding(
+                    heading, {"answers": answers, "secondary_address": pdu.secondary_address} | _sizes(pdu)
+                )
             case BindNak():
-                return Finding(heading, {"reason": pdu.reason})
-        return Finding(heading, {})
+                return DissectionFinding(heading, {"reason": pdu.reason})
+        return DissectionFinding(heading, {})
 
-    def _call(self, heading: str, pdu: Request | Response, order: ByteOrder) -> Finding:
+    def _call(self, heading: str, pdu: RequestPdu | Response, order: ByteOrder) -> DissectionFinding:
         """A fragment of a call; the last one has the fields of all."""
-        if isinstance(pdu, Request):
+        if isinstance(pdu, RequestPdu):
             heading += f": {self._begin(pdu)}"
         else:
             _, operation = self._calls.get(pdu.call_id, (None, None))
             heading += f": {operation.name}" if operation else ""
-        key = isinstance(pdu, Request), pdu.call_id
+        key = isinstance(pdu, RequestPdu), pdu.call_id
         shown: dict[str, Any] = {"context_id": pdu.context_id}
-        if isinstance(pdu, Request) and pdu.object_uuid is not None:
+        if isinstance(pdu, RequestPdu) and pdu.object_uuid is not None:
             shown["object_uuid"] = pdu.object_uuid
         if pdu.verifier is not None and pdu.verifier.level == AuthLevel.PKT_PRIVACY:
-            return Finding(heading, {**shown, "sealed": pdu.stub})
+            return DissectionFinding(heading, {**shown, "sealed": pdu.stub})
         if pdu.flags & PFC_FIRST_FRAG:
             self._stubs[key] = bytearray()
         elif key not in self._stubs:
-            return Finding(heading, {**shown, "stub": pdu.stub}, "its first fragment is missing")
+            return DissectionFinding(heading, {**shown, "stub": pdu.stub}, "its first fragment is missing")
         self._stubs[key] += pdu.stub
         if not pdu.flags & PFC_LAST_FRAG:
-            return Finding(heading, {**shown, "fragment": f"{len(pdu.stub)} bytes; more follow"})
+            return DissectionFinding(heading, {**shown, "fragment": f"{len(pdu.stub)} bytes; more follow"})
         stub = bytes(self._stubs.pop(key))
-        of = self._calls.get(pdu.call_id) if isinstance(pdu, Request) else self._calls.pop(pdu.call_id, None)
+        of = self._calls.get(pdu.call_id) if isinstance(pdu, RequestPdu) else self._calls.pop(pdu.call_id, None)
         if of is None:
-            return Finding(heading, {**shown, "stub": stub}, self._why_unknown(pdu))
-        read = of[1].decode_request if isinstance(pdu, Request) else of[1].decode_response
+            return DissectionFinding(heading, {**shown, "stub": stub}, self._why_unknown(pdu))
+        read = of[1].decode_request if isinstance(pdu, RequestPdu) else of[1].decode_response
         try:
-            return Finding(heading, {**shown, **plain(read(stub, order))})
+            return DissectionFinding(heading, {**shown, **plain(read(stub, order))})
         except BadStubData as error:
-            return Finding(heading, {**shown, "stub": stub}, str(error))
+            return DissectionFinding(heading, {**shown, "stub": stub}, str(error))
 
-    def _begin(self, pdu: Request) -> str:
+    def _begin(self, pdu: RequestPdu) -> str:
         """Remember which operation a call is; returns its name."""
         uuid = self._contexts.get(pdu.context_id)
         interface = self._interface if uuid is None else _interfaces().get(uuid)
@@ -200,7 +203,7 @@ class Conversation:
         self._calls[pdu.call_id] = interface, operations[pdu.opnum]
         return f"{interface.name} {pdu.opnum} {operations[pdu.opnum].name}"
 
-    def _why_unknown(self, pdu: Request | Response) -> str:
+    def _why_unknown(self, pdu: RequestPdu | Response) -> str:
         if isinstance(pdu, Response):
             return "its request is not there, or is unknown"
         uuid = self._contexts.get(pdu.context_id)

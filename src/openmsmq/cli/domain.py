@@ -13,9 +13,9 @@ import click
 from openmsmq.cli.accounts import Accounts, accounts_options
 from openmsmq.cli.membership import SYSTEM_KEYTAB, join, leave
 from openmsmq.cli.output import json_option, print_json, print_table
-from openmsmq.directory.active.examining import Finding, examine
-from openmsmq.directory.active.session import LdapSession, LdapUnavailable, Login, libraries
-from openmsmq.directory.provider import DirectoryAway, DirectoryError
+from openmsmq.directory.active.examining import ExaminationFinding, examine
+from openmsmq.directory.active.session import LdapCredentials, LdapSession, LdapUnavailable, libraries
+from openmsmq.directory.provider import DirectoryError, DirectoryNotConnected
 from openmsmq.rpc.errors import LogonUnavailable
 from openmsmq.rpc.kerberos import KerberosUnavailable, check_keytab
 from openmsmq.rpc.winbind import Winbind, WinbindUnavailable
@@ -57,66 +57,66 @@ def status(accounts: Accounts, as_json: bool) -> None:
         sys.exit(1)
 
 
-def _findings(configuration: Configuration) -> Iterator[Finding]:
+def _findings(configuration: Configuration) -> Iterator[ExaminationFinding]:
     """In the order in which one needs the other; what can't be seen without a missing one is left out."""
     keytab, account = configuration.kerberos_keytab, configuration.account_name
     try:
         libraries()
-        yield Finding("libraries", "python-ldap and gssapi")
+        yield ExaminationFinding("libraries", "python-ldap and gssapi")
     except LdapUnavailable as error:
-        yield Finding("libraries", "not there", str(error))
+        yield ExaminationFinding("libraries", "not there", str(error))
         return
     by_sssd = _sssd_answers()
     if "winbind" in configuration.logins_in_order:
         yield _winbind(configuration, by_sssd=by_sssd)
     elif by_sssd:
-        yield Finding(
+        yield ExaminationFinding(
             "sssd", "is there; users of the domain log in with tickets, sssd has no NTLM for those without one"
         )
     locate = located(configuration)
     if keytab is None or locate is None:
         name = "kerberos_keytab" if keytab is None else "directory_controllers, or directory_domain"
         there = f" (this machine has {SYSTEM_KEYTAB})" if keytab is None and SYSTEM_KEYTAB.exists() else ""
-        yield Finding("settings", f"no {name}", f"set {name}{there}; docs/domain.md says how")
+        yield ExaminationFinding("settings", f"no {name}", f"set {name}{there}; docs/domain.md says how")
         return
     try:
         check_keytab(keytab)
-        yield Finding("keytab", str(keytab))
+        yield ExaminationFinding("keytab", str(keytab))
     except KerberosUnavailable as error:
-        yield Finding("keytab", str(keytab), str(error))
+        yield ExaminationFinding("keytab", str(keytab), str(error))
         return
     examined = False
     try:
         hosts = locate.hosts()
-    except DirectoryAway as error:
-        yield Finding("controllers", f"of {configuration.directory_domain}", str(error))
+    except DirectoryNotConnected as error:
+        yield ExaminationFinding("controllers", f"of {configuration.directory_domain}", str(error))
         return
     for host in hosts:
         try:
-            session = LdapSession(host, Login(account, keytab))
-        except DirectoryAway as error:
-            yield Finding("controller", host, str(error))
+            session = LdapSession(host, LdapCredentials(account, keytab))
+        except DirectoryNotConnected as error:
+            yield ExaminationFinding("controller", host, str(error))
             continue
-        yield Finding("controller", f"{host} lets {account} log in")
+        yield ExaminationFinding("controller", f"{host} lets {account} log in")
         if not examined:
             examined = True
             try:
                 yield from examine(session, account.partition("@")[0], configuration.machine_name, time.time())
             except DirectoryError as error:
-                yield Finding("directory", f"{host} does not say what it has", str(error))
+                yield ExaminationFinding("directory", f"{host} does not say what it has", str(error))
         session.close()
 
 
-def _winbind(configuration: Configuration, *, by_sssd: bool) -> Finding:
+def _winbind(configuration: Configuration, *, by_sssd: bool) -> ExaminationFinding:
     try:
         computer, domain_name = Winbind(first=False).membership()
     except (WinbindUnavailable, LogonUnavailable) as error:
         beside = "; sssd has no NTLM of domain accounts: without winbind, take it out of logins" if by_sssd else ""
         advice = f"{error}{beside}"
-        return Finding("winbind", "does not answer", advice)
+        return ExaminationFinding("winbind", "does not answer", advice)
     same = computer.casefold() == configuration.machine_name.casefold()
     advice = f"set computer_name to {computer}: controllers compare it with the name in logins"
-    return Finding("winbind", f"{computer} is a member of {domain_name}", "" if same else advice)
+    return ExaminationFinding("winbind", f"{computer} is a member of {domain_name}", "" if same else advice)
 
 
 def _sssd_answers() -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from openmsmq.model.message import Message
-from openmsmq.operating.editing import Changes, document, edited
+from openmsmq.operating.editing import MessageEdits, document, edited
 
 _OPTIONS = (
     click.option("--edit", is_flag=True, help="Open each message in $EDITOR first, as JSON."),
@@ -37,7 +37,7 @@ def changes_options(command: Callable[..., Any]) -> Callable[..., Any]:
         if set_text is not None and set_body is not None:
             raise click.UsageError("give --set-text or --set-body, not both")
         body = set_text if set_body is None else set_body.read_bytes()
-        return command(*args, changes=Changes(set_label, body, priority, reach_ttl, ttl), **kwargs)
+        return command(*args, changes=MessageEdits(set_label, body, priority, reach_ttl, ttl), **kwargs)
 
     for option in reversed(_OPTIONS):
         wrapper = option(wrapper)

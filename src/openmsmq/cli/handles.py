@@ -7,7 +7,7 @@ import click
 from openmsmq.cli.output import dry_run_option, echo, json_option, print_json, print_table
 from openmsmq.cli.web_api import ApiOptions, api_options
 from openmsmq.model.text import counted, time_text
-from openmsmq.operating.http_api import Handle
+from openmsmq.operating.http_api import OpenHandleInfo
 from openmsmq.operating.http_requests import ApiNotFound
 
 _COLUMNS = ("handle", "queue", "access", "share", "waiting", "held", "user", "from", "since")
@@ -55,7 +55,7 @@ def close(api: ApiOptions, identifiers: tuple[str, ...], dry_run: bool, as_json:
     is gone, and may open it again. For administrators of the queue manager, with a token of the role operator; the
     audit log has it. Exit code 3 if one was not there; the others are closed.
     """
-    found: list[Handle] = []
+    found: list[OpenHandleInfo] = []
     missing: list[str] = []
     with api.client() as client:
         for identifier in dict.fromkeys(identifiers):
@@ -70,7 +70,7 @@ def close(api: ApiOptions, identifiers: tuple[str, ...], dry_run: bool, as_json:
         raise ApiNotFound(f"{client.url}: not there, or closed already: {', '.join(missing)}")
 
 
-def _show(handles: list[Handle], as_json: bool) -> None:
+def _show(handles: list[OpenHandleInfo], as_json: bool) -> None:
     if as_json:
         for each in handles:
             print_json(each._asdict())
@@ -78,7 +78,7 @@ def _show(handles: list[Handle], as_json: bool) -> None:
         print_table(_COLUMNS, [_cells(each) for each in handles])
 
 
-def _cells(each: Handle) -> list[str | int]:
+def _cells(each: OpenHandleInfo) -> list[str | int]:
     share = "deny receive" if each.exclusive else "deny none"
     return [each.id, each.name, each.access, share, each.waiting, each.held, each.user or each.sid, each.origin,
             time_text(each.since)]  # fmt: skip

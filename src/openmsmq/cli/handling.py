@@ -11,14 +11,14 @@ from openmsmq.cli.connection import connected, protocol_option
 from openmsmq.cli.dead_letters import purge, resend
 from openmsmq.cli.editing import changes_options
 from openmsmq.cli.output import echo, json_option
-from openmsmq.cli.selecting import Wanted, carry_out, criteria_options, perform, selection_options
+from openmsmq.cli.selecting import SelectionOptions, carry_out, criteria_options, perform, selection_options
 from openmsmq.cli.showing import show_message, write_body
 from openmsmq.client.sync import Cursor, QueueManager
 from openmsmq.model.errors import MessageNotFound
 from openmsmq.model.message import Message
 from openmsmq.model.text import counted
-from openmsmq.operating.acting import Act, Deed
-from openmsmq.operating.editing import Changes
+from openmsmq.operating.acting import Act, MessageAction
+from openmsmq.operating.editing import MessageEdits
 from openmsmq.operating.naming import path_of
 from openmsmq.operating.selection import Criteria, Selection, search
 
@@ -82,7 +82,7 @@ def body(qm: QueueManager, queue: str, identifier: str, protocol: str) -> None:
 @_transaction
 @connected
 def move(
-    qm: QueueManager, queue: str, wanted: Wanted, subqueue: str, to_queue: str | None, transaction: bool,
+    qm: QueueManager, queue: str, wanted: SelectionOptions, subqueue: str, to_queue: str | None, transaction: bool,
     dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Move messages between QUEUE and its subqueues, or to another queue.
@@ -113,11 +113,11 @@ def move(
 
 
 def _send_on(
-    qm: QueueManager, wanted: Wanted, act: Act, queue: str, to_queue: str, transaction: bool, dry_run: bool,
+    qm: QueueManager, wanted: SelectionOptions, act: Act, queue: str, to_queue: str, transaction: bool, dry_run: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
     target = path_of(to_queue)
-    deed = Deed(act, (path_of(queue),), target, in_transaction=transaction)
+    deed = MessageAction(act, (path_of(queue),), target, in_transaction=transaction)
     verb = "moved" if act == "move" else "copied"
     perform(qm, wanted, deed, verb=verb, to=lambda chosen: target, dry_run=dry_run, as_json=as_json)
 
@@ -129,7 +129,13 @@ def _send_on(
 @_transaction
 @connected
 def copy(
-    qm: QueueManager, queue: str, wanted: Wanted, to_queue: str, transaction: bool, dry_run: bool, as_json: bool
+    qm: QueueManager,
+    queue: str,
+    wanted: SelectionOptions,
+    to_queue: str,
+    transaction: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Send copies of messages of QUEUE to another queue, and leave them where they are."""
     _send_on(qm, wanted, "copy", queue, to_queue, transaction, dry_run, as_json)
@@ -144,7 +150,8 @@ def copy(
 @_transaction
 @connected
 def resend_(
-    qm: QueueManager, queue: str, wanted: Wanted, changes: Changes, edit: bool, to_queue: str | None, keep: bool,
+    qm: QueueManager, queue: str, wanted: SelectionOptions, changes: MessageEdits, edit: bool, to_queue: str | None,
+    keep: bool,
     transaction: bool, dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Send messages of QUEUE changed, with new identifiers and at the end of the queue, and remove the old ones."""
@@ -159,7 +166,7 @@ def resend_(
 @selection_options
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @connected
-def delete(qm: QueueManager, queue: str, wanted: Wanted, yes: bool, dry_run: bool, as_json: bool) -> None:
+def delete(qm: QueueManager, queue: str, wanted: SelectionOptions, yes: bool, dry_run: bool, as_json: bool) -> None:
     """Delete messages of QUEUE: they are received, and nobody gets them."""
     purge(qm, wanted, [path_of(queue)], yes, dry_run, as_json)
 
@@ -168,7 +175,7 @@ def delete(qm: QueueManager, queue: str, wanted: Wanted, yes: bool, dry_run: boo
 @click.argument("queue")
 @selection_options
 @connected
-def reject(qm: QueueManager, queue: str, wanted: Wanted, dry_run: bool, as_json: bool) -> None:
+def reject(qm: QueueManager, queue: str, wanted: SelectionOptions, dry_run: bool, as_json: bool) -> None:
     """Reject messages of a transactional QUEUE: they are removed, and the sender's dead-letter copy and negative
     acknowledgment are made as the sender requested."""
     name = path_of(queue)

@@ -14,7 +14,7 @@ import click
 from openmsmq.cli.output import echo, json_option, print_json, print_table
 from openmsmq.directory.active.accounts import DomainAccounts
 from openmsmq.directory.active.provider import ActiveDirectory
-from openmsmq.directory.active.session import LdapUnavailable, Login, libraries
+from openmsmq.directory.active.session import LdapCredentials, LdapUnavailable, libraries
 from openmsmq.directory.provider import Certificate, DirectoryError
 from openmsmq.operating.data_directories import demand
 from openmsmq.packet.errors import BadPacket
@@ -209,7 +209,7 @@ def _change_in_domain(
         if locate is None:
             raise click.UsageError("--domain wants directory_controllers or directory_domain in the settings")
         libraries()
-        asked, catalog = controllers(locate, Login())
+        asked, catalog = controllers(locate, LdapCredentials())
         sid = owner.upper()
         if not sid.startswith("S-1-"):
             sid = DomainAccounts(asked, time.monotonic, catalog).sid_of(owner)

@@ -21,11 +21,11 @@ from openmsmq.cli.accounts import Accounts, accounts_options
 from openmsmq.cli.output import dry_run_option, echo
 from openmsmq.directory.active import joining
 from openmsmq.directory.active.controllers import Controllers
-from openmsmq.directory.active.joining import Member, Step
+from openmsmq.directory.active.joining import DomainMember, JoinStep
 from openmsmq.directory.active.locating import Named
 from openmsmq.directory.active.provider import ActiveDirectory
-from openmsmq.directory.active.session import LdapSession, LdapUnavailable, Login, libraries
-from openmsmq.directory.provider import DirectoryAway, DirectoryDenied, DirectoryError, ObjectExists
+from openmsmq.directory.active.session import LdapCredentials, LdapSession, LdapUnavailable, libraries
+from openmsmq.directory.provider import DirectoryDenied, DirectoryError, DirectoryNotConnected, ObjectExists
 from openmsmq.protection.keyring import KeyringError, write_private
 from openmsmq.protocols.certificates import certificates_in, certificates_to
 from openmsmq.protocols.public_queues import record_of
@@ -79,16 +79,16 @@ class _Join:
     configuration: Configuration
     session: LdapSession
     host: str  # the controller
-    member: Member
+    member: DomainMember
     keytab: Path
     record: _Record
     identifier: UUID | None = None
     renamed: list[str] = field(default_factory=list)
 
-    def new_account(self, *, reset: bool) -> Iterator[Step]:
+    def new_account(self, *, reset: bool) -> Iterator[JoinStep]:
         password = secrets.token_urlsafe(60) + "aA1!"  # what domains ask of passwords
         yield from joining.account_steps(self.session, self.member, password, reset=reset)
-        yield Step(f"write its keys to {self.keytab}", lambda: self._write_keytab(password))
+        yield JoinStep(f"write its keys to {self.keytab}", lambda: self._write_keytab(password))
 
     def _write_keytab(self, password: str) -> None:
         realm, account = joining.realm_of(self.session), self.member.account
@@ -112,7 +112,7 @@ class _Join:
             self.identifier = self._directory(lambda host: self.session).enrol(name)
 
     def _as_machine(self) -> ActiveDirectory:
-        return self._directory(partial(LdapSession, login=Login(self.member.account, self.keytab)))
+        return self._directory(partial(LdapSession, login=LdapCredentials(self.member.account, self.keytab)))
 
     def _directory(self, connect: Callable[[str], LdapSession]) -> ActiveDirectory:
         controllers = Controllers(Named([self.host]), connect)
@@ -171,7 +171,7 @@ def join(
         own = host_name or fully_qualified_name()
         if "." not in own:
             own = f"{name}.{joining.realm_of(session)}".lower()
-        member = Member(name, own, container)
+        member = DomainMember(name, own, container)
         moves = contents is not None and joining.identifier_of_object(session, member.account) != contents.identifier
         if contents is not None and contents.outgoing and moves:
             waiting = ", ".join(f"{count} for {name}" for name, count in contents.outgoing.items())
@@ -199,7 +199,7 @@ def join(
 
 def _joining(
     run: _Join, store: Store | None, contents: moving.Contents | None, given: Path | None, *, reset: bool, publish: bool
-) -> Iterator[Step]:
+) -> Iterator[JoinStep]:
     member = run.member
     found = next((path for path in (run.keytab, SYSTEM_KEYTAB) if _logs_in(run.host, member.account, path)), None)
     if found is not None and not reset:
@@ -213,13 +213,13 @@ def _joining(
         first, *others = run.new_account(reset=reset)
         yield first
         if is_new:
-            yield Step("note in the data directory that the account was made for it", run.keep_account)
+            yield JoinStep("note in the data directory that the account was made for it", run.keep_account)
         yield from others
-    yield Step(f"create the object CN=msmq of {member.account}, or find it", run.enrol)
+    yield JoinStep(f"create the object CN=msmq of {member.account}, or find it", run.enrol)
     if store is not None and contents is not None:
         queues = f", and {len(contents.public)} public queues get objects" if publish and contents.public else ""
         said = f"let {contents.identifier}, the queue manager of the data directory, be the one of this object{queues}"
-        yield Step(said, lambda: run.move(store, contents, publish=publish))
+        yield JoinStep(said, lambda: run.move(store, contents, publish=publish))
 
 
 @click.command()
@@ -242,10 +242,10 @@ def leave(accounts: Accounts, user: str | None, password_env: str, yes: bool, dr
         steps = joining.leaving_steps(session, account, with_account=record.account == account)
         if record.keytab:
             keytab = Path(record.keytab)
-            steps.append(Step(f"remove {keytab}", lambda: keytab.unlink(missing_ok=True)))
+            steps.append(JoinStep(f"remove {keytab}", lambda: keytab.unlink(missing_ok=True)))
         if record != _Record():
             path = configuration.data_dir / _RECORD
-            steps.append(Step(f"remove {path}", lambda: path.unlink(missing_ok=True)))
+            steps.append(JoinStep(f"remove {path}", lambda: path.unlink(missing_ok=True)))
         if not steps:
             echo(f"the domain has nothing of {account}")
         elif not dry_run and not yes:
@@ -289,23 +289,23 @@ def _administrator(configuration: Configuration, user: str | None, password_env:
     locate = located(configuration)
     if locate is None:
         raise click.UsageError("no controller is known: give --directory-controllers or --directory-domain")
-    login = Login()
+    login = LdapCredentials()
     if user is not None:
         password = os.environ.get(password_env) or str(click.prompt(f"Password of {user}", hide_input=True, err=True))
-        login = Login(user, password=password)
+        login = LdapCredentials(user, password=password)
     reasons = []
     for host in locate.hosts():
         try:
             return host, LdapSession(host, login)
-        except DirectoryAway as error:
+        except DirectoryNotConnected as error:
             reasons.append(f"{host}: {error}")
-    raise DirectoryAway("; ".join(reasons))
+    raise DirectoryNotConnected("; ".join(reasons))
 
 
 def _logs_in(host: str, account: str, keytab: Path) -> bool:
     try:
         check_keytab(keytab)
-        LdapSession(host, Login(account, keytab)).close()
-    except (KerberosUnavailable, DirectoryAway):
+        LdapSession(host, LdapCredentials(account, keytab)).close()
+    except (KerberosUnavailable, DirectoryNotConnected):
         return False
     return True

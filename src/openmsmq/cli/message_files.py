@@ -74,7 +74,7 @@ def _document(line: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-class Import:
+class MessageImport:
     """The messages of FILE, and in FILE.progress how many of its lines have been sent, where to, and their digest: what
     is skipped later is exactly what was sent."""
 

@@ -20,7 +20,7 @@ from openmsmq.cli.connection import (
     protocol_option,
     server_options,
 )
-from openmsmq.cli.message_files import Export, Import
+from openmsmq.cli.message_files import Export, MessageImport
 from openmsmq.cli.output import echo, json_option, progress, report
 from openmsmq.cli.remote import is_elsewhere, send_directly
 from openmsmq.cli.showing import show_message, write_body
@@ -333,7 +333,7 @@ def import_(qm: QueueManager, queue: str, file: Path, restart: bool, as_json: bo
     the lines that were sent are still the same, and is refused otherwise.
     """
     target = path_of(queue)
-    source = Import(file, f"{target} of queue manager {qm.machine_id}", restart=restart)
+    source = MessageImport(file, f"{target} of queue manager {qm.machine_id}", restart=restart)
     with qm.open(target, "send") as opened:
         transactional = is_transactional(qm, target)
         left = source.total - source.done

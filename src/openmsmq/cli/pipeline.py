@@ -164,7 +164,7 @@ def archive(
     with _bar("archiving", as_json) as advance:
         rows = 0
 
-        def on_batch(batch: jobs.Batch) -> None:
+        def on_batch(batch: jobs.ArchivedBatch) -> None:
             nonlocal rows
             rows += batch.rows
             if as_json:

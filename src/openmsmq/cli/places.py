@@ -16,8 +16,8 @@ from openmsmq.cli.output import echo
 from openmsmq.cli.web_api import ApiOptions
 
 if TYPE_CHECKING:
-    from openmsmq.operating.administration.by_http import ByHttp
-    from openmsmq.operating.administration.interface import Administration
+    from openmsmq.operating.administration.by_http import HttpAdministration
+    from openmsmq.operating.administration.interface import AdminOperations
     from openmsmq.server.config import Configuration
 
 _path = click.Path(path_type=Path)
@@ -42,7 +42,7 @@ _HTTP_OPTIONS = (
 _FILES, _ANSWERS = ("config", "data_dir", "users_file"), ("url", "token_file", "tls_root")
 
 
-class Place(NamedTuple):
+class AdminTarget(NamedTuple):
     """What the options say. With a URL they mean the HTTP API, else a data directory of this machine."""
 
     config: Path | None
@@ -63,7 +63,7 @@ class Place(NamedTuple):
             raise click.UsageError(f"{option} asks the HTTP API: --url says where it is")
 
     @contextmanager
-    def open(self) -> Iterator[Administration]:
+    def open(self) -> Iterator[AdminOperations]:
         """Raises UsageError where the options are not enough."""
         if self.is_here:
             yield self._data_directory()
@@ -72,7 +72,7 @@ class Place(NamedTuple):
                 yield http
 
     @contextmanager
-    def open_new(self) -> Iterator[Administration]:
+    def open_new(self) -> Iterator[AdminOperations]:
         """Also where no daemon has started yet: its first users are added so. Raises UsageError where a daemon of this
         machine runs, and the directory is the default one, which it does not use."""
         if self.is_here:
@@ -92,24 +92,24 @@ class Place(NamedTuple):
         echo(f"{said}: it will not know what is added here", err=True)
 
     @contextmanager
-    def open_as(self, user: str, password: Callable[[], str]) -> Iterator[Administration]:
+    def open_as(self, user: str, password: Callable[[], str]) -> Iterator[AdminOperations]:
         """As a user by HTTP, whose password is asked for; a data directory asks for none."""
         if self.is_here:
             yield self._data_directory()
             return
-        from openmsmq.operating.administration.by_http import ByHttp
+        from openmsmq.operating.administration.by_http import HttpAdministration
         from openmsmq.operating.http_requests import by_password
 
         with self._api().client_as(by_password(user, password())) as client:
-            yield ByHttp(client.requests)
+            yield HttpAdministration(client.requests)
 
     @contextmanager
-    def http(self) -> Iterator[ByHttp]:
+    def http(self) -> Iterator[HttpAdministration]:
         """What only the HTTP API has. Raises UsageError without a token."""
-        from openmsmq.operating.administration.by_http import ByHttp
+        from openmsmq.operating.administration.by_http import HttpAdministration
 
         with self._api().client() as client:
-            yield ByHttp(client.requests)
+            yield HttpAdministration(client.requests)
 
     def configuration(self) -> Configuration:
         """Of a daemon here. Raises UsageError."""
@@ -121,12 +121,14 @@ class Place(NamedTuple):
         except ConfigurationError as error:
             raise click.UsageError(str(error)) from None
 
-    def _data_directory(self) -> Administration:
+    def _data_directory(self) -> AdminOperations:
         from openmsmq.cli.recording import LocalAudit
-        from openmsmq.operating.administration.data_directory import DataDirectory, Files
+        from openmsmq.operating.administration.data_directory import AdminFiles, DataDirectory
 
         known = self.configuration()
-        files = Files(known.data_dir, known.users_path, (known.users_path, known.directory_file), known.machine_name)
+        files = AdminFiles(
+            known.data_dir, known.users_path, (known.users_path, known.directory_file), known.machine_name
+        )
         return DataDirectory(files, LocalAudit(known))
 
     def _api(self) -> ApiOptions:
@@ -138,7 +140,7 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        given = {name: _given(name, kwargs.pop(name)) for name in Place._fields}
+        given = {name: _given(name, kwargs.pop(name)) for name in AdminTarget._fields}
         return command(*args, place=_place(given, _FILES), **kwargs)
 
     return _with_options(wrapper, (*_FILE_OPTIONS, *_HTTP_OPTIONS))
@@ -151,7 +153,7 @@ def http_options(*others: str) -> Callable[[Callable[..., Any]], Callable[..., A
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            given = {name: _given(name, kwargs.pop(name) if name in _ANSWERS else None) for name in Place._fields}
+            given = {name: _given(name, kwargs.pop(name) if name in _ANSWERS else None) for name in AdminTarget._fields}
             given |= {name: _given(name, None) for name in others}
             place = _place(given, others)._replace(config=None, data_dir=None, users_file=None)
             return command(*args, place=place, **kwargs)
@@ -166,7 +168,7 @@ def place_of_group(group: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(group)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return group(*args, **{name: value for name, value in kwargs.items() if name not in Place._fields})
+        return group(*args, **{name: value for name, value in kwargs.items() if name not in AdminTarget._fields})
 
     return _with_options(wrapper, (*_FILE_OPTIONS, *_HTTP_OPTIONS))
 
@@ -191,7 +193,7 @@ def _given(name: str, value: Any) -> _Given:
     return _Given(value, False)
 
 
-def _place(given: Mapping[str, _Given], others: Sequence[str]) -> Place:
+def _place(given: Mapping[str, _Given], others: Sequence[str]) -> AdminTarget:
     """Where an option of another way is typed, and the URL is of the environment, the other way is meant. Raises
     UsageError where both are typed, and for options that go with a URL where there is none."""
     here, there = (
@@ -202,8 +204,8 @@ def _place(given: Mapping[str, _Given], others: Sequence[str]) -> Place:
         raise click.UsageError(f"{here[0]} is not for the HTTP API, which {there[0]} means: give one of them")
     if there and url is None:
         raise click.UsageError(f"{there[0]} goes with --url")
-    values = {name: given[name].value for name in Place._fields}
-    return Place(**{**values, "url": None if here else url})
+    values = {name: given[name].value for name in AdminTarget._fields}
+    return AdminTarget(**{**values, "url": None if here else url})
 
 
 def new_password(from_stdin: bool, prompt: str = "Password", *, confirm: bool = True) -> str:

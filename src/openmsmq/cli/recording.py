@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from openmsmq.cli.output import echo
-from openmsmq.operating.audit import AuditLog, Entry
+from openmsmq.operating.audit import AuditEntry, AuditLog
 
 if TYPE_CHECKING:
     from openmsmq.server.config import Configuration
@@ -31,7 +31,7 @@ class LocalAudit:
         if not configuration.audit or not configuration.data_dir.is_dir():
             return
         log = AuditLog(configuration.data_dir, size=configuration.audit_megabytes << 20)
-        entry = Entry(action, kind, name, _who(), origin="cli", before=before, after=after, count=count)
+        entry = AuditEntry(action, kind, name, _who(), origin="cli", before=before, after=after, count=count)
         try:
             log.append(entry)
         except OSError as error:

@@ -15,16 +15,16 @@ from openmsmq.model.constants import MessageClass
 from openmsmq.model.errors import MessageNotFound, QueueNotFound
 from openmsmq.model.reasons import class_name, find_reason
 from openmsmq.model.text import counted, time_text
-from openmsmq.operating.acting import Deed, Edit, action
+from openmsmq.operating.acting import Edit, MessageAction, action
 from openmsmq.operating.naming import shown
 from openmsmq.operating.queues import missing
 from openmsmq.operating.selection import (
     Action,
+    ActionResult,
     Chosen,
     Criteria,
-    Done,
     Selection,
-    Token,
+    SelectionToken,
     act,
     parse_age,
     parse_size,
@@ -113,21 +113,27 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @json_option
     @functools.wraps(command)
     def wrapper(
-        *args: Any, criteria: Criteria, limit: int, token: Token | None, everything: bool, dry_run: bool, **kwargs: Any
+        *args: Any,
+        criteria: Criteria,
+        limit: int,
+        token: SelectionToken | None,
+        everything: bool,
+        dry_run: bool,
+        **kwargs: Any,
     ) -> Any:
         if (criteria == Criteria()) != everything:
             raise click.UsageError("say which messages: give --id, --reason, --label, ... or --all, not both")
-        return command(*args, wanted=Wanted(criteria, limit, token), dry_run=dry_run, **kwargs)
+        return command(*args, wanted=SelectionOptions(criteria, limit, token), dry_run=dry_run, **kwargs)
 
     for option in reversed(_BOUNDS):
         wrapper = option(wrapper)
     return wrapper
 
 
-class Wanted:
+class SelectionOptions:
     """Which messages the options mean."""
 
-    def __init__(self, criteria: Criteria, limit: int, token: Token | None) -> None:
+    def __init__(self, criteria: Criteria, limit: int, token: SelectionToken | None) -> None:
         self._criteria, self._limit, self._token = criteria, limit, token
 
     def select(self, qm: QueueManager, queues: Iterable[str]) -> Selection:
@@ -149,7 +155,7 @@ class Wanted:
 
 def carry_out(
     qm: QueueManager,
-    wanted: Wanted,
+    wanted: SelectionOptions,
     queues: Iterable[str],
     does: Action,
     *,
@@ -164,7 +170,7 @@ def carry_out(
     dealt with; a dry run does if the queue is missing that `target` says a message goes to."""
     found = wanted.select(qm, queues)
     if dry_run:
-        _show((Done(chosen, "dry run", None) for chosen in found.chosen), to, as_json, False)
+        _show((ActionResult(chosen, "dry run", None) for chosen in found.chosen), to, as_json, False)
         if not as_json:
             size = sum(chosen.size for chosen in found.chosen)
             echo(f"would be {verb}: {len(found.chosen)} ({size:,} bytes)")
@@ -205,7 +211,8 @@ def _check_targets(qm: QueueManager, chosen: Sequence[Chosen], target: Callable[
 
 
 def perform(
-    qm: QueueManager, wanted: Wanted, deed: Deed, *, edit: Edit | None = None, verb: str, to: Callable[[Chosen], str],
+    qm: QueueManager, wanted: SelectionOptions, deed: MessageAction, *, edit: Edit | None = None, verb: str, to:
+    Callable[[Chosen], str],
     dry_run: bool, as_json: bool, confirm: Callable[[int], None] = lambda count: None,
 ) -> None:  # fmt: skip
     """`carry_out` for a deed, in the queues of the deed. Raises QueueNotFound for a queue to go to that is missing."""
@@ -219,7 +226,9 @@ def perform(
         )  # fmt: skip
 
 
-def _show(entries: Iterable[Done], to: Callable[[Chosen], str], as_json: bool, done: bool) -> list[Done]:
+def _show(
+    entries: Iterable[ActionResult], to: Callable[[Chosen], str], as_json: bool, done: bool
+) -> list[ActionResult]:
     """A line for each message, as it is dealt with where machines read it."""
     seen = []
     rows = []

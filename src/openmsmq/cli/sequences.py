@@ -10,7 +10,7 @@ import click
 from openmsmq.cli.output import dry_run_option, echo, json_option, print_rows, report
 from openmsmq.cli.web_api import ApiOptions, api_options
 from openmsmq.model.text import counted, time_text
-from openmsmq.operating.http_api import Sequence
+from openmsmq.operating.http_api import SequenceInfo
 from openmsmq.operating.http_requests import ApiNotFound
 
 _COLUMNS = ("queue", "source", "last number", "rejected", "last message", "sequence")
@@ -45,7 +45,7 @@ def list_(api: ApiOptions, queue: str | None, limit: int, as_json: bool) -> None
         echo(f"{len(found.sequences):,} of {counted(found.matching, 'sequence')} are shown (--limit)", err=True)
 
 
-def _cells(each: Sequence) -> list[str | int]:
+def _cells(each: SequenceInfo) -> list[str | int]:
     return [each.name, each.source, each.number, each.rejected, time_text(each.accessed), each.sequence]
 
 

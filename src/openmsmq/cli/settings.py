@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 import click
 
 from openmsmq.cli.output import echo, json_option, print_json, print_table
-from openmsmq.cli.places import Place, place_options
+from openmsmq.cli.places import AdminTarget, place_options
 from openmsmq.model.text import printable_json
 
 _DEFAULT = "default"  # where a setting comes from that nobody has set
@@ -18,7 +18,7 @@ _DEFAULT = "default"  # where a setting comes from that nobody has set
 @click.option("--changed", is_flag=True, help="Only settings that somebody has set.")
 @json_option
 @place_options
-def settings(place: Place, pattern: str, changed: bool, as_json: bool) -> None:
+def settings(place: AdminTarget, pattern: str, changed: bool, as_json: bool) -> None:
     """Show the settings that a daemon runs with, and where each comes from: default, file, environment or option.
 
     NAME is one setting, PATTERN has * and ?. They are those of its last start, which its data directory has; with

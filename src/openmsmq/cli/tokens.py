@@ -7,11 +7,11 @@ from functools import partial
 import click
 
 from openmsmq.cli.output import echo, json_option, print_rows, report
-from openmsmq.cli.places import Place, new_password, password_stdin_option, place_options
+from openmsmq.cli.places import AdminTarget, new_password, password_stdin_option, place_options
 from openmsmq.cli.web_api import ApiOptions, api_options
 from openmsmq.model.roles import WORDS, Role, role_of
 from openmsmq.model.text import time_text
-from openmsmq.operating.administration.interface import Token
+from openmsmq.operating.administration.interface import TokenInfo
 from openmsmq.operating.tokens import DAYS, LONGEST_DAYS
 
 
@@ -32,7 +32,7 @@ def token() -> None:
 @json_option
 @place_options
 def create(
-    place: Place, name: str, who: str, role: str, days: int, password_stdin: bool, as_json: bool
+    place: AdminTarget, name: str, who: str, role: str, days: int, password_stdin: bool, as_json: bool
 ) -> None:  # fmt: skip
     """Make a token and print it, which can't be done later: the file has its hash.
 
@@ -50,14 +50,14 @@ def create(
 @token.command("list")
 @json_option
 @place_options
-def list_(place: Place, as_json: bool) -> None:
+def list_(place: AdminTarget, as_json: bool) -> None:
     """Show tokens: identifier, name, user, role, when they end, and when each was used last, to a minute."""
     with place.open() as daemon:
         found = daemon.tokens()
     print_rows(found, as_json, ("token", "name", "user", "role", "ends", "used"), _cells)
 
 
-def _cells(each: Token) -> list[str]:
+def _cells(each: TokenInfo) -> list[str]:
     used = "never" if each.used is None else time_text(each.used)
     return [each.id, each.name, each.user, each.role, time_text(each.expires), used]
 
@@ -65,7 +65,7 @@ def _cells(each: Token) -> list[str]:
 @token.command("revoke")
 @click.argument("identifier", metavar="TOKEN")
 @place_options
-def revoke(place: Place, identifier: str) -> None:
+def revoke(place: AdminTarget, identifier: str) -> None:
     """End a token at once; TOKEN is its identifier, as `token list` shows it."""
     with place.open() as daemon:
         gone = daemon.revoke_token(identifier)

@@ -15,7 +15,7 @@ import click
 from openmsmq.cli.connection import Address, connect, is_here, level_option, server_options
 from openmsmq.cli.output import echo, json_option, live_table, print_json
 from openmsmq.cli.web_api import ApiOptions, Missing, api_options
-from openmsmq.operating.overview import ByHttp, ByProtocols, Order, Row, Source, rows, with_age
+from openmsmq.operating.overview import ByProtocols, DepthSource, HttpDepths, Order, QueueRates, rows, with_age
 
 _COLUMNS = ("queue", "messages", "change/s", "in/s", "out/s", "in 5 min", "waiting", "bytes", "journal", "first is",
             "state")  # fmt: skip
@@ -75,7 +75,7 @@ def top(
 
 
 @contextmanager
-def _source(api: ApiOptions, address: Address, level: str | None) -> Iterator[Source]:
+def _source(api: ApiOptions, address: Address, level: str | None) -> Iterator[DepthSource]:
     """The HTTP API where the options are enough for it, else the protocols, and a line that says what is missing."""
     client = api.client_or_missing(here=is_here(address))
     if isinstance(client, Missing):
@@ -84,14 +84,14 @@ def _source(api: ApiOptions, address: Address, level: str | None) -> Iterator[So
             yield ByProtocols(qm)
     else:
         with client:
-            yield ByHttp(client)
+            yield HttpDepths(client)
 
 
-def _is_used(row: Row) -> bool:
+def _is_used(row: QueueRates) -> bool:
     return bool(row.depth.messages or row.change or row.came or row.left)
 
 
-def _document(row: Row) -> dict[str, Any]:
+def _document(row: QueueRates) -> dict[str, Any]:
     """Of one row; what is not known is null."""
     depth = row.depth
     return {
@@ -101,7 +101,7 @@ def _document(row: Row) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _cells(row: Row, now: float) -> list[Any]:
+def _cells(row: QueueRates, now: float) -> list[Any]:
     depth = row.depth
     change = "" if row.change is None else f"{row.change:+,.1f}"
     came, left = ("" if rate is None else f"{rate:,.1f}" for rate in (row.came, row.left))

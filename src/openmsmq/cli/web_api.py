@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import click
 
 from openmsmq.operating.http_api import HttpApi
-from openmsmq.operating.http_requests import Credentials, by_token, trusting, trusting_only
+from openmsmq.operating.http_requests import HttpCredentials, by_token, trusting, trusting_only
 from openmsmq.operating.web_address import WebAddress, read_address
 
 _TOKEN = "OPENMSMQ_TOKEN"
@@ -78,7 +78,7 @@ class ApiOptions(NamedTuple):
         except ValueError as error:
             raise click.UsageError(str(error)) from None
 
-    def client_as(self, who: Credentials) -> HttpApi:
+    def client_as(self, who: HttpCredentials) -> HttpApi:
         """Of the URL, without a token. Raises UsageError for options that are wrong."""
         try:
             return HttpApi(self.url or "", who, self._trust(None))

@@ -23,8 +23,8 @@ from openmsmq.client import qm2qm, qmcomm, remote_read, transaction_calls
 from openmsmq.client.calls import (
     CALL_FAILURES,
     CallerRefused,
-    Held,
     ProtocolUnavailable,
+    ServerResource,
     Steps,
     T,
     holding,
@@ -33,7 +33,7 @@ from openmsmq.client.calls import (
 )
 from openmsmq.client.open_queue import (
     OpenQueue,
-    Taken,
+    TakenMessage,
     candidates,
     check_not_finished,
     check_second_handle,
@@ -42,12 +42,12 @@ from openmsmq.client.open_queue import (
     to_identifier,
     to_seek,
 )
-from openmsmq.client.reopening import CursorHandle, Handle, Locked, countdown, open_handle
+from openmsmq.client.reopening import CursorHandle, Locked, ReopeningQueue, countdown, open_handle
 from openmsmq.client.retrying import RECONNECT
 from openmsmq.client.runner import Runner
 from openmsmq.client.sync import ALL_SECURITY, COUNTS, STANDARD_PORT, as_message, credentials_of
 from openmsmq.model.bodies import BodyValue
-from openmsmq.model.constants import Access, Action
+from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.errors import MsmqError, ReceiveTimeout
 from openmsmq.model.message import Message, identifier_text
 from openmsmq.rpc.errors import BindError
@@ -213,13 +213,13 @@ class QueueManager(_Closing):
                 raise ProtocolUnavailable(detail=f"RemoteRead: {error}") from error
             self._remote_read_checked = True
 
-    async def _open_qmcomm(self, name: str, access: Access, exclusive: bool, reconnect: bool) -> Handle:
+    async def _open_qmcomm(self, name: str, access: Access, exclusive: bool, reconnect: bool) -> ReopeningQueue:
         steps = partial(qmcomm.open_queue, name, access, exclusive, self._client, self._licence)
         return await self._runner.open(open_handle(name, steps, reconnect))
 
     async def transaction(self) -> Transaction:
         """`async with await qm.transaction() as tx: await queue.send(message, transaction=tx)`."""
-        held = Held("transaction", "")
+        held = ServerResource("transaction", "")
         return Transaction(self, self._runner, await self._runner.run(opening(o.enlist(), held)), held)
 
     async def join(self, transaction: Transaction) -> None:
@@ -244,7 +244,7 @@ class QueueManager(_Closing):
 class Transaction:
     """An internal transaction; see `openmsmq.Transaction`."""
 
-    def __init__(self, manager: QueueManager, runner: Runner, enlisted: o.Enlisted, held: Held) -> None:
+    def __init__(self, manager: QueueManager, runner: Runner, enlisted: o.Enlisted, held: ServerResource) -> None:
         self.manager, self._runner, self._enlisted, self.held = manager, runner, enlisted, held
         held.name = enlisted.uow.hex()
         self.finished = False
@@ -285,7 +285,7 @@ class Transaction:
 class MessageQueue(_Closing):
     """An open queue; `async for` peeks at what is there and takes nothing away. See `openmsmq.MessageQueue`."""
 
-    def __init__(self, manager: QueueManager, runner: Runner, handle: Handle, reconnect: bool) -> None:
+    def __init__(self, manager: QueueManager, runner: Runner, handle: ReopeningQueue, reconnect: bool) -> None:
         self._manager, self._runner, self._handle, self._reconnect = manager, runner, handle, reconnect
         self._qmcomm = handle if handle.queue.protocol == "qmcomm" else None
         self._opening = asyncio.Lock()
@@ -313,7 +313,7 @@ class MessageQueue(_Closing):
         if self._closed:
             raise closed_queue(self._handle.queue.name)
 
-    async def _through_qmcomm(self, what: str) -> Handle:
+    async def _through_qmcomm(self, what: str) -> ReopeningQueue:
         self._check_open()
         async with self._opening:
             if self._qmcomm is None:
@@ -335,7 +335,7 @@ class MessageQueue(_Closing):
         steps = handle.send(message, uow)
         return identifier_text(await self._manager._runner.run(holding(steps, *held)))
 
-    async def _part_of(self, transaction: Transaction | None) -> tuple[bytes | None, tuple[Held, ...]]:
+    async def _part_of(self, transaction: Transaction | None) -> tuple[bytes | None, tuple[ServerResource, ...]]:
         """The unit of work of a transaction, and what has to be there still for it."""
         if transaction is None:
             return None, ()
@@ -406,7 +406,7 @@ class MessageQueue(_Closing):
         left = countdown(milliseconds(timeout), time.monotonic)
         return await self._runner.run(self._handle.take(lambda queue: queue.take(left())))
 
-    async def _received(self, operation: Callable[[OpenQueue], Steps[Taken]]) -> Message:
+    async def _received(self, operation: Callable[[OpenQueue], Steps[TakenMessage]]) -> Message:
         self._check_open()
         return await self._runner.receive(self._handle.take(operation))
 
@@ -424,7 +424,7 @@ class MessageQueue(_Closing):
 
     async def peek(self, timeout: float | None = None) -> Message:
         left = countdown(milliseconds(timeout), time.monotonic)
-        return await self._run(lambda queue: queue.peek(Action.PEEK_CURRENT, left()))
+        return await self._run(lambda queue: queue.peek(ReceiveAction.PEEK_CURRENT, left()))
 
     async def peek_by_lookup_id(self, identifier: int, direction: str = "current") -> Message:
         seek = to_seek(direction)
@@ -466,12 +466,12 @@ class Cursor(_Closing):
         await self._queue._runner.run(self._handle.close())
 
     async def peek(self, timeout: float | None = None) -> Message:
-        return await self._peek(Action.PEEK_CURRENT, timeout)
+        return await self._peek(ReceiveAction.PEEK_CURRENT, timeout)
 
     async def peek_next(self, timeout: float | None = None) -> Message:
-        return await self._peek(Action.PEEK_NEXT, timeout)
+        return await self._peek(ReceiveAction.PEEK_NEXT, timeout)
 
-    async def _peek(self, action: Action, timeout: float | None) -> Message:
+    async def _peek(self, action: ReceiveAction, timeout: float | None) -> Message:
         self._queue._check_open()
         return await self._queue._runner.run(self._handle.peek(action, milliseconds(timeout)))
 

@@ -36,7 +36,7 @@ T = TypeVar("T")
 ANSWER_MARGIN = 30.0  # seconds a server may take beyond the time it was asked to wait
 
 
-class Fate(NamedTuple):
+class RetryRule(NamedTuple):
     """What a call means whose answer was lost. `repeatable`: it may be made again, also if it was carried out before.
     `unknown`: what may have happened; empty where nothing stays of it."""
 
@@ -44,13 +44,13 @@ class Fate(NamedTuple):
     unknown: str
 
 
-REPEATABLE = Fate(True, "")  # reads, and writes that do the same when they are done twice
-HARMLESS = Fate(False, "")  # the server takes it back when the connection ends
-UNKNOWN = Fate(False, "the server may have carried it out")
+REPEATABLE = RetryRule(True, "")  # reads, and writes that do the same when they are done twice
+HARMLESS = RetryRule(False, "")  # the server takes it back when the connection ends
+UNKNOWN = RetryRule(False, "the server may have carried it out")
 
 
 @dataclass(slots=True)
-class Association:
+class ClientAssociation:
     """The connections that share context handles ([MS-RPCE] 3.3.1.2.3). The server runs the handles down when the last
     of these connections ends; then the association is not `alive` any more, and `reason` says why."""
 
@@ -64,19 +64,19 @@ class Association:
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class ServerResource:
     """Something that the server keeps for this client: an open queue, a transaction."""
 
     what: str
     name: str
-    association: Association | None = None  # None before it was opened
+    association: ClientAssociation | None = None  # None before it was opened
 
     @property
     def lost(self) -> bool:
         return self.association is not None and not self.association.alive
 
 
-class Call(NamedTuple):
+class ClientCall(NamedTuple):
     """A call to make. `wait` is how long the server may take in milliseconds, INFINITE for ever, 0 for at once.
 
     `held` is what has to be there still for the call to have a meaning; `opens` is what comes to be by it.
@@ -86,9 +86,9 @@ class Call(NamedTuple):
     operation: Operation
     request: Any
     wait: int = 0
-    fate: Fate = UNKNOWN
-    held: tuple[Held, ...] = ()
-    opens: Held | None = None
+    fate: RetryRule = UNKNOWN
+    held: tuple[ServerResource, ...] = ()
+    opens: ServerResource | None = None
 
     @property
     def timeout(self) -> float | None:
@@ -96,12 +96,12 @@ class Call(NamedTuple):
         return None if self.wait == INFINITE else self.wait / 1000 + ANSWER_MARGIN
 
     @property
-    def lost(self) -> Held | None:
+    def lost(self) -> ServerResource | None:
         """What the call needs and the server has not any more."""
         return next((held for held in self.held if held.lost), None)
 
 
-Steps = Generator[Call, Any, T]
+Steps = Generator[ClientCall, Any, T]
 # How a call can fail: the server says so, or can't be reached, or the connection has ended.
 CALL_FAILURES = (MsmqError, ConnectionError, ProtocolError)
 # Those of them in which the server has not said what became of the call.
@@ -135,7 +135,7 @@ _LEFT_BEHIND = {
 }
 
 
-def handle_lost(call: Call, held: Held, sent: bool) -> HandleLost:
+def handle_lost(call: ClientCall, held: ServerResource, sent: bool) -> HandleLost:
     """The error of a call that needs `held`, and was `sent` before that was lost, or not."""
     association = held.association
     assert association is not None
@@ -163,13 +163,13 @@ class ProtocolUnavailable(MsmqError):
 
 
 def call(
-    interface: Interface, name: str, what: str = "", *, wait: int = 0, fate: Fate = UNKNOWN, **arguments: Any
+    interface: Interface, name: str, what: str = "", *, wait: int = 0, fate: RetryRule = UNKNOWN, **arguments: Any
 ) -> Steps[Any]:
     """One call about `what`; raises the MsmqError of a failure HRESULT, naming it."""
     operation = interface.operation(name)
     assert operation.request is not None
     try:
-        response = yield Call(interface, operation, operation.request(**arguments), wait, fate)
+        response = yield ClientCall(interface, operation, operation.request(**arguments), wait, fate)
     except MsmqError as error:
         if what and answered(error):  # a fault
             raise type(error)(error.hresult, f"{what}: {error.detail}") from error.__cause__
@@ -220,7 +220,7 @@ _HINTS: dict[tuple[str, int], str] = {
 }
 
 
-def decoded(call: Call, stub: bytes, byte_order: ByteOrder) -> Any:
+def decoded(call: ClientCall, stub: bytes, byte_order: ByteOrder) -> Any:
     """The answer to a call. Raises RemoteProtocolError."""
     try:
         return call.operation.decode_response(stub, byte_order)
@@ -228,7 +228,9 @@ def decoded(call: Call, stub: bytes, byte_order: ByteOrder) -> Any:
         raise RemoteProtocolError(f"the server's answer can't be read: {error}") from error
 
 
-def resumed(steps: Steps[T], call: Call, change: Callable[[Call], Call] = lambda call: call) -> Steps[T]:
+def resumed(
+    steps: Steps[T], call: ClientCall, change: Callable[[ClientCall], ClientCall] = lambda call: call
+) -> Steps[T]:
     """`steps` from the middle, where they have yielded `call` already, with every call changed."""
     try:
         while True:
@@ -246,7 +248,7 @@ def resumed(steps: Steps[T], call: Call, change: Callable[[Call], Call] = lambda
         return value
 
 
-def amended(steps: Steps[T], change: Callable[[Call], Call]) -> Steps[T]:
+def amended(steps: Steps[T], change: Callable[[ClientCall], ClientCall]) -> Steps[T]:
     """`steps` with every call changed."""
     try:
         call = next(steps)
@@ -256,12 +258,12 @@ def amended(steps: Steps[T], change: Callable[[Call], Call]) -> Steps[T]:
     return (yield from resumed(steps, call, change))
 
 
-def holding(steps: Steps[T], *held: Held) -> Steps[T]:
+def holding(steps: Steps[T], *held: ServerResource) -> Steps[T]:
     """`steps`, whose calls have no meaning without `held`."""
     return amended(steps, lambda call: call._replace(held=(*held, *call.held)))
 
 
-def opening(steps: Steps[T], held: Held) -> Steps[T]:
+def opening(steps: Steps[T], held: ServerResource) -> Steps[T]:
     """`steps` that open `held`."""
     return amended(steps, lambda call: call._replace(opens=held))
 

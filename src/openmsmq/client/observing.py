@@ -7,7 +7,7 @@ from typing import Protocol
 from openmsmq.model.message import Message
 
 
-class Sending(Protocol):
+class SendObservation(Protocol):
     """A send that is under way."""
 
     @property
@@ -21,7 +21,7 @@ class Sending(Protocol):
 class Observer(Protocol):
     """Both get the name by which the queue was opened."""
 
-    def sending(self, queue: str, message: Message) -> Sending: ...
+    def sending(self, queue: str, message: Message) -> SendObservation: ...
 
     def received(self, queue: str, message: Message) -> None: ...
 

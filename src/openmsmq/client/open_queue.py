@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 from openmsmq.client.calls import Steps, on_failure, quietly
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT
 from openmsmq.model import names
-from openmsmq.model.constants import INFINITE, Access, Action, MessageSeekAction
+from openmsmq.model.constants import INFINITE, Access, MessageSeekAction, ReceiveAction
 from openmsmq.model.errors import (
     HResult,
     InvalidHandle,
@@ -39,7 +39,7 @@ _ACCESS = {"receive": Access.RECEIVE, "send": Access.SEND, "peek": Access.PEEK}
 _PATIENCE, _PATIENCE_FACTOR = 1000, 4
 
 
-class Taken(NamedTuple):
+class TakenMessage(NamedTuple):
     """A message that was taken. With a `request`, it is locked until the request is ended."""
 
     message: Message
@@ -70,11 +70,11 @@ class OpenQueue(ABC):
     def close_cursor(self, cursor: int) -> Steps[None]: ...
 
     @abstractmethod
-    def peek(self, action: Action, timeout: int, cursor: int = 0) -> Steps[Message]:
+    def peek(self, action: ReceiveAction, timeout: int, cursor: int = 0) -> Steps[Message]:
         """Look at a message; waits `timeout` milliseconds for one."""
 
     @abstractmethod
-    def take(self, timeout: int, cursor: int = 0) -> Steps[Taken]:
+    def take(self, timeout: int, cursor: int = 0) -> Steps[TakenMessage]:
         """Take a message: the first one, or the one a cursor stands on."""
 
     # -- what not every protocol has ---------------------------------------------------------------------------
@@ -86,7 +86,7 @@ class OpenQueue(ABC):
     def format_name(self) -> Steps[str]:
         raise self.lacks("format names", has="MS-MQMP has (protocol='qmcomm')")
 
-    def take_in_transaction(self, uow: bytes, timeout: int, cursor: int = 0) -> Steps[Taken]:
+    def take_in_transaction(self, uow: bytes, timeout: int, cursor: int = 0) -> Steps[TakenMessage]:
         """As `take`, in an internal transaction."""
         raise self.lacks("internal transactions", has="MS-MQMP has (protocol='qmcomm')")
 
@@ -97,7 +97,7 @@ class OpenQueue(ABC):
     def peek_by_lookup_identifier(self, identifier: int, seek: MessageSeekAction) -> Steps[Message]:
         raise self.lacks("lookup identifiers")
 
-    def take_by_lookup_identifier(self, identifier: int, seek: MessageSeekAction) -> Steps[Taken]:
+    def take_by_lookup_identifier(self, identifier: int, seek: MessageSeekAction) -> Steps[TakenMessage]:
         raise self.lacks("lookup identifiers")
 
     def cancel(self) -> Steps[None]:
@@ -118,7 +118,7 @@ class OpenQueue(ABC):
 
     # -- made of the above -------------------------------------------------------------------------------------
 
-    def take_by_correlation_identifier(self, wanted: bytes, timeout: int, clock: Clock) -> Steps[Taken]:
+    def take_by_correlation_identifier(self, wanted: bytes, timeout: int, clock: Clock) -> Steps[TakenMessage]:
         """Take the first message with a correlation identifier of 20 bytes; waits `timeout` milliseconds for one.
 
         A cursor looks for it and takes just the message it stands on, so nobody else gets that one too. Raises
@@ -138,7 +138,9 @@ class OpenQueue(ABC):
             if deadline is not None and clock() >= deadline:
                 raise ReceiveTimeout(detail=f"{self.name}: no message with the correlation identifier {wanted.hex()}")
 
-    def _look_through(self, cursor: int, wanted: bytes, deadline: float | None, clock: Clock) -> Steps[Taken | None]:
+    def _look_through(
+        self, cursor: int, wanted: bytes, deadline: float | None, clock: Clock
+    ) -> Steps[TakenMessage | None]:
         """Look through the queue from its beginning, and then at what comes, as long as patience lasts."""
         started = clock()
         found = yield from self._search(cursor, wanted, 0)
@@ -149,7 +151,7 @@ class OpenQueue(ABC):
             patience = min(patience, max(0, int(1000 * (deadline - clock()))))
         return (yield from self._search(cursor, wanted, patience))
 
-    def _search(self, cursor: int, wanted: bytes, wait: int) -> Steps[Taken | None]:
+    def _search(self, cursor: int, wanted: bytes, wait: int) -> Steps[TakenMessage | None]:
         """Walk on with a cursor until the message is taken; None when none came for `wait` milliseconds."""
         while True:
             try:
@@ -164,11 +166,11 @@ class OpenQueue(ABC):
     def _next(self, cursor: int, wait: int) -> Steps[Message]:
         """PEEK_NEXT is only allowed once the cursor stands on a message ([MS-MQDMPR] 3.2.7.3)."""
         try:
-            return (yield from self.peek(Action.PEEK_NEXT, wait, cursor))
+            return (yield from self.peek(ReceiveAction.PEEK_NEXT, wait, cursor))
         except MsmqError as error:
             if error.hresult != HResult.MQ_ERROR_ILLEGAL_CURSOR_ACTION:
                 raise
-        return (yield from self.peek(Action.PEEK_CURRENT, wait, cursor))
+        return (yield from self.peek(ReceiveAction.PEEK_CURRENT, wait, cursor))
 
 
 def to_access(access: str | Access) -> Access:

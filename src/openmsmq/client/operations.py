@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from openmsmq.client.calls import HARMLESS, REPEATABLE, Call, Fate, Steps, call, check
+from openmsmq.client.calls import HARMLESS, REPEATABLE, ClientCall, RetryRule, Steps, call, check
 from openmsmq.client.open_queue import queue_format
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces import ms_mqmr as mgmt
@@ -137,7 +137,7 @@ def get_security(name: str, information: int) -> Steps[bytes]:
     while True:
         operation = m.qmcomm.operation("R_QMGetObjectSecurityInternal")
         request = m.R_QMGetObjectSecurityInternal_Request(_object(name), information, size)
-        response = yield Call(m.qmcomm, operation, request, fate=REPEATABLE)
+        response = yield ClientCall(m.qmcomm, operation, request, fate=REPEATABLE)
         if response.result != HResult.MQ_ERROR_SECURITY_DESCRIPTOR_TOO_SMALL:
             break
         size = response.lpnLengthNeeded
@@ -221,7 +221,7 @@ def outgoing() -> Steps[list[dict[str, Any]]]:
 # -- transactions --------------------------------------------------------------------------------------------------
 
 
-_COMMITTED = Fate(False, "the transaction may have been committed; look for what it did before doing it again")
+_COMMITTED = RetryRule(False, "the transaction may have been committed; look for what it did before doing it again")
 
 
 class Enlisted(NamedTuple):

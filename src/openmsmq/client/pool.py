@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet
 
-from openmsmq.client.calls import Association, Call, Steps, T, client_closed, decoded, fault_error
+from openmsmq.client.calls import ClientAssociation, ClientCall, Steps, T, client_closed, decoded, fault_error
 from openmsmq.client.retrying import Attempts
 from openmsmq.model.errors import MsmqError
 from openmsmq.rpc import client as rpc
@@ -27,7 +27,7 @@ class _Member:
     """A connection of an association."""
 
     connection: rpc.Connection
-    association: Association
+    association: ClientAssociation
 
 
 class Pool:
@@ -43,7 +43,7 @@ class Pool:
         self.reconnect_seconds = reconnect_seconds
         self._idle: list[_Member] = []
         self._all: set[_Member] = set()
-        self._association = Association()
+        self._association = ClientAssociation()
         self._closed = False
         self._make_locks()
         _pools.add(self)
@@ -69,7 +69,7 @@ class Pool:
             value: T = stop.value
             return value
 
-    def call(self, call: Call) -> Any:
+    def call(self, call: ClientCall) -> Any:
         """The answer to one call. Raises MsmqError."""
         attempts = Attempts(call, self.reconnect_seconds, time.monotonic, random.random)
         stub = call.operation.encode_request(call.request)
@@ -87,7 +87,7 @@ class Pool:
                 pause = attempts.pause_after(error, sent)
             time.sleep(pause)
 
-    def _exchange(self, member: _Member, call: Call, stub: bytes) -> Any:
+    def _exchange(self, member: _Member, call: ClientCall, stub: bytes) -> Any:
         connection = member.connection
         try:
             answer = connection.exchange(call.operation.opnum, stub, timeout=call.timeout)
@@ -109,7 +109,7 @@ class Pool:
 
     # -- connections ---------------------------------------------------------------------------------------------
 
-    def _take(self, call: Call) -> _Member:
+    def _take(self, call: ClientCall) -> _Member:
         """A connection on which the interface of a call is bound. Raises RpcConnectionError."""
         member = self._take_idle() or self._open(call)
         try:
@@ -134,7 +134,7 @@ class Pool:
                 return member
             self._drop(member, "the server closed the connection")
 
-    def _open(self, call: Call) -> _Member:
+    def _open(self, call: ClientCall) -> _Member:
         """A further connection. The first one of an association is made alone, because the others need its group."""
         with self._founding:
             association = self._association
@@ -142,7 +142,7 @@ class Pool:
                 return self._connect(association, call)
         return self._connect(association, call)
 
-    def _connect(self, association: Association, call: Call) -> _Member:
+    def _connect(self, association: ClientAssociation, call: ClientCall) -> _Member:
         group = association.group
         connection = rpc.connect(self._host, self._port, assoc_group_id=group, **self._security)
         try:
@@ -161,7 +161,7 @@ class Pool:
             raise
         return self._join(connection, association)
 
-    def _join(self, connection: rpc.Connection, association: Association) -> _Member:
+    def _join(self, connection: rpc.Connection, association: ClientAssociation) -> _Member:
         """Make a connection that is bound one of those of an association, or the first of the next one."""
         group = connection.core.assoc_group_id
         if association.group not in (0, group):
@@ -221,11 +221,11 @@ class Pool:
         if last:
             self._end(member.association, reason)
 
-    def _end(self, association: Association, reason: str) -> None:
+    def _end(self, association: ClientAssociation, reason: str) -> None:
         association.end(reason)
         with self._lock:
             if self._association is association:
-                self._association = Association()
+                self._association = ClientAssociation()
             ended = [member for member in self._idle if member.association is association]
             self._idle = [member for member in self._idle if member.association is not association]
             self._all = {member for member in self._all if member.association is not association}
@@ -248,7 +248,7 @@ class Pool:
             member.association.end("it belongs to the parent process, which forked this one")
             member.connection.release()
         self._association.end("it belongs to the parent process, which forked this one")
-        self._association = Association()
+        self._association = ClientAssociation()
         self._idle, self._all = [], set()
 
 

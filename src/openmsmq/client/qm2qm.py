@@ -17,16 +17,16 @@ from openmsmq.client.calls import (
     HARMLESS,
     REPEATABLE,
     UNANSWERED,
-    Fate,
     ProtocolUnavailable,
+    RetryRule,
     Steps,
     answered,
     call,
 )
-from openmsmq.client.open_queue import OpenQueue, Taken, queue_format
+from openmsmq.client.open_queue import OpenQueue, TakenMessage, queue_format
 from openmsmq.interfaces import ms_mqmp as mp
 from openmsmq.interfaces.ms_mqqp import REMOTEREADDESC, REMOTEREADDESC2, qm2qm
-from openmsmq.model.constants import Access, Action, LookupAction, MessageSeekAction, Share
+from openmsmq.model.constants import Access, LookupAction, MessageSeekAction, ReceiveAction, Share
 from openmsmq.model.errors import HResult, MsmqError, OperationCancelled
 from openmsmq.model.lookup_id import lookup_id, sequence_of
 from openmsmq.model.message import Message
@@ -40,7 +40,7 @@ RR_NACK, RR_ACK = 1, 2
 _FIRST_WITH_NUMBERS = (5, 1, 951)  # 3.2.4.2: servers from here on have RemoteQMStartReceive2
 _RECEIVE_SEEK, _PEEK_SEEK = 0x40000020, 0x40000010  # LookupAction without its MessageSeekAction
 # What may have happened to a RemoteQMEndReceive whose answer was lost.
-_REMOVED = Fate(False, "the message may have been removed; otherwise the server puts it back")
+_REMOVED = RetryRule(False, "the message may have been removed; otherwise the server puts it back")
 
 
 def port() -> Steps[int]:
@@ -133,29 +133,29 @@ class Qm2QmQueue(OpenQueue):
             qm2qm, "RemoteQMCloseCursor", self.name, fate=HARMLESS, hQueue=self.opened.queue, hCursor=cursor
         )
 
-    def peek(self, action: Action, timeout: int, cursor: int = 0) -> Steps[Message]:
+    def peek(self, action: ReceiveAction, timeout: int, cursor: int = 0) -> Steps[Message]:
         return (yield from self.start(action, timeout=timeout, cursor=cursor)).message
 
-    def take(self, timeout: int, cursor: int = 0) -> Steps[Taken]:
-        return self.start(Action.RECEIVE, timeout=timeout, cursor=cursor)
+    def take(self, timeout: int, cursor: int = 0) -> Steps[TakenMessage]:
+        return self.start(ReceiveAction.RECEIVE, timeout=timeout, cursor=cursor)
 
     def peek_by_lookup_identifier(self, identifier: int, seek: MessageSeekAction) -> Steps[Message]:
         return (yield from self.start(LookupAction(_PEEK_SEEK | seek), identifier=identifier)).message
 
-    def take_by_lookup_identifier(self, identifier: int, seek: MessageSeekAction) -> Steps[Taken]:
+    def take_by_lookup_identifier(self, identifier: int, seek: MessageSeekAction) -> Steps[TakenMessage]:
         return self.start(LookupAction(_RECEIVE_SEEK | seek), identifier=identifier)
 
     def start(
         self,
-        action: Action | LookupAction,
+        action: ReceiveAction | LookupAction,
         *,
         timeout: int = 0,
         cursor: int = 0,
         identifier: int = 0,
         request: int | None = None,
-    ) -> Steps[Taken]:
+    ) -> Steps[TakenMessage]:
         """Read a message (3.2.4.2, 3.2.4.3, 3.1.4.11). A receive leaves it locked until `end`."""
-        receives = action is Action.RECEIVE or (isinstance(action, LookupAction) and action.destructive)
+        receives = action is ReceiveAction.RECEIVE or (isinstance(action, LookupAction) and action.destructive)
         request = self.next_request() if request is None else request
         description = REMOTEREADDESC(
             hRemoteQueue=self.opened.queue, hCursor=cursor, ulAction=action, ulTimeout=timeout,
@@ -182,10 +182,10 @@ class Qm2QmQueue(OpenQueue):
                 with suppress(*CALL_FAILURES):
                     yield from self.end(request, False)
             raise MsmqError(HResult.MQ_ERROR, f"{self.name}: the server sent no message packet: {error}") from error
-        return Taken(message, request if request in self.locked else None)
+        return TakenMessage(message, request if request in self.locked else None)
 
     def _call_start(
-        self, action: Action | LookupAction, description: REMOTEREADDESC, identifier: int, timeout: int
+        self, action: ReceiveAction | LookupAction, description: REMOTEREADDESC, identifier: int, timeout: int
     ) -> Steps[Any]:
         if isinstance(action, LookupAction):
             return call(

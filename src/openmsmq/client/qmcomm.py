@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from openmsmq.client.calls import HARMLESS, REPEATABLE, Call, Fate, Steps, call, check
-from openmsmq.client.open_queue import OpenQueue, Taken, queue_format
+from openmsmq.client.calls import HARMLESS, REPEATABLE, ClientCall, RetryRule, Steps, call, check
+from openmsmq.client.open_queue import OpenQueue, TakenMessage, queue_format
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces.ms_mqmq import OBJECTID
-from openmsmq.model.constants import MAXIMUM_LABEL, MAXIMUM_MESSAGE_SIZE, Access, Action, Share
+from openmsmq.model.constants import MAXIMUM_LABEL, MAXIMUM_MESSAGE_SIZE, Access, ReceiveAction, Share
 from openmsmq.model.errors import HResult, IllegalPropertyValue, InsufficientResources, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.transfer.receive_buffer import BufferSizes, identifier_of, message_from_receive, receive_buffer
@@ -27,13 +27,14 @@ _TOO_SMALL = frozenset(
     ]
 )
 # What may have happened to a call whose answer was lost.
-_SENT = Fate(False, "the message may be in the queue; look for it before sending it again")
-_TAKEN = Fate(False, "a message may have been taken, and is lost then; a receive in a transaction or through MS-MQRR "
-              "loses none")  # fmt: skip
-_TAKEN_IN_TRANSACTION = Fate(False, "a message may have been taken; aborting the transaction puts it back")
+_SENT = RetryRule(False, "the message may be in the queue; look for it before sending it again")
+_TAKEN = RetryRule(
+    False, "a message may have been taken, and is lost then; a receive in a transaction or through MS-MQRR loses none"
+)
+_TAKEN_IN_TRANSACTION = RetryRule(False, "a message may have been taken; aborting the transaction puts it back")
 _READ = {
-    Action.PEEK_CURRENT: REPEATABLE,
-    Action.PEEK_NEXT: Fate(False, "the cursor may have moved to the next message"),
+    ReceiveAction.PEEK_CURRENT: REPEATABLE,
+    ReceiveAction.PEEK_NEXT: RetryRule(False, "the cursor may have moved to the next message"),
 }
 
 
@@ -85,7 +86,7 @@ class QmcommQueue(OpenQueue):
         operation = m.qmcomm.operation("rpc_ACHandleToFormatName")
         while True:
             request = m.rpc_ACHandleToFormatName_Request(self.handle, size, "\0" * size, size)
-            response = yield Call(m.qmcomm, operation, request, fate=REPEATABLE)
+            response = yield ClientCall(m.qmcomm, operation, request, fate=REPEATABLE)
             if response.result != HResult.MQ_ERROR_FORMATNAME_BUFFER_TOO_SMALL:
                 break
             size = response.pdwLength
@@ -109,16 +110,16 @@ class QmcommQueue(OpenQueue):
         )
         return identifier_of(response.pMessageID)
 
-    def peek(self, action: Action, timeout: int, cursor: int = 0) -> Steps[Message]:
+    def peek(self, action: ReceiveAction, timeout: int, cursor: int = 0) -> Steps[Message]:
         return self._read(action, timeout, cursor, None)
 
-    def take(self, timeout: int, cursor: int = 0) -> Steps[Taken]:
-        return Taken((yield from self._read(Action.RECEIVE, timeout, cursor, None)))
+    def take(self, timeout: int, cursor: int = 0) -> Steps[TakenMessage]:
+        return TakenMessage((yield from self._read(ReceiveAction.RECEIVE, timeout, cursor, None)))
 
-    def take_in_transaction(self, uow: bytes, timeout: int, cursor: int = 0) -> Steps[Taken]:
-        return Taken((yield from self._read(Action.RECEIVE, timeout, cursor, uow)))
+    def take_in_transaction(self, uow: bytes, timeout: int, cursor: int = 0) -> Steps[TakenMessage]:
+        return TakenMessage((yield from self._read(ReceiveAction.RECEIVE, timeout, cursor, uow)))
 
-    def _read(self, action: Action, timeout: int, cursor: int, uow: bytes | None) -> Steps[Message]:
+    def _read(self, action: ReceiveAction, timeout: int, cursor: int, uow: bytes | None) -> Steps[Message]:
         """Buffers that prove too small are enlarged, and the sizes that did are kept for the next read.
 
         PEEK_NEXT moves the cursor before a message is found to be too large ([MS-MQDMPR] 3.1.7.1.14, 3.2.7.3), so it is
@@ -142,16 +143,18 @@ class QmcommQueue(OpenQueue):
             self.sizes.enlarge(response.result, response.ptb)
             if self.sizes == used:  # other threads enlarge them too
                 break
-            if action is Action.PEEK_NEXT:
-                action, outgrown = Action.PEEK_CURRENT, used
+            if action is ReceiveAction.PEEK_NEXT:
+                action, outgrown = ReceiveAction.PEEK_CURRENT, used
         check(response.result, "rpc_ACReceiveMessageEx", self.name)
         return message_from_receive(response.ptb)
 
-    def _read_call(self, action: Action, ptb: m.CACTransferBufferV2, timeout: int, uow: bytes | None) -> Call:
+    def _read_call(
+        self, action: ReceiveAction, ptb: m.CACTransferBufferV2, timeout: int, uow: bytes | None
+    ) -> ClientCall:
         operation = m.qmcomm2.operation("rpc_ACReceiveMessageEx")
         request = m.rpc_ACReceiveMessageEx_Request(self.context, ptb)
         fate = _READ.get(action, _TAKEN if uow is None else _TAKEN_IN_TRANSACTION)
-        return Call(m.qmcomm2, operation, request, timeout, fate)
+        return ClientCall(m.qmcomm2, operation, request, timeout, fate)
 
     def create_cursor(self) -> Steps[int]:
         response = yield from call(

@@ -18,24 +18,24 @@ from openmsmq.client.calls import (
     HARMLESS,
     REPEATABLE,
     UNANSWERED,
-    Fate,
     ProtocolUnavailable,
+    RetryRule,
     Steps,
     answered,
     call,
     on_failure,
     quietly,
 )
-from openmsmq.client.open_queue import OpenQueue, Taken, queue_format
+from openmsmq.client.open_queue import OpenQueue, TakenMessage, queue_format
 from openmsmq.interfaces.ms_mqmq import XACTUOW
 from openmsmq.interfaces.ms_mqrr import RemoteRead, SectionBuffer
 from openmsmq.model.constants import (
     MAXIMUM_MESSAGE_SIZE,
     Access,
-    Action,
     LookupAction,
     MessageClass,
     MessageSeekAction,
+    ReceiveAction,
     Share,
 )
 from openmsmq.model.errors import HResult, MsmqError, UnreadableMessage
@@ -53,7 +53,7 @@ _PEEK_SEEK = 0x40000010
 # R_CancelReceive may overtake, on another connection, the R_StartReceive that it is for.
 _CANCEL_ATTEMPTS = 100
 # What may have happened to an R_EndReceive whose answer was lost.
-_REMOVED = Fate(False, "the message may have been removed; otherwise the server puts it back")
+_REMOVED = RetryRule(False, "the message may have been removed; otherwise the server puts it back")
 
 
 def check_offered() -> Steps[None]:
@@ -114,35 +114,35 @@ class RemoteReadQueue(OpenQueue):
     def close_cursor(self, cursor: int) -> Steps[None]:
         yield from call(RemoteRead, "R_CloseCursor", self.name, fate=HARMLESS, phContext=self.handle, hCursor=cursor)
 
-    def peek(self, action: Action, timeout: int, cursor: int = 0) -> Steps[Message]:
+    def peek(self, action: ReceiveAction, timeout: int, cursor: int = 0) -> Steps[Message]:
         return (yield from self._start(action, timeout=timeout, cursor=cursor)).message
 
-    def take(self, timeout: int, cursor: int = 0) -> Steps[Taken]:
-        return self._start(Action.RECEIVE, timeout=timeout, cursor=cursor)
+    def take(self, timeout: int, cursor: int = 0) -> Steps[TakenMessage]:
+        return self._start(ReceiveAction.RECEIVE, timeout=timeout, cursor=cursor)
 
-    def take_in_transaction(self, uow: bytes, timeout: int, cursor: int = 0) -> Steps[Taken]:
+    def take_in_transaction(self, uow: bytes, timeout: int, cursor: int = 0) -> Steps[TakenMessage]:
         """3.2.4.4.2: in a distributed transaction that the server takes part in; it stays locked until its end."""
-        return self._start(Action.RECEIVE, timeout=timeout, cursor=cursor, uow=uow)
+        return self._start(ReceiveAction.RECEIVE, timeout=timeout, cursor=cursor, uow=uow)
 
     def peek_by_lookup_identifier(self, identifier: int, seek: MessageSeekAction) -> Steps[Message]:
         return (yield from self._start(LookupAction(_PEEK_SEEK | seek), identifier=identifier)).message
 
     # Deviation D-38: the identifier is never 0, as the paragraph on LookupId in [MS-MQRR] 3.1.4.7 has it.
-    def take_by_lookup_identifier(self, identifier: int, seek: MessageSeekAction) -> Steps[Taken]:
+    def take_by_lookup_identifier(self, identifier: int, seek: MessageSeekAction) -> Steps[TakenMessage]:
         return self._start(LookupAction(_RECEIVE_SEEK | seek), identifier=identifier)
 
     def _start(
         self,
-        action: Action | LookupAction,
+        action: ReceiveAction | LookupAction,
         *,
         timeout: int = 0,
         cursor: int = 0,
         identifier: int = 0,
         uow: bytes | None = None,
-    ) -> Steps[Taken]:
+    ) -> Steps[TakenMessage]:
         """R_StartReceive (3.1.4.7) or R_StartTransactionalReceive (3.1.4.13), asking for the whole message. A receive
         leaves it locked."""
-        receives = action is Action.RECEIVE or (isinstance(action, LookupAction) and action.destructive)
+        receives = action is ReceiveAction.RECEIVE or (isinstance(action, LookupAction) and action.destructive)
         request = next(self._requests) & 0xFFFFFFFF
         arguments: dict[str, Any] = {
             "phContext": self.handle, "LookupId": identifier, "hCursor": cursor, "ulAction": action,
@@ -175,7 +175,7 @@ class RemoteReadQueue(OpenQueue):
         message.arrival_time = response.pdwArriveTime
         # Deviation D-39: pSequenceId lacks the upper byte, 7 - priority.
         message.lookup_identifier = lookup_id(message.priority, sequence_of(response.pSequenceId))
-        return Taken(message, request if receives else None)
+        return TakenMessage(message, request if receives else None)
 
     def end(self, request: int, taken: bool) -> Steps[None]:
         """R_EndReceive (3.1.4.9) or R_EndTransactionalReceive (3.1.4.15). A message that is not removed, or not for

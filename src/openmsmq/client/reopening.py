@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from openmsmq.client.calls import HandleLost, Held, Steps, T, holding, opening, quietly
+from openmsmq.client.calls import HandleLost, ServerResource, Steps, T, holding, opening, quietly
 from openmsmq.client.observing import Watch
-from openmsmq.client.open_queue import Clock, OpenQueue, Taken
-from openmsmq.model.constants import INFINITE, Action
+from openmsmq.client.open_queue import Clock, OpenQueue, TakenMessage
+from openmsmq.model.constants import INFINITE, ReceiveAction
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.message import Message
 
@@ -27,10 +27,10 @@ class Locked(NamedTuple):
 
 class _Current(NamedTuple):
     queue: OpenQueue
-    held: Held
+    held: ServerResource
 
 
-class Handle:
+class ReopeningQueue:
     """An open queue. With `reconnect` an operation whose handle was lost opens the queue anew, as often as a few times,
     and is done then, unless it may have been done before."""
 
@@ -49,7 +49,7 @@ class Handle:
         return self._current
 
     def _open(self) -> Steps[_Current]:
-        held = Held("queue", self._name)
+        held = ServerResource("queue", self._name)
         return _Current((yield from opening(self._open_queue(), held)), held)
 
     def close(self) -> Steps[None]:
@@ -79,7 +79,7 @@ class Handle:
         sending.end(None)
         return identifier
 
-    def take(self, operation: Callable[[OpenQueue], Steps[Taken]]) -> Steps[Locked]:
+    def take(self, operation: Callable[[OpenQueue], Steps[TakenMessage]]) -> Steps[Locked]:
         """An operation that takes a message. Raises HandleLost."""
 
         def take(current: _Current) -> Steps[Locked]:
@@ -123,15 +123,15 @@ class Handle:
         else:
             yield from quietly(fresh.queue.close())
 
-    def begin(self) -> Steps[Handle]:
+    def begin(self) -> Steps[ReopeningQueue]:
         """Open the queue for the first time; returns the handle."""
         self._current = yield from self._open()
         return self
 
 
-def open_handle(name: str, open_queue: Callable[[], Steps[OpenQueue]], reconnect: bool) -> Steps[Handle]:
+def open_handle(name: str, open_queue: Callable[[], Steps[OpenQueue]], reconnect: bool) -> Steps[ReopeningQueue]:
     """Open a queue, as `open_queue` does it."""
-    return Handle(name, open_queue, reconnect).begin()
+    return ReopeningQueue(name, open_queue, reconnect).begin()
 
 
 @dataclass(slots=True)
@@ -139,7 +139,7 @@ class CursorHandle:
     """A cursor of an open queue; `number` is 0 once it is closed."""
 
     queue: OpenQueue
-    held: Held
+    held: ServerResource
     number: int
 
     def close(self) -> Steps[None]:
@@ -150,16 +150,16 @@ class CursorHandle:
             except HandleLost:
                 return
 
-    def peek(self, action: Action, timeout: int) -> Steps[Message]:
+    def peek(self, action: ReceiveAction, timeout: int) -> Steps[Message]:
         return holding(self.queue.peek(action, timeout, self.number), self.held)
 
-    def take(self, operation: Callable[[OpenQueue, int], Steps[Taken]]) -> Steps[Locked]:
+    def take(self, operation: Callable[[OpenQueue, int], Steps[TakenMessage]]) -> Steps[Locked]:
         """An operation that takes the message the cursor stands on."""
         taken = yield from holding(operation(self.queue, self.number), self.held)
         return _locked(_Current(self.queue, self.held), taken)
 
 
-def _locked(current: _Current, taken: Taken) -> Locked:
+def _locked(current: _Current, taken: TakenMessage) -> Locked:
     queue, held = current
     if Watch.observer is not None:
         Watch.observer.received(queue.name, taken.message)
@@ -168,7 +168,7 @@ def _locked(current: _Current, taken: Taken) -> Locked:
     return Locked(taken.message, True, partial(_end, queue, _part("receive", held), taken.request))
 
 
-def _end(queue: OpenQueue, held: Held, request: int, remove: bool) -> Steps[None]:
+def _end(queue: OpenQueue, held: ServerResource, request: int, remove: bool) -> Steps[None]:
     return holding(queue.end(request, remove), held)
 
 
@@ -177,9 +177,9 @@ def _nothing_to_end(remove: bool) -> Steps[None]:
     yield
 
 
-def _part(what: str, of: Held) -> Held:
+def _part(what: str, of: ServerResource) -> ServerResource:
     """What is lost together with the queue that it is of."""
-    return Held(what, of.name, of.association)
+    return ServerResource(what, of.name, of.association)
 
 
 def countdown(wait: int, clock: Clock) -> Callable[[], int]:

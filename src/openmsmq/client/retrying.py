@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from openmsmq.client.calls import Call, handle_lost
+from openmsmq.client.calls import ClientCall, handle_lost
 from openmsmq.rpc.errors import AnswerTimeout, BindError, RpcConnectionError
 
 RECONNECT = 15.0  # seconds for which calls try to reach the server again, if not set otherwise
@@ -19,7 +19,9 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds; each pause is twice as long a
 class Attempts:
     """The attempts at one call. `clock` is in seconds from any start, `random` draws from 0 to 1."""
 
-    def __init__(self, call: Call, seconds: float, clock: Callable[[], float], random: Callable[[], float]) -> None:
+    def __init__(
+        self, call: ClientCall, seconds: float, clock: Callable[[], float], random: Callable[[], float]
+    ) -> None:
         """`seconds` after the first failure the last attempt is over; 0 for a single attempt."""
         self._call, self._seconds, self._clock, self._random = call, seconds, clock, random
         self._until: float | None = None

@@ -11,8 +11,8 @@ from weakref import WeakSet
 
 from openmsmq.client.calls import (
     CALL_FAILURES,
-    Association,
-    Call,
+    ClientAssociation,
+    ClientCall,
     Steps,
     T,
     client_closed,
@@ -46,7 +46,7 @@ class Runner:
         self.reconnect_seconds = reconnect_seconds
         self._connecting = asyncio.Lock()
         self._connection: rpc.AsyncConnection | None = None
-        self._association = Association()
+        self._association = ClientAssociation()
         self._closed = False
         self._process = os.getpid()
         self._cleaning: set[asyncio.Task[Any]] = set()
@@ -135,7 +135,7 @@ class Runner:
 
     # -- calls ---------------------------------------------------------------------------------------------------
 
-    async def _call(self, call: Call) -> Any:
+    async def _call(self, call: ClientCall) -> Any:
         attempts = Attempts(call, self.reconnect_seconds, time.monotonic, random.random)
         stub = call.operation.encode_request(call.request)
         while True:
@@ -161,7 +161,9 @@ class Runner:
             await asyncio.sleep(pause)
 
     @staticmethod
-    async def _exchange(connection: rpc.AsyncConnection, call: Call, stub: bytes, syntax: SyntaxId) -> ResponseReceived:
+    async def _exchange(
+        connection: rpc.AsyncConnection, call: ClientCall, stub: bytes, syntax: SyntaxId
+    ) -> ResponseReceived:
         try:
             async with asyncio.timeout(call.timeout):
                 return await connection.exchange(call.operation.opnum, stub, interface=syntax)
@@ -183,7 +185,7 @@ class Runner:
 
     def _begin_anew(self, reason: str) -> None:
         self._association.end(reason)
-        self._connection, self._association = None, Association()
+        self._connection, self._association = None, ClientAssociation()
 
     async def _connected(self) -> rpc.AsyncConnection:
         if self._closed:

@@ -20,8 +20,8 @@ from openmsmq.client import qm2qm, qmcomm, remote_read, transaction_calls
 from openmsmq.client.calls import (
     CALL_FAILURES,
     CallerRefused,
-    Held,
     ProtocolUnavailable,
+    ServerResource,
     Steps,
     T,
     holding,
@@ -30,7 +30,7 @@ from openmsmq.client.calls import (
 )
 from openmsmq.client.open_queue import (
     OpenQueue,
-    Taken,
+    TakenMessage,
     candidates,
     check_not_finished,
     check_second_handle,
@@ -40,10 +40,10 @@ from openmsmq.client.open_queue import (
     to_seek,
 )
 from openmsmq.client.pool import Pool
-from openmsmq.client.reopening import CursorHandle, Handle, Locked, countdown, open_handle
+from openmsmq.client.reopening import CursorHandle, Locked, ReopeningQueue, countdown, open_handle
 from openmsmq.client.retrying import RECONNECT
 from openmsmq.model.bodies import BodyValue
-from openmsmq.model.constants import Access, Action
+from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.errors import MsmqError, ReceiveTimeout
 from openmsmq.model.message import Message, identifier_text
 from openmsmq.rpc.credentials import Credentials
@@ -271,13 +271,13 @@ class QueueManager(_Closing):
                 raise ProtocolUnavailable(detail=f"RemoteRead: {error}") from error
             self._remote_read_checked = True
 
-    def _open_qmcomm(self, name: str, access: Access, exclusive: bool, reconnect: bool) -> Handle:
+    def _open_qmcomm(self, name: str, access: Access, exclusive: bool, reconnect: bool) -> ReopeningQueue:
         steps = partial(qmcomm.open_queue, name, access, exclusive, self._client, self._licence)
         return self._pool.run(open_handle(name, steps, reconnect))
 
     def transaction(self) -> Transaction:
         """A new internal transaction: `with qm.transaction() as tx: queue.send(message, transaction=tx)`."""
-        held = Held("transaction", "")
+        held = ServerResource("transaction", "")
         return Transaction(self, self._pool, self._pool.run(opening(o.enlist(), held)), held)
 
     def join(self, transaction: Transaction) -> None:
@@ -308,7 +308,7 @@ class Transaction:
     Used with a queue of another queue manager it becomes a distributed one: all of it commits, or nothing.
     """
 
-    def __init__(self, manager: QueueManager, pool: Pool, enlisted: o.Enlisted, held: Held) -> None:
+    def __init__(self, manager: QueueManager, pool: Pool, enlisted: o.Enlisted, held: ServerResource) -> None:
         self.manager, self._pool, self._enlisted, self.held = manager, pool, enlisted, held
         held.name = enlisted.uow.hex()
         self.finished = False
@@ -359,7 +359,7 @@ class MessageQueue(_Closing):
     What its protocol lacks and MS-MQMP has (transactions, `format_name`) goes by a second handle of qmcomm.
     """
 
-    def __init__(self, manager: QueueManager, pool: Pool, handle: Handle, reconnect: bool) -> None:
+    def __init__(self, manager: QueueManager, pool: Pool, handle: ReopeningQueue, reconnect: bool) -> None:
         self._manager, self._pool, self._handle, self._reconnect = manager, pool, handle, reconnect
         self._qmcomm = handle if handle.queue.protocol == "qmcomm" else None
         self._lock = threading.Lock()
@@ -388,7 +388,7 @@ class MessageQueue(_Closing):
         if self._closed:
             raise closed_queue(self._handle.queue.name)
 
-    def _through_qmcomm(self, what: str) -> Handle:
+    def _through_qmcomm(self, what: str) -> ReopeningQueue:
         self._check_open()
         with self._lock:
             if self._qmcomm is None:
@@ -414,7 +414,7 @@ class MessageQueue(_Closing):
         steps = handle.send(message, uow)
         return identifier_text(self._manager._pool.run(holding(steps, *held)))
 
-    def _part_of(self, transaction: Transaction | None) -> tuple[bytes | None, tuple[Held, ...]]:
+    def _part_of(self, transaction: Transaction | None) -> tuple[bytes | None, tuple[ServerResource, ...]]:
         """The unit of work of a transaction, and what has to be there still for it."""
         if transaction is None:
             return None, ()
@@ -492,11 +492,11 @@ class MessageQueue(_Closing):
         left = countdown(milliseconds(timeout), time.monotonic)
         return self._take(lambda queue: queue.take(left()))
 
-    def _take(self, operation: Callable[[OpenQueue], Steps[Taken]]) -> Locked:
+    def _take(self, operation: Callable[[OpenQueue], Steps[TakenMessage]]) -> Locked:
         self._check_open()
         return self._pool.run(self._handle.take(operation))
 
-    def _received(self, operation: Callable[[OpenQueue], Steps[Taken]]) -> Message:
+    def _received(self, operation: Callable[[OpenQueue], Steps[TakenMessage]]) -> Message:
         return self._finished(self._take(operation))
 
     def _finished(self, taken: Locked) -> Message:
@@ -517,7 +517,7 @@ class MessageQueue(_Closing):
     def peek(self, timeout: float | None = None) -> Message:
         """Look at the first message and leave it. Raises ReceiveTimeout."""
         left = countdown(milliseconds(timeout), time.monotonic)
-        return self._run(lambda queue: queue.peek(Action.PEEK_CURRENT, left()))
+        return self._run(lambda queue: queue.peek(ReceiveAction.PEEK_CURRENT, left()))
 
     def peek_by_lookup_id(self, identifier: int, direction: str = "current") -> Message:
         """Look at the message with a lookup identifier, or the "next" or "previous" one. Raises MessageNotFound."""
@@ -566,13 +566,13 @@ class Cursor(_Closing):
 
     def peek(self, timeout: float | None = None) -> Message:
         """The message the cursor stands on, or the first one. Raises ReceiveTimeout, MessageAlreadyReceived."""
-        return self._peek(Action.PEEK_CURRENT, timeout)
+        return self._peek(ReceiveAction.PEEK_CURRENT, timeout)
 
     def peek_next(self, timeout: float | None = None) -> Message:
         """Advance and look. Raises ReceiveTimeout; IllegalCursorAction before the first `peek`."""
-        return self._peek(Action.PEEK_NEXT, timeout)
+        return self._peek(ReceiveAction.PEEK_NEXT, timeout)
 
-    def _peek(self, action: Action, timeout: float | None) -> Message:
+    def _peek(self, action: ReceiveAction, timeout: float | None) -> Message:
         self._queue._check_open()
         return self._queue._pool.run(self._handle.peek(action, milliseconds(timeout)))
 

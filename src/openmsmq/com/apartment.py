@@ -18,7 +18,7 @@ from openmsmq.dcom.exporter import Exporter
 from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.objref import CustomReference, StandardReference, unpack
 from openmsmq.dcom.orpc import interfaces_of
-from openmsmq.dcom.remote import PING_PERIOD, RESOLVER_PORT, Place, RemoteExporter, RemoteProcesses
+from openmsmq.dcom.remote import PING_PERIOD, RESOLVER_PORT, HostPort, RemoteExporter, RemoteProcesses
 from openmsmq.dcom.resolver import resolver_services
 from openmsmq.dcom.server import ComServer
 from openmsmq.interfaces import com
@@ -69,7 +69,7 @@ class Apartment:
         security: dict[str, Any] | None = None,
         ping_seconds: float = PING_PERIOD,
     ) -> None:
-        self.place = Place(host, port)
+        self.place = HostPort(host, port)
         self._loop = asyncio.new_event_loop()
         self._closed = False
         self.remote = RemoteProcesses(security or {}, ping_seconds, frozenset([host]), retry_after=0)

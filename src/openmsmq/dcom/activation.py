@@ -33,7 +33,7 @@ _REQUIRED: Final = (_INSTANTIATION, _SCM_REQUEST, _LOCATION)
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ActivationRequest:
     """What a client wants: an object of a class, by so many interfaces."""
 
     clsid: UUID
@@ -51,7 +51,7 @@ class Exported:
     authentication_hint: int
 
 
-def parse_request(objref: bytes) -> Request:
+def parse_request(objref: bytes) -> ActivationRequest:
     """Read pActProperties of RemoteGetClassObject and RemoteCreateInstance. Raises BadStubData."""
     properties = _properties(objref, CLSID_IN)
     for clsid in _REQUIRED:
@@ -60,7 +60,7 @@ def parse_request(objref: bytes) -> Request:
     wanted = properties[_INSTANTIATION]
     iids = tuple(UUID(bytes_le=iid) for iid in wanted.pIID or [])
     version = wanted.clientCOMVersion
-    return Request(UUID(bytes_le=wanted.classId), iids, (version.MajorVersion, version.MinorVersion))
+    return ActivationRequest(UUID(bytes_le=wanted.classId), iids, (version.MajorVersion, version.MinorVersion))
 
 
 def make_request(clsid: UUID, iids: tuple[UUID, ...]) -> bytes:

@@ -18,7 +18,7 @@ from uuid import UUID
 from openmsmq.dcom import coercion
 from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.server import CallContext, is_awaitable
-from openmsmq.dcom.type_info import Library, TypeInfo
+from openmsmq.dcom.type_info import LibraryObject, TypeInfo
 from openmsmq.dcom.variant import EMPTY, VT, Variant, bstr, from_wire, text_of, to_wire
 from openmsmq.interfaces import ms_oaut as o
 from openmsmq.interfaces.ms_dcom import IUnknown
@@ -39,7 +39,7 @@ _INTEGERS: Final = {"long": VT.I4, "short": VT.I2, "HRESULT": VT.ERROR}
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class AutomationArgument:
     """A parameter: `kind` is its type without pointers; what is the name of an interface, is an object."""
 
     name: str
@@ -53,8 +53,8 @@ class Slot:
 
     member: Member
     method: str
-    inputs: tuple[Argument, ...]
-    output: Argument | None
+    inputs: tuple[AutomationArgument, ...]
+    output: AutomationArgument | None
 
 
 class _Slots:
@@ -84,9 +84,10 @@ def _stem(interface: Interface) -> str:
     return interface.name.rstrip("0123456789")
 
 
-def _arguments(parameters: tuple[Parameter, ...]) -> tuple[tuple[Argument, ...], Argument | None]:
+def _arguments(parameters: tuple[Parameter, ...]) -> tuple[tuple[AutomationArgument, ...], AutomationArgument | None]:
     made = [
-        (Argument(p.name, p.type.rstrip("*"), "optional" in p.attributes), "in" in p.attributes) for p in parameters
+        (AutomationArgument(p.name, p.type.rstrip("*"), "optional" in p.attributes), "in" in p.attributes)
+        for p in parameters
     ]
     outputs = [argument for argument, is_input in made if not is_input]
     assert len(outputs) <= 1
@@ -100,7 +101,7 @@ class AutomationObject:
 
     coclass: ClassVar[CoClass]
     interfaces_by_name: ClassVar[Mapping[str, Interface]]
-    library: ClassVar[Library]
+    library: ClassVar[LibraryObject]
     not_implemented: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
@@ -295,7 +296,7 @@ def _signed(kind: str, value: int) -> int:
     return value if kind == "HRESULT" or value < 1 << (bits - 1) else value - (1 << bits)
 
 
-def _read(argument: Argument, wire: Any, context: CallContext) -> Any:
+def _read(argument: AutomationArgument, wire: Any, context: CallContext) -> Any:
     """An argument of a call by vtable."""
     kind = argument.kind
     if kind == "BSTR":
@@ -357,7 +358,7 @@ def _passed(q: Any) -> list[Any]:
     return passed
 
 
-def _converted(argument: Argument, variant: Variant) -> Any:
+def _converted(argument: AutomationArgument, variant: Variant) -> Any:
     """An argument of a call by name, as its parameter wants it. Raises ComError."""
     kind = argument.kind
     if kind == "VARIANT":

@@ -7,7 +7,7 @@ from typing import Final
 from openmsmq.model.errors import InsufficientResources
 
 
-class Budget:
+class ObjectBudget:
     """An amount of one thing, `what`, counted by source: a host, or a user of a host. The names of the settings behind
     `total` and `share` go into errors."""
 
@@ -49,7 +49,7 @@ class Charge:
 
     __slots__ = ("_budget", "_source", "amount")
 
-    def __init__(self, budget: Budget, source: object) -> None:
+    def __init__(self, budget: ObjectBudget, source: object) -> None:
         self._budget, self._source = budget, source
         self.amount = 0
 

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from openmsmq.dcom.bindings import Bindings
-from openmsmq.dcom.budget import Budget
+from openmsmq.dcom.budget import ObjectBudget
 from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.objref import StandardReference
 from openmsmq.dcom.pinging import PingSets
@@ -29,7 +29,7 @@ MOST_OBJECTS_OF_PEER: Final = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class ObjectOwner:
     """For whom an object was made, or who calls: a user, or an anonymous client of a host, at a level of
     authentication ([MC-MQAC] 3.1.4.1; deviation D-191)."""
 
@@ -45,7 +45,7 @@ class Owner:
         """For whom budgets count what is held."""
         return self.host, self.sid
 
-    def admits(self, caller: Owner) -> bool:
+    def admits(self, caller: ObjectOwner) -> bool:
         """Whether a caller may use what this owner has: the same user, from any host, because references may be passed
         to another process of his. Requests that are not signed do nothing in the name of a user who signs; Windows
         activates at a higher level than it calls, so integrity is enough for an object made at privacy."""
@@ -89,7 +89,7 @@ class ExportedObject:
 
     __slots__ = ("called", "interfaces", "oid", "owner", "target")
 
-    def __init__(self, oid: int, target: Exportable, owner: Owner | None, called: float) -> None:
+    def __init__(self, oid: int, target: Exportable, owner: ObjectOwner | None, called: float) -> None:
         self.oid, self.target, self.owner, self.called = oid, target, owner, called
         self.interfaces: tuple[ExportedInterface, ...] = ()  # few: a dictionary would take 130 bytes more
 
@@ -107,7 +107,7 @@ class Exporter:
     ) -> None:
         """`ping_period` is how often clients ping; whoever does not for three periods is gone (3.1.2.2)."""
         self._clock, self._random = clock, random
-        self._budget = Budget(
+        self._budget = ObjectBudget(
             "automation objects", most_objects, most_of_peer, ("max_com_objects", "max_com_objects_per_peer")
         )
         self.oxid = self._identifier()
@@ -133,7 +133,7 @@ class Exporter:
         target: Exportable,
         iid: UUID,
         resolver: Bindings,
-        owner: Owner | None = ANYBODY,
+        owner: ObjectOwner | None = ANYBODY,
         references: int = REFERENCES,
     ) -> StandardReference:
         """Give away a reference to an interface (3.1.1.5.1); an object that was not exported is `owner`'s now. Raises
@@ -147,7 +147,7 @@ class Exporter:
         exported.called = self._clock()
         return StandardReference(iid, references, self.oxid, exported.oid, UUID(bytes_le=interface.ipid), resolver)
 
-    def admit(self, target: Exportable, owner: Owner) -> None:
+    def admit(self, target: Exportable, owner: ObjectOwner) -> None:
         """Make room for an object before something that can't be undone is done for it. It ends like others if no
         reference to it is ever given away. Raises ComError E_OUTOFMEMORY."""
         self._exported(target, owner)
@@ -158,7 +158,7 @@ class Exporter:
         if exported is not None and not exported.interfaces:
             self._end(exported)
 
-    def _exported(self, target: Exportable, owner: Owner | None) -> ExportedObject:
+    def _exported(self, target: Exportable, owner: ObjectOwner | None) -> ExportedObject:
         exported = self._by_target.get(id(target))
         if exported is not None:
             return exported
@@ -182,7 +182,7 @@ class Exporter:
         exported.interfaces += (made,)
         return made
 
-    def unmarshal(self, reference: StandardReference, caller: Owner) -> Exportable:
+    def unmarshal(self, reference: StandardReference, caller: ObjectOwner) -> Exportable:
         """Take back a reference to one of our own objects (3.1.1.5.3). It lives until `withdraw`, though that was the
         last reference: the call that it came with uses it. Raises ComError: E_NOINTERFACE, or E_ACCESSDENIED for an
         object of another owner."""
@@ -193,7 +193,7 @@ class Exporter:
         self._drop(interface, caller, reference.public_refs, 0)
         return interface.object.target
 
-    def find(self, ipid: bytes, caller: Owner) -> ExportedInterface | None:
+    def find(self, ipid: bytes, caller: ObjectOwner) -> ExportedInterface | None:
         """What a call names, None for nothing; the object counts as called. Raises ComError E_ACCESSDENIED for an
         object of another owner: permissions come before all else in 3.1.1.5.4."""
         interface = self._interfaces.get(ipid)
@@ -202,14 +202,14 @@ class Exporter:
             interface.object.called = self._clock()
         return interface
 
-    def permit(self, ipids: Iterable[bytes], caller: Owner) -> None:
+    def permit(self, ipids: Iterable[bytes], caller: ObjectOwner) -> None:
         """Raises ComError E_ACCESSDENIED if an interface of somebody else's object is among these."""
         for ipid in ipids:
             if ipid in self._interfaces:
                 self._permit(self._interfaces[ipid], caller)
 
     @staticmethod
-    def _permit(interface: ExportedInterface, caller: Owner) -> None:
+    def _permit(interface: ExportedInterface, caller: ObjectOwner) -> None:
         owner = interface.object.owner
         if owner is not None and not owner.admits(caller):
             kind = type(interface.object.target).__name__
@@ -218,7 +218,9 @@ class Exporter:
                 f"an {kind} of {owner}, made at {owner.level.name}, was refused to {caller} at {caller.level.name}",
             )
 
-    def query(self, ipid: bytes, iid: UUID, references: int, resolver: Bindings, caller: Owner) -> StandardReference:
+    def query(
+        self, ipid: bytes, iid: UUID, references: int, resolver: Bindings, caller: ObjectOwner
+    ) -> StandardReference:
         """RemQueryInterface for one interface. Raises ComError: RPC_E_INVALID_OBJECT, E_ACCESSDENIED or
         E_NOINTERFACE."""
         interface = self.find(ipid, caller)
@@ -226,7 +228,7 @@ class Exporter:
             raise ComError(ComResult.RPC_E_INVALID_OBJECT, f"no interface {UUID(bytes_le=ipid)}")
         return self.marshal(interface.object.target, iid, resolver, interface.object.owner, references)
 
-    def add_references(self, ipid: bytes, caller: Owner, public: int, private: int) -> int:
+    def add_references(self, ipid: bytes, caller: ObjectOwner, public: int, private: int) -> int:
         """RemAddRef for one interface; returns the HRESULT. Raises ComError E_ACCESSDENIED."""
         interface = self.find(ipid, caller)
         if interface is None:
@@ -237,7 +239,7 @@ class Exporter:
             interface.private[caller.source] = interface.private.get(caller.source, 0) + private
         return ComResult.S_OK
 
-    def release(self, ipid: bytes, caller: Owner, public: int, private: int) -> None:
+    def release(self, ipid: bytes, caller: ObjectOwner, public: int, private: int) -> None:
         """RemRelease for one interface. The object that nobody holds any more ends. Raises ComError E_ACCESSDENIED."""
         interface = self._interfaces.get(ipid)
         if interface is not None:
@@ -246,7 +248,7 @@ class Exporter:
             if not interface.object.interfaces:
                 self._end(interface.object)
 
-    def _drop(self, interface: ExportedInterface, caller: Owner, public: int, private: int) -> None:
+    def _drop(self, interface: ExportedInterface, caller: ObjectOwner, public: int, private: int) -> None:
         interface.public = max(0, interface.public - public)
         client = caller.source
         if private and interface.private and client in interface.private:

@@ -19,7 +19,7 @@ from uuid import UUID
 
 from openmsmq.dcom.activation import VERSION
 from openmsmq.dcom.bindings import TCP, Bindings
-from openmsmq.dcom.budget import Budget
+from openmsmq.dcom.budget import ObjectBudget
 from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.objref import NOPING, StandardReference
 from openmsmq.interfaces import ms_dcom as d
@@ -47,26 +47,28 @@ Spawn = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HostPort:
     """Where something listens."""
 
     host: str
     port: int
 
 
-def places(bindings: Bindings, default_port: int | None, host: str, named: frozenset[str] = frozenset()) -> list[Place]:
+def places(
+    bindings: Bindings, default_port: int | None, host: str, named: frozenset[str] = frozenset()
+) -> list[HostPort]:
     """Where to look for what is behind a DUALSTRINGARRAY that came from `host`: there, at the TCP ports that it
     has, then at addresses of it whose host is among the `named` ones (lower case)."""
-    own: dict[Place, None] = {}
-    others: dict[Place, None] = {}
+    own: dict[HostPort, None] = {}
+    others: dict[HostPort, None] = {}
     for tower, address in bindings.addresses:
         match = _ADDRESS.fullmatch(address)
         assert match is not None
         port = int(match["port"]) if match["port"] else default_port
         if tower == TCP and port is not None and 0 < port < 65536:
-            own[Place(host, port)] = None
+            own[HostPort(host, port)] = None
             if match["host"].lower() in named:
-                others[Place(match["host"], port)] = None
+                others[HostPort(match["host"], port)] = None
     return list(own | others)[:_MOST_PLACES]
 
 
@@ -74,7 +76,7 @@ class RemoteExporter:
     """Another process whose objects are called. `users` is how many objects of it are held and calls are under way: the
     connection is closed when there have been none for a while."""
 
-    def __init__(self, oxid: int, connection: AsyncConnection, rem_unknown: bytes, resolver: Place) -> None:
+    def __init__(self, oxid: int, connection: AsyncConnection, rem_unknown: bytes, resolver: HostPort) -> None:
         self.oxid, self.rem_unknown, self.resolver = oxid, rem_unknown, resolver
         self._connection = connection
         self.users = 0
@@ -156,18 +158,20 @@ class RemoteProcesses:
         security: dict[str, Any],
         ping_period: float = PING_PERIOD,
         named: frozenset[str] = frozenset(),
-        budget: Budget | None = None,
+        budget: ObjectBudget | None = None,
         idle: float = IDLE,
         retry_after: float = RETRY_AFTER,
     ) -> None:
         self._security, self._ping_period = security, ping_period
         self._named: Final = frozenset(host.lower() for host in named)
-        self._budget = budget or Budget("connections to processes of clients", MOST_EXPORTERS, MOST_EXPORTERS_OF_HOST)
+        self._budget = budget or ObjectBudget(
+            "connections to processes of clients", MOST_EXPORTERS, MOST_EXPORTERS_OF_HOST
+        )
         self._idle, self._retry_after = idle, retry_after
         self._exporters: dict[_Key, asyncio.Future[RemoteExporter]] = {}
-        self._held: dict[Place, dict[int, int]] = {}  # resolver -> OID -> references to the object here
-        self._pinging: dict[Place, asyncio.Task[None]] = {}
-        self._failed: dict[Place, float] = {}  # until when nothing is tried there
+        self._held: dict[HostPort, dict[int, int]] = {}  # resolver -> OID -> references to the object here
+        self._pinging: dict[HostPort, asyncio.Task[None]] = {}
+        self._failed: dict[HostPort, float] = {}  # until when nothing is tried there
 
     @property
     def exporters(self) -> int:
@@ -201,7 +205,7 @@ class RemoteProcesses:
         except (RpcConnectionError, OSError) as error:
             raise ComError(ComResult.RPC_E_DISCONNECTED, f"a process can't be reached: {error}") from error
 
-    async def adopt(self, oxid: int, bindings: Bindings, rem_unknown: bytes, resolver: Place) -> RemoteExporter:
+    async def adopt(self, oxid: int, bindings: Bindings, rem_unknown: bytes, resolver: HostPort) -> RemoteExporter:
         """The exporter that an activation has named. Raises RpcConnectionError, InsufficientResources."""
 
         async def made() -> RemoteExporter:
@@ -210,7 +214,7 @@ class RemoteProcesses:
 
         return await self._known((resolver.host, oxid), made)
 
-    async def resolver(self, place: Place) -> AsyncConnection:
+    async def resolver(self, place: HostPort) -> AsyncConnection:
         """A connection to an object resolver. Raises RpcConnectionError."""
         return await self._connect([place])
 
@@ -274,7 +278,7 @@ class RemoteProcesses:
             return RemoteExporter(reference.oxid, exporter, answer.pipidRemUnknown, place)
         raise failure
 
-    async def _connect(self, found: list[Place]) -> AsyncConnection:
+    async def _connect(self, found: list[HostPort]) -> AsyncConnection:
         failure: Exception = RpcConnectionError("the exporter has no address that TCP reaches")
         now = asyncio.get_running_loop().time()
         for place in found:
@@ -289,7 +293,7 @@ class RemoteProcesses:
                 self._remember_failure(place)
         raise failure
 
-    def _remember_failure(self, place: Place) -> None:
+    def _remember_failure(self, place: HostPort) -> None:
         now = asyncio.get_running_loop().time()
         self._failed = {place: until for place, until in self._failed.items() if until > now}
         if len(self._failed) < _MOST_FAILURES:
@@ -345,13 +349,13 @@ class RemoteProcesses:
             held.pop(oid, None)
         self._leave(exporter)
 
-    def _stop_pinging(self, place: Place) -> None:
+    def _stop_pinging(self, place: HostPort) -> None:
         self._held.pop(place, None)
         task = self._pinging.pop(place, None)
         if task is not None:
             task.cancel()
 
-    async def _ping(self, place: Place) -> None:
+    async def _ping(self, place: HostPort) -> None:
         """Say every period that we live, and what we hold. A resolver that does not answer for three periods is gone,
         and so are its objects."""
         setid, known, sequence = 0, set[int](), 0

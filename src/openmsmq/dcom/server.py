@@ -9,8 +9,8 @@ from uuid import UUID
 
 from openmsmq.dcom.activation import interface_pointer
 from openmsmq.dcom.bindings import SPNEGO, TCP, WINNT, Bindings
-from openmsmq.dcom.budget import Budget
-from openmsmq.dcom.exporter import Exportable, Exporter, Owner
+from openmsmq.dcom.budget import ObjectBudget
+from openmsmq.dcom.exporter import Exportable, Exporter, ObjectOwner
 from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.objref import CustomReference, StandardReference, unpack
 from openmsmq.dcom.remote import RESOLVER_PORT, RemoteProcesses
@@ -59,9 +59,11 @@ class Budgets:
     """What the objects of a client hold beside themselves, counted by its user and host: bytes of messages,
     notifications that wait, event sinks."""
 
-    message_bytes: Budget = field(default_factory=lambda: Budget("bytes of messages in automation objects", *_BYTES))
-    notifications: Budget = field(default_factory=lambda: Budget("notifications that wait", *_COUNT))
-    sinks: Budget = field(default_factory=lambda: Budget("event sinks", *_COUNT))
+    message_bytes: ObjectBudget = field(
+        default_factory=lambda: ObjectBudget("bytes of messages in automation objects", *_BYTES)
+    )
+    notifications: ObjectBudget = field(default_factory=lambda: ObjectBudget("notifications that wait", *_COUNT))
+    sinks: ObjectBudget = field(default_factory=lambda: ObjectBudget("event sinks", *_COUNT))
 
 
 @dataclass(slots=True)
@@ -110,12 +112,12 @@ class ComServer:
 _HERE: Final = "this machine"
 
 
-def owner_of(call: Call) -> Owner:
+def owner_of(call: Call) -> ObjectOwner:
     """Who makes a call. All addresses by which this machine reaches itself are one host."""
     host, caller = call.peer, call.caller
     if host == call.connection.local_host or host.startswith(("127.", "::1", "::ffff:127.")):
         host = _HERE
-    return Owner(host, caller.identity.sid, caller.level)
+    return ObjectOwner(host, caller.identity.sid, caller.level)
 
 
 def check_count(interfaces: int) -> None:
@@ -190,7 +192,7 @@ class CallContext:
         self._passed.clear()
 
     @property
-    def owner(self) -> Owner:
+    def owner(self) -> ObjectOwner:
         """Who calls, and owns the objects that the call makes."""
         return owner_of(self.call)
 

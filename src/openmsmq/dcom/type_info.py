@@ -39,7 +39,7 @@ def _texts(name: str, wanted: int) -> list[o.FLAGGED_WORD_BLOB]:
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
+class LibraryObject:
     """What a type library describes: interfaces, then classes."""
 
     name: str
@@ -82,7 +82,7 @@ class TypeLibrary(_Described):
 
     interface = o.ITypeLib
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: LibraryObject) -> None:
         self._library = library
 
     def GetTypeInfoCount(self, context: CallContext, q: Any) -> Any:
@@ -140,7 +140,7 @@ class _InLibrary(_Described):
     kind: int
     name: str
 
-    def __init__(self, described: Interface | CoClass, library: Library) -> None:
+    def __init__(self, described: Interface | CoClass, library: LibraryObject) -> None:
         self._type, self._library = described, library
         self.name = described.name
 
@@ -164,7 +164,7 @@ class ClassInfo(_InLibrary):
 
     kind = _CLASS_KIND
 
-    def __init__(self, described: CoClass, library: Library) -> None:
+    def __init__(self, described: CoClass, library: LibraryObject) -> None:
         super().__init__(described, library)
         default = described.default
         others = [interface for interface in described.interfaces if interface is not default]
@@ -214,7 +214,7 @@ class TypeInfo(_InLibrary):
 
     kind = _DISPATCH_KIND
 
-    def __init__(self, interface: Interface, library: Library) -> None:
+    def __init__(self, interface: Interface, library: LibraryObject) -> None:
         super().__init__(interface, library)
         self._interface = interface
 

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from openmsmq.directory.provider import (
-    DirectoryAway,
     DirectoryDenied,
     DirectoryError,
+    DirectoryNotConnected,
     DirectoryProvider,
     MachineRecord,
     ObjectExists,
@@ -81,7 +81,7 @@ class DirectoryConnection:
                 HResult.MQ_ERROR_NO_RESPONSE_FROM_OBJECT_SERVER,
                 f"the directory has not answered in {self._time_limit:g} s",
             ) from None
-        except DirectoryAway as error:
+        except DirectoryNotConnected as error:
             self._went(str(error))
             raise MsmqError(HResult.MQ_ERROR_NO_DS, f"the directory is away: {error}") from None
         except DirectoryError as error:

@@ -24,7 +24,7 @@ from openmsmq.directory import tables
 from openmsmq.directory.lookup import Filter
 from openmsmq.directory.provider import (
     Certificate,
-    DirectoryAway,
+    DirectoryNotConnected,
     ListRecord,
     MachineRecord,
     ObjectExists,
@@ -264,7 +264,7 @@ class EmbeddedDirectory:
             return work(self._connected())
         except (sqlite3.Error, OSError) as error:
             self._disconnect()
-            raise DirectoryAway(f"{self._path}: {error}") from error
+            raise DirectoryNotConnected(f"{self._path}: {error}") from error
 
     def _connected(self) -> sqlite3.Connection:
         """The connection to the file of that name: a new one where somebody has put another file in its place."""
@@ -304,7 +304,7 @@ class EmbeddedDirectory:
                 db.execute(statement)
             db.execute(f"PRAGMA user_version = {tables.VERSION}")
         elif version != tables.VERSION:
-            raise DirectoryAway(
+            raise DirectoryNotConnected(
                 f"{self._path} has version {version} of the schema; this release reads {tables.VERSION}"
             )
 

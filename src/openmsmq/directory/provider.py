@@ -2,7 +2,7 @@
 
 The objects are those of [MS-MQDMPR] that extend DirectoryObject, with the attributes that are published; the operations
 stand for the events of 3.1.7.1.18 to 3.1.7.1.24, one for each use of them. A directory may be on another machine: every
-operation is asynchronous, may take long, and may fail with `DirectoryAway`.
+operation is asynchronous, may take long, and may fail with `DirectoryNotConnected`.
 
 Who may do what is decided twice. The queue manager checks its caller by the descriptors that the records carry, before
 it asks; a directory with rights of its own then checks the queue manager, and refuses with `DirectoryDenied`.
@@ -23,7 +23,7 @@ class DirectoryError(Exception):
     """An operation on the directory failed; the text says on what. DirectoryOperationResult of [MS-MQDMPR] 3.1.1.17."""
 
 
-class DirectoryAway(DirectoryError):
+class DirectoryNotConnected(DirectoryError):
     """DirectoryNotConnected: the directory can't be reached, or has not answered in time."""
 
 

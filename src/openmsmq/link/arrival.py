@@ -17,7 +17,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from openmsmq.link.durable import Route
-from openmsmq.link.memory import INCOMING_OF_ADDRESS, MOST_INCOMING, Duplicates, Source, Sources
+from openmsmq.link.memory import INCOMING_OF_ADDRESS, MOST_INCOMING, Duplicates, Sources, SourceState
 from openmsmq.model import names
 from openmsmq.model.constants import INFINITE, Delivery, MessageClass
 from openmsmq.model.errors import (
@@ -45,7 +45,7 @@ from openmsmq.queueing.storage import storing
 from openmsmq.transfer.packets import NAMES_KEPT, message_of, user_message_of
 from openmsmq.transport.rate import Rate
 from openmsmq.transport.routing import Routing
-from openmsmq.transport.sequence import Position, SequenceId
+from openmsmq.transport.sequence import SequenceId, SequencePosition
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ MAXIMUM_HOPS = 0x1D  # UserHeader.Flags.RC, [MS-MQMQ] 2.2.19.2
 WARNINGS_PER_SECOND = 1  # that strangers can cause
 
 
-class Fate(Enum):
+class DeliveryResult(Enum):
     """What became of a packet."""
 
     ACCEPTED = "accepted"
@@ -66,23 +66,23 @@ class Fate(Enum):
 
 
 _RECOVERABLE = int(Delivery.RECOVERABLE)
-_NOT_TAKEN = (Fate.COMES_AGAIN, Fate.OUT_OF_ORDER)
+_NOT_TAKEN = (DeliveryResult.COMES_AGAIN, DeliveryResult.OUT_OF_ORDER)
 
 
-class Verdict(NamedTuple):
+class Disposition(NamedTuple):
     """`is_stored` says that something was written, which has to be durable before the packet is acknowledged.
     `source` is, of a transactional message that was accepted or rejected in its order, where its source stands.
     `answer` goes back on the session that brought the message, and is kept nowhere."""
 
-    fate: Fate
+    fate: DeliveryResult
     message_class: MessageClass | None = None
     is_stored: bool = False
-    source: Source | None = None
+    source: SourceState | None = None
     answer: UserMessage | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class SenderTrustPolicy:
     """`trusts_sender_identifiers`: the SID that a message names decides what it may do, although nothing proves it.
     `groups_of`: the SIDs of the groups that a sender is in, by its SID."""
 
@@ -90,7 +90,7 @@ class Policy:
     groups_of: Callable[[str], frozenset[str]] = lambda sid: frozenset()
 
 
-class Origin(NamedTuple):
+class ArrivalOrigin(NamedTuple):
     """On whose session a packet came: the identifier and the address that order acknowledgments go to."""
 
     peer: bytes
@@ -103,13 +103,13 @@ class Arrived(NamedTuple):
 
     packet: UserMessage
     message: Message
-    origin: Origin
+    origin: ArrivalOrigin
     identifier: bytes
     now: float
 
 
 @dataclass(slots=True, eq=False)
-class Batch:
+class ArrivalBatch:
     """What came together, and is carried out together.
 
     Attributes:
@@ -128,12 +128,12 @@ class Batch:
     work: Arriving
     address: str
     is_empty: bool = True
-    met: dict[tuple[bytes, int, str], Source] = field(default_factory=dict)
-    sources: dict[Source, tuple[Position, int]] = field(default_factory=dict)
-    tried: dict[Source, tuple[Position, int]] = field(default_factory=dict)
+    met: dict[tuple[bytes, int, str], SourceState] = field(default_factory=dict)
+    sources: dict[SourceState, tuple[SequencePosition, int]] = field(default_factory=dict)
+    tried: dict[SourceState, tuple[SequencePosition, int]] = field(default_factory=dict)
     identifiers: list[bytes] = field(default_factory=list)
     recoverable: list[bytes] = field(default_factory=list)
-    arrived: list[tuple[Queue, Source, str]] = field(default_factory=list)
+    arrived: list[tuple[Queue, SourceState, str]] = field(default_factory=list)
     refused: list[tuple[MessageClass, bytes]] = field(default_factory=list)
     allowed: dict[tuple[str, bool, int], bool] = field(default_factory=dict)
 
@@ -146,7 +146,7 @@ class Arrival:
         manager: QueueManager,
         duplicates: Duplicates,
         sources: Sources,
-        policy: Policy,
+        policy: SenderTrustPolicy,
         routing: Routing,
         protection: ArrivalProtection,
         monotonic: Callable[[], float],
@@ -158,26 +158,26 @@ class Arrival:
         self._warnings = Rate(WARNINGS_PER_SECOND)
         self.rejected = 0
 
-    def begin(self, origin: Origin) -> Batch:
+    def begin(self, origin: ArrivalOrigin) -> ArrivalBatch:
         """Packets have come together: what becomes of them is one change. The outgoing queues that answers to them
         need count for the host that sent them, unless it is a queue manager that is known."""
         known = self._is_known(origin.peer)
-        return Batch(self._manager.arrivals.begin("" if known else origin.address), origin.address)
+        return ArrivalBatch(self._manager.arrivals.begin("" if known else origin.address), origin.address)
 
     def _is_known(self, identifier: bytes) -> bool:
         """Whether a queue manager is in the routing table, or has brought transactional messages before that were
         accepted."""
         return self._routing.host(identifier) is not None or self._sources.knows(identifier)
 
-    def receive(self, packet: UserMessage, origin: Origin, batch: Batch) -> Verdict:
+    def receive(self, packet: UserMessage, origin: ArrivalOrigin, batch: ArrivalBatch) -> Disposition:
         """Decide about one packet; `finish` carries it out."""
         try:
             return self._receive(packet, origin, batch)
         except MessageStorageFailed as error:
             logger.warning("a message of queue manager %s has no room, and comes again: %s", _text(origin.peer), error)
-            return Verdict(Fate.COMES_AGAIN)
+            return Disposition(DeliveryResult.COMES_AGAIN)
 
-    def refuse_unread(self, packet: UserMessage, origin: Origin, batch: Batch) -> Verdict:
+    def refuse_unread(self, packet: UserMessage, origin: ArrivalOrigin, batch: ArrivalBatch) -> Disposition:
         """Refuse a packet about which `receive` failed, which is a fault of this program. Only what the headers say is
         used: a source that waits for it is told that there is no such queue."""
         source = packet.user.source_queue_manager
@@ -188,7 +188,7 @@ class Arrival:
         arrived = Arrived(packet, message, origin, message.identifier, self._monotonic())
         return self._reject(arrived, MessageClass.NACK_BAD_DST_Q, None, batch)
 
-    def finish(self, batch: Batch) -> bool:
+    def finish(self, batch: ArrivalBatch) -> bool:
         """Carry out what was decided. False if that could not be stored: then nothing has happened, and all packets of
         the batch come again."""
         if not batch.is_empty:
@@ -214,14 +214,14 @@ class Arrival:
             queue.incoming[source.key] = source.info(format_name)
         return True
 
-    def withdraw(self, batch: Batch) -> None:
+    def withdraw(self, batch: ArrivalBatch) -> None:
         """Nothing of this has come: when it comes again, it must not be taken for duplicates."""
         for identifier in batch.identifiers:
             self._duplicates.forget(identifier)
         for source, (position, reject_count) in (*batch.sources.items(), *batch.tried.items()):
             source.sequence.position, source.sequence.reject_count = position, reject_count
 
-    def _receive(self, packet: UserMessage, origin: Origin, batch: Batch) -> Verdict:
+    def _receive(self, packet: UserMessage, origin: ArrivalOrigin, batch: ArrivalBatch) -> Disposition:
         now = self._monotonic()
         transaction = packet.transaction
         is_local = self._is_local(packet)
@@ -230,7 +230,7 @@ class Arrival:
         passes = not is_local and self._routing.is_router
         identifier = message.identifier + bytes([packet.user.routing_count]) if passes else message.identifier
         if transaction is None and self._duplicates.seen(identifier, now):
-            return Verdict(Fate.DUPLICATE)
+            return Disposition(DeliveryResult.DUPLICATE)
         arrived = Arrived(packet, message, origin, identifier, now)
         if passes:
             return self._pass_on(arrived, batch)
@@ -239,7 +239,9 @@ class Arrival:
             return self._decide(arrived, queue, None, batch)
         return self._take_in_order(arrived, queue, transaction, batch)
 
-    def _take_in_order(self, arrived: Arrived, queue: Queue, header: TransactionHeader, batch: Batch) -> Verdict:
+    def _take_in_order(
+        self, arrived: Arrived, queue: Queue, header: TransactionHeader, batch: ArrivalBatch
+    ) -> Disposition:
         """3.1.5.8.6: a transactional message counts only if it is the next one of its sequence."""
         origin = arrived.packet.user.source_queue_manager
         identifier, called = SequenceId(header.sequence_timestamp, header.sequence_ordinal), _called(arrived.packet)
@@ -257,21 +259,21 @@ class Arrival:
         if not accepted:
             if source.key in queue.incoming:
                 batch.arrived.append((queue, source, arrived.message.destination_queue_format_name))
-            return Verdict(Fate.OUT_OF_ORDER, source=source)
-        verdict = Verdict(Fate.COMES_AGAIN)
+            return Disposition(DeliveryResult.OUT_OF_ORDER, source=source)
+        verdict = Disposition(DeliveryResult.COMES_AGAIN)
         try:
             verdict = self._decide(arrived, queue, source, batch, is_kept)
         finally:
             if verdict.fate in _NOT_TAKEN:  # nor must it be taken for one that has come
                 source.sequence.position, source.sequence.reject_count = before
-            elif is_kept or verdict.fate is Fate.ACCEPTED:
+            elif is_kept or verdict.fate is DeliveryResult.ACCEPTED:
                 batch.sources.setdefault(source, batch.tried.get(source, before))
                 self._sources.due.add(source)
             else:
                 batch.tried.setdefault(source, before)
         return verdict
 
-    def _pass_on(self, arrived: Arrived, batch: Batch) -> Verdict:
+    def _pass_on(self, arrived: Arrived, batch: ArrivalBatch) -> Disposition:
         """The message is for another machine, and this queue manager routes: it goes into an outgoing queue
         (3.1.5.8.2, 3.1.5.8.5). Its sequence is a matter of its source and its destination only."""
         packet, message = arrived.packet, arrived.message
@@ -289,15 +291,20 @@ class Arrival:
             raise MessageStorageFailed(detail=str(error)) from error
         size = message.size
         if not batch.work.may_store(queue, size):
-            return Verdict(Fate.COMES_AGAIN)
+            return Disposition(DeliveryResult.COMES_AGAIN)
         final_ack = _final_ack(packet, message, arrived.origin, always=True)
         batch.work.accept(queue, message, size, final_ack, _route(packet, hops).pack())
         self._remember(arrived, None, batch)
-        return Verdict(Fate.ACCEPTED, is_stored=True)
+        return Disposition(DeliveryResult.ACCEPTED, is_stored=True)
 
     def _decide(
-        self, arrived: Arrived, queue: Queue | None, source: Source | None, batch: Batch, is_kept: bool = True
-    ) -> Verdict:
+        self,
+        arrived: Arrived,
+        queue: Queue | None,
+        source: SourceState | None,
+        batch: ArrivalBatch,
+        is_kept: bool = True,
+    ) -> Disposition:
         """`is_kept`: a message of this sequence was accepted before."""
         packet, message = arrived.packet, arrived.message
         refusal = self._refusal(packet, message, queue, batch)
@@ -305,9 +312,9 @@ class Arrival:
             assert queue is not None
             size = message.size
             if not batch.work.may_store(queue, size):
-                return Verdict(Fate.COMES_AGAIN)
+                return Disposition(DeliveryResult.COMES_AGAIN)
             if source is not None and not is_kept and not self._has_room_for(source, queue, arrived.origin):
-                return Verdict(Fate.OUT_OF_ORDER)
+                return Disposition(DeliveryResult.OUT_OF_ORDER)
             try:
                 batch.work.accept(queue, message, size, _final_ack(packet, message, arrived.origin))
             except MessageStorageFailed:
@@ -319,10 +326,10 @@ class Arrival:
                 if source is not None:
                     batch.arrived.append((queue, source, message.destination_queue_format_name))
                 self._remember(arrived, source, batch)
-                return Verdict(Fate.ACCEPTED, is_stored=message.recoverable, source=source)
+                return Disposition(DeliveryResult.ACCEPTED, is_stored=message.recoverable, source=source)
         return self._reject(arrived, refusal, source if is_kept else None, batch)
 
-    def _has_room_for(self, source: Source, queue: Queue, origin: Origin) -> bool:
+    def _has_room_for(self, source: SourceState, queue: Queue, origin: ArrivalOrigin) -> bool:
         """Whether one more transactional sequence can be remembered. If not, its messages stay with their sender."""
         if self._sources.has_room(source, origin.address):
             return True
@@ -336,7 +343,9 @@ class Arrival:
             )  # fmt: skip
         return False
 
-    def _remember(self, arrived: Arrived, source: Source | None, batch: Batch, *, is_refused: bool = False) -> None:
+    def _remember(
+        self, arrived: Arrived, source: SourceState | None, batch: ArrivalBatch, *, is_refused: bool = False
+    ) -> None:
         """That the message has come: part of its batch. One that was refused is refused again after a restart, so
         memory is enough for it."""
         batch.is_empty = False
@@ -346,7 +355,9 @@ class Arrival:
             if arrived.message.recoverable and not is_refused:
                 batch.recoverable.append(arrived.identifier)
 
-    def _reject(self, arrived: Arrived, reason: MessageClass, source: Source | None, batch: Batch) -> Verdict:
+    def _reject(
+        self, arrived: Arrived, reason: MessageClass, source: SourceState | None, batch: ArrivalBatch
+    ) -> Disposition:
         packet, message = arrived.packet, arrived.message
         self.rejected += 1
         logger.info(
@@ -366,7 +377,7 @@ class Arrival:
         batch.work.reject(message, reason, final_ack, dead_letter)
         batch.refused.append((reason, packet.user.source_queue_manager))
         self._remember(arrived, source, batch, is_refused=not dead_letter)
-        return Verdict(Fate.REJECTED, reason, is_stored=True, source=source, answer=answer)
+        return Disposition(DeliveryResult.REJECTED, reason, is_stored=True, source=source, answer=answer)
 
     def _answer(self, final_ack: bytes, reason: MessageClass, arrived: Arrived) -> UserMessage | None:
         """The final acknowledgment for a source that is not known, of whose sequence nothing is kept: it goes back on
@@ -401,7 +412,9 @@ class Arrival:
         queue = self._manager.registry.local_queue(name)
         return queue if queue is not None and queue.is_destination else None
 
-    def _refusal(self, packet: UserMessage, message: Message, queue: Queue | None, batch: Batch) -> MessageClass | None:
+    def _refusal(
+        self, packet: UserMessage, message: Message, queue: Queue | None, batch: ArrivalBatch
+    ) -> MessageClass | None:
         """Why a message is refused, or None."""
         if self._has_expired(message):
             return MessageClass.NACK_REACH_QUEUE_TIMEOUT
@@ -424,7 +437,9 @@ class Arrival:
         age = (self._manager.clock() // 1000 - message.sent_time + (1 << 31)) % (1 << 32) - (1 << 31)
         return lifetime != INFINITE and age > lifetime
 
-    def _security(self, packet: UserMessage, message: Message, queue: Queue, batch: Batch) -> MessageClass | None:
+    def _security(
+        self, packet: UserMessage, message: Message, queue: Queue, batch: ArrivalBatch
+    ) -> MessageClass | None:
         """3.1.5.8.3: signature, encryption, access. What was found out is set in the message."""
         demands = Demands(bool(queue.properties.authentication), queue.properties.privacy_level)
         verdict = self._protection.judge(packet, demands)
@@ -490,7 +505,7 @@ def _route(packet: UserMessage, hops: int) -> Route:
     )  # fmt: skip
 
 
-def _final_ack(packet: UserMessage, message: Message, origin: Origin, *, always: bool = False) -> bytes:
+def _final_ack(packet: UserMessage, message: Message, origin: ArrivalOrigin, *, always: bool = False) -> bytes:
     """The final acknowledgment that is owed when a message leaves its queue, as `records.final_ack_definition` has it;
     empty if there is none. A refusal is `always` answered."""
     transaction = packet.transaction
@@ -505,7 +520,7 @@ def _final_ack(packet: UserMessage, message: Message, origin: Origin, *, always:
     return body.pack() + reply_to(packet, origin).encode()
 
 
-def reply_to(packet: UserMessage, origin: Origin) -> str:
+def reply_to(packet: UserMessage, origin: ArrivalOrigin) -> str:
     """The outgoing queue for order acknowledgments of a message (3.1.7.17; deviation D-106). For a direct format name
     it has the address of the session, and the queue manager at its other end, of which there may be several behind one
     address; `wire_name` is what packets say."""

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from openmsmq.packet import UserMessage
-from openmsmq.transport import Acknowledged, Closed, Established, LocalProtocolError, MessageReceived, PeerIdentified
-from openmsmq.transport.session import Session
+from openmsmq.transport import Acknowledged, Closed, Established, LocalSessionError, MessageReceived, PeerIdentified
+from openmsmq.transport.session import MqqbSession
 
 logger = logging.getLogger(__name__)
 
@@ -20,42 +20,42 @@ CLOCK_STEP = (
 )
 
 
-class Owner(Protocol):
+class ConnectionOwner(Protocol):
     """What happens on a connection."""
 
-    def connected(self, connection: Connection) -> bool:
+    def connected(self, connection: PeerConnection) -> bool:
         """The connection is up; False closes it at once."""
 
-    def buffers(self, connection: Connection, change: int) -> bool:
+    def buffers(self, connection: PeerConnection, change: int) -> bool:
         """So many bytes more of a packet that is not whole are kept, or fewer; False gives the connection up."""
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: PeerConnection) -> None:
         """The session is open: messages may be sent."""
 
-    def identified(self, connection: Connection, peer: bytes) -> None:
+    def identified(self, connection: PeerConnection, peer: bytes) -> None:
         """The peer says which queue manager it is."""
 
-    def received(self, connection: Connection, messages: list[MessageReceived]) -> None:
-        """Messages came, in this order. Calls `Connection.durable` later for those with a receipt."""
+    def received(self, connection: PeerConnection, messages: list[MessageReceived]) -> None:
+        """Messages came, in this order. Calls `PeerConnection.durable` later for those with a receipt."""
 
-    def acknowledged(self, connection: Connection, tokens: tuple[Any, ...]) -> None:
+    def acknowledged(self, connection: PeerConnection, tokens: tuple[Any, ...]) -> None:
         """The peer has these."""
 
-    def writable(self, connection: Connection) -> None:
+    def writable(self, connection: PeerConnection) -> None:
         """There may be room for more messages again."""
 
     def may_write(self) -> bool:
         """Whether anything may be sent; False closes the connection."""
 
-    def closed(self, connection: Connection, reason: Closed[Any]) -> None:
+    def closed(self, connection: PeerConnection, reason: Closed[Any]) -> None:
         """The session has ended; called once, also if it never opened."""
 
 
-class Connection(asyncio.Protocol):
+class PeerConnection(asyncio.Protocol):
     """See the module. `make_session` gets the time, in milliseconds of the loop's clock."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, owner: Owner, make_session: Callable[[float], Session[Any]]
+        self, loop: asyncio.AbstractEventLoop, owner: ConnectionOwner, make_session: Callable[[float], MqqbSession[Any]]
     ) -> None:
         self._loop, self._owner, self._make_session = loop, owner, make_session
         self._transport: asyncio.Transport | None = None
@@ -64,7 +64,7 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._over = False
         self._buffered = 0
-        self.session: Session[Any] = make_session(self.now)
+        self.session: MqqbSession[Any] = make_session(self.now)
         self.address = ""
         self.port = 0
 
@@ -119,7 +119,7 @@ class Connection(asyncio.Protocol):
         """Send a message; `flush` writes it. Much is written at once, and may leave no room: a window full of large
         messages is more than a peer reads in one go. Raises LocalProtocolError without `room`."""
         if self._over:
-            raise LocalProtocolError("the connection has ended")
+            raise LocalSessionError("the connection has ended")
         self.session.send(message, token, self.now)
         if self.session.unsent >= WRITE_BUFFER:
             self.flush()

@@ -38,7 +38,7 @@ CHUNK_MESSAGES, CHUNK_BYTES = 256, 1 << 20  # that get their sequence numbers by
 STORE_RETRY = 5.0  # seconds until sequence numbers are tried again that a full disk refused
 
 
-class Token(NamedTuple):
+class SentMessage(NamedTuple):
     """What was sent: the body is left out where nobody needs it any more. `number` of a transactional message."""
 
     queue: OutgoingQueue
@@ -46,10 +46,10 @@ class Token(NamedTuple):
     number: int | None
 
 
-Sent: TypeAlias = Token | None  # what a session knows of a packet; None for an answer of which nothing is kept
+Sent: TypeAlias = SentMessage | None  # what a session knows of a packet; None for an answer of which nothing is kept
 
 
-class Departing:
+class MessageSender:
     """What outgoing queues send. `wake` is called with a queue that may have something to send again, `later` calls
     something after so many seconds."""
 
@@ -75,7 +75,7 @@ class Departing:
 
     # -- packets -------------------------------------------------------------------------------------------------
 
-    def next(self, queue: OutgoingQueue, peer: bytes) -> tuple[UserMessage, Token] | None:
+    def next(self, queue: OutgoingQueue, peer: bytes) -> tuple[UserMessage, SentMessage] | None:
         """The next message of a queue for a session with `peer`, taken from the queue; None if it has nothing to send
         now."""
         if queue.deleted or queue.on_hold or not self._manager.outgoing.online:
@@ -87,7 +87,7 @@ class Departing:
             self._later(STORE_RETRY, partial(self._wake, queue))
             return None
 
-    def _next(self, queue: OutgoingQueue, peer: bytes) -> tuple[UserMessage, Token] | None:
+    def _next(self, queue: OutgoingQueue, peer: bytes) -> tuple[UserMessage, SentMessage] | None:
         outgoing = self._manager.outgoing
         sequence = self._sequences.get(queue)
         while sequence is not None and sequence.pending:
@@ -190,7 +190,7 @@ class Departing:
 
     def _numbered_packet(
         self, sequence: QueueSequence, message: Message, number: int, peer: bytes
-    ) -> tuple[UserMessage, Token] | None:
+    ) -> tuple[UserMessage, SentMessage] | None:
         packet = self._protected(sequence.queue, message)
         if packet is None:
             sequence.withdraw(number)
@@ -370,11 +370,11 @@ def _ignored(queue: OutgoingQueue, peer: bytes) -> None:
     )  # fmt: skip
 
 
-def _token(queue: OutgoingQueue, message: Message, number: int | None) -> Token:
+def _token(queue: OutgoingQueue, message: Message, number: int | None) -> SentMessage:
     """What has to be known of a message until it is acknowledged: its body only for a journal copy."""
     if not message.journaling_requested:
         message.body = b""
-    return Token(queue, message, number)
+    return SentMessage(queue, message, number)
 
 
 @lru_cache(NAMES_KEPT)

@@ -6,10 +6,10 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 
-from openmsmq.link.connection import Connection
-from openmsmq.link.resolving import Target
+from openmsmq.link.connection import PeerConnection
+from openmsmq.link.resolving import ResolvedTarget
 from openmsmq.queueing.outgoing_queues import ConnectionEvent, ConnectionStatus, OutgoingQueue, OutgoingState
-from openmsmq.transport.reaching import NextHop, Reaching
+from openmsmq.transport.reaching import ConnectMachine, NextHop
 
 
 @dataclass(slots=True, eq=False)
@@ -19,9 +19,9 @@ class Destination:
     `claim` that a session from another address claims to be with this queue manager; `claimed_at` is the last such
     address."""
 
-    target: Target
-    reaching: Reaching = field(default_factory=Reaching)
-    connection: Connection | None = None
+    target: ResolvedTarget
+    reaching: ConnectMachine = field(default_factory=ConnectMachine)
+    connection: PeerConnection | None = None
     queues: deque[OutgoingQueue] = field(default_factory=deque)
     members: set[OutgoingQueue] = field(default_factory=set)
     attempt: asyncio.Task[None] | None = None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from openmsmq.store import Drop, Put
-from openmsmq.transport.sequence import Position, SequenceId
+from openmsmq.transport.sequence import SequenceId, SequencePosition
 
 LAST_IDENTIFIER = b"last-sequence-identifier"  # the greatest TxSequenceID that was ever given
 OUTGOING_PREFIX = b"outgoing-sequence/"  # the sequence of an outgoing queue
@@ -66,7 +66,7 @@ def numbers_of(name: bytes, value: bytes) -> tuple[int, int, tuple[int, ...]]:
 
 
 def put_incoming(
-    source: bytes, queue: int, called: str, position: Position, reject_count: int, seconds: int
+    source: bytes, queue: int, called: str, position: SequencePosition, reject_count: int, seconds: int
 ) -> Put:  # fmt: skip
     """How far a source, a queue manager's GUID, is with a queue by the name that it uses; `seconds` since 1970 UTC is
     LastAccessTime."""
@@ -83,11 +83,11 @@ def _incoming(source: bytes, queue: int, called: str) -> bytes:
     return INCOMING_PREFIX + f"{source.hex()}/{queue}{tail}".encode("utf-8", "surrogatepass")
 
 
-def incoming_of(name: bytes, value: bytes) -> tuple[bytes, int, str, Position, int, int]:
+def incoming_of(name: bytes, value: bytes) -> tuple[bytes, int, str, SequencePosition, int, int]:
     """Source, queue, its name as the source has it, position, RejectCount, LastAccessTime."""
     source, queue, *called = name.removeprefix(INCOMING_PREFIX).decode("utf-8", "surrogatepass").split("/", 2)
     timestamp, ordinal, number, reject_count, seconds = _INCOMING.unpack(value)
-    position = Position(SequenceId(timestamp, ordinal), number)
+    position = SequencePosition(SequenceId(timestamp, ordinal), number)
     return bytes.fromhex(source), int(queue), "".join(called), position, reject_count, seconds
 
 

@@ -7,44 +7,44 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from openmsmq.link.connection import CLOCK_STEP, Connection
+from openmsmq.link.connection import CLOCK_STEP, PeerConnection
 from openmsmq.link.departing import Sent
 from openmsmq.link.destination import Destination
 from openmsmq.link.known_addresses import KnownAddresses
-from openmsmq.link.limits import Limits
-from openmsmq.link.options import Options
+from openmsmq.link.limits import SessionLimits
+from openmsmq.link.options import TransferOptions
 from openmsmq.link.pinging import ask
 from openmsmq.link.resolving import Resolver, Unknown, Unresolved, why
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import ConnectionStatus, OutgoingState
-from openmsmq.transport import Session, Settings
-from openmsmq.transport.reaching import PING_TIMEOUT, Connect, NextHop, Ping, Resolve, Wish
+from openmsmq.transport import MqqbSession, SessionSettings
+from openmsmq.transport.reaching import PING_TIMEOUT, Connect, ConnectCommand, ConnectPing, NextHop, Resolve
 
 logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT = 20.0  # seconds for a TCP connection
 
 
-class Sessions(Protocol):
+class PeerSessions(Protocol):
     """The connections that there are."""
 
-    def living(self, peer: bytes) -> Connection | None:
+    def living(self, peer: bytes) -> PeerConnection | None:
         """The latest open session with a queue manager, by its identifier."""
 
-    def living_at(self, peer: bytes, address: str) -> Connection | None:
+    def living_at(self, peer: bytes, address: str) -> PeerConnection | None:
         """The latest open session with a queue manager that is at an address."""
 
-    def take(self, destination: Destination, connection: Connection) -> None:
+    def take(self, destination: Destination, connection: PeerConnection) -> None:
         """Messages for a destination go by an open session."""
 
-    def make(self, make_session: Callable[[float], Session[Sent]]) -> Connection:
+    def make(self, make_session: Callable[[float], MqqbSession[Sent]]) -> PeerConnection:
         """The protocol of a new connection."""
 
-    def connected_for(self, destination: Destination, connection: Connection) -> None:
+    def connected_for(self, destination: Destination, connection: PeerConnection) -> None:
         """A connection that was made for a destination is up, or already over."""
 
 
-class Finder:
+class Dialer:
     """Carries out what `Destination.reaching` wishes."""
 
     def __init__(
@@ -52,10 +52,10 @@ class Finder:
         manager: QueueManager,
         resolver: Resolver,
         known: KnownAddresses,
-        sessions: Sessions,
-        limits: Limits,
-        options: Options,
-        settings: Settings,
+        sessions: PeerSessions,
+        limits: SessionLimits,
+        options: TransferOptions,
+        settings: SessionSettings,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._manager, self._resolver, self._sessions, self._limits = manager, resolver, sessions, limits
@@ -72,14 +72,14 @@ class Finder:
         """A destination without connection has something to send."""
         self.carry_out(destination, destination.reaching.messages_wait(self._now()))
 
-    def carry_out(self, destination: Destination, wish: Wish) -> None:
+    def carry_out(self, destination: Destination, wish: ConnectCommand) -> None:
         match wish:
             case Resolve():
                 destination.show(OutgoingState.WAITING)
                 self._begin(destination, self._resolve(destination))
             case Connect(hop, without_ping):
                 self._begin(destination, self._connect(destination, hop, without_ping))
-            case Ping(hop):
+            case ConnectPing(hop):
                 self._begin(destination, self._ping(destination, hop))
             case None:
                 self._wait(destination)
@@ -138,7 +138,7 @@ class Finder:
             queue.next_hops = [_hop_text(hop.address) for hop in hops]
         self.carry_out(destination, wish)
 
-    def _proper_session(self, destination: Destination) -> Connection | None:
+    def _proper_session(self, destination: Destination) -> PeerConnection | None:
         """The session that messages for a queue manager take which only says itself where it is: from the address that
         is known, any where none is (deviation D-107)."""
         identifier = destination.target.identifier
@@ -199,11 +199,11 @@ class Finder:
         return source if source and (":" in source) == (":" in hop.address) else ""
 
     async def _connect(self, destination: Destination, hop: NextHop, without_ping: bool) -> None:
-        def make(now: float) -> Session[Sent]:
-            return Session.initiator(self._settings, now, hop.identifier, without_ping)
+        def make(now: float) -> MqqbSession[Sent]:
+            return MqqbSession.initiator(self._settings, now, hop.identifier, without_ping)
 
         destination.show(OutgoingState.WAITING)
-        connection: Connection | None = None
+        connection: PeerConnection | None = None
         try:
             if not self._limits.have_room:
                 raise OSError(f"there are {self._options.max_sessions} sessions already (max_sessions)")

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
-from openmsmq.link.connection import Connection
+from openmsmq.link.connection import PeerConnection
 from openmsmq.packet import UserMessage
 from openmsmq.transport import MessageReceived
 
@@ -22,21 +22,21 @@ class _Held(NamedTuple):
     task: asyncio.Task[None]  # kept here, so that it lives
 
 
-class Holding:
+class PendingLookups:
     """Passes messages to `judge` in the order in which they came; `look_up` says what is awaited before."""
 
     def __init__(
         self,
         look_up: Callable[[UserMessage], Awaitable[None] | None],
-        judge: Callable[[Connection, Sequence[MessageReceived]], None],
+        judge: Callable[[PeerConnection, Sequence[MessageReceived]], None],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._look_up: Final = look_up
         self._judge: Final = judge
         self._loop: Final = loop
-        self._held: Final[dict[Connection, _Held]] = {}
+        self._held: Final[dict[PeerConnection, _Held]] = {}
 
-    def received(self, connection: Connection, messages: list[MessageReceived]) -> None:
+    def received(self, connection: PeerConnection, messages: list[MessageReceived]) -> None:
         """Messages came."""
         held = self._held.get(connection)
         if held is not None:
@@ -52,7 +52,7 @@ class Holding:
                 return
         self._judge(connection, messages)
 
-    async def _wait(self, connection: Connection, look_up: Awaitable[None]) -> None:
+    async def _wait(self, connection: PeerConnection, look_up: Awaitable[None]) -> None:
         try:
             await look_up
             self._resume(connection)
@@ -61,7 +61,7 @@ class Holding:
             self._held.pop(connection, None)
             connection.close()
 
-    def _resume(self, connection: Connection) -> None:
+    def _resume(self, connection: PeerConnection) -> None:
         messages = self._held.pop(connection).messages
         if connection.is_over:  # nothing was acknowledged: they come again
             return

@@ -6,22 +6,22 @@ import logging
 from collections import Counter
 from collections.abc import Collection
 
-from openmsmq.link.connection import Connection
-from openmsmq.link.options import Options
+from openmsmq.link.connection import PeerConnection
+from openmsmq.link.options import TransferOptions
 from openmsmq.packet.internal import EstablishConnection
 
 logger = logging.getLogger(__name__)
 
 
-class Limits:
+class SessionLimits:
     """Those of `options` over the connections that there are; `own` is the identifier of this queue manager."""
 
-    def __init__(self, options: Options, connections: Collection[Connection], own: bytes) -> None:
+    def __init__(self, options: TransferOptions, connections: Collection[PeerConnection], own: bytes) -> None:
         self._options, self._connections, self._own = options, connections, own
         self._buffered = 0
         self._at: Counter[str] = Counter()  # connections by address
 
-    def admits(self, connection: Connection, request: EstablishConnection) -> bool:
+    def admits(self, connection: PeerConnection, request: EstablishConnection) -> bool:
         """Whether a peer may open a session: neither this queue manager itself, nor one too many."""
         same_peer = self._at[connection.address]
         if request.client_guid == self._own:
@@ -58,7 +58,7 @@ class Limits:
         """Whether one more session may be opened."""
         return len(self._connections) < self._options.max_sessions
 
-    def buffers(self, connection: Connection, change: int) -> bool:
+    def buffers(self, connection: PeerConnection, change: int) -> bool:
         """Whether the packets of a connection that are not whole may take so many bytes more, or fewer."""
         self._buffered += change
         if change <= 0 or self._buffered <= self._options.buffered:

@@ -14,8 +14,8 @@ from openmsmq.link import durable
 from openmsmq.model.shares import Shares
 from openmsmq.queueing.queue import IncomingTransferInfo, Queue
 from openmsmq.store import Drop, Operation
-from openmsmq.transport.history import LEAST_ENTRIES, LIFETIME, History
-from openmsmq.transport.sequence import Incoming, Position, SequenceId
+from openmsmq.transport.history import LEAST_ENTRIES, LIFETIME, DuplicateHistory
+from openmsmq.transport.sequence import Incoming, SequenceId, SequencePosition
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Duplicates:
 
     def __init__(self, definitions: Mapping[bytes, bytes], now: float, maximum: int = LEAST_ENTRIES) -> None:
         """`now` in milliseconds of a clock that never goes back; `maximum` entries in memory."""
-        self._history = History(max(maximum, LEAST_ENTRIES))
+        self._history = DuplicateHistory(max(maximum, LEAST_ENTRIES))
         kept = {
             int(name.removeprefix(durable.HISTORY_PREFIX)): durable.history_of(value)
             for name, value in definitions.items()
@@ -134,7 +134,7 @@ def _key(identifier: bytes) -> tuple[bytes, int]:
 
 
 @dataclass(slots=True, eq=False)
-class Source:
+class SourceState:
     """One source queue manager and one transactional queue, by one of its names: each of them is an outgoing queue with
     a sequence of its own at the source. `called` is that name; empty for private format names, and for whatever came
     before names were told apart. `reply` is the format name of the queue for its order
@@ -183,8 +183,10 @@ class Sources:
 
     def __init__(self, definitions: Mapping[bytes, bytes], queues: Mapping[int, Queue]) -> None:
         """`queues` by number."""
-        self._by_queue: dict[int, dict[tuple[bytes, str], Source]] = {}
-        self._tentative: OrderedDict[tuple[int, tuple[bytes, str]], Source] = OrderedDict()  # the latest at the end
+        self._by_queue: dict[int, dict[tuple[bytes, str], SourceState]] = {}
+        self._tentative: OrderedDict[tuple[int, tuple[bytes, str]], SourceState] = (
+            OrderedDict()
+        )  # the latest at the end
         self._shares: Shares[str] = Shares(MOST_INCOMING, min(INCOMING_OF_ADDRESS, MOST_INCOMING))
         self._queues_of: dict[bytes, int] = {}  # how many queues a source has sent to, by its identifier
         self.orphans: list[Operation] = []
@@ -192,36 +194,36 @@ class Sources:
             if name.startswith(durable.INCOMING_PREFIX):
                 source, queue, called, position, reject_count, accessed = durable.incoming_of(name, value)
                 if queue in queues:
-                    known = Source(source, queue, Incoming(position, reject_count), called, accessed=accessed)
+                    known = SourceState(source, queue, Incoming(position, reject_count), called, accessed=accessed)
                     self._add(known)
                     self._shares.charge("")
                     queues[queue].incoming[known.key] = known.info()
                 else:
                     self.orphans.append(Drop(name))
-        self.due: set[Source] = set()  # an OrderAck is to be sent
+        self.due: set[SourceState] = set()  # an OrderAck is to be sent
 
-    def _add(self, source: Source) -> None:
+    def _add(self, source: SourceState) -> None:
         self._by_queue.setdefault(source.queue, {})[source.key] = source
         self._queues_of[source.source] = self._queues_of.get(source.source, 0) + 1
 
-    def of(self, source: bytes, queue: Queue, called: str, identifier: SequenceId) -> Source:
+    def of(self, source: bytes, queue: Queue, called: str, identifier: SequenceId) -> SourceState:
         """Where a source stands with a queue that it calls by a name. `identifier` is that of the sequence of which a
         message has come: it may have begun before names were told apart."""
         kept, key = self._by_queue.get(queue.number, {}), (source, called)
         known = kept.get(key) or self._tentative.get((queue.number, key))
         if known is not None:
             return known
-        older, position = kept.get((source, "")), Position()
+        older, position = kept.get((source, "")), SequencePosition()
         if older is not None and older.sequence.position.identifier == identifier:
             position = older.sequence.position
-        return Source(source, queue.number, Incoming(position), called)
+        return SourceState(source, queue.number, Incoming(position), called)
 
     @property
     def count(self) -> int:
         """How many sequences there are."""
         return self._shares.held
 
-    def is_kept(self, source: Source) -> bool:
+    def is_kept(self, source: SourceState) -> bool:
         """Whether a message of this sequence was ever accepted."""
         return source.key in self._by_queue.get(source.queue, ())
 
@@ -229,11 +231,11 @@ class Sources:
         """Whether a transactional message of this queue manager was ever accepted."""
         return source in self._queues_of
 
-    def has_room(self, source: Source, address: str) -> bool:
+    def has_room(self, source: SourceState, address: str) -> bool:
         """Whether a message of this sequence may be accepted, which comes on a session from an address."""
         return self.is_kept(source) or self._shares.has_room(address)
 
-    def keep(self, source: Source, address: str) -> None:
+    def keep(self, source: SourceState, address: str) -> None:
         """A message of this sequence was accepted, on a session from an address."""
         if not self.is_kept(source):
             self._tentative.pop((source.queue, source.key), None)
@@ -241,7 +243,7 @@ class Sources:
             self._shares.charge(address)
             self._add(source)
 
-    def try_out(self, source: Source) -> None:
+    def try_out(self, source: SourceState) -> None:
         """A message of a sequence was refused of which nothing was accepted yet. Where it stands is known for a while,
         so that the messages behind it are judged in their order."""
         key = source.queue, source.key
@@ -250,7 +252,7 @@ class Sources:
         if len(self._tentative) > MOST_TENTATIVE:
             self._tentative.popitem(last=False)
 
-    def of_queue(self, queue: int) -> list[Source]:
+    def of_queue(self, queue: int) -> list[SourceState]:
         """The sequences of a queue, by its number."""
         return list(self._by_queue.get(queue, {}).values())
 
@@ -258,7 +260,7 @@ class Sources:
         """The numbers of all queues that have sequences."""
         return list(self._by_queue)
 
-    def forget(self, source: Source) -> None:
+    def forget(self, source: SourceState) -> None:
         """A sequence is no more: what `removal` returned is stored."""
         self.due.discard(source)
         self._tentative.pop((source.queue, source.key), None)
@@ -273,7 +275,7 @@ class Sources:
         if not self._queues_of[source.source]:
             del self._queues_of[source.source]
 
-    def removal(self, source: Source) -> list[Operation]:
+    def removal(self, source: SourceState) -> list[Operation]:
         """What removes a sequence from the store; empty if it is not there. Changes nothing."""
         if not self.is_kept(source):
             return []

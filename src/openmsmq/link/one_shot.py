@@ -23,14 +23,22 @@ from openmsmq.model.message import Message
 from openmsmq.packet import BadPacket
 from openmsmq.packet.internal import FinalAckBody, OrderAckBody
 from openmsmq.transfer.packets import user_message_of
-from openmsmq.transport import Acknowledged, Closed, Established, MessageReceived, PeerIdentified, Session, Settings
+from openmsmq.transport import (
+    Acknowledged,
+    Closed,
+    Established,
+    MessageReceived,
+    MqqbSession,
+    PeerIdentified,
+    SessionSettings,
+)
 
 PORT = 1801
 PING_TIMEOUT = 1.0  # seconds, 3.1.2.9
 SAVED, ACCEPTED = "saved", "accepted"
 
 
-class Step(Enum):
+class SendProgress(Enum):
     """How far a session got, in order."""
 
     RESOLVE = "resolve"
@@ -41,7 +49,7 @@ class Step(Enum):
 
 
 @dataclass(slots=True)
-class Report:
+class SendReport:
     """What happened. `failure` is empty if all went well; else it says what, and `step` where.
 
     Attributes:
@@ -51,7 +59,7 @@ class Report:
         fate: `saved` (the other queue manager has it on its disk) or `accepted` (by the transactional queue itself).
     """
 
-    step: Step = Step.RESOLVE
+    step: SendProgress = SendProgress.RESOLVE
     failure: str = ""
     address: str = ""
     peer: bytes = b""
@@ -71,27 +79,29 @@ async def deliver(
     port: int = PORT,
     timeout: float = 30,
     transactional: bool = False,
-) -> Report:
+) -> SendReport:
     """Open a session with the host of a direct format name and hand over a message; with None only try the session.
 
     Messages that are not transactional are sent as recoverable ones: only these are acknowledged one by one.
     """
-    report = Report()
+    report = SendReport()
     try:
         async with asyncio.timeout(timeout):
             await _deliver(name, message, port, transactional, report)
     except TimeoutError:
         report.failure = {
-            Step.RESOLVE: f"the name {name.host} was not resolved",
-            Step.CONNECT: f"no answer from {report.address} port {port}: a firewall, or no machine of this address",
-            Step.ESTABLISH: f"{report.address} port {port} accepts connections and does not answer as a queue manager",
-            Step.SEND: "the other queue manager has not acknowledged the message: it may have it, or not",
+            SendProgress.RESOLVE: f"the name {name.host} was not resolved",
+            SendProgress.CONNECT: f"no answer from {report.address} port {port}: a firewall, or no machine "
+            "of this address",
+            SendProgress.ESTABLISH: f"{report.address} port {port} accepts connections and does not answer as a "
+            "queue manager",
+            SendProgress.SEND: "the other queue manager has not acknowledged the message: it may have it, or not",
         }.get(report.step, "it took too long") + f" (within {timeout:g} s)"
     return report
 
 
 async def _deliver(
-    name: names.DirectFormatName, message: Message | None, port: int, transactional: bool, report: Report
+    name: names.DirectFormatName, message: Message | None, port: int, transactional: bool, report: SendReport
 ) -> None:
     loop = asyncio.get_running_loop()
     try:
@@ -101,18 +111,18 @@ async def _deliver(
         return
     failures = []
     for *_, address in found:
-        report.step, report.address = Step.CONNECT, str(address[0])
+        report.step, report.address = SendProgress.CONNECT, str(address[0])
         try:
             reader, writer = await asyncio.open_connection(*address[:2])
         except OSError as error:
             failures.append(f"{address[0]} port {port}: {why(error)}")
             continue
         try:
-            report.step = Step.ESTABLISH
+            report.step = SendProgress.ESTABLISH
             await _converse(reader, writer, name, message, transactional, report)
         except OSError as error:
             report.failure = f"the connection with {address[0]} port {port} broke: {why(error)}"
-            if report.step is Step.SEND:
+            if report.step is SendProgress.SEND:
                 report.failure += "; the other queue manager may have the message, or not"
         finally:
             writer.close()
@@ -126,13 +136,13 @@ async def _converse(
     name: names.DirectFormatName,
     message: Message | None,
     transactional: bool,
-    report: Report,
+    report: SendReport,
 ) -> None:
     loop = asyncio.get_running_loop()
-    session: Session[int] = Session.initiator(Settings(os.urandom(16)), loop.time() * 1000)
+    session: MqqbSession[int] = MqqbSession.initiator(SessionSettings(os.urandom(16)), loop.time() * 1000)
     own = session._settings.identifier
     pending: asyncio.Task[bytes] | None = None
-    while not report.failure and report.step is not Step.DONE:
+    while not report.failure and report.step is not SendProgress.DONE:
         writer.write(session.data_to_send())
         await writer.drain()
         deadline = session.next_deadline
@@ -149,9 +159,9 @@ async def _converse(
             _note(event, session, report, message, transactional)
             if isinstance(event, Established):
                 if message is None:
-                    report.step = Step.DONE
+                    report.step = SendProgress.DONE
                 else:
-                    report.step = Step.SEND
+                    report.step = SendProgress.SEND
                     _send(session, own, name, message, transactional, report, now)
             elif isinstance(event, MessageReceived) and event.receipt is not None:
                 session.durable(event.receipt, now)
@@ -161,12 +171,12 @@ async def _converse(
 
 
 def _send(
-    session: Session[int],
+    session: MqqbSession[int],
     own: bytes,
     name: names.DirectFormatName,
     message: Message,
     transactional: bool,
-    report: Report,
+    report: SendReport,
     now: float,
 ) -> None:
     message.identifier = own + (1).to_bytes(4, "little")
@@ -185,27 +195,29 @@ def _send(
     session.send(packet, 1, now)
 
 
-def _note(event: Any, session: Session[int], report: Report, message: Message | None, transactional: bool) -> None:
+def _note(
+    event: Any, session: MqqbSession[int], report: SendReport, message: Message | None, transactional: bool
+) -> None:
     match event:
         case PeerIdentified(peer):
             report.peer = peer
         case Acknowledged() if not transactional:
-            report.fate, report.step = SAVED, Step.DONE
+            report.fate, report.step = SAVED, SendProgress.DONE
         case MessageReceived(received, _, _):
             _read_acknowledgment(received.properties.message_class, received.properties.body, report, message)
         case Closed(reason, detail, _):
-            if report.step is not Step.DONE:
+            if report.step is not SendProgress.DONE:
                 report.failure = f"the session ended: {reason.value}" + (f" ({detail})" if detail else "")
 
 
-def _read_acknowledgment(message_class: int, body: bytes, report: Report, message: Message | None) -> None:
+def _read_acknowledgment(message_class: int, body: bytes, report: SendReport, message: Message | None) -> None:
     """An OrderAck says that the queue has the message, a FinalAck with a refusal why it has not."""
     if message is None:
         return
     try:
         if message_class == MessageClass.ORDER_ACK:
             if OrderAckBody.parse(body).sequence_timestamp == message.sent_time and not report.failure:
-                report.fate, report.step = ACCEPTED, Step.DONE
+                report.fate, report.step = ACCEPTED, SendProgress.DONE
         elif message_class >= MessageClass.NACK_BAD_DST_Q and FinalAckBody.parse(body).message_id == 1:
             known = {int(one): one.name for one in MessageClass}
             reason = known.get(message_class, f"class {message_class:#06x}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from openmsmq.directory.connection import DirectoryConnection
-from openmsmq.link.arrival import Policy
+from openmsmq.link.arrival import SenderTrustPolicy
 from openmsmq.link.pinging import PORT as PING_PORT
 from openmsmq.link.reports import Locate
 from openmsmq.model.message import Message
@@ -28,7 +28,7 @@ class Transfers(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class TransferOptions:
     """`port` is where others listen, 1801 unless all of them were configured otherwise. `source` is the address that
     connections come from, empty for the system's choice. `buffered` bounds the bytes of packets that are not whole
     yet, of all sessions. `report_messages` says whether reports of traced messages are sent, to queues that `locate`
@@ -43,7 +43,7 @@ class Options:
     max_sessions_per_peer: int = 1024
     buffered: int = 256 << 20
     hosts: Mapping[str, tuple[str, int]] | None = None
-    policy: Policy = Policy()
+    policy: SenderTrustPolicy = SenderTrustPolicy()
     routing: Routing | None = None
     directory: DirectoryConnection | None = None
     report_messages: bool = False

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 
 from openmsmq.link.connection import CLOCK_STEP
-from openmsmq.link.memory import Source, Sources
+from openmsmq.link.memory import Sources, SourceState
 from openmsmq.model import names
 from openmsmq.model.constants import MessageClass
 from openmsmq.model.errors import InsufficientResources, MsmqError
@@ -16,7 +16,7 @@ from openmsmq.packet.internal import OrderAckBody
 from openmsmq.queueing.change_set import ORDER_LABEL
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import wire_name
-from openmsmq.transport.sequence import Position
+from openmsmq.transport.sequence import SequencePosition
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class OrderAcks:
         if self._timer is not None:
             self._timer.cancel()
 
-    def durable(self, moved: Mapping[Source, Position]) -> None:
+    def durable(self, moved: Mapping[SourceState, SequencePosition]) -> None:
         """These sequences have come so far, and the disk knows it."""
         now = self._now()
         for source, position in moved.items():
@@ -76,7 +76,7 @@ class OrderAcks:
                 self._sources.due.discard(source)
         self.arm()
 
-    def _send(self, source: Source, body: OrderAckBody) -> None:
+    def _send(self, source: SourceState, body: OrderAckBody) -> None:
         """3.1.6.9 and 3.1.7.17: an express message of priority 0 to the order queue of whoever sent the sequence."""
         name = names.parse_format_name(source.reply)
         assert isinstance(name, (names.DirectFormatName, names.PrivateFormatName))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from openmsmq.packet import BadPacket
-from openmsmq.packet.internal import Ping
+from openmsmq.packet.internal import PingPacket
 from openmsmq.transport.rate import Rate
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ async def ask(address: str, port: int, identifier: bytes, timeout: float, source
     """
     loop = asyncio.get_running_loop()
     # Deviation D-152: a cookie that nobody can foresee, for this question only.
-    question = Ping(int.from_bytes(os.urandom(4), "little"), identifier)
+    question = PingPacket(int.from_bytes(os.urandom(4), "little"), identifier)
     answer: asyncio.Future[bool] = loop.create_future()
     transport, _ = await loop.create_datagram_endpoint(
         lambda: _Question(question.cookie, answer),
@@ -60,7 +60,7 @@ class _Question(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
         try:
-            ping = Ping.parse(data)
+            ping = PingPacket.parse(data)
         except BadPacket:
             return
         if ping.cookie == self._cookie and not self._answer.done():
@@ -74,10 +74,10 @@ class _Question(asyncio.DatagramProtocol):
 def answer_to(data: bytes, identifier: bytes, accepts: bool) -> bytes | None:
     """The answer of the queue manager `identifier` to a datagram (3.1.7.7); None to what is no ping."""
     try:
-        question = Ping.parse(data)
+        question = PingPacket.parse(data)
     except BadPacket:
         return None
-    return Ping(question.cookie, identifier, question.workstation, not accepts).pack()
+    return PingPacket(question.cookie, identifier, question.workstation, not accepts).pack()
 
 
 class PingListener:

@@ -20,7 +20,7 @@ from openmsmq.transport.routing import Routing, RoutingFailed
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ResolvedTarget:
     """Who a destination is: a queue manager by its identifier, or whoever is at a host (direct format names).
 
     `claimed`: whoever says on an open session that it has the identifier, for the acknowledgments of what it has sent
@@ -48,15 +48,15 @@ class Unknown(Unresolved):
     """Neither the routing table nor the directory has a queue manager: only itself can say where it is."""
 
 
-def target_of(name: names.SingleFormatName) -> Target | None:
+def target_of(name: names.SingleFormatName) -> ResolvedTarget | None:
     """The target of a format name; None for one that this protocol does not serve."""
     match name:
         case names.DirectFormatName() if meant := meant_machine(name):
-            return Target(name.host.lower(), meant, by_address=True)
+            return ResolvedTarget(name.host.lower(), meant, by_address=True)
         case names.DirectFormatName() if not name.is_http:
-            return Target(name.host.lower(), by_address=name.protocol.upper() == "TCP")
+            return ResolvedTarget(name.host.lower(), by_address=name.protocol.upper() == "TCP")
         case names.PrivateFormatName(guid=guid):
-            return Target(identifier=guid.bytes_le)
+            return ResolvedTarget(identifier=guid.bytes_le)
     return None
 
 
@@ -98,12 +98,12 @@ class Resolver:
             if not at_address:
                 del self._at[address]
 
-    def last_met(self, target: Target) -> list[NextHop]:
+    def last_met(self, target: ResolvedTarget) -> list[NextHop]:
         """Where a queue manager of this identifier was last: its own claim, for what nothing else is known of."""
         address = self._met.get(target.identifier)
         return [NextHop(address, identifier=target.identifier)] if address is not None else []
 
-    async def hops(self, target: Target) -> list[NextHop]:
+    async def hops(self, target: ResolvedTarget) -> list[NextHop]:
         """The next hops, in the order in which they are to be tried. Raises Unresolved."""
         if target.identifier != NO_GUID and target.host:
             return self.last_met(target) or [NextHop(target.host, identifier=target.identifier)]
@@ -116,7 +116,7 @@ class Resolver:
             return [NextHop(str(parsed))]
         return [NextHop(address, target.host) for address in await self._addresses(target.host)]
 
-    async def _to_manager(self, target: Target) -> list[NextHop]:
+    async def _to_manager(self, target: ResolvedTarget) -> list[NextHop]:
         """The hops to a queue manager that is named by its identifier."""
         try:
             following = self._routing.next_hops(target.identifier)
@@ -130,7 +130,7 @@ class Resolver:
             hops += [NextHop(address, host, identifier) for address in await self._addresses(host)]
         return hops
 
-    async def _without_routing(self, target: Target, failure: RoutingFailed) -> list[NextHop]:
+    async def _without_routing(self, target: ResolvedTarget, failure: RoutingFailed) -> list[NextHop]:
         """By the directory's record of the queue manager."""
         identifier, said = target.identifier, str(failure)
         try:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from openmsmq.transport.routing import Link, Manager, Routing, Site
+from openmsmq.transport.routing import Manager, Routing, RoutingLink, Site
 
 _KEYS: Mapping[str, Mapping[str, type]] = {
     "queue_manager": {
@@ -89,11 +89,11 @@ def _manager(table: dict[str, Any], identifiers: Mapping[str, bytes], sites: set
     )  # fmt: skip
 
 
-def _link(table: dict[str, Any], sites: set[str]) -> Link:
+def _link(table: dict[str, Any], sites: set[str]) -> RoutingLink:
     pair, cost = _sites(table, "routing_link", sites), table.get("cost", 1)
     if len(pair) != 2 or cost < 0:
         raise RoutingTableError("a [[routing_link]] has two sites, and a cost of 0 or more")
-    return Link(pair[0], pair[1], cost)
+    return RoutingLink(pair[0], pair[1], cost)
 
 
 def _check(kind: str, table: Any) -> None:

@@ -14,7 +14,7 @@ from openmsmq.link import durable
 from openmsmq.packet.internal import OrderAckBody
 from openmsmq.queueing.outgoing_queues import OutgoingQueue, SequenceInfo
 from openmsmq.store import Drop, Operation
-from openmsmq.transport.sequence import Outgoing, SequenceId
+from openmsmq.transport.sequence import OutgoingSequence, SequenceId
 
 
 class Identifiers:
@@ -42,7 +42,7 @@ class QueueSequence:
     """
 
     queue: OutgoingQueue
-    core: Outgoing
+    core: OutgoingSequence
     peer: bytes = b""
     pending: deque[int] = field(default_factory=deque)
     is_waiting: bool = False
@@ -201,7 +201,7 @@ class Sequences:
         """The sequence of a queue, begun where there is none."""
         sequence = self._by_queue.get(queue)
         if sequence is None:
-            sequence = self._by_queue[queue] = QueueSequence(queue, Outgoing(self._identifiers.new))
+            sequence = self._by_queue[queue] = QueueSequence(queue, OutgoingSequence(self._identifiers.new))
         return sequence
 
     def get(self, queue: OutgoingQueue) -> QueueSequence | None:
@@ -258,7 +258,7 @@ def _recovered(
     if not messages:
         return None
     following = max(first + len(keys) for first, keys in chunks.items())
-    core = Outgoing(new_identifier, stored.identifier, following, stored.last_ack, sorted(messages))
+    core = OutgoingSequence(new_identifier, stored.identifier, following, stored.last_ack, sorted(messages))
     sequence = QueueSequence(queue, core, messages=messages, is_stored=True)
     sequence.chunks = {first: first + len(keys) - 1 for first, keys in chunks.items()}
     sequence.rewind()

@@ -8,19 +8,19 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 from openmsmq.link.arrival import Arrival
-from openmsmq.link.connection import Connection
-from openmsmq.link.departing import Departing, Sent
+from openmsmq.link.connection import PeerConnection
+from openmsmq.link.departing import MessageSender, Sent
 from openmsmq.link.destination import Destination
-from openmsmq.link.finding import Finder
-from openmsmq.link.holding import Holding
-from openmsmq.link.judging import Judge
+from openmsmq.link.finding import Dialer
+from openmsmq.link.holding import PendingLookups
+from openmsmq.link.judging import MessageReceiver
 from openmsmq.link.known_addresses import KnownAddresses
-from openmsmq.link.limits import Limits
-from openmsmq.link.memory import Duplicates, Source, Sources
-from openmsmq.link.options import Options
+from openmsmq.link.limits import SessionLimits
+from openmsmq.link.memory import Duplicates, Sources, SourceState
+from openmsmq.link.options import TransferOptions
 from openmsmq.link.order_acks import OrderAcks
 from openmsmq.link.reports import Reports
-from openmsmq.link.resolving import Resolver, Target, target_of
+from openmsmq.link.resolving import ResolvedTarget, Resolver, target_of
 from openmsmq.link.sequences import QueueSequence, Sequences
 from openmsmq.model import names
 from openmsmq.model.errors import HResult, MsmqError
@@ -32,8 +32,8 @@ from openmsmq.protection.departure import DepartureProtection
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import ConnectionStatus, OutgoingQueue, OutgoingState, meant_machine
 from openmsmq.queueing.queue import Queue
-from openmsmq.transport import Closed, MessageReceived, Reason, Session, Settings
-from openmsmq.transport.reaching import Reach, Reaching
+from openmsmq.transport import Closed, CloseReason, MessageReceived, MqqbSession, SessionSettings
+from openmsmq.transport.reaching import ConnectMachine, ConnectState
 from openmsmq.transport.routing import Routing
 from openmsmq.transport.settings import WINDOW_SIZE
 
@@ -44,7 +44,7 @@ HEARTBEAT = 1.0  # seconds between looks at the resend timers
 BEATS_BETWEEN_SWEEPS = 60
 
 
-class Protections(Protocol):
+class MessageProtections(Protocol):
     """What security does for messages that come, and for those that leave."""
 
     @property
@@ -61,46 +61,46 @@ class MessageService:
         self,
         manager: QueueManager,
         when_durable: Callable[[Callable[[], object]], None],
-        protections: Protections,
-        options: Options,
+        protections: MessageProtections,
+        options: TransferOptions,
         loop: asyncio.AbstractEventLoop,
         may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         """`may_write` is asked before anything is sent."""
         self._may_write = may_write
         self._manager, self._options, self._loop = manager, options, loop
-        self._settings = Settings(manager.machine.identifier)
+        self._settings = SessionSettings(manager.machine.identifier)
         self._routing = options.routing or Routing(manager.machine.identifier)
-        self._destinations: dict[Target, Destination] = {}
-        self._serving: dict[Connection, set[Destination]] = {}  # every connection, and who sends on it
+        self._destinations: dict[ResolvedTarget, Destination] = {}
+        self._serving: dict[PeerConnection, set[Destination]] = {}  # every connection, and who sends on it
         # Open sessions by the identifier of the peer. Acknowledgments take the last one: that which was opened last, or
         # on which the peer last sent transactions.
-        self._living: dict[bytes, list[Connection]] = {}
+        self._living: dict[bytes, list[PeerConnection]] = {}
         self._owed: dict[bytes, set[OutgoingQueue]] = {}  # acknowledgments for peers without a session
-        self._limits = Limits(options, self._serving, manager.machine.identifier)
+        self._limits = SessionLimits(options, self._serving, manager.machine.identifier)
         self._resolver = Resolver(options.hosts or {}, self._routing, options.directory)
         definitions = manager.store.definitions
         self._known = KnownAddresses(
             definitions, manager.arrivals.note, self._seconds, follow=options.trust_queue_manager_identifiers
         )  # fmt: skip
-        self._finder = Finder(manager, self._resolver, self._known, self, self._limits, options, self._settings, loop)
+        self._finder = Dialer(manager, self._resolver, self._known, self, self._limits, options, self._settings, loop)
         self._sequences = Sequences(definitions, manager.registry.outgoing.values(), self._seconds)
         self._sources = Sources(definitions, manager.registry.queues)
         self._duplicates = Duplicates(definitions, self._now(), options.max_sessions * WINDOW_SIZE)
         self._arrival = Arrival(
             manager, self._duplicates, self._sources, options.policy, self._routing, protections.arrival, self._now
         )
-        self._departing = Departing(
+        self._departing = MessageSender(
             manager, self._sequences, protections.departure, self._routing, options.report_queue, when_durable,
             self.wake, loop.call_later, self._now,
         )  # fmt: skip
         self._order_acks = OrderAcks(manager, self._sources, loop)
         self._reports = Reports(manager, options.locate, loop) if options.report_messages else None
-        judge = Judge(
+        judge = MessageReceiver(
             self._arrival, self._departing, self._order_acks, self._reports, when_durable, self._answers_by,
             self._known.met,
         )  # fmt: skip
-        self._holding = Holding(protections.arrival.look_up, judge.judge, loop)
+        self._holding = PendingLookups(protections.arrival.look_up, judge.judge, loop)
         self._server: asyncio.Server | None = None
         self._heartbeat: asyncio.TimerHandle | None = None
         self._stopped = False
@@ -196,18 +196,18 @@ class MessageService:
         target = target_of(queue.destination)
         if target is not None and _is_order_queue(queue.destination):
             if target.identifier in self._living:
-                target = Target(identifier=target.identifier, claimed=True)
+                target = ResolvedTarget(identifier=target.identifier, claimed=True)
             else:
                 self._owed.setdefault(target.identifier, set()).add(queue)
         elif target is None:
             machine = self._departing.machine_of(queue.destination, queue.first())
-            target = Target(identifier=machine) if machine != NO_GUID else None
+            target = ResolvedTarget(identifier=machine) if machine != NO_GUID else None
         if target is None:  # a public queue that the directory has not been asked for yet, which it is every minute
             queue.link = OutgoingState.NEED_VALIDATION
             return None
         destination = self._destinations.get(target)
         if destination is None:
-            destination = self._destinations[target] = Destination(target, Reaching(self._options.ping))
+            destination = self._destinations[target] = Destination(target, ConnectMachine(self._options.ping))
         return destination
 
     def _want(self, destination: Destination) -> None:
@@ -220,13 +220,13 @@ class MessageService:
         else:
             self._finder.messages_wait(destination)
 
-    def _answers_by(self, connection: Connection) -> None:
+    def _answers_by(self, connection: PeerConnection) -> None:
         """A session brings transactional messages: acknowledgments for its peer take it, whatever other sessions say
         that they are with the same queue manager."""
         if self.living(connection.session.peer) is not connection and not connection.is_over:
             self._answer_on(connection)
 
-    def _answer_on(self, connection: Connection) -> None:
+    def _answer_on(self, connection: PeerConnection) -> None:
         peer = connection.session.peer
         sessions = self._living.setdefault(peer, [])
         if connection in sessions:
@@ -237,52 +237,52 @@ class MessageService:
             if target is not None and (waiting := self._destinations.get(target)) is not None:
                 waiting.leave(queue)
             self.wake(queue)
-        destination = self._destinations.get(Target(identifier=peer, claimed=True))
+        destination = self._destinations.get(ResolvedTarget(identifier=peer, claimed=True))
         if destination is not None and destination.connection is not connection:
             self._use(destination, connection)
             self._pump(destination)
 
     # -- finding.Sessions ----------------------------------------------------------------------------------------
 
-    def living(self, peer: bytes) -> Connection | None:
+    def living(self, peer: bytes) -> PeerConnection | None:
         """See `finding.Sessions`."""
         sessions = self._living.get(peer)
         return sessions[-1] if sessions else None
 
-    def living_at(self, peer: bytes, address: str) -> Connection | None:
+    def living_at(self, peer: bytes, address: str) -> PeerConnection | None:
         """See `finding.Sessions`."""
         return next((one for one in reversed(self._living.get(peer, [])) if one.address == address), None)
 
-    def take(self, destination: Destination, connection: Connection) -> None:
+    def take(self, destination: Destination, connection: PeerConnection) -> None:
         """See `finding.Sessions`."""
         self._use(destination, connection)
         self._pump(destination)
 
-    def make(self, make_session: Callable[[float], Session[Sent]]) -> Connection:
+    def make(self, make_session: Callable[[float], MqqbSession[Sent]]) -> PeerConnection:
         """See `finding.Sessions`."""
-        connection = Connection(self._loop, self, make_session)
+        connection = PeerConnection(self._loop, self, make_session)
         self._serving[connection] = set()
         return connection
 
-    def connected_for(self, destination: Destination, connection: Connection) -> None:
+    def connected_for(self, destination: Destination, connection: PeerConnection) -> None:
         """See `finding.Sessions`."""
         if connection.is_over:
             self._ended(destination, connection)
         else:
             self._serving.setdefault(connection, set()).add(destination)
 
-    def _use(self, destination: Destination, connection: Connection) -> None:
+    def _use(self, destination: Destination, connection: PeerConnection) -> None:
         destination.connection, destination.trouble = connection, ""
         self._serving[connection].add(destination)
         destination.show(OutgoingState.CONNECTED)
 
     # -- connections ---------------------------------------------------------------------------------------------
 
-    def _accept(self) -> Connection:
+    def _accept(self) -> PeerConnection:
         """For each connection that others make."""
 
-        def make(now: float) -> Session[Sent]:
-            return Session.acceptor(self._settings, now, lambda request: self._limits.admits(connection, request))
+        def make(now: float) -> MqqbSession[Sent]:
+            return MqqbSession.acceptor(self._settings, now, lambda request: self._limits.admits(connection, request))
 
         connection = self.make(make)
         return connection
@@ -291,26 +291,26 @@ class MessageService:
         """Whether a session that a host, by its IP address, opened now would be accepted."""
         return self._limits.accepts(address)
 
-    def connected(self, connection: Connection) -> bool:
+    def connected(self, connection: PeerConnection) -> bool:
         """See `connection.Owner`."""
         return self._limits.connected(connection.address)
 
-    def buffers(self, connection: Connection, change: int) -> bool:
+    def buffers(self, connection: PeerConnection, change: int) -> bool:
         """See `connection.Owner`."""
         return self._limits.buffers(connection, change)
 
-    def identified(self, connection: Connection, peer: bytes) -> None:
+    def identified(self, connection: PeerConnection, peer: bytes) -> None:
         """See `connection.Owner`."""
         if connection.address:
             self._resolver.met(peer, connection.address)
         for destination in self._serving.get(connection, ()):
             destination.record(ConnectionStatus.ESTABLISH_PACKET_RECEIVED, self._seconds())
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: PeerConnection) -> None:
         """See `connection.Owner`."""
         self._answer_on(connection)
         for destination in list(self._serving.get(connection, ())):
-            if destination.target == Target(identifier=connection.session.peer):
+            if destination.target == ResolvedTarget(identifier=connection.session.peer):
                 self._known.met(connection.session.peer, connection.address)
             self._use(destination, connection)
             destination.record(ConnectionStatus.ESTABLISHED, self._seconds(), destination.reaching.hop)
@@ -319,7 +319,7 @@ class MessageService:
                     sequence.rewind()
             self._pump(destination)
 
-    def writable(self, connection: Connection) -> None:
+    def writable(self, connection: PeerConnection) -> None:
         """See `connection.Owner`."""
         for destination in list(self._serving.get(connection, ())):
             self._pump(destination)
@@ -328,7 +328,7 @@ class MessageService:
         """See `connection.Owner`."""
         return self._may_write()
 
-    def closed(self, connection: Connection, event: Closed[Sent]) -> None:
+    def closed(self, connection: PeerConnection, event: Closed[Sent]) -> None:
         """See `connection.Owner`. What was sent and not acknowledged returns to its queue."""
         destinations = self._serving.pop(connection, set())
         self._limits.closed(connection.address)
@@ -338,7 +338,7 @@ class MessageService:
             sessions.remove(connection)
             if not sessions:
                 del self._living[peer]
-        expected = event.reason in (Reason.IDLE, Reason.LOCAL, Reason.DISCONNECTED)
+        expected = event.reason in (CloseReason.IDLE, CloseReason.LOCAL, CloseReason.DISCONNECTED)
         logger.log(
             logging.DEBUG if expected else logging.WARNING,
             "session with %s ended: %s%s", connection.address, event.reason.value,
@@ -352,14 +352,14 @@ class MessageService:
             if token.number is None:
                 self._departing.put_back(token.queue, token.message.lookup_identifier)
         for destination in destinations:
-            if event.reason is Reason.REFUSED:
+            if event.reason is CloseReason.REFUSED:
                 destination.record(ConnectionStatus.CONNECTION_REFUSED, self._seconds(), destination.reaching.hop)
-            if event.reason not in (Reason.IDLE, Reason.LOCAL):
+            if event.reason not in (CloseReason.IDLE, CloseReason.LOCAL):
                 detail = event.detail or event.reason.value
                 self._finder.has_trouble(destination, f"the session with {connection.address} ended: {detail}")
             self._ended(destination, connection)
 
-    def _ended(self, destination: Destination, connection: Connection) -> None:
+    def _ended(self, destination: Destination, connection: PeerConnection) -> None:
         """A destination has lost its connection."""
         if destination.connection is connection:
             destination.connection = None
@@ -375,7 +375,7 @@ class MessageService:
                 destination.leave(queue)
                 self._loop.call_soon(self.wake, queue)
             return
-        if waits and destination.reaching.state is Reach.IDLE:  # another's session has carried its messages
+        if waits and destination.reaching.state is ConnectState.IDLE:  # another's session has carried its messages
             self._finder.messages_wait(destination)
             return
         self._finder.carry_out(destination, destination.reaching.ended(waits, self._now()))
@@ -405,7 +405,7 @@ class MessageService:
             destination.turn()
         connection.flush()
 
-    def acknowledged(self, connection: Connection, tokens: tuple[Sent, ...]) -> None:
+    def acknowledged(self, connection: PeerConnection, tokens: tuple[Sent, ...]) -> None:
         """See `connection.Owner`. Transactional messages wait for their OrderAck besides."""
         self._departing.arrived(tokens)
         if self._options.transfers is not None:
@@ -417,7 +417,7 @@ class MessageService:
 
     # -- receiving -----------------------------------------------------------------------------------------------
 
-    def received(self, connection: Connection, messages: list[MessageReceived]) -> None:
+    def received(self, connection: PeerConnection, messages: list[MessageReceived]) -> None:
         """See `connection.Owner`."""
         self._holding.received(connection, messages)
 
@@ -451,7 +451,7 @@ class MessageService:
             queue.incoming.pop(each.key, None)
         return bool(known)
 
-    def _forget_sources(self, sources: Collection[Source]) -> None:
+    def _forget_sources(self, sources: Collection[SourceState]) -> None:
         """Raises MessageStorageFailed; then all of them are still known, in memory as in the store."""
         self._manager.arrivals.note([operation for each in sources for operation in self._sources.removal(each)])
         for each in sources:
@@ -460,7 +460,7 @@ class MessageService:
     def _has_place(self, queue: OutgoingQueue) -> bool:
         """Whether the directory has said where a public queue is, whose messages wait for that."""
         place = self._manager.registry.place_of(queue.destination)
-        return place is not None and Target(identifier=place.machine) not in self._destinations
+        return place is not None and ResolvedTarget(identifier=place.machine) not in self._destinations
 
     def _beat(self) -> None:
         """Once a second: what waits for an OrderAck for too long is sent again (3.1.6.5), and what is gone is

@@ -82,7 +82,7 @@ class Share(IntEnum):
     DENY_RECEIVE_SHARE = 1
 
 
-class Action(IntEnum):
+class ReceiveAction(IntEnum):
     """CACTransferBufferV1.Receive.Action."""
 
     RECEIVE = 0x00000000

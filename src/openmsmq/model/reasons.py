@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from openmsmq.model.constants import MessageClass as C
 
 
-class Reason(NamedTuple):
+class DeadLetterReason(NamedTuple):
     """`name` is the specified one, `slug` the one that people type. `remedy` says what to do. `fails_again`: a message
     that is sent again as it is must die again, for the same reason."""
 
@@ -21,8 +21,8 @@ class Reason(NamedTuple):
     fails_again: bool = False
 
 
-def _reason(kind: C, slug: str, sentence: str, remedy: str, fails_again: bool = False) -> Reason:
-    return Reason(int(kind), kind.name, slug, sentence, remedy, fails_again)
+def _reason(kind: C, slug: str, sentence: str, remedy: str, fails_again: bool = False) -> DeadLetterReason:
+    return DeadLetterReason(int(kind), kind.name, slug, sentence, remedy, fails_again)
 
 
 REASONS: Final = (
@@ -72,12 +72,14 @@ _BY_CODE: Final = {reason.code: reason for reason in REASONS}
 _NUMBER: Final = re.compile("0x[0-9a-f]{1,4}")
 
 
-def reason_of(code: int) -> Reason:
+def reason_of(code: int) -> DeadLetterReason:
     """The reason that a message class says; one of the unknown kind for a class that is none of `REASONS`."""
     if code in _BY_CODE:
         return _BY_CODE[code]
     name = class_name(code)
-    return Reason(code, name, name.lower(), f"Unknown reason {code:#06x}.", "Look at the message and at who sent it.")
+    return DeadLetterReason(
+        code, name, name.lower(), f"Unknown reason {code:#06x}.", "Look at the message and at who sent it."
+    )
 
 
 def class_name(code: int) -> str:
@@ -88,7 +90,7 @@ def class_name(code: int) -> str:
         return f"0x{code:04x}"
 
 
-def find_reason(text: str) -> Reason:
+def find_reason(text: str) -> DeadLetterReason:
     """The reason that a person means: a slug, a name with or without `NACK_`, or a number such as 0xC002.
 
     Raises ValueError naming all slugs.

@@ -9,7 +9,7 @@ from openmsmq.model.constants import MachineAccessMask as M
 from openmsmq.model.constants import QueueAccessMask as Q
 
 
-class Right(NamedTuple):
+class NamedRight(NamedTuple):
     """`aliases` are what older cmdlets, and people, call it."""
 
     word: str
@@ -18,45 +18,45 @@ class Right(NamedTuple):
 
 
 _STANDARD: Final = (
-    Right("DeleteQueue", Q.DELETE_QUEUE, ("Delete",)),
-    Right("GetQueuePermissions", Q.GET_QUEUE_PERMISSIONS, ("GetPermissions",)),
-    Right("ChangeQueuePermissions", Q.CHANGE_QUEUE_PERMISSIONS, ("SetPermissions", "ChangePermissions")),
-    Right("TakeQueueOwnership", Q.TAKE_QUEUE_OWNERSHIP, ("TakeOwnership",)),
+    NamedRight("DeleteQueue", Q.DELETE_QUEUE, ("Delete",)),
+    NamedRight("GetQueuePermissions", Q.GET_QUEUE_PERMISSIONS, ("GetPermissions",)),
+    NamedRight("ChangeQueuePermissions", Q.CHANGE_QUEUE_PERMISSIONS, ("SetPermissions", "ChangePermissions")),
+    NamedRight("TakeQueueOwnership", Q.TAKE_QUEUE_OWNERSHIP, ("TakeOwnership",)),
 )
 #: What rights are shown as, those that comprise others first; each bit is shown once.
 QUEUE_RIGHTS: Final = (
-    Right("FullControl", Q.GENERIC_ALL, ("Full",)),
-    Right("ReceiveMessage", Q.RECEIVE_MESSAGE, ("Receive",)),
-    Right("ReceiveJournalMessage", Q.RECEIVE_JOURNAL_MESSAGE, ("JournalReceive", "ReceiveJournal")),
-    Right("DeleteMessage", Q.DELETE_MESSAGE),
-    Right("PeekMessage", Q.PEEK_MESSAGE, ("Peek",)),
-    Right("WriteMessage", Q.WRITE_MESSAGE, ("Send", "Write")),
-    Right("DeleteJournalMessage", Q.DELETE_JOURNAL_MESSAGE),
-    Right("SetQueueProperties", Q.SET_QUEUE_PROPERTIES, ("SetProperties",)),
-    Right("GetQueueProperties", Q.GET_QUEUE_PROPERTIES, ("GetProperties",)),
+    NamedRight("FullControl", Q.GENERIC_ALL, ("Full",)),
+    NamedRight("ReceiveMessage", Q.RECEIVE_MESSAGE, ("Receive",)),
+    NamedRight("ReceiveJournalMessage", Q.RECEIVE_JOURNAL_MESSAGE, ("JournalReceive", "ReceiveJournal")),
+    NamedRight("DeleteMessage", Q.DELETE_MESSAGE),
+    NamedRight("PeekMessage", Q.PEEK_MESSAGE, ("Peek",)),
+    NamedRight("WriteMessage", Q.WRITE_MESSAGE, ("Send", "Write")),
+    NamedRight("DeleteJournalMessage", Q.DELETE_JOURNAL_MESSAGE),
+    NamedRight("SetQueueProperties", Q.SET_QUEUE_PROPERTIES, ("SetProperties",)),
+    NamedRight("GetQueueProperties", Q.GET_QUEUE_PROPERTIES, ("GetProperties",)),
     *_STANDARD,
 )
 #: Understood and not shown: they are shown as what they comprise.
 QUEUE_SETS: Final = (
-    Right("GenericRead", Q.GENERIC_READ),
-    Right("GenericWrite", Q.GENERIC_WRITE),
-    Right("Look", Q.PEEK_MESSAGE | Q.GET_QUEUE_PROPERTIES),
+    NamedRight("GenericRead", Q.GENERIC_READ),
+    NamedRight("GenericWrite", Q.GENERIC_WRITE),
+    NamedRight("Look", Q.PEEK_MESSAGE | Q.GET_QUEUE_PROPERTIES),
 )
 MACHINE_RIGHTS: Final = (
-    Right("FullControl", M.GENERIC_ALL, ("Full",)),
-    Right("ReceiveDeadLetter", M.RECEIVE_DEADLETTER_MESSAGE, ("ReceiveDeadLetterMessage",)),
-    Right("ReceiveComputerJournal", M.RECEIVE_JOURNAL_QUEUE_MESSAGE, ("ReceiveJournalMessage",)),
-    Right("DeleteDeadLetter", M.DELETE_DEADLETTER_MESSAGE),
-    Right("PeekDeadLetter", M.PEEK_DEADLETTER_MESSAGE, ("PeekDeadLetterMessage",)),
-    Right("CreateQueue", M.CREATE_QUEUE),
-    Right("SetProperties", M.SET_MACHINE_PROPERTIES, ("SetMachineProperties",)),
-    Right("GetProperties", M.GET_MACHINE_PROPERTIES, ("GetMachineProperties",)),
-    Right("DeleteComputerJournal", M.DELETE_JOURNAL_QUEUE_MESSAGE),
-    Right("PeekComputerJournal", M.PEEK_JOURNAL_QUEUE_MESSAGE, ("PeekJournalMessage",)),
-    Right("Delete", 0x00010000),
-    Right("GetPermissions", 0x00020000),
-    Right("ChangePermissions", 0x00040000, ("SetPermissions",)),
-    Right("TakeOwnership", 0x00080000),
+    NamedRight("FullControl", M.GENERIC_ALL, ("Full",)),
+    NamedRight("ReceiveDeadLetter", M.RECEIVE_DEADLETTER_MESSAGE, ("ReceiveDeadLetterMessage",)),
+    NamedRight("ReceiveComputerJournal", M.RECEIVE_JOURNAL_QUEUE_MESSAGE, ("ReceiveJournalMessage",)),
+    NamedRight("DeleteDeadLetter", M.DELETE_DEADLETTER_MESSAGE),
+    NamedRight("PeekDeadLetter", M.PEEK_DEADLETTER_MESSAGE, ("PeekDeadLetterMessage",)),
+    NamedRight("CreateQueue", M.CREATE_QUEUE),
+    NamedRight("SetProperties", M.SET_MACHINE_PROPERTIES, ("SetMachineProperties",)),
+    NamedRight("GetProperties", M.GET_MACHINE_PROPERTIES, ("GetMachineProperties",)),
+    NamedRight("DeleteComputerJournal", M.DELETE_JOURNAL_QUEUE_MESSAGE),
+    NamedRight("PeekComputerJournal", M.PEEK_JOURNAL_QUEUE_MESSAGE, ("PeekJournalMessage",)),
+    NamedRight("Delete", 0x00010000),
+    NamedRight("GetPermissions", 0x00020000),
+    NamedRight("ChangePermissions", 0x00040000, ("SetPermissions",)),
+    NamedRight("TakeOwnership", 0x00080000),
 )
 #: Rights of a computer's object in a directory, which a queue manager does not ask for.
 _OF_DIRECTORIES: Final = frozenset(
@@ -65,7 +65,7 @@ _OF_DIRECTORIES: Final = frozenset(
 )  # fmt: skip
 
 
-def mask_of(words: Iterable[str], rights: tuple[Right, ...] = QUEUE_RIGHTS) -> int:
+def mask_of(words: Iterable[str], rights: tuple[NamedRight, ...] = QUEUE_RIGHTS) -> int:
     """The mask of rights in words or as numbers (0x3), without regard to case. Raises ValueError naming the words."""
     known = {
         name.lower(): int(right.mask)
@@ -96,7 +96,7 @@ def _number(word: str) -> int:
     return mask
 
 
-def words_of(mask: int, rights: tuple[Right, ...] = QUEUE_RIGHTS) -> list[str]:
+def words_of(mask: int, rights: tuple[NamedRight, ...] = QUEUE_RIGHTS) -> list[str]:
     """The words for a mask whose generic rights are mapped; what has no word, in hexadecimal. The inverse of
     `mask_of`."""
     words, left = [], mask

@@ -14,7 +14,7 @@ from openmsmq.ndr.parser import parse
 from openmsmq.ndr.python_backend import generate
 from openmsmq.ndr.python_emitter import module_name
 from openmsmq.ndr.semantics import Analyzer
-from openmsmq.ndr.wiretypes import Library
+from openmsmq.ndr.wiretypes import LibraryType
 
 IDL_DIRECTORY = Path(str(resources.files("openmsmq"))) / "idl"
 
@@ -24,7 +24,7 @@ def idl_files() -> list[Path]:
     return sorted(IDL_DIRECTORY.glob("*.idl"))
 
 
-def compile_idl(filename: str, directory: Path = IDL_DIRECTORY) -> Library:
+def compile_idl(filename: str, directory: Path = IDL_DIRECTORY) -> LibraryType:
     """Run the front end over one IDL file. Raises IdlError."""
     analyzer = Analyzer(lambda name: parse((directory / name).read_text(encoding="utf-8"), name))
     return analyzer.analyze(filename)

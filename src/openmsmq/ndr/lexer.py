@@ -1,6 +1,6 @@
 """Tokens of the IDL text (C706 chapter 6, with the MIDL spellings of the published appendices).
 
-`tokenize` is a generator of `Token`; comments and preprocessor lines other than `#define NAME VALUE`
+`tokenize` is a generator of `Lexeme`; comments and preprocessor lines other than `#define NAME VALUE`
 carry no meaning for the wire and are dropped.
 """
 
@@ -15,7 +15,7 @@ class IdlError(Exception):
     """The IDL text is not what the compiler understands; the message names file and line."""
 
 
-class Token(NamedTuple):
+class Lexeme(NamedTuple):
     kind: str  # "name", "number", "string", "uuid", "define", "op" or "end"
     text: str
     line: int
@@ -36,7 +36,7 @@ _TOKEN = re.compile(
 )
 
 
-def tokenize(text: str, filename: str) -> Iterator[Token]:
+def tokenize(text: str, filename: str) -> Iterator[Lexeme]:
     """Yield the tokens of `text`, ending with one of kind "end". Raises IdlError on a character that is none."""
     position, line = 0, 1
     while position < len(text):
@@ -45,7 +45,7 @@ def tokenize(text: str, filename: str) -> Iterator[Token]:
             raise IdlError(f"{filename}:{line}: unexpected character {text[position]!r}")
         kind = match.lastgroup or ""
         if kind not in ("space", "directive"):
-            yield Token(kind, match.group(), line)
+            yield Lexeme(kind, match.group(), line)
         line += match.group().count("\n")
         position = match.end()
-    yield Token("end", "", line)
+    yield Lexeme("end", "", line)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 
 from openmsmq.ndr import syntax as s
-from openmsmq.ndr.lexer import IdlError, Token, tokenize
+from openmsmq.ndr.lexer import IdlError, Lexeme, tokenize
 
 _TYPE_WORDS = frozenset(
     [
@@ -63,21 +63,21 @@ class _Parser:
         self._at = 0
         self._file = s.File()
         self._interface = ""
-        self._macros: dict[str, list[Token]] = {}
+        self._macros: dict[str, list[Lexeme]] = {}
 
     # -- tokens ----------------------------------------------------------------------------------------------
 
     @property
-    def _token(self) -> Token:
+    def _token(self) -> Lexeme:
         return self._tokens[self._at]
 
-    def _peek(self, distance: int = 1) -> Token:
+    def _peek(self, distance: int = 1) -> Lexeme:
         return self._tokens[min(self._at + distance, len(self._tokens) - 1)]
 
     def _error(self, wanted: str) -> IdlError:
         return IdlError(f"{self._filename}:{self._token.line}: expected {wanted}, found {self._token.text or 'end'!r}")
 
-    def _take(self) -> Token:
+    def _take(self) -> Lexeme:
         token = self._token
         self._at += 1
         return token
@@ -155,7 +155,7 @@ class _Parser:
                 self._item()
             self._accept(";")
         elif kind == "coclass":
-            coclass = s.CoClass(name, attributes, [])
+            coclass = s.CoClassDecl(name, attributes, [])
             self._expect("{")
             while not self._accept("}"):
                 member_attributes = self._attributes()
@@ -170,7 +170,7 @@ class _Parser:
 
     def _interface_block(self, name: str, attributes: s.Attributes, is_dispatch: bool) -> None:
         base = self._name() if self._accept(":") else None
-        interface = s.Interface(name, attributes, base, is_dispatch=is_dispatch)
+        interface = s.InterfaceDecl(name, attributes, base, is_dispatch=is_dispatch)
         self._file.interfaces.append(interface)
         self._expect("{")
         outer, self._interface = self._interface, name
@@ -188,7 +188,7 @@ class _Parser:
         self._interface = outer
         self._accept(";")
 
-    def _interface_member(self, interface: s.Interface) -> None:
+    def _interface_member(self, interface: s.InterfaceDecl) -> None:
         attributes = self._attributes()
         start = self._at
         if self._token.text not in ("typedef", "const", "enum", "struct", "union"):
@@ -203,7 +203,7 @@ class _Parser:
             if self._token.text == "(":
                 parameters = self._parameters()
                 self._expect(";")
-                interface.operations.append(s.Operation(name, attributes, result, pointers, parameters, line))
+                interface.operations.append(s.OperationDecl(name, attributes, result, pointers, parameters, line))
                 return
             if interface.is_dispatch:  # a property: nothing of it travels but through Invoke
                 self._expect(";")
@@ -211,16 +211,16 @@ class _Parser:
             self._at = start
         self._definition(attributes)
 
-    def _parameters(self) -> list[s.Member]:
+    def _parameters(self) -> list[s.MemberDecl]:
         self._expect("(")
-        parameters: list[s.Member] = []
+        parameters: list[s.MemberDecl] = []
         if self._token.text == "void" and self._peek().text == ")":
             self._take()
         while not self._accept(")"):
             line = self._token.line
             attributes = self._attributes()
             parameter_type = self._type()
-            parameters.append(s.Member(attributes, parameter_type, self._declarator(optional_name=True), line))
+            parameters.append(s.MemberDecl(attributes, parameter_type, self._declarator(optional_name=True), line))
             if self._token.text != ")":
                 self._expect(",")
         return parameters
@@ -303,20 +303,20 @@ class _Parser:
         tag = self._name() if self._token.kind == "name" else ""
         if not self._accept("{"):
             return s.StructType(tag, None)
-        members: list[s.Member] = []
+        members: list[s.MemberDecl] = []
         while not self._accept("}"):
             members.extend(self._members())
         return s.StructType(tag, members)
 
-    def _members(self) -> list[s.Member]:
+    def _members(self) -> list[s.MemberDecl]:
         line = self._token.line
         attributes = self._attributes()
         member_type = self._type(attributes)
         if self._accept(";"):  # an anonymous union or structure
-            return [s.Member(attributes, member_type, None, line)]
-        members = [s.Member(attributes, member_type, self._declarator(), line)]
+            return [s.MemberDecl(attributes, member_type, None, line)]
+        members = [s.MemberDecl(attributes, member_type, self._declarator(), line)]
         while self._accept(","):
-            members.append(s.Member(attributes, member_type, self._declarator(), line))
+            members.append(s.MemberDecl(attributes, member_type, self._declarator(), line))
         self._expect(";")
         return members
 
@@ -333,14 +333,14 @@ class _Parser:
             union_name = self._name() if self._token.kind == "name" else ""
         if not self._accept("{"):
             return s.UnionType(tag, None)
-        arms: list[s.Arm] = []
+        arms: list[s.ArmDecl] = []
         while not self._accept("}"):
             arms.extend(self._arms())
         declared = attributes.get("switch_type")
         declared_type = s.TypeName(declared[0].text) if declared and isinstance(declared[0], s.Name) else None
         return s.UnionType(tag, arms, switch, union_name, declared_type)
 
-    def _arms(self) -> list[s.Arm]:
+    def _arms(self) -> list[s.ArmDecl]:
         labels: list[s.Expression] = []
         while self._token.text in ("case", "default"):  # the C spelling of an encapsulated union
             if self._take().text == "case":
@@ -350,14 +350,14 @@ class _Parser:
         attributes = self._attributes()
         labels += [label for label in attributes.get("case", []) if label is not None]
         if self._accept(";"):
-            return [s.Arm(labels, s.Member(attributes, None, None, line))]
+            return [s.ArmDecl(labels, s.MemberDecl(attributes, None, None, line))]
         arm_type = self._type()
         if self._token.text == ";" and isinstance(arm_type, s.StructType | s.UnionType):
-            member = s.Member(attributes, arm_type, None, line)
+            member = s.MemberDecl(attributes, arm_type, None, line)
         else:
-            member = s.Member(attributes, arm_type, self._declarator(), line)
+            member = s.MemberDecl(attributes, arm_type, self._declarator(), line)
         self._expect(";")
-        return [s.Arm(labels, member)]
+        return [s.ArmDecl(labels, member)]
 
     def _declarator(self, optional_name: bool = False) -> s.Declarator:
         pointers = 0

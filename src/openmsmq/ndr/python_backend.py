@@ -43,13 +43,13 @@ _new = object.__new__
 '''
 
 
-def generate(library: w.Library, idl: str) -> str:
+def generate(library: w.LibraryType, idl: str) -> str:
     """Return the text of the Python module for what one IDL file declares."""
     return _Module(library, idl).text()
 
 
 class _Module:
-    def __init__(self, library: w.Library, idl: str) -> None:
+    def __init__(self, library: w.LibraryType, idl: str) -> None:
         self.library, self.idl = library, idl
         self.symbols = Symbols(idl)
         self.tables = Tables(self.symbols)
@@ -134,7 +134,7 @@ class _Module:
                 return f"{wire_type.name}()"
         raise IdlError(f"no default for {wire_type}")
 
-    def _interface(self, interface: w.Interface) -> list[str]:
+    def _interface(self, interface: w.InterfaceType) -> list[str]:
         body: list[str] = []
         rows: list[str] = []
         base = ""
@@ -195,7 +195,7 @@ class _Module:
         name = self.shared.setdefault(key, f"{role}{len(self.shared)}")
         return name, numbered, is_new
 
-    def _members(self, members: list[w.Member]) -> str:
+    def _members(self, members: list[w.MemberType]) -> str:
         lines = []
         for m in members:
             parameters = "".join(
@@ -204,7 +204,7 @@ class _Module:
             lines.append(f"    Member({m.opnum}, {m.name!r}, {m.kind!r}, {m.dispid}, ({parameters})),")
         return "\n".join(["(", *lines, ")"])
 
-    def _coclass(self, coclass: w.CoClass) -> str:
+    def _coclass(self, coclass: w.CoClassType) -> str:
         return (
             f"{coclass.name} = CoClass({coclass.name!r}, UUID({coclass.uuid!r}), {_names(coclass.interfaces)}, "
             f"{_names(coclass.sources)}, {coclass.default})"

@@ -214,7 +214,7 @@ class Emitter(ABC):
     @abstractmethod
     def emit_run(self, fmt: str, operands: list[str], size: int) -> None: ...
 
-    def arms(self, union: w.Union, switch: str) -> Iterator[w.Arm]:
+    def arms(self, union: w.Union, switch: str) -> Iterator[w.ArmType]:
         """Emit the branches over the selector; yields each arm with the emitter inside its block."""
         start = (self.modulus, self.remainder)
         keyword = "if"
@@ -233,12 +233,12 @@ class Emitter(ABC):
                 yield default
         else:
             with self.block("else:"):
-                yield w.Arm([], w.Field("", w.Union("", union.discriminant, [])))
+                yield w.ArmType([], w.Field("", w.Union("", union.discriminant, [])))
         self.forget_alignment()
 
     def resolvable(self, expression: s.Expression | None) -> bool:
         return expression is not None and (self.available is None or s.names_in(expression) <= self.available)
 
 
-def is_missing_arm(arm: w.Arm) -> bool:
+def is_missing_arm(arm: w.ArmType) -> bool:
     return arm.field is not None and isinstance(arm.field.type, w.Union) and not arm.field.type.arms

@@ -71,15 +71,15 @@ class Analyzer:
         self._done: dict[str, w.WireType] = {}
         self._constants: dict[str, int] = {}
         self._interface_names: set[str] = {"IUnknown", "IDispatch"}
-        self._objects: dict[str, w.Interface] = {}
+        self._objects: dict[str, w.InterfaceType] = {}
         self._pointer_default: w.PointerKind = "unique"
-        self._own: w.Library = w.Library({}, [], [], [])
+        self._own: w.LibraryType = w.LibraryType({}, [], [], [])
         self._file = ""
 
-    def analyze(self, filename: str) -> w.Library:
+    def analyze(self, filename: str) -> w.LibraryType:
         """Return what `filename` itself declares; imported files are resolved but not included."""
         tree = self._import(filename)
-        self._own = w.Library({}, [], [], [])
+        self._own = w.LibraryType({}, [], [], [])
         self._declare(tree, filename, own=True)
         return self._own
 
@@ -95,7 +95,7 @@ class Analyzer:
 
     def _declare(self, tree: s.File, filename: str, own: bool) -> None:
         self._file = filename
-        library, self._own = self._own, self._own if own else w.Library({}, [], [], [])
+        library, self._own = self._own, self._own if own else w.LibraryType({}, [], [], [])
         defaults = {i.name: _pointer_kind(i.attributes.get("pointer_default")) for i in tree.interfaces}
         self._interface_names.update(i.name for i in tree.interfaces if i.is_object)
         self._interface_names.update(tree.forward, (coclass.name for coclass in tree.coclasses))
@@ -152,20 +152,20 @@ class Analyzer:
         if tag:
             self._base(definition, tag)
 
-    def _interface(self, parsed: s.Interface) -> w.Interface:
+    def _interface(self, parsed: s.InterfaceDecl) -> w.InterfaceType:
         version_attribute = parsed.attributes.get("version")
         text = version_attribute[0].value if version_attribute and isinstance(version_attribute[0], s.Text) else "0.0"
         major, _, minor = text.partition(".")
         operations = [self._operation(opnum, o) for opnum, o in enumerate(parsed.operations)]
-        return w.Interface(parsed.name, str(parsed.uuid), (int(major), int(minor or 0)), operations)
+        return w.InterfaceType(parsed.name, str(parsed.uuid), (int(major), int(minor or 0)), operations)
 
-    def _object_interface(self, parsed: s.Interface) -> w.Interface:
+    def _object_interface(self, parsed: s.InterfaceDecl) -> w.InterfaceType:
         """Interfaces of objects continue their base, and their calls carry ORPCTHIS and ORPCTHAT in front of the
         parameters ([MS-DCOM] 2.2.13.1)."""
         base = self._objects.get("IDispatch" if parsed.is_dispatch else parsed.base or "")
         if base is None and parsed.base:
             raise IdlError(f"{parsed.name}: unknown base {parsed.base!r}")
-        interface = w.Interface(parsed.name, str(parsed.uuid), (0, 0), [], is_object=True, base=base)
+        interface = w.InterfaceType(parsed.name, str(parsed.uuid), (0, 0), [], is_object=True, base=base)
         self._objects[parsed.name] = interface
         first = interface.first_opnum
         if not parsed.is_dispatch:
@@ -185,22 +185,22 @@ class Analyzer:
             ]
         return interface
 
-    def _member(self, opnum: int | None, dispid: int, parsed: s.Operation) -> w.Member:
+    def _member(self, opnum: int | None, dispid: int, parsed: s.OperationDecl) -> w.MemberType:
         kinds = [kind for kind in ("propget", "propput", "propputref") if kind in parsed.attributes]
         if "id" in parsed.attributes:
             argument = parsed.attributes["id"][0]
             assert argument is not None
             dispid = self._constant(argument)
         parameters = [
-            w.Parameter(
+            w.ParameterType(
                 p.declarator.name, _written(p.type) + "*" * len(p.declarator.levels), frozenset(p.attributes) & _FLAGS
             )
             for p in parsed.parameters
             if p.declarator is not None
         ]
-        return w.Member(opnum, parsed.name, kinds[0] if kinds else "method", dispid, parameters)
+        return w.MemberType(opnum, parsed.name, kinds[0] if kinds else "method", dispid, parameters)
 
-    def _operation(self, opnum: int, parsed: s.Operation) -> w.Operation:
+    def _operation(self, opnum: int, parsed: s.OperationDecl) -> w.OperationType:
         members = [m for m in parsed.parameters if m.type != s.TypeName("handle_t")]
         parameters = self._members(members, parameter=True)
         for member, resolved in zip(members, parameters, strict=True):
@@ -215,7 +215,7 @@ class Analyzer:
         prefix = next(
             (f"{kind[4:]}_" for kind in ("propget", "propput", "propputref") if kind in parsed.attributes), ""
         )
-        return w.Operation(opnum, prefix + parsed.name, parameters, result, used)
+        return w.OperationType(opnum, prefix + parsed.name, parameters, result, used)
 
     # -- types -----------------------------------------------------------------------------------------------
 
@@ -370,12 +370,12 @@ class Analyzer:
         arms = []
         for arm in body.arms:
             labels = [self._constant(label) for label in arm.labels]
-            arms.append(w.Arm(labels, self._members([arm.member], parameter=False)[0] if arm.member.type else None))
+            arms.append(w.ArmType(labels, self._members([arm.member], parameter=False)[0] if arm.member.type else None))
         return w.Union(name, discriminant, arms)
 
     # -- members and parameters ------------------------------------------------------------------------------
 
-    def _members(self, members: list[s.Member], parameter: bool) -> list[w.Field]:
+    def _members(self, members: list[s.MemberDecl], parameter: bool) -> list[w.Field]:
         """Resolve members in order; unions come last, because one declared in place needs the type of its switch."""
         resolved: dict[int, w.Field] = {}
         for unions in (False, True):
@@ -398,7 +398,7 @@ class Analyzer:
             f.switch_follows = bool(f.switch) and names.index(f.switch) > index
         return fields
 
-    def _plain(self, member: s.Member, parameter: bool) -> w.Field:
+    def _plain(self, member: s.MemberDecl, parameter: bool) -> w.Field:
         assert member.type is not None
         declarator = member.declarator or s.Declarator("", [])
         built = self._build(member.type, declarator.levels, member.attributes, parameter)
@@ -417,7 +417,7 @@ class Analyzer:
                 return self._range(attributes)
         return None
 
-    def _union_member(self, member: s.Member, siblings: list[w.Field], parameter: bool) -> w.Field:
+    def _union_member(self, member: s.MemberDecl, siblings: list[w.Field], parameter: bool) -> w.Field:
         selector = member.attributes["switch_is"][0]
         assert selector is not None
         names = s.names_in(selector)
@@ -623,7 +623,7 @@ def _reaches(start: w.WireType, target: w.WireType, seen: set[int]) -> bool:
     return False
 
 
-def _depth(interface: w.Interface) -> int:
+def _depth(interface: w.InterfaceType) -> int:
     """How many interfaces an interface of objects continues, IUnknown among them."""
     return 0 if interface.base is None else 1 + _depth(interface.base)
 
@@ -632,10 +632,10 @@ def _written(body: s.TypeExpression | None) -> str:
     return body.name if isinstance(body, s.TypeName) else ""
 
 
-def _coclass(parsed: s.CoClass) -> w.CoClass:
+def _coclass(parsed: s.CoClassDecl) -> w.CoClassType:
     names = [name for attributes, name in parsed.interfaces if "source" not in attributes]
     sources = [name for attributes, name in parsed.interfaces if "source" in attributes]
     default = next((name for attributes, name in parsed.interfaces if "default" in attributes and name in names), "")
     identifier = parsed.attributes["uuid"][0]
     assert isinstance(identifier, s.Text)
-    return w.CoClass(parsed.name, identifier.value.lower(), names, sources, default)
+    return w.CoClassType(parsed.name, identifier.value.lower(), names, sources, default)

@@ -68,7 +68,7 @@ class EnumType:
 
 
 @dataclass(slots=True)
-class Member:
+class MemberDecl:
     """A member of a structure, an arm of a union or a parameter. `declarator` is None for an empty arm."""
 
     attributes: Attributes
@@ -78,21 +78,21 @@ class Member:
 
 
 @dataclass(slots=True)
-class Arm:
+class ArmDecl:
     labels: list[Expression]  # empty: the default arm
-    member: Member
+    member: MemberDecl
 
 
 @dataclass(slots=True)
 class StructType:
     tag: str
-    members: list[Member] | None  # None: a reference to a tag
+    members: list[MemberDecl] | None  # None: a reference to a tag
 
 
 @dataclass(slots=True)
 class UnionType:
     tag: str
-    arms: list[Arm] | None
+    arms: list[ArmDecl] | None
     switch: tuple[TypeExpression, str] | None = None  # encapsulated: discriminant type and name
     union_name: str = ""
     switch_type: TypeExpression | None = None  # from the attribute of its typedef
@@ -121,12 +121,12 @@ class Constant:
 
 
 @dataclass(slots=True)
-class Operation:
+class OperationDecl:
     name: str
     attributes: Attributes
     result: TypeExpression
     result_pointers: int
-    parameters: list[Member]
+    parameters: list[MemberDecl]
     line: int
 
 
@@ -134,11 +134,11 @@ Definition = Typedef | Constant | TypeExpression
 
 
 @dataclass(slots=True)
-class Interface:
+class InterfaceDecl:
     name: str
     attributes: Attributes
     base: str | None
-    operations: list[Operation] = field(default_factory=list)
+    operations: list[OperationDecl] = field(default_factory=list)
     is_dispatch: bool = False
 
     @property
@@ -153,7 +153,7 @@ class Interface:
 
 
 @dataclass(slots=True)
-class CoClass:
+class CoClassDecl:
     name: str
     attributes: Attributes
     interfaces: list[tuple[Attributes, str]]
@@ -163,8 +163,8 @@ class CoClass:
 class File:
     imports: list[str] = field(default_factory=list)
     definitions: list[tuple[str, Definition]] = field(default_factory=list)  # (interface name or "", definition)
-    interfaces: list[Interface] = field(default_factory=list)
-    coclasses: list[CoClass] = field(default_factory=list)
+    interfaces: list[InterfaceDecl] = field(default_factory=list)
+    coclasses: list[CoClassDecl] = field(default_factory=list)
     forward: list[str] = field(default_factory=list)  # interfaces and coclasses announced as `interface IName;`
 
 

@@ -80,7 +80,7 @@ class Array:
 
 
 @dataclass(eq=False, slots=True)
-class Arm:
+class ArmType:
     labels: list[int]  # empty: default
     field: Field | None
 
@@ -91,7 +91,7 @@ class Union:
 
     name: str
     discriminant: Primitive | Enum
-    arms: list[Arm]
+    arms: list[ArmType]
     encapsulated: bool = False
     home: str = ""  # the IDL file that declares it
 
@@ -135,7 +135,7 @@ WireType = Primitive | Opaque | Enum | Pointer | Array | Union | Struct
 
 
 @dataclass(eq=False, slots=True)
-class Operation:
+class OperationType:
     opnum: int
     name: str
     parameters: list[Field]
@@ -152,7 +152,7 @@ class Operation:
 
 
 @dataclass(eq=False, slots=True)
-class Parameter:
+class ParameterType:
     """A parameter as it is declared, which is what Automation knows of it."""
 
     name: str
@@ -161,28 +161,28 @@ class Parameter:
 
 
 @dataclass(eq=False, slots=True)
-class Member:
+class MemberType:
     """A method or property accessor of an interface that Automation can call ([MS-OAUT] 2.2.49.4.3)."""
 
     opnum: int | None  # None: of a dispinterface, called through Invoke only
     name: str
     kind: str  # "method", "propget", "propput" or "propputref"
     dispid: int
-    parameters: list[Parameter]
+    parameters: list[ParameterType]
 
 
 @dataclass(eq=False, slots=True)
-class Interface:
+class InterfaceType:
     """An interface of procedures, or with `is_object` one of objects, which begins with the operations of its base."""
 
     name: str
     uuid: str
     version: tuple[int, int]
-    operations: list[Operation]  # its own
+    operations: list[OperationType]  # its own
     home: str = ""  # the IDL file that declares it
     is_object: bool = False
-    base: Interface | None = None
-    members: list[Member] | None = None  # its own; None for an interface that is not for Automation
+    base: InterfaceType | None = None
+    members: list[MemberType] | None = None  # its own; None for an interface that is not for Automation
 
     @property
     def first_opnum(self) -> int:
@@ -190,7 +190,7 @@ class Interface:
 
 
 @dataclass(eq=False, slots=True)
-class CoClass:
+class CoClassType:
     """A class of objects. Of `sources` it is the caller: events."""
 
     name: str
@@ -201,14 +201,14 @@ class CoClass:
 
 
 @dataclass(eq=False, slots=True)
-class Library:
+class LibraryType:
     """Everything one IDL file declares, imports excluded from `own_types`."""
 
     constants: dict[str, int]
     enums: list[Enum]
     structs: list[Struct | Union]
-    interfaces: list[Interface]
-    coclasses: list[CoClass] = field(default_factory=list)
+    interfaces: list[InterfaceType]
+    coclasses: list[CoClassType] = field(default_factory=list)
 
 
 def has_pointers(wire_type: WireType) -> bool:

@@ -11,7 +11,7 @@ from openmsmq.client.dead_letters import REMOVED, Forwarding
 from openmsmq.client.sync import Cursor, QueueManager
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
-from openmsmq.operating.editing import Changes
+from openmsmq.operating.editing import MessageEdits
 from openmsmq.operating.queues import is_transactional
 from openmsmq.operating.selection import Action
 
@@ -23,7 +23,7 @@ HAS_NO_TARGET: Final = ("delete", "return")
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class MessageAction:
     """`queues` are those that the messages are in. `to`: a path name or format name; None for the queue that each
     message was meant for. `in_transaction`: the target is transactional, which is known by itself of queues that are
     here."""
@@ -31,12 +31,12 @@ class Deed:
     act: Act
     queues: tuple[str, ...]
     to: str | None = None
-    changes: Changes = Changes()
+    changes: MessageEdits = MessageEdits()
     in_transaction: bool = False
 
 
 @contextmanager
-def action(qm: QueueManager, deed: Deed, edit: Edit | None = None) -> Iterator[Action]:
+def action(qm: QueueManager, deed: MessageAction, edit: Edit | None = None) -> Iterator[Action]:
     """Does the deed to a message on which a cursor stands, and says how. `edit` changes what is sent, before the
     changes of the deed."""
     goes_in = deed.in_transaction or (deed.to is not None and is_transactional(qm, deed.to))
@@ -63,7 +63,7 @@ def action(qm: QueueManager, deed: Deed, edit: Edit | None = None) -> Iterator[A
         yield actions[deed.act]
 
 
-def _changed(deed: Deed, message: Message, edit: Edit | None) -> Message:
+def _changed(deed: MessageAction, message: Message, edit: Edit | None) -> Message:
     """Raises MsmqError for a text that the type of the body has no form for."""
     try:
         return deed.changes.apply(message if edit is None else edit(message))

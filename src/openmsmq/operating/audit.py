@@ -31,7 +31,7 @@ _TAIL: Final = 64 << 10  # bytes at the end of a file in which the last record b
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AuditEntry:
     """What a record says. `origin` is the door and the address behind it: `rpc 10.0.0.7`, `flight`, `cli`."""
 
     action: str
@@ -78,7 +78,7 @@ class AuditLog:
         self._size, self._files = size, files
         self._end = (0, 0, 0)  # inode, length and number of the last record that was written here
 
-    def append(self, entry: Entry, *, sync: bool = True) -> None:
+    def append(self, entry: AuditEntry, *, sync: bool = True) -> None:
         """Write a record, and wait for the disk with `sync`. Raises OSError."""
         with self._locked() as handle:
             number = self._last_number(handle) + 1
@@ -134,7 +134,7 @@ class AuditLog:
         self._path.replace(self._numbered(1))
         os.close(handle)
         fresh = open_own(self._path)
-        rotated = Entry("audit.rotate", "audit", AUDIT_FILE, "system")
+        rotated = AuditEntry("audit.rotate", "audit", AUDIT_FILE, "system")
         os.write(fresh, (json.dumps(_document(rotated, number + 1, time.time())) + "\n").encode())
         return fresh
 
@@ -155,7 +155,7 @@ class AuditLog:
         return 0
 
 
-def _document(entry: Entry, number: int, now: float) -> dict[str, Any]:
+def _document(entry: AuditEntry, number: int, now: float) -> dict[str, Any]:
     door, _, peer = entry.origin.partition(" ")
     return {
         "v": VERSION,

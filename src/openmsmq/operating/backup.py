@@ -43,7 +43,7 @@ FAILURES: Final = (BackupError, StoreError, KeyringError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class BackupSummary:
     """What a backup holds: messages that survive a restart (recoverable and transactional ones), definitions of queues
     and others, segments of the log, and bytes of them; `files` besides."""
 
@@ -54,7 +54,7 @@ class Summary:
     files: int
 
 
-def back_up(data_dir: Path, target: Path, time: str) -> Summary:
+def back_up(data_dir: Path, target: Path, time: str) -> BackupSummary:
     """Copy a data directory into an empty or new one, and read the copy once more.
 
     Args:
@@ -86,10 +86,10 @@ def back_up(data_dir: Path, target: Path, time: str) -> Summary:
     }  # fmt: skip
     write_private(target / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
     others = len(files) - len(copied.segments)
-    return Summary(report.messages, report.definitions, len(copied.segments), copied.length, others)
+    return BackupSummary(report.messages, report.definitions, len(copied.segments), copied.length, others)
 
 
-def restore(backup: Path, data_dir: Path) -> Summary:
+def restore(backup: Path, data_dir: Path) -> BackupSummary:
     """Make a data directory of a backup. Its files belong to the owner of the directory, where root restores.
 
     Raises BackupError for a backup that is not finished or not as it was written, and for a directory that holds a
@@ -107,7 +107,7 @@ def restore(backup: Path, data_dir: Path) -> Summary:
     _give_to_owner(data_dir)
     segments = [name for name in manifest["files"] if name.startswith(f"{STORE}/segment-")]
     size = sum(manifest["files"][name]["size"] for name in segments)
-    return Summary(
+    return BackupSummary(
         manifest["messages"], manifest["definitions"], len(segments), size, len(manifest["files"]) - len(segments)
     )
 

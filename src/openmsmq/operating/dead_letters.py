@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from openmsmq.model.reasons import Reason, reason_of
+from openmsmq.model.reasons import DeadLetterReason, reason_of
 from openmsmq.operating.selection import Chosen
 
 
-class Group(NamedTuple):
+class DeadLetterGroup(NamedTuple):
     """Dead letters of one reason that were meant for one queue; `first` and `last` are when they were sent."""
 
-    reason: Reason
+    reason: DeadLetterReason
     destination: str
     messages: int
     bytes: int
@@ -20,14 +20,14 @@ class Group(NamedTuple):
     last: int
 
 
-def groups(letters: Iterable[Chosen]) -> list[Group]:
+def groups(letters: Iterable[Chosen]) -> list[DeadLetterGroup]:
     """The largest first."""
-    found: dict[tuple[int, str], Group] = {}
+    found: dict[tuple[int, str], DeadLetterGroup] = {}
     for letter in letters:
         key = letter.message_class, letter.destination
         known = found.get(key)
         if known is None:
-            found[key] = Group(
+            found[key] = DeadLetterGroup(
                 reason_of(letter.message_class), letter.destination, 1, letter.size, letter.sent, letter.sent
             )
         else:

@@ -18,7 +18,7 @@ from openmsmq.client.sync import QueueManager
 from openmsmq.model.constants import SecurityInformation
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.left_out import LEFT_OUT
-from openmsmq.model.rights import MACHINE_RIGHTS, QUEUE_RIGHTS, Right, mask_of
+from openmsmq.model.rights import MACHINE_RIGHTS, QUEUE_RIGHTS, NamedRight, mask_of
 from openmsmq.model.roles import Role, role_of
 from openmsmq.model.sddl import from_sddl, to_sddl
 from openmsmq.model.security import SecurityDescriptor, allow, deny
@@ -44,7 +44,7 @@ SidOf = Callable[[str], str]  # the SID of a name; raises ValueError
 Document = dict[str, Any]
 
 
-class Step(NamedTuple):
+class DefinitionChange(NamedTuple):
     """One difference between what there is and what a document wants, and how to end it. `apply` is None for what can't
     be done, or is not done by an import; `said` says why then."""
 
@@ -56,7 +56,7 @@ DONE: Final = "done"
 LEFT: Final = "left"
 
 
-def apply(step: Step) -> str:
+def apply(step: DefinitionChange) -> str:
     """Do a step: `done`, `left`, or what was wrong, also where that is a fault of this program: the other steps go
     on."""
     if step.apply is None:
@@ -146,7 +146,7 @@ def unreadable(document: Document) -> list[str]:
     return [queue["name"] for queue in document["queues"] if "unreadable" in queue]
 
 
-def _rights(descriptor: SecurityDescriptor, names: Mapping[str, str], rights: tuple[Right, ...]) -> Document:
+def _rights(descriptor: SecurityDescriptor, names: Mapping[str, str], rights: tuple[NamedRight, ...]) -> Document:
     """In words, or as SDDL where words do not say all."""
     simple = all(ace.type in (0, 1) and not ace.flags for ace in descriptor.dacl or ())
     if descriptor.sacl is not None or descriptor.dacl is None or not simple:
@@ -159,25 +159,29 @@ def _rights(descriptor: SecurityDescriptor, names: Mapping[str, str], rights: tu
 # -- what differs --------------------------------------------------------------------------------------------------
 
 
-def plan(qm: QueueManager, document: Any, here: Document, sid_of: SidOf, local: Local | None = None) -> list[Step]:
+def plan(
+    qm: QueueManager, document: Any, here: Document, sid_of: SidOf, local: Local | None = None
+) -> list[DefinitionChange]:
     """The steps from `here` to a document, in the order in which they have to go: groups and users before the rights
     that name them. What is here only stays. Raises DefinitionsError for a document that is wrong anywhere."""
     wanted = parse(document)
     _check_names(wanted, sid_of, local)
-    steps: list[Step] = []
+    steps: list[DefinitionChange] = []
     if local is not None:
         steps += _of_users(wanted, here, local)
     theirs = {queue["name"].lower(): queue for queue in here["queues"]}
     for queue in wanted.get("queues", []):
         steps += _of_queue(qm, queue, theirs.pop(queue["name"].lower(), None), sid_of)
-    steps += [Step(f"queue {left['name']} is here only: kept", None) for left in theirs.values()]
+    steps += [DefinitionChange(f"queue {left['name']} is here only: kept", None) for left in theirs.values()]
     if local is not None and "machine" in wanted:
         steps += _of_rights("the queue manager", local.machine, wanted["machine"], here.get("machine", {}), sid_of)
     for name, value in wanted.get("settings", {}).items():
         known = here.get("settings", {}).get(name)
         if "settings" in here and known != value:
             steps.append(
-                Step(f"setting {name} is {_value(known)} and not {_value(value)}: the configuration says it", None)
+                DefinitionChange(
+                    f"setting {name} is {_value(known)} and not {_value(value)}: the configuration says it", None
+                )
             )
     return steps
 
@@ -186,7 +190,7 @@ def _check_names(wanted: Document, sid_of: SidOf, local: Local | None) -> None:
     """Raises DefinitionsError for an owner, an entry or a member whom nobody knows, and whom no step adds."""
     users = {user["name"].casefold() for user in wanted.get("users", []) if "nt_hash" in user}
     added = users | {group["name"].casefold() for group in wanted.get("groups", [])} if local is not None else set()
-    guarded: list[tuple[str, Document, tuple[Right, ...]]] = [
+    guarded: list[tuple[str, Document, tuple[NamedRight, ...]]] = [
         (f"queue {queue['name']}", queue, QUEUE_RIGHTS) for queue in wanted.get("queues", [])
     ]
     if local is not None:
@@ -210,7 +214,7 @@ def _value(setting: Any) -> str:
     return f"{setting.get('value')!r}" if isinstance(setting, dict) else "unset"
 
 
-def _of_queue(qm: QueueManager, wanted: Document, here: Document | None, sid_of: SidOf) -> list[Step]:
+def _of_queue(qm: QueueManager, wanted: Document, here: Document | None, sid_of: SidOf) -> list[DefinitionChange]:
     name, path = wanted["name"], f".\\private$\\{wanted['name']}"
     properties = {key: wanted[key] for key in _PROPERTIES if key in wanted}
     guard = QueueGuard(qm, path)
@@ -218,21 +222,25 @@ def _of_queue(qm: QueueManager, wanted: Document, here: Document | None, sid_of:
         given: dict[str, Any] = {key: UUID(value) if key == "type" else value for key, value in properties.items()
                  if not (key == "multicast_address" and not value)}  # fmt: skip
         if "unreadable" in wanted and not properties:
-            return [Step(f"queue {name} is missing, and who made the document could not read it: left", None)]
-        return [Step(_created(name, wanted), lambda: _create(qm, path, given, wanted, sid_of))]
+            return [
+                DefinitionChange(f"queue {name} is missing, and who made the document could not read it: left", None)
+            ]
+        return [DefinitionChange(_created(name, wanted), lambda: _create(qm, path, given, wanted, sid_of))]
     if "unreadable" in here and not here.keys() & set(_PROPERTIES):
-        return [Step(f"queue {name} can't be read by you ({here['unreadable']}): left", None)]
+        return [DefinitionChange(f"queue {name} can't be read by you ({here['unreadable']}): left", None)]
     steps = []
     differing = {key: value for key, value in properties.items() if here.get(key) != value}
     for key in [key for key in differing if key in _FIXED]:
         steps.append(
-            Step(f"queue {name}: {key} is {here[key]} and can't be changed; delete it, and import again", None)
+            DefinitionChange(
+                f"queue {name}: {key} is {here[key]} and can't be changed; delete it, and import again", None
+            )
         )
         del differing[key]
     if differing:
         said = ", ".join(f"{key} {here.get(key)!r} -> {value!r}" for key, value in differing.items())
         changed = {key: UUID(value) if key == "type" else value for key, value in differing.items()}
-        steps.append(Step(f"queue {name}: {said}", lambda: qm.set_properties(path, **changed)))
+        steps.append(DefinitionChange(f"queue {name}: {said}", lambda: qm.set_properties(path, **changed)))
     return steps + _of_rights(f"queue {name}", guard, wanted, here, sid_of)
 
 
@@ -252,7 +260,7 @@ def _create(qm: QueueManager, path: str, properties: Document, wanted: Document,
     qm.create_queue(path, security=descriptor, **properties)
 
 
-def _of_rights(said: str, guard: Guard, wanted: Document, here: Document, sid_of: SidOf) -> list[Step]:
+def _of_rights(said: str, guard: Guard, wanted: Document, here: Document, sid_of: SidOf) -> list[DefinitionChange]:
     """Owner and entries, each only if it differs: a new owner needs another right."""
     parts = SecurityInformation(0)
     if "sddl" in wanted:
@@ -278,10 +286,10 @@ def _of_rights(said: str, guard: Guard, wanted: Document, here: Document, sid_of
         owner_stays = given.owner is None or given.owner == before.owner
         guard.write(given, parts & ~SecurityInformation.OWNER if owner_stays else parts)
 
-    return [Step(f"{said}: {'; '.join(shown)}", change)]
+    return [DefinitionChange(f"{said}: {'; '.join(shown)}", change)]
 
 
-def _descriptor(wanted: Document, rights: tuple[Right, ...], sid_of: SidOf) -> SecurityDescriptor:
+def _descriptor(wanted: Document, rights: tuple[NamedRight, ...], sid_of: SidOf) -> SecurityDescriptor:
     """Raises ValueError naming the entry that is wrong."""
     if "sddl" in wanted:
         return from_sddl(wanted["sddl"])
@@ -293,34 +301,42 @@ def _descriptor(wanted: Document, rights: tuple[Right, ...], sid_of: SidOf) -> S
     return SecurityDescriptor(owner=sid_of(owner) if owner else None, dacl=tuple(aces))
 
 
-def _of_users(wanted: Document, here: Document, local: Local) -> list[Step]:
+def _of_users(wanted: Document, here: Document, local: Local) -> list[DefinitionChange]:
     users = local.users
     known = {entry["name"].lower(): entry for entry in here.get("users", [])}
     steps = []
     for entry in wanted.get("users", []):
         name, administrator, theirs = entry["name"], bool(entry.get("administrator")), known.get(entry["name"].lower())
         if theirs is None and "nt_hash" not in entry:
-            steps.append(Step(f"user {name} is missing, and its password is not in the file: openmsmq user add", None))
+            steps.append(
+                DefinitionChange(
+                    f"user {name} is missing, and its password is not in the file: openmsmq user add", None
+                )
+            )
         elif theirs is None:
-            steps.append(Step(f"add user {name}", _adding(users, name, entry["nt_hash"], administrator, _role(entry))))
+            steps.append(
+                DefinitionChange(
+                    f"add user {name}", _adding(users, name, entry["nt_hash"], administrator, _role(entry))
+                )
+            )
         else:
             if theirs["administrator"] != administrator:
                 said = f"user {name}: administrator {theirs['administrator']} -> {administrator}"
-                steps.append(Step(said, _setting(users, name, administrator)))
+                steps.append(DefinitionChange(said, _setting(users, name, administrator)))
             if _role(theirs) is not _role(entry):
                 said = f"user {name}: role {_role(theirs).word} -> {_role(entry).word}"
-                steps.append(Step(said, _bounding(users, name, _role(entry))))
+                steps.append(DefinitionChange(said, _bounding(users, name, _role(entry))))
     groups = {entry["name"].lower(): set(entry["members"]) for entry in here.get("groups", [])}
     for entry in wanted.get("groups", []):
         name, members = entry["name"], set(entry.get("members", []))
         theirs_ = groups.get(name.lower())
         if theirs_ is None:
-            steps.append(Step(f"add group {name} with {', '.join(sorted(members)) or 'nobody'}",
+            steps.append(DefinitionChange(f"add group {name} with {', '.join(sorted(members)) or 'nobody'}",
                               _grouping(users, name, members)))  # fmt: skip
         elif theirs_ != members:
             joins, leaves = sorted(members - theirs_), sorted(theirs_ - members)
             said = f"group {name}: " + ", ".join([f"+{user}" for user in joins] + [f"-{user}" for user in leaves])
-            steps.append(Step(said, _regrouping(users, name, joins, leaves)))
+            steps.append(DefinitionChange(said, _regrouping(users, name, joins, leaves)))
     return steps
 
 

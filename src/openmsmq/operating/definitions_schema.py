@@ -16,7 +16,7 @@ from msgspec import UNSET, Meta, UnsetType
 from openmsmq.model.constants import INFINITE, MOST_DELIVERIES
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.names import parse_format_name, parse_path_name
-from openmsmq.model.rights import MACHINE_RIGHTS, QUEUE_RIGHTS, Right, mask_of
+from openmsmq.model.rights import MACHINE_RIGHTS, QUEUE_RIGHTS, NamedRight, mask_of
 from openmsmq.model.sddl import from_sddl
 from openmsmq.rpc.users import UsersFileError, check_account_name
 
@@ -44,7 +44,7 @@ class Rights(_Part, frozen=True):
     sddl: str | UnsetType = UNSET
 
 
-class Queue(Rights, frozen=True, kw_only=True):
+class QueueDefinition(Rights, frozen=True, kw_only=True):
     """`unreadable`: what whoever made the document was not allowed to see, as the name of an error."""
 
     name: str
@@ -63,31 +63,31 @@ class Queue(Rights, frozen=True, kw_only=True):
     unreadable: str | UnsetType = UNSET
 
 
-class Group(_Part, frozen=True):
+class GroupDefinition(_Part, frozen=True):
     name: str
     members: list[str] = []
 
 
-class User(_Part, frozen=True):
+class UserDefinition(_Part, frozen=True):
     name: str
     administrator: bool = False
     role: Literal["monitor", "operator", "administrator"] | UnsetType = UNSET
     nt_hash: Annotated[str, Meta(pattern="^[0-9a-fA-F]{32}$")] | UnsetType = UNSET
 
 
-class Setting(_Part, frozen=True):
+class SettingDefinition(_Part, frozen=True):
     value: Any
     source: str
 
 
-class Definitions(_Part, frozen=True):
+class DefinitionsDocument(_Part, frozen=True):
     format: Literal[1]
     computer: str | UnsetType = UNSET
-    queues: list[Queue] | UnsetType = UNSET
+    queues: list[QueueDefinition] | UnsetType = UNSET
     machine: Rights | UnsetType = UNSET
-    groups: list[Group] | UnsetType = UNSET
-    users: list[User] | UnsetType = UNSET
-    settings: dict[str, Setting] | UnsetType = UNSET
+    groups: list[GroupDefinition] | UnsetType = UNSET
+    users: list[UserDefinition] | UnsetType = UNSET
+    settings: dict[str, SettingDefinition] | UnsetType = UNSET
 
 
 def parse(document: Any) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def parse(document: Any) -> dict[str, Any]:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise DefinitionsError(f"no definitions of format {FORMAT}")
     try:
-        parsed = msgspec.convert(document, Definitions)
+        parsed = msgspec.convert(document, DefinitionsDocument)
     except msgspec.ValidationError as error:
         raise DefinitionsError(_said(document, str(error))) from None
     for part in ("queues", "groups", "users"):
@@ -149,7 +149,7 @@ def _names(part: str, entries: list[Any]) -> None:
         seen.add(entry.name.casefold())
 
 
-def _check_queue(queue: Queue) -> None:
+def _check_queue(queue: QueueDefinition) -> None:
     path = parse_path_name(f".\\private$\\{queue.name}")
     if path.kind != "private" or path.subqueue or path.name != queue.name:
         raise ValueError("the name of a private queue is meant, without its computer")
@@ -160,7 +160,7 @@ def _check_queue(queue: Queue) -> None:
     _check_rights(queue, QUEUE_RIGHTS)
 
 
-def _check_rights(rights: Rights, known: tuple[Right, ...]) -> None:
+def _check_rights(rights: Rights, known: tuple[NamedRight, ...]) -> None:
     if rights.sddl is not UNSET:
         if rights.owner is not UNSET or rights.permissions is not UNSET:
             raise ValueError("give sddl, or owner and permissions")
@@ -169,7 +169,7 @@ def _check_rights(rights: Rights, known: tuple[Right, ...]) -> None:
         parse_entry(text, known)
 
 
-def parse_entry(text: str, rights: tuple[Right, ...]) -> tuple[str, str, list[str]]:
+def parse_entry(text: str, rights: tuple[NamedRight, ...]) -> tuple[str, str, list[str]]:
     """`allow NAME RIGHT...`, where the name may have spaces: the rights are the last words that are rights. Raises
     ValueError."""
     kind, _, rest = text.partition(" ")
@@ -182,7 +182,7 @@ def parse_entry(text: str, rights: tuple[Right, ...]) -> tuple[str, str, list[st
     return kind, " ".join(words[:cut]), words[cut:]
 
 
-def _is_right(word: str, rights: tuple[Right, ...]) -> bool:
+def _is_right(word: str, rights: tuple[NamedRight, ...]) -> bool:
     try:
         return bool(mask_of([word], rights))
     except ValueError:

@@ -21,7 +21,7 @@ _EDITABLE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class MessageEdits:
     """What is None stays. Times in seconds from the sending on. `body` is text, or bytes as they are."""
 
     label: str | None = None

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.constants import SecurityInformation
-from openmsmq.model.rights import QUEUE_RIGHTS, Right
+from openmsmq.model.rights import QUEUE_RIGHTS, NamedRight
 from openmsmq.model.security import SecurityDescriptor
 
 
@@ -15,7 +15,7 @@ class Guard(Protocol):
     """A security descriptor that can be looked at and changed."""
 
     name: str
-    rights: tuple[Right, ...]
+    rights: tuple[NamedRight, ...]
 
     def read(self) -> SecurityDescriptor: ...
 
@@ -25,7 +25,7 @@ class Guard(Protocol):
 class QueueGuard:
     """That of a queue; raises MsmqError."""
 
-    rights: tuple[Right, ...] = QUEUE_RIGHTS
+    rights: tuple[NamedRight, ...] = QUEUE_RIGHTS
 
     def __init__(self, qm: QueueManager, name: str) -> None:
         self._qm, self.name = qm, name

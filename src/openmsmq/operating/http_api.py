@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Final, NamedTuple, cast
 
 from openmsmq.operating.checked_json import ExactTime, Time
-from openmsmq.operating.http_requests import ApiNotFound, Credentials, HttpRequests, step
+from openmsmq.operating.http_requests import ApiNotFound, HttpCredentials, HttpRequests, step
 from openmsmq.operating.naming import path_of, shown
 from openmsmq.operating.series import Range, Rates
 
@@ -16,7 +16,7 @@ _PAGE: Final = 500
 _HERE: Final = ".\\"  # of path names: the machine of the server
 
 
-class Queue(NamedTuple):
+class QueueInfo(NamedTuple):
     """A queue as lists have it. `came` and `left` count messages since the daemon started, `grown` is how many messages
     more it holds than five minutes ago, `waiting` are reads that wait for messages."""
 
@@ -33,7 +33,7 @@ class Queue(NamedTuple):
     state: str
 
 
-class Handle(NamedTuple):
+class OpenHandleInfo(NamedTuple):
     """A queue that somebody has open. `exclusive`: share mode DENY_RECEIVE; `held` messages are received in two phases
     that have not ended; `origin` is the door and the address behind it."""
 
@@ -51,14 +51,14 @@ class Handle(NamedTuple):
     origin: str
 
 
-class Handles(NamedTuple):
+class OpenHandlesInfo(NamedTuple):
     """The first ones; `matching` is how many there are."""
 
-    handles: list[Handle]
+    handles: list[OpenHandleInfo]
     matching: int
 
 
-class Sequence(NamedTuple):
+class SequenceInfo(NamedTuple):
     """How far a queue manager, `source`, is with a transactional queue."""
 
     queue: str
@@ -70,14 +70,14 @@ class Sequence(NamedTuple):
     accessed: Time
 
 
-class Sequences(NamedTuple):
+class SequencesInfo(NamedTuple):
     """The latest ones; `matching` is how many there are."""
 
-    sequences: list[Sequence]
+    sequences: list[SequenceInfo]
     matching: int
 
 
-class Caller(NamedTuple):
+class CallerInfo(NamedTuple):
     """Who asks, and in what role. `administrator`: of the queue manager."""
 
     user: str
@@ -103,23 +103,23 @@ class HttpApi:
     """The API at a URL, for one user."""
 
     def __init__(
-        self, url: str, who: Credentials, trust: ssl.SSLContext | None = None, seconds: float | None = None
+        self, url: str, who: HttpCredentials, trust: ssl.SSLContext | None = None, seconds: float | None = None
     ) -> None:
         """As `HttpRequests`."""
         self.requests: Final = HttpRequests(url, who, trust, seconds)
         self.url: Final = self.requests.url
 
-    def caller(self) -> Caller:
+    def caller(self) -> CallerInfo:
         """Whose credentials these are."""
-        return cast("Caller", self.requests.value(self.requests.ask("GET", "/session"), Caller))
+        return cast("CallerInfo", self.requests.value(self.requests.ask("GET", "/session"), CallerInfo))
 
-    def queues(self, text: str = "") -> Iterator[Queue]:
+    def queues(self, text: str = "") -> Iterator[QueueInfo]:
         """All that the user may see, or those with a text or pattern in their names; the fullest first."""
         query = {"sort": "-messages", "limit": str(_PAGE)} | ({"filter": text} if text else {})
         for page in self.requests.pages("/queues", query):
-            yield from self.requests.member(page, "queues", list[Queue])
+            yield from self.requests.member(page, "queues", list[QueueInfo])
 
-    def queue_named(self, name: str) -> Queue:
+    def queue_named(self, name: str) -> QueueInfo:
         """Of a name as people type it. Raises ApiNotFound."""
         wanted = shown(path_of(name)).casefold()
         text = wanted.removeprefix(_HERE)
@@ -137,42 +137,45 @@ class HttpApi:
 
     def handles(
         self, queue: str | None = None, *, exclusive: bool = False, waiting: bool = False, limit: int | None = None
-    ) -> Handles:
+    ) -> OpenHandlesInfo:
         """Who has which queue open, exclusive ones first; `limit` of them, or all. `queue` is the identifier of one."""
         size = _PAGE if limit is None else min(limit, _PAGE)
         query = {"limit": str(size)} | ({"queue": queue} if queue is not None else {})
         query |= {name: "true" for name, wanted in (("exclusive", exclusive), ("waiting", waiting)) if wanted}
-        found: list[Handle] = []
+        found: list[OpenHandleInfo] = []
         matching = 0
         for page in self.requests.pages("/handles", query):
-            handles, matching = self.requests.value(page, Handles)
+            handles, matching = self.requests.value(page, OpenHandlesInfo)
             found += handles
             if limit is not None and len(found) >= limit:
                 break
-        return Handles(found[:limit], matching)
+        return OpenHandlesInfo(found[:limit], matching)
 
-    def handle(self, identifier: str) -> Handle:
+    def handle(self, identifier: str) -> OpenHandleInfo:
         """Raises ApiNotFound."""
         return self._handle("GET", identifier)
 
-    def close_handle(self, identifier: str) -> Handle:
+    def close_handle(self, identifier: str) -> OpenHandleInfo:
         """End what somebody has open; returns what it was. Raises ApiNotFound where it is closed already."""
         return self._handle("DELETE", identifier)
 
-    def _handle(self, method: str, identifier: str) -> Handle:
-        return cast("Handle", self.requests.value(self.requests.ask(method, f"/handles/{step(identifier)}"), Handle))
+    def _handle(self, method: str, identifier: str) -> OpenHandleInfo:
+        return cast(
+            "OpenHandleInfo",
+            self.requests.value(self.requests.ask(method, f"/handles/{step(identifier)}"), OpenHandleInfo),
+        )
 
     def delete_outgoing(self, identifier: str, count: int) -> int:
         """Delete an outgoing queue that holds `count` messages; returns how many went with it. Raises ApiNotFound."""
         done = self.requests.ask("DELETE", f"/outgoing/{step(identifier)}", {"count": str(count)})
         return cast("int", self.requests.member(done, "messages", int))
 
-    def sequences(self, queue: str | None, source: str | None = None, limit: int = _PAGE) -> Sequences:
+    def sequences(self, queue: str | None, source: str | None = None, limit: int = _PAGE) -> SequencesInfo:
         """Transactional sequences that come in, the latest first. `queue` is the identifier of one, `source` that of a
         queue manager."""
         query = {"limit": str(limit)} | ({"queue": queue} if queue is not None else {})
         query |= {"source": source} if source is not None else {}
-        return cast("Sequences", self.requests.value(self.requests.ask("GET", "/sequences", query), Sequences))
+        return cast("SequencesInfo", self.requests.value(self.requests.ask("GET", "/sequences", query), SequencesInfo))
 
     def forget_sequence(self, queue: str, source: str) -> None:
         """Raises ApiNotFound."""
@@ -193,7 +196,7 @@ class HttpApi:
         self.close()
 
 
-def _is_called(queue: Queue, wanted: str) -> bool:
+def _is_called(queue: QueueInfo, wanted: str) -> bool:
     """Whether a name, in lower case, is that of a queue. Outgoing queues have the name of their destination."""
     name = queue.name.casefold()
     if wanted.startswith(_HERE) and queue.kind not in ("outgoing", "connector"):

@@ -58,7 +58,7 @@ class ApiTimeout(ApiError):
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class HttpCredentials:
     """What says who asks: a header, and what to do where that is not enough."""
 
     header: str = field(repr=False)
@@ -66,26 +66,26 @@ class Credentials:
     denied: str  # where it knows them, and they may not (403)
 
 
-def by_token(token: str) -> Credentials:
+def by_token(token: str) -> HttpCredentials:
     """Of a token of the HTTP API."""
-    return Credentials(
+    return HttpCredentials(
         f"Bearer {token}",
         "; `openmsmq token list` shows which tokens hold, `token create` makes one",
         "; `openmsmq token create --role` says what a token may do",
     )
 
 
-def by_password(user: str, password: str) -> Credentials:
+def by_password(user: str, password: str) -> HttpCredentials:
     """Of a user with a password."""
     encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
-    return Credentials(f"Basic {encoded}", " (user or password)", "")
+    return HttpCredentials(f"Basic {encoded}", " (user or password)", "")
 
 
 class HttpRequests:
     """Requests of the API at a URL. A connection is kept from one to the next."""
 
     def __init__(
-        self, url: str, who: Credentials, trust: ssl.SSLContext | None = None, seconds: float | None = None
+        self, url: str, who: HttpCredentials, trust: ssl.SSLContext | None = None, seconds: float | None = None
     ) -> None:
         """`trust` says which certificates count; None for those that the system trusts. `seconds` is for one request.
         Raises ValueError for a URL that a token can't be sent to."""

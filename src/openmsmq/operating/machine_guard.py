@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from openmsmq.model.constants import SecurityInformation
-from openmsmq.model.rights import MACHINE_RIGHTS, Right
+from openmsmq.model.rights import MACHINE_RIGHTS, NamedRight
 from openmsmq.model.sddl import from_sddl, to_sddl
 from openmsmq.model.security import SecurityDescriptor
-from openmsmq.protection.keyring import Watched, write_private
+from openmsmq.protection.keyring import CachedFile, write_private
 
 MACHINE_FILE: Final = "machine.sddl"
 
@@ -20,7 +20,7 @@ class MachineGuard:
     """That of a queue manager, whose daemon notices a change within a second; raises KeyringError for a file that can't
     be used. `default` is what holds without a file."""
 
-    rights: tuple[Right, ...] = MACHINE_RIGHTS
+    rights: tuple[NamedRight, ...] = MACHINE_RIGHTS
     name: str = "the queue manager"
 
     def __init__(
@@ -45,6 +45,6 @@ class MachineGuard:
         write_private(self._path, (to_sddl(merged) + "\n").encode())
 
 
-def machine_file(data_dir: Path) -> Watched[SecurityDescriptor | None]:
+def machine_file(data_dir: Path) -> CachedFile[SecurityDescriptor | None]:
     """What the file of a data directory says; None where there is none."""
-    return Watched(data_dir / MACHINE_FILE, lambda data: from_sddl(data.decode()), None)
+    return CachedFile(data_dir / MACHINE_FILE, lambda data: from_sddl(data.decode()), None)

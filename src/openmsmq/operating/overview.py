@@ -36,7 +36,7 @@ class Depth(NamedTuple):
     grown: int | None = None
 
 
-class Row(NamedTuple):
+class QueueRates(NamedTuple):
     """Messages a second since the last look, None at the first, and where they are not known: `change` of the depth,
     those that `came`, those that `left`. `oldest`: when the message arrived or was sent that is first in the queue, in
     seconds since 1970; None where the queue is empty or may not be read."""
@@ -48,7 +48,7 @@ class Row(NamedTuple):
     oldest: int | None = None
 
 
-class Source(Protocol):
+class DepthSource(Protocol):
     """Where depths come from. Keys are what the source knows queues by."""
 
     @property
@@ -105,7 +105,7 @@ class ByProtocols:
         return message.arrival_time or message.sent_time
 
 
-class ByHttp:
+class HttpDepths:
     """All queues that the user of the token may see but journals."""
 
     counts = True
@@ -131,7 +131,7 @@ class ByHttp:
 
 def rows(
     now: Mapping[str, Depth], before: Mapping[str, Depth] | None, seconds: float, order: Order = "messages"
-) -> dict[str, Row]:
+) -> dict[str, QueueRates]:
     """The fullest first, or those that have grown most; of the same figure those that change most."""
     found = {}
     for key, depth in now.items():
@@ -141,7 +141,7 @@ def rows(
             change = (depth.messages - (known.messages if known else 0)) / seconds
             came = _rate(depth.came, known.came if known else 0, seconds)
             left = _rate(depth.left, known.left if known else 0, seconds)
-        found[key] = Row(depth, change, came, left)
+        found[key] = QueueRates(depth, change, came, left)
     return dict(sorted(found.items(), key=lambda item: _place(item[1], order)))
 
 
@@ -150,11 +150,11 @@ def _rate(now: int | None, before: int | None, seconds: float) -> float | None:
     return None if now is None or before is None or now < before else (now - before) / seconds
 
 
-def _place(row: Row, order: Order) -> tuple[int, float, str]:
+def _place(row: QueueRates, order: Order) -> tuple[int, float, str]:
     most = row.depth.messages if order == "messages" else row.depth.grown or 0
     return -most, -max(abs(row.change or 0), row.came or 0, row.left or 0), row.depth.name.lower()
 
 
-def with_age(source: Source, shown: Iterable[tuple[str, Row]]) -> list[Row]:
+def with_age(source: DepthSource, shown: Iterable[tuple[str, QueueRates]]) -> list[QueueRates]:
     """The rows with the time of the message that is first, which takes a look into each queue that is not empty."""
     return [row._replace(oldest=source.oldest(key, row.depth)) if row.depth.messages else row for key, row in shown]

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from openmsmq.model import security
 from openmsmq.model.constants import QueueAccessMask
-from openmsmq.model.rights import QUEUE_RIGHTS, Right, words_of
+from openmsmq.model.rights import QUEUE_RIGHTS, NamedRight, words_of
 from openmsmq.model.sddl import canonical
 from openmsmq.model.security import (
     ACCESS_ALLOWED_ACE_TYPE,
@@ -35,7 +35,7 @@ _NAMES: Final = {
 _KINDS: Final = {ACCESS_ALLOWED_ACE_TYPE: "allow", ACCESS_DENIED_ACE_TYPE: "deny"}
 
 
-class Entry(NamedTuple):
+class AceInfo(NamedTuple):
     """One entry for people: `kind` is allow, deny or the number of another type; `inherit_only` counts for nothing."""
 
     kind: str
@@ -66,14 +66,14 @@ def name_for(sid: str, names: Mapping[str, str]) -> str:
 
 
 def entries(
-    descriptor: SecurityDescriptor, names: Mapping[str, str], rights: tuple[Right, ...] = QUEUE_RIGHTS
-) -> Iterator[Entry]:
+    descriptor: SecurityDescriptor, names: Mapping[str, str], rights: tuple[NamedRight, ...] = QUEUE_RIGHTS
+) -> Iterator[AceInfo]:
     """The entries of the access control list in the order in which they are checked."""
     for ace in descriptor.dacl or ():
         kind = _KINDS.get(ace.type, f"type {ace.type}")
         name = name_for(ace.sid, names) if ace.sid else "?"
         words = tuple(words_of(specific(ace.mask) & 0xFFFFFFF, rights))
-        yield Entry(kind, ace.sid, name, words, ace.mask, bool(ace.flags & security.INHERIT_ONLY_ACE))
+        yield AceInfo(kind, ace.sid, name, words, ace.mask, bool(ace.flags & security.INHERIT_ONLY_ACE))
 
 
 def granted(descriptor: SecurityDescriptor, sid: str, mask: int) -> SecurityDescriptor:
@@ -92,7 +92,9 @@ def revoked(descriptor: SecurityDescriptor, sid: str, mask: int, *, denials: boo
     return _without(descriptor, sid, mask, ACCESS_DENIED_ACE_TYPE if denials else ACCESS_ALLOWED_ACE_TYPE)
 
 
-def effective(descriptor: SecurityDescriptor, sids: Collection[str], rights: tuple[Right, ...] = QUEUE_RIGHTS) -> int:
+def effective(
+    descriptor: SecurityDescriptor, sids: Collection[str], rights: tuple[NamedRight, ...] = QUEUE_RIGHTS
+) -> int:
     """The rights that a caller has who is all of `sids`."""
     bits = {1 << bit for right in rights for bit in range(32) if right.mask & (1 << bit)}
     return sum(bit for bit in bits if descriptor.grants(sids, bit))

@@ -103,14 +103,14 @@ class Selection:
         return f"{self.bound:x}-{len(self.chosen)}" if self.bound or not self.scanned else ""
 
 
-class Token(NamedTuple):
+class SelectionToken(NamedTuple):
     """What a dry run has found: the highest sequence number that it looked at, and how many messages."""
 
     bound: int
     found: int
 
 
-class Done(NamedTuple):
+class ActionResult(NamedTuple):
     """What became of a message: `how`, or an error and the message is where it was. None and none: it was gone."""
 
     chosen: Chosen
@@ -130,7 +130,7 @@ def select(
     *,
     limit: int = 0,
     scan: int = 0,
-    token: Token | None = None,
+    token: SelectionToken | None = None,
     protocol: str = "auto",
     previews: bool = True,
 ) -> Selection:
@@ -156,7 +156,7 @@ def search(
 
 def _matching(
     qm: QueueManager, name: str, criteria: Criteria, now: float, found: Selection, limit: int, scan: int,
-    token: Token | None, protocol: str,
+    token: SelectionToken | None, protocol: str,
 ) -> Generator[Message, None, None]:  # fmt: skip
     with qm.open(name, "peek", protocol=protocol) as opened, closing(iter(opened)) as messages:
         for message in messages:
@@ -179,7 +179,7 @@ def _chosen(queue: str, message: Message, with_preview: bool) -> Chosen:
     )  # fmt: skip
 
 
-def act(qm: QueueManager, selection: Selection, action: Action) -> Iterator[Done]:
+def act(qm: QueueManager, selection: Selection, action: Action) -> Iterator[ActionResult]:
     """Do something to each message that was selected, in the order of its queue. One that somebody has taken meanwhile
     is left out; one that fails stays, and the others go on. Raises MsmqError where a queue can't be opened, and
     ConnectionError."""
@@ -196,22 +196,22 @@ def act(qm: QueueManager, selection: Selection, action: Action) -> Iterator[Done
                 if not left:
                     break
         for gone in left.values():
-            yield Done(gone, None, None)
+            yield ActionResult(gone, None, None)
 
 
-def _done(chosen: Chosen, action: Action, cursor: Cursor, message: Message) -> Done:
+def _done(chosen: Chosen, action: Action, cursor: Cursor, message: Message) -> ActionResult:
     try:
-        return Done(chosen, action(cursor, message), None)
+        return ActionResult(chosen, action(cursor, message), None)
     except MsmqError as error:
-        return Done(chosen, None, error)
+        return ActionResult(chosen, None, error)
 
 
-def parse_token(text: str) -> Token:
+def parse_token(text: str) -> SelectionToken:
     """Raises ValueError."""
     found = _TOKEN.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is no selection; a dry run shows one, such as 1f3-100")
-    return Token(int(found.group(1), 16), int(found.group(2)))
+    return SelectionToken(int(found.group(1), 16), int(found.group(2)))
 
 
 def parse_age(text: str) -> float:

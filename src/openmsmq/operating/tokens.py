@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from openmsmq.model.roles import Role, role_of
-from openmsmq.protection.keyring import KeyringError, Watched, write_private
+from openmsmq.protection.keyring import CachedFile, KeyringError, write_private
 from openmsmq.rpc.locks import locked
 
 TOKENS_FILE: Final = "tokens.json"
@@ -36,7 +36,7 @@ class TokensFileError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class ApiToken:
     """`id` names it for people; `name` says what it is for; times in seconds since 1970."""
 
     id: str
@@ -57,32 +57,32 @@ class TokensFile:
         data_dir: Path,
         *,
         clock: Callable[[], float] = time.time,
-        on_change: Callable[[str, Token], object] = lambda action, token: None,
+        on_change: Callable[[str, ApiToken], object] = lambda action, token: None,
     ) -> None:
         """`on_change` gets `token.create` or `token.revoke` and the token before the change; may raise to prevent
         it."""
-        self._file: Final = Watched(data_dir / TOKENS_FILE, _parse, dict[str, Token]())
+        self._file: Final = CachedFile(data_dir / TOKENS_FILE, _parse, dict[str, ApiToken]())
         self._clock: Final = clock
         self._on_change: Final = on_change
 
-    def list(self) -> list[Token]:
+    def list(self) -> list[ApiToken]:
         """All, by user and name; also those that have expired in the last days. Raises TokensFileError."""
         return sorted(
             self._known().values(), key=lambda token: (token.user.casefold(), token.name.casefold(), token.id)
         )
 
-    def get(self, identifier: str) -> Token | None:
+    def get(self, identifier: str) -> ApiToken | None:
         """The token of an identifier, as long as it holds. Raises TokensFileError."""
         token = self._known().get(identifier)
         return token if token is not None and self._clock() < token.expires else None
 
-    def find(self, secret: str) -> Token | None:
+    def find(self, secret: str) -> ApiToken | None:
         """The token that was given away as `secret`, as long as it holds. Raises TokensFileError."""
         hashed = _hashed(secret)
         found = next((token for token in self._known().values() if token.hash == hashed), None)
         return None if found is None else self.get(found.id)
 
-    def create(self, name: str, user: str, sid: str, role: Role, days: int = DAYS) -> tuple[str, Token]:
+    def create(self, name: str, user: str, sid: str, role: Role, days: int = DAYS) -> tuple[str, ApiToken]:
         """A new token of a user, and the secret, which nobody can find out later. Raises TokensFileError."""
         if not name or len(name) > LONGEST_NAME or not name.isprintable():
             raise TokensFileError(f"the name of a token has 1 to {LONGEST_NAME} printable characters, not {name!r}")
@@ -95,12 +95,12 @@ class TokensFile:
                 raise TokensFileError(f"{user} has {len(own)} tokens, which is the limit: revoke one")
             if any(token.name == name for token in own):
                 raise TokensFileError(f"{user} has a token of the name {name}: revoke that one, or take another name")
-            token = Token(secrets.token_hex(4), name, user, sid, role, now, now + days * _DAY, _hashed(secret))
+            token = ApiToken(secrets.token_hex(4), name, user, sid, role, now, now + days * _DAY, _hashed(secret))
             self._on_change("token.create", token)
             self._save({**known, token.id: token})
         return secret, token
 
-    def revoke(self, identifier: str) -> Token:
+    def revoke(self, identifier: str) -> ApiToken:
         """It holds no longer. Raises TokensFileError if there is none."""
         with self._changing() as known:
             token = known.get(identifier)
@@ -113,7 +113,7 @@ class TokensFile:
         return token
 
     @contextmanager
-    def _changing(self) -> Iterator[dict[str, Token]]:
+    def _changing(self) -> Iterator[dict[str, ApiToken]]:
         """The tokens, while nobody else changes the file. Raises TokensFileError."""
         try:
             with locked(self._file.path.with_suffix(".lock")):
@@ -121,13 +121,13 @@ class TokensFile:
         except (OSError, KeyringError) as error:
             raise TokensFileError(str(error)) from error
 
-    def _known(self) -> dict[str, Token]:
+    def _known(self) -> dict[str, ApiToken]:
         try:
             return self._file.value()
         except KeyringError as error:
             raise TokensFileError(str(error)) from error
 
-    def _save(self, tokens: dict[str, Token]) -> None:
+    def _save(self, tokens: dict[str, ApiToken]) -> None:
         """Those that expired a month ago and longer are left out."""
         known = [token for token in tokens.values() if token.expires + 30 * _DAY > self._clock()]
         content = {"tokens": [_document(token) for token in known]}
@@ -173,7 +173,7 @@ def read_uses(data_dir: Path) -> dict[str, int]:
         return {}
 
 
-def _parse(data: bytes) -> dict[str, Token]:
+def _parse(data: bytes) -> dict[str, ApiToken]:
     tokens = [_token(entry) for entry in json.loads(data)["tokens"]]
     return {token.id: token for token in tokens}
 
@@ -182,14 +182,14 @@ def _hashed(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _token(entry: Any) -> Token:
-    return Token(
+def _token(entry: Any) -> ApiToken:
+    return ApiToken(
         str(entry["id"]), str(entry["name"]), str(entry["user"]), str(entry["sid"]), role_of(entry["role"]),
         int(entry["created"]), int(entry["expires"]), str(entry["sha256"]),
     )  # fmt: skip
 
 
-def _document(token: Token) -> dict[str, Any]:
+def _document(token: ApiToken) -> dict[str, Any]:
     return {
         "id": token.id, "name": token.name, "user": token.user, "sid": token.sid, "role": token.role.word,
         "created": token.created, "expires": token.expires, "sha256": token.hash,

@@ -29,7 +29,7 @@ _OPERATING_SYSTEM = 0x10  # OperatingSystem.RE: its only value
 _PADDING = b"\x5a" * 512
 
 
-class PacketType(IntEnum):
+class InternalPacketType(IntEnum):
     """InternalHeader.Flags.PT (2.2.1)."""
 
     SESSION_ACK = 1
@@ -41,7 +41,7 @@ class PacketType(IntEnum):
 class InternalHeader:
     """2.2.1, behind the BaseHeader. `connection_refused` is CS."""
 
-    packet_type: PacketType
+    packet_type: InternalPacketType
     connection_refused: bool = False
 
     def pack(self) -> bytes:
@@ -51,9 +51,9 @@ class InternalHeader:
     def unpack(cls, reader: Reader) -> InternalHeader:
         with reader.header("InternalHeader"):
             _, flags = reader.unpack(_INTERNAL)
-            if flags & 0xF not in tuple(PacketType):
+            if flags & 0xF not in tuple(InternalPacketType):
                 raise BadPacket(f"InternalHeader: packet type {flags & 0xF}, allowed are 1, 2 and 3")
-        return cls(PacketType(flags & 0xF), bool(flags >> 4 & 1))
+        return cls(InternalPacketType(flags & 0xF), bool(flags >> 4 & 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +78,11 @@ class EstablishConnection:
             _OPERATING_SYSTEM | self.without_ping << 8 | self.server_class << 9 | self.quality_of_service << 10
         )  # fmt: skip
         header = _ESTABLISH.pack(self.client_guid, self.server_guid, self.timestamp, system, 0, _PADDING)
-        return _packet(InternalHeader(PacketType.ESTABLISH_CONNECTION, self.connection_refused), header)
+        return _packet(InternalHeader(InternalPacketType.ESTABLISH_CONNECTION, self.connection_refused), header)
 
     @classmethod
     def parse(cls, data: bytes) -> EstablishConnection:
-        reader, internal = _open(data, PacketType.ESTABLISH_CONNECTION, cls.SIZE)
+        reader, internal = _open(data, InternalPacketType.ESTABLISH_CONNECTION, cls.SIZE)
         client, server, timestamp, system, _, _ = _ESTABLISH.unpack(reader.bytes(_ESTABLISH.size))
         without_ping, server_class, quality = (bool(system >> shift & 1) for shift in (8, 9, 10))
         return cls(client, server, timestamp, without_ping, server_class, quality, internal.connection_refused)
@@ -101,11 +101,11 @@ class ConnectionParameters:
 
     def pack(self) -> bytes:
         header = _PARAMETERS.pack(self.recoverable_ack_timeout, self.ack_timeout, 0, self.window_size)
-        return _packet(InternalHeader(PacketType.CONNECTION_PARAMETERS, self.connection_refused), header)
+        return _packet(InternalHeader(InternalPacketType.CONNECTION_PARAMETERS, self.connection_refused), header)
 
     @classmethod
     def parse(cls, data: bytes) -> ConnectionParameters:
-        reader, internal = _open(data, PacketType.CONNECTION_PARAMETERS, cls.SIZE)
+        reader, internal = _open(data, InternalPacketType.CONNECTION_PARAMETERS, cls.SIZE)
         recoverable, timeout, _, window = reader.unpack(_PARAMETERS)
         if recoverable not in RECOVERABLE_ACK_TIMEOUT or timeout not in ACK_TIMEOUT:
             raise BadPacket(f"ConnectionParametersHeader: timeouts of {recoverable} and {timeout} ms")
@@ -121,11 +121,11 @@ class SessionAck:
     SIZE = 36
 
     def pack(self) -> bytes:
-        return _packet(InternalHeader(PacketType.SESSION_ACK), self.session.pack(), has_session=True)
+        return _packet(InternalHeader(InternalPacketType.SESSION_ACK), self.session.pack(), has_session=True)
 
     @classmethod
     def parse(cls, data: bytes) -> SessionAck:
-        reader, _ = _open(data, PacketType.SESSION_ACK, cls.SIZE)
+        reader, _ = _open(data, InternalPacketType.SESSION_ACK, cls.SIZE)
         return cls(SessionHeader.unpack(reader))
 
 
@@ -137,16 +137,16 @@ def parse_internal(data: bytes) -> InternalPacket:
     reader = Reader(data)
     BaseHeader.unpack(reader)
     match InternalHeader.unpack(reader).packet_type:
-        case PacketType.ESTABLISH_CONNECTION:
+        case InternalPacketType.ESTABLISH_CONNECTION:
             return EstablishConnection.parse(data)
-        case PacketType.CONNECTION_PARAMETERS:
+        case InternalPacketType.CONNECTION_PARAMETERS:
             return ConnectionParameters.parse(data)
-        case PacketType.SESSION_ACK:
+        case InternalPacketType.SESSION_ACK:
             return SessionAck.parse(data)
 
 
 @dataclass(frozen=True, slots=True)
-class Ping:
+class PingPacket:
     """2.2.7, a datagram of 24 bytes. `workstation` is RC: the initiator is not server-class. `refused` is RF."""
 
     cookie: int
@@ -158,7 +158,7 @@ class Ping:
         return _PING.pack(self.workstation | self.refused << 1, PING_SIGNATURE, self.cookie, self.queue_manager)
 
     @classmethod
-    def parse(cls, data: bytes) -> Ping:
+    def parse(cls, data: bytes) -> PingPacket:
         if len(data) != _PING.size:
             raise BadPacket(f"Ping: {len(data)} bytes, expected {_PING.size}")
         flags, signature, cookie, queue_manager = _PING.unpack(data)
@@ -217,7 +217,7 @@ def _packet(internal: InternalHeader, rest: bytes, has_session: bool = False) ->
     return base.pack() + header
 
 
-def _open(data: bytes, expected: PacketType, size: int) -> tuple[Reader, InternalHeader]:
+def _open(data: bytes, expected: InternalPacketType, size: int) -> tuple[Reader, InternalHeader]:
     """The headers of an internal packet, checked, and a reader behind them."""
     reader = Reader(data, expected.name)
     base = BaseHeader.unpack(reader)
@@ -226,7 +226,7 @@ def _open(data: bytes, expected: PacketType, size: int) -> tuple[Reader, Interna
         raise BadPacket(f"{expected.name}: not a packet of this type")
     if base.packet_size != size or len(data) != size:
         raise BadPacket(f"{expected.name}: PacketSize {base.packet_size} in {len(data)} bytes, expected {size}")
-    if base.has_session is not (expected is PacketType.SESSION_ACK):
+    if base.has_session is not (expected is InternalPacketType.SESSION_ACK):
         raise BadPacket(f"{expected.name}: BaseHeader.Flags.SH is {int(base.has_session)}")
     return reader, internal
 

@@ -17,7 +17,7 @@ from openmsmq.processes.framing import HEADER, MAXIMUM_BYTES, frame_head
 Answer = tuple[Any, memoryview]
 
 
-class Link:
+class DaemonLink:
     """Requests with numbers, answers in any order. When the daemon is gone, this process ends."""
 
     def __init__(self, connection: socket.socket) -> None:

@@ -14,8 +14,8 @@ from openmsmq.packet.headers import NO_GUID, SecurityHeader
 from openmsmq.packet.user_message import UserMessage
 from openmsmq.protection.caches import RECEIVED_KEY_SECONDS, RECEIVED_KEYS, TimedCache
 from openmsmq.protection.directories import CertificateDirectory, DirectoryUnavailable, OwnKeys
-from openmsmq.protection.faults import Fault, ProtectionError
-from openmsmq.protection.policy import Policy
+from openmsmq.protection.faults import CryptoFault, ProtectionError
+from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.protection.reading import STANDARD, Reading
 from openmsmq.protection.unseal import check_reduced, check_sealed, unseal_body, unseal_key
 from openmsmq.protection.verify import is_signed, verify
@@ -86,7 +86,7 @@ class ArrivalProtection:
 
     def __init__(
         self,
-        policy: Policy,
+        policy: CryptoPolicy,
         keys: OwnKeys,
         certificates: CertificateDirectory,
         clock: Callable[[], float],
@@ -141,7 +141,7 @@ class ArrivalProtection:
         encrypted = security.encrypted
         if demands.privacy_level == (CLEAR_ONLY if encrypted else ENCRYPTED_ONLY):
             wanted = "only clear bodies" if encrypted else "only encrypted bodies"
-            raise ProtectionError(Fault.PRIVACY_LEVEL, f"the queue takes {wanted}")
+            raise ProtectionError(CryptoFault.PRIVACY_LEVEL, f"the queue takes {wanted}")
         # Applications sign the plain body, so it is decrypted first (deviation D-139).
         body = self._decrypted(packet) if encrypted else packet.properties.body
         level = self.authenticate(packet, body)
@@ -150,7 +150,7 @@ class ArrivalProtection:
 
     def _decrypted(self, packet: UserMessage) -> bytes:
         if packet.user.queue_manager_address == NO_GUID:
-            raise ProtectionError(Fault.BAD_ENCRYPTION, "an encrypted body for a direct format name")
+            raise ProtectionError(CryptoFault.BAD_ENCRYPTION, "an encrypted body for a direct format name")
         return self.decrypt(packet)
 
     # -- the steps, which local sends take too -----------------------------------------------------------------
@@ -167,7 +167,9 @@ class ArrivalProtection:
         if symmetric is None:
             key = self._private_key(level)
             if key is None:
-                raise ProtectionError(Fault.BAD_ENCRYPTION, f"this queue manager has no key for privacy level {level}")
+                raise ProtectionError(
+                    CryptoFault.BAD_ENCRYPTION, f"this queue manager has no key for privacy level {level}"
+                )
             symmetric, right = unseal_key(sealed_key, size, key)
             right = check_reduced(level, algorithm, symmetric, right, self.policy)
         body = unseal_body(properties.body, algorithm, symmetric, right)
@@ -179,7 +181,7 @@ class ArrivalProtection:
         try:
             return self._keys.private_key(level)
         except DirectoryUnavailable as error:
-            raise ProtectionError(Fault.BAD_ENCRYPTION, str(error)) from error
+            raise ProtectionError(CryptoFault.BAD_ENCRYPTION, str(error)) from error
 
     def authenticate(self, packet: UserMessage, body: bytes) -> int:
         """AuthenticationLevel of a packet with this plain body: 0 without a signature. Raises ProtectionError."""
@@ -191,7 +193,7 @@ class ArrivalProtection:
             return int(version)
         if self.policy.external_certificates:
             return 0
-        raise ProtectionError(Fault.UNKNOWN_SENDER, "the certificate is not registered for the sender")
+        raise ProtectionError(CryptoFault.UNKNOWN_SENDER, "the certificate is not registered for the sender")
 
     def _is_registered(self, security: SecurityHeader) -> bool:
         try:
@@ -202,7 +204,7 @@ class ArrivalProtection:
             else:
                 return False
         except DirectoryUnavailable as error:
-            raise ProtectionError(Fault.UNKNOWN_SENDER, f"no directory answers: {error}") from error
+            raise ProtectionError(CryptoFault.UNKNOWN_SENDER, f"no directory answers: {error}") from error
         return security.certificate in registered
 
 
@@ -211,7 +213,7 @@ def check_authentication(demanded: bool, level: int, sender_type: int) -> None:
     was not changed, and not who sent it, so it does not satisfy a queue with PROPID_Q_AUTHENTICATE."""
     if demanded and not (level and sender_type):
         raise ProtectionError(
-            Fault.NOT_AUTHENTICATED, "the queue takes only messages of senders that are authenticated"
+            CryptoFault.NOT_AUTHENTICATED, "the queue takes only messages of senders that are authenticated"
         )
 
 

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from openmsmq.packet.errors import BadPacket
 from openmsmq.packet.reader import Reader
-from openmsmq.protection.faults import Fault, ProtectionError
+from openmsmq.protection.faults import CryptoFault, ProtectionError
 from openmsmq.protection.keys import RsaPublicKey
 
 MAXIMUM_CERTIFICATE = 0xFFFF  # bytes, SenderCertSize in [MS-MQMQ] 2.2.20.6
@@ -74,7 +74,7 @@ def public_key_of(certificate: bytes) -> RsaPublicKey:
     Raises ProtectionError NO_CERTIFICATE, BAD_CERTIFICATE.
     """
     if not certificate:
-        raise ProtectionError(Fault.NO_CERTIFICATE, "there is a signature, but no certificate to verify it with")
+        raise ProtectionError(CryptoFault.NO_CERTIFICATE, "there is a signature, but no certificate to verify it with")
     if len(certificate) > MAXIMUM_CERTIFICATE:
         raise _bad(f"it has {len(certificate)} bytes, at most {MAXIMUM_CERTIFICATE}")
     try:
@@ -114,4 +114,4 @@ def describe(certificate: bytes) -> tuple[str, int, str]:
 
 
 def _bad(reason: str) -> ProtectionError:
-    return ProtectionError(Fault.BAD_CERTIFICATE, f"the sender's certificate can't be used: {reason}")
+    return ProtectionError(CryptoFault.BAD_CERTIFICATE, f"the sender's certificate can't be used: {reason}")

@@ -14,9 +14,9 @@ from openmsmq.packet.queue_names import NameType
 from openmsmq.packet.user_message import UserMessage
 from openmsmq.protection import algorithms
 from openmsmq.protection.directories import DirectoryUnavailable, KeyDirectory
-from openmsmq.protection.faults import Fault, ProtectionError
+from openmsmq.protection.faults import CryptoFault, ProtectionError
 from openmsmq.protection.keys import DirectoryKey, RsaPublicKey
-from openmsmq.protection.policy import Policy
+from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.protection.seal import key_size, seal
 
 _NAMED: Final = (NameType.PUBLIC, NameType.PRIVATE, NameType.PRIVATE_ON_DESTINATION)
@@ -39,7 +39,7 @@ class Choice(NamedTuple):
 class DepartureProtection:
     """Encrypts the bodies of packets. One for a queue manager; `random` returns so many random bytes."""
 
-    def __init__(self, policy: Policy, directory: KeyDirectory, random: Callable[[int], bytes]) -> None:
+    def __init__(self, policy: CryptoPolicy, directory: KeyDirectory, random: Callable[[int], bytes]) -> None:
         self._policy: Final = policy
         self._directory: Final = directory
         self._random: Final = random
@@ -70,7 +70,7 @@ class DepartureProtection:
         destination = packet.user.destination
         if destination is None or destination.type not in _NAMED:
             raise ProtectionError(
-                Fault.COULD_NOT_ENCRYPT, "bodies are encrypted for public and private format names only"
+                CryptoFault.COULD_NOT_ENCRYPT, "bodies are encrypted for public and private format names only"
             )
         security = packet.security = security or SecurityHeader()
         if not security.encryption_key:
@@ -88,16 +88,17 @@ class DepartureProtection:
         try:
             keys = self._directory.public_keys_of(machine)
         except DirectoryUnavailable as error:
-            raise ProtectionError(Fault.NO_KEY, f"no directory answers: {error}") from error
+            raise ProtectionError(CryptoFault.NO_KEY, f"no directory answers: {error}") from error
         if not keys:
-            raise ProtectionError(Fault.NO_KEY, "no key of the destination's queue manager is known")
+            raise ProtectionError(CryptoFault.NO_KEY, "no key of the destination's queue manager is known")
         for offered, ciphers in _PREFERENCES:
             key = _key_for(keys, offered)
             allowed = [cipher for cipher in ciphers if self._policy.allows_cipher(cipher)]
             if offered >= level and allowed and key is not None and key.bits >= self._policy.minimum_rsa_bits:
                 return Choice(offered, allowed[0], key)
         raise ProtectionError(
-            Fault.COULD_NOT_ENCRYPT, f"no key of the destination is for privacy level {level} and a cipher allowed here"
+            CryptoFault.COULD_NOT_ENCRYPT,
+            f"no key of the destination is for privacy level {level} and a cipher allowed here",
         )
 
 

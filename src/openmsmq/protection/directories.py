@@ -53,7 +53,7 @@ class OwnKeys(Protocol):
         """The key of the provider of a privacy level; None where none was made."""
 
 
-class Nobody:
+class NullDirectory:
     """All three, of a queue manager that knows no certificate and has no key."""
 
     def look_up(self, sid: bytes, certificate: bytes) -> None:

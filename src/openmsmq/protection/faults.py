@@ -17,7 +17,7 @@ class Answer(NamedTuple):
 
 
 @unique
-class Fault(Enum):
+class CryptoFault(Enum):
     """Why a message is refused. [MS-MQQB] 3.1.5.8.3 has the classes of BAD_SIGNATURE, UNKNOWN_SENDER and
     BAD_ENCRYPTION, 3.1.7.1.5.1 those of COULD_NOT_ENCRYPT and NO_KEY; deviation D-131 has the others."""
 
@@ -40,7 +40,7 @@ class Fault(Enum):
 class ProtectionError(Exception):
     """A message fails a check of its security. `detail` is for logs and for local senders, never for peers."""
 
-    def __init__(self, fault: Fault, detail: str) -> None:
+    def __init__(self, fault: CryptoFault, detail: str) -> None:
         super().__init__(f"{fault.name}: {detail}")
         self.fault = fault
         self.detail = detail

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from openmsmq.model.security import sid_bytes
-from openmsmq.protection.keyring import EXPONENT, Watched, write_private
+from openmsmq.protection.keyring import EXPONENT, CachedFile, write_private
 
 VALID: Final = timedelta(days=8 * 365)  # nobody looks at it here; other queue managers may
 
@@ -45,7 +45,7 @@ class InternalCertificates:
 
     def __init__(self, data_dir: Path) -> None:
         self._directory: Final = data_dir / "keys" / "users"
-        self._files: Final[dict[str, Watched[InternalCertificate | None]]] = {}
+        self._files: Final[dict[str, CachedFile[InternalCertificate | None]]] = {}
 
     def of_user(self, sid: str) -> InternalCertificate | None:
         """None where none was made. Raises KeyringError."""
@@ -57,11 +57,11 @@ class InternalCertificates:
         encoded = x509.load_der_x509_certificate(certificate.encoded).public_bytes(Encoding.PEM)
         write_private(self._file(sid).path, key + encoded)
 
-    def _file(self, sid: str) -> Watched[InternalCertificate | None]:
+    def _file(self, sid: str) -> CachedFile[InternalCertificate | None]:
         file = self._files.get(sid)
         if file is None:
             sid_bytes(sid)  # raises ValueError for what is no SID, and so no name of a file
-            file = self._files[sid] = Watched(self._directory / f"{sid}.pem", _parsed, None)
+            file = self._files[sid] = CachedFile(self._directory / f"{sid}.pem", _parsed, None)
         return file
 
 

@@ -31,7 +31,7 @@ from openmsmq.protection import algorithms
 from openmsmq.protection.certificates import UserCertificate, pack_certificates, unpack_certificates
 from openmsmq.protection.directories import DirectoryUnavailable
 from openmsmq.protection.keys import DirectoryKey, RsaPublicKey, pack_directory_keys, unpack_directory_keys
-from openmsmq.protection.policy import Policy
+from openmsmq.protection.policy import CryptoPolicy
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class KeyringError(DirectoryUnavailable):
     """A file can't be used; the message names it and says what to do."""
 
 
-class Watched(Generic[T]):
+class CachedFile(Generic[T]):
     """What a file holds, read again when it has changed; `absent` without a file."""
 
     def __init__(self, path: Path, parse: Callable[[bytes], T], absent: T) -> None:
@@ -130,7 +130,7 @@ class KeyFiles:
 
     def __init__(self, data_dir: Path) -> None:
         self._files: Final = {
-            level: Watched[rsa.RSAPrivateKey | None](data_dir / "keys" / f"level-{level}.pem", _private_key, None)
+            level: CachedFile[rsa.RSAPrivateKey | None](data_dir / "keys" / f"level-{level}.pem", _private_key, None)
             for level in algorithms.PROVIDERS
         }
 
@@ -148,7 +148,7 @@ class KeyFiles:
                 made.append(DirectoryKey(provider.name, provider.type, RsaPublicKey(numbers.n, numbers.e)))
         return made
 
-    def ensure(self, policy: Policy) -> list[DirectoryKey]:
+    def ensure(self, policy: CryptoPolicy) -> list[DirectoryKey]:
         """Make the keys that are missing for the privacy levels that a policy allows, 0.1 s each; then as
         `public_keys`. Of two processes that make one at the same time, one wins, and both use its key.
 
@@ -175,7 +175,7 @@ class PeerKeysFile:
     """Public keys of other queue managers: see `directories.KeyDirectory`."""
 
     def __init__(self, data_dir: Path) -> None:
-        self._file: Final = Watched[Mapping[bytes, list[DirectoryKey]]](data_dir / "peer-keys.json", _peer_keys, {})
+        self._file: Final = CachedFile[Mapping[bytes, list[DirectoryKey]]](data_dir / "peer-keys.json", _peer_keys, {})
 
     def public_keys_of(self, identifier: bytes) -> Sequence[DirectoryKey]:
         """Raises KeyringError."""
@@ -213,7 +213,7 @@ class CertificatesFile:
     text."""
 
     def __init__(self, data_dir: Path) -> None:
-        self._file: Final = Watched[Mapping[str, list[UserCertificate]]](
+        self._file: Final = CachedFile[Mapping[str, list[UserCertificate]]](
             data_dir / "certificates.json", _certificates, {}
         )
 

@@ -16,7 +16,7 @@ def _switch(default: bool, text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class CryptoPolicy:
     """Settings of the table `[security]` of the configuration file."""
 
     allow_md2: bool = _switch(False, "verify signatures with MD2")

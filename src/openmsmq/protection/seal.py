@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CBC
 
 from openmsmq.protection import algorithms
-from openmsmq.protection.faults import Fault, ProtectionError
+from openmsmq.protection.faults import CryptoFault, ProtectionError
 from openmsmq.protection.keys import RsaPublicKey, pack_sealed_key
 
 _ZERO_IV = bytes(16)
@@ -48,7 +48,9 @@ def seal(body: bytes, level: int, algorithm: int, symmetric: bytes, key: RsaPubl
         public = RSAPublicNumbers(key.exponent, key.modulus).public_key()
         encrypted = public.encrypt(symmetric, PKCS1v15())
     except ValueError as error:
-        raise ProtectionError(Fault.COULD_NOT_ENCRYPT, f"the key of the destination can't be used: {error}") from None
+        raise ProtectionError(
+            CryptoFault.COULD_NOT_ENCRYPT, f"the key of the destination can't be used: {error}"
+        ) from None
     return Sealed(level, algorithm, pack_sealed_key(algorithm, encrypted), encipher(body, algorithm, symmetric))
 
 

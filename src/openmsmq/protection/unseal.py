@@ -15,15 +15,15 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 from openmsmq.packet.errors import BadPacket
 from openmsmq.protection import algorithms
-from openmsmq.protection.faults import Fault, ProtectionError
+from openmsmq.protection.faults import CryptoFault, ProtectionError
 from openmsmq.protection.keys import unpack_sealed_key
-from openmsmq.protection.policy import Policy
+from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.protection.seal import BLOCK, decipher, key_size
 
 _REDUCED = 5  # bytes of an RC2 key of 40 bits, which zeros fill up to 16
 
 
-def check_sealed(level: int, algorithm: int, sealed_key: bytes, body: bytes, policy: Policy) -> int:
+def check_sealed(level: int, algorithm: int, sealed_key: bytes, body: bytes, policy: CryptoPolicy) -> int:
     """What everybody can see of an encrypted body. Returns the bytes of the symmetric key.
 
     Raises ProtectionError BAD_ENCRYPTION, CIPHER_IS_OFF.
@@ -32,7 +32,7 @@ def check_sealed(level: int, algorithm: int, sealed_key: bytes, body: bytes, pol
     if size is None:
         raise _bad(f"PrivacyLevel {level} has no EncryptionAlgorithm {algorithm:#x}")
     if not policy.allows_cipher(algorithm):
-        raise ProtectionError(Fault.CIPHER_IS_OFF, f"{algorithms.CIPHERS[algorithm]} is switched off here")
+        raise ProtectionError(CryptoFault.CIPHER_IS_OFF, f"{algorithms.CIPHERS[algorithm]} is switched off here")
     try:
         named, _ = unpack_sealed_key(sealed_key)
     except BadPacket as error:
@@ -76,7 +76,7 @@ def unseal_body(body: bytes, algorithm: int, symmetric: bytes, right: bool) -> b
     return plain[: len(plain) - padding]
 
 
-def check_reduced(level: int, algorithm: int, symmetric: bytes, right: bool, policy: Policy) -> bool:
+def check_reduced(level: int, algorithm: int, symmetric: bytes, right: bool, policy: CryptoPolicy) -> bool:
     """`right`, unless the key is one that is refused: RC2 under the enhanced provider with its last 88 bits zero."""
     reduced = level == algorithms.ENHANCED and algorithm == algorithms.RC2 and not any(symmetric[_REDUCED:])
     return right and not (reduced and policy.reject_enhanced_rc2_using_40_bit_keys)
@@ -87,4 +87,4 @@ def _secret_of(key: RSAPrivateKey) -> bytes:
 
 
 def _bad(detail: str) -> ProtectionError:
-    return ProtectionError(Fault.BAD_ENCRYPTION, detail)
+    return ProtectionError(CryptoFault.BAD_ENCRYPTION, detail)

@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
 from openmsmq.packet.user_message import UserMessage
 from openmsmq.protection import algorithms
 from openmsmq.protection.certificates import public_key_of
-from openmsmq.protection.faults import Fault, ProtectionError
+from openmsmq.protection.faults import CryptoFault, ProtectionError
 from openmsmq.protection.keys import RsaPublicKey
-from openmsmq.protection.policy import Policy
+from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.protection.reading import STANDARD, Reading
 from openmsmq.protection.sign import Version, signed_bytes
 
@@ -64,7 +64,7 @@ def is_signed(packet: UserMessage) -> bool:
     return bool(single or (packet.multi_queue is not None and packet.multi_queue.signature))
 
 
-def verify(packet: UserMessage, body: bytes, policy: Policy, reading: Reading = STANDARD) -> Version:
+def verify(packet: UserMessage, body: bytes, policy: CryptoPolicy, reading: Reading = STANDARD) -> Version:
     """Which signature a packet has, by the key of the certificate that it brings. Whose certificate that is, the caller
     finds out.
 
@@ -79,7 +79,7 @@ def verify(packet: UserMessage, body: bytes, policy: Policy, reading: Reading = 
     key = public_key_of(security.certificate if security is not None else b"")
     if key.bits < policy.minimum_rsa_bits:
         raise ProtectionError(
-            Fault.BAD_CERTIFICATE,
+            CryptoFault.BAD_CERTIFICATE,
             f"the sender's key has {key.bits} bits, minimum_rsa_bits is {policy.minimum_rsa_bits}",
         )
     if security is not None and security.signature:
@@ -88,20 +88,22 @@ def verify(packet: UserMessage, body: bytes, policy: Policy, reading: Reading = 
         assert packet.multi_queue is not None
         signature, versions = packet.multi_queue.signature, [Version.MSMQ_3]
     if len(signature) != key.size:
-        raise ProtectionError(Fault.BAD_SIGNATURE, f"it has {len(signature)} bytes, the sender's key {key.size}")
+        raise ProtectionError(CryptoFault.BAD_SIGNATURE, f"it has {len(signature)} bytes, the sender's key {key.size}")
     for version in versions:
         if version is Version.MSMQ_1 and not policy.allow_signature_1:
             continue
         if check(key, signature[::-1], signed_bytes(packet, version, body, reading)):
             return version
-    raise ProtectionError(Fault.BAD_SIGNATURE, "the signature is not that of this message by the sender's certificate")
+    raise ProtectionError(
+        CryptoFault.BAD_SIGNATURE, "the signature is not that of this message by the sender's certificate"
+    )
 
 
-def _check_of(algorithm: int, policy: Policy) -> Check:
+def _check_of(algorithm: int, policy: CryptoPolicy) -> Check:
     check = _CHECKS.get(algorithm)
     if check is None:
-        raise ProtectionError(Fault.UNKNOWN_HASH, f"HashAlgorithm is {algorithm:#x}, which no signature has")
+        raise ProtectionError(CryptoFault.UNKNOWN_HASH, f"HashAlgorithm is {algorithm:#x}, which no signature has")
     if not policy.allows_hash(algorithm):
         name = algorithms.HASHES[algorithm]
-        raise ProtectionError(Fault.HASH_IS_OFF, f"signatures with {name} are switched off here")
+        raise ProtectionError(CryptoFault.HASH_IS_OFF, f"signatures with {name} are switched off here")
     return check

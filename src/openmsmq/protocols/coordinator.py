@@ -32,7 +32,7 @@ RETRY = 1.0  # seconds until what could not be said or asked is tried again
 PATIENCE = 60.0  # seconds that a participant which is not prepared waits for a coordinator it can't reach
 
 
-class Outcome(IntEnum):
+class TransactionOutcome(IntEnum):
     """What TmGetOutcome says."""
 
     IN_PROGRESS = 0
@@ -179,12 +179,12 @@ class Coordinator:
                 uow = distributed.transaction.identifier.hex()
                 logger.info("transaction %s: %s has not been told of its abort: %s", uow, where.name, error)
 
-    def outcome(self, uow: bytes, secret: bytes) -> Outcome:
+    def outcome(self, uow: bytes, secret: bytes) -> TransactionOutcome:
         """TmGetOutcome. What is not known was aborted."""
         decision = self._store.definitions.get(_DECISION + uow)
         if decision is not None and secrets.compare_digest(bytes.fromhex(json.loads(decision)[0]), secret):
-            return Outcome.COMMITTED
-        return Outcome.IN_PROGRESS if uow in self._distributed else Outcome.ABORTED
+            return TransactionOutcome.COMMITTED
+        return TransactionOutcome.IN_PROGRESS if uow in self._distributed else TransactionOutcome.ABORTED
 
     async def _send_decision(self, name: bytes) -> None:
         """Let participants commit what has been decided, once that is durable; forget it when all have."""
@@ -280,12 +280,12 @@ class Coordinator:
             if transaction.is_prepared or now - since < PATIENCE or transaction.has_ended:
                 return
             logger.warning("transaction %s is aborted, because its coordinator can't be reached: %s", uow.hex(), error)
-            outcome = Outcome.ABORTED
+            outcome = TransactionOutcome.ABORTED
         self._asked_since.pop(uow, None)
-        if transaction.has_ended or outcome == Outcome.IN_PROGRESS:
+        if transaction.has_ended or outcome == TransactionOutcome.IN_PROGRESS:
             return
         try:
-            if outcome == Outcome.ABORTED:
+            if outcome == TransactionOutcome.ABORTED:
                 self._transactions.abort(transaction)
             elif transaction.is_prepared:
                 self._transactions.commit(transaction, event=TransactionEvent.OUTCOME_COMMIT)

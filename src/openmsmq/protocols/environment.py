@@ -20,7 +20,7 @@ from openmsmq.protocols.remote_read_security import RemoteReadSecurity
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.rpc.call import Call
-from openmsmq.rpc.call import Caller as RpcCaller
+from openmsmq.rpc.call import RpcCaller as RpcCaller
 from openmsmq.rpc.dispatcher import SecurityPolicy
 
 # The MSMQ version whose behaviour this queue manager follows (R_QMQueryQMRegistryInternal, query 3).

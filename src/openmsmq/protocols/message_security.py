@@ -16,10 +16,10 @@ from openmsmq.model.names import DirectFormatName
 from openmsmq.model.security import sid_bytes
 from openmsmq.packet.user_message import UserMessage
 from openmsmq.protection.arrival import ArrivalProtection
-from openmsmq.protection.directories import DirectoryUnavailable, Nobody
+from openmsmq.protection.directories import DirectoryUnavailable, NullDirectory
 from openmsmq.protection.faults import ProtectionError
 from openmsmq.protection.internal_certificates import InternalCertificate, InternalCertificates
-from openmsmq.protection.policy import Policy
+from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.protection.sign import SIGNING_HASHES, Version, sign, signed_bytes
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
 from openmsmq.queueing.queue import QueueKind
@@ -42,8 +42,8 @@ class MessageSecurity:
     @classmethod
     def without_keys(cls, machine: bytes) -> MessageSecurity:
         """Of a queue manager that knows no certificate and has no key."""
-        nobody = Nobody()
-        return cls(machine, ArrivalProtection(Policy(), nobody, nobody, time.monotonic))
+        nobody = NullDirectory()
+        return cls(machine, ArrivalProtection(CryptoPolicy(), nobody, nobody, time.monotonic))
 
     @property
     def own_rsa_bits(self) -> int:

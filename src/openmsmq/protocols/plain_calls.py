@@ -27,8 +27,8 @@ from openmsmq.queueing.descriptors import OpenQueueDescriptor
 from openmsmq.queueing.message_record import FIXED, encode_message
 from openmsmq.queueing.sending import PlainMessages
 from openmsmq.rpc.association import HeldHandles
-from openmsmq.rpc.call import Interface
-from openmsmq.store import Rows
+from openmsmq.rpc.call import RpcInterface
+from openmsmq.store import MessageRows
 
 try:
     from openmsmq.protocols import receive_stubs, send_stubs, start_receive_stubs
@@ -41,7 +41,7 @@ _MOST_FORMS = 4096  # that are kept; then they are made anew
 Form = tuple[bytes, bytes, bytes, int]  # see `PlainSends._form`
 
 
-class Lane(Protocol):
+class OperationBatcher(Protocol):
     """Serves calls of one operation."""
 
     @property
@@ -51,13 +51,13 @@ class Lane(Protocol):
         """Serve calls (see `rpc.dispatcher.Together`), the first ones of those given. Returns how many."""
 
 
-class PlainCalls:
+class FastPath:
     """See `rpc.dispatcher.Together`."""
 
     def __init__(self, environment: Environment, interfaces: Iterable[NdrInterface]) -> None:
-        self._lanes: Final[dict[Interface, dict[int, Lane]]] = {}
+        self._lanes: Final[dict[RpcInterface, dict[int, OperationBatcher]]] = {}
         for interface in interfaces:
-            lanes: tuple[Lane, ...] = ()
+            lanes: tuple[OperationBatcher, ...] = ()
             if isinstance(interface, QmComm2):
                 lanes = PlainSends(environment), PlainReceives(environment)
             elif isinstance(interface, RemoteRead):
@@ -71,7 +71,7 @@ class PlainCalls:
         they stand in stubs, which are little-endian."""
         return None not in (send_stubs, receive_stubs, start_receive_stubs, requests) and sys.byteorder == "little"
 
-    def operations(self, interface: Interface) -> Collection[int]:
+    def operations(self, interface: RpcInterface) -> Collection[int]:
         return self._lanes.get(interface, ())
 
     def by_operation(self, calls: list[Any]) -> list[list[Any]]:
@@ -89,7 +89,7 @@ class PlainSends:
         self.opnum: Final[int] = m.qmcomm2.operation("rpc_ACSendMessageEx").opnum
 
     def serve(self, calls: list[Any]) -> int:
-        """See `Lane`."""
+        """See `OperationBatcher`."""
         environment = self._environment
         forms: list[Form] = []
         descriptors: list[OpenQueueDescriptor] = []
@@ -114,7 +114,7 @@ class PlainSends:
             return 0
         del queues[count:]
         recoverable, records, bounds, keys, words, sizes, charged = found
-        rows = Rows(array("I", [queue.number for queue in queues]), records, sizes, bounds, keys, words)
+        rows = MessageRows(array("I", [queue.number for queue in queues]), records, sizes, bounds, keys, words)
         if not sending.enqueue_plain(PlainMessages(queues, rows, charged, recoverable)):
             return 0
         answer_all(environment, calls[:count], answers, [recoverable] * count)
@@ -141,7 +141,7 @@ class PlainReceives:
         self.opnum: Final[int] = m.qmcomm2.operation("rpc_ACReceiveMessageEx").opnum
 
     def serve(self, calls: list[Any]) -> int:
-        """See `Lane`."""
+        """See `OperationBatcher`."""
         environment = self._environment
         reading = environment.manager.reading
         queues = reading.plainly(self._opened(calls))

@@ -9,7 +9,7 @@ import struct
 from typing import TYPE_CHECKING, Any, Final
 
 from openmsmq.interfaces import ms_mqrr as m
-from openmsmq.model.constants import Action
+from openmsmq.model.constants import ReceiveAction
 from openmsmq.model.lookup_id import sequence_of
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.first_messages import answer_all, first_messages
@@ -28,7 +28,7 @@ except ImportError:  # not built here: see openmsmq.compiled
 # Stubs: the context handle; LookupId, hCursor, ulAction, ulTimeout, dwRequestId and both sizes; dwAck and dwRequestId.
 _START: Final = struct.Struct("<20s4xQ6I")
 _END: Final = struct.Struct("<20sII")
-_RECEIVE: Final = int(Action.RECEIVE)
+_RECEIVE: Final = int(ReceiveAction.RECEIVE)
 _OK: Final = bytes(4)  # the stub of a response that has nothing but its HRESULT
 
 

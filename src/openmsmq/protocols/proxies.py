@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from openmsmq.model import names
-from openmsmq.model.constants import Access, Action
+from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.errors import HResult, InvalidHandle, MsmqError
 from openmsmq.queueing.descriptors import Accept
 from openmsmq.rpc.association import Holder
@@ -22,7 +22,7 @@ from openmsmq.rpc.association import Holder
 class RemoteSession(Protocol):
     """A session of MS-MQQP. Its methods raise MsmqError, also for a connection that is lost."""
 
-    async def read(self, action: Action, timeout: int, cursor: int, accept: Accept) -> int:
+    async def read(self, action: ReceiveAction, timeout: int, cursor: int, accept: Accept) -> int:
         """Read a message and offer it to `accept`, whose status is returned. One that is received is removed if it
         was accepted, and put back if it was not or if the caller is cancelled."""
 
@@ -87,7 +87,7 @@ class RemoteQueueProxyHandle:
     cursors: dict[int, int] = field(default_factory=dict)
     _handles: Iterator[int] = field(default_factory=lambda: itertools.count(0x100))
 
-    async def read(self, action: Action, timeout: int, cursor: int, accept: Accept) -> int:
+    async def read(self, action: ReceiveAction, timeout: int, cursor: int, accept: Accept) -> int:
         return await self.session.read(action, timeout, self.cursors[cursor] if cursor else 0, accept)
 
     async def create_cursor(self) -> int:

@@ -30,9 +30,9 @@ from openmsmq.model.errors import (
 )
 from openmsmq.queueing import properties as queue_properties
 from openmsmq.queueing.administration import rights_to_change, with_security
-from openmsmq.queueing.authorization import Caller, Record, Right
+from openmsmq.queueing.authorization import Caller, DirectoryRecord, Right
 from openmsmq.queueing.manager import QueueManager
-from openmsmq.queueing.places import Place
+from openmsmq.queueing.places import QueueLocation
 from openmsmq.queueing.properties import LOCAL_PROPERTIES, QueueProperties
 
 logger = logging.getLogger(__name__)
@@ -147,7 +147,9 @@ class PublicQueues:
         if record.machine == self._own:
             await self._follow(name.guid)
         else:
-            registry.remember_place(name.guid, Place(record.path_name, record.base_priority, record.machine.bytes_le))
+            registry.remember_place(
+                name.guid, QueueLocation(record.path_name, record.base_priority, record.machine.bytes_le)
+            )
             await self._learn_keys(record.machine)
 
     def path_elsewhere(self, name: names.FormatName) -> names.PathName | None:
@@ -196,7 +198,7 @@ class PublicQueues:
         limit = 1
         while page := await self._page(filters, after, limit):
             for record in page:
-                guarded = Record(record.security, record.path_name)
+                guarded = DirectoryRecord(record.security, record.path_name)
                 if self._manager.authorization.allows(caller, guarded, Right.GET_PROPERTIES):
                     return record
             after, limit = page[-1].position, _PAGE
@@ -220,7 +222,7 @@ class PublicQueues:
                     await self._register()
             else:
                 owner = await self.machine_named(path.computer)
-                there = Record(owner.security, owner.computer_name, is_machine=True)
+                there = DirectoryRecord(owner.security, owner.computer_name, is_machine=True)
                 properties = administration.public_properties(path, values, security, caller, there)
                 machine = owner.identifier
             if machine != self._own:
@@ -294,7 +296,7 @@ class PublicQueues:
         return written
 
     def _authorize(self, record: QueueRecord, caller: Caller, right: Right) -> None:
-        self._manager.authorization.authorize(caller, Record(record.security, record.path_name), right)
+        self._manager.authorization.authorize(caller, DirectoryRecord(record.security, record.path_name), right)
 
     # -- machines ----------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from openmsmq.interfaces import ms_mqqp as m
-from openmsmq.model.constants import Action, LookupAction, MessageSeekAction
+from openmsmq.model.constants import LookupAction, MessageSeekAction, ReceiveAction
 from openmsmq.model.errors import HResult, InvalidHandle, MsmqError, QueueDeleted, TransactionSequence
 from openmsmq.model.message import Message
 from openmsmq.ndr import NdrError, Operation
@@ -32,7 +32,7 @@ RR_NACK, RR_ACK = 1, 2
 BUILD_NUMBER = 9600  # 6531 or greater means: as Windows 7 or later (note 24)
 BY_SERVER = 1  # REMOTEREADDESC.Reserved
 FIRST, LAST = 0, 0xFFFFFFFFFFFFFFFF  # lookup identifiers that mean the ends of the queue
-_ACTIONS = {int(action): action for action in Action}
+_ACTIONS = {int(action): action for action in ReceiveAction}
 _LOOKUP_ACTIONS = {int(action): action for action in LookupAction}
 _ENDS = {
     (MessageSeekAction.NEXT, FIRST): MessageSeekAction.FIRST,
@@ -248,14 +248,14 @@ class Qm2Qm(NdrInterface):
         action = _ACTIONS.get(description.ulAction)
         if action is None:
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"ulAction is {description.ulAction:#x}")
-        check(action is not Action.PEEK_NEXT or description.hCursor != 0, "PEEK_NEXT needs a cursor", invalid)
+        check(action is not ReceiveAction.PEEK_NEXT or description.hCursor != 0, "PEEK_NEXT needs a cursor", invalid)
         entry = self._session(call, queue, HResult.MQ_ERROR_INVALID_PARAMETER)
         check(request not in entry.waiting, f"dwRequestID {request} is in use")
         cursor = None
         if description.hCursor:
             cursor = entry.descriptor.cursors.get(description.hCursor)
             check(cursor is not None, f"{entry.descriptor.name}: no cursor {description.hCursor:#x}", invalid)
-        destructive = action is Action.RECEIVE
+        destructive = action is ReceiveAction.RECEIVE
         self._may_take(entry, destructive)
         start = PendingStart(self, call, entry, description, destructive, operation, response)
         reader = self.manager.reading.read(

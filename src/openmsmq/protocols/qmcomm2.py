@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from openmsmq.interfaces import ms_mqmp as m
-from openmsmq.model.constants import Access, Action
+from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.errors import HResult, InvalidHandle, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.protocols.dispatch import NdrInterface, check, owned_transaction
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 # Bytes that may wait for a sync nobody has asked for: sends in transactions that have not committed.
 BACKLOG = 1 << 20
-_ACTIONS = {int(action): action for action in Action}
+_ACTIONS = {int(action): action for action in ReceiveAction}
 
 
 class PendingRead:
@@ -132,7 +132,7 @@ class QmComm2(NdrInterface):
         assert receive is not None
         action = _ACTIONS.get(receive.Action)
         if action is None:
-            allowed = ", ".join(f"{a:#x}" for a in Action)
+            allowed = ", ".join(f"{a:#x}" for a in ReceiveAction)
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"Action is {receive.Action:#x}, not {allowed}")
         check_sizes(ptb)
         transaction = self._transaction(call, ptb)
@@ -141,7 +141,7 @@ class QmComm2(NdrInterface):
             self._receive_remotely(call, q, action, proxy, transaction)
             return
         descriptor = owned_descriptor(self, call, q.hQMContext)
-        if descriptor.access is Access.SEND or (action is Action.RECEIVE and not descriptor.destructive):
+        if descriptor.access is Access.SEND or (action is ReceiveAction.RECEIVE and not descriptor.destructive):
             raise MsmqError(
                 HResult.MQ_ERROR_ACCESS_DENIED, f"{descriptor.name} was opened with {descriptor.access.name} access"
             )
@@ -150,7 +150,7 @@ class QmComm2(NdrInterface):
             cursor = descriptor.cursors.get(receive.Cursor)
             if cursor is None:
                 raise InvalidHandle(detail=f"{descriptor.name}: no cursor {receive.Cursor:#x}")
-        removes = action is Action.RECEIVE and transaction is None
+        removes = action is ReceiveAction.RECEIVE and transaction is None
         pending = PendingRead(self, call, ptb, removes)
         reader = environment.manager.reading.read(
             descriptor,
@@ -174,7 +174,7 @@ class QmComm2(NdrInterface):
         self,
         call: Call,
         q: m.rpc_ACReceiveMessageEx_Request,
-        action: Action,
+        action: ReceiveAction,
         proxy: RemoteQueueProxyHandle,
         transaction: Transaction | None,
     ) -> None:
@@ -183,13 +183,18 @@ class QmComm2(NdrInterface):
         receive = q.ptb.old.Receive
         assert receive is not None
         check(transaction is None, "a transaction with a remote queue", HResult.MQ_ERROR_TRANSACTION_USAGE)
-        denied = action is Action.RECEIVE and proxy.access is not Access.RECEIVE
+        denied = action is ReceiveAction.RECEIVE and proxy.access is not Access.RECEIVE
         check(not denied, f"opened with {proxy.access.name} access", HResult.MQ_ERROR_ACCESS_DENIED)
         proxy.check_cursor(receive.Cursor)
         self.answer_later(call, q, self._read_remotely(q.ptb, proxy, action, receive.RequestTimeout, receive.Cursor))
 
     async def _read_remotely(
-        self, ptb: m.CACTransferBufferV2, proxy: RemoteQueueProxyHandle, action: Action, timeout: int, cursor: int
+        self,
+        ptb: m.CACTransferBufferV2,
+        proxy: RemoteQueueProxyHandle,
+        action: ReceiveAction,
+        timeout: int,
+        cursor: int,
     ) -> m.rpc_ACReceiveMessageEx_Response:
         status = await proxy.read(action, timeout, cursor, partial(self.fill, ptb))
         return m.rpc_ACReceiveMessageEx_Response(ptb=ptb, result=status)

@@ -16,7 +16,7 @@ from openmsmq.queueing.outgoing_queues import OutgoingQueue
 from openmsmq.queueing.queue import Queue
 from openmsmq.rpc.call import Call
 from openmsmq.rpc.faults import RPC_X_BAD_STUB_DATA, Fault
-from openmsmq.transfer.management import MACHINE_PROPERTIES, QUEUE_PROPERTIES, Property, pack
+from openmsmq.transfer.management import MACHINE_PROPERTIES, QUEUE_PROPERTIES, ManagementProperty, pack
 from openmsmq.transfer.queue_format import from_queue_format
 
 _VT_VECTOR = 0x1000
@@ -52,7 +52,7 @@ class QmMgmt(NdrInterface):
 
     @staticmethod
     def _answer(
-        known: dict[str, Property], propids: list[int], value_of: Callable[[str], object]
+        known: dict[str, ManagementProperty], propids: list[int], value_of: Callable[[str], object]
     ) -> m.R_QMMgmtGetInfo_Response:
         names = {entry.propid: name for name, entry in known.items()}
         values: list[PROPVARIANT] = []

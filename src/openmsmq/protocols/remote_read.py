@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from openmsmq.interfaces import ms_mqrr as m
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT
 from openmsmq.model import names
-from openmsmq.model.constants import Access, Action, LookupAction, MessageClass, Share
+from openmsmq.model.constants import Access, LookupAction, MessageClass, ReceiveAction, Share
 from openmsmq.model.errors import HResult, IllegalFormatName, InvalidHandle, MsmqError, QueueDeleted
 from openmsmq.model.message import Message
 from openmsmq.ndr import Operation
@@ -26,11 +26,11 @@ from openmsmq.protocols.cleanups import Cleanups
 from openmsmq.protocols.dispatch import NdrInterface, check, owned_transaction, present
 from openmsmq.protocols.environment import Environment
 from openmsmq.queueing.authorization import Caller
-from openmsmq.queueing.descriptors import Cursor, OpenQueueDescriptor, WaitingMessageReadOperation
+from openmsmq.queueing.descriptors import OpenQueueDescriptor, QueueCursor, WaitingMessageReadOperation
 from openmsmq.queueing.unit_of_work import Transaction
 from openmsmq.rpc.association import NULL_HANDLE, Association
 from openmsmq.rpc.call import Call
-from openmsmq.rpc.call import Caller as RpcCaller
+from openmsmq.rpc.call import RpcCaller as RpcCaller
 from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED, Fault
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.transfer.packets import packet_of
@@ -44,7 +44,7 @@ READABLE_FORMATS = (PUBLIC, PRIVATE, DIRECT, MACHINE, CONNECTOR, SUBQUEUE)
 RR_NACK, RR_ACK = 1, 2
 CLEANUP_TIMEOUT = 300.0  # seconds a message stays locked for a client that does not end its receive (3.1.2.2, note 11)
 RPC_PORT = 0  # the key of our own port among `Environment.ports`
-_ACTIONS: dict[int, Action | LookupAction] = {int(action): action for action in (*Action, *LookupAction)}
+_ACTIONS: dict[int, ReceiveAction | LookupAction] = {int(action): action for action in (*ReceiveAction, *LookupAction)}
 _StartRequest = m.R_StartReceive_Request | m.R_StartTransactionalReceive_Request
 
 
@@ -422,11 +422,11 @@ class NegotiatedRemoteRead(RemoteRead):
     open_opnums = frozenset(range(len(m.RemoteRead.operations)))
 
 
-def _is_destructive(action: Action | LookupAction) -> bool:
-    return action is Action.RECEIVE or (isinstance(action, LookupAction) and action.destructive)
+def _is_destructive(action: ReceiveAction | LookupAction) -> bool:
+    return action is ReceiveAction.RECEIVE or (isinstance(action, LookupAction) and action.destructive)
 
 
-def _action(q: _StartRequest) -> Action | LookupAction:
+def _action(q: _StartRequest) -> ReceiveAction | LookupAction:
     """The action, if the other arguments go with it (the table of ulAction)."""
     action = _ACTIONS.get(q.ulAction)
     if action is None:
@@ -435,11 +435,11 @@ def _action(q: _StartRequest) -> Action | LookupAction:
     check(by_lookup == bool(q.LookupId), f"LookupId is {q.LookupId:#x} with {action.name}")
     check(not by_lookup or not q.hCursor, f"hCursor with {action.name} by lookup identifier")
     check(not by_lookup or not q.ulTimeout, f"ulTimeout with {action.name} by lookup identifier")
-    check(action is not Action.PEEK_NEXT or bool(q.hCursor), "PEEK_NEXT needs a cursor")
+    check(action is not ReceiveAction.PEEK_NEXT or bool(q.hCursor), "PEEK_NEXT needs a cursor")
     return action
 
 
-def _cursor(queue: RemoteQueue, handle: int) -> Cursor:
+def _cursor(queue: RemoteQueue, handle: int) -> QueueCursor:
     cursor = queue.descriptor.cursors.get(handle)
     if cursor is None:
         raise MsmqError(HResult.STATUS_INVALID_HANDLE, f"{queue.descriptor.name}: no cursor {handle:#x}")

@@ -13,14 +13,14 @@ from openmsmq.model.errors import HResult, IllegalQueuePathName, InsufficientRes
 from openmsmq.model.sddl import to_sddl
 from openmsmq.model.security import AUTHENTICATED_USERS, EVERYONE, SecurityDescriptor, sid_bytes
 from openmsmq.queueing import properties as queue_properties
-from openmsmq.queueing.auditing import Actor, Auditor, Deed
-from openmsmq.queueing.authorization import Authorization, Caller, Record, Right, default_queue_security
+from openmsmq.queueing.auditing import Actor, Auditor, AuditRecord
+from openmsmq.queueing.authorization import Authorization, Caller, DirectoryRecord, Right, default_queue_security
 from openmsmq.queueing.consumer_groups import ConsumerGroups
 from openmsmq.queueing.handles import Handles
-from openmsmq.queueing.holds import Holds
+from openmsmq.queueing.holds import MessageLocks
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.queue import LockKind, Queue, QueueKind
-from openmsmq.queueing.reading import Reading
+from openmsmq.queueing.reading import ReadOperations
 from openmsmq.queueing.registry import Registry
 from openmsmq.queueing.storage import storing
 
@@ -39,8 +39,8 @@ class Administration:
         self,
         registry: Registry,
         authorization: Authorization,
-        holds: Holds,
-        reading: Reading,
+        holds: MessageLocks,
+        reading: ReadOperations,
         handles: Handles,
         groups: ConsumerGroups,
         clock: Callable[[], int],
@@ -84,7 +84,7 @@ class Administration:
                     HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE, f"PROPID_Q_PATHNAME {repeated} differs from {path}"
                 )
         properties = self._properties(path, values, security, caller, registry.machine.computer_name)
-        self._auditor.record(Deed(caller.actor, "queue.create", "queue", properties.path_name))
+        self._auditor.record(AuditRecord(caller.actor, "queue.create", "queue", properties.path_name))
         return registry.create(properties)
 
     def public_properties(
@@ -93,7 +93,7 @@ class Administration:
         values: Mapping[int, Any],
         security: bytes | None,
         caller: Caller,
-        elsewhere: Record | None = None,
+        elsewhere: DirectoryRecord | None = None,
     ) -> QueueProperties:
         """What a new public queue is to have, for the directory; nothing is made. `elsewhere` is the machine that it is
         to be on, None for this one. Raises as `create_queue`."""
@@ -102,7 +102,7 @@ class Administration:
             return self._properties(path, values, security, caller, elsewhere.name)
         self._check_new(path, caller)
         properties = self._properties(path, values, security, caller, self._registry.machine.computer_name)
-        self._auditor.record(Deed(caller.actor, "queue.create", "queue", properties.path_name))
+        self._auditor.record(AuditRecord(caller.actor, "queue.create", "queue", properties.path_name))
         return properties
 
     def keep_public(self, properties: QueueProperties) -> Queue:
@@ -125,7 +125,9 @@ class Administration:
         """As `drop_public`, by a caller who may delete the queue. Raises AccessDenied too."""
         self._authorization.authorize(caller, queue, Right.DELETE_QUEUE)
         count = sum(len(member) for member in self._registry.family(queue))
-        self._auditor.record(Deed(caller.actor, "queue.delete", "queue", queue.properties.path_name, count=count))
+        self._auditor.record(
+            AuditRecord(caller.actor, "queue.delete", "queue", queue.properties.path_name, count=count)
+        )
         self._delete(queue)
 
     def _check_new(self, path: names.PathName, caller: Caller) -> None:
@@ -191,7 +193,7 @@ class Administration:
                 f"{queue.properties.path_name}: only private queues can be deleted",
             )
         count = sum(len(member) for member in self._registry.family(queue))
-        deed = Deed(caller.actor, "queue.delete", "queue", queue.properties.path_name, count=count)
+        deed = AuditRecord(caller.actor, "queue.delete", "queue", queue.properties.path_name, count=count)
         self._auditor.record(deed)
         self._delete(queue)
 
@@ -201,7 +203,7 @@ class Administration:
         sender has asked. Returns how many. Raises MessageStorageFailed."""
         family = self._registry.family(queue)
         count = sum(len(member) for member in family)
-        self._auditor.record(Deed(actor, "outgoing.delete", "queue", queue.properties.path_name, count=count))
+        self._auditor.record(AuditRecord(actor, "outgoing.delete", "queue", queue.properties.path_name, count=count))
         self._delete(queue, MessageClass.NACK_DELETED)
         return count
 
@@ -274,7 +276,7 @@ class Administration:
         """Each change of a queue that there is."""
         before, after = _differing(queue.properties, properties)
         self._auditor.record(
-            Deed(caller.actor, action, "queue", queue.properties.path_name, before=before, after=after)
+            AuditRecord(caller.actor, action, "queue", queue.properties.path_name, before=before, after=after)
         )
         self._registry.update(queue, properties)
 

@@ -25,7 +25,7 @@ class Actor(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class AuditRecord:
     """What was done, or tried: `before` and `after` are the values that differ, `count` messages."""
 
     actor: Actor
@@ -41,12 +41,12 @@ class Deed:
 class Auditor(Protocol):
     """Keeps deeds."""
 
-    def record(self, deed: Deed) -> None:
+    def record(self, deed: AuditRecord) -> None:
         """Called before a change is made. Raises MsmqError if it is not to be made, because it can't be recorded."""
 
 
 class NoAudit:
     """For a queue manager that nobody audits."""
 
-    def record(self, deed: Deed) -> None:
+    def record(self, deed: AuditRecord) -> None:
         return None

@@ -16,7 +16,7 @@ from openmsmq.model import security
 from openmsmq.model.constants import MachineAccessMask, QueueAccessMask
 from openmsmq.model.errors import AccessDenied
 from openmsmq.model.security import SecurityDescriptor
-from openmsmq.queueing.auditing import Actor, Auditor, Deed, NoAudit
+from openmsmq.queueing.auditing import Actor, Auditor, AuditRecord, NoAudit
 from openmsmq.queueing.queue import SYSTEM_JOURNAL, Queue, QueueKind
 
 
@@ -62,7 +62,7 @@ class Owned:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class DirectoryRecord:
     """What the directory says of a queue or a machine that is not here. `security` is its self-relative descriptor,
     `name` its path name or computer name; `is_machine` is False for a queue."""
 
@@ -91,7 +91,7 @@ class Right(Enum):
     USE_OWN = "use what is one's own"
 
 
-class Target(Enum):
+class AccessTarget(Enum):
     """What a right is wanted of, and with it whose descriptor decides."""
 
     MACHINE = "machine"
@@ -105,12 +105,12 @@ class Target(Enum):
     OWNED = "sink or staged write"  # its owner, or ADMINISTER
 
 
-Subject = Queue | Owned | Record | None
+Subject = Queue | Owned | DirectoryRecord | None
 
-_Q, _M, _R, _T = QueueAccessMask, MachineAccessMask, Right, Target
+_Q, _M, _R, _T = QueueAccessMask, MachineAccessMask, Right, AccessTarget
 
 
-def _guarded(mask: int) -> dict[Target, int]:
+def _guarded(mask: int) -> dict[AccessTarget, int]:
     """The same for whatever has the descriptor of a queue."""
     return dict.fromkeys((_T.QUEUE, _T.SUBQUEUE, _T.JOURNAL, _T.CONNECTOR), mask)
 
@@ -118,7 +118,7 @@ def _guarded(mask: int) -> dict[Target, int]:
 _DESTINATIONS: Final = (_T.QUEUE, _T.SUBQUEUE, _T.CONNECTOR)
 _ADMINISTER: Final = int(_M.SET_MACHINE_PROPERTIES)
 #: Right -> target -> the mask that the descriptor has to grant.
-GATES: Final[dict[Right, dict[Target, int]]] = {
+GATES: Final[dict[Right, dict[AccessTarget, int]]] = {
     _R.RECEIVE: {
         **dict.fromkeys(_DESTINATIONS, int(_Q.RECEIVE_MESSAGE)),
         _T.JOURNAL: int(_Q.RECEIVE_JOURNAL_MESSAGE),
@@ -181,7 +181,9 @@ class Authorization:
         allowed = wanted is not None and self._decides(target).grants(caller.sids, wanted)
         if right in AUDITED and _is_recorded(target, kind, right, allowed):
             after = {"act": act} if act else None
-            deed = Deed(caller.actor, AUDITED[right], kind.value, _name_of(target), denied=not allowed, after=after)
+            deed = AuditRecord(
+                caller.actor, AUDITED[right], kind.value, _name_of(target), denied=not allowed, after=after
+            )
             self._auditor.record(deed)
         if allowed:
             return
@@ -201,7 +203,7 @@ class Authorization:
     def _decides(self, target: Subject) -> SecurityDescriptor:
         """Whose descriptor decides: a journal's and a subqueue's is that of their queue; what has none is the
         machine's."""
-        if isinstance(target, Record):
+        if isinstance(target, DirectoryRecord):
             return _parsed(target.security) if target.security else _UNGUARDED
         if not isinstance(target, Queue):
             return self.machine
@@ -223,23 +225,23 @@ _TARGETS: Final = {
 _parsed: Final = lru_cache(maxsize=1024)(SecurityDescriptor.parse)  # once for each descriptor, not for each open
 
 
-def _kind_of(target: Subject) -> Target:
+def _kind_of(target: Subject) -> AccessTarget:
     if target is None:
-        return Target.MACHINE
+        return AccessTarget.MACHINE
     if isinstance(target, Owned):
-        return Target.OWNED
-    if isinstance(target, Record):
-        return Target.MACHINE if target.is_machine else Target.QUEUE
+        return AccessTarget.OWNED
+    if isinstance(target, DirectoryRecord):
+        return AccessTarget.MACHINE if target.is_machine else AccessTarget.QUEUE
     if target.kind is QueueKind.SYSTEM:
-        return Target.MACHINE_JOURNAL if target.number == SYSTEM_JOURNAL else Target.DEAD_LETTERS
+        return AccessTarget.MACHINE_JOURNAL if target.number == SYSTEM_JOURNAL else AccessTarget.DEAD_LETTERS
     return _TARGETS[target.kind]
 
 
-def _is_recorded(target: Subject, kind: Target, right: Right, allowed: bool) -> bool:
+def _is_recorded(target: Subject, kind: AccessTarget, right: Right, allowed: bool) -> bool:
     """Whether the audit log hears of a decision here: see `auditing`."""
     if right is Right.RECEIVE:
         return kind in _ADMINISTRATIVE
-    return not allowed or right in _ALONE or isinstance(target, Record)
+    return not allowed or right in _ALONE or isinstance(target, DirectoryRecord)
 
 
 def is_administrative(queue: Queue) -> bool:

@@ -33,7 +33,7 @@ class BatchLimits(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class ConsumerGroup:
     """A consumer group of a queue.
 
     Attributes:

@@ -19,8 +19,8 @@ from openmsmq.model.errors import IllegalPropertyValue, QueueDeleted, Transactio
 from openmsmq.model.lookup_id import LAST_SEQUENCE, sequence_of
 from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes
-from openmsmq.queueing.consumer_group import MAXIMUM_NAME, BatchLimits, Group, Steps, parse_group_definition
-from openmsmq.queueing.holds import Holds
+from openmsmq.queueing.consumer_group import MAXIMUM_NAME, BatchLimits, ConsumerGroup, Steps, parse_group_definition
+from openmsmq.queueing.holds import MessageLocks
 from openmsmq.queueing.queue import LockKind, Queue
 from openmsmq.queueing.records import DRAFT_HEAD, is_asking
 from openmsmq.queueing.registry import Registry
@@ -46,7 +46,7 @@ class ConsumerGroups:
         store: MessageStore,
         registry: Registry,
         changes: Changes,
-        holds: Holds,
+        holds: MessageLocks,
         staged: StagedWrites,
         random: Callable[[int], bytes],
     ) -> None:
@@ -56,11 +56,11 @@ class ConsumerGroups:
         self._holds: Final = holds
         self._staged: Final = staged
         self._random: Final = random
-        self._groups: dict[int, dict[str, Group]] = {}  # by number of their queue and name
+        self._groups: dict[int, dict[str, ConsumerGroup]] = {}  # by number of their queue and name
 
     # -- positions -----------------------------------------------------------------------------------------------
 
-    def last_stable(self, queue: Queue, group: Group | None = None) -> int:
+    def last_stable(self, queue: Queue, group: ConsumerGroup | None = None) -> int:
         """The highest sequence at or below which nothing can appear in the queue any more.
 
         What can appear is what somebody holds: a send that has not committed, also one whose outcome is in doubt or
@@ -80,7 +80,13 @@ class ConsumerGroups:
         return min(lowest, self._staged.lowest(queue, lowest)) - 1
 
     def divide(
-        self, queue: Queue, start: int, end: int, partitions: int, limits: BatchLimits, group: Group | None = None
+        self,
+        queue: Queue,
+        start: int,
+        end: int,
+        partitions: int,
+        limits: BatchLimits,
+        group: ConsumerGroup | None = None,
     ) -> Steps[tuple[int, list[tuple[int, int, int, int]]]]:
         """What readers may take (or the group has claimed) with start < sequence <= end, as ranges of nearly equal
         count: the end and (start, end, count, bytes) of each."""
@@ -108,7 +114,7 @@ class ConsumerGroups:
         return end, ranges
 
     def _limited(
-        self, queue: Queue, start: int, end: int, limits: BatchLimits, group: Group | None
+        self, queue: Queue, start: int, end: int, limits: BatchLimits, group: ConsumerGroup | None
     ) -> Steps[tuple[int, int]]:
         """How many messages the limits allow, and where they end; `end` if no limit is reached."""
         total = taken_bytes = 0
@@ -124,7 +130,7 @@ class ConsumerGroups:
             yield
         return total, end
 
-    def within(self, queue: Queue, start: int, end: int, limit: int, group: Group | None = None) -> list[int]:
+    def within(self, queue: Queue, start: int, end: int, limit: int, group: ConsumerGroup | None = None) -> list[int]:
         """The first positions with start < sequence <= end, in the order of their sequence: of what readers may take,
         or of what the group has claimed."""
         if group is None:
@@ -134,7 +140,7 @@ class ConsumerGroups:
 
     # -- groups --------------------------------------------------------------------------------------------------
 
-    def group(self, queue: Queue, name: str, token: str | None = None) -> Group | None:
+    def group(self, queue: Queue, name: str, token: str | None = None) -> ConsumerGroup | None:
         """A consumer group of the queue, None if there is none of that name.
 
         Raises TransactionSequence if a token is given that is not the one of its latest claim.
@@ -144,7 +150,9 @@ class ConsumerGroups:
             raise TransactionSequence(detail=f"a newer claim of group {name!r} has fenced this one, or it was released")
         return group
 
-    def claim(self, queue: Queue, name: str, start: int, limits: BatchLimits, token: str | None = None) -> Steps[Group]:
+    def claim(
+        self, queue: Queue, name: str, start: int, limits: BatchLimits, token: str | None = None
+    ) -> Steps[ConsumerGroup]:
         """Remove what the former claim of a group holds at or below `start`, and claim what lies behind, in the order
         of sequences, up to the last stable one. While a claim that begins at `start` stands, it is claimed again. The
         token is new in either case. With `token` only the holder of the latest claim gets on.
@@ -161,7 +169,7 @@ class ConsumerGroups:
         group = self.group(queue, name, token)
         before = None if group is None else group.cursor
         if group is None:
-            group = Group(queue, name, start, end=start)
+            group = ConsumerGroup(queue, name, start, end=start)
         elif start < group.cursor:
             raise TransactionSequence(
                 detail=f"group {name!r} has removed everything up to {group.cursor}; {start} lies before that"
@@ -184,14 +192,14 @@ class ConsumerGroups:
                 raise
         return group
 
-    def _add_group(self, group: Group) -> None:
+    def _add_group(self, group: ConsumerGroup) -> None:
         """A group is there, if it was not."""
         groups = self._groups.setdefault(group.queue.number, {})
         if group.name not in groups:
             groups[group.name] = group
             group.queue.pins += 1
 
-    def _remove_group(self, group: Group) -> None:
+    def _remove_group(self, group: ConsumerGroup) -> None:
         del self._groups[group.queue.number][group.name]
         group.queue.pins -= 1
         self._registry.drop_unused(group.queue)
@@ -206,7 +214,7 @@ class ConsumerGroups:
                 "one was restored. Begin with a new checkpoint, and a new or forgotten consumer group"
             )
 
-    def _extend(self, group: Group, start: int, limits: BatchLimits) -> Steps[None]:
+    def _extend(self, group: ConsumerGroup, start: int, limits: BatchLimits) -> Steps[None]:
         """Lock step by step. Each step takes all there is up to where it ends, so nothing that comes back between two
         steps can come to lie within the claim."""
         queue = group.queue
@@ -230,7 +238,7 @@ class ConsumerGroups:
             yield
             _check_exists(queue)
 
-    def commit_claim(self, group: Group, end: int) -> Steps[None]:
+    def commit_claim(self, group: ConsumerGroup, end: int) -> Steps[None]:
         """The claimed messages at or below `end` were received, with what follows from that: step by step in
         the order of sequences; the cursor moves last. Nothing happens if the cursor is there already.
 
@@ -256,7 +264,7 @@ class ConsumerGroups:
             yield
             _check_exists(queue)
 
-    def _receive(self, group: Group, keys: list[int]) -> None:
+    def _receive(self, group: ConsumerGroup, keys: list[int]) -> None:
         """Remove the first of these messages: what has no consequences all at once, the others, fewer, one by one."""
         queue = group.queue
         places = self._plain_run(queue, keys)
@@ -309,7 +317,7 @@ class ConsumerGroups:
             places[:old] = [None if place is None or is_asking(next(heads)) else place for place in places[:old]]
         return places
 
-    def release_claim(self, group: Group, forget: bool = False) -> Steps[int]:
+    def release_claim(self, group: ConsumerGroup, forget: bool = False) -> Steps[int]:
         """Put back what the group has claimed; with `forget` the group is no more. Returns how many there were."""
         _check_exists(group.queue)
         keys, group.keys = group.keys, []
@@ -328,7 +336,7 @@ class ConsumerGroups:
             self._remove_group(group)
         return len(keys)
 
-    def _unlock(self, group: Group, keys: list[int]) -> None:
+    def _unlock(self, group: ConsumerGroup, keys: list[int]) -> None:
         queue, clean = group.queue, not group.lock.purge_pending
         for key in list(keys):
             if key not in queue.locked:  # its queue was deleted, or emptied, meanwhile
@@ -342,15 +350,15 @@ class ConsumerGroups:
             group.keys, group.end, group.token = [], group.cursor, ""
 
     @staticmethod
-    def _definition_of(group: Group, cursor: int) -> Put:
+    def _definition_of(group: ConsumerGroup, cursor: int) -> Put:
         """What to remember of a group."""
         return Put(group.definition, group.encode(cursor, group.keys, group.end if group.keys else cursor))
 
-    def groups(self, queue: Queue) -> list[Group]:
+    def groups(self, queue: Queue) -> list[ConsumerGroup]:
         """The groups of a queue."""
         return list(self._groups.get(queue.number, {}).values())
 
-    def by_queue(self) -> Iterator[tuple[Queue, list[Group]]]:
+    def by_queue(self) -> Iterator[tuple[Queue, list[ConsumerGroup]]]:
         """The groups of each queue that has any."""
         for groups in list(self._groups.values()):
             if some := list(groups.values()):
@@ -370,7 +378,7 @@ class ConsumerGroups:
         queue = self._registry.queues.get(number)
         if queue is None:
             return False
-        group = Group(queue, group_name)
+        group = ConsumerGroup(queue, group_name)
         group.restore(value)
         self._add_group(group)
         return True

@@ -46,7 +46,7 @@ class OpenQueueDescriptor:
     queue: Queue | None
     owner: Any = None
     parts: list[OpenQueueDescriptor] = field(default_factory=list)
-    cursors: dict[int, Cursor] = field(default_factory=dict)
+    cursors: dict[int, QueueCursor] = field(default_factory=dict)
     held: set[int] = field(default_factory=set)
     waiting: dict[int, WaitingMessageReadOperation] = field(default_factory=dict)
     remote_read_state: RemoteReadState = RemoteReadState.NONE
@@ -76,7 +76,7 @@ class CursorState(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Cursor:
+class QueueCursor:
     """[MS-MQDMPR] 3.2. `position` is the last lookup identifier it has been at, or START.
 
     Deviation D-03 from 3.2.7.6: a wait that expires puts the cursor back to where and how it was before. As written, an
@@ -138,7 +138,7 @@ class WaitingMessageReadOperation:
 
     def __init__(
         self, number: int, descriptor: OpenQueueDescriptor, destructive: bool, accept: Accept, reply: Reply,
-        cursor: Cursor | None = None, transaction: Transaction | None = None, two_phase: bool = False,
+        cursor: QueueCursor | None = None, transaction: Transaction | None = None, two_phase: bool = False,
         leaves_visible: bool = False,
     ) -> None:  # fmt: skip
         self.number: Final = number

@@ -21,7 +21,7 @@ LOCATION_MASK: Final = (1 << LOCATION_BITS) - 1
 Stored = int
 
 
-class Held(Protocol):
+class InMemoryMessage(Protocol):
     """A message in memory."""
 
     @property
@@ -29,7 +29,7 @@ class Held(Protocol):
         """The bytes that it counts for."""
 
 
-Entry = Held | Stored
+Entry = InMemoryMessage | Stored
 
 
 def stored(location: int, size: int) -> Stored:
@@ -178,7 +178,7 @@ _SPARE: Final = 8  # an eighth more: what comes until the room is used
 
 
 @dataclass(frozen=True, slots=True)
-class Rooms:
+class CaptureBuffers:
     """For what a checkpoint copies of large queues while the event loop waits.
 
     Attributes:
@@ -190,7 +190,7 @@ class Rooms:
     deadlines: bytearray | None
 
     @classmethod
-    def ready(cls, entries: dict[int, int], deadlines: int) -> Rooms:
+    def ready(cls, entries: dict[int, int], deadlines: int) -> CaptureBuffers:
         """Rooms for so many entries of queues, and for so many deadlines. In any thread."""
         return cls({number: _room(count) for number, count in entries.items()}, _room(deadlines))
 
@@ -199,4 +199,4 @@ def _room(count: int) -> bytearray:
     return ready_room((count + count // _SPARE) * CAPTURED_SIZE)
 
 
-NO_ROOMS: Final = Rooms({}, None)
+NO_ROOMS: Final = CaptureBuffers({}, None)

@@ -17,14 +17,14 @@ from openmsmq.model.errors import (
     QueueNotFound,
     SharingViolation,
 )
-from openmsmq.queueing.auditing import Auditor, Deed
+from openmsmq.queueing.auditing import Auditor, AuditRecord
 from openmsmq.queueing.authorization import Authorization, Caller, Right, is_administrative
-from openmsmq.queueing.descriptors import Charge, Cursor, OpenQueueDescriptor, RemoteReadState
-from openmsmq.queueing.holds import Holds
-from openmsmq.queueing.outgoing import Outgoing
+from openmsmq.queueing.descriptors import Charge, OpenQueueDescriptor, QueueCursor, RemoteReadState
+from openmsmq.queueing.holds import MessageLocks
+from openmsmq.queueing.outgoing import OutgoingQueues
 from openmsmq.queueing.outgoing_queues import OutgoingQueue, can_go_out
 from openmsmq.queueing.queue import APPLICATION_QUEUES, Queue
-from openmsmq.queueing.reading import Reading
+from openmsmq.queueing.reading import ReadOperations
 from openmsmq.queueing.registry import Registry, not_here
 
 _RIGHTS: Final = {
@@ -49,9 +49,9 @@ class Handles:
         self,
         registry: Registry,
         authorization: Authorization,
-        outgoing: Outgoing,
-        reading: Reading,
-        holds: Holds,
+        outgoing: OutgoingQueues,
+        reading: ReadOperations,
+        holds: MessageLocks,
         clock: Callable[[], int],
         random: Callable[[int], bytes],
         auditor: Auditor,
@@ -216,7 +216,7 @@ class Handles:
         if taken and descriptor.opener is not None and is_administrative(queue):
             name = queue.properties.path_name
             with suppress(MsmqError):  # they are taken already
-                self._auditor.record(Deed(descriptor.opener, "messages.receive", "queue", name, count=taken))
+                self._auditor.record(AuditRecord(descriptor.opener, "messages.receive", "queue", name, count=taken))
         for reader in list(descriptor.waiting.values()):
             self._reading.cancel(reader)
         descriptor.queue = None
@@ -236,7 +236,7 @@ class Handles:
 
     # -- cursors -----------------------------------------------------------------------------------------------
 
-    def open_cursor(self, descriptor: OpenQueueDescriptor, charge: Charge | None = None) -> Cursor:
+    def open_cursor(self, descriptor: OpenQueueDescriptor, charge: Charge | None = None) -> QueueCursor:
         """Open Cursor, [MS-MQDMPR] 3.1.7.1.1. Raises QueueDeleted, MsmqError when opened for sending or moving, and
         what `charge` raises, to whom it is counted."""
         if descriptor.access in (Access.SEND, Access.MOVE):
@@ -245,11 +245,11 @@ class Handles:
             raise QueueDeleted(detail=descriptor.name)
         if charge is not None:
             charge(1)
-        cursor = Cursor(self.unused_handle(descriptor.cursors), descriptor, charge=charge)
+        cursor = QueueCursor(self.unused_handle(descriptor.cursors), descriptor, charge=charge)
         descriptor.cursors[cursor.handle] = cursor
         return cursor
 
-    def close_cursor(self, cursor: Cursor) -> None:
+    def close_cursor(self, cursor: QueueCursor) -> None:
         """Close Cursor, 3.1.7.1.2: its waiting reads end as cancelled."""
         for reader in [r for r in cursor.descriptor.waiting.values() if r.cursor is cursor]:
             self._reading.cancel(reader)

@@ -18,7 +18,7 @@ from openmsmq.model.exhaustion import OutOfResources
 from openmsmq.model.message import Message
 from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes
-from openmsmq.queueing.entries import LARGE, NO_ROOMS, CapturedEntries, Rooms
+from openmsmq.queueing.entries import LARGE, NO_ROOMS, CaptureBuffers, CapturedEntries
 from openmsmq.queueing.outbox import Outbox
 from openmsmq.queueing.properties import POISON
 from openmsmq.queueing.queue import Lock, LockKind, Queue, QueueKind
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 RETRY: Final = 10_000  # milliseconds until an expired message that the full disk kept is tried again
 
 
-class Holds:
+class MessageLocks:
     """Ends holds and removes messages."""
 
     def __init__(self, registry: Registry, changes: Changes, outbox: Outbox, clock: Callable[[], int]) -> None:
@@ -232,14 +232,14 @@ class Holds:
         elif lock.overdue is not None:
             lock.overdue.add(lookup_identifier)
 
-    def rooms(self) -> Callable[[], Rooms]:
+    def rooms(self) -> Callable[[], CaptureBuffers]:
         """What makes rooms for `capture` ready, in any thread; soon, for they are as large as is needed now."""
         large = {
             queue.number: len(queue.entries) for queue in self._registry.queues.values() if len(queue.entries) >= LARGE
         }
-        return partial(Rooms.ready, large, len(self._changes.deadlines))
+        return partial(CaptureBuffers.ready, large, len(self._changes.deadlines))
 
-    def capture(self, rooms: Rooms = NO_ROOMS) -> Iterator[tuple[int, CapturedEntries]]:
+    def capture(self, rooms: CaptureBuffers = NO_ROOMS) -> Iterator[tuple[int, CapturedEntries]]:
         """The live messages for a checkpoint, by queue number: committed ones, held or not."""
         deadlines = self._changes.deadlines.capture(rooms.deadlines)
         for queue in self._registry.queues.values():

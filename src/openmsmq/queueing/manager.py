@@ -18,14 +18,14 @@ from openmsmq.queueing.authorization import Authorization, default_machine_secur
 from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.consumer_group import GROUP_PREFIX
 from openmsmq.queueing.consumer_groups import ConsumerGroups
-from openmsmq.queueing.entries import NO_ROOMS, CapturedEntries, Rooms
+from openmsmq.queueing.entries import NO_ROOMS, CaptureBuffers, CapturedEntries
 from openmsmq.queueing.handles import Handles
-from openmsmq.queueing.holds import Holds
+from openmsmq.queueing.holds import MessageLocks
 from openmsmq.queueing.machine import Machine
-from openmsmq.queueing.outbox import STEPS, Alone, Outbox, Outside, guarded
-from openmsmq.queueing.outgoing import Outgoing
+from openmsmq.queueing.outbox import STEPS, NullHost, Outbox, QueueManagerHost, guarded
+from openmsmq.queueing.outgoing import OutgoingQueues
 from openmsmq.queueing.outgoing_queues import NoTransport, Transport
-from openmsmq.queueing.reading import Reading
+from openmsmq.queueing.reading import ReadOperations
 from openmsmq.queueing.records import (
     ABORT_PREFIX,
     FINAL_ACK_PREFIX,
@@ -34,7 +34,7 @@ from openmsmq.queueing.records import (
     split_deadline_word,
 )
 from openmsmq.queueing.registry import Registry
-from openmsmq.queueing.sending import CanSeal, Sending, seals_nothing
+from openmsmq.queueing.sending import CanSeal, SendOperations, seals_nothing
 from openmsmq.queueing.sinks import Sinks
 from openmsmq.queueing.staged_writes import StagedWrites
 from openmsmq.queueing.storage import MessageStore
@@ -58,7 +58,7 @@ class QueueManager:
         random: Callable[[int], bytes],
         recovered: Mapping[int, QueueColumns] | None = None,
         prepared: Mapping[int, Prepared] | None = None,
-        outside: Outside | None = None,
+        outside: QueueManagerHost | None = None,
         transport: Transport | None = None,
         can_seal: CanSeal = seals_nothing,
         auditor: Auditor | None = None,
@@ -82,16 +82,16 @@ class QueueManager:
         auditor = auditor or NoAudit()
         self.authorization: Final = Authorization(machine.security or default_machine_security(), auditor)
         self.registry: Final = Registry(machine, store)
-        self._outbox: Final = Outbox(outside or Alone())
+        self._outbox: Final = Outbox(outside or NullHost())
         self.changes: Final = Changes(store, self.registry, self._outbox, clock, self.monotonic)
-        self.holds: Final = Holds(self.registry, self.changes, self._outbox, clock)
+        self.holds: Final = MessageLocks(self.registry, self.changes, self._outbox, clock)
         self.transactions: Final = Transactions(store, self.registry, self.changes, self.holds, prepared or ())
-        self.sending: Final = Sending(self.changes, self.transactions, can_seal)
-        self.reading: Final = Reading(
+        self.sending: Final = SendOperations(self.changes, self.transactions, can_seal)
+        self.reading: Final = ReadOperations(
             self.changes, self.holds, self.transactions, self._outbox, self.monotonic, auditor
         )
         self.subqueues: Final = Subqueues(self.changes, self.holds, self.transactions)
-        self.outgoing: Final = Outgoing(
+        self.outgoing: Final = OutgoingQueues(
             self.registry, self.changes, self.holds, self._outbox, clock, transport or NoTransport()
         )
         self.arrivals: Final = Arrivals(self.changes)
@@ -204,11 +204,11 @@ class QueueManager:
 
     # -- what checkpoints and compaction ask -------------------------------------------------------------------
 
-    def rooms(self) -> Callable[[], Rooms]:
-        """See `Holds.rooms`."""
+    def rooms(self) -> Callable[[], CaptureBuffers]:
+        """See `MessageLocks.rooms`."""
         return self.holds.rooms()
 
-    def capture(self, rooms: Rooms = NO_ROOMS) -> Iterator[tuple[int, CapturedEntries]]:
+    def capture(self, rooms: CaptureBuffers = NO_ROOMS) -> Iterator[tuple[int, CapturedEntries]]:
         """The live messages for a checkpoint, by queue number: committed ones, held or not."""
         return self.holds.capture(rooms)
 

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 STEPS = 256  # messages offered in one turn, so that a large commit does not block the event loop
 
 
-class Outside(Protocol):
+class QueueManagerHost(Protocol):
     """What the owner of a queue manager does for it."""
 
     def turn_wanted(self) -> None:
@@ -34,7 +34,7 @@ class Outside(Protocol):
         """Memory and log disagree: the process has to end, and to start again from the log."""
 
 
-class Alone:
+class NullHost:
     """For a queue manager whose owner calls `turn` and `expire` by itself."""
 
     def turn_wanted(self) -> None:
@@ -51,7 +51,7 @@ class Outbox:
     """Entries that wait for their turn. `is_empty` says that there are none; it, `begin`, `take_queue`, `put_back` and
     `take_wakes` are for `QueueManager.turn`."""
 
-    def __init__(self, outside: Outside) -> None:
+    def __init__(self, outside: QueueManagerHost) -> None:
         self._outside = outside
         self._queues: deque[Queue] = deque()  # that have something in `Queue.arrived`
         self._to_transfer: set[OutgoingQueue] = set()  # that the transport is to be told of

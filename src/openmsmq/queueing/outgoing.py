@@ -18,7 +18,7 @@ from openmsmq.model.message import Message
 from openmsmq.queueing.authorization import SYSTEM, default_queue_security
 from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes
-from openmsmq.queueing.holds import Holds
+from openmsmq.queueing.holds import MessageLocks
 from openmsmq.queueing.outbox import Outbox
 from openmsmq.queueing.outgoing_queues import ConnectorQueue, ForeignSite, OutgoingQueue, Transport
 from openmsmq.queueing.properties import QueueProperties
@@ -30,7 +30,7 @@ from openmsmq.store import Operation
 logger = logging.getLogger(__name__)
 
 
-class Outgoing:
+class OutgoingQueues:
     """Keeps what leaves this machine, and decides what may leave it.
 
     Attributes:
@@ -41,7 +41,7 @@ class Outgoing:
         self,
         registry: Registry,
         changes: Changes,
-        holds: Holds,
+        holds: MessageLocks,
         outbox: Outbox,
         clock: Callable[[], int],
         transport: Transport,

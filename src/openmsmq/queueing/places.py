@@ -11,7 +11,7 @@ MOST_PLACES = 16_384  # public queues of other machines that are remembered
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class QueueLocation:
     """`path_name` begins with the computer name of the machine that the queue is on, `machine` is the identifier of its
     queue manager (16 bytes)."""
 
@@ -20,17 +20,17 @@ class Place:
     machine: bytes = b""
 
 
-class Places:
+class QueueLocations:
     """Remembers the places of those queues that were asked for last."""
 
     def __init__(self) -> None:
-        self._by_identifier: dict[UUID, Place] = {}  # the latest at the end
+        self._by_identifier: dict[UUID, QueueLocation] = {}  # the latest at the end
 
-    def of(self, name: names.FormatName) -> Place | None:
+    def of(self, name: names.FormatName) -> QueueLocation | None:
         """Where the queue of a public format name is; None of any other name, and of a queue that is not known."""
         return self._by_identifier.get(name.guid) if isinstance(name, names.PublicFormatName) else None
 
-    def remember(self, guid: UUID, place: Place) -> None:
+    def remember(self, guid: UUID, place: QueueLocation) -> None:
         self._by_identifier.pop(guid, None)
         self._by_identifier[guid] = place
         if len(self._by_identifier) > MOST_PLACES:

@@ -9,16 +9,23 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final
 
-from openmsmq.model.constants import INFINITE, Action, MessageClass, MessageSeekAction
+from openmsmq.model.constants import INFINITE, MessageClass, MessageSeekAction, ReceiveAction
 from openmsmq.model.errors import HResult, MessageStorageFailed, MsmqError, QueueDeleted, TransactionSequence
 from openmsmq.model.exhaustion import OutOfResources, exhausted
 from openmsmq.model.lookup_id import lookup_id, sequence_of
 from openmsmq.model.message import Message
-from openmsmq.queueing.auditing import Auditor, Deed
+from openmsmq.queueing.auditing import Auditor, AuditRecord
 from openmsmq.queueing.change_set import ChangeSet, is_received_alone
 from openmsmq.queueing.changes import Changes
-from openmsmq.queueing.descriptors import START, Accept, Cursor, OpenQueueDescriptor, Reply, WaitingMessageReadOperation
-from openmsmq.queueing.holds import Holds
+from openmsmq.queueing.descriptors import (
+    START,
+    Accept,
+    OpenQueueDescriptor,
+    QueueCursor,
+    Reply,
+    WaitingMessageReadOperation,
+)
+from openmsmq.queueing.holds import MessageLocks
 from openmsmq.queueing.outbox import Outbox
 from openmsmq.queueing.queue import APPLICATION_QUEUES, Lock, LockKind, Queue, QueueKind, locations_of, runs
 from openmsmq.queueing.storage import UNREADABLE, storing
@@ -41,11 +48,11 @@ class Offer(Enum):
     UNREADABLE = "unreadable"  # by anybody or by this reader, who has not been answered
 
 
-class Reading:
+class ReadOperations:
     """Looks at messages and takes them; keeps the reads that wait, by queue, in the order in which they came."""
 
     def __init__(
-        self, changes: Changes, holds: Holds, transactions: Transactions, outbox: Outbox,
+        self, changes: Changes, holds: MessageLocks, transactions: Transactions, outbox: Outbox,
         monotonic: Callable[[], int], auditor: Auditor,
     ) -> None:  # fmt: skip
         self._changes: Final = changes
@@ -60,12 +67,12 @@ class Reading:
     def read(
         self,
         descriptor: OpenQueueDescriptor,
-        action: Action,
+        action: ReceiveAction,
         timeout: int,
         accept: Accept,
         reply: Reply,
         *,
-        cursor: Cursor | None = None,
+        cursor: QueueCursor | None = None,
         transaction: Transaction | None = None,
         two_phase: bool = False,
     ) -> WaitingMessageReadOperation | None:
@@ -79,7 +86,7 @@ class Reading:
         if queue is None:
             reply(HResult.MQ_ERROR_QUEUE_DELETED, None)
             return None
-        destructive = action is Action.RECEIVE
+        destructive = action is ReceiveAction.RECEIVE
         # [MS-MQMP] 3.1.5.3: for a peek, a transaction is of no consequence.
         if not destructive:
             transaction = None
@@ -267,14 +274,14 @@ class Reading:
         return transaction.is_open and (queue.properties.transactional or queue.kind is QueueKind.JOURNAL)
 
     @staticmethod
-    def _seek(queue: Queue, action: Action, cursor: Cursor | None) -> tuple[int, int | None]:
+    def _seek(queue: Queue, action: ReceiveAction, cursor: QueueCursor | None) -> tuple[int, int | None]:
         if cursor is None:
-            if action is Action.PEEK_NEXT:
+            if action is ReceiveAction.PEEK_NEXT:
                 return HResult.MQ_ERROR_ILLEGAL_CURSOR_ACTION, None
-            return HResult.MQ_OK, _after(queue, START, action is Action.RECEIVE)
-        if action is Action.RECEIVE:
+            return HResult.MQ_OK, _after(queue, START, action is ReceiveAction.RECEIVE)
+        if action is ReceiveAction.RECEIVE:
             return cursor.for_dequeue(queue)
-        if action is Action.PEEK_CURRENT:
+        if action is ReceiveAction.PEEK_CURRENT:
             return cursor.for_peek(queue)
         return cursor.for_peek_next(queue)
 
@@ -420,7 +427,7 @@ class Reading:
             raise QueueDeleted(detail=descriptor.name)
         if descriptor.opener is not None:
             name = queue.properties.path_name
-            self._auditor.record(Deed(descriptor.opener, "messages.purge", "queue", name, count=len(queue)))
+            self._auditor.record(AuditRecord(descriptor.opener, "messages.purge", "queue", name, count=len(queue)))
         for lock in queue.locked.values():
             if lock.kind is not LockKind.ENQUEUE:
                 lock.purge_pending = True

@@ -17,7 +17,7 @@ from openmsmq.model.security import owner_in
 from openmsmq.model.shares import Shares
 from openmsmq.queueing.machine import Machine
 from openmsmq.queueing.outgoing_queues import ConnectorQueue, OutgoingQueue, foreign_host, path_name_of
-from openmsmq.queueing.places import Place, Places
+from openmsmq.queueing.places import QueueLocation, QueueLocations
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.queue import (
     APPLICATION_QUEUES,
@@ -58,7 +58,7 @@ class Registry:
         self.by_name: dict[str, Queue] = {}  # private queues by lower-case name
         self.public: dict[UUID, Queue] = {}  # public queues of this machine by Queue.Identifier
         self.public_by_name: dict[str, Queue] = {}  # by lower-case name
-        self._places: Final = Places()
+        self._places: Final = QueueLocations()
         self.outgoing: dict[str, OutgoingQueue] = {}  # by lower-case format name
         most_answers = max(1, machine.limits.max_outgoing_queues // 4)
         self._answers: Final[Shares[str]] = Shares(most_answers, min(ANSWERS_OF_HOST, most_answers))
@@ -164,11 +164,11 @@ class Registry:
             return None
         return (self.by_name if path.kind == "private" else self.public_by_name).get(path.name.lower())
 
-    def place_of(self, name: names.FormatName) -> Place | None:
+    def place_of(self, name: names.FormatName) -> QueueLocation | None:
         """Where a public queue of another machine is, if the directory has been asked for it."""
         return self._places.of(name)
 
-    def remember_place(self, guid: UUID, place: Place) -> None:
+    def remember_place(self, guid: UUID, place: QueueLocation) -> None:
         """The directory has said where a public queue of another machine is; outgoing queues for it may be made."""
         self._places.remember(guid, place)
         outgoing = self.outgoing_queue(names.PublicFormatName(guid))
@@ -387,7 +387,7 @@ class Registry:
         return queue
 
     def _add_outgoing(self, number: int, name: names.SingleFormatName, charged_to: str = "") -> OutgoingQueue:
-        place = self.place_of(name) or Place(path_name_of(name) or str(name))
+        place = self.place_of(name) or QueueLocation(path_name_of(name) or str(name))
         properties = QueueProperties(place.path_name, label=str(name), base_priority=place.base_priority)
         awaiting = Queue(number | JOURNAL_BIT, QueueKind.AWAITING, properties, self._store.read)
         queue = OutgoingQueue(number, properties, self._store.read, awaiting, name, charged_to)

@@ -25,7 +25,7 @@ from openmsmq.queueing.properties import PRIV_LEVEL_BODY, PRIV_LEVEL_NONE
 from openmsmq.queueing.queue import APPLICATION_QUEUES, Queue, QueueKind, over_quota, runs
 from openmsmq.queueing.transactions import Transactions
 from openmsmq.queueing.unit_of_work import Transaction, TransactionEvent
-from openmsmq.store import Rows, StoreFailed, StoreFull
+from openmsmq.store import MessageRows, StoreFailed, StoreFull
 
 #: Whether a body can be encrypted for a queue manager (GUID of 16 bytes), with a privacy level or a better one.
 CanSeal: TypeAlias = Callable[[bytes, int], bool]
@@ -44,20 +44,20 @@ class PlainMessages:
     time to be received, no security. Their records are complete.
 
     Attributes:
-        queues: of each the queue, to which `Sending.plainly` led.
+        queues: of each the queue, to which `SendOperations.plainly` led.
         rows: their records; the keys begin with `changes.sequence` + 1.
         charged: array('I'), what each counts for in quotas, `Message.size`.
         recoverable: all of them, or none.
     """
 
-    def __init__(self, queues: list[Queue], rows: Rows, charged: array[int], recoverable: bool) -> None:
+    def __init__(self, queues: list[Queue], rows: MessageRows, charged: array[int], recoverable: bool) -> None:
         self.queues: Final = queues
         self.rows: Final = rows
         self.charged: Final = charged
         self.recoverable: Final = recoverable
 
 
-class Sending:
+class SendOperations:
     """Puts messages into queues."""
 
     def __init__(self, changes: Changes, transactions: Transactions, can_seal: CanSeal) -> None:

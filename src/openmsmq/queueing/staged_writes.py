@@ -30,17 +30,17 @@ from openmsmq.queueing.drafts import form_of, odd_drafts, why_not
 from openmsmq.queueing.entries import stored
 from openmsmq.queueing.handles import Handles
 from openmsmq.queueing.message_record import decode_message
-from openmsmq.queueing.outgoing import Outgoing
+from openmsmq.queueing.outgoing import OutgoingQueues
 from openmsmq.queueing.queue import Queue, QueueKind, over_quota
 from openmsmq.queueing.records import DRAFT_HEAD, deadline_word, is_asking, is_eventful, stamp_draft, stamp_drafts
 from openmsmq.queueing.registry import Registry
-from openmsmq.queueing.sending import Sending
+from openmsmq.queueing.sending import SendOperations
 from openmsmq.queueing.sinks import Sinks
 from openmsmq.queueing.source_names import queue_name
 from openmsmq.queueing.stages import Draft, RefusedRow, Stage, StageTarget, parse_note
 from openmsmq.queueing.storage import UNREADABLE, MessageStore, fetching, storing
 from openmsmq.queueing.transactions import Transactions
-from openmsmq.store import Insert, Operation, QueueColumns, Rows
+from openmsmq.store import Insert, MessageRows, Operation, QueueColumns
 
 logger = logging.getLogger(__name__)
 
@@ -59,9 +59,9 @@ class StagedWrites:
         authorization: Authorization,
         changes: Changes,
         transactions: Transactions,
-        outgoing: Outgoing,
+        outgoing: OutgoingQueues,
         handles: Handles,
-        sending: Sending,
+        sending: SendOperations,
         sinks: Sinks,
         random: Callable[[int], bytes],
     ) -> None:
@@ -203,7 +203,7 @@ class StagedWrites:
                 words[index] = deadline_word(position, queue.deadline_of(decode_message(record, position)))
             if is_asking(record):
                 asking.append(position)
-        rows = Rows(array("I", [queue.number]) * len(keys), records, sizes, bounds, keys, words)
+        rows = MessageRows(array("I", [queue.number]) * len(keys), records, sizes, bounds, keys, words)
         with storing():
             locations = self._store.append_rows(stage.transaction.number, rows)
         stage.transaction.wrote_pending = True

@@ -11,7 +11,7 @@ from typing import NoReturn, Protocol
 
 from openmsmq.model.errors import MessageStorageFailed
 from openmsmq.model.exhaustion import exhausted
-from openmsmq.store import DamagedRecord, Insert, Operation, Rows, StoreFailed, StoreFull
+from openmsmq.store import DamagedRecord, Insert, MessageRows, Operation, StoreFailed, StoreFull
 
 # What reading and decoding a stored record raises.
 UNREADABLE = (DamagedRecord, ValueError, OSError, struct.error)
@@ -35,9 +35,9 @@ class MessageStore(Protocol):
 
     def append_pending(self, transaction: int, inserts: Sequence[Insert]) -> list[int]: ...
 
-    def insert_rows(self, rows: Rows) -> array[int]: ...
+    def insert_rows(self, rows: MessageRows) -> array[int]: ...
 
-    def append_rows(self, transaction: int, rows: Rows) -> array[int]: ...
+    def append_rows(self, transaction: int, rows: MessageRows) -> array[int]: ...
 
     def prepare(self, transaction: int, note: bytes, inserts: Sequence[Insert] = ()) -> list[int]: ...
 

@@ -20,7 +20,7 @@ from openmsmq.model.errors import (
 from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
-from openmsmq.queueing.holds import Holds
+from openmsmq.queueing.holds import MessageLocks
 from openmsmq.queueing.queue import LockKind, Queue
 from openmsmq.queueing.storage import storing
 from openmsmq.queueing.transactions import Transactions
@@ -30,7 +30,7 @@ from openmsmq.queueing.unit_of_work import Transaction
 class Subqueues:
     """Moves messages between a queue and its subqueues, and rejects them."""
 
-    def __init__(self, changes: Changes, holds: Holds, transactions: Transactions) -> None:
+    def __init__(self, changes: Changes, holds: MessageLocks, transactions: Transactions) -> None:
         self._changes: Final = changes
         self._holds: Final = holds
         self._transactions: Final = transactions

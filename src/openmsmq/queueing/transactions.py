@@ -14,7 +14,7 @@ from openmsmq.model.errors import MessageStorageFailed, TransactionSequence
 from openmsmq.model.message import Message
 from openmsmq.queueing.change_set import ChangeSet, store_insert
 from openmsmq.queueing.changes import Changes
-from openmsmq.queueing.holds import Holds
+from openmsmq.queueing.holds import MessageLocks
 from openmsmq.queueing.message_record import decode_message
 from openmsmq.queueing.queue import Lock, LockKind, Queue
 from openmsmq.queueing.records import abort_definition, split_deadline_word
@@ -45,7 +45,7 @@ class Transactions:
         store: MessageStore,
         registry: Registry,
         changes: Changes,
-        holds: Holds,
+        holds: MessageLocks,
         recovered_numbers: Iterable[int],
     ) -> None:
         """`recovered_numbers`: of transactions of an earlier run whose outcome was not known at the start."""

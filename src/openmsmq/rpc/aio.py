@@ -17,14 +17,14 @@ from openmsmq.rpc.client_connection import (
     BindRefused,
     Bound,
     ClientConnection,
-    ConnectionEnded,
+    ClientConnectionEnded,
     FaultReceived,
     ResponseReceived,
 )
 from openmsmq.rpc.credentials import Credentials, SecurityChoice, choose_security
 from openmsmq.rpc.errors import AuthenticationError, BindError, LocalProtocolError, RpcConnectionError, RpcFault
 from openmsmq.rpc.kerberos import KerberosCredentials
-from openmsmq.rpc.limits import Limits
+from openmsmq.rpc.limits import RpcLimits
 from openmsmq.rpc.pdu import AuthLevel, SyntaxId
 from openmsmq.rpc.sockets import DEAD_PEER, peer_has_closed, set_options, without_brackets
 
@@ -148,7 +148,7 @@ class AsyncConnection(asyncio.Protocol):
                     future.set_exception(RpcFault(event.status))
             elif isinstance(event, Bound | BindRefused):
                 self._bound(event)
-            elif isinstance(event, ConnectionEnded):
+            elif isinstance(event, ClientConnectionEnded):
                 self._lost, self._untrusted = event.reason, event.untrusted
                 self.close()
         self._flush()
@@ -194,7 +194,7 @@ async def connect(
     spnego: bool = False,
     timeout: float | None = 10.0,
     max_fragment: int | None = None,
-    limits: Limits | None = None,
+    limits: RpcLimits | None = None,
     assoc_group_id: int = 0,
     dead_peer_seconds: int = DEAD_PEER,
 ) -> AsyncConnection:

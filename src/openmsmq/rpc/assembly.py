@@ -7,7 +7,7 @@ from uuid import UUID
 from openmsmq.rpc.security import Channel
 
 
-class Budget:
+class ReassemblyBudget:
     """Bytes that all connections of a server together may hold in incomplete requests.
 
     Each connection has its own limit too; without this one, many connections could take the machine's memory before
@@ -32,9 +32,9 @@ class Account:
 
     __slots__ = ("_budget", "_limit", "held")
 
-    def __init__(self, limit: int, budget: Budget | None) -> None:
+    def __init__(self, limit: int, budget: ReassemblyBudget | None) -> None:
         self._limit = limit
-        self._budget = budget or Budget(limit)
+        self._budget = budget or ReassemblyBudget(limit)
         self.held = 0
 
     def allows(self, size: int) -> bool:

@@ -18,7 +18,7 @@ from openmsmq.rpc.throttle import Attempt, PeerFailures
 from openmsmq.rpc.timing import Timings
 
 
-class Interface(Protocol):
+class RpcInterface(Protocol):
     """One RPC interface as a server offers it.
 
     `minimum_level` is what a caller must have negotiated, or the call is answered with access denied; the operations
@@ -46,19 +46,19 @@ class Interface(Protocol):
 class InterfaceTable:
     """The interfaces behind one endpoint."""
 
-    def __init__(self, interfaces: Iterable[Interface] = ()) -> None:
-        self._interfaces: dict[tuple[UUID, int], Interface] = {}
+    def __init__(self, interfaces: Iterable[RpcInterface] = ()) -> None:
+        self._interfaces: dict[tuple[UUID, int], RpcInterface] = {}
         for interface in interfaces:
             self.add(interface)
 
-    def __iter__(self) -> Iterator[Interface]:
+    def __iter__(self) -> Iterator[RpcInterface]:
         return iter(tuple(self._interfaces.values()))
 
-    def add(self, interface: Interface) -> None:
+    def add(self, interface: RpcInterface) -> None:
         """Offer the interface; connections see it at their next bind."""
         self._interfaces[interface.uuid, interface.version[0]] = interface
 
-    def find(self, syntax: SyntaxId) -> Interface | None:
+    def find(self, syntax: SyntaxId) -> RpcInterface | None:
         """The interface that serves clients of this version: same major, at least their minor (C706 6.1.2)."""
         interface = self._interfaces.get((syntax.uuid, syntax.version[0]))
         if interface is None or interface.version[1] < syntax.version[1]:
@@ -67,7 +67,7 @@ class InterfaceTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class RpcCaller:
     """Who calls, and how well protected. An anonymous caller has no SID and is not `authenticated`."""
 
     identity: Identity
@@ -90,7 +90,7 @@ class Caller:
         return self.identity.sid is not None
 
 
-UNAUTHENTICATED: Final = Caller(ANONYMOUS, AuthLevel.NONE)
+UNAUTHENTICATED: Final = RpcCaller(ANONYMOUS, AuthLevel.NONE)
 
 
 class CallConnection(ABC):
@@ -146,8 +146,8 @@ class Call:
     def __init__(
         self,
         connection: CallConnection,
-        interface: Interface,
-        caller: Caller,
+        interface: RpcInterface,
+        caller: RpcCaller,
         channel: Channel | None,
         call_id: int,
         context_id: int,

@@ -29,7 +29,7 @@ _FAULT: Final = {"<": struct.Struct("<IHBBII"), ">": struct.Struct(">IHBBII")}
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RequestPdu:
     """request (C706 12.6.4.9): one fragment of a call. `stub` is as on the wire, sealed if it was sealed."""
 
     packet_type: ClassVar[PacketType] = PacketType.REQUEST
@@ -52,7 +52,7 @@ class Request:
         return frame(self.packet_type, flags, self.call_id, body + self.stub, self.verifier)
 
     @classmethod
-    def unpack(cls, header: Header, data: bytes) -> Request:
+    def unpack(cls, header: Header, data: bytes) -> RequestPdu:
         start = stub_start(header)
         hint, context_id, opnum = _CALL[header.byte_order].unpack_from(data, HEADER_SIZE)
         target = read_uuid(data, CALL_HEADER_SIZE, header.byte_order) if header.flags & PFC_OBJECT_UUID else None
@@ -172,7 +172,7 @@ Pdu = (
     | AlterContext
     | AlterContextResp
     | Auth3
-    | Request
+    | RequestPdu
     | Response
     | FaultPdu
     | CoCancel
@@ -188,7 +188,7 @@ _TYPES: Final[dict[int, type[Pdu]]] = {
         AlterContext,
         AlterContextResp,
         Auth3,
-        Request,
+        RequestPdu,
         Response,
         FaultPdu,
         CoCancel,

@@ -20,7 +20,7 @@ from openmsmq.rpc.client_connection import (
     BindRefused,
     Bound,
     ClientConnection,
-    ConnectionEnded,
+    ClientConnectionEnded,
     Event,
     FaultReceived,
     ResponseReceived,
@@ -35,7 +35,7 @@ from openmsmq.rpc.errors import (
     RpcFault,
 )
 from openmsmq.rpc.kerberos import KerberosCredentials
-from openmsmq.rpc.limits import Limits
+from openmsmq.rpc.limits import RpcLimits
 from openmsmq.rpc.pdu import AuthLevel, SyntaxId
 from openmsmq.rpc.sockets import DEAD_PEER, peer_has_closed, set_options, without_brackets
 from openmsmq.rpc.tickets import Ticket
@@ -163,7 +163,7 @@ class Connection:
                     raise RpcConnectionError("the server closed the connection")
                 found = None
                 for event in self._core.receive_data(received):
-                    if isinstance(event, ConnectionEnded):
+                    if isinstance(event, ClientConnectionEnded):
                         raise (AuthenticationError if event.untrusted else RpcConnectionError)(event.reason)
                     if wanted(event):
                         found = event
@@ -195,7 +195,7 @@ def connect(
     spnego: bool = False,
     timeout: float | None = 10.0,
     max_fragment: int | None = None,
-    limits: Limits | None = None,
+    limits: RpcLimits | None = None,
     assoc_group_id: int = 0,
     dead_peer_seconds: int = DEAD_PEER,
 ) -> Connection:

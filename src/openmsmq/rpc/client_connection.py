@@ -24,7 +24,7 @@ from openmsmq.rpc.bind_pdus import (
 )
 from openmsmq.rpc.call_pdus import CALL_HEADER_SIZE, CoCancel, FaultPdu, Orphaned, Shutdown, decode, stub_start
 from openmsmq.rpc.errors import AuthenticationError, LocalProtocolError, RemoteProtocolError
-from openmsmq.rpc.limits import Limits
+from openmsmq.rpc.limits import RpcLimits
 from openmsmq.rpc.pdu import (
     MIN_FRAGMENT,
     NDR,
@@ -84,7 +84,7 @@ class ShutdownRequested:
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionEnded:
+class ClientConnectionEnded:
     """The server broke the protocol, or, with `untrusted`, a signature or login was wrong; the connection must be
     closed."""
 
@@ -92,7 +92,7 @@ class ConnectionEnded:
     untrusted: bool = False
 
 
-Event = Bound | BindRefused | ResponseReceived | FaultReceived | ShutdownRequested | ConnectionEnded
+Event = Bound | BindRefused | ResponseReceived | FaultReceived | ShutdownRequested | ClientConnectionEnded
 
 _REQUEST: Final = struct.Struct("<IIHHIIHH")
 _WHOLE_REQUEST: Final = 0x03000005
@@ -114,9 +114,9 @@ class ClientConnection:
     """See the module. One negotiation may be under way at a time; calls are multiplexed by call id."""
 
     def __init__(
-        self, *, max_fragment: int | None = None, limits: Limits | None = None, assoc_group_id: int = 0
+        self, *, max_fragment: int | None = None, limits: RpcLimits | None = None, assoc_group_id: int = 0
     ) -> None:
-        self.limits = limits or Limits()
+        self.limits = limits or RpcLimits()
         self.max_xmit_frag = max_fragment or self.limits.max_fragment
         self.assoc_group_id = assoc_group_id
         self.secondary_address = b""
@@ -214,7 +214,7 @@ class ClientConnection:
     # --- what the server answers -----------------------------------------------------------------------------------
 
     def receive_data(self, data: bytes) -> list[Event]:
-        """Take bytes that arrived, in any portions. After `ConnectionEnded` bytes are ignored."""
+        """Take bytes that arrived, in any portions. After `ClientConnectionEnded` bytes are ignored."""
         events: list[Event] = []
         if self._ended:
             return events
@@ -225,7 +225,7 @@ class ClientConnection:
                 found = None
         except (RemoteProtocolError, AuthenticationError) as error:
             self._ended = True
-            events.append(ConnectionEnded(str(error), isinstance(error, AuthenticationError)))
+            events.append(ClientConnectionEnded(str(error), isinstance(error, AuthenticationError)))
         return events
 
     def _handle(self, header: Header, raw: bytes, events: list[Event]) -> None:

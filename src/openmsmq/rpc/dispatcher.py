@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from openmsmq.model.exhaustion import MEMORY, exhausted
 from openmsmq.ndr import BadStubData
-from openmsmq.rpc.call import Call, Caller, Interface
+from openmsmq.rpc.call import Call, RpcCaller, RpcInterface
 from openmsmq.rpc.faults import (
     NCA_S_FAULT_CONTEXT_MISMATCH,
     NCA_S_FAULT_REMOTE_NO_MEMORY,
@@ -48,7 +48,7 @@ class SecurityPolicy:
     allow_anonymous: bool = True
     minimum_level: AuthLevel = AuthLevel.NONE
 
-    def admits(self, caller: Caller, level: AuthLevel) -> bool:
+    def admits(self, caller: RpcCaller, level: AuthLevel) -> bool:
         """Whether a caller may call an interface that asks for `level`."""
         has = caller.level
         return has >= level and has >= self.minimum_level and (self.allow_anonymous or caller.authenticated)
@@ -65,10 +65,10 @@ class Statistics:
     connections: int = 0
 
 
-class Together(Protocol):
+class BatchHandler(Protocol):
     """Serves calls that came in one turn of the event loop together."""
 
-    def operations(self, interface: Interface) -> Collection[int]:
+    def operations(self, interface: RpcInterface) -> Collection[int]:
         """The numbers of the operations of an interface whose calls are served together."""
 
     def by_operation(self, calls: list[Any]) -> list[list[Any]]:
@@ -80,7 +80,7 @@ class Together(Protocol):
         some are served by their interface. Then this goes on with those that are left."""
 
 
-class Turn(Protocol):
+class BatchListener(Protocol):
     """Notified before the calls that came in one turn of the loop are served together, and after that."""
 
     def hold(self) -> None: ...
@@ -121,8 +121,8 @@ class Dispatcher:
         """
         self.policy = policy
         self.statistics = Statistics()
-        self.together: Together | None = None
-        self.turn: Turn | None = None
+        self.together: BatchHandler | None = None
+        self.turn: BatchListener | None = None
         self._failures = failures
         self._replies = replies
         self._cut_off = cut_off
@@ -181,8 +181,8 @@ class Dispatcher:
             self.serve_gathered()
 
     def contexts_of(
-        self, contexts: Mapping[int, BoundContext], caller: Caller
-    ) -> dict[int, tuple[Interface, list[int]]]:
+        self, contexts: Mapping[int, BoundContext], caller: RpcCaller
+    ) -> dict[int, tuple[RpcInterface, list[int]]]:
         """By presentation context, the interface and which of its operations a source may bring for a caller."""
         together = self.together
         assert together is not None
@@ -236,7 +236,7 @@ class Dispatcher:
             self._serve_together(together, some)
         self._replies.flush()
 
-    def _serve_together(self, together: Together, calls: list[Any]) -> None:
+    def _serve_together(self, together: BatchHandler, calls: list[Any]) -> None:
         """Each attempt costs a look at all calls that are left. So after one that served none, one call is served
         alone, then two, four and so on: those of which none is plain cost few attempts."""
         alone = 1
@@ -255,7 +255,7 @@ class Dispatcher:
                 self._serve(_call_of(call))
             calls, alone = calls[alone:], 2 * alone
 
-    def _admits(self, caller: Caller, interface: Interface, opnum: int) -> bool:
+    def _admits(self, caller: RpcCaller, interface: RpcInterface, opnum: int) -> bool:
         """Whether a caller may call an operation."""
         return self.policy.admits(caller, interface.minimum_level) or opnum in interface.open_opnums
 

@@ -8,7 +8,7 @@ from openmsmq.rpc.pdu import MAX_FRAGMENT
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RpcLimits:
     """Bounds for one connection.
 
     max_fragment: largest PDU accepted, and offered in the bind.

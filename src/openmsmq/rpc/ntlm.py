@@ -129,7 +129,7 @@ class _Rc4Stream:
         return (int.from_bytes(data, "little") ^ mask).to_bytes(size, "little")
 
 
-class Session:
+class NtlmSession:
     """Keys, cipher states and sequence numbers of both directions (3.4)."""
 
     def __init__(self, exported_session_key: bytes, flags: int, *, is_client: bool) -> None:
@@ -192,14 +192,14 @@ class _Ntlm:
     always_signs_headers = True
 
     def __init__(self) -> None:
-        self.session: Session | None = None
+        self.session: NtlmSession | None = None
         self.identity: Identity | None = None
 
     @property
     def complete(self) -> bool:
         return self.session is not None
 
-    def _established(self) -> Session:
+    def _established(self) -> NtlmSession:
         if self.session is None:
             raise LocalProtocolError("the authentication is not complete")
         return self.session
@@ -284,7 +284,7 @@ class NtlmInitiator(_Ntlm):
         if timestamp is not None:
             mic = _hmac_md5(key, self._negotiate + token + message)
             message = message[:mic_at] + mic + message[mic_at + 16 :]
-        self.session = Session(key, flags, is_client=True)
+        self.session = NtlmSession(key, flags, is_client=True)
         return message
 
 
@@ -467,7 +467,7 @@ class NtlmAcceptor(_Ntlm):
         if blob:
             self._check_blob(blob, key, message, token)
         self.identity = identity
-        self.session = Session(key, flags, is_client=False)
+        self.session = NtlmSession(key, flags, is_client=False)
 
     def _check_account(self, message: Authenticate) -> tuple[bytes, Identity]:
         """The session base key and the user. What the domain has said of a user whom it knows counts: another try with

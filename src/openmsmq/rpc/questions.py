@@ -28,7 +28,7 @@ class _Asked:
         self.timer: asyncio.TimerHandle | None = None
 
 
-class Questions:
+class AuthExecutor:
     """Belongs to one event loop. The end of the process waits for no thread: a library may wait for minutes."""
 
     def __init__(self, at_a_time: int = AT_A_TIME, seconds: float = SECONDS) -> None:

@@ -2,11 +2,11 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from openmsmq.rpc.association import HeldHandles
-from openmsmq.rpc.call import Caller, Interface
+from openmsmq.rpc.call import RpcCaller, RpcInterface
 
 class Request:
     @property
-    def interface(self) -> Interface: ...
+    def interface(self) -> RpcInterface: ...
     @property
     def stub(self) -> bytes: ...
     @property
@@ -16,7 +16,7 @@ class Request:
     @property
     def opnum(self) -> int: ...
     @property
-    def caller(self) -> Caller: ...
+    def caller(self) -> RpcCaller: ...
     @property
     def handles(self) -> HeldHandles: ...
     @property
@@ -44,8 +44,8 @@ class Source:
     def owner(self) -> Any: ...
     def know(
         self,
-        contexts: Mapping[int, tuple[Interface, Collection[int]]],
-        caller: Caller,
+        contexts: Mapping[int, tuple[RpcInterface, Collection[int]]],
+        caller: RpcCaller,
         handles: HeldHandles,
         most_reply: int,
     ) -> None: ...

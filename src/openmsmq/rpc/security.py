@@ -65,7 +65,7 @@ class LoginObserver(Protocol):
         """Somebody has failed, as the user that the client named; empty where it named none. It must not raise."""
 
 
-class NobodyObserves:
+class NullObserver:
     """For a server whose logins nobody wants to know of."""
 
     def logged_in(self, identity: Identity, peer: str) -> None:

@@ -16,14 +16,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from openmsmq.rpc.assembly import Budget
+from openmsmq.rpc.assembly import ReassemblyBudget
 from openmsmq.rpc.association import AssociationTable, Random
 from openmsmq.rpc.call import Call, InterfaceTable
 from openmsmq.rpc.dispatcher import Dispatcher, SecurityPolicy
-from openmsmq.rpc.limits import Limits
-from openmsmq.rpc.questions import Questions
-from openmsmq.rpc.security import AcceptorFactory, LoginObserver, NobodyObserves
-from openmsmq.rpc.server_connection import Asked, CallCancelled, ConnectionEnded, Event, ServerConnection
+from openmsmq.rpc.limits import RpcLimits
+from openmsmq.rpc.questions import AuthExecutor
+from openmsmq.rpc.security import AcceptorFactory, LoginObserver, NullObserver
+from openmsmq.rpc.server_connection import AuthQueryNeeded, CallCancelled, ConnectionEnded, Event, ServerConnection
 from openmsmq.rpc.sockets import DEAD_PEER, set_options
 from openmsmq.rpc.throttle import FailureLimits, PeerFailures
 
@@ -86,30 +86,30 @@ class RpcServer:
         policy: SecurityPolicy | None = None,
         acceptor: AcceptorFactory | None = None,
         random: Random = os.urandom,
-        limits: Limits | None = None,
+        limits: RpcLimits | None = None,
         server_limits: ServerLimits | None = None,
         sweep_period: float = SWEEP_PERIOD,
         dead_peer_seconds: int = DEAD_PEER,
     ) -> None:
         self.interfaces = interfaces or InterfaceTable()
         self.acceptor = acceptor
-        self.limits = limits or Limits()
+        self.limits = limits or RpcLimits()
         self.server_limits = server_limits or ServerLimits()
         self.associations = AssociationTable(random)
-        self.budget = Budget(self.server_limits.incomplete_requests)
+        self.budget = ReassemblyBudget(self.server_limits.incomplete_requests)
         self.failures = PeerFailures(time.monotonic, self.server_limits.failures)
         self.calls = Dispatcher(policy or SecurityPolicy(), self.failures, self, self.cut_off)
         self.statistics = self.calls.statistics
         self.connections: set[_Connection] = set()
         self.peers: Counter[str] = Counter()  # connections by host
-        self.logins: LoginObserver = NobodyObserves()
+        self.logins: LoginObserver = NullObserver()
         #: Asked before anything is sent; if not, the connection is closed.
         self.may_answer: Callable[[], bool] = _always
         self.ready: list[Any] = []  # sources with answers, see `requests`
         self.poller: requests.Poller | None = None
         self._unflushed: list[_Connection] = []
         self._is_held = False
-        self.questions = Questions()
+        self.questions = AuthExecutor()
         self._servers: list[asyncio.Server] = []
         self._sweep_period = sweep_period
         self.dead_peer_seconds = dead_peer_seconds
@@ -396,7 +396,7 @@ class _Connection(asyncio.Protocol):
                     elif isinstance(event, CallCancelled):
                         self._server.calls.serve_gathered()
                         self._cancel(event.call)
-                    elif isinstance(event, Asked):
+                    elif isinstance(event, AuthQueryNeeded):
                         self._ask(event)
                     else:
                         self._end(event)
@@ -447,7 +447,7 @@ class _Connection(asyncio.Protocol):
         if self._core is not None:
             self._loop.call_soon(self._resume)
 
-    def _ask(self, asked: Asked) -> None:
+    def _ask(self, asked: AuthQueryNeeded) -> None:
         """Nothing more is read from the peer until the question has an answer."""
         assert self._transport is not None
         self._asking = True

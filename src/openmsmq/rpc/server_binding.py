@@ -26,11 +26,11 @@ from openmsmq.rpc.bind_pdus import (
     ProviderReason,
     RejectReason,
 )
-from openmsmq.rpc.call import UNAUTHENTICATED, Caller, Interface, InterfaceTable
+from openmsmq.rpc.call import UNAUTHENTICATED, InterfaceTable, RpcCaller, RpcInterface
 from openmsmq.rpc.call_pdus import FaultPdu
 from openmsmq.rpc.errors import AuthenticationError, LogonUnavailable, RemoteProtocolError
 from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED, RPC_S_PROTOCOL_ERROR
-from openmsmq.rpc.limits import Limits
+from openmsmq.rpc.limits import RpcLimits
 from openmsmq.rpc.pdu import (
     MIN_FRAGMENT,
     NDR,
@@ -56,7 +56,7 @@ _LEVELS = (AuthLevel.CONNECT, AuthLevel.PKT, AuthLevel.PKT_INTEGRITY, AuthLevel.
 class BoundContext:
     """A presentation context that was accepted."""
 
-    interface: Interface
+    interface: RpcInterface
     abstract_syntax: SyntaxId
     transfer_syntax: SyntaxId
 
@@ -79,7 +79,7 @@ class Binder:
         peer_host: str,
         secondary_address: bytes,
         acceptor: AcceptorFactory | None,
-        limits: Limits,
+        limits: RpcLimits,
         failures: PeerFailures,
         logins: LoginObserver,
     ) -> None:
@@ -98,8 +98,8 @@ class Binder:
         self.header_signing = False
         self._unprotected = False  # whether contexts were made without authentication
         # Who calls in a request without a verifier; None if that is to be refused. See `channel_of`.
-        self.plain_caller: Caller | None = UNAUTHENTICATED
-        self._callers: dict[Channel, Caller] = {}
+        self.plain_caller: RpcCaller | None = UNAUTHENTICATED
+        self._callers: dict[Channel, RpcCaller] = {}
 
     def question(self, pdu: Bind | Auth3) -> Question | None:
         """What others have to be asked before `alter` or `auth3` takes the PDU, which goes on with a login. A bind has
@@ -337,7 +337,7 @@ class Binder:
                 return None, 0 if self._serves_plain else RPC_S_ACCESS_DENIED
         return channel, 0 if channel.usable else RPC_S_ACCESS_DENIED
 
-    def caller(self, channel: Channel | None) -> Caller:
+    def caller(self, channel: Channel | None) -> RpcCaller:
         """Who calls through the channel."""
         if channel is None:
             return UNAUTHENTICATED
@@ -346,6 +346,6 @@ class Binder:
             identity = channel.context.identity or ANONYMOUS
             # Deviation D-18: the session key of an anonymous login is known to everybody, so it protects nothing.
             level = AuthLevel.NONE if identity.anonymous else AuthLevel(channel.level)
-            caller = Caller(identity, level)
+            caller = RpcCaller(identity, level)
             self._callers[channel] = caller
         return caller

@@ -1,7 +1,8 @@
 """The server's side of one connection, without I/O.
 
 Bytes go into `receive_data`, which returns what happened: `Call` objects to serve, `CallCancelled`, and at the end
-`ConnectionEnded`; while `more` is set, it is to be called again with no bytes. After `Asked` nothing more happens until
+`ConnectionEnded`; while `more` is set, it is to be called again with no bytes. After `AuthQueryNeeded` nothing more
+happens until
 its question has been asked: then `answered` is to be called, and `receive_data` again. What must be sent waits in
 `data_to_send`; `on_output` is called when a reply put something there.
 
@@ -18,10 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from openmsmq.rpc.assembly import Account, Assembly, Budget
+from openmsmq.rpc.assembly import Account, Assembly, ReassemblyBudget
 from openmsmq.rpc.association import Association, AssociationTable
 from openmsmq.rpc.bind_pdus import AlterContext, Auth3, Bind, BindNak, RejectReason
-from openmsmq.rpc.call import Call, CallConnection, Caller, InterfaceTable
+from openmsmq.rpc.call import Call, CallConnection, InterfaceTable, RpcCaller
 from openmsmq.rpc.call_pdus import CALL_HEADER_SIZE, CoCancel, FaultPdu, Orphaned, decode, stub_start
 from openmsmq.rpc.errors import AuthenticationError, RemoteProtocolError
 from openmsmq.rpc.faults import (
@@ -31,7 +32,7 @@ from openmsmq.rpc.faults import (
     NCA_S_UNK_IF,
     RPC_S_ACCESS_DENIED,
 )
-from openmsmq.rpc.limits import Limits
+from openmsmq.rpc.limits import RpcLimits
 from openmsmq.rpc.pdu import (
     HEADER_SIZE,
     PFC_DID_NOT_EXECUTE,
@@ -44,7 +45,7 @@ from openmsmq.rpc.pdu import (
     PacketType,
     read_uuid,
 )
-from openmsmq.rpc.security import AcceptorFactory, Channel, LoginObserver, NobodyObserves, Question, fragments
+from openmsmq.rpc.security import AcceptorFactory, Channel, LoginObserver, NullObserver, Question, fragments
 from openmsmq.rpc.server_binding import Binder, BoundContext
 from openmsmq.rpc.splitter import Splitter
 from openmsmq.rpc.throttle import PeerFailures
@@ -71,13 +72,13 @@ class ConnectionEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AuthQueryNeeded:
     """Somebody else has to be asked before the login goes on."""
 
     question: Question
 
 
-Event = Call | CallCancelled | ConnectionEnded | Asked
+Event = Call | CallCancelled | ConnectionEnded | AuthQueryNeeded
 
 _CALL_FIELDS: Final = {"<": struct.Struct("<IHH"), ">": struct.Struct(">IHH")}
 
@@ -99,18 +100,18 @@ class ServerConnection(CallConnection):
         local_host: str = "",
         secondary_address: bytes = b"",
         acceptor: AcceptorFactory | None = None,
-        limits: Limits | None = None,
-        budget: Budget | None = None,
+        limits: RpcLimits | None = None,
+        budget: ReassemblyBudget | None = None,
         failures: PeerFailures | None = None,
         logins: LoginObserver | None = None,
     ) -> None:
         super().__init__(peer_host, local_host, failures or PeerFailures(lambda: 0.0))
-        self.limits = limits or Limits()
+        self.limits = limits or RpcLimits()
         self.on_output: Callable[[], None] | None = None
         self._associations = associations
         self._binder = Binder(
             interfaces, associations, peer_host, secondary_address, acceptor, self.limits, self.failures,
-            logins or NobodyObserves(),
+            logins or NullObserver(),
         )  # fmt: skip
         self._contexts = self._binder.contexts
         self._splitter = Splitter(self.limits.max_fragment)
@@ -159,7 +160,7 @@ class ServerConnection(CallConnection):
         )
 
     @property
-    def plain_caller(self) -> Caller | None:
+    def plain_caller(self) -> RpcCaller | None:
         """Who calls in requests without a verifier; None if they are refused."""
         return self._binder.plain_caller
 
@@ -212,7 +213,7 @@ class ServerConnection(CallConnection):
         return events
 
     def answered(self) -> None:
-        """The question of `Asked` has been asked, or nobody has answered in time."""
+        """The question of `AuthQueryNeeded` has been asked, or nobody has answered in time."""
         self._asking = False
 
     def _whole_requests(self, data: bytes, events: list[Event]) -> bytes:
@@ -344,7 +345,7 @@ class ServerConnection(CallConnection):
                     self._log_in(pdu)
                 else:
                     self._held, self._asking = pdu, True
-                    events.append(Asked(question))
+                    events.append(AuthQueryNeeded(question))
             case CoCancel():
                 call = self.unanswered.get(pdu.call_id)
                 if isinstance(call, Call):

@@ -102,7 +102,7 @@ class Mechanism(SecurityContext, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class LoginMechanism:
     """One way to log in: its name, the identifiers of its mechanism, its own auth type, and what makes a context for a
     level."""
 
@@ -120,7 +120,7 @@ def ntlm_login(
     now: FileTime,
     allow_anonymous: bool = False,
     domain: DomainUsers | None = None,
-) -> Login:
+) -> LoginMechanism:
     """NTLM for the users of a lookup, and those of a domain."""
 
     def accept(level: int) -> Mechanism:
@@ -129,10 +129,10 @@ def ntlm_login(
             lookup, own, random=random, now=now, level=level, allow_anonymous=allow_anonymous, domain=domain
         )
 
-    return Login("ntlm", (NTLM_OID,), AuthType.WINNT, accept)
+    return LoginMechanism("ntlm", (NTLM_OID,), AuthType.WINNT, accept)
 
 
-def acceptor(*logins: Login) -> AcceptorFactory:
+def acceptor(*logins: LoginMechanism) -> AcceptorFactory:
     """What a server gives to its connections: each login under its own auth type, and within SPNEGO under 9, where the
     first counts that the client offers, too."""
 
@@ -220,7 +220,7 @@ class SpnegoInitiator(_Spnego):
 class SpnegoAcceptor(_Spnego):
     """The server: it chooses the first of its logins, wherever in the client's list it stands."""
 
-    def __init__(self, logins: Sequence[Login], level: int) -> None:
+    def __init__(self, logins: Sequence[LoginMechanism], level: int) -> None:
         super().__init__(None)
         self._logins = logins
         self._level = level
@@ -248,7 +248,7 @@ class SpnegoAcceptor(_Spnego):
             return answer
         return self._go_on(NegTokenResp.unpack(token))
 
-    def _take(self, *offered: bytes) -> tuple[Login, bytes]:
+    def _take(self, *offered: bytes) -> tuple[LoginMechanism, bytes]:
         """The first login with one of these mechanisms, and the client's identifier of it."""
         for login in self._logins:
             for identifier in offered:

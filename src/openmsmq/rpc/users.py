@@ -51,7 +51,7 @@ class User:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class UserGroup:
     """Users to whom rights are given together. `members` are SIDs of users."""
 
     name: str
@@ -77,7 +77,7 @@ class UsersFile:
         self._machine_sid = ""
         self._next_rid = FIRST_RID
         self._users: dict[str, User] = {}
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, UserGroup] = {}
         self._groups_of: dict[str, frozenset[str]] = {}
         self._administrators: frozenset[str] = frozenset()
         self._logged = ""
@@ -125,16 +125,16 @@ class UsersFile:
 
     # -- groups ----------------------------------------------------------------------------------------------------
 
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[UserGroup, ...]:
         """All groups, by name. Raises `UsersFileError`."""
         self._load()
         return tuple(sorted(self._groups.values(), key=lambda group: group.name.casefold()))
 
-    def add_group(self, name: str, members: Iterable[str] = ()) -> Group:
+    def add_group(self, name: str, members: Iterable[str] = ()) -> UserGroup:
         """A new group with a new SID. Raises `UsersFileError` if the name is taken or impossible, or for a member that
         is no user."""
         with self._changing("group.add", name):
-            group = Group(name, self._new_sid(name), frozenset(self._get(user).sid for user in members))
+            group = UserGroup(name, self._new_sid(name), frozenset(self._get(user).sid for user in members))
             self._groups[name.casefold()] = group
         return group
 
@@ -144,7 +144,7 @@ class UsersFile:
             self._get_group(name)
             del self._groups[name.casefold()]
 
-    def change_members(self, name: str, join: Iterable[str] = (), leave: Iterable[str] = ()) -> Group:
+    def change_members(self, name: str, join: Iterable[str] = (), leave: Iterable[str] = ()) -> UserGroup:
         """Users, by name, join and leave a group. Raises `UsersFileError` if there is no such group or user."""
         with self._changing("group.members", name):
             group = self._get_group(name)
@@ -235,7 +235,7 @@ class UsersFile:
             raise NoSuchAccount(f"there is no user {name}")
         return user
 
-    def _get_group(self, name: str) -> Group:
+    def _get_group(self, name: str) -> UserGroup:
         group = self._groups.get(name.casefold())
         if group is None:
             raise NoSuchAccount(f"there is no group {name}; `openmsmq user group list` shows those that there are")
@@ -350,7 +350,7 @@ def _check_password(name: str, password: str) -> None:
         raise UsersFileError(f"the password of {name} is empty; it needs one character or more")
 
 
-def _parse(content: Any) -> tuple[dict[str, User], dict[str, Group], str, int]:
+def _parse(content: Any) -> tuple[dict[str, User], dict[str, UserGroup], str, int]:
     users = {}
     for entry in content["users"]:
         administrator = entry.get("administrator", False) is True
@@ -361,7 +361,7 @@ def _parse(content: Any) -> tuple[dict[str, User], dict[str, Group], str, int]:
         users[user.name.casefold()] = user
     groups = {}
     for entry in content.get("groups", []):  # files before groups have none
-        group = Group(str(entry["name"]), str(entry["sid"]), frozenset(map(str, entry["members"])))
+        group = UserGroup(str(entry["name"]), str(entry["sid"]), frozenset(map(str, entry["members"])))
         if not group.sid.startswith("S-1-"):
             raise ValueError(f"group {group.name} is malformed")
         groups[group.name.casefold()] = group

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from openmsmq.model.errors import InsufficientResources
-from openmsmq.operating.audit import AuditLog, Entry
-from openmsmq.queueing.auditing import LOGIN, Actor, Auditor, Deed
+from openmsmq.operating.audit import AuditEntry, AuditLog
+from openmsmq.queueing.auditing import LOGIN, Actor, Auditor, AuditRecord
 from openmsmq.rpc.users import UsersFile
 
 _OPENINGS: Final = ("messages.open", "outgoing.open", LOGIN)
@@ -42,7 +42,7 @@ class Audit:
         self._opened: dict[tuple[str, str, str, str], float] = {}  # when each opening was recorded last
         self._denied: dict[tuple[str, str], _Denials] = {}
 
-    def record(self, deed: Deed) -> None:
+    def record(self, deed: AuditRecord) -> None:
         """Raises InsufficientResources for a change that is not to be made. What was denied, what only opens a queue,
         and a login change nothing, so nobody waits for the disk because of them."""
         if deed.action in _OPENINGS and not deed.denied and self._is_recent(deed):
@@ -51,9 +51,9 @@ class Audit:
             return
         self._write(deed)
 
-    def _write(self, deed: Deed) -> None:
+    def _write(self, deed: AuditRecord) -> None:
         actor = deed.actor
-        entry = Entry(
+        entry = AuditEntry(
             deed.action, deed.kind, deed.name, actor.name or actor.sid, actor.sid, actor.origin,
             "denied" if deed.denied else "ok", deed.count, deed.before, deed.after,
         )  # fmt: skip
@@ -68,7 +68,7 @@ class Audit:
         else:
             self._failing = False
 
-    def _is_recent(self, deed: Deed) -> bool:
+    def _is_recent(self, deed: AuditRecord) -> bool:
         """A stream that reads a journal opens it for each of its batches, and a script logs in with each request: once
         a minute is enough to know."""
         name = f"{deed.name} {deed.after}" if deed.after else deed.name
@@ -80,7 +80,7 @@ class Audit:
         self._opened[key] = now
         return False
 
-    def _is_flood(self, deed: Deed) -> bool:
+    def _is_flood(self, deed: AuditRecord) -> bool:
         """Whether a denial is only counted. The count is recorded with the first denial of a later minute."""
         key, now = (deed.actor.origin, deed.action), self._clock()
         known = self._denied.get(key)
@@ -95,14 +95,14 @@ class Audit:
         known.count += 1
         return known.count > _DENIALS
 
-    def started(self, entry: Entry) -> None:
+    def started(self, entry: AuditEntry) -> None:
         """A record of the daemon's own, which starts in any case: what it refuses then are changes."""
         try:
             self._log.append(entry)
         except OSError as error:
             logger.error("the audit log can't be written: %s", error)
 
-    def _say(self, error: OSError, deed: Deed) -> None:
+    def _say(self, error: OSError, deed: AuditRecord) -> None:
         """Once for each time that it fails, and each change that is made all the same."""
         if not self._failing or not (self._required or deed.denied):
             self._failing = True
@@ -121,10 +121,10 @@ class Logins:
 
     def succeeded(self, door: str, sid: str, user: str, peer: str, token: str = "") -> None:
         after = {"token": token} if token else None
-        self._auditor.record(Deed(Actor(sid, user, f"{door} {peer}"), LOGIN, "user", user, after=after))
+        self._auditor.record(AuditRecord(Actor(sid, user, f"{door} {peer}"), LOGIN, "user", user, after=after))
 
     def failed(self, door: str, user: str, peer: str) -> None:
         name = "an unknown user" if user else "an unknown token"
         if user and self._users.lookup("", user) is not None:
             name = user
-        self._auditor.record(Deed(Actor("", name, f"{door} {peer}"), LOGIN, "user", name, denied=True))
+        self._auditor.record(AuditRecord(Actor("", name, f"{door} {peer}"), LOGIN, "user", name, denied=True))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from openmsmq.dcom.budget import Budget
+from openmsmq.dcom.budget import ObjectBudget
 from openmsmq.dcom.exporter import Exporter
 from openmsmq.dcom.orpc import interfaces_of
 from openmsmq.dcom.remote import IDLE, MOST_EXPORTERS, MOST_EXPORTERS_OF_HOST, RemoteProcesses
@@ -57,7 +57,7 @@ class AutomationObjects:
         self.server: ComServer = com_server(
             environment, exporter, _Host(environment), configuration.minimum_com_level, name
         )
-        self.server.budgets.message_bytes = Budget(
+        self.server.budgets.message_bytes = ObjectBudget(
             "bytes of messages in automation objects",
             configuration.max_com_megabytes << 20,
             configuration.max_com_megabytes_per_peer << 20,
@@ -95,6 +95,6 @@ def _processes(configuration: Configuration, security: dict[str, Any]) -> Remote
     """The processes of clients that event sinks are in: they get an eighth of the descriptors at most."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_EXPORTERS if descriptors == resource.RLIM_INFINITY else min(MOST_EXPORTERS, max(descriptors // 8, 1))
-    budget = Budget("connections to processes of clients", most, min(most, MOST_EXPORTERS_OF_HOST))
+    budget = ObjectBudget("connections to processes of clients", most, min(most, MOST_EXPORTERS_OF_HOST))
     period = configuration.com_ping_seconds
     return RemoteProcesses(security, period, configuration.callback_hosts, budget, min(period, IDLE))

@@ -18,7 +18,7 @@ from openmsmq.operating.alarms import CONDITIONS
 from openmsmq.operating.audit import FILES, MEGABYTES
 from openmsmq.operating.naming import path_of
 from openmsmq.processes.logs import FORMATTERS
-from openmsmq.protection.policy import Policy
+from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.protocols.remote_read_security import RemoteReadSecurity
 from openmsmq.queueing.machine import Machine
 from openmsmq.queueing.outgoing_queues import ForeignSite
@@ -306,8 +306,8 @@ class Configuration:
         default=(),
         metadata={"help": "sites without Message Queuing: tables with identifier, name, machines", "file_only": True},
     )
-    security: Policy = field(
-        default=Policy(),
+    security: CryptoPolicy = field(
+        default=CryptoPolicy(),
         metadata={"help": "what signatures and encryption of messages are accepted: a table", "file_only": True},
     )
     alarm_disk_megabytes: int = field(

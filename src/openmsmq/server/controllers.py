@@ -9,9 +9,9 @@ from typing import Final
 
 from openmsmq.directory.active.controllers import Controllers
 from openmsmq.directory.active.following import ForestSession
-from openmsmq.directory.active.locating import Catalog, DnsUnavailable, Found, Locate, Named, dns_services
-from openmsmq.directory.active.session import LdapSession, Login, ping
-from openmsmq.directory.provider import DirectoryAway
+from openmsmq.directory.active.locating import Catalog, DnsControllers, DnsUnavailable, Locate, Named, dns_services
+from openmsmq.directory.active.session import LdapCredentials, LdapSession, ping
+from openmsmq.directory.provider import DirectoryNotConnected
 from openmsmq.server.config import Configuration, ConfigurationError
 
 
@@ -23,12 +23,12 @@ def located(configuration: Configuration) -> Locate | None:
     if not configuration.directory_domain:
         return None
     try:
-        return Found(configuration.directory_domain, dns_services(), ping, time.monotonic)
+        return DnsControllers(configuration.directory_domain, dns_services(), ping, time.monotonic)
     except DnsUnavailable as error:
         raise ConfigurationError(str(error)) from None
 
 
-def controllers(locate: Locate, login: Login) -> tuple[Controllers, Controllers]:
+def controllers(locate: Locate, login: LdapCredentials) -> tuple[Controllers, Controllers]:
     """Those of the domain, and the same at the port of the global catalog. A session follows referrals to other domains
     of the forest with the same login."""
     connect = partial(LdapSession, login=login)
@@ -44,13 +44,15 @@ class _Domains:
     """The controllers of other domains, as DNS has them."""
 
     def __init__(self) -> None:
-        self._found: Final[dict[str, Found]] = {}  # by DNS name, which only domains of the forest are asked for by
+        self._found: Final[
+            dict[str, DnsControllers]
+        ] = {}  # by DNS name, which only domains of the forest are asked for by
 
     def hosts(self, domain: str) -> Sequence[str]:
         """The name of the domain itself, which is that of all its controllers, where DNS says no more."""
         try:
             if domain not in self._found:
-                self._found[domain] = Found(domain, dns_services(), ping, time.monotonic)
+                self._found[domain] = DnsControllers(domain, dns_services(), ping, time.monotonic)
             return self._found[domain].hosts()
-        except (DirectoryAway, DnsUnavailable):
+        except (DirectoryNotConnected, DnsUnavailable):
             return (domain,)

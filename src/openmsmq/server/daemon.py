@@ -17,15 +17,15 @@ from pathlib import Path
 from openmsmq import __version__
 from openmsmq.bulk.control import Control
 from openmsmq.compiled import how_it_runs
-from openmsmq.link.arrival import Policy
-from openmsmq.link.options import Options
+from openmsmq.link.arrival import SenderTrustPolicy
+from openmsmq.link.options import TransferOptions
 from openmsmq.link.pinging import PingListener
 from openmsmq.link.routing_table import RoutingTableError
 from openmsmq.link.routing_table import load as load_routing
 from openmsmq.link.service import MessageService
 from openmsmq.model.constants import Access
 from openmsmq.model.histogram import Histogram
-from openmsmq.operating.audit import AuditLog, Entry
+from openmsmq.operating.audit import AuditEntry, AuditLog
 from openmsmq.operating.settings import write_settings
 from openmsmq.operating.web_address import forget_address
 from openmsmq.processes import logs
@@ -34,7 +34,7 @@ from openmsmq.protection.keyring import KeyringError
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.message_security import MessageSecurity
-from openmsmq.protocols.plain_calls import PlainCalls
+from openmsmq.protocols.plain_calls import FastPath
 from openmsmq.protocols.public_queues import PublicQueues
 from openmsmq.queueing.auditing import NoAudit
 from openmsmq.queueing.machine import Machine, MachineLimits
@@ -239,8 +239,8 @@ class Daemon:
             for interface in served(configuration)
         ]
         table = InterfaceTable(served_here)
-        if PlainCalls.are_served():
-            rpc.calls.together = PlainCalls(environment, served_here)
+        if FastPath.are_served():
+            rpc.calls.together = FastPath(environment, served_here)
         principal = service_name(configuration, self._qualified_name)
         table.add(Management(table, rpc.statistics, principal))
         mapper = EndpointMapper()
@@ -284,7 +284,7 @@ class Daemon:
         except KeyringError as error:  # a full disk, which is to be emptied by receiving
             logger.warning("the settings in force could not be written down: %s", error)
         if self._audit is not None:
-            self._audit.started(Entry("daemon.start", "machine", configuration.machine_name, "system",
+            self._audit.started(AuditEntry("daemon.start", "machine", configuration.machine_name, "system",
                                       after=configuration.changed()))  # fmt: skip
         self._committer = committer
         self._serving = True
@@ -308,7 +308,7 @@ class Daemon:
     async def _start_messages(self, committer: Committer, public_queues: PublicQueues, users: UsersFile) -> None:
         """Take messages of other queue managers, and send those for them. Raises OSError when the port can't be had."""
         configuration = self.configuration
-        options = Options(
+        options = TransferOptions(
             port=self._ports.number("peer_message_port"),
             source="" if configuration.listen in ("0.0.0.0", "::", "localhost") else configuration.listen,
             max_sessions=configuration.max_sessions,
@@ -316,7 +316,7 @@ class Daemon:
             hosts=configuration.hosts_of_peers,
             routing=self._routing,
             directory=self._directory,
-            policy=Policy(
+            policy=SenderTrustPolicy(
                 configuration.trust_sender_identifiers,
                 lambda sid: users.groups_of(sid) | self.protections.groups_of(sid),
             ),

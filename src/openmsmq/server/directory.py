@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from openmsmq.directory.active.provider import ActiveDirectory
-from openmsmq.directory.active.session import LdapUnavailable, Login, libraries
+from openmsmq.directory.active.session import LdapCredentials, LdapUnavailable, libraries
 from openmsmq.directory.connection import ONLINE_PERIOD, DirectoryConnection
 from openmsmq.directory.embedded import EmbeddedDirectory
 from openmsmq.directory.provider import DirectoryError
@@ -44,7 +44,7 @@ def _active_directory(configuration: Configuration) -> ActiveDirectory:
         raise ConfigurationError(f"directory_provider: {error}") from None
     locate = located(configuration)
     assert locate is not None
-    asked, catalog = controllers(locate, Login(account, keytab))
+    asked, catalog = controllers(locate, LdapCredentials(account, keytab))
     return ActiveDirectory(asked, account.partition("@")[0], certificates_in, certificates_to, catalog)
 
 

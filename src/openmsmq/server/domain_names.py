@@ -10,8 +10,8 @@ from functools import partial
 from typing import Final, TypeVar
 
 from openmsmq.directory.active.accounts import DomainAccounts, is_account_name
-from openmsmq.directory.active.session import LdapUnavailable, Login, libraries
-from openmsmq.directory.provider import DirectoryAway, DirectoryError, ObjectNotFound
+from openmsmq.directory.active.session import LdapCredentials, LdapUnavailable, libraries
+from openmsmq.directory.provider import DirectoryError, DirectoryNotConnected, ObjectNotFound
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.server.config import Configuration, ConfigurationError
 from openmsmq.server.controllers import controllers, located
@@ -59,7 +59,7 @@ class DomainNames:
                     return await asyncio.to_thread(question)
             except ObjectNotFound:
                 return None
-            except (TimeoutError, DirectoryAway) as error:
+            except (TimeoutError, DirectoryNotConnected) as error:
                 raise MsmqError(HResult.MQ_ERROR_NO_DS, str(error) or f"no answer in {SECONDS:g} s") from None
             except DirectoryError as error:
                 raise MsmqError(HResult.MQ_ERROR_DS_ERROR, str(error)) from None
@@ -74,7 +74,7 @@ def domain_names(configuration: Configuration) -> DomainNames | None:
         libraries()
     except LdapUnavailable as error:
         raise ConfigurationError(f"directory_controllers: {error}") from None
-    asked, catalog = controllers(locate, Login(configuration.account_name, keytab))
+    asked, catalog = controllers(locate, LdapCredentials(configuration.account_name, keytab))
     return DomainNames(DomainAccounts(asked, time.monotonic, catalog))
 
 

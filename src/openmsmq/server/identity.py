@@ -34,7 +34,7 @@ class UnknownName(ConfigurationError):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class StoreIdentity:
     """Who the queue manager is: its GUID, 16 bytes, and names of this machine besides its computer name, in lower case.
     `is_copy`: it has just become another one than the one whose store it was. `former` are identifiers that it had
     before it moved into a domain."""
@@ -47,7 +47,7 @@ class Identity:
 
 def identity_of(
     store: Store, computer_name: str, configured: Sequence[str], name_change: str, draw: Callable[[], bytes]
-) -> Identity:
+) -> StoreIdentity:
     """Who a store is on a computer of this name, which it remembers.
 
     Queues of a store that was written before it remembered names say theirs. A name that is new to the store may mean
@@ -90,7 +90,7 @@ def identity_of(
             ", ".join(others),
             computer_name,
         )
-    return Identity(identifier, frozenset(name.lower() for name in (*others, *configured)), is_copy, former)
+    return StoreIdentity(identifier, frozenset(name.lower() for name in (*others, *configured)), is_copy, former)
 
 
 def _former(store: Store) -> frozenset[bytes]:

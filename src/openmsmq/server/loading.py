@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from openmsmq.protection.policy import Policy
+from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.queueing.outgoing_queues import ForeignSite
 from openmsmq.queueing.properties import MAXIMUM_LABEL
 from openmsmq.server.config import Configuration, ConfigurationError, check, is_host
@@ -108,13 +108,13 @@ def _convert(name: str, value: Any) -> Any:
     return value
 
 
-def _policy(name: str, value: Any) -> Policy:
+def _policy(name: str, value: Any) -> CryptoPolicy:
     check(isinstance(value, dict), name, value, f"a [{name}] table in the configuration file")
-    known = [item.name for item in fields(Policy)]
+    known = [item.name for item in fields(CryptoPolicy)]
     for key in value:
         check(key in known, name, key, f"the keys {', '.join(known)}")
     try:
-        return Policy(**value)
+        return CryptoPolicy(**value)
     except (TypeError, ValueError) as error:
         raise ConfigurationError(f"{name}: {error}") from None
 

@@ -11,7 +11,7 @@ from openmsmq.rpc.kerberos import KERBEROS_OIDS, KerberosCredentials, KerberosKe
 from openmsmq.rpc.ntlm import ServerNames, UserLookup
 from openmsmq.rpc.pdu import AuthLevel, AuthType
 from openmsmq.rpc.security import AcceptorFactory
-from openmsmq.rpc.spnego import Login, acceptor, ntlm_login
+from openmsmq.rpc.spnego import LoginMechanism, acceptor, ntlm_login
 from openmsmq.rpc.winbind import Winbind, WinbindUnavailable
 from openmsmq.server.config import Configuration, ConfigurationError
 from openmsmq.server.remote import SecurityAt
@@ -25,7 +25,7 @@ def acceptor_of(configuration: Configuration, lookup: UserLookup, names: ServerN
 
     order = configuration.logins_in_order
 
-    def ntlm() -> Login:
+    def ntlm() -> LoginMechanism:
         by_ntlm = [name for name in order if name in _BY_NTLM]
         try:
             domain = Winbind(first=by_ntlm[0] == "winbind") if "winbind" in by_ntlm else None
@@ -35,16 +35,16 @@ def acceptor_of(configuration: Configuration, lookup: UserLookup, names: ServerN
         anonymous = configuration.accepts_anonymous
         return ntlm_login(users, names, random=os.urandom, now=filetime, allow_anonymous=anonymous, domain=domain)
 
-    def kerberos() -> Login:
+    def kerberos() -> LoginMechanism:
         keytab = configuration.kerberos_keytab
         assert keytab is not None
         try:
             keys = KerberosKeys(keytab, configuration.kerberos_principal, configuration.data_dir / REPLAY_CACHE)
         except KerberosUnavailable as error:
             raise ConfigurationError(f"logins: {error}") from None
-        return Login("kerberos", KERBEROS_OIDS, AuthType.GSS_KERBEROS, keys.acceptor)
+        return LoginMechanism("kerberos", KERBEROS_OIDS, AuthType.GSS_KERBEROS, keys.acceptor)
 
-    made: dict[str, Callable[[], Login]] = {"ntlm": ntlm, "winbind": ntlm, "kerberos": kerberos}
+    made: dict[str, Callable[[], LoginMechanism]] = {"ntlm": ntlm, "winbind": ntlm, "kerberos": kerberos}
     return acceptor(*(make() for make in dict.fromkeys(made[name] for name in order)))
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.queueing.manager import QueueManager
-from openmsmq.rpc.assembly import Budget
+from openmsmq.rpc.assembly import ReassemblyBudget
 from openmsmq.server.memory import trim
 from openmsmq.store import Store, StoreFailed, StoreFull
 from openmsmq.store.committer import Committer
@@ -42,7 +42,8 @@ class Maintenance:
 
     def __init__(
         self, store: Store, manager: QueueManager, committer: Committer, machine: Callable[[], SecurityDescriptor],
-        budget: Budget, tidy: asyncio.Event, thresholds: Thresholds, data_dir: Path, is_owner: Callable[[], bool],
+        budget: ReassemblyBudget, tidy: asyncio.Event, thresholds: Thresholds, data_dir: Path, is_owner: Callable[[],
+        bool],
     ) -> None:  # fmt: skip
         """`machine` reads the security descriptor of the queue manager, which commands change. `is_owner` finds out
         whether the store is still this daemon's, and ends the daemon if not."""

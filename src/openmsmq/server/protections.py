@@ -20,7 +20,7 @@ from openmsmq.protection.directory_keys import DirectoryKeys
 from openmsmq.protection.internal_certificates import InternalCertificates
 from openmsmq.protection.keyring import CertificatesFile, KeyFiles, PeerKeysFile
 from openmsmq.protection.keys import pack_directory_keys
-from openmsmq.protection.policy import Policy
+from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.protocols.certificates import machine_of, user_of
 
 
@@ -28,7 +28,7 @@ class Protections:
     """Both directions: `arrival` judges what comes in, `departure` encrypts what goes out; `internal` has the keys by
     which the queue manager signs for users."""
 
-    def __init__(self, data_dir: Path, policy: Policy, directory: DirectoryConnection) -> None:
+    def __init__(self, data_dir: Path, policy: CryptoPolicy, directory: DirectoryConnection) -> None:
         """Raises KeyringError for files that can't be used."""
         keys, files, peers = KeyFiles(data_dir), CertificatesFile(data_dir), PeerKeysFile(data_dir)
         keys.public_keys()

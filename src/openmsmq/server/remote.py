@@ -10,10 +10,19 @@ from functools import partial
 from typing import Any
 
 from openmsmq.client import operations, qm2qm, transaction_calls
-from openmsmq.client.calls import CALL_FAILURES, UNANSWERED, Held, ProtocolUnavailable, Steps, T, holding, opening
-from openmsmq.client.open_queue import Taken
+from openmsmq.client.calls import (
+    CALL_FAILURES,
+    UNANSWERED,
+    ProtocolUnavailable,
+    ServerResource,
+    Steps,
+    T,
+    holding,
+    opening,
+)
+from openmsmq.client.open_queue import TakenMessage
 from openmsmq.client.runner import Runner
-from openmsmq.model.constants import Access, Action
+from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.errors import HResult, MsmqError, error_for
 from openmsmq.protocols.coordinator import Whereabouts
 from openmsmq.protocols.proxies import HandedOver
@@ -51,7 +60,7 @@ class Peers:
         self, runner: Runner, security: dict[str, Any], host: str, name: str, access: Access, opened: HandedOver
     ) -> PeerSession:
         handed_out = qm2qm.HandedOut(opened.queue, opened.pointer, opened.context)
-        held = Held("queue", name)
+        held = ServerResource("queue", name)
         steps = opening(qm2qm.open_session(name, access, False, self._identifier, handed_out), held)
         try:
             return PeerSession(await runner.run(steps), held, runner, runner, self._spawn)
@@ -128,16 +137,18 @@ class Peers:
 class PeerSession:
     """See `protocols.proxies.RemoteSession`. `reading` speaks qm2qm, `opening` qmcomm; they may be one."""
 
-    def __init__(self, queue: qm2qm.Qm2QmQueue, held: Held, reading: Runner, opening: Runner, spawn: Spawn) -> None:
+    def __init__(
+        self, queue: qm2qm.Qm2QmQueue, held: ServerResource, reading: Runner, opening: Runner, spawn: Spawn
+    ) -> None:
         self._queue, self._held, self._reading, self._opening, self._spawn = queue, held, reading, opening, spawn
         queue.reopens = False  # the right to open it again is the client's
 
-    async def read(self, action: Action, timeout: int, cursor: int, accept: Accept) -> int:
+    async def read(self, action: ReceiveAction, timeout: int, cursor: int, accept: Accept) -> int:
         request = self._queue.next_request()
         steps = self._queue.start(action, timeout=timeout, cursor=cursor, request=request)
         start = self._spawn(self._run(steps))
         try:
-            taken: Taken = await asyncio.shield(start)
+            taken: TakenMessage = await asyncio.shield(start)
         except asyncio.CancelledError:
             self._spawn(self._withdraw(start, request))
             raise
@@ -152,7 +163,7 @@ class PeerSession:
                     return error.hresult
         return status
 
-    async def _withdraw(self, start: asyncio.Task[Taken], request: int) -> None:
+    async def _withdraw(self, start: asyncio.Task[TakenMessage], request: int) -> None:
         """The client wants no answer any more: end the request, or put its message back."""
         with suppress(MsmqError):
             await self._run(self._queue.cancel_request(request))

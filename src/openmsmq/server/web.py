@@ -29,7 +29,7 @@ from openmsmq.server.background import in_background
 from openmsmq.server.config import Configuration
 from openmsmq.server.interfaces import SERVED
 from openmsmq.store import Store
-from openmsmq.web.door import Domain, Door
+from openmsmq.web.door import DomainAccounts, WebGateway
 from openmsmq.web.figures import Latency
 from openmsmq.web.remedies import Forget
 
@@ -48,7 +48,7 @@ class WebServer:
     def __init__(
         self, configuration: Configuration, environment: Environment, users: UsersFile, rpc: RpcServer,
         syncs: Histogram, names: list[str], store: Store, auditor: Auditor, alarms: Alarms, logins: LoginAttempts,
-        forget_sequence: Forget, domain: Domain | None,
+        forget_sequence: Forget, domain: DomainAccounts | None,
     ) -> None:  # fmt: skip
         """`rpc` is the daemon's server for everybody; `syncs` how long syncs of the store took; `names` are those of
         this machine; `forget_sequence` is that of the link; `domain` knows accounts besides those of `users`."""
@@ -61,7 +61,7 @@ class WebServer:
         rpc.calls.time_calls(Timings(latency.observe, time.perf_counter))
         self._tokens: Final = TokensFile(data_dir)
         self._uses: Final = TokenUses(data_dir)
-        self._door: Final = Door(
+        self._door: Final = WebGateway(
             environment.manager, users, self._tokens, rpc, environment.is_administrator, syncs, store.epoch, auditor,
             self._uses, alarms, latency, logins, forget_sequence, environment.when_durable, domain,
         )  # fmt: skip

@@ -34,7 +34,7 @@ _LISTED = (
 _MOST_LISTED = 10_000  # whatever was asked for
 
 
-class Taken(NamedTuple):
+class TakenBatch(NamedTuple):
     """What a batch gets of a queue: the offset where it ends, messages, bytes."""
 
     value: Any
@@ -57,7 +57,7 @@ class Batches(Protocol):
     def waiting(self, queue: str, value: Any, target: int | None, most: int) -> int:
         """How many messages wait; 0 if `take` would have none. Where counting is reading, `most` are counted."""
 
-    def take(self, queue: str, value: Any, target: int | None, rows: int | None, size: int | None) -> Taken | None:
+    def take(self, queue: str, value: Any, target: int | None, rows: int | None, size: int | None) -> TakenBatch | None:
         """The next messages; None if there are none. What lies before `value` is in Spark's log, and is removed."""
 
     def resting(self, value: Any) -> Any:
@@ -102,7 +102,7 @@ class Browsing:
             return 0
         return self._reader.plane.lag(queue, self._source, at, group).count
 
-    def take(self, queue: str, value: Any, target: int | None, rows: int | None, size: int | None) -> Taken | None:
+    def take(self, queue: str, value: Any, target: int | None, rows: int | None, size: int | None) -> TakenBatch | None:
         at = sequence_of(value)
         if target is not None and target <= at:
             return None
@@ -110,7 +110,7 @@ class Browsing:
         count = sum(part.count for part in plan.ranges)
         if not count:  # the offset stays: a batch of nothing would be planned for each move of the position
             return None
-        return Taken(self._offset(queue, plan.end, count), count, sum(part.bytes for part in plan.ranges))
+        return TakenBatch(self._offset(queue, plan.end, count), count, sum(part.bytes for part in plan.ranges))
 
     def resting(self, value: Any) -> Any:
         return value
@@ -135,7 +135,7 @@ class Browsing:
         """Nothing is removed."""
 
 
-class Claiming(Browsing):
+class ClaimedBatches(Browsing):
     """A consumer group of the queue manager claims what it reads."""
 
     def __init__(self, reader: Fetching) -> None:
@@ -160,7 +160,7 @@ class Claiming(Browsing):
     def begin(self, queue: str) -> Any:
         return self._bulk.cursor(queue, self._group, self._source) or 0
 
-    def take(self, queue: str, value: Any, target: int | None, rows: int | None, size: int | None) -> Taken | None:
+    def take(self, queue: str, value: Any, target: int | None, rows: int | None, size: int | None) -> TakenBatch | None:
         at = sequence_of(value)
         if target is not None and target <= at:
             self.remove(queue, value)
@@ -168,7 +168,7 @@ class Claiming(Browsing):
         claim = self._claim(queue, at, rows, size)
         if claim.end <= at:
             return None
-        return Taken(self._offset(queue, claim.end, claim.count), claim.count, self._bytes(queue, claim, size))
+        return TakenBatch(self._offset(queue, claim.end, claim.count), claim.count, self._bytes(queue, claim, size))
 
     def _bytes(self, queue: str, claim: Claim, size: int | None) -> int:
         """Of a claim, where anybody wants to know."""
@@ -270,7 +270,7 @@ class Listing:
             if target is None or message.sequence <= target:
                 yield message
 
-    def take(self, queue: str, value: Any, target: int | None, rows: int | None, size: int | None) -> Taken | None:
+    def take(self, queue: str, value: Any, target: int | None, rows: int | None, size: int | None) -> TakenBatch | None:
         self.remove(queue, value)
         found: list[int] = []
         taken = 0
@@ -279,7 +279,7 @@ class Listing:
             taken += message.size
             if len(found) == rows or (size is not None and taken >= size):
                 break
-        return Taken(found, len(found), taken) if found else None
+        return TakenBatch(found, len(found), taken) if found else None
 
     def resting(self, value: Any) -> Any:
         return []

@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from openmsmq.bulk.client import BulkClient, Claim, Lag, Plan, Position, QueueInfo
+from openmsmq.bulk.client import BulkClient, Claim, Lag, QueueInfo, QueuePosition, ReadPlan
 from openmsmq.model.errors import MsmqError, error_for
-from openmsmq.spark.options import Options
-from openmsmq.spark.patience import PatientClient
+from openmsmq.spark.options import DataSourceOptions
+from openmsmq.spark.patience import RetryingClient
 from openmsmq.spark.probing import listens
 
 _AGAIN = 10.0  # seconds after which a host that did not answer is looked for again
@@ -45,7 +45,7 @@ def divided(name: str) -> tuple[str, str]:
 class ManyHosts:
     """What `BulkClient` does, for queues that are named `host/queue`. Failures name the host."""
 
-    def __init__(self, options: Options, is_known: bool) -> None:
+    def __init__(self, options: DataSourceOptions, is_known: bool) -> None:
         """Nothing is sent before the first call.
 
         Args:
@@ -53,7 +53,7 @@ class ManyHosts:
             is_known: whether somebody has had an answer from all of the hosts, so that calls are repeated.
         """
         self._options, self._is_known = options, is_known
-        self._clients: dict[str, PatientClient] = {}
+        self._clients: dict[str, RetryingClient] = {}
         self._away: dict[str, tuple[float, str]] = {}  # host -> when it is looked for again, and why it is away
 
     def close(self) -> None:
@@ -77,16 +77,16 @@ class ManyHosts:
         """The path name on its host, with the host."""
         return joined(divided(queue)[0], self._ask(queue, "check", source))
 
-    def position(self, queue: str, *values: Any, **options: Any) -> Position:
-        position: Position = self._ask(queue, "position", *values, **options)
+    def position(self, queue: str, *values: Any, **options: Any) -> QueuePosition:
+        position: QueuePosition = self._ask(queue, "position", *values, **options)
         return position
 
     def lag(self, queue: str, *values: Any, **options: Any) -> Lag:
         lag: Lag = self._ask(queue, "lag", *values, **options)
         return lag
 
-    def plan(self, queue: str, *values: Any, **options: Any) -> Plan:
-        plan: Plan = self._ask(queue, "plan", *values, **options)
+    def plan(self, queue: str, *values: Any, **options: Any) -> ReadPlan:
+        plan: ReadPlan = self._ask(queue, "plan", *values, **options)
         return plan
 
     def cursor(self, queue: str, *values: Any, **options: Any) -> int | None:
@@ -123,7 +123,7 @@ class ManyHosts:
         self._away.pop(host, None)
         return answer
 
-    def _client(self, host: str) -> PatientClient:
+    def _client(self, host: str) -> RetryingClient:
         """Raises HostAway for one that did not answer just now: others must not wait for it again and again."""
         options = self._options
         if host in self._away:
@@ -134,7 +134,7 @@ class ManyHosts:
                 self._away[host] = time.monotonic() + _AGAIN, reason
                 raise HostAway(host, reason)
         if host not in self._clients:
-            self._clients[host] = PatientClient(
+            self._clients[host] = RetryingClient(
                 host, options.flightPort, options.user, options.password, options.tlsRoot,
                 retry_seconds=options.retrySeconds, is_known=self._is_known and host not in self._away,
             )  # fmt: skip

@@ -111,7 +111,7 @@ def _option(parse: Callable[[str, str], Any], where: tuple[str, ...], meaning: s
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class DataSourceOptions:
     """Every option, under its name; `meaning` and `where` of the metadata are for docs/spark.md."""
 
     host: str = _option(
@@ -241,12 +241,12 @@ def _demand(condition: bool, message: str) -> None:
         raise OptionError(message)
 
 
-_KNOWN = {option.name.lower(): option for option in fields(Options)}
+_KNOWN = {option.name.lower(): option for option in fields(DataSourceOptions)}
 # What Spark puts there itself.
 _FOREIGN = frozenset(["path", "checkpointlocation"])
 
 
-def parse(given: Mapping[str, str], where: str) -> Options:
+def parse(given: Mapping[str, str], where: str) -> DataSourceOptions:
     """The options for one use, checked. Names are case-insensitive, as everywhere in Spark. Raises OptionError."""
     values = {}
     for name, text in given.items():
@@ -254,13 +254,13 @@ def parse(given: Mapping[str, str], where: str) -> Options:
             continue
         option = _KNOWN.get(name.lower())
         if option is None:
-            known = ", ".join(sorted(o.name for o in fields(Options)))
+            known = ", ".join(sorted(o.name for o in fields(DataSourceOptions)))
             raise OptionError(f"unknown option {name!r}; allowed: {known}")
         if where not in option.metadata["where"]:
             uses = ", ".join(option.metadata["where"])
             raise OptionError(f"{option.name} does not apply to a {where}, but to: {uses}")
         values[option.name] = option.metadata["parse"](option.name, str(text))
-    options = Options(**values)
+    options = DataSourceOptions(**values)
     options.check(where)
     return options
 

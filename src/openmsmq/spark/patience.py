@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds between two tries; they double
 
 
-class Patience:
+class RetryPolicy:
     """How long to go on trying."""
 
     def __init__(self, seconds: float, location: str, is_known: bool) -> None:
@@ -56,13 +56,13 @@ class Patience:
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
 
-class PatientClient(BulkClient):
+class RetryingClient(BulkClient):
     """A `BulkClient` whose calls are repeated. All of them may be: what was done already changes nothing. An upload may
     not, because its rows are gone; see `writing`."""
 
     def __init__(self, *arguments: Any, retry_seconds: float, is_known: bool, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.patience = Patience(retry_seconds, self.location, is_known)
+        self.patience = RetryPolicy(retry_seconds, self.location, is_known)
 
     def _act(self, name: str, **arguments: Any) -> Any:
         while True:

@@ -8,17 +8,17 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from openmsmq.bulk.client import Lag, Plan, Position, QueueInfo
+from openmsmq.bulk.client import Lag, QueueInfo, QueuePosition, ReadPlan
 from openmsmq.spark.hosts import ManyHosts
-from openmsmq.spark.options import Options
-from openmsmq.spark.patience import PatientClient
+from openmsmq.spark.options import DataSourceOptions
+from openmsmq.spark.patience import RetryingClient
 from openmsmq.spark.probing import listens
 
 _PAUSE = 0.2  # seconds between two looks whether anything answers
 _AFTER_RPC = 5.0  # seconds that a queue manager takes for Arrow Flight when it has begun to serve RPC
 
 
-class Plane(Protocol):
+class QueueBackend(Protocol):
     """What browsing needs; see `bulk.client.BulkClient` for what each method does and raises. Consumer groups are Arrow
     Flight's alone."""
 
@@ -28,7 +28,7 @@ class Plane(Protocol):
 
     def check(self, queue: str, source: str = "queue") -> str: ...
 
-    def position(self, queue: str, source: str = "queue", group: str | None = None) -> Position: ...
+    def position(self, queue: str, source: str = "queue", group: str | None = None) -> QueuePosition: ...
 
     def lag(self, queue: str, source: str = "queue", start: int = 0, group: str | None = None) -> Lag: ...
 
@@ -43,7 +43,7 @@ class Plane(Protocol):
         max_bytes: int | None = None,
         group: str | None = None,
         token: str | None = None,
-    ) -> Plan: ...
+    ) -> ReadPlan: ...
 
     def read(
         self,
@@ -59,7 +59,7 @@ class Plane(Protocol):
     ) -> Iterator[pa.RecordBatch]: ...
 
 
-def connect(options: Options, uses_flight: bool, is_known: bool) -> Plane:
+def connect(options: DataSourceOptions, uses_flight: bool, is_known: bool) -> QueueBackend:
     """A connection. If the server `is_known` (somebody has had an answer from there) and does not answer now, calls by
     Arrow Flight are repeated for `retrySeconds`, and so is the connect of MS-MQRR; by Arrow Flight nothing is sent
     before the first call."""
@@ -73,7 +73,7 @@ def connect(options: Options, uses_flight: bool, is_known: bool) -> Plane:
     return RemotePlane(options, is_known)
 
 
-def by_flight(options: Options, patient: bool = False) -> bool:
+def by_flight(options: DataSourceOptions, patient: bool = False) -> bool:
     """Whether Arrow Flight is to be used; protocol=auto takes it where something listens at its port. A stream is
     `patient`: where nothing answers at all, a restart may be going on, and the answer is for as long as it runs."""
     if options.has_many_hosts:
@@ -94,9 +94,9 @@ def by_flight(options: Options, patient: bool = False) -> bool:
     return False
 
 
-def flight(options: Options, is_known: bool = True) -> PatientClient:
+def flight(options: DataSourceOptions, is_known: bool = True) -> RetryingClient:
     """A client of Arrow Flight, which writing needs."""
-    return PatientClient(
+    return RetryingClient(
         options.host, options.flightPort, options.user, options.password, options.tlsRoot,
         retry_seconds=options.retrySeconds, is_known=is_known,
     )  # fmt: skip

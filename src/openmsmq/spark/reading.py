@@ -21,8 +21,8 @@ from openmsmq.model.malloc import set_thresholds
 from openmsmq.spark.filters import Selection
 from openmsmq.spark.hosts import FLIGHT, HostAway, ManyHosts, divided, joined
 from openmsmq.spark.offsets import Offsets
-from openmsmq.spark.options import OptionError, Options
-from openmsmq.spark.plane import Plane, by_flight, connect
+from openmsmq.spark.options import DataSourceOptions, OptionError
+from openmsmq.spark.plane import QueueBackend, by_flight, connect
 from openmsmq.spark.schema import HOST, TEXT, projection, with_text
 
 logger = logging.getLogger(__name__)
@@ -62,12 +62,12 @@ class QueueRange(InputPartition):
 class Fetching:
     """What batch and streaming readers share: the columns, the connection, reading a range."""
 
-    def __init__(self, options: Options, schema: StructType, uses_flight: bool | None = None) -> None:
+    def __init__(self, options: DataSourceOptions, schema: StructType, uses_flight: bool | None = None) -> None:
         self.options = options
         self.names = projection(schema, options.decode, options.has_many_hosts)
         self._given_names = schema.names  # Spark compares names whatever their case, and wants them back as they were
         self._names_are_checked = False
-        self._plane: Plane | None = None
+        self._plane: QueueBackend | None = None
         self._uses_flight = uses_flight  # None until it is known; then for all processes, whatever answers later
         self._odd = 0  # bodies of the partition that is read that are not wholly what `decode` wants
         self._is_known = False  # whether somebody has had an answer from the server
@@ -82,7 +82,7 @@ class Fetching:
         return {**self.__dict__, "_plane": None, "_threads": None, "_is_known": True}
 
     @property
-    def plane(self) -> Plane:
+    def plane(self) -> QueueBackend:
         if self._plane is None:
             if self._uses_flight is None:
                 self._uses_flight = by_flight(self.options)

@@ -18,7 +18,7 @@ from uuid import UUID
 import pyarrow as pa
 
 import openmsmq
-from openmsmq.bulk.client import Lag, Plan, Position, QueueInfo, Range
+from openmsmq.bulk.client import Lag, QueueInfo, QueuePosition, Range, ReadPlan
 from openmsmq.bulk.message_columns import MESSAGE_SCHEMA, as_unicode
 from openmsmq.client.dead_letters import walk
 from openmsmq.client.sync import MessageQueue
@@ -27,8 +27,8 @@ from openmsmq.model.errors import MessageNotFound, MsmqError, QueueNotFound, Sha
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message, identifier_text
 from openmsmq.rpc.errors import BindError
-from openmsmq.spark.options import OptionError, Options
-from openmsmq.spark.patience import Patience
+from openmsmq.spark.options import DataSourceOptions, OptionError
+from openmsmq.spark.patience import RetryPolicy
 
 _CHUNK = 1024
 _TURN = 5.0  # seconds for the receiver before us to go: a stream that was stopped just now
@@ -38,12 +38,12 @@ _MACHINE = {"deadletter": "DIRECT=OS:.\\SYSTEM$;DEADLETTER", "xactdeadletter": "
 class RemotePlane:
     """A `plane.Plane`, and receiving by lists of lookup identifiers."""
 
-    def __init__(self, options: Options, is_known: bool = False) -> None:
+    def __init__(self, options: DataSourceOptions, is_known: bool = False) -> None:
         """A server that `is_known` has `retrySeconds` to answer. Raises RpcConnectionError."""
         if options.source == "outgoing":
             raise OptionError("source=outgoing needs Arrow Flight (protocol=flight): MS-MQRR opens no outgoing queue")
         password = options.password if options.user else ""
-        patience = Patience(options.retrySeconds, f"{options.host}:{options.port}", is_known)
+        patience = RetryPolicy(options.retrySeconds, f"{options.host}:{options.port}", is_known)
         while True:
             try:
                 self._manager = openmsmq.connect(options.host, options.port, user=options.user, password=password)
@@ -68,11 +68,11 @@ class RemotePlane:
             raise QueueNotFound(detail=queue or source) from error
         return self._path_name(queue, source)
 
-    def position(self, queue: str, source: str = "queue", group: str | None = None) -> Position:
+    def position(self, queue: str, source: str = "queue", group: str | None = None) -> QueuePosition:
         sequences = sorted(m.sequence for m in self._walk(queue, source))
         if not sequences:
-            return Position(0, 0, 0, 0)
-        return Position(sequences[0], sequences[-1], sequences[-1], len(sequences))
+            return QueuePosition(0, 0, 0, 0)
+        return QueuePosition(sequences[0], sequences[-1], sequences[-1], len(sequences))
 
     def lag(self, queue: str, source: str = "queue", start: int = 0, group: str | None = None) -> Lag:
         sequences = [message.sequence for message in self._walk(queue, source)]
@@ -89,7 +89,7 @@ class RemotePlane:
         max_bytes: int | None = None,
         group: str | None = None,
         token: str | None = None,
-    ) -> Plan:
+    ) -> ReadPlan:
         found = sorted((m.sequence, m.size) for m in self._walk(queue, source) if _within(m.sequence, start, end))
         total = 0
         for count, (_, size) in enumerate(found):
@@ -98,9 +98,9 @@ class RemotePlane:
                 found = found[:count]
                 break
         if not found:
-            return Plan(start if end is None else end, ())
+            return ReadPlan(start if end is None else end, ())
         last = found[-1][0]
-        return Plan(last, (Range(start, last, len(found), sum(size for _, size in found)),))
+        return ReadPlan(last, (Range(start, last, len(found), sum(size for _, size in found)),))
 
     def read(
         self,

@@ -16,10 +16,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from openmsmq.model.errors import MsmqError
-from openmsmq.spark.batches import Batches, Browsing, Claiming, Listing
+from openmsmq.spark.batches import Batches, Browsing, ClaimedBatches, Listing
 from openmsmq.spark.hosts import FLIGHT
 from openmsmq.spark.offsets import Offsets, offset, sequence_of, store_of
-from openmsmq.spark.options import Options
+from openmsmq.spark.options import DataSourceOptions
 from openmsmq.spark.progress import Progress
 from openmsmq.spark.reading import NO_QUEUE, DataLoss, Fetching, logger, queue_lost
 from openmsmq.spark.shares import shares
@@ -34,7 +34,7 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
     """Offsets are by queue, and each is what `batches` makes of it. Nothing is held that would have to be released:
     Spark does not close a reader."""
 
-    def __init__(self, options: Options, schema: StructType, uses_flight: bool | None = None) -> None:
+    def __init__(self, options: DataSourceOptions, schema: StructType, uses_flight: bool | None = None) -> None:
         super().__init__(options, schema, uses_flight)
         self._targets: dict[str, int] | None = None  # of Trigger.AvailableNow
         self._progress = Progress()
@@ -49,7 +49,7 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
             if self.options.mode == "browse":
                 self._batches = Browsing(self)
             else:
-                self._batches = Claiming(self) if isinstance(self.plane, FLIGHT) else Listing(self)
+                self._batches = ClaimedBatches(self) if isinstance(self.plane, FLIGHT) else Listing(self)
         return self._batches
 
     @property

@@ -21,8 +21,8 @@ from openmsmq.bulk.row_stream import Refusal
 from openmsmq.model.bodies import encode_body
 from openmsmq.model.errors import IllegalPropertyValue, MsmqError
 from openmsmq.spark.collecting import Collected, Errors
-from openmsmq.spark.options import OptionError, Options
-from openmsmq.spark.patience import PatientClient
+from openmsmq.spark.options import DataSourceOptions, OptionError
+from openmsmq.spark.patience import RetryingClient
 from openmsmq.spark.plane import flight
 from openmsmq.spark.schema import check_writable, plain_names
 
@@ -47,7 +47,7 @@ class WrittenStage(WriterCommitMessage):
 
 
 class _Writing:
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: DataSourceOptions, schema: StructType) -> None:
         check_writable(schema)
         if options.defaultQueue is None and "destination_queue" not in plain_names(schema.names):
             raise OptionError("give defaultQueue, or rows with the column destination_queue")
@@ -80,7 +80,7 @@ class _Writing:
                     tries += 1
 
     def _try(
-        self, plane: PatientClient, target: tuple[str, int, int, str], rows: Iterable[pa.RecordBatch], query: str
+        self, plane: RetryingClient, target: tuple[str, int, int, str], rows: Iterable[pa.RecordBatch], query: str
     ) -> WrittenStage:
         sink, batch, partition, _ = target
         options, errors = self.options, self._errors(sink)
@@ -132,7 +132,7 @@ class _Writing:
 
 
 @contextmanager
-def _signs_of_life(options: Options, sink: str) -> Iterator[None]:
+def _signs_of_life(options: DataSourceOptions, sink: str) -> Iterator[None]:
     """What a task of this sink has staged is wanted as long as one of them runs, however long rows take to come."""
     done = threading.Event()
 
@@ -172,7 +172,7 @@ def _files(messages: list[Any]) -> list[str]:
 class MsmqWriter(_Writing, DataSourceArrowWriter):
     """A batch write: all rows, or none."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: DataSourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
         self.sink = f"{options.sinkId or 'batch'}/{uuid.uuid4()}"  # written once; Spark has no number for it
 

@@ -15,7 +15,7 @@ from openmsmq.store.errors import (
 from openmsmq.store.log import Store
 from openmsmq.store.opening import Prepared, Recovered, RecoveryReport
 from openmsmq.store.operations import Drop, Insert, Move, Operation, Put, Remove, RemoveMany
-from openmsmq.store.row_frames import Rows
+from openmsmq.store.row_frames import MessageRows
 from openmsmq.store.vfs import OsVfs, Vfs
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "DamagedStore",
     "Drop",
     "Insert",
+    "MessageRows",
     "Move",
     "Operation",
     "OsVfs",
@@ -34,7 +35,6 @@ __all__ = [
     "RecoveryReport",
     "Remove",
     "RemoveMany",
-    "Rows",
     "Store",
     "StoreError",
     "StoreFailed",

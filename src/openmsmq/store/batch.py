@@ -8,7 +8,7 @@ from typing import Final
 from openmsmq.store.checkpoints import Checkpoints, encode
 from openmsmq.store.columns import Capture
 from openmsmq.store.frames import Codec
-from openmsmq.store.replay import State
+from openmsmq.store.replay import LogState
 from openmsmq.store.segments import Segment
 from openmsmq.store.vfs import Vfs, write_fully
 
@@ -23,7 +23,7 @@ class Chunk:
         self.parts: Final = parts
 
 
-class Batch:
+class LogBatch:
     """Everything that was appended since the last batch was taken.
 
     Attributes:
@@ -59,7 +59,7 @@ class CheckpointJob:
 
     checkpoints: Checkpoints
     codec: Codec
-    state: State
+    state: LogState
     captured: list[tuple[int, Capture]]
 
     @property

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from openmsmq.store.columns import QueueColumns
 from openmsmq.store.frames import HEADER_SIZE
 from openmsmq.store.operations import Insert
-from openmsmq.store.replay import State
-from openmsmq.store.row_frames import Rows
+from openmsmq.store.replay import LogState
+from openmsmq.store.row_frames import MessageRows
 from openmsmq.store.segments import Segment
 
 
-class Bookkeeping:
+class SegmentStats:
     """Counts by segment; never touches a file."""
 
-    def __init__(self, segment_size: int, segments: dict[int, Segment], state: State) -> None:
+    def __init__(self, segment_size: int, segments: dict[int, Segment], state: LogState) -> None:
         self._segment_size = segment_size
         #: In the order of their numbers.
         self.segments = segments
@@ -102,7 +102,7 @@ class Bookkeeping:
                 columns = queues[insert.queue] = QueueColumns()
             columns.insert(insert.key, location, len(insert.payload), insert.deadline)
 
-    def add_pending_rows(self, transaction: int, rows: Rows, locations: array[int]) -> None:
+    def add_pending_rows(self, transaction: int, rows: MessageRows, locations: array[int]) -> None:
         """All of them are for one queue."""
         columns = self.pending.setdefault(transaction, {}).setdefault(rows.queues[0], QueueColumns())
         added = QueueColumns(rows.keys, locations, rows.sizes, rows.deadlines)
@@ -126,7 +126,7 @@ class Bookkeeping:
         if transaction in self.prepared:
             self.discard(self.prepared.pop(transaction)[1], position)
 
-    def describe(self, state: State) -> None:
+    def describe(self, state: LogState) -> None:
         """Add to the state of a checkpoint what the store knows by itself."""
         state.definitions = dict(self.definitions)
         state.definition_locations = dict(self.definition_locations)

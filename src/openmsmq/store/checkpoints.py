@@ -16,7 +16,7 @@ from crc32c import crc32c
 from openmsmq.store.columns import Capture, QueueColumns
 from openmsmq.store.errors import StoreError, UnknownFormat
 from openmsmq.store.frames import VERSION, Codec
-from openmsmq.store.replay import State
+from openmsmq.store.replay import LogState
 from openmsmq.store.segments import TEMPORARY_SUFFIX
 from openmsmq.store.vfs import Vfs, write_fully
 
@@ -36,7 +36,7 @@ _QUEUE: Final = struct.Struct("<IIQ")  # transaction (0 for committed), queue, r
 _SLICE: Final = 1 << 20
 
 
-def encode(codec: Codec, state: State, captured: Iterable[tuple[int, Capture]]) -> list[bytes | memoryview]:
+def encode(codec: Codec, state: LogState, captured: Iterable[tuple[int, Capture]]) -> list[bytes | memoryview]:
     """The pieces of a checkpoint file, without its closing checksum. Columns are not copied.
 
     Args:
@@ -70,7 +70,7 @@ def encode(codec: Codec, state: State, captured: Iterable[tuple[int, Capture]]) 
     return [header, *pieces]
 
 
-def decode(data: bytes, path: str) -> tuple[Codec, State]:
+def decode(data: bytes, path: str) -> tuple[Codec, LogState]:
     """Codec and state in a checkpoint file.
 
     Raises:
@@ -101,7 +101,7 @@ def decode(data: bytes, path: str) -> tuple[Codec, State]:
         raise UnknownFormat(f"{path}: format version {version}, this program knows {VERSION}")
     if length != len(data) - _HEADER.size - _CRC.size:
         raise ValueError("wrong length")
-    state = State(position, high_key)
+    state = LogState(position, high_key)
     offset = _HEADER.size
     for _ in range(segments):
         number, ever, volume = _SEGMENT.unpack_from(data, offset)
@@ -138,7 +138,7 @@ class Checkpoints:
         #: File names that exist and are damaged.
         self.damaged: list[str] = []
 
-    def load(self) -> Iterator[tuple[Codec, State]]:
+    def load(self) -> Iterator[tuple[Codec, LogState]]:
         """Valid checkpoints, newest first; raises UnknownFormat."""
         loaded = []
         names = set(self._vfs.listdir(self._directory))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 
-from openmsmq.store.batch import Batch
+from openmsmq.store.batch import LogBatch
 from openmsmq.store.errors import StoreError, StoreFailed
 from openmsmq.store.log import Store
 
@@ -168,7 +168,7 @@ class Committer:
         self._left_beside -= self._left_beside > 0
         return came > waiting or self._left_beside > 0
 
-    def _sync(self, batch: Batch) -> None:
+    def _sync(self, batch: LogBatch) -> None:
         started = time.monotonic()  # the loop's own time goes by milliseconds
         try:
             batch.write()
@@ -181,7 +181,7 @@ class Committer:
             self._left_beside = STAY_BESIDE
         self._store.finish_batch(batch)
 
-    def _start(self, syncer: Syncer, batch: Batch, waiting: list[Callback]) -> None:
+    def _start(self, syncer: Syncer, batch: LogBatch, waiting: list[Callback]) -> None:
         """Write, and sync beside the loop; `_scheduled` stays set, so that nothing else is flushed meanwhile."""
         started = time.monotonic()
         try:
@@ -190,7 +190,7 @@ class Committer:
         except OSError as error:
             self._store.not_written(batch, error)
 
-    def _synced(self, batch: Batch, callbacks: list[Callback], started: float, error: OSError | None) -> None:
+    def _synced(self, batch: LogBatch, callbacks: list[Callback], started: float, error: OSError | None) -> None:
         self._took(time.monotonic() - started)
         try:
             if error is not None:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from openmsmq.store.bookkeeping import Bookkeeping
+from openmsmq.store.bookkeeping import SegmentStats
 from openmsmq.store.frames import (
     FRAMES_START,
     HEADER,
@@ -48,7 +48,7 @@ TOLERATED: Final = 2
 class Compactor:
     """Empties the oldest segment in small steps."""
 
-    def __init__(self, codec: Codec, books: Bookkeeping, writer: LogWriter, read: ReadSegment) -> None:
+    def __init__(self, codec: Codec, books: SegmentStats, writer: LogWriter, read: ReadSegment) -> None:
         self._codec = codec
         self._books = books
         self._writer = writer

@@ -19,8 +19,8 @@ from openmsmq.store.frames import FRAMES_START, HEADER_SIZE, Codec, segment_head
 from openmsmq.store.log import Store
 from openmsmq.store.operations import Drop, Operation, Put, Remove
 from openmsmq.store.ownership import Ownership, claim, log_directory, remove_temporary_files
-from openmsmq.store.recovery import Damage, Survey, replay_log, survey
-from openmsmq.store.replay import State, count_live
+from openmsmq.store.recovery import Damage, DirectoryScan, replay_log, survey
+from openmsmq.store.replay import LogState, count_live
 from openmsmq.store.scan import Gap, SegmentScan, scan_log
 from openmsmq.store.segments import fill_with_zeros, segment_name, segment_number
 from openmsmq.store.vfs import OsVfs, Vfs, write_fully
@@ -52,7 +52,7 @@ class SegmentReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class FsckReport:
     """What is in a store.
 
     Attributes:
@@ -93,10 +93,10 @@ class Repaired:
 
     quarantined: tuple[Damage, ...]
     restored: int
-    after: Report
+    after: FsckReport
 
 
-def verify(directory: str, vfs: Vfs | None = None) -> Report:
+def verify(directory: str, vfs: Vfs | None = None) -> FsckReport:
     """Read everything and report what is there. Changes nothing.
 
     Raises:
@@ -187,19 +187,19 @@ def read_quarantine(data: bytes) -> list[tuple[str, int, bytes]]:
 # ------------------------------------------------------------------------------------------------------- verifying
 
 
-def _verify(vfs: Vfs, directory: str) -> Report:
+def _verify(vfs: Vfs, directory: str) -> FsckReport:
     found = survey(vfs, directory)
     if found.codec is None:
-        return Report((), 0, 0, 0, 0, tuple(found.damages), tuple(found.weak), 0)
+        return FsckReport((), 0, 0, 0, 0, tuple(found.damages), tuple(found.weak), 0)
     codec = found.codec
     scan = scan_log(vfs, found, codec)
     state = scan.replay.finish()
-    places = count_live(State(0, queues=state.queues), codec.segment_size)
+    places = count_live(LogState(0, queues=state.queues), codec.segment_size)
     damages = (*found.damages, *(damage_of(gap) for s in scan.segments for gap in s.gaps))
     if scan.needs_next and scan.segments[-1].file is found.segments[-1]:
         path = f"{directory}/{segment_name(found.segments[-1].number + 1)}"
         damages += (Damage(path, 0, 0, "segment file is missing"),)
-    return Report(
+    return FsckReport(
         segments=tuple(_segment_report(segment, places) for segment in scan.segments),
         records=sum(s.records for s in scan.segments),
         messages=sum(map(len, state.queues.values())),
@@ -211,7 +211,7 @@ def _verify(vfs: Vfs, directory: str) -> Report:
     )
 
 
-def _missing_beginning(vfs: Vfs, directory: str, found: Survey, codec: Codec) -> tuple[Damage, ...]:
+def _missing_beginning(vfs: Vfs, directory: str, found: DirectoryScan, codec: Codec) -> tuple[Damage, ...]:
     """Segments before the first that exists, if a checkpoint knows of something needed in them."""
     if not found.checkpoints:
         return ()
@@ -254,7 +254,7 @@ def _quarantine(vfs: Vfs, damages: Sequence[Damage], quarantine_path: str) -> No
     vfs.fsync_directory(os.path.dirname(quarantine_path) or ".")
 
 
-def _restore_files(vfs: Vfs, directory: str, found: Survey, codec: Codec) -> None:
+def _restore_files(vfs: Vfs, directory: str, found: DirectoryScan, codec: Codec) -> None:
     """Give every segment file its length and its header; make missing ones."""
     numbers = {file.number: file for file in found.segments}
     last = max([*numbers, *(state.position // codec.segment_size for state in found.checkpoints[:1])])
@@ -275,7 +275,7 @@ def _restore_files(vfs: Vfs, directory: str, found: Survey, codec: Codec) -> Non
     vfs.fsync_directory(directory)
 
 
-def _add_missing_end(vfs: Vfs, directory: str, found: Survey, codec: Codec) -> None:
+def _add_missing_end(vfs: Vfs, directory: str, found: DirectoryScan, codec: Codec) -> None:
     """A sealed segment at the end of the log needs a next one."""
     number = found.segments[-1].number + 1
     handle = vfs.open(f"{directory}/{segment_name(number)}", create=True)
@@ -307,7 +307,7 @@ def _cover(vfs: Vfs, gap: Gap, codec: Codec) -> None:
         vfs.close(handle)
 
 
-def _corrections(vfs: Vfs, found: Survey, codec: Codec) -> tuple[list[Operation], int]:
+def _corrections(vfs: Vfs, found: DirectoryScan, codec: Codec) -> tuple[list[Operation], int]:
     """What a checkpoint knows and the log has lost, as operations, and the highest number."""
     by_checkpoint = replay_log(vfs, found, codec).replay.finish()
     by_log = replay_log(vfs, found, codec, use_checkpoint=False).replay.finish()

@@ -3,7 +3,7 @@
 `append` puts frames into memory and `sync` makes them durable. The caller owns the index of live messages and passes
 the location of what it removes; the store keeps a few integers per segment, the definitions, and pending messages.
 
-One thread (the event loop) calls everything here, except `Batch.write` and `CheckpointJob.write`, which only touch
+One thread (the event loop) calls everything here, except `LogBatch.write` and `CheckpointJob.write`, which only touch
 files and may run in another thread.
 """
 
@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 from openmsmq.store import frames
-from openmsmq.store.batch import Batch, CheckpointJob
-from openmsmq.store.bookkeeping import Bookkeeping
+from openmsmq.store.batch import CheckpointJob, LogBatch
+from openmsmq.store.bookkeeping import SegmentStats
 from openmsmq.store.columns import Capture
 from openmsmq.store.compaction import TOLERATED, Compactor, IsLive, Relocated
 from openmsmq.store.errors import DamagedRecord, StoreError, StoreFailed, StoreFenced, StoreFull
@@ -24,8 +24,8 @@ from openmsmq.store.frames import HEADER_SIZE, INSERT, PENDING, PREPARE
 from openmsmq.store.opening import Recovered, open_log
 from openmsmq.store.operations import Insert, Operation, Remove
 from openmsmq.store.ownership import fenced
-from openmsmq.store.replay import State
-from openmsmq.store.row_frames import Rows, payloads_of
+from openmsmq.store.replay import LogState
+from openmsmq.store.row_frames import MessageRows, payloads_of
 from openmsmq.store.segments import Background, OpenHandles, Segment
 from openmsmq.store.specs import FrameSpec, specify
 from openmsmq.store.vfs import OsVfs, Vfs
@@ -73,7 +73,7 @@ class Store:
         self._supply = opened.supply
         self._checkpoints = opened.checkpoints
         self._handles = OpenHandles(vfs)
-        self._books = Bookkeeping(opened.codec.segment_size, opened.segments, opened.state)
+        self._books = SegmentStats(opened.codec.segment_size, opened.segments, opened.state)
         self._failure: BaseException | None = None
         self.durable_end = opened.position
         try:
@@ -208,7 +208,7 @@ class Store:
         self._books.add_pending(transaction, inserts, locations)
         return locations
 
-    def append_rows(self, transaction: int, rows: Rows) -> array[int]:
+    def append_rows(self, transaction: int, rows: MessageRows) -> array[int]:
         """`append_pending` for many messages that go to one queue, in a fraction of the time.
 
         Returns:
@@ -219,7 +219,7 @@ class Store:
         self._books.add_pending_rows(transaction, rows, locations)
         return locations
 
-    def insert_rows(self, rows: Rows) -> array[int]:
+    def insert_rows(self, rows: MessageRows) -> array[int]:
         """`insert` for many messages, each a batch of its own, in a fraction of the time: all are appended, or none.
 
         Returns:
@@ -317,10 +317,10 @@ class Store:
             self.not_written(batch, error)
         self.finish_batch(batch)
 
-    def take_batch(self) -> Batch | None:
+    def take_batch(self) -> LogBatch | None:
         """Take what is to be written, None if there is nothing. Every batch must be finished before the next is taken.
 
-        With `Batch.write`, a sync of its files and `finish_batch` or `not_written`, this is `sync` in steps.
+        With `LogBatch.write`, a sync of its files and `finish_batch` or `not_written`, this is `sync` in steps.
 
         Raises:
             StoreFailed: the store has failed earlier.
@@ -333,7 +333,7 @@ class Store:
             self._fenced()
         return self._writer.take_batch()
 
-    def finish_batch(self, batch: Batch) -> None:
+    def finish_batch(self, batch: LogBatch) -> None:
         """`batch` is on the disk. Raises StoreFenced if it went to the disk of a store that another process has taken
         over meanwhile: it may be in it or not. Raises OSError as `take_batch`."""
         if self._ownership.is_lost():
@@ -356,7 +356,7 @@ class Store:
         self._failure = error
         raise StoreFailed(f"{self.directory}: {error}") from error
 
-    def not_written(self, batch: Batch, error: OSError) -> NoReturn:
+    def not_written(self, batch: LogBatch, error: OSError) -> NoReturn:
         """A batch could not be written or synced: as `fail`, with the names of its files."""
         error.filename = ", ".join(chunk.segment.path for chunk in batch.chunks)
         self.fail(error)
@@ -455,7 +455,7 @@ class Store:
         captured = list(queues.items() if isinstance(queues, Mapping) else queues)
         if len(dict(captured)) != len(captured):
             raise StoreError("a queue appears twice in a checkpoint")
-        state = State(self.end, self.high_key)
+        state = LogState(self.end, self.high_key)
         self._books.describe(state)
         return CheckpointJob(self._checkpoints, self._codec, state, captured)
 

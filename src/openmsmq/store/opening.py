@@ -12,13 +12,13 @@ from openmsmq.store.columns import QueueColumns
 from openmsmq.store.errors import DamagedStore
 from openmsmq.store.frames import FRAMES_START, IDENTITY_SIZE, Codec
 from openmsmq.store.ownership import Ownership, claim, fenced, remove_temporary_files
-from openmsmq.store.recovery import RecoveryOutcome, Survey, replay_log, survey
-from openmsmq.store.replay import State, count_live
+from openmsmq.store.recovery import DirectoryScan, RecoveryOutcome, replay_log, survey
+from openmsmq.store.replay import LogState, count_live
 from openmsmq.store.segments import (
     SPARES,
     Background,
     Segment,
-    Supply,
+    SegmentPool,
     fill_with_zeros,
     segment_name,
 )
@@ -79,7 +79,7 @@ class Recovered:
 
 
 @dataclass(slots=True)
-class Opened:
+class OpenedLog:
     """A log ready to go on."""
 
     codec: Codec
@@ -87,9 +87,9 @@ class Opened:
     segments: dict[int, Segment]
     tail: Segment | None
     position: int
-    supply: Supply
+    supply: SegmentPool
     checkpoints: Checkpoints
-    state: State
+    state: LogState
     recovered: Recovered
     stopped: bool
 
@@ -102,7 +102,7 @@ def open_log(
     background: Background | None,
     ignore_checkpoints: bool,
     take_over: bool = False,
-) -> Opened:
+) -> OpenedLog:
     """Lock, recover, erase what a torn write left; see Store.open for the errors."""
     ownership = claim(vfs, os.path.abspath(directory), take_over)
     try:
@@ -122,7 +122,7 @@ def _open(
     entropy: Callable[[int], bytes],
     background: Background | None,
     ignore_checkpoints: bool,
-) -> Opened:
+) -> OpenedLog:
     remove_temporary_files(vfs, ownership.path)
     found = survey(vfs, ownership.path)
     if ignore_checkpoints:
@@ -137,18 +137,22 @@ def _open(
     return _resume(vfs, ownership, found, found.codec, background)
 
 
-def _create(vfs: Vfs, ownership: Ownership, files: Checkpoints, codec: Codec, background: Background | None) -> Opened:
+def _create(
+    vfs: Vfs, ownership: Ownership, files: Checkpoints, codec: Codec, background: Background | None
+) -> OpenedLog:
     directory = ownership.path
     if files.damaged:
         raise DamagedStore(f"{directory}/{NAMES[0]}", 0, "checkpoints are damaged and there is no log")
     vfs.fsync_directory(directory)
-    supply = Supply(vfs, directory, codec, 1, background)
+    supply = SegmentPool(vfs, directory, codec, 1, background)
     position = codec.segment_size + FRAMES_START  # the log begins with segment 1, so that no location is 0
     recovered = Recovered({}, {}, 0, RecoveryReport(0, 0, False, (), False))
-    return Opened(codec, ownership, {}, None, position, supply, files, State(position), recovered, False)
+    return OpenedLog(codec, ownership, {}, None, position, supply, files, LogState(position), recovered, False)
 
 
-def _resume(vfs: Vfs, ownership: Ownership, found: Survey, codec: Codec, background: Background | None) -> Opened:
+def _resume(
+    vfs: Vfs, ownership: Ownership, found: DirectoryScan, codec: Codec, background: Background | None
+) -> OpenedLog:
     directory = ownership.path
     outcome = replay_log(vfs, found, codec)
     replay = outcome.replay
@@ -160,7 +164,7 @@ def _resume(vfs: Vfs, ownership: Ownership, found: Survey, codec: Codec, backgro
     _erase(vfs, found, outcome)
     tail_number = outcome.position // codec.segment_size
     _drop_surplus(vfs, directory, found, tail_number + SPARES)
-    supply = Supply(vfs, directory, codec, found.segments[-1].number + 1, background)
+    supply = SegmentPool(vfs, directory, codec, found.segments[-1].number + 1, background)
     segments: dict[int, Segment] = {}
     for file in found.segments:
         segment = Segment(file.number, file.path)
@@ -189,7 +193,7 @@ def _resume(vfs: Vfs, ownership: Ownership, found: Survey, codec: Codec, backgro
     }
     recovered = Recovered(dict(state.definitions), state.queues, state.high_key, report, prepared)
     stopped = replay.stopped and not outcome.wipes
-    return Opened(codec, ownership, segments, tail, outcome.position, supply, found.files, state, recovered, stopped)
+    return OpenedLog(codec, ownership, segments, tail, outcome.position, supply, found.files, state, recovered, stopped)
 
 
 def _make_durable(
@@ -216,7 +220,7 @@ def _make_durable(
     vfs.fsync_directory(directory)
 
 
-def _erase(vfs: Vfs, found: Survey, outcome: RecoveryOutcome) -> None:
+def _erase(vfs: Vfs, found: DirectoryScan, outcome: RecoveryOutcome) -> None:
     """Erase frames of the torn write before new ones are put in front of them; raises OSError."""
     paths = {file.number: file.path for file in found.segments}
     for wipe in outcome.wipes:
@@ -228,7 +232,7 @@ def _erase(vfs: Vfs, found: Survey, outcome: RecoveryOutcome) -> None:
             vfs.close(handle)
 
 
-def _drop_surplus(vfs: Vfs, directory: str, found: Survey, last: int) -> None:
+def _drop_surplus(vfs: Vfs, directory: str, found: DirectoryScan, last: int) -> None:
     """Delete prepared segments after `last`; a large write that did not survive leaves them. Raises OSError."""
     while found.segments[-1].number > last:
         # From the end and one by one: should only a part of these survive a crash, the log must not have a gap.

@@ -40,7 +40,7 @@ _UNFINISHED: Final = ".unfinished"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StoreLocation:
     """Where the log of a store is.
 
     Attributes:
@@ -62,7 +62,7 @@ class Ownership:
         epoch: how often it was taken over.
     """
 
-    def __init__(self, vfs: Vfs, place: Place, lock: int) -> None:
+    def __init__(self, vfs: Vfs, place: StoreLocation, lock: int) -> None:
         self.path: Final = place.path
         self.epoch: Final = place.epoch
         self._vfs = vfs
@@ -89,7 +89,7 @@ class Ownership:
         self._vfs.close(self._lock)
 
 
-def current(vfs: Vfs, directory: str) -> Place | None:
+def current(vfs: Vfs, directory: str) -> StoreLocation | None:
     """Where the log of the store `directory` is; None if there is none. Raises OSError."""
     parent, name = os.path.split(directory)
     try:
@@ -126,7 +126,7 @@ def claim(vfs: Vfs, directory: str, take_over: bool) -> Ownership:
     place = current(vfs, directory)
     if place is None:
         vfs.make_directory(directory)
-        place = Place(directory, 0, False)
+        place = StoreLocation(directory, 0, False)
     try:
         if take_over:
             return _take_over(vfs, directory, place)
@@ -157,10 +157,10 @@ def fenced(directory: str, epoch: int) -> StoreFenced:
 # ------------------------------------------------------------------------------------------------------ taking over
 
 
-def _take_over(vfs: Vfs, directory: str, place: Place) -> Ownership:
+def _take_over(vfs: Vfs, directory: str, place: StoreLocation) -> Ownership:
     """Raise the epoch."""
     parent = os.path.dirname(directory)
-    taken = Place(f"{directory}{_EPOCH}{place.epoch + 1}", place.epoch + 1, False)
+    taken = StoreLocation(f"{directory}{_EPOCH}{place.epoch + 1}", place.epoch + 1, False)
     unfinished = taken.path + _UNFINISHED
     vfs.rename(place.path, unfinished)
     vfs.fsync_directory(parent)
@@ -253,13 +253,13 @@ def _copy(vfs: Vfs, path: str, data: bytes) -> None:
     vfs.rename(temporary, path)
 
 
-def _place(parent: str, name: str, entry: str) -> Place | None:
+def _place(parent: str, name: str, entry: str) -> StoreLocation | None:
     """What a name beside the store means."""
     path = f"{parent.rstrip('/')}/{entry}"
     if entry == name:
-        return Place(path, 0, False)
+        return StoreLocation(path, 0, False)
     rest = entry.removeprefix(name + _EPOCH)
     digits = rest.removesuffix(_UNFINISHED)
     if rest == entry or not digits.isdecimal() or not digits.isascii():
         return None
-    return Place(path, int(digits), digits != rest)
+    return StoreLocation(path, int(digits), digits != rest)

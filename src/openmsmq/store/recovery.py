@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from openmsmq.store.checkpoints import Checkpoints
 from openmsmq.store.errors import DamagedStore
 from openmsmq.store.frames import FRAMES_START, Codec, frame_size, read_segment_header
-from openmsmq.store.replay import Replay, State
+from openmsmq.store.replay import LogState, Replay
 from openmsmq.store.segments import segment_name, segment_number
 from openmsmq.store.vfs import Vfs
 
@@ -49,7 +49,7 @@ class SegmentFile:
 
 
 @dataclass(slots=True)
-class Survey:
+class DirectoryScan:
     """What is in the directory, before any frame is read.
 
     Attributes:
@@ -62,14 +62,14 @@ class Survey:
 
     codec: Codec | None
     segments: list[SegmentFile]
-    checkpoints: list[State]
+    checkpoints: list[LogState]
     files: Checkpoints
     damages: list[Damage] = field(default_factory=list)
     weak: list[Damage] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class Wipe:
+class ZeroRange:
     """Frames of a torn write that must not come back: a range to fill with zeros."""
 
     number: int
@@ -90,16 +90,16 @@ class RecoveryOutcome:
 
     replay: Replay
     position: int
-    wipes: list[Wipe]
+    wipes: list[ZeroRange]
     from_checkpoint: bool
 
 
-def survey(vfs: Vfs, directory: str) -> Survey:
+def survey(vfs: Vfs, directory: str) -> DirectoryScan:
     """Look at the files; raises UnknownFormat and OSError."""
     files = Checkpoints(vfs, directory)
     loaded = list(files.load())
     codec = loaded[0][0] if loaded else None
-    found = Survey(codec, [], [state for _, state in loaded], files)
+    found = DirectoryScan(codec, [], [state for _, state in loaded], files)
     for name in files.damaged:
         found.weak.append(Damage(f"{directory}/{name}", 0, 0, "checkpoint is damaged"))
     numbers = sorted(number for name in vfs.listdir(directory) if (number := segment_number(name)) is not None)
@@ -125,7 +125,7 @@ def survey(vfs: Vfs, directory: str) -> Survey:
     return found
 
 
-def _check_shape(found: Survey, directory: str) -> None:
+def _check_shape(found: DirectoryScan, directory: str) -> None:
     """Missing and short files."""
     codec = found.codec
     if codec is None:
@@ -172,7 +172,7 @@ class SegmentReplay:
         return self._buffer
 
 
-def replay_log(vfs: Vfs, found: Survey, codec: Codec, *, use_checkpoint: bool = True) -> RecoveryOutcome:
+def replay_log(vfs: Vfs, found: DirectoryScan, codec: Codec, *, use_checkpoint: bool = True) -> RecoveryOutcome:
     """Replay checkpoint and log.
 
     Raises:
@@ -181,7 +181,7 @@ def replay_log(vfs: Vfs, found: Survey, codec: Codec, *, use_checkpoint: bool = 
     """
     size = codec.segment_size
     first = found.segments[0].number
-    start = State(first * size + FRAMES_START)
+    start = LogState(first * size + FRAMES_START)
     if use_checkpoint:
         for state in found.checkpoints:
             if state.position // size >= first:
@@ -206,14 +206,14 @@ def replay_log(vfs: Vfs, found: Survey, codec: Codec, *, use_checkpoint: bool = 
         number, begin, stop, latest_write = extent
         if latest_write > hole:
             raise DamagedStore(file.path, end, "invalid record, and records behind it are valid")
-        wipes.append(Wipe(number, begin, stop))
+        wipes.append(ZeroRange(number, begin, stop))
     return RecoveryOutcome(
         replay, replay.position, wipes, start.position > first * size + FRAMES_START or bool(start.written)
     )
 
 
 def _frames_behind(
-    reader: SegmentReplay, found: Survey, codec: Codec, position: int
+    reader: SegmentReplay, found: DirectoryScan, codec: Codec, position: int
 ) -> Iterator[tuple[int, int, int, int]]:
     """Valid frames behind `position`: segment, offset to erase from, end of the last one, latest start of a write."""
     size = codec.segment_size

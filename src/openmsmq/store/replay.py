@@ -17,7 +17,7 @@ from openmsmq.store.row_frames import run_of
 
 
 @dataclass(slots=True)
-class State:
+class LogState:
     """Committed state at one position of the log.
 
     Attributes:
@@ -44,7 +44,7 @@ class State:
 class Replay:
     """Applies frames to a starting state."""
 
-    def __init__(self, codec: Codec, start: State) -> None:
+    def __init__(self, codec: Codec, start: LogState) -> None:
         self._codec = codec
         self._start = start
         self._fresh: defaultdict[int, bytearray] = defaultdict(bytearray)  # queue -> headers
@@ -125,9 +125,9 @@ class Replay:
         """Durable frames were lost here: what is left of a chain that was begun counts."""
         self._apply_chain()
 
-    def finish(self) -> State:
+    def finish(self) -> LogState:
         """The state at `position`. Transactions that neither committed nor were prepared are gone."""
-        state = State(self.position, self.high_key, self._merge(), self.definitions, self.definition_locations)
+        state = LogState(self.position, self.high_key, self._merge(), self.definitions, self.definition_locations)
         state.written = dict(self._written)
         state.prepared = self.prepared
         for transaction in self.prepared:
@@ -231,7 +231,7 @@ class Replay:
         return columns
 
 
-def count_live(state: State, segment_size: int) -> dict[int, int]:
+def count_live(state: LogState, segment_size: int) -> dict[int, int]:
     """Needed messages and definitions in each segment, counted afresh."""
     total: defaultdict[int, int] = defaultdict(int)
     groups = [*state.queues.values()]

@@ -19,7 +19,7 @@ _MESSAGES: Final = 1 << INSERT | 1 << PENDING  # kinds of frames that have messa
 
 
 @dataclass(slots=True, init=False)  # what a dataclass makes for it is interpreted, and each plain send has one
-class Rows:
+class MessageRows:
     """Messages, end to end.
 
     Attributes:
@@ -54,7 +54,7 @@ class Rows:
 
 
 def frames_of(
-    codec: Codec, rows: Rows, first: int, kind: int, transaction: int, position: int, origin: int, room: int
+    codec: Codec, rows: MessageRows, first: int, kind: int, transaction: int, position: int, origin: int, room: int
 ) -> tuple[bytes, array[int]]:
     """The frames of as many messages as fit, each a chain of its own.
 
@@ -80,7 +80,7 @@ def frames_of(
 
 
 def frames_in_python(
-    codec: Codec, rows: Rows, first: int, kind: int, transaction: int, position: int, origin: int, room: int
+    codec: Codec, rows: MessageRows, first: int, kind: int, transaction: int, position: int, origin: int, room: int
 ) -> tuple[bytes, array[int]]:
     """The same without machine code."""
     parts: list[bytes] = []

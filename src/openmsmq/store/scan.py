@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from openmsmq.store import frames
 from openmsmq.store.frames import FRAMES_START, Codec, frame_size
-from openmsmq.store.recovery import SegmentFile, Survey, read_segment
-from openmsmq.store.replay import Replay, State
+from openmsmq.store.recovery import DirectoryScan, SegmentFile, read_segment
+from openmsmq.store.replay import LogState, Replay
 from openmsmq.store.vfs import Vfs
 
 
@@ -70,7 +70,7 @@ class _Found:
     sealed: bool = False
 
 
-def scan_log(vfs: Vfs, found: Survey, codec: Codec, short: frozenset[int] = frozenset()) -> LogScan:
+def scan_log(vfs: Vfs, found: DirectoryScan, codec: Codec, short: frozenset[int] = frozenset()) -> LogScan:
     """Read all segments.
 
     Args:
@@ -89,7 +89,7 @@ def scan_log(vfs: Vfs, found: Survey, codec: Codec, short: frozenset[int] = froz
     for content in contents:
         durable = max(durable, content.latest_write)
     first = found.segments[0].number if found.segments else 0
-    scan = LogScan([], Replay(codec, State(first * size + FRAMES_START)))
+    scan = LogScan([], Replay(codec, LogState(first * size + FRAMES_START)))
     ended = False
     for file, content in zip(found.segments, contents, strict=True):
         if ended:
@@ -127,7 +127,7 @@ def scan_log(vfs: Vfs, found: Survey, codec: Codec, short: frozenset[int] = froz
     return scan
 
 
-def _split(gap: Gap, found: Survey, base: int) -> list[Gap]:
+def _split(gap: Gap, found: DirectoryScan, base: int) -> list[Gap]:
     """Cut a gap where a checkpoint was taken: the log must be readable from there."""
     pieces = []
     for position in sorted(state.position for state in found.checkpoints):

@@ -100,7 +100,7 @@ class OpenHandles:
             self._vfs.close(handle)
 
 
-class Supply:
+class SegmentPool:
     """Prepares segments ahead of need, from recycled files or from new ones."""
 
     def __init__(

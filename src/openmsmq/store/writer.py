@@ -6,8 +6,8 @@ from array import array
 from collections.abc import Sequence
 
 from openmsmq.store import frames
-from openmsmq.store.batch import Batch, Chunk
-from openmsmq.store.bookkeeping import Bookkeeping
+from openmsmq.store.batch import Chunk, LogBatch
+from openmsmq.store.bookkeeping import SegmentStats
 from openmsmq.store.errors import RecordTooLarge, StoreError
 from openmsmq.store.frames import (
     ALONE,
@@ -23,8 +23,8 @@ from openmsmq.store.frames import (
     REMOVE,
     frame_size,
 )
-from openmsmq.store.opening import Opened
-from openmsmq.store.row_frames import Rows, frames_of
+from openmsmq.store.opening import OpenedLog
+from openmsmq.store.row_frames import MessageRows, frames_of
 from openmsmq.store.specs import FrameSpec
 from openmsmq.store.vfs import Vfs
 
@@ -39,7 +39,7 @@ class LogWriter:
         base, offset: absolute position of the tail segment, and of the next frame in it.
     """
 
-    def __init__(self, opened: Opened, vfs: Vfs, books: Bookkeeping) -> None:
+    def __init__(self, opened: OpenedLog, vfs: Vfs, books: SegmentStats) -> None:
         self._vfs = vfs
         self._codec = opened.codec
         self._limit = opened.codec.limit
@@ -101,7 +101,7 @@ class LogWriter:
         tail.volume += length
         return location
 
-    def rows(self, rows: Rows, kind: int, transaction: int = 0) -> array[int]:
+    def rows(self, rows: MessageRows, kind: int, transaction: int = 0) -> array[int]:
         """Append messages: INSERT, or PENDING of a transaction, which count once it commits.
 
         Returns:
@@ -190,14 +190,14 @@ class LogWriter:
                 return data[at + HEADER_SIZE : at + HEADER_SIZE + length]
         return None
 
-    def take_batch(self) -> Batch | None:
+    def take_batch(self) -> LogBatch | None:
         """What is to be written, None if nothing; raises StoreError if the last batch is not yet written."""
         if self._in_flight:
             raise StoreError("the last batch is not finished")
         if not self._parts and not self._sealed:
             return None
         self._seal_chunk()
-        batch = Batch(self._vfs, self._sealed, self.position)
+        batch = LogBatch(self._vfs, self._sealed, self.position)
         self._sealed = []
         self._write_start = batch.end
         self._writing, self._buffered = self._buffered, {}

@@ -30,17 +30,17 @@ class Shape(NamedTuple):
     read: Callable[[Any], Any] = lambda plain: plain
 
 
-class Property(NamedTuple):
+class ManagementProperty(NamedTuple):
     propid: int
     shape: Shape
 
 
-def pack(known: dict[str, Property], name: str, value: Any) -> PROPVARIANT:
+def pack(known: dict[str, ManagementProperty], name: str, value: Any) -> PROPVARIANT:
     """The PROPVARIANT of a property; VT_NULL for None. Counts beyond 32 bits saturate."""
     return PROPVARIANT(vt=VarType.VT_NULL) if value is None else known[name].shape.pack(value)
 
 
-def unpack(known: dict[str, Property], name: str, variant: PROPVARIANT) -> Any:
+def unpack(known: dict[str, ManagementProperty], name: str, variant: PROPVARIANT) -> Any:
     """The value of a property: text, int, list, a dictionary for SEQUENCE_INFO, dictionaries for the rows of a table.
 
     Raises ValueError for vectors and blobs of impossible length, MsmqError for unknown types.
@@ -141,48 +141,48 @@ _SEQUENCE = Shape(_sequence, _read_sequence)
 
 # -- properties, by our names --------------------------------------------------------------------------------------
 
-MACHINE_PROPERTIES: dict[str, Property] = {
-    "active_queues": Property(1, _TEXTS),
-    "private_queues": Property(2, _TEXTS),
-    "ds_server": Property(3, _TEXT),
-    "connected": Property(4, _TEXT),
-    "type": Property(5, _TEXT),
-    "bytes_in_all_queues": Property(6, _LARGE),
+MACHINE_PROPERTIES: dict[str, ManagementProperty] = {
+    "active_queues": ManagementProperty(1, _TEXTS),
+    "private_queues": ManagementProperty(2, _TEXTS),
+    "ds_server": ManagementProperty(3, _TEXT),
+    "connected": ManagementProperty(4, _TEXT),
+    "type": ManagementProperty(5, _TEXT),
+    "bytes_in_all_queues": ManagementProperty(6, _LARGE),
 }
-QUEUE_PROPERTIES: dict[str, Property] = {
-    "path_name": Property(1, _TEXT),
-    "format_name": Property(2, _TEXT),
-    "type": Property(3, _TEXT),
-    "location": Property(4, _TEXT),
-    "transactional": Property(5, _TEXT),
-    "foreign": Property(6, _TEXT),
-    "message_count": Property(7, _COUNT),
-    "bytes_in_queue": Property(8, _COUNT),
-    "journal_message_count": Property(9, _COUNT),
-    "bytes_in_journal": Property(10, _COUNT),
-    "state": Property(11, _TEXT),
-    "next_hops": Property(12, _TEXTS),
-    "eod_last_ack": Property(13, _SEQUENCE),
-    "eod_last_ack_time": Property(14, _TIME),
-    "eod_last_ack_count": Property(15, _COUNT),
-    "eod_first_non_ack": Property(16, _SEQUENCE),
-    "eod_last_non_ack": Property(17, _SEQUENCE),
-    "eod_next_seq": Property(18, _SEQUENCE),
-    "eod_no_read_count": Property(19, _COUNT),
-    "eod_no_ack_count": Property(20, _COUNT),
-    "eod_resend_time": Property(21, _TIME),
-    "eod_resend_interval": Property(22, _COUNT),
-    "eod_resend_count": Property(23, _COUNT),
-    "eod_source_info": Property(
+QUEUE_PROPERTIES: dict[str, ManagementProperty] = {
+    "path_name": ManagementProperty(1, _TEXT),
+    "format_name": ManagementProperty(2, _TEXT),
+    "type": ManagementProperty(3, _TEXT),
+    "location": ManagementProperty(4, _TEXT),
+    "transactional": ManagementProperty(5, _TEXT),
+    "foreign": ManagementProperty(6, _TEXT),
+    "message_count": ManagementProperty(7, _COUNT),
+    "bytes_in_queue": ManagementProperty(8, _COUNT),
+    "journal_message_count": ManagementProperty(9, _COUNT),
+    "bytes_in_journal": ManagementProperty(10, _COUNT),
+    "state": ManagementProperty(11, _TEXT),
+    "next_hops": ManagementProperty(12, _TEXTS),
+    "eod_last_ack": ManagementProperty(13, _SEQUENCE),
+    "eod_last_ack_time": ManagementProperty(14, _TIME),
+    "eod_last_ack_count": ManagementProperty(15, _COUNT),
+    "eod_first_non_ack": ManagementProperty(16, _SEQUENCE),
+    "eod_last_non_ack": ManagementProperty(17, _SEQUENCE),
+    "eod_next_seq": ManagementProperty(18, _SEQUENCE),
+    "eod_no_read_count": ManagementProperty(19, _COUNT),
+    "eod_no_ack_count": ManagementProperty(20, _COUNT),
+    "eod_resend_time": ManagementProperty(21, _TIME),
+    "eod_resend_interval": ManagementProperty(22, _COUNT),
+    "eod_resend_count": ManagementProperty(23, _COUNT),
+    "eod_source_info": ManagementProperty(
         24,
         _table(
             format_name=_texts, sender=_guids, sequence_identifier=_larges, sequence_number=_unsigneds,
             last_access_time=_signeds, reject_count=_unsigneds,
         ),
     ),
-    "connection_history": Property(  # its addresses: deviation D-57
+    "connection_history": ManagementProperty(  # its addresses: deviation D-57
         25, _table(status=_unsigneds, time=_signeds, error=_signeds, addresses=_text_lists)
     ),
-    "subqueue_count": Property(26, _COUNT),
-    "subqueue_names": Property(27, _TEXTS),  # deviation D-49
+    "subqueue_count": ManagementProperty(26, _COUNT),
+    "subqueue_names": ManagementProperty(27, _TEXTS),  # deviation D-49
 }  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any
 
 from openmsmq.interfaces.ms_mqmp import CACTransferBufferV1, CACTransferBufferV1_Receive, CACTransferBufferV2
 from openmsmq.interfaces.ms_mqmq import OBJECTID, XACTUOW
-from openmsmq.model.constants import INFINITE, Action
+from openmsmq.model.constants import INFINITE, ReceiveAction
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message
 from openmsmq.ndr import NULL, Null
@@ -253,7 +253,7 @@ class BufferSizes:
 
 
 def receive_buffer(
-    action: Action, timeout: int, cursor: int = 0, uow: bytes | None = None, sizes: BufferSizes | None = None
+    action: ReceiveAction, timeout: int, cursor: int = 0, uow: bytes | None = None, sizes: BufferSizes | None = None
 ) -> CACTransferBufferV2:
     """A buffer that asks for every property; `timeout` in milliseconds."""
     sizes = sizes or BufferSizes()

@@ -6,27 +6,27 @@ Bytes and the time go in; bytes, deadlines and events come out. `openmsmq.link` 
 from openmsmq.transport.events import (
     Acknowledged,
     Closed,
+    CloseReason,
     Established,
     Event,
-    LocalProtocolError,
+    LocalSessionError,
     MessageReceived,
     PeerIdentified,
-    Reason,
 )
-from openmsmq.transport.session import Session
-from openmsmq.transport.settings import Settings
-from openmsmq.transport.states import State
+from openmsmq.transport.session import MqqbSession
+from openmsmq.transport.settings import SessionSettings
+from openmsmq.transport.states import SessionState
 
 __all__ = [
     "Acknowledged",
+    "CloseReason",
     "Closed",
     "Established",
     "Event",
-    "LocalProtocolError",
+    "LocalSessionError",
     "MessageReceived",
+    "MqqbSession",
     "PeerIdentified",
-    "Reason",
-    "Session",
-    "Settings",
-    "State",
+    "SessionSettings",
+    "SessionState",
 ]

@@ -11,15 +11,15 @@ from openmsmq.packet import UserMessage
 Token = TypeVar("Token")
 
 
-class LocalProtocolError(RuntimeError):
+class LocalSessionError(RuntimeError):
     """The owner of a session asked for what its state or window does not allow; nothing was sent."""
 
 
-class RemoteProtocolError(ValueError):
+class RemoteSessionError(ValueError):
     """The peer broke a rule of the protocol. Sessions turn it into `Closed`."""
 
 
-class Reason(Enum):
+class CloseReason(Enum):
     """Why a session was closed."""
 
     REFUSED = "connection refused"  # by either side: InternalHeader.Flags.CS, a wrong GUID, or a limit
@@ -81,7 +81,7 @@ class Closed(Generic[Token]):
     `unacknowledged` was sent, in this order, and is to be offered again with the same identifiers.
     """
 
-    reason: Reason
+    reason: CloseReason
     detail: str = ""
     unacknowledged: tuple[Token, ...] = ()
 

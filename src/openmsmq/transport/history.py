@@ -51,7 +51,7 @@ class _Known:
             self.chunks.append(_Chunk(chunk.number + 1))
 
 
-class History:
+class DuplicateHistory:
     """Which messages have come, by source queue manager and MessageID (deviation D-99).
 
     All that may be under way has to fit, because after a cut everything comes again that was sent and not acknowledged.

@@ -33,7 +33,7 @@ class Resolve:
 
 
 @dataclass(frozen=True, slots=True)
-class Ping:
+class ConnectPing:
     """Ask a hop whether it would accept a session; answer with `pinged`. Silence is noticed by `tick`."""
 
     hop: NextHop
@@ -47,10 +47,10 @@ class Connect:
     without_ping: bool
 
 
-Wish = Resolve | Ping | Connect | None
+ConnectCommand = Resolve | ConnectPing | Connect | None
 
 
-class Reach(Enum):
+class ConnectState(Enum):
     """Where the way to a destination stands."""
 
     IDLE = auto()
@@ -61,7 +61,7 @@ class Reach(Enum):
     WAITING_RECONNECT = auto()
 
 
-class Stimulus(Enum):
+class ConnectEvent(Enum):
     MESSAGES_WAIT = auto()
     RESOLVED = auto()
     RESOLVED_FOR_PING = auto()
@@ -74,7 +74,7 @@ class Stimulus(Enum):
     NOTHING_WAITS = auto()  # or nothing may be sent: on hold, offline
 
 
-class Action(Enum):
+class ConnectAction(Enum):
     NOTHING = auto()
     RESOLVE = auto()
     PING = auto()
@@ -82,52 +82,52 @@ class Action(Enum):
     START_TIMER = auto()
 
 
-class Row(NamedTuple):
-    action: Action
-    next: Reach
+class ConnectRow(NamedTuple):
+    action: ConnectAction
+    next: ConnectState
 
 
-_STOP = Row(Action.NOTHING, Reach.IDLE)
-_WAIT = Row(Action.START_TIMER, Reach.WAITING_RECONNECT)
+_STOP = ConnectRow(ConnectAction.NOTHING, ConnectState.IDLE)
+_WAIT = ConnectRow(ConnectAction.START_TIMER, ConnectState.WAITING_RECONNECT)
 
 # What has no row is the answer to a question that is no longer asked, and changes nothing.
-TABLE: dict[Reach, dict[Stimulus, Row]] = {
-    Reach.IDLE: {
-        Stimulus.MESSAGES_WAIT: Row(Action.RESOLVE, Reach.RESOLVING),
+TABLE: dict[ConnectState, dict[ConnectEvent, ConnectRow]] = {
+    ConnectState.IDLE: {
+        ConnectEvent.MESSAGES_WAIT: ConnectRow(ConnectAction.RESOLVE, ConnectState.RESOLVING),
     },
-    Reach.RESOLVING: {
-        Stimulus.RESOLVED: Row(Action.CONNECT, Reach.CONNECTING),
-        Stimulus.RESOLVED_FOR_PING: Row(Action.PING, Reach.PINGING),
-        Stimulus.FAILED: _WAIT,
-        Stimulus.NOTHING_WAITS: _STOP,
+    ConnectState.RESOLVING: {
+        ConnectEvent.RESOLVED: ConnectRow(ConnectAction.CONNECT, ConnectState.CONNECTING),
+        ConnectEvent.RESOLVED_FOR_PING: ConnectRow(ConnectAction.PING, ConnectState.PINGING),
+        ConnectEvent.FAILED: _WAIT,
+        ConnectEvent.NOTHING_WAITS: _STOP,
     },
-    Reach.PINGING: {
-        Stimulus.ACCEPTED: Row(Action.CONNECT, Reach.CONNECTING),
-        Stimulus.FAILED: _WAIT,
-        Stimulus.NOTHING_WAITS: _STOP,
+    ConnectState.PINGING: {
+        ConnectEvent.ACCEPTED: ConnectRow(ConnectAction.CONNECT, ConnectState.CONNECTING),
+        ConnectEvent.FAILED: _WAIT,
+        ConnectEvent.NOTHING_WAITS: _STOP,
     },
-    Reach.CONNECTING: {
-        Stimulus.CONNECTED: Row(Action.NOTHING, Reach.CONNECTED),
-        Stimulus.FAILED: _WAIT,
-        Stimulus.NOTHING_WAITS: _STOP,
+    ConnectState.CONNECTING: {
+        ConnectEvent.CONNECTED: ConnectRow(ConnectAction.NOTHING, ConnectState.CONNECTED),
+        ConnectEvent.FAILED: _WAIT,
+        ConnectEvent.NOTHING_WAITS: _STOP,
     },
-    Reach.CONNECTED: {
-        Stimulus.ENDED: _WAIT,
-        Stimulus.NOTHING_WAITS: _STOP,
+    ConnectState.CONNECTED: {
+        ConnectEvent.ENDED: _WAIT,
+        ConnectEvent.NOTHING_WAITS: _STOP,
     },
-    Reach.WAITING_RECONNECT: {
-        Stimulus.RETRY: Row(Action.CONNECT, Reach.CONNECTING),
-        Stimulus.RETRY_ANEW: Row(Action.RESOLVE, Reach.RESOLVING),
-        Stimulus.NOTHING_WAITS: _STOP,
+    ConnectState.WAITING_RECONNECT: {
+        ConnectEvent.RETRY: ConnectRow(ConnectAction.CONNECT, ConnectState.CONNECTING),
+        ConnectEvent.RETRY_ANEW: ConnectRow(ConnectAction.RESOLVE, ConnectState.RESOLVING),
+        ConnectEvent.NOTHING_WAITS: _STOP,
     },
 }
 
 
-class Reaching:
+class ConnectMachine:
     """`ping` asks the first hop before it is connected to, which firewalls often prevent; so a retry never does."""
 
     def __init__(self, ping: bool = False) -> None:
-        self.state = Reach.IDLE
+        self.state = ConnectState.IDLE
         self.next_deadline: float | None = None
         self._ping = ping
         self._is_retry = False  # what is resolved now
@@ -139,67 +139,69 @@ class Reaching:
         """The hop in use or last tried."""
         return self._hops[self._index] if self._hops else None
 
-    def messages_wait(self, now: float) -> Wish:
+    def messages_wait(self, now: float) -> ConnectCommand:
         """There is something to send. It begins whenever nothing is under way (deviation D-101)."""
-        return self._step(Stimulus.MESSAGES_WAIT, now)
+        return self._step(ConnectEvent.MESSAGES_WAIT, now)
 
-    def nothing_waits(self, now: float) -> Wish:
+    def nothing_waits(self, now: float) -> ConnectCommand:
         """There is nothing to send any more, or it must not be sent; what is going on is to be cancelled."""
-        return self._step(Stimulus.NOTHING_WAITS, now)
+        return self._step(ConnectEvent.NOTHING_WAITS, now)
 
-    def resolved(self, hops: Sequence[NextHop], now: float) -> Wish:
+    def resolved(self, hops: Sequence[NextHop], now: float) -> ConnectCommand:
         """The hops to try in turn; none if the destination could not be resolved (State NeedValidation)."""
-        if self.state is not Reach.RESOLVING:
+        if self.state is not ConnectState.RESOLVING:
             return None
         self._hops, self._index = tuple(hops), 0
         if not hops:
-            return self._step(Stimulus.FAILED, now)
-        return self._step(Stimulus.RESOLVED_FOR_PING if self._ping and not self._is_retry else Stimulus.RESOLVED, now)
+            return self._step(ConnectEvent.FAILED, now)
+        return self._step(
+            ConnectEvent.RESOLVED_FOR_PING if self._ping and not self._is_retry else ConnectEvent.RESOLVED, now
+        )
 
-    def pinged(self, accepted: bool, now: float) -> Wish:
+    def pinged(self, accepted: bool, now: float) -> ConnectCommand:
         """The hop has answered."""
-        if self.state is not Reach.PINGING:
+        if self.state is not ConnectState.PINGING:
             return None
-        return self._step(Stimulus.ACCEPTED if accepted else Stimulus.FAILED, now)
+        return self._step(ConnectEvent.ACCEPTED if accepted else ConnectEvent.FAILED, now)
 
-    def connected(self, now: float) -> Wish:
+    def connected(self, now: float) -> ConnectCommand:
         """The connection is up: make a `Session.initiator`."""
-        return self._step(Stimulus.CONNECTED, now)
+        return self._step(ConnectEvent.CONNECTED, now)
 
-    def failed(self, now: float) -> Wish:
+    def failed(self, now: float) -> ConnectCommand:
         """The hop could not be connected to."""
-        return self._step(Stimulus.FAILED, now) if self.state is Reach.CONNECTING else None
+        return self._step(ConnectEvent.FAILED, now) if self.state is ConnectState.CONNECTING else None
 
-    def ended(self, messages_wait: bool, now: float) -> Wish:
+    def ended(self, messages_wait: bool, now: float) -> ConnectCommand:
         """The session has closed. `messages_wait` includes what it has left unacknowledged."""
-        return self._step(Stimulus.ENDED if messages_wait else Stimulus.NOTHING_WAITS, now)
+        return self._step(ConnectEvent.ENDED if messages_wait else ConnectEvent.NOTHING_WAITS, now)
 
-    def tick(self, now: float) -> Wish:
+    def tick(self, now: float) -> ConnectCommand:
         """Time has passed."""
         if self.next_deadline is None or now < self.next_deadline:
             return None
-        if self.state is Reach.PINGING:
-            return self._step(Stimulus.FAILED, now)
+        if self.state is ConnectState.PINGING:
+            return self._step(ConnectEvent.FAILED, now)
         if self._index + 1 < len(self._hops):
             self._index += 1
-            return self._step(Stimulus.RETRY, now)
-        return self._step(Stimulus.RETRY_ANEW, now)
+            return self._step(ConnectEvent.RETRY, now)
+        return self._step(ConnectEvent.RETRY_ANEW, now)
 
-    def _step(self, stimulus: Stimulus, now: float) -> Wish:
+    def _step(self, stimulus: ConnectEvent, now: float) -> ConnectCommand:
         row = TABLE[self.state].get(stimulus)
         if row is None:
             return None
-        after_ping = self.state is Reach.PINGING  # a retry is made without one (3.1.5.2.2)
+        after_ping = self.state is ConnectState.PINGING  # a retry is made without one (3.1.5.2.2)
         self.state, self.next_deadline = row.next, None
         match row.action:
-            case Action.RESOLVE:
-                self._is_retry = stimulus is Stimulus.RETRY_ANEW
+            case ConnectAction.RESOLVE:
+                self._is_retry = stimulus is ConnectEvent.RETRY_ANEW
                 return Resolve()
-            case Action.PING:
+            case ConnectAction.PING:
                 self.next_deadline = now + PING_TIMEOUT
-                return Ping(self._hops[self._index])
-            case Action.CONNECT:
+                return ConnectPing(self._hops[self._index])
+            case ConnectAction.CONNECT:
                 return Connect(self._hops[self._index], without_ping=not after_ping)
-            case Action.START_TIMER:
+            case ConnectAction.START_TIMER:
                 self.next_deadline = now + RETRY_TIMEOUT
         return None

@@ -34,7 +34,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class RoutingLink:
     """A RoutingLink (3.1.1.8), both ways; `cost` is ActualCost."""
 
     one: str
@@ -50,7 +50,11 @@ class Routing:
     """What one queue manager knows of the others."""
 
     def __init__(
-        self, own: bytes, managers: Iterable[Manager] = (), sites: Iterable[Site] = (), links: Iterable[Link] = ()
+        self,
+        own: bytes,
+        managers: Iterable[Manager] = (),
+        sites: Iterable[Site] = (),
+        links: Iterable[RoutingLink] = (),
     ) -> None:
         self._own = own
         self._managers = {manager.identifier: manager for manager in managers}

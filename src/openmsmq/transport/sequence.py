@@ -26,7 +26,7 @@ class SequenceId(NamedTuple):
     ordinal: int
 
 
-class Outgoing:
+class OutgoingSequence:
     """The sequence of one outgoing queue.
 
     `new_identifier` comes from one generator for the whole queue manager (deviation D-97): it returns a greater
@@ -142,7 +142,7 @@ class Outgoing:
         self._deadline = None
 
 
-class Position(NamedTuple):
+class SequencePosition(NamedTuple):
     """The last message that was accepted. What is greater came later."""
 
     identifier: SequenceId = SequenceId(0, 0)
@@ -152,8 +152,8 @@ class Position(NamedTuple):
 class Incoming:
     """What came from one source queue manager for one destination queue (deviation D-97)."""
 
-    def __init__(self, synced: Position | None = None, reject_count: int = 0) -> None:
-        self.synced = synced or Position()
+    def __init__(self, synced: SequencePosition | None = None, reject_count: int = 0) -> None:
+        self.synced = synced or SequencePosition()
         self.position = self.synced
         self.reject_count = reject_count  # TxMessageRejectCount
         self._deadline: float | None = None
@@ -172,14 +172,14 @@ class Incoming:
         """
         accepted = self._accepts(identifier, number, previous)
         if accepted:
-            self.position = Position(identifier, number)
+            self.position = SequencePosition(identifier, number)
             self.reject_count = 0
         else:
             self.reject_count += 1
         self._schedule(now)
         return accepted
 
-    def durable(self, position: Position, now: float) -> None:
+    def durable(self, position: SequencePosition, now: float) -> None:
         """A batch with this position is synced, so an OrderAck may name it."""
         if position > self.synced:
             self.synced = position

@@ -32,28 +32,28 @@ from openmsmq.packet.user_message import MAXIMUM_PACKET
 from openmsmq.transport.events import (
     Acknowledged,
     Closed,
+    CloseReason,
     Established,
     Event,
-    LocalProtocolError,
+    LocalSessionError,
     MessageReceived,
     PeerIdentified,
-    Reason,
-    RemoteProtocolError,
+    RemoteSessionError,
     Token,
 )
-from openmsmq.transport.settings import Settings
+from openmsmq.transport.settings import SessionSettings
 from openmsmq.transport.states import (
     EXPIRIES,
     INITIAL_ACCEPTOR,
     INITIAL_INITIATOR,
     TABLE,
-    Action,
     Expiry,
-    State,
-    Stimulus,
+    SessionAction,
+    SessionEvent,
+    SessionState,
     Timer,
 )
-from openmsmq.transport.window import FLAG_BITS, MAXIMUM_UNSAVED, Receiving, Sending, Window
+from openmsmq.transport.window import FLAG_BITS, MAXIMUM_UNSAVED, Receiving, SendWindow, Window
 
 RECOVERABLE_DELIVERY = 1  # UserHeader.Flags.DM; 0 is express
 ROUND_TRIPS = 8  # RecoverableAckSendTimeout in round trips (3.1.5.3.2)
@@ -62,10 +62,10 @@ PIGGYBACK_FROM = 0.75  # of the Session Ack Send Timer (3.1.7.11)
 Admit = Callable[[EstablishConnection], bool]
 
 
-class Session(Generic[Token]):
+class MqqbSession(Generic[Token]):
     """See the module. Made by `initiator` or `acceptor` as soon as the connection is up."""
 
-    def __init__(self, settings: Settings, state: State, now: float, peer: bytes, admit: Admit) -> None:
+    def __init__(self, settings: SessionSettings, state: SessionState, now: float, peer: bytes, admit: Admit) -> None:
         self.state = state
         self.peer = peer
         self.direct = peer == NO_GUID
@@ -77,7 +77,7 @@ class Session(Generic[Token]):
         self._began = now
         self._framer = Framer(LARGEST_INTERNAL_PACKET)
         self._output = bytearray()
-        self._sending: Sending[Token] = Sending()
+        self._sending: SendWindow[Token] = SendWindow()
         self._receiving = Receiving()
         self._received_ack = False
         self._active = False
@@ -85,20 +85,20 @@ class Session(Generic[Token]):
         # Deviation D-95: a timer for each session.
         self._deadlines: dict[Timer, float] = {Timer.INITIALIZATION: now + settings.initialization_timeout}
         self._events: list[Event[Token]] = []
-        self._actions: dict[Action, Callable[[InternalPacket, float], None]] = {
-            Action.SEND_PARAMETERS: self._send_parameters,
-            Action.ANSWER_ESTABLISH: self._answer_establish,
-            Action.REFUSE_ESTABLISH: self._refuse_establish,
-            Action.ANSWER_PARAMETERS: self._answer_parameters,
-            Action.ACCEPT_PARAMETERS: self._accept_parameters,
-            Action.GIVE_UP: self._give_up,
-            Action.READ_ACKNOWLEDGMENT: self._read_session_ack,
+        self._actions: dict[SessionAction, Callable[[InternalPacket, float], None]] = {
+            SessionAction.SEND_PARAMETERS: self._send_parameters,
+            SessionAction.ANSWER_ESTABLISH: self._answer_establish,
+            SessionAction.REFUSE_ESTABLISH: self._refuse_establish,
+            SessionAction.ANSWER_PARAMETERS: self._answer_parameters,
+            SessionAction.ACCEPT_PARAMETERS: self._accept_parameters,
+            SessionAction.GIVE_UP: self._give_up,
+            SessionAction.READ_ACKNOWLEDGMENT: self._read_session_ack,
         }
 
     @classmethod
     def initiator(
-        cls, settings: Settings, now: float, peer: bytes = NO_GUID, without_ping: bool = True
-    ) -> Session[Token]:
+        cls, settings: SessionSettings, now: float, peer: bytes = NO_GUID, without_ping: bool = True
+    ) -> MqqbSession[Token]:
         """A session of ours (3.1.5.2.3). `peer` is the queue manager to reach, NO_GUID for a direct format name."""
         session = cls(settings, INITIAL_INITIATOR, now, peer, _everybody)
         request = EstablishConnection(
@@ -108,7 +108,7 @@ class Session(Generic[Token]):
         return session
 
     @classmethod
-    def acceptor(cls, settings: Settings, now: float, admit: Admit | None = None) -> Session[Token]:
+    def acceptor(cls, settings: SessionSettings, now: float, admit: Admit | None = None) -> MqqbSession[Token]:
         """A session that a peer opens (3.1.5.10). `admit` is asked with its EstablishConnection; False closes."""
         return cls(settings, INITIAL_ACCEPTOR, now, NO_GUID, admit or _everybody)
 
@@ -122,7 +122,7 @@ class Session(Generic[Token]):
     @property
     def room(self) -> int:
         """How many UserMessages may be sent now; 0 unless OPEN."""
-        if self.state is not State.OPEN:
+        if self.state is not SessionState.OPEN:
             return 0
         sending = self._sending
         return max(0, min(self.window.size - sending.in_flight, MAXIMUM_UNSAVED - sending.unsaved))
@@ -150,12 +150,12 @@ class Session(Generic[Token]):
         try:
             # Whole packets leave the framer between pieces, so that what it buffers is bounded for any `data`.
             for at in range(0, len(data), READ_SIZE):
-                if self.state is State.CLOSED:
+                if self.state is SessionState.CLOSED:
                     break
                 self._framer.feed(data[at : at + READ_SIZE])
                 self._read_packets(now)
-        except (BadPacket, RemoteProtocolError) as error:
-            self._close(Reason.PROTOCOL_ERROR, str(error))
+        except (BadPacket, RemoteSessionError) as error:
+            self._close(CloseReason.PROTOCOL_ERROR, str(error))
         return self._take_events()
 
     def send(self, message: UserMessage, token: Token, now: float) -> None:
@@ -166,11 +166,11 @@ class Session(Generic[Token]):
         more than 4 MiB.
         """
         if not self.room:
-            raise LocalProtocolError(f"no room in the window of {self.window.size} packets, state {self.state.name}")
+            raise LocalSessionError(f"no room in the window of {self.window.size} packets, state {self.state.name}")
         message.session = None
         packet = message.pack()
         if len(packet) > MAXIMUM_PACKET:
-            raise LocalProtocolError(f"a packet of {len(packet)} bytes, at most {MAXIMUM_PACKET}")
+            raise LocalSessionError(f"a packet of {len(packet)} bytes, at most {MAXIMUM_PACKET}")
         self._sending.sent(token, message.user.delivery == RECOVERABLE_DELIVERY)
         destination = message.user.destination
         if self._piggybacks(now) and not (destination is not None and destination.is_order_queue):
@@ -185,7 +185,7 @@ class Session(Generic[Token]):
 
         Raises ValueError for a receipt that `MessageReceived` did not have.
         """
-        if self.state is State.CLOSED:
+        if self.state is SessionState.CLOSED:
             return
         self._receiving.durable(receipt)
         self._acknowledge_in_time(now, recoverable=True)
@@ -195,7 +195,7 @@ class Session(Generic[Token]):
         peer = self.window.peer
         self.window = Window(size)
         self.window.peer = peer
-        if self.state is State.OPEN:
+        if self.state is SessionState.OPEN:
             self._send_acknowledgment()
 
     def tick(self, now: float) -> list[Event[Token]]:
@@ -208,51 +208,53 @@ class Session(Generic[Token]):
 
     def disconnected(self) -> list[Event[Token]]:
         """The connection is gone, or the peer has ended it (3.1.7.3)."""
-        self._close(Reason.DISCONNECTED)
+        self._close(CloseReason.DISCONNECTED)
         return self._take_events()
 
     def close(self) -> list[Event[Token]]:
         """End the session from here (3.1.5.9)."""
-        self._close(Reason.LOCAL)
+        self._close(CloseReason.LOCAL)
         return self._take_events()
 
     # -- packets ------------------------------------------------------------------------------------------------------
 
     def _read_packets(self, now: float) -> None:
-        while self.state is not State.CLOSED:
+        while self.state is not SessionState.CLOSED:
             found = self._framer.next()
             if found is None:
                 break
             self._deadlines.pop(Timer.PACKET, None)
             self._received_ack = True
             self._read_packet(*found, now)
-        if self.state is not State.CLOSED and self._framer.in_the_middle:
+        if self.state is not SessionState.CLOSED and self._framer.in_the_middle:
             self._deadlines.setdefault(Timer.PACKET, now + self._settings.packet_timeout)
 
     def _read_packet(self, base: BaseHeader, packet: bytes, now: float) -> None:
         if not base.internal:
-            self._look_up(Stimulus.USER_MESSAGE)
+            self._look_up(SessionEvent.USER_MESSAGE)
             self._receive_message(packet, now)
             return
         internal = parse_internal(packet)
         action, state = self._look_up(self._stimulus(internal))
         self._actions[action](internal, now)
-        if self.state is not State.CLOSED:
+        if self.state is not SessionState.CLOSED:
             self.state = state
 
-    def _look_up(self, stimulus: Stimulus) -> tuple[Action, State]:
+    def _look_up(self, stimulus: SessionEvent) -> tuple[SessionAction, SessionState]:
         row = TABLE[self.state].get(stimulus)
         if row is None:
-            raise RemoteProtocolError(f"{stimulus.name} in state {self.state.name}")
+            raise RemoteSessionError(f"{stimulus.name} in state {self.state.name}")
         return row
 
-    def _stimulus(self, packet: InternalPacket) -> Stimulus:
+    def _stimulus(self, packet: InternalPacket) -> SessionEvent:
         if isinstance(packet, SessionAck):
-            return Stimulus.SESSION_ACK
+            return SessionEvent.SESSION_ACK
         if isinstance(packet, ConnectionParameters):
-            return Stimulus.PARAMETERS_REFUSED if packet.connection_refused else Stimulus.PARAMETERS
-        valid = self._accepts_request(packet) if self.state is State.WAITING_EC_MSG else self._accepts_answer(packet)
-        return Stimulus.ESTABLISH_VALID if valid else Stimulus.ESTABLISH_INVALID
+            return SessionEvent.PARAMETERS_REFUSED if packet.connection_refused else SessionEvent.PARAMETERS
+        valid = (
+            self._accepts_request(packet) if self.state is SessionState.WAITING_EC_MSG else self._accepts_answer(packet)
+        )
+        return SessionEvent.ESTABLISH_VALID if valid else SessionEvent.ESTABLISH_INVALID
 
     def _accepts_request(self, packet: EstablishConnection) -> bool:
         """3.1.5.3.1; NO_GUID is what a direct format name sends (deviation D-94)."""
@@ -277,7 +279,7 @@ class Session(Generic[Token]):
     def _answer_establish(self, packet: InternalPacket, now: float) -> None:
         assert isinstance(packet, EstablishConnection)
         if packet.connection_refused or packet.client_guid == NO_GUID or not self._admit(packet):
-            self._close(Reason.REFUSED, "the peer is not admitted")
+            self._close(CloseReason.REFUSED, "the peer is not admitted")
             return
         self.peer, self.direct = packet.client_guid, packet.server_guid == NO_GUID
         self._events.append(PeerIdentified(self.peer, self.direct))
@@ -286,7 +288,7 @@ class Session(Generic[Token]):
     def _refuse_establish(self, packet: InternalPacket, now: float) -> None:
         assert isinstance(packet, EstablishConnection)
         self._output += self._answer(packet, refused=True)
-        self._close(Reason.REFUSED, "the peer asked for another queue manager")
+        self._close(CloseReason.REFUSED, "the peer asked for another queue manager")
 
     def _answer(self, request: EstablishConnection, refused: bool) -> bytes:
         return EstablishConnection(
@@ -306,7 +308,7 @@ class Session(Generic[Token]):
         self._open(packet, now)
 
     def _give_up(self, packet: InternalPacket, now: float) -> None:
-        self._close(Reason.REFUSED, "refused by the peer, or answered by another queue manager")
+        self._close(CloseReason.REFUSED, "refused by the peer, or answered by another queue manager")
 
     def _send_own_parameters(self) -> None:
         parameters = ConnectionParameters(self.recoverable_ack_send_timeout, self.ack_wait_timeout, self.window.own)
@@ -401,16 +403,16 @@ class Session(Generic[Token]):
         match EXPIRIES[timer]:
             case Expiry.CLOSE:
                 initializing = timer is Timer.INITIALIZATION
-                self._close(Reason.INITIALIZATION_TIMEOUT if initializing else Reason.PACKET_TIMEOUT)
+                self._close(CloseReason.INITIALIZATION_TIMEOUT if initializing else CloseReason.PACKET_TIMEOUT)
             case Expiry.CLOSE_IF_IDLE:
                 if not self._active and not self._framer.in_the_middle:
-                    self._close(Reason.IDLE)
+                    self._close(CloseReason.IDLE)
                     return
                 self._active = False
                 self._deadlines[Timer.CLEANUP] = now + self._settings.cleanup_timeout
             case Expiry.CLOSE_IF_SILENT:
                 if self._awaiting and not self._received_ack:
-                    self._close(Reason.ACK_TIMEOUT)
+                    self._close(CloseReason.ACK_TIMEOUT)
                     return
                 self._received_ack = False
                 if self._awaiting:
@@ -421,15 +423,15 @@ class Session(Generic[Token]):
 
     def _close_for_counts(self, header: SessionHeader) -> None:
         self._close(
-            Reason.COUNTS_DIFFER,
+            CloseReason.COUNTS_DIFFER,
             f"the peer has sent {header.user_sequence_number} packets, {header.recoverable_sequence_number} of them"
             " recoverable, modulo 65,536",
         )
 
-    def _close(self, reason: Reason, detail: str = "") -> None:
+    def _close(self, reason: CloseReason, detail: str = "") -> None:
         """Once; what was sent and not acknowledged returns to its queue with the event."""
-        if self.state is not State.CLOSED:
-            self.state = State.CLOSED
+        if self.state is not SessionState.CLOSED:
+            self.state = SessionState.CLOSED
             self._deadlines.clear()
             self._framer = Framer(LARGEST_INTERNAL_PACKET)  # a session that is over keeps no bytes
             self._events.append(Closed(reason, detail, self._sending.rest()))

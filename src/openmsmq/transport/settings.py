@@ -11,7 +11,7 @@ MAXIMUM_WINDOW_SIZE = 0xFFFF
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SessionSettings:
     """`identifier` is QueueManager.Identifier, 16 bytes. Raises ValueError for what packets cannot carry.
 
     `packet_timeout` bounds the time from the first byte of a packet to its last; 4 MiB in it are 14 KB/s.

@@ -13,7 +13,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 
-class State(Enum):
+class SessionState(Enum):
     """SessionState (3.1.1.3.1)."""
 
     WAITING_ECR_MSG = auto()  # initiator: EstablishConnection sent
@@ -24,7 +24,7 @@ class State(Enum):
     CLOSED = auto()
 
 
-class Stimulus(Enum):
+class SessionEvent(Enum):
     """What can come from the peer."""
 
     ESTABLISH_VALID = auto()  # EstablishConnection that passes 3.1.5.3.1 or 3.1.5.3.2
@@ -35,7 +35,7 @@ class Stimulus(Enum):
     USER_MESSAGE = auto()  # also OrderAck and FinalAck
 
 
-class Action(Enum):
+class SessionAction(Enum):
     """What a session does then."""
 
     SEND_PARAMETERS = auto()
@@ -48,36 +48,36 @@ class Action(Enum):
     RECEIVE_MESSAGE = auto()
 
 
-class Row(NamedTuple):
-    action: Action
-    next: State
+class SessionRow(NamedTuple):
+    action: SessionAction
+    next: SessionState
 
 
-INITIAL_INITIATOR = State.WAITING_ECR_MSG
-INITIAL_ACCEPTOR = State.WAITING_EC_MSG
+INITIAL_INITIATOR = SessionState.WAITING_ECR_MSG
+INITIAL_ACCEPTOR = SessionState.WAITING_EC_MSG
 
-TABLE: dict[State, dict[Stimulus, Row]] = {
-    State.WAITING_ECR_MSG: {
-        Stimulus.ESTABLISH_VALID: Row(Action.SEND_PARAMETERS, State.WAITING_CPR_MSG),
-        Stimulus.ESTABLISH_INVALID: Row(Action.GIVE_UP, State.CLOSED),
+TABLE: dict[SessionState, dict[SessionEvent, SessionRow]] = {
+    SessionState.WAITING_ECR_MSG: {
+        SessionEvent.ESTABLISH_VALID: SessionRow(SessionAction.SEND_PARAMETERS, SessionState.WAITING_CPR_MSG),
+        SessionEvent.ESTABLISH_INVALID: SessionRow(SessionAction.GIVE_UP, SessionState.CLOSED),
     },
-    State.WAITING_CPR_MSG: {
-        Stimulus.PARAMETERS: Row(Action.ACCEPT_PARAMETERS, State.OPEN),
-        Stimulus.PARAMETERS_REFUSED: Row(Action.GIVE_UP, State.CLOSED),
+    SessionState.WAITING_CPR_MSG: {
+        SessionEvent.PARAMETERS: SessionRow(SessionAction.ACCEPT_PARAMETERS, SessionState.OPEN),
+        SessionEvent.PARAMETERS_REFUSED: SessionRow(SessionAction.GIVE_UP, SessionState.CLOSED),
     },
-    State.WAITING_EC_MSG: {
-        Stimulus.ESTABLISH_VALID: Row(Action.ANSWER_ESTABLISH, State.WAITING_CP_MSG),
-        Stimulus.ESTABLISH_INVALID: Row(Action.REFUSE_ESTABLISH, State.CLOSED),
+    SessionState.WAITING_EC_MSG: {
+        SessionEvent.ESTABLISH_VALID: SessionRow(SessionAction.ANSWER_ESTABLISH, SessionState.WAITING_CP_MSG),
+        SessionEvent.ESTABLISH_INVALID: SessionRow(SessionAction.REFUSE_ESTABLISH, SessionState.CLOSED),
     },
-    State.WAITING_CP_MSG: {
-        Stimulus.PARAMETERS: Row(Action.ANSWER_PARAMETERS, State.OPEN),
-        Stimulus.PARAMETERS_REFUSED: Row(Action.GIVE_UP, State.CLOSED),
+    SessionState.WAITING_CP_MSG: {
+        SessionEvent.PARAMETERS: SessionRow(SessionAction.ANSWER_PARAMETERS, SessionState.OPEN),
+        SessionEvent.PARAMETERS_REFUSED: SessionRow(SessionAction.GIVE_UP, SessionState.CLOSED),
     },
-    State.OPEN: {
-        Stimulus.SESSION_ACK: Row(Action.READ_ACKNOWLEDGMENT, State.OPEN),
-        Stimulus.USER_MESSAGE: Row(Action.RECEIVE_MESSAGE, State.OPEN),
+    SessionState.OPEN: {
+        SessionEvent.SESSION_ACK: SessionRow(SessionAction.READ_ACKNOWLEDGMENT, SessionState.OPEN),
+        SessionEvent.USER_MESSAGE: SessionRow(SessionAction.RECEIVE_MESSAGE, SessionState.OPEN),
     },
-    State.CLOSED: {},
+    SessionState.CLOSED: {},
 }
 
 

@@ -9,7 +9,7 @@ from collections import deque
 from typing import Any, Generic, NamedTuple
 
 from openmsmq.packet.headers import SessionHeader
-from openmsmq.transport.events import RemoteProtocolError, Token
+from openmsmq.transport.events import RemoteSessionError, Token
 from openmsmq.transport.settings import MAXIMUM_WINDOW_SIZE, WINDOW_SIZE
 
 FLAG_BITS = 32  # RecoverableMsgAckFlags
@@ -87,7 +87,7 @@ class _Sent(NamedTuple):
     recoverable: int  # its number among recoverable packets, or 0
 
 
-class Sending(Generic[Token]):
+class SendWindow(Generic[Token]):
     """What was sent on this session, and what of it the peer has."""
 
     def __init__(self) -> None:
@@ -129,11 +129,11 @@ class Sending(Generic[Token]):
         """
         newly = (header.ack_sequence_number - self._received) % _MODULUS
         if newly > self.in_flight:
-            raise RemoteProtocolError(f"AckSequenceNumber {header.ack_sequence_number}, {self._sent} packets sent")
+            raise RemoteSessionError(f"AckSequenceNumber {header.ack_sequence_number}, {self._sent} packets sent")
         saved = self._named(header)
         received = self._received + newly
         if any(number in self._unsaved and self._unsaved[number].number > received for number in saved):
-            raise RemoteProtocolError("a packet was acknowledged as saved, but not as received")
+            raise RemoteSessionError("a packet was acknowledged as saved, but not as received")
         self._received = received
         done = [self._unsaved.pop(number) for number in saved if number in self._unsaved]
         while self._express and self._express[0].number <= received:
@@ -155,7 +155,7 @@ class Sending(Generic[Token]):
             if flags >> bit & 1:
                 behind = (self._recoverable - header.recoverable_ack_sequence_number - bit) % _MODULUS
                 if behind >= min(self._recoverable, _MODULUS // 2):
-                    raise RemoteProtocolError(
+                    raise RemoteSessionError(
                         f"RecoverableMsgAckSeqNumber {header.recoverable_ack_sequence_number} with bit {bit},"
                         f" {self._recoverable} recoverable packets sent"
                     )

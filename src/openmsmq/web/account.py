@@ -9,18 +9,18 @@ from starlette.responses import Response
 
 from openmsmq.model.roles import Role
 from openmsmq.web.limits import SESSION_SECONDS
-from openmsmq.web.services import Services, Settings
-from openmsmq.web.table import ROLE_WORDS, Asked, Input, Operation, Output, RoleWord
+from openmsmq.web.services import Services, WebSettings
+from openmsmq.web.table import ROLE_WORDS, HttpOperation, Input, Output, RoleWord, WebRequest
 
 
-class Login(Input, frozen=True):
+class LoginRequest(Input, frozen=True):
     """A name and a password of the users file."""
 
     user: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
     password: Annotated[str, msgspec.Meta(max_length=1024)]
 
 
-class Who(Output, frozen=True):
+class CurrentUser(Output, frozen=True):
     """Who asks, and in what role. `csrf` belongs into the header X-CSRF-Token of changes by a session with a cookie;
     null without one."""
 
@@ -31,23 +31,23 @@ class Who(Output, frozen=True):
     csrf: str | None
 
 
-def open_session(asked: Asked) -> Response:
-    given: Login = asked.body
+def open_session(asked: WebRequest) -> Response:
+    given: LoginRequest = asked.body
     secret, who = begin(asked.services, given, asked.caller.peer)
     response = Response(msgspec.json.encode(who), 201, media_type="application/json")
     set_cookie(response, asked.services.settings, secret)
     return response
 
 
-def begin(services: Services, given: Login, peer: str) -> tuple[str, Who]:
+def begin(services: Services, given: LoginRequest, peer: str) -> tuple[str, CurrentUser]:
     """The secret of a new session, and whose it is. Raises Problem."""
     known = services.login(given.user, given.password, peer)
     secret, session = services.sessions.open(known["ticket"], known["sid"], known["name"])
     role = ROLE_WORDS[Role(known["role"])]
-    return secret, Who(known["name"], known["sid"], known["administrator"], role, session.csrf)
+    return secret, CurrentUser(known["name"], known["sid"], known["administrator"], role, session.csrf)
 
 
-def set_cookie(response: Response, settings: Settings, secret: str) -> None:
+def set_cookie(response: Response, settings: WebSettings, secret: str) -> None:
     """With an empty secret it goes."""
     response.set_cookie(
         settings.cookie, secret, max_age=int(SESSION_SECONDS) if secret else 0, path="/", secure=settings.tls,
@@ -55,30 +55,30 @@ def set_cookie(response: Response, settings: Settings, secret: str) -> None:
     )  # fmt: skip
 
 
-def get_session(asked: Asked) -> Who:
+def get_session(asked: WebRequest) -> CurrentUser:
     caller = asked.caller
     csrf = caller.session.csrf if caller.session is not None else None
-    return Who(caller.name, caller.sid, caller.administrator, ROLE_WORDS[caller.role], csrf)
+    return CurrentUser(caller.name, caller.sid, caller.administrator, ROLE_WORDS[caller.role], csrf)
 
 
-def close_session(asked: Asked) -> None:
+def close_session(asked: WebRequest) -> None:
     if asked.caller.session is not None:
         asked.services.sessions.close(asked.caller.session)
 
 
 OPERATIONS: Final = (
-    Operation(
+    HttpOperation(
         "POST",
         "/session",
         open_session,
         "Log in: the answer sets a cookie",
-        Who,
-        body=Login,
+        CurrentUser,
+        body=LoginRequest,
         status=201,
         needs_login=False,
     ),
-    Operation("GET", "/session", get_session, "Who asks", Who, role=Role.MONITOR),
-    Operation(
+    HttpOperation("GET", "/session", get_session, "Who asks", CurrentUser, role=Role.MONITOR),
+    HttpOperation(
         "DELETE", "/session", close_session, "End the session with which this is asked", status=204, role=Role.MONITOR
     ),
 )

@@ -12,7 +12,7 @@ from openmsmq.operating.audit import AuditFilter, AuditLog
 from openmsmq.operating.settings import settings_in_force
 from openmsmq.web.problems import Problem
 from openmsmq.web.queues import Text
-from openmsmq.web.table import Asked, Input, Operation, Output
+from openmsmq.web.table import HttpOperation, Input, Output, WebRequest
 
 _LARGEST: Final = 1000
 
@@ -29,23 +29,23 @@ class AuditQuery(Input, frozen=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=_LARGEST)] = 100
 
 
-class Actor(Output, frozen=True):
+class ActorView(Output, frozen=True):
     name: str
     sid: str | None
 
 
-class Origin(Output, frozen=True):
+class SettingOrigin(Output, frozen=True):
     door: str
     peer: str | None
 
 
-class Record(Output, frozen=True):
+class AuditRecordView(Output, frozen=True):
     """`seq` rises by one; `before` and `after` are the values that differ."""
 
     seq: str
     time: str
-    actor: Actor
-    origin: Origin
+    actor: ActorView
+    origin: SettingOrigin
     action: str
     type: str
     object: str
@@ -58,11 +58,11 @@ class Record(Output, frozen=True):
 class AuditPage(Output, frozen=True):
     """The newest first."""
 
-    records: list[Record]
+    records: list[AuditRecordView]
     command: str
 
 
-class Setting(Output, frozen=True):
+class SettingView(Output, frozen=True):
     """`source` is default, file, environment or option."""
 
     name: str
@@ -71,15 +71,15 @@ class Setting(Output, frozen=True):
 
 
 class SettingList(Output, frozen=True):
-    settings: list[Setting]
+    settings: list[SettingView]
     command: str
 
 
-def list_records(asked: Asked) -> AuditPage:
+def list_records(asked: WebRequest) -> AuditPage:
     asked.services.demand_administrator(asked.caller)
     query: AuditQuery = asked.query
     wanted = AuditFilter(query.action, query.object, query.by, query.denied, query.before)
-    newest: deque[Record] = deque(maxlen=query.limit)
+    newest: deque[AuditRecordView] = deque(maxlen=query.limit)
     try:
         for document in AuditLog(asked.services.settings.directory).read():
             if wanted.fits(document):
@@ -89,26 +89,27 @@ def list_records(asked: Asked) -> AuditPage:
     return AuditPage(list(newest)[::-1], "openmsmq audit")
 
 
-def _record(document: Mapping[str, Any]) -> Record:
+def _record(document: Mapping[str, Any]) -> AuditRecordView:
     actor, origin, thing = document["actor"], document["from"], document["object"]
-    return Record(
-        document["seq"], document["time"], Actor(actor["name"], actor["sid"]), Origin(origin["door"], origin["peer"]),
+    return AuditRecordView(
+        document["seq"], document["time"], ActorView(actor["name"], actor["sid"]), SettingOrigin(origin["door"],
+        origin["peer"]),
         document["action"], thing["type"], thing["name"], document["count"], document["before"], document["after"],
         document["result"],
     )  # fmt: skip
 
 
-def list_settings(asked: Asked) -> SettingList:
+def list_settings(asked: WebRequest) -> SettingList:
     asked.services.demand_administrator(asked.caller)
     try:
         found = settings_in_force(asked.services.settings.directory)
     except OSError as error:
         raise Problem(503, str(error)) from None
-    settings = [Setting(name, entry["value"], entry["source"]) for name, entry in sorted(found.items())]
+    settings = [SettingView(name, entry["value"], entry["source"]) for name, entry in sorted(found.items())]
     return SettingList(settings, "openmsmq settings")
 
 
 OPERATIONS: Final = (
-    Operation("GET", "/audit", list_records, "Who changed what", AuditPage, AuditQuery),
-    Operation("GET", "/settings", list_settings, "Settings in force, and where each came from", SettingList),
+    HttpOperation("GET", "/audit", list_records, "Who changed what", AuditPage, AuditQuery),
+    HttpOperation("GET", "/settings", list_settings, "Settings in force, and where each came from", SettingList),
 )

@@ -8,7 +8,7 @@ from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.roles import Role
 from openmsmq.operating.alarms import BY_NAME, EVENTS, Alarm, Event, read_alarms
 from openmsmq.web.problems import Problem
-from openmsmq.web.table import Asked, Operation, Output
+from openmsmq.web.table import HttpOperation, Output, WebRequest
 
 
 class KnownAlarm(Output, frozen=True):
@@ -25,7 +25,7 @@ class KnownAlarm(Output, frozen=True):
     remedy: str
 
 
-class AlarmEvent(Output, frozen=True):
+class AlarmEventView(Output, frozen=True):
     seq: int
     state: Literal["raised", "cleared"]
     at: int
@@ -37,11 +37,11 @@ class AlarmList(Output, frozen=True):
     queues that they may see."""
 
     active: list[KnownAlarm]
-    events: list[AlarmEvent]
+    events: list[AlarmEventView]
     command: str
 
 
-def list_alarms(asked: Asked) -> AlarmList:
+def list_alarms(asked: WebRequest) -> AlarmList:
     try:
         found = read_alarms(asked.services.settings.directory)
     except (OSError, ValueError) as error:
@@ -66,10 +66,12 @@ def _known(alarm: Alarm) -> KnownAlarm:
     )  # fmt: skip
 
 
-def _event(event: Event) -> AlarmEvent:
-    return AlarmEvent(event.seq, event.state, event.at, _known(event.alarm))
+def _event(event: Event) -> AlarmEventView:
+    return AlarmEventView(event.seq, event.state, event.at, _known(event.alarm))
 
 
 OPERATIONS: Final = (
-    Operation("GET", "/alarms", list_alarms, "Alarms that are on, and the last events", AlarmList, role=Role.MONITOR),
+    HttpOperation(
+        "GET", "/alarms", list_alarms, "Alarms that are on, and the last events", AlarmList, role=Role.MONITOR
+    ),
 )

@@ -26,12 +26,12 @@ from openmsmq.model.errors import AccessDenied, MsmqError
 from openmsmq.model.roles import Role
 from openmsmq.model.text import printable
 from openmsmq.web import problems
-from openmsmq.web.callers import Caller, Session, basic, bearer, same
+from openmsmq.web.callers import WebCaller, WebSession, basic, bearer, same
 from openmsmq.web.limits import BODY, BODY_SECONDS, THREADS, WORK_SECONDS
 from openmsmq.web.openapi import PREFIX, document
 from openmsmq.web.problems import Problem
 from openmsmq.web.services import CHALLENGE, Services
-from openmsmq.web.table import Asked, Input, Operation, parse_body, parse_query
+from openmsmq.web.table import HttpOperation, Input, WebRequest, parse_body, parse_query
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ _STRICT_TRANSPORT: Final = b"max-age=31536000"
 class Web:
     """The application of one process."""
 
-    def __init__(self, services: Services, operations: tuple[Operation, ...]) -> None:
+    def __init__(self, services: Services, operations: tuple[HttpOperation, ...]) -> None:
         self.services: Final = services
         self._threads: Final = ThreadPoolExecutor(THREADS, "request")
         self._openapi_text: Final = msgspec.json.encode(document(operations))
@@ -73,7 +73,7 @@ class Web:
 
     # -- operations ------------------------------------------------------------------------------------------------
 
-    def _route(self, path: str, operations: tuple[Operation, ...]) -> Route:
+    def _route(self, path: str, operations: tuple[HttpOperation, ...]) -> Route:
         """One for all methods of a path, or the answer to another method would not name them all."""
         by_method = {operation.method: operation for operation in operations if operation.path == path}
 
@@ -82,15 +82,15 @@ class Web:
 
         return Route(PREFIX + path, self.endpoint(perform), methods=list(by_method))
 
-    async def _perform(self, operation: Operation, request: Request) -> Response:
+    async def _perform(self, operation: HttpOperation, request: Request) -> Response:
         query = parse_query(operation.query, request.query_params.multi_items())
-        caller = await self.caller(request) if operation.needs_login else Caller("", "", "", False, peer_of(request))
+        caller = await self.caller(request) if operation.needs_login else WebCaller("", "", "", False, peer_of(request))
         if operation.needs_login:
             self.demand_role(operation.handler, caller)
         if operation.changes:
             self.demand_own_page(request, caller.session, request.headers.get("x-csrf-token"))
         body = None if operation.body is None else await self._document_in(request, operation.body)
-        asked = Asked(self.services, caller, request.path_params, query, body)
+        asked = WebRequest(self.services, caller, request.path_params, query, body)
         answer = await self.work(operation.handler, asked)
         if isinstance(answer, Response):
             return answer
@@ -131,7 +131,7 @@ class Web:
 
     # -- who asks --------------------------------------------------------------------------------------------------
 
-    async def caller(self, request: Request) -> Caller:
+    async def caller(self, request: Request) -> WebCaller:
         """By cookie, bearer token, or name and password. Raises Problem without a login that the daemon accepts."""
         sessions, value = self.services.sessions, request.headers.get("authorization")
         peer = peer_of(request)
@@ -156,11 +156,11 @@ class Web:
         return {"ticket": ticket, **self.services.link.call("whoami", ticket=ticket)}
 
     @staticmethod
-    def _caller(known: Mapping[str, Any], peer: str, session: Session | None = None) -> Caller:
-        return Caller(known["ticket"], known["name"], known["sid"], known["administrator"], peer,
+    def _caller(known: Mapping[str, Any], peer: str, session: WebSession | None = None) -> WebCaller:
+        return WebCaller(known["ticket"], known["name"], known["sid"], known["administrator"], peer,
                       Role(known["role"]), known["token"], session)  # fmt: skip
 
-    def demand_role(self, handler: Callable[[Asked], Any], caller: Caller) -> None:
+    def demand_role(self, handler: Callable[[WebRequest], Any], caller: WebCaller) -> None:
         """Raises AccessDenied where the caller's role is less than the operation of a handler wants."""
         wanted = self._roles[handler]
         if caller.role < wanted:
@@ -168,7 +168,7 @@ class Web:
                 detail=f"this needs the role {wanted.word}; {caller.name} has the role {caller.role.word} here"
             )
 
-    def demand_own_page(self, request: Request, session: Session | None, token: str | None) -> None:
+    def demand_own_page(self, request: Request, session: WebSession | None, token: str | None) -> None:
         """Raises Problem for a change that another site made a browser ask for. Every browser says from where it asks;
         a session with a cookie has to show its token, too."""
         site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")

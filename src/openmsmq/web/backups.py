@@ -17,10 +17,10 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from openmsmq.operating.backup import FAILURES, MANIFEST, back_up
-from openmsmq.web.making import Making
+from openmsmq.web.making import BackupJob
 from openmsmq.web.problems import Problem
 from openmsmq.web.recording import record
-from openmsmq.web.table import Asked, Input, Operation, Output
+from openmsmq.web.table import HttpOperation, Input, Output, WebRequest
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ MOST: Final = 1000  # backups in the directory, beyond which none is made
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-class Backup(Output, frozen=True):
+class BackupView(Output, frozen=True):
     """`state`: running; done, when it was read through and has its manifest; failed, with `error`, where this process
     knows why; unfinished, if it does not. `time` is when it began, `messages` those in it."""
 
@@ -43,7 +43,7 @@ class BackupList(Output, frozen=True):
     """The newest first. `outside` are files that are not in the data directory, so not in any of them."""
 
     directory: str
-    backups: list[Backup]
+    backups: list[BackupView]
     outside: list[str]
     command: str
 
@@ -54,7 +54,7 @@ class NewBackup(Input, frozen=True):
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] | None = None
 
 
-def list_backups(asked: Asked) -> BackupList:
+def list_backups(asked: WebRequest) -> BackupList:
     directory = _directory(asked)
     making = asked.services.backups
     try:
@@ -66,7 +66,7 @@ def list_backups(asked: Asked) -> BackupList:
     return BackupList(str(directory), found, asked.services.settings.outside, f"openmsmq backup {directory}/NAME")
 
 
-def start_backup(asked: Asked) -> Backup:
+def start_backup(asked: WebRequest) -> BackupView:
     """It goes on by itself: a list says when it is done."""
     directory, services = _directory(asked), asked.services
     now = datetime.fromtimestamp(time.time(), UTC)
@@ -90,10 +90,10 @@ def start_backup(asked: Asked) -> Backup:
     except BaseException:
         services.backups.end(name, None)
         raise
-    return Backup(name, "running", None, None, None)
+    return BackupView(name, "running", None, None, None)
 
 
-def _make(making: Making, data_dir: Path, target: Path, text: str) -> None:
+def _make(making: BackupJob, data_dir: Path, target: Path, text: str) -> None:
     error: str | None = "it was interrupted, see the log"
     try:
         done = back_up(data_dir, target, text)
@@ -118,18 +118,18 @@ def _demand_room(data_dir: Path, directory: Path) -> None:
         raise Problem(507, f"{directory} has {free >> 20} MB free, and a backup takes up to {(needed >> 20) + 1} MB")
 
 
-def _known(making: Making, directory: Path, name: str) -> Backup:
+def _known(making: BackupJob, directory: Path, name: str) -> BackupView:
     if making.running == name:
-        return Backup(name, "running", None, None, None)
+        return BackupView(name, "running", None, None, None)
     try:
         manifest = json.loads((directory / name / MANIFEST).read_text(encoding="utf-8"))
-        return Backup(name, "done", str(manifest["time"]), int(manifest["messages"]), None)
+        return BackupView(name, "done", str(manifest["time"]), int(manifest["messages"]), None)
     except (OSError, ValueError, KeyError, TypeError):
         error = making.failed.get(name)
-        return Backup(name, "unfinished" if error is None else "failed", None, None, error)
+        return BackupView(name, "unfinished" if error is None else "failed", None, None, error)
 
 
-def _directory(asked: Asked) -> Path:
+def _directory(asked: WebRequest) -> Path:
     """Raises AccessDenied, Problem where there is none."""
     asked.services.demand_administrator(asked.caller)
     directory = asked.services.settings.backups
@@ -139,7 +139,7 @@ def _directory(asked: Asked) -> Path:
 
 
 OPERATIONS: Final = (
-    Operation("GET", "/backups", list_backups, "Backups that were made by HTTP", BackupList, statuses=(409,)),
-    Operation("POST", "/backups", start_backup, "Start a backup of the data directory", Backup, body=NewBackup,
+    HttpOperation("GET", "/backups", list_backups, "Backups that were made by HTTP", BackupList, statuses=(409,)),
+    HttpOperation("POST", "/backups", start_backup, "Start a backup of the data directory", BackupView, body=NewBackup,
               status=202, statuses=(409, 507)),
 )  # fmt: skip

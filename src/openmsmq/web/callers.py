@@ -24,7 +24,7 @@ from openmsmq.web.limits import IDLE_SECONDS, SESSION_SECONDS, SESSIONS, SESSION
 
 
 @dataclass(slots=True)
-class Session:
+class WebSession:
     """Named by a cookie; changes need `csrf`."""
 
     ticket: str = field(repr=False)
@@ -36,7 +36,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class WebCaller:
     """Whom the daemon has authenticated for this request, and what bounds them; `token` is the identifier of the token
     by which they log in, empty for none."""
 
@@ -47,7 +47,7 @@ class Caller:
     peer: str
     role: Role = Role.MONITOR
     token: str = ""
-    session: Session | None = None
+    session: WebSession | None = None
 
     @property
     def administers(self) -> bool:
@@ -55,19 +55,19 @@ class Caller:
         return self.administrator and self.role is Role.ADMINISTRATOR
 
 
-class Sessions:
+class WebSessions:
     """All of them, in memory. Threads may share it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock: Final = clock
         self._lock: Final = threading.Lock()
-        self._sessions: Final[dict[bytes, Session]] = {}
+        self._sessions: Final[dict[bytes, WebSession]] = {}
 
-    def open(self, ticket: str, sid: str, name: str) -> tuple[str, Session]:
+    def open(self, ticket: str, sid: str, name: str) -> tuple[str, WebSession]:
         """A new one, and the secret that names it. The least used one of the same user, or of all, may end for it."""
         secret = secrets.token_urlsafe(32)
         now = self._clock()
-        session = Session(ticket, sid, name, secrets.token_urlsafe(32), now, now)
+        session = WebSession(ticket, sid, name, secrets.token_urlsafe(32), now, now)
         with self._lock:
             self._sweep(now)
             self._make_room([key for key, known in self._sessions.items() if known.sid == sid], SESSIONS_PER_USER)
@@ -75,7 +75,7 @@ class Sessions:
             self._sessions[_hashed(secret)] = session
         return secret, session
 
-    def find(self, secret: str) -> Session | None:
+    def find(self, secret: str) -> WebSession | None:
         """The session that a secret names, as long as it holds; that is a use of it."""
         now = self._clock()
         with self._lock:
@@ -88,7 +88,7 @@ class Sessions:
             session.used = now
             return session
 
-    def close(self, session: Session) -> None:
+    def close(self, session: WebSession) -> None:
         with self._lock:
             for key in [key for key, known in self._sessions.items() if known is session]:
                 del self._sessions[key]
@@ -106,7 +106,7 @@ class Sessions:
             del self._sessions[key]
 
 
-def _is_over(session: Session, now: float) -> bool:
+def _is_over(session: WebSession, now: float) -> bool:
     return now - session.used > IDLE_SECONDS or now - session.begun > SESSION_SECONDS
 
 

@@ -16,10 +16,10 @@ from openmsmq.operating.selection import Criteria, select
 from openmsmq.web.limits import SCANNED
 from openmsmq.web.problems import Problem
 from openmsmq.web.queues import CountQuery, Deleted, demand_count
-from openmsmq.web.table import Asked, Input, Operation, Output
+from openmsmq.web.table import HttpOperation, Input, Output, WebRequest
 
 
-class Group(Output, frozen=True):
+class DeadLetterGroupView(Output, frozen=True):
     """Dead letters of one reason that were meant for one queue; times in seconds since 1970. `queue` is where they are:
     what is done to them goes by it, `reason` and `destination`."""
 
@@ -40,7 +40,7 @@ class Group(Output, frozen=True):
 class Groups(Output, frozen=True):
     """The largest first. `complete` is false where only the first messages were looked at."""
 
-    groups: list[Group]
+    groups: list[DeadLetterGroupView]
     scanned: int
     complete: bool
     command: str
@@ -73,9 +73,9 @@ class OutgoingList(Output, frozen=True):
 _EXPLAINED: Final = 100
 
 
-def list_groups(asked: Asked) -> Groups:
+def list_groups(asked: WebRequest) -> Groups:
     query: GroupsQuery = asked.query
-    found: list[Group] = []
+    found: list[DeadLetterGroupView] = []
     scanned, complete = 0, True
     failed: list[str] = []
     names = DEAD_LETTER_QUEUES if query.queue is None else (query.queue,)
@@ -97,16 +97,16 @@ def list_groups(asked: Asked) -> Groups:
     return Groups(found, scanned, complete, "openmsmq dlq list")
 
 
-def _group(queue: str, group: dead_letters.Group) -> Group:
+def _group(queue: str, group: dead_letters.DeadLetterGroup) -> DeadLetterGroupView:
     reason = group.reason
     command = f"openmsmq dlq return --queue {queue} --reason {reason.slug} --meant-for {quote(group.destination)}"
-    return Group(
+    return DeadLetterGroupView(
         queue, reason.slug, reason.name, reason.sentence, reason.remedy, reason.fails_again, group.destination,
         group.messages, group.bytes, group.first, group.last, f"{command} --dry-run",
     )  # fmt: skip
 
 
-def list_outgoing(asked: Asked) -> OutgoingList:
+def list_outgoing(asked: WebRequest) -> OutgoingList:
     rows = [row for row in asked.services.rows.of(asked.caller.ticket) if row["kind"] == "outgoing"]
     rows.sort(key=lambda row: (-row["messages"], row["name"].casefold()))
     with asked.queue_manager() as manager:
@@ -129,15 +129,15 @@ def _waiting(row: dict[str, Any], known: dict[str, Any] | None, connected: Any) 
     )  # fmt: skip
 
 
-def pause_queue(asked: Asked) -> Waiting:
+def pause_queue(asked: WebRequest) -> Waiting:
     return _act(asked, "pause")
 
 
-def resume_queue(asked: Asked) -> Waiting:
+def resume_queue(asked: WebRequest) -> Waiting:
     return _act(asked, "resume")
 
 
-def _act(asked: Asked, what: Literal["pause", "resume"]) -> Waiting:
+def _act(asked: WebRequest, what: Literal["pause", "resume"]) -> Waiting:
     row = asked.services.queue(asked.caller.ticket, asked.path["queue"])
     if row["kind"] != "outgoing":
         raise Problem(409, f"{shown(row['name'])} is no outgoing queue")
@@ -154,7 +154,7 @@ def _act(asked: Asked, what: Literal["pause", "resume"]) -> Waiting:
     )  # fmt: skip
 
 
-def delete_outgoing(asked: Asked) -> Deleted:
+def delete_outgoing(asked: WebRequest) -> Deleted:
     """Its messages become dead letters, and are acknowledged, as their senders have asked."""
     row = asked.services.queue(asked.caller.ticket, asked.path["queue"])
     if row["kind"] != "outgoing":
@@ -170,14 +170,15 @@ def delete_outgoing(asked: Asked) -> Deleted:
 
 
 OPERATIONS: Final = (
-    Operation("GET", "/deadletters/groups", list_groups, "Dead letters by reason and destination", Groups, GroupsQuery,
+    HttpOperation("GET", "/deadletters/groups", list_groups, "Dead letters by reason and destination", Groups,
+                  GroupsQuery,
               statuses=(409,), role=Role.MONITOR),
-    Operation("GET", "/outgoing", list_outgoing, "Outgoing queues, and why they wait", OutgoingList,
+    HttpOperation("GET", "/outgoing", list_outgoing, "Outgoing queues, and why they wait", OutgoingList,
               statuses=(404,), role=Role.MONITOR),
-    Operation("DELETE", "/outgoing/{queue}", delete_outgoing, "Delete an outgoing queue with its messages", Deleted,
+    HttpOperation("DELETE", "/outgoing/{queue}", delete_outgoing, "Delete an outgoing queue with its messages", Deleted,
               CountQuery, statuses=(404, 409, 412, 507)),
-    Operation("POST", "/outgoing/{queue}/pause", pause_queue, "Hold the messages of an outgoing queue", Waiting,
+    HttpOperation("POST", "/outgoing/{queue}/pause", pause_queue, "Hold the messages of an outgoing queue", Waiting,
               statuses=(404, 409), role=Role.OPERATOR),
-    Operation("POST", "/outgoing/{queue}/resume", resume_queue, "Let them go on", Waiting,
+    HttpOperation("POST", "/outgoing/{queue}/resume", resume_queue, "Let them go on", Waiting,
               statuses=(404, 409), role=Role.OPERATOR),
 )  # fmt: skip

@@ -18,8 +18,8 @@ from openmsmq.operating.definitions import (
     DONE,
     LEFT,
     UNREADABLE,
+    DefinitionChange,
     Document,
-    Step,
     apply,
     export,
     plan,
@@ -34,7 +34,7 @@ from openmsmq.queueing.authorization import default_machine_security
 from openmsmq.rpc.users import UsersFile
 from openmsmq.web.problems import Problem
 from openmsmq.web.recording import record
-from openmsmq.web.table import Asked, Input, Operation, Output
+from openmsmq.web.table import HttpOperation, Input, Output, WebRequest
 from openmsmq.web.users import recorded_users
 
 
@@ -45,14 +45,14 @@ class ExportQuery(Input, frozen=True):
     local: bool = False
 
 
-class Definitions(Input, frozen=True):
+class DefinitionsRequest(Input, frozen=True):
     """`document` as `GET /definitions` gives it. `local`: also what that has with `local`."""
 
     document: dict[str, Any]
     local: bool = False
 
 
-class Import(Input, frozen=True):
+class ImportRequest(Input, frozen=True):
     """`token` is that of a dry run with the same document."""
 
     document: dict[str, Any]
@@ -60,22 +60,22 @@ class Import(Input, frozen=True):
     local: bool = False
 
 
-class PlannedStep(Output, frozen=True):
+class PlannedStepView(Output, frozen=True):
     """`can`: an import does it; otherwise `said` says why not."""
 
     said: str
     can: bool
 
 
-class Differences(Output, frozen=True):
+class DifferencesView(Output, frozen=True):
     """What an import would do, in this order. `token` is what it needs."""
 
-    steps: list[PlannedStep]
+    steps: list[PlannedStepView]
     token: str
     command: str
 
 
-class DoneStep(Output, frozen=True):
+class DoneStepView(Output, frozen=True):
     """`result` is done, left, or what was wrong."""
 
     said: str
@@ -83,7 +83,7 @@ class DoneStep(Output, frozen=True):
 
 
 class Imported(Output, frozen=True):
-    steps: list[DoneStep]
+    steps: list[DoneStepView]
     failed: int
     command: str
 
@@ -96,7 +96,7 @@ class _Local:
     machine: Guard
 
 
-def export_definitions(asked: Asked) -> Any:
+def export_definitions(asked: WebRequest) -> Any:
     """207 where the caller may not read a queue: the document has its name, and why, and all of the others."""
     with asked.queue_manager() as manager, _errors():
         document = _here(asked, manager, asked.query.local)
@@ -105,18 +105,18 @@ def export_definitions(asked: Asked) -> Any:
     return Response(msgspec.json.encode(document), 207, media_type="application/json")
 
 
-def compare_definitions(asked: Asked) -> Differences:
-    body: Definitions = asked.body
+def compare_definitions(asked: WebRequest) -> DifferencesView:
+    body: DefinitionsRequest = asked.body
     with asked.queue_manager() as manager, _errors():
         steps = _plan(asked, manager, body.document, body.local)
-    planned = [PlannedStep(step.said, step.apply is not None) for step in steps]
+    planned = [PlannedStepView(step.said, step.apply is not None) for step in steps]
     token = asked.services.seals.seal({"sid": asked.caller.sid, "plan": _digest(body.document, body.local, steps)})
-    return Differences(planned, token, f"openmsmq definitions diff FILE{' --local' if body.local else ''}")
+    return DifferencesView(planned, token, f"openmsmq definitions diff FILE{' --local' if body.local else ''}")
 
 
-def import_definitions(asked: Asked) -> Imported:
+def import_definitions(asked: WebRequest) -> Imported:
     """Where one step fails, the others are done; the answer is a problem, with the results of all as `steps`."""
-    body: Import = asked.body
+    body: ImportRequest = asked.body
     known = asked.services.seals.open(body.token, "token")
     with asked.queue_manager() as manager, _errors():
         steps = _plan(asked, manager, body.document, body.local)
@@ -124,7 +124,7 @@ def import_definitions(asked: Asked) -> Imported:
             raise Problem(412, "what is to be done is not what the dry run has said: make another one")
         can = sum(step.apply is not None for step in steps)
         record(asked, "definitions.import", "machine", asked.services.settings.hosts[0], count=can)
-        done = [DoneStep(step.said, apply(step)) for step in steps]
+        done = [DoneStepView(step.said, apply(step)) for step in steps]
     asked.services.rows.forget(asked.caller.ticket)
     wrong = [f"{step.said}: {step.result}" for step in done if step.result not in (DONE, LEFT)]
     if wrong:
@@ -133,14 +133,14 @@ def import_definitions(asked: Asked) -> Imported:
     return Imported(done, 0, f"openmsmq definitions import FILE{' --local' if body.local else ''}")
 
 
-def _here(asked: Asked, manager: QueueManager, local: bool) -> Document:
+def _here(asked: WebRequest, manager: QueueManager, local: bool) -> Document:
     names = asked.services.link.call("accounts", ticket=asked.caller.ticket)
     if not local:
         return export(manager, names)
     return export(manager, names, _local(asked), settings_in_force(asked.services.settings.directory))
 
 
-def _plan(asked: Asked, manager: QueueManager, document: Document, local: bool) -> list[Step]:
+def _plan(asked: WebRequest, manager: QueueManager, document: Document, local: bool) -> list[DefinitionChange]:
     accounts = asked.services.link.call("accounts", ticket=asked.caller.ticket)
     sids = {name.casefold(): sid for sid, name in accounts.items()}
     here = _here(asked, manager, local)
@@ -152,11 +152,11 @@ def _plan(asked: Asked, manager: QueueManager, document: Document, local: bool) 
     return plan(manager, document, here, sid_of, _local(asked) if local else None)
 
 
-def _new_sid(asked: Asked, name: str) -> str | None:
+def _new_sid(asked: WebRequest, name: str) -> str | None:
     return recorded_users(asked).sid_of(name)
 
 
-def _local(asked: Asked) -> _Local:
+def _local(asked: WebRequest) -> _Local:
     """Raises AccessDenied."""
     services = asked.services
     services.demand_administrator(asked.caller)
@@ -170,7 +170,7 @@ def _local(asked: Asked) -> _Local:
     return _Local(recorded_users(asked), machine)
 
 
-def _digest(document: Document, local: bool, steps: list[Step]) -> str:
+def _digest(document: Document, local: bool, steps: list[DefinitionChange]) -> str:
     said = json.dumps([document, local, [[step.said, step.apply is not None] for step in steps]], sort_keys=True)
     return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -187,10 +187,10 @@ def _errors() -> Iterator[None]:
 
 
 OPERATIONS: Final = (
-    Operation("GET", "/definitions", export_definitions, "Definitions as one document", dict[str, Any], ExportQuery,
+    HttpOperation("GET", "/definitions", export_definitions, "Definitions as one document", dict[str, Any], ExportQuery,
               partial="The same without the queues that the caller may not read, which are named with the reason"),
-    Operation("POST", "/definitions/dry-runs", compare_definitions, "What an import of a document would do",
-              Differences, body=Definitions),
-    Operation("POST", "/definitions", import_definitions, "Make what a document has and is not so here", Imported,
-              body=Import, statuses=(400, 409, 412, 507)),
+    HttpOperation("POST", "/definitions/dry-runs", compare_definitions, "What an import of a document would do",
+              DifferencesView, body=DefinitionsRequest),
+    HttpOperation("POST", "/definitions", import_definitions, "Make what a document has and is not so here", Imported,
+              body=ImportRequest, statuses=(400, 409, 412, 507)),
 )  # fmt: skip

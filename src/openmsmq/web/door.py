@@ -29,7 +29,7 @@ from openmsmq.rpc.security import Identity
 from openmsmq.rpc.server import RpcServer
 from openmsmq.rpc.users import UsersFile, UsersFileError
 from openmsmq.web import figures, rows
-from openmsmq.web.growth import Growth
+from openmsmq.web.growth import DepthTrend
 from openmsmq.web.logins import Known, Tickets
 from openmsmq.web.openings import Openings
 from openmsmq.web.remedies import Forget, Remedies
@@ -64,7 +64,7 @@ _DOOR: Final = "http"
 _MOST_NAMES: Final = 100  # of the domain that are asked for at a time
 
 
-class Domain(Protocol):
+class DomainAccounts(Protocol):
     """Accounts of a domain. Methods raise MsmqError while it does not answer, but `names_of`."""
 
     async def sid_of(self, name: str) -> str | None:
@@ -77,7 +77,7 @@ class Domain(Protocol):
         """By SID, those that are known."""
 
 
-class Door:
+class WebGateway:
     """Answers one web process at a time."""
 
     def __init__(
@@ -96,7 +96,7 @@ class Door:
         logins: LoginAttempts,
         forget_sequence: Forget,
         when_durable: Callable[[Callable[[], None]], None],
-        domain: Domain | None = None,
+        domain: DomainAccounts | None = None,
     ) -> None:
         """`rpc` is the daemon's server; `logins` are those of all entry points. `syncs` is how
         long syncs of the store took; `epoch` how often it was taken over. `auditor` gets logins, `uses` those by
@@ -119,7 +119,7 @@ class Door:
         self._tickets: Final = Tickets(users, tokens)
         self.logins: Final = logins
         self.delay: Final = figures.LoopDelay()
-        self.growth: Final = Growth(lambda: manager.registry.queues)
+        self.growth: Final = DepthTrend(lambda: manager.registry.queues)
         self._operations: Final[dict[str, Callable[..., Awaitable[Any]]]] = {
             name: getattr(self, f"_{name}") for name in REQUESTS
         }

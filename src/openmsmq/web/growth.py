@@ -14,7 +14,7 @@ MINUTES: Final = 5
 _SLICE: Final = 1000  # queues in a turn of the event loop
 
 
-class Growth:
+class DepthTrend:
     """Of the queues of one queue manager, by their numbers, which are not given twice."""
 
     def __init__(self, queues: Callable[[], Mapping[int, Queue]]) -> None:

@@ -11,10 +11,10 @@ from openmsmq.model.roles import Role
 from openmsmq.web.paging import Cursor, cut
 from openmsmq.web.problems import Problem
 from openmsmq.web.queues import Limit, Text
-from openmsmq.web.table import Asked, Input, Operation, Output
+from openmsmq.web.table import HttpOperation, Input, Output, WebRequest
 
 
-class Handle(Output, frozen=True):
+class OpenHandleView(Output, frozen=True):
     """A queue that somebody has open. `exclusive`: nobody else may receive; `waiting` reads wait for messages; `held`
     messages are received in two phases that have not ended. `since`: when it was opened, in seconds since 1970.
     `origin` is the door and the address behind it. `id` holds until the daemon ends."""
@@ -37,7 +37,7 @@ class HandleList(Output, frozen=True):
     """Those that fit, at most `limit` of them; `matching` is how many fit. Exclusive ones first, then those that
     wait."""
 
-    handles: list[Handle]
+    handles: list[OpenHandleView]
     matching: int
     all: int
     next: str | None
@@ -54,10 +54,10 @@ class HandleQuery(Input, frozen=True):
     cursor: Cursor | None = None
 
 
-_ROWS: Final = msgspec.json.Decoder(Handle)
+_ROWS: Final = msgspec.json.Decoder(OpenHandleView)
 
 
-def list_handles(asked: Asked) -> HandleList:
+def list_handles(asked: WebRequest) -> HandleList:
     query: HandleQuery = asked.query
     rows = _all(asked)
     found = [
@@ -71,18 +71,18 @@ def list_handles(asked: Asked) -> HandleList:
     return HandleList(page, len(found), len(rows), following, _command(asked))
 
 
-def _place(row: Handle) -> tuple[Any, ...]:
+def _place(row: OpenHandleView) -> tuple[Any, ...]:
     return not row.exclusive, -row.waiting, row.name.casefold(), row.id
 
 
-def get_handle(asked: Asked) -> Handle:
+def get_handle(asked: WebRequest) -> OpenHandleView:
     found = next((row for row in _all(asked) if row.id == asked.path["handle"]), None)
     if found is None:
         raise _closed()
     return found
 
 
-def close_handle(asked: Asked) -> Handle:
+def close_handle(asked: WebRequest) -> OpenHandleView:
     """What was closed."""
     row = asked.services.link.call(
         "close_handle", ticket=asked.caller.ticket, peer=asked.caller.peer, id=asked.path["handle"]
@@ -90,15 +90,15 @@ def close_handle(asked: Asked) -> Handle:
     if row is None:
         raise _closed()
     asked.services.rows.forget(asked.caller.ticket)
-    return msgspec.convert(row, Handle)
+    return msgspec.convert(row, OpenHandleView)
 
 
-def _all(asked: Asked) -> list[Handle]:
+def _all(asked: WebRequest) -> list[OpenHandleView]:
     _, data = asked.services.link.ask("handles", ticket=asked.caller.ticket).result()
     return _ROWS.decode_lines(bytes(data))
 
 
-def _command(asked: Asked) -> str:
+def _command(asked: WebRequest) -> str:
     """The equal command. Without a queue that the user may not see."""
     query: HandleQuery = asked.query
     seen = asked.services.rows.of(asked.caller.ticket) if query.queue is not None else ()
@@ -112,9 +112,10 @@ def _closed() -> Problem:
 
 
 OPERATIONS: Final = (
-    Operation("GET", "/handles", list_handles, "Who has which queue open", HandleList, HandleQuery, role=Role.MONITOR),
-    Operation("GET", "/handles/{handle}", get_handle, "What somebody has open", Handle, statuses=(404,),
+    HttpOperation("GET", "/handles", list_handles, "Who has which queue open", HandleList, HandleQuery,
+                  role=Role.MONITOR),
+    HttpOperation("GET", "/handles/{handle}", get_handle, "What somebody has open", OpenHandleView, statuses=(404,),
               role=Role.MONITOR),
-    Operation("DELETE", "/handles/{handle}", close_handle, "Close what somebody has open", Handle,
+    HttpOperation("DELETE", "/handles/{handle}", close_handle, "Close what somebody has open", OpenHandleView,
               statuses=(404, 507), role=Role.OPERATOR),
 )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.operating.series import Range, Rates
-from openmsmq.processes.link import Link
+from openmsmq.processes.link import DaemonLink
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ def _mean(before: Timed, after: Timed) -> float | None:
     return max(0.0, after.seconds - before.seconds) / times if times > 0 else None
 
 
-class History:
+class FigureHistory:
     """Threads may share it."""
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class History:
 
 
 def record(
-    link: Link, history: History, directory: str | Path, wait: Callable[[float], object] = time.sleep
+    link: DaemonLink, history: FigureHistory, directory: str | Path, wait: Callable[[float], object] = time.sleep
 ) -> None:  # fmt: skip
     """Take a sample a second, with what is free on the disk of a directory, or less often where the daemon has so many
     queues that this would take more than two hundredths of the time; until the daemon is gone. A sample that can't be

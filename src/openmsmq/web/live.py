@@ -13,10 +13,10 @@ from openmsmq.model.errors import AccessDenied
 from openmsmq.model.roles import Role
 from openmsmq.model.shares import Shares
 from openmsmq.operating.series import Range
-from openmsmq.web.history import History
+from openmsmq.web.history import FigureHistory
 from openmsmq.web.limits import STREAMS, STREAMS_PER_USER
 from openmsmq.web.problems import Problem
-from openmsmq.web.table import Asked, Input, Operation, Output
+from openmsmq.web.table import HttpOperation, Input, Output, WebRequest
 
 MEDIA_TYPE: Final = "text/event-stream"
 _LOOK: Final = 0.5  # seconds between looks for a new sample
@@ -50,18 +50,18 @@ class Series(Output, frozen=True):
     points: list[Point]
 
 
-def may_see(asked: Asked) -> bool:
+def may_see(asked: WebRequest) -> bool:
     """Sums over queues that the user may not see are for administrators, unless anonymous callers may learn them."""
     return asked.caller.administrator or asked.services.settings.open_metrics
 
 
-def series(asked: Asked) -> Series:
+def series(asked: WebRequest) -> Series:
     _demand(asked)
     query: SeriesQuery = asked.query
     return Series([Point(*rates) for rates in asked.services.history.rates(query.range)])
 
 
-def _demand(asked: Asked) -> None:
+def _demand(asked: WebRequest) -> None:
     if not may_see(asked):
         raise AccessDenied(detail="figures of all queues are for administrators of the queue manager")
 
@@ -72,7 +72,7 @@ class Streams:
     shares: ClassVar[Shares[str]] = Shares(STREAMS, STREAMS_PER_USER)
 
 
-def events(asked: Asked) -> Response:
+def events(asked: WebRequest) -> Response:
     _demand(asked)
     shares, sid = Streams.shares, asked.caller.sid
     if not shares.has_room(sid):
@@ -84,10 +84,10 @@ def events(asked: Asked) -> Response:
     return StreamingResponse(_stream(asked), media_type=MEDIA_TYPE)
 
 
-async def _stream(asked: Asked) -> AsyncIterator[bytes]:
+async def _stream(asked: WebRequest) -> AsyncIterator[bytes]:
     """A snapshot at once, and one with each sample; nothing of the past. A client that does not read gets fewer."""
     services, loop = asked.services, asyncio.get_running_loop()
-    history: History = services.history
+    history: FigureHistory = services.history
     last, checked = 0.0, loop.time()
     if not Streams.shares.take(asked.caller.sid):  # several were answered at once
         return
@@ -109,7 +109,7 @@ async def _stream(asked: Asked) -> AsyncIterator[bytes]:
 
 
 OPERATIONS: Final = (
-    Operation(
+    HttpOperation(
         "GET",
         "/series",
         series,
@@ -118,7 +118,7 @@ OPERATIONS: Final = (
         SeriesQuery,
         role=Role.MONITOR,
     ),
-    Operation(
+    HttpOperation(
         "GET",
         "/events",
         events,

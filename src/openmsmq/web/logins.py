@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError
 from openmsmq.model.roles import Role
-from openmsmq.operating.tokens import Token, TokensFile, TokensFileError
+from openmsmq.operating.tokens import ApiToken, TokensFile, TokensFileError
 from openmsmq.rpc.ntlm import nt_hash
 from openmsmq.rpc.users import UsersFile
 
@@ -88,7 +88,7 @@ class Tickets:
         return hmac.digest(self._secret, json.dumps([sid, name, end, identifier]).encode() + basis, "sha256").hex()
 
 
-def _readable(work: Callable[[], Token | None]) -> Token | None:
+def _readable(work: Callable[[], ApiToken | None]) -> ApiToken | None:
     try:
         return work()
     except TokensFileError as error:

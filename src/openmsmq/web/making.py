@@ -8,7 +8,7 @@ from typing import Final
 from openmsmq.web.problems import Problem
 
 
-class Making:
+class BackupJob:
     """The one backup that is made at a time, and how those ended that this process has made. Threads share it."""
 
     def __init__(self) -> None:

@@ -27,12 +27,12 @@ from openmsmq.operating.selection import preview
 from openmsmq.web.limits import PAGE, PAGE_BYTES, SCANNED, SHOWN_BODY
 from openmsmq.web.problems import Problem
 from openmsmq.web.queues import Limit, Text
-from openmsmq.web.table import Asked, Input, Operation, Output
+from openmsmq.web.table import HttpOperation, Input, Output, WebRequest
 
 _NAME_LENGTH: Final = 1024
 
 
-class Summary(Output, frozen=True):
+class MessageSummaryView(Output, frozen=True):
     """A message in a list. `lookup` is its lookup identifier, empty in an outgoing queue, which has none for readers;
     `reason` is why it is a dead letter. Times in seconds since 1970. `body` is the beginning of it."""
 
@@ -54,12 +54,12 @@ class Summary(Output, frozen=True):
 class MessagePage(Output, frozen=True):
     """One page in the order of the queue; `next` is the cursor of what follows."""
 
-    messages: list[Summary]
+    messages: list[MessageSummaryView]
     next: str | None
     command: str
 
 
-class Reason(Output, frozen=True):
+class DeadLetterReasonView(Output, frozen=True):
     slug: str
     name: str
     sentence: str
@@ -80,8 +80,8 @@ class Body(Output, frozen=True):
 class MessageDetails(Output, frozen=True):
     """Every property by its specified name: bytes in base64, identifiers and GUIDs in hexadecimal."""
 
-    summary: Summary
-    reason: Reason | None
+    summary: MessageSummaryView
+    reason: DeadLetterReasonView | None
     body: Body
     properties: dict[str, str | int | bool]
     command: str
@@ -118,9 +118,9 @@ class Sent(Output, frozen=True):
 # -- looking -------------------------------------------------------------------------------------------------------
 
 
-def summary_of(message: Message) -> Summary:
+def summary_of(message: Message) -> MessageSummaryView:
     dead = bool(message.message_class & 0x8000)
-    return Summary(
+    return MessageSummaryView(
         str(message.lookup_identifier) if message.lookup_identifier else "", message.id, message.label,
         class_name(message.message_class), reason_of(message.message_class).slug if dead else None, message.priority,
         message.sent_time, message.arrival_time, len(message.body), message.recoverable, message.is_transactional,
@@ -128,7 +128,7 @@ def summary_of(message: Message) -> Summary:
     )  # fmt: skip
 
 
-def list_messages(asked: Asked) -> MessagePage:
+def list_messages(asked: WebRequest) -> MessagePage:
     row = asked.services.queue(asked.caller.ticket, asked.path["queue"])
     query: PageQuery = asked.query
     after = None
@@ -137,7 +137,7 @@ def list_messages(asked: Asked) -> MessagePage:
         if known.get("queue") != row["id"]:
             raise Problem(400, "this cursor belongs to another queue", errors={"cursor": "of another queue"})
         after = int(known["after"])
-    found: list[Summary] = []
+    found: list[MessageSummaryView] = []
     size, following = 0, None
     with asked.queue_manager() as manager, closing(_walk(manager, row, after)) as messages:
         for message in messages:
@@ -191,7 +191,7 @@ def _looked_up(opened: MessageQueue, identifier: int, direction: str) -> Message
         return None
 
 
-def _found(asked: Asked) -> tuple[dict[str, Any], Message]:
+def _found(asked: WebRequest) -> tuple[dict[str, Any], Message]:
     """The message that the path names. Raises Problem, MessageNotFound."""
     row = asked.services.queue(asked.caller.ticket, asked.path["queue"])
     text = asked.path["lookup"]
@@ -201,7 +201,7 @@ def _found(asked: Asked) -> tuple[dict[str, Any], Message]:
         return row, opened.peek_by_lookup_id(int(text))
 
 
-def get_message(asked: Asked) -> MessageDetails:
+def get_message(asked: WebRequest) -> MessageDetails:
     row, message = _found(asked)
     return details_of(message, _command("peek", row))
 
@@ -215,7 +215,7 @@ def details_of(message: Message, command: str) -> MessageDetails:
     reason = None
     if message.message_class & 0x8000:
         known = reason_of(message.message_class)
-        reason = Reason(known.slug, known.name, known.sentence, known.remedy, known.fails_again)
+        reason = DeadLetterReasonView(known.slug, known.name, known.sentence, known.remedy, known.fails_again)
     body = Body(shown.kind, shown.text[: 4 * SHOWN_BODY], len(message.body), len(cut.body) < len(message.body))
     return MessageDetails(summary_of(message), reason, body, properties, command)
 
@@ -233,7 +233,7 @@ def _beginning(message: Message) -> Message:
     return replace(message, body=body, body_type=0)
 
 
-def get_body(asked: Asked) -> Response:
+def get_body(asked: WebRequest) -> Response:
     """The bytes, for a file: no browser shows them."""
     _, message = _found(asked)
     name = f"message-{message.lookup_identifier}.bin"
@@ -253,7 +253,7 @@ def _command(what: str, row: Mapping[str, Any]) -> str:
 # -- sending -------------------------------------------------------------------------------------------------------
 
 
-def send_message(asked: Asked) -> Sent:
+def send_message(asked: WebRequest) -> Sent:
     row = asked.services.queue(asked.caller.ticket, asked.path["queue"])
     message = message_of(asked.body)
     with asked.queue_manager() as manager, manager.open(row["open"], "send") as opened:
@@ -304,12 +304,12 @@ def path_name(name: str) -> str:
 
 
 OPERATIONS: Final = (
-    Operation("GET", "/queues/{queue}/messages", list_messages, "Messages of a queue, in pages", MessagePage,
+    HttpOperation("GET", "/queues/{queue}/messages", list_messages, "Messages of a queue, in pages", MessagePage,
               PageQuery, statuses=(400, 404, 409), role=Role.OPERATOR),
-    Operation("POST", "/queues/{queue}/messages", send_message, "Send a message", Sent, body=NewMessage, status=201,
+    HttpOperation("POST", "/queues/{queue}/messages", send_message, "Send a message", Sent, body=NewMessage, status=201,
               statuses=(404, 409, 507), role=Role.OPERATOR),
-    Operation("GET", "/queues/{queue}/messages/{lookup}", get_message, "One message with every property",
+    HttpOperation("GET", "/queues/{queue}/messages/{lookup}", get_message, "One message with every property",
               MessageDetails, statuses=(404, 409), role=Role.OPERATOR),
-    Operation("GET", "/queues/{queue}/messages/{lookup}/body", get_body, "The bytes of a body",
+    HttpOperation("GET", "/queues/{queue}/messages/{lookup}/body", get_body, "The bytes of a body",
               media_type="application/octet-stream", statuses=(404, 409), role=Role.OPERATOR),
 )  # fmt: skip

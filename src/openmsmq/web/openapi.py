@@ -13,7 +13,7 @@ import msgspec
 
 from openmsmq import __version__
 from openmsmq.web.problems import MEDIA_TYPE, explained
-from openmsmq.web.table import Empty, Operation
+from openmsmq.web.table import Empty, HttpOperation
 
 PREFIX: Final = "/api/v1"
 _REFERENCE: Final = "#/components/schemas/{name}"
@@ -39,7 +39,7 @@ _PROBLEM: Final = {
 }  # fmt: skip
 
 
-def document(operations: Iterable[Operation]) -> dict[str, Any]:
+def document(operations: Iterable[HttpOperation]) -> dict[str, Any]:
     """The whole document; the same for the same table."""
     table = list(operations)
     types = [kind for operation in table for kind in (operation.answer, operation.body) if kind is not None]
@@ -69,7 +69,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _described(operation: Operation) -> dict[str, Any]:
+def _described(operation: HttpOperation) -> dict[str, Any]:
     answer: dict[str, Any] = {"description": operation.summary}
     if operation.answer is not None:
         answer["content"] = {"application/json": {"schema": _reference(operation.answer)}}
@@ -105,14 +105,14 @@ def _reference(kind: Any) -> Any:
     return schema
 
 
-def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
+def _path_parameters(operation: HttpOperation) -> list[dict[str, Any]]:
     return [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in _PARAMETER.findall(operation.path)
     ]
 
 
-def _query_parameters(operation: Operation) -> list[dict[str, Any]]:
+def _query_parameters(operation: HttpOperation) -> list[dict[str, Any]]:
     if operation.query is Empty:
         return []
     schema = msgspec.json.schema(operation.query)["$defs"][operation.query.__name__]
@@ -123,7 +123,7 @@ def _query_parameters(operation: Operation) -> list[dict[str, Any]]:
     ]
 
 
-def text(operations: Iterable[Operation]) -> str:
+def text(operations: Iterable[HttpOperation]) -> str:
     """As it is checked in."""
     return json.dumps(document(operations), indent=1, ensure_ascii=False) + "\n"
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from openmsmq.model.constants import Share
 from openmsmq.model.left_out import LEFT_OUT
-from openmsmq.queueing.auditing import Actor, Auditor, Deed
+from openmsmq.queueing.auditing import Actor, Auditor, AuditRecord
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.web.rows import id_of, kind_of
@@ -58,7 +58,7 @@ class Openings:
             return None
         descriptor, row = found
         before = {name: row[name] for name in ("user", "origin", "access", "exclusive", "waiting")}
-        self._auditor.record(Deed(actor, "handle.close", "queue", row["name"], before=before))
+        self._auditor.record(AuditRecord(actor, "handle.close", "queue", row["name"], before=before))
         self._manager.handles.close_queue(descriptor)
         return row
 

@@ -12,8 +12,8 @@ import msgspec
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.reasons import find_reason, reason_of
 from openmsmq.model.roles import Role
-from openmsmq.operating.acting import HAS_NO_TARGET, NEEDS_TARGET, Act, Deed, action
-from openmsmq.operating.editing import Changes
+from openmsmq.operating.acting import HAS_NO_TARGET, NEEDS_TARGET, Act, MessageAction, action
+from openmsmq.operating.editing import MessageEdits
 from openmsmq.operating.naming import path_of
 from openmsmq.operating.queues import missing
 from openmsmq.operating.selection import Chosen, Criteria, Selection, act, parse_token, select
@@ -21,7 +21,7 @@ from openmsmq.web.limits import SCANNED
 from openmsmq.web.problems import Problem
 from openmsmq.web.queues import Text
 from openmsmq.web.recording import record
-from openmsmq.web.table import Asked, Input, Operation, Output
+from openmsmq.web.table import HttpOperation, Input, Output, WebRequest
 
 _MOST: Final = 1000  # messages of one operation: it is answered when all of it is done
 _SAMPLE: Final = 20
@@ -30,7 +30,7 @@ _VALID: Final = 900.0  # seconds that a dry run counts
 Seconds = Annotated[int, msgspec.Meta(ge=0, le=INFINITE - 1)]
 
 
-class Where(Input, frozen=True):
+class MessageFilter(Input, frozen=True):
     """Which messages: all that is given has to hold. Ages in seconds, sizes of bodies in bytes; `reason` as in dead
     letters."""
 
@@ -56,12 +56,12 @@ class Edits(Input, frozen=True):
     time_to_be_received: Annotated[int, msgspec.Meta(ge=1, le=INFINITE - 1)] | None = None
 
 
-class Plan(Input, frozen=True):
+class PlanRequest(Input, frozen=True):
     """What is to be done. `to` is a queue as people name it, which move and copy need; `all` where `where` is empty."""
 
     act: Act
     queue: Annotated[str, msgspec.Meta(max_length=20)]
-    where: Where = Where()
+    where: MessageFilter = MessageFilter()
     all: bool = False
     limit: Annotated[int, msgspec.Meta(ge=1, le=_MOST)] = _MOST
     to: Annotated[str, msgspec.Meta(max_length=1024)] | None = None
@@ -69,7 +69,7 @@ class Plan(Input, frozen=True):
     transaction: bool = False
 
 
-class Found(Output, frozen=True):
+class SelectedMessageView(Output, frozen=True):
     id: str
     label: str
     reason: str | None
@@ -88,7 +88,7 @@ class DryRun(Output, frozen=True):
     bytes: int
     scanned: int
     complete: bool
-    sample: list[Found]
+    sample: list[SelectedMessageView]
     warnings: list[str]
     selection: str
     seconds: int
@@ -121,8 +121,8 @@ class Result(Output, frozen=True):
     command: str
 
 
-def dry_run(asked: Asked) -> DryRun:
-    plan: Plan = asked.body
+def dry_run(asked: WebRequest) -> DryRun:
+    plan: PlanRequest = asked.body
     row = asked.services.queue(asked.caller.ticket, plan.queue)
     _check(plan, row)
     criteria, now = _criteria(plan), time.time()
@@ -148,12 +148,12 @@ def dry_run(asked: Asked) -> DryRun:
     )  # fmt: skip
 
 
-def operate(asked: Asked) -> Result:
+def operate(asked: WebRequest) -> Result:
     order: Order = asked.body
     known = asked.services.seals.open(order.selection, "selection")
     if known.get("sid") != asked.caller.sid or time.time() - known["now"] > _VALID:
         raise Problem(409, "this dry run is not yours, or too old: make it again")
-    plan = msgspec.convert(known["plan"], Plan)
+    plan = msgspec.convert(known["plan"], PlanRequest)
     token = parse_token(known["token"])
     if token.found != order.count:
         raise Problem(412, f"the dry run has found {token.found} messages, not {order.count}")
@@ -174,14 +174,14 @@ def operate(asked: Asked) -> Result:
 
 
 def _carried_out(
-    manager: Any, plan: Plan, row: Mapping[str, Any], found: Selection, expected: int, command: str
+    manager: Any, plan: PlanRequest, row: Mapping[str, Any], found: Selection, expected: int, command: str
 ) -> Result:
-    changes = Changes(
+    changes = MessageEdits(
         plan.changes.label, plan.changes.text, plan.changes.priority, plan.changes.time_to_reach_queue,
         plan.changes.time_to_be_received,
     )  # fmt: skip
     to = path_of(plan.to) if plan.to is not None else None
-    deed = Deed(plan.act, (row["open"],), to, changes, plan.transaction)
+    deed = MessageAction(plan.act, (row["open"],), to, changes, plan.transaction)
     ways: dict[str, int] = {}
     failures: list[Failure] = []
     failed, gone = 0, expected - len(found.chosen)
@@ -198,10 +198,10 @@ def _carried_out(
     return Result(plan.act, sum(ways.values()), failed, gone, ways, failures, command)
 
 
-def _check(plan: Plan, row: Mapping[str, Any]) -> None:
+def _check(plan: PlanRequest, row: Mapping[str, Any]) -> None:
     """Raises Problem naming what does not fit."""
     wrong: dict[str, str] = {}
-    if (plan.where == Where()) != plan.all:
+    if (plan.where == MessageFilter()) != plan.all:
         wrong["/all"] = "say which messages: conditions in `where`, or `all`, not both"
     if plan.act in NEEDS_TARGET and not plan.to:
         wrong["/to"] = f"{plan.act} needs a queue to go to"
@@ -215,7 +215,7 @@ def _check(plan: Plan, row: Mapping[str, Any]) -> None:
         raise Problem(422, "; ".join(wrong.values()), errors=wrong)
 
 
-def _criteria(plan: Plan) -> Criteria:
+def _criteria(plan: PlanRequest) -> Criteria:
     where = plan.where
     try:
         classes = frozenset([find_reason(where.reason).code]) if where.reason is not None else None
@@ -228,14 +228,14 @@ def _criteria(plan: Plan) -> Criteria:
     )  # fmt: skip
 
 
-def _shown(plan: Plan, chosen: Chosen) -> Found:
+def _shown(plan: PlanRequest, chosen: Chosen) -> SelectedMessageView:
     reason = reason_of(chosen.message_class) if chosen.message_class & 0x8000 else None
     to = "" if plan.act == "delete" else plan.to or chosen.destination
     again = reason is not None and reason.fails_again
-    return Found(chosen.id, chosen.label, reason.slug if reason else None, to, chosen.size, again)
+    return SelectedMessageView(chosen.id, chosen.label, reason.slug if reason else None, to, chosen.size, again)
 
 
-def _command(plan: Plan, row: Mapping[str, Any]) -> str:
+def _command(plan: PlanRequest, row: Mapping[str, Any]) -> str:
     """The equal command, for a shell."""
     where = plan.where
     words = ["openmsmq"]
@@ -260,8 +260,9 @@ def _command(plan: Plan, row: Mapping[str, Any]) -> str:
 
 
 OPERATIONS: Final = (
-    Operation("POST", "/dry-runs", dry_run, "What an operation would do, and the token for doing it", DryRun, body=Plan,
+    HttpOperation("POST", "/dry-runs", dry_run, "What an operation would do, and the token for doing it", DryRun,
+                  body=PlanRequest,
               statuses=(404, 409), role=Role.OPERATOR),
-    Operation("POST", "/operations", operate, "Do what a dry run has found", Result, body=Order,
+    HttpOperation("POST", "/operations", operate, "Do what a dry run has found", Result, body=Order,
               statuses=(400, 404, 409, 412, 507), role=Role.OPERATOR),
 )  # fmt: skip

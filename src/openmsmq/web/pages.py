@@ -41,15 +41,15 @@ from openmsmq.web import (
     queues,
 )
 from openmsmq.web.application import Web, peer_of
-from openmsmq.web.callers import Caller
+from openmsmq.web.callers import WebCaller
 from openmsmq.web.problems import Problem
-from openmsmq.web.table import Asked, parse_query
+from openmsmq.web.table import WebRequest, parse_query
 
 _MOST_FIELDS: Final = 60
 _STATIC: Final = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _CHANGES: Final = {"grant": "Grant", "revoke": "Revoke what was granted", "deny": "Deny", "undeny": "Revoke a denial"}
 _NOTHING_YET: Final = Rates(0.0, 0, 0.0, 0.0, 0.0)
-Page = Callable[[Request, Caller], Awaitable[Response]]
+Page = Callable[[Request, WebCaller], Awaitable[Response]]
 
 
 class Console:
@@ -151,7 +151,7 @@ class Console:
             raise Problem(400, f"that is no form: {error}") from None
         return dict(pairs)
 
-    def render(self, template: str, caller: Caller | None, title: str, **values: Any) -> HTMLResponse:
+    def render(self, template: str, caller: WebCaller | None, title: str, **values: Any) -> HTMLResponse:
         csrf = caller.session.csrf if caller is not None and caller.session is not None else ""
         text = self._templates.get_template(template).render(
             title=title, user=caller.name if caller is not None else None, csrf=csrf,
@@ -162,9 +162,9 @@ class Console:
         )  # fmt: skip
         return HTMLResponse(text)
 
-    async def ask(self, handler: Callable[[Asked], Any], request: Request, caller: Caller, **given: Any) -> Any:
+    async def ask(self, handler: Callable[[WebRequest], Any], request: Request, caller: WebCaller, **given: Any) -> Any:
         self._web.demand_role(handler, caller)
-        asked = Asked(self._web.services, caller, dict(request.path_params), given.get("query"), given.get("body"))
+        asked = WebRequest(self._web.services, caller, dict(request.path_params), given.get("query"), given.get("body"))
         return await self._web.work(handler, asked)
 
     # -- logging in ------------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ class Console:
         self._web.demand_own_page(request, None, None)
         after = _own_path(form.get("next"))
         try:
-            given = msgspec.convert({name: form.get(name, "") for name in ("user", "password")}, account.Login)
+            given = msgspec.convert({name: form.get(name, "") for name in ("user", "password")}, account.LoginRequest)
             secret, _ = await self._web.work(account.begin, self._web.services, given, peer_of(request))
         except (Problem, msgspec.ValidationError) as error:
             status = error.status if isinstance(error, Problem) else 401
@@ -189,7 +189,7 @@ class Console:
         account.set_cookie(response, self._web.services.settings, secret)
         return response
 
-    async def _logout(self, request: Request, caller: Caller) -> Response:
+    async def _logout(self, request: Request, caller: WebCaller) -> Response:
         if caller.session is not None:
             self._web.services.sessions.close(caller.session)
         response = RedirectResponse("/login", 303)
@@ -198,11 +198,11 @@ class Console:
 
     # -- looking ---------------------------------------------------------------------------------------------------
 
-    async def _overview(self, request: Request, caller: Caller) -> Response:
+    async def _overview(self, request: Request, caller: WebCaller) -> Response:
         query = parse_query(live.SeriesQuery, request.query_params.multi_items())
         found = await self.ask(queues.overview, request, caller)
         on = await self.ask(alarms.list_alarms, request, caller)
-        shown = live.may_see(Asked(self._web.services, caller))
+        shown = live.may_see(WebRequest(self._web.services, caller))
         rates = self._web.services.history.rates(query.range) if shown else []
         return self.render(
             "overview.html", caller, "Overview", found=found, alarms=on.active, query=query, command=found.command,
@@ -210,7 +210,7 @@ class Console:
             now=(rates[-1] if rates else _NOTHING_YET) if shown else None,
         )  # fmt: skip
 
-    async def _queues(self, request: Request, caller: Caller) -> Response:
+    async def _queues(self, request: Request, caller: WebCaller) -> Response:
         pairs = [(name, value) for name, value in request.query_params.multi_items() if value]
         query = parse_query(queues.ListQuery, pairs)
         found = await self.ask(queues.list_queues, request, caller, query=query)
@@ -219,7 +219,7 @@ class Console:
             link=lambda **changes: _link("/queues", query, **changes),
         )  # fmt: skip
 
-    async def _queue(self, request: Request, caller: Caller) -> Response:
+    async def _queue(self, request: Request, caller: WebCaller) -> Response:
         query = parse_query(messages.PageQuery, request.query_params.multi_items())
         details = await self.ask(queues.get_queue, request, caller)
         page, refused = None, ""
@@ -233,7 +233,7 @@ class Console:
             link=lambda **changes: _link(f"/queues/{details.queue.id}", query, **changes),
         )  # fmt: skip
 
-    async def _message(self, request: Request, caller: Caller) -> Response:
+    async def _message(self, request: Request, caller: WebCaller) -> Response:
         details = await self.ask(queues.get_queue, request, caller)
         found = await self.ask(messages.get_message, request, caller)
         title = f"{found.summary.label or 'Message'} in {details.queue.name}"
@@ -241,20 +241,20 @@ class Console:
             "message.html", caller, title, found=found, queue=details.queue, command=found.command
         )  # fmt: skip
 
-    async def _deadletters(self, request: Request, caller: Caller) -> Response:
+    async def _deadletters(self, request: Request, caller: WebCaller) -> Response:
         query = parse_query(dead_letters.GroupsQuery, request.query_params.multi_items())
         found = await self.ask(dead_letters.list_groups, request, caller, query=query)
         return self.render("deadletters.html", caller, "Dead letters", found=found, command=found.command)
 
-    async def _outgoing(self, request: Request, caller: Caller) -> Response:
+    async def _outgoing(self, request: Request, caller: WebCaller) -> Response:
         found = await self.ask(dead_letters.list_outgoing, request, caller)
         return self.render("outgoing.html", caller, "Outgoing queues", found=found, command=found.command)
 
-    async def _alarms(self, request: Request, caller: Caller) -> Response:
+    async def _alarms(self, request: Request, caller: WebCaller) -> Response:
         found = await self.ask(alarms.list_alarms, request, caller)
         return self.render("alarms.html", caller, "Alarms", found=found, command=found.command)
 
-    async def _handles(self, request: Request, caller: Caller) -> Response:
+    async def _handles(self, request: Request, caller: WebCaller) -> Response:
         query = parse_query(handles.HandleQuery, request.query_params.multi_items())
         found = await self.ask(handles.list_handles, request, caller, query=query)
         return self.render("handles.html", caller, "Open queues", found=found, query=query, command=found.command)
@@ -269,32 +269,32 @@ class Console:
 
     # -- changing --------------------------------------------------------------------------------------------------
 
-    async def _create(self, request: Request, caller: Caller) -> Response:
+    async def _create(self, request: Request, caller: WebCaller) -> Response:
         form = request.state.form
         values = {"name": form.get("name", ""), "label": form.get("label", "")}
         body = converted({**values, "transactional": "transactional" in form}, queues.NewQueue)
         created = await self.ask(queues.create_queue, request, caller, body=body)
         return RedirectResponse(f"/queues/{created.id}", 303)
 
-    async def _send(self, request: Request, caller: Caller) -> Response:
+    async def _send(self, request: Request, caller: WebCaller) -> Response:
         form = request.state.form
         values = {"text": form.get("text", ""), "label": form.get("label", ""), "recoverable": "recoverable" in form}
         await self.ask(messages.send_message, request, caller, body=converted(values, messages.NewMessage))
         return RedirectResponse(f"/queues/{quote(request.path_params['queue'], safe='')}", 303)
 
-    async def _purge(self, request: Request, caller: Caller) -> Response:
+    async def _purge(self, request: Request, caller: WebCaller) -> Response:
         done = await self.ask(queues.purge_queue, request, caller, query=_count(request))
         return self._done(caller, f"Purged {done.queue}: {counted(done.messages, 'message')}", done.command)
 
-    async def _delete(self, request: Request, caller: Caller) -> Response:
+    async def _delete(self, request: Request, caller: WebCaller) -> Response:
         done = await self.ask(queues.delete_queue, request, caller, query=_count(request))
         return self._done(caller, f"Deleted {done.queue} with {counted(done.messages, 'message')}", done.command)
 
-    async def _delete_outgoing(self, request: Request, caller: Caller) -> Response:
+    async def _delete_outgoing(self, request: Request, caller: WebCaller) -> Response:
         done = await self.ask(dead_letters.delete_outgoing, request, caller, query=_count(request))
         return self._done(caller, f"Deleted {done.queue} with {counted(done.messages, 'message')}", done.command)
 
-    async def _rights(self, request: Request, caller: Caller) -> Response:
+    async def _rights(self, request: Request, caller: WebCaller) -> Response:
         pairs = [(name, value) for name, value in request.query_params.multi_items() if value]
         query = parse_query(permissions.PermissionsQuery, pairs)
         found = await self.ask(permissions.get_permissions, request, caller, query=query)
@@ -305,7 +305,7 @@ class Console:
             accounts=[*permissions.WELL_KNOWN, *sorted(accounts.values())],
         )  # fmt: skip
 
-    async def _change_rights(self, request: Request, caller: Caller) -> Response:
+    async def _change_rights(self, request: Request, caller: WebCaller) -> Response:
         """A dry run, and its page has the form that does it."""
         form = request.state.form
         values = {
@@ -321,36 +321,36 @@ class Console:
             queue=request.path_params["queue"], command=found.command,
         )  # fmt: skip
 
-    async def _close_handle(self, request: Request, caller: Caller) -> Response:
+    async def _close_handle(self, request: Request, caller: WebCaller) -> Response:
         await self.ask(handles.close_handle, request, caller)
         return RedirectResponse("/handles", 303)
 
-    async def _pause(self, request: Request, caller: Caller) -> Response:
+    async def _pause(self, request: Request, caller: WebCaller) -> Response:
         await self.ask(dead_letters.pause_queue, request, caller)
         return RedirectResponse("/outgoing", 303)
 
-    async def _resume(self, request: Request, caller: Caller) -> Response:
+    async def _resume(self, request: Request, caller: WebCaller) -> Response:
         await self.ask(dead_letters.resume_queue, request, caller)
         return RedirectResponse("/outgoing", 303)
 
-    async def _plan(self, request: Request, caller: Caller) -> Response:
+    async def _plan(self, request: Request, caller: WebCaller) -> Response:
         """A dry run of what a form asks for; its page has the form that does it."""
         plan = _plan_of(request.state.form)
         found = await self.ask(operations.dry_run, request, caller, body=plan)
         return self.render("plan.html", caller, "Dry run", found=found, plan=plan, command=found.command)
 
-    async def _carry_out(self, request: Request, caller: Caller) -> Response:
+    async def _carry_out(self, request: Request, caller: WebCaller) -> Response:
         form = request.state.form
         values = {"selection": form.get("selection", ""), "count": whole(form.get("count", ""))}
         order = converted(values, operations.Order)
         found = await self.ask(operations.operate, request, caller, body=order)
         return self.render("result.html", caller, "Result", found=found, command=found.command)
 
-    def _done(self, caller: Caller, said: str, command: str) -> Response:
+    def _done(self, caller: WebCaller, said: str, command: str) -> Response:
         return self.render("done.html", caller, "Done", said=said, command=command)
 
 
-def _plan_of(form: Mapping[str, str]) -> operations.Plan:
+def _plan_of(form: Mapping[str, str]) -> operations.PlanRequest:
     """Raises Problem."""
     given = {name: value for name, value in form.items() if value}
     where: dict[str, Any] = {name: given[name] for name in ("label", "reason", "destination", "text") if name in given}
@@ -362,7 +362,7 @@ def _plan_of(form: Mapping[str, str]) -> operations.Plan:
     }  # fmt: skip
     if "to" in given and given.get("act") not in HAS_NO_TARGET:
         values["to"] = given["to"]
-    plan: operations.Plan = converted(values, operations.Plan)
+    plan: operations.PlanRequest = converted(values, operations.PlanRequest)
     return plan
 
 

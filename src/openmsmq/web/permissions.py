@@ -15,12 +15,12 @@ from openmsmq.operating import permissions
 from openmsmq.operating.guards import QueueGuard
 from openmsmq.web.problems import Problem
 from openmsmq.web.queues import Text
-from openmsmq.web.table import Asked, Input, Operation, Output
+from openmsmq.web.table import HttpOperation, Input, Output, WebRequest
 
 WELL_KNOWN: Final = ("everyone", "anonymous", "authenticated", "administrators", "system")
 
 
-class Entry(Output, frozen=True):
+class AceView(Output, frozen=True):
     """`kind` is allow, deny or the number of another type; `inherit_only` counts for nothing."""
 
     kind: str
@@ -38,7 +38,7 @@ class Permissions(Output, frozen=True):
     queue: str
     owner: str | None
     owner_name: str | None
-    entries: list[Entry] | None
+    entries: list[AceView] | None
     sddl: str
     effective: list[str] | None
     command: str
@@ -70,7 +70,7 @@ class PermissionsChanged(Output, frozen=True):
     command: str
 
 
-def get_permissions(asked: Asked) -> Permissions:
+def get_permissions(asked: WebRequest) -> Permissions:
     row, ticket = _row(asked), asked.caller.ticket
     with asked.queue_manager() as manager:
         descriptor = QueueGuard(manager, row["open"]).read()
@@ -80,7 +80,7 @@ def get_permissions(asked: Asked) -> Permissions:
     entries = None
     if descriptor.dacl is not None:
         entries = [
-            Entry(e.kind, e.sid, e.name, list(e.rights), e.mask, e.inherit_only)
+            AceView(e.kind, e.sid, e.name, list(e.rights), e.mask, e.inherit_only)
             for e in permissions.entries(descriptor, names)
         ]
     effective = None
@@ -94,7 +94,7 @@ def get_permissions(asked: Asked) -> Permissions:
     )  # fmt: skip
 
 
-def change_permissions(asked: Asked) -> PermissionsChanged:
+def change_permissions(asked: WebRequest) -> PermissionsChanged:
     body: PermissionsChange = asked.body
     row, ticket = _row(asked), asked.caller.ticket
     sid = asked.services.link.call("sid", ticket=ticket, name=body.user)["sid"] or _local(asked, body.user)
@@ -117,7 +117,7 @@ def change_permissions(asked: Asked) -> PermissionsChanged:
     return PermissionsChanged(to_sddl(before), to_sddl(after), warnings, not body.dry_run, _command(body, row))
 
 
-def _local(asked: Asked, user: str) -> str:
+def _local(asked: WebRequest, user: str) -> str:
     """The SID of a user or group of this machine, or of a well-known one."""
     accounts = asked.services.link.call("accounts", ticket=asked.caller.ticket)
     sids = {name.casefold(): sid for sid, name in accounts.items()}
@@ -138,7 +138,7 @@ def _mask(body: PermissionsChange) -> int:
         raise Problem(422, str(error), errors={"/rights": str(error)}) from None
 
 
-def _row(asked: Asked) -> dict[str, Any]:
+def _row(asked: WebRequest) -> dict[str, Any]:
     row = asked.services.queue(asked.caller.ticket, asked.path["queue"])
     if row["kind"] != "queue":
         raise Problem(409, f"{row['name']} has no permissions of its own")
@@ -153,8 +153,9 @@ def _command(body: PermissionsChange, row: dict[str, Any]) -> str:
 
 
 OPERATIONS: Final = (
-    Operation("GET", "/queues/{queue}/permissions", get_permissions, "Who may do what, in words", Permissions,
+    HttpOperation("GET", "/queues/{queue}/permissions", get_permissions, "Who may do what, in words", Permissions,
               PermissionsQuery, statuses=(404, 409), role=Role.MONITOR),
-    Operation("POST", "/queues/{queue}/permissions", change_permissions, "Grant, deny or revoke", PermissionsChanged,
+    HttpOperation("POST", "/queues/{queue}/permissions", change_permissions, "Grant, deny or revoke",
+                  PermissionsChanged,
               body=PermissionsChange, statuses=(404, 409, 412, 507)),
 )  # fmt: skip

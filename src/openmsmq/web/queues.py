@@ -17,7 +17,7 @@ from openmsmq.operating.naming import path_of
 from openmsmq.web.limits import LARGEST_PAGE, PAGE
 from openmsmq.web.paging import Cursor, cut
 from openmsmq.web.problems import Problem
-from openmsmq.web.table import Asked, Input, Operation, Output
+from openmsmq.web.table import HttpOperation, Input, Output, WebRequest
 
 Kind = Literal["queue", "subqueue", "journal", "deadletter", "outgoing", "connector"]
 Kilobytes = Annotated[int, msgspec.Meta(ge=0, le=INFINITE - 1)]
@@ -26,7 +26,7 @@ DeliveryLimit = Annotated[int, msgspec.Meta(ge=0, le=MOST_DELIVERIES)]
 Text = Annotated[str, msgspec.Meta(max_length=1024)]
 
 
-class Queue(Output, frozen=True):
+class QueueView(Output, frozen=True):
     """A queue. Quotas in kilobytes, null for none; `came` and `left` count messages since the daemon started,
     `grown` is how many messages more are there than five minutes ago;
     `exclusive`: somebody has it for themselves."""
@@ -56,7 +56,7 @@ class QueueDetails(Output, frozen=True):
     """A queue with what takes a look into it. `oldest`: when the first message came, in seconds since 1970; null where
     there is none, or the user may not look. `properties` is empty for queues that have none."""
 
-    queue: Queue
+    queue: QueueView
     format_name: str
     oldest: int | None
     properties: dict[str, str | int | bool | None]
@@ -66,7 +66,7 @@ class QueueDetails(Output, frozen=True):
 class QueueList(Output, frozen=True):
     """One page. `matching` queues fit the filter, of `all` that the user may see. `next` is a cursor for the rest."""
 
-    queues: list[Queue]
+    queues: list[QueueView]
     matching: int
     all: int
     next: str | None
@@ -88,9 +88,9 @@ class Overview(Output, frozen=True):
     user: str
     administrator: bool
     sums: dict[str, KindSum]
-    fullest: list[Queue]
-    growing: list[Queue]
-    waiting: list[Queue]
+    fullest: list[QueueView]
+    growing: list[QueueView]
+    waiting: list[QueueView]
     command: str
 
 
@@ -158,12 +158,12 @@ _PROPERTIES: Final = (
 _SHOWN_FIRST: Final = 5
 
 
-def queue_of(row: Mapping[str, Any]) -> Queue:
-    values = {name: row[name] for name in Queue.__struct_fields__}
-    return Queue(**values | {"quota": None if row["quota"] == INFINITE else row["quota"]})
+def queue_of(row: Mapping[str, Any]) -> QueueView:
+    values = {name: row[name] for name in QueueView.__struct_fields__}
+    return QueueView(**values | {"quota": None if row["quota"] == INFINITE else row["quota"]})
 
 
-def overview(asked: Asked) -> Overview:
+def overview(asked: WebRequest) -> Overview:
     caller = asked.caller
     rows = asked.services.rows.of(caller.ticket)
     sums: dict[str, list[int]] = {}
@@ -184,7 +184,7 @@ def overview(asked: Asked) -> Overview:
     )  # fmt: skip
 
 
-def list_queues(asked: Asked) -> QueueList:
+def list_queues(asked: WebRequest) -> QueueList:
     query: ListQuery = asked.query
     rows = asked.services.rows.of(asked.caller.ticket)
     found = [row for row in rows if matches(row, query)]
@@ -215,7 +215,7 @@ def matches(row: Mapping[str, Any], query: ListQuery) -> bool:
     return wanted in name
 
 
-def get_queue(asked: Asked) -> QueueDetails:
+def get_queue(asked: WebRequest) -> QueueDetails:
     row = asked.services.queue(asked.caller.ticket, asked.path["queue"])
     properties: dict[str, Any] = {}
     oldest = None
@@ -245,7 +245,7 @@ def _jsonable(value: Any) -> str | int | bool | None:
     return value if value is None or isinstance(value, str | int | bool) else str(value)
 
 
-def create_queue(asked: Asked) -> Queue:
+def create_queue(asked: WebRequest) -> QueueView:
     body: NewQueue = asked.body
     path = path_of(body.name)
     properties: dict[str, Any] = {
@@ -263,7 +263,7 @@ def create_queue(asked: Asked) -> Queue:
     raise Problem(500, f"{path} was created, and is not there any more")
 
 
-def change_queue(asked: Asked) -> QueueDetails:
+def change_queue(asked: WebRequest) -> QueueDetails:
     body: QueueChange = asked.body
     row = _application_queue(asked)
     changes = {
@@ -279,7 +279,7 @@ def change_queue(asked: Asked) -> QueueDetails:
     return get_queue(asked)
 
 
-def delete_queue(asked: Asked) -> Deleted:
+def delete_queue(asked: WebRequest) -> Deleted:
     row = _application_queue(asked)
     demand_count(row, asked.query.count)
     with asked.queue_manager() as manager:
@@ -288,7 +288,7 @@ def delete_queue(asked: Asked) -> Deleted:
     return Deleted(row["name"], row["messages"], f"openmsmq queue delete {quote(row['name'])}")
 
 
-def purge_queue(asked: Asked) -> Deleted:
+def purge_queue(asked: WebRequest) -> Deleted:
     row = asked.services.queue(asked.caller.ticket, asked.path["queue"])
     demand_count(row, asked.query.count)
     with asked.queue_manager() as manager:
@@ -307,7 +307,7 @@ def demand_count(row: Mapping[str, Any], count: int) -> None:
         )
 
 
-def _application_queue(asked: Asked) -> dict[str, Any]:
+def _application_queue(asked: WebRequest) -> dict[str, Any]:
     row = asked.services.queue(asked.caller.ticket, asked.path["queue"])
     if row["kind"] != "queue":
         raise Problem(409, f"{row['name']} is a queue of the system: it can't be changed or deleted")
@@ -315,16 +315,16 @@ def _application_queue(asked: Asked) -> dict[str, Any]:
 
 
 OPERATIONS: Final = (
-    Operation("GET", "/overview", overview, "The machine at a glance", Overview, role=Role.MONITOR),
-    Operation("GET", "/queues", list_queues, "Queues: filter, sort, page", QueueList, ListQuery,
+    HttpOperation("GET", "/overview", overview, "The machine at a glance", Overview, role=Role.MONITOR),
+    HttpOperation("GET", "/queues", list_queues, "Queues: filter, sort, page", QueueList, ListQuery,
               statuses=(400,), role=Role.MONITOR),
-    Operation("POST", "/queues", create_queue, "Create a private queue", Queue, body=NewQueue, status=201,
+    HttpOperation("POST", "/queues", create_queue, "Create a private queue", QueueView, body=NewQueue, status=201,
               statuses=(409, 507)),
-    Operation("GET", "/queues/{queue}", get_queue, "One queue", QueueDetails, statuses=(404,), role=Role.MONITOR),
-    Operation("PATCH", "/queues/{queue}", change_queue, "Change properties of a queue", QueueDetails,
+    HttpOperation("GET", "/queues/{queue}", get_queue, "One queue", QueueDetails, statuses=(404,), role=Role.MONITOR),
+    HttpOperation("PATCH", "/queues/{queue}", change_queue, "Change properties of a queue", QueueDetails,
               body=QueueChange, statuses=(404, 409, 507)),
-    Operation("DELETE", "/queues/{queue}", delete_queue, "Delete a queue with its messages", Deleted, CountQuery,
+    HttpOperation("DELETE", "/queues/{queue}", delete_queue, "Delete a queue with its messages", Deleted, CountQuery,
               statuses=(404, 409, 412, 507)),
-    Operation("POST", "/queues/{queue}/purge", purge_queue, "Delete all messages of a queue", Deleted, CountQuery,
+    HttpOperation("POST", "/queues/{queue}/purge", purge_queue, "Delete all messages of a queue", Deleted, CountQuery,
               statuses=(404, 409, 412, 507), role=Role.OPERATOR),
 )  # fmt: skip

@@ -6,15 +6,15 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from openmsmq.operating.audit import AuditLog, Entry
+from openmsmq.operating.audit import AuditEntry, AuditLog
 from openmsmq.web.problems import Problem
-from openmsmq.web.table import Asked
+from openmsmq.web.table import WebRequest
 
 logger = logging.getLogger(__name__)
 
 
 def record(
-    asked: Asked,
+    asked: WebRequest,
     action: str,
     kind: str,
     name: str,
@@ -28,7 +28,7 @@ def record(
     if not settings.audit:
         return
     caller = asked.caller
-    entry = Entry(
+    entry = AuditEntry(
         action, kind, name, caller.name, caller.sid, f"http {caller.peer}", count=count, before=before, after=after
     )
     try:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from openmsmq.model.errors import QueueNotFound
 from openmsmq.model.left_out import LEFT_OUT
-from openmsmq.queueing.auditing import Actor, Auditor, Deed
+from openmsmq.queueing.auditing import Actor, Auditor, AuditRecord
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import OutgoingQueue
 from openmsmq.queueing.queue import Queue
@@ -66,5 +66,5 @@ class Remedies:
             return False
         stood = ", ".join(f"{each.sequence_identifier} at {each.sequence_number}" for each in known)
         before = {"source": str(UUID(bytes_le=sender)), "sequences": stood}
-        self._auditor.record(Deed(actor, "sequence.forget", "queue", queue.properties.path_name, before=before))
+        self._auditor.record(AuditRecord(actor, "sequence.forget", "queue", queue.properties.path_name, before=before))
         return self._forget(queue, sender)

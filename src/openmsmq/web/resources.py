@@ -21,9 +21,9 @@ from openmsmq.web import (
     tokens,
     users,
 )
-from openmsmq.web.table import Operation
+from openmsmq.web.table import HttpOperation
 
-OPERATIONS: Final[tuple[Operation, ...]] = (
+OPERATIONS: Final[tuple[HttpOperation, ...]] = (
     *account.OPERATIONS, *queues.OPERATIONS, *messages.OPERATIONS, *operations.OPERATIONS, *dead_letters.OPERATIONS,
     *permissions.OPERATIONS, *handles.OPERATIONS, *sequences.OPERATIONS, *tokens.OPERATIONS, *users.OPERATIONS,
     *administration.OPERATIONS,

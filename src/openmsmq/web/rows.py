@@ -20,7 +20,7 @@ from openmsmq.queueing.queue import (
     QueueKind,
 )
 from openmsmq.queueing.registry import JOURNAL_BIT
-from openmsmq.web.growth import Growth
+from openmsmq.web.growth import DepthTrend
 
 _SYSTEM: Final = {SYSTEM_JOURNAL: "journal", SYSTEM_DEADLETTER: "deadletter", SYSTEM_DEADXACT: "xactdeadletter"}
 _NUMBERS: Final = {name: number for number, name in _SYSTEM.items()}
@@ -68,7 +68,7 @@ def find(manager: QueueManager, identifier: str) -> Queue | None:
     return journal if journal is not None and id_of(journal) == identifier else None
 
 
-def visible(manager: QueueManager, growth: Growth, caller: Caller) -> Iterator[dict[str, Any] | None]:
+def visible(manager: QueueManager, growth: DepthTrend, caller: Caller) -> Iterator[dict[str, Any] | None]:
     """A row for each queue that the caller may see, and None for each other: whoever reads them stops now and then. A
     queue whose row can't be made is left out."""
 
@@ -90,7 +90,7 @@ def _is_used(journal: Queue) -> bool:
     return bool(journal.entries) or (journal.owner is not None and journal.owner.properties.journaling)
 
 
-def row(manager: QueueManager, growth: Growth, queue: Queue) -> dict[str, Any]:
+def row(manager: QueueManager, growth: DepthTrend, queue: Queue) -> dict[str, Any]:
     """What a list shows of a queue. Quotas in kilobytes; `open` is the name by which clients open it."""
     properties = queue.properties
     guard = queue.owner or queue

@@ -10,10 +10,10 @@ import msgspec
 from openmsmq.model.roles import Role
 from openmsmq.web.problems import Problem
 from openmsmq.web.queues import Limit, Text
-from openmsmq.web.table import Asked, Input, Operation, Output
+from openmsmq.web.table import HttpOperation, Input, Output, WebRequest
 
 
-class Sequence(Output, frozen=True):
+class SequenceView(Output, frozen=True):
     """How far a queue manager, `source`, is with a queue: `number` is that of the last message that was accepted.
     `sequence` identifies the sequence, as text because it has 64 bits. `accessed`: when a message came last, in seconds
     since 1970."""
@@ -30,7 +30,7 @@ class Sequence(Output, frozen=True):
 class SequenceList(Output, frozen=True):
     """At most `limit` of those that fit, the latest first; `matching` is how many fit."""
 
-    sequences: list[Sequence]
+    sequences: list[SequenceView]
     matching: int
     command: str
 
@@ -52,7 +52,7 @@ class Forgotten(Output, frozen=True):
 _ROWS: Final = msgspec.json.Decoder(dict)
 
 
-def list_sequences(asked: Asked) -> SequenceList:
+def list_sequences(asked: WebRequest) -> SequenceList:
     query: SequenceQuery = asked.query
     _, data = asked.services.link.ask("sequences", ticket=asked.caller.ticket).result()
     rows = [
@@ -61,12 +61,12 @@ def list_sequences(asked: Asked) -> SequenceList:
         if query.queue in (None, row["queue"]) and query.source in (None, row["source"])
     ]
     rows.sort(key=lambda row: (-row["accessed"], row["name"].casefold(), row["source"]))
-    found = [msgspec.convert({**row, "sequence": str(row["sequence"])}, Sequence) for row in rows[: query.limit]]
+    found = [msgspec.convert({**row, "sequence": str(row["sequence"])}, SequenceView) for row in rows[: query.limit]]
     name = f" {quote(rows[0]['name'])}" if query.queue is not None and rows else ""
     return SequenceList(found, len(rows), f"openmsmq sequence list{name}")
 
 
-def forget_sequence(asked: Asked) -> Forgotten:
+def forget_sequence(asked: WebRequest) -> Forgotten:
     """What its source sends next begins a new sequence: messages that it sends again are accepted once more."""
     row = asked.services.queue(asked.caller.ticket, asked.path["queue"])
     source = asked.path["source"]
@@ -79,8 +79,9 @@ def forget_sequence(asked: Asked) -> Forgotten:
 
 
 OPERATIONS: Final = (
-    Operation("GET", "/sequences", list_sequences, "Transactional sequences from other queue managers", SequenceList,
+    HttpOperation("GET", "/sequences", list_sequences, "Transactional sequences from other queue managers",
+                  SequenceList,
               SequenceQuery, role=Role.MONITOR),
-    Operation("DELETE", "/sequences/{queue}/{source}", forget_sequence, "Forget a sequence: the next begins anew",
+    HttpOperation("DELETE", "/sequences/{queue}/{source}", forget_sequence, "Forget a sequence: the next begins anew",
               Forgotten, statuses=(404, 507)),
 )  # fmt: skip

@@ -17,10 +17,10 @@ from typing import Any, Final
 import msgspec
 
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError
-from openmsmq.processes.link import Link
-from openmsmq.web.callers import Caller, Sessions
-from openmsmq.web.history import History
-from openmsmq.web.making import Making
+from openmsmq.processes.link import DaemonLink
+from openmsmq.web.callers import WebCaller, WebSessions
+from openmsmq.web.history import FigureHistory
+from openmsmq.web.making import BackupJob
 from openmsmq.web.managers import Managers
 from openmsmq.web.problems import Problem
 
@@ -31,7 +31,7 @@ CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="openmsmq"'}
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class WebSettings:
     """See `server.web.WebServer`. `hosts` are the names of the machine; `open_metrics`: sums are for everybody;
     `backups`: where backups go, empty for nowhere; `outside`: files that are not in the data directory."""
 
@@ -73,11 +73,11 @@ class Settings:
         return Path(self.users_file)
 
 
-class Rows:
+class QueueRows:
     """Rows of queues, as the daemon has them for each user, kept for a second. Who asks while they are on their way
     waits for the same ones, so one user makes the daemon list all queues once a second at most."""
 
-    def __init__(self, link: Link, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, link: DaemonLink, clock: Callable[[], float] = time.monotonic) -> None:
         self._link: Final = link
         self._clock: Final = clock
         self._lock: Final = threading.Lock()
@@ -133,13 +133,13 @@ class Seals:
 class Services:
     """Threads share all of it."""
 
-    settings: Settings
-    link: Link
+    settings: WebSettings
+    link: DaemonLink
     managers: Managers
-    rows: Rows
-    history: History = field(default_factory=History)
-    sessions: Sessions = field(default_factory=Sessions)
-    backups: Making = field(default_factory=Making)
+    rows: QueueRows
+    history: FigureHistory = field(default_factory=FigureHistory)
+    sessions: WebSessions = field(default_factory=WebSessions)
+    backups: BackupJob = field(default_factory=BackupJob)
     seals: Seals = field(default_factory=Seals)
 
     def login(self, user: str, password: str, peer: str) -> Mapping[str, Any]:
@@ -167,7 +167,7 @@ class Services:
         return row
 
     @staticmethod
-    def demand_administrator(caller: Caller) -> None:
+    def demand_administrator(caller: WebCaller) -> None:
         """For what is in files of the daemon, which no right of MSMQ is about. Raises AccessDenied."""
         if not caller.administers:
             raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, "this is for administrators of the queue manager")

@@ -17,7 +17,7 @@ import uvicorn
 
 from openmsmq.model.errors import MsmqError
 from openmsmq.processes import logs
-from openmsmq.processes.link import Link
+from openmsmq.processes.link import DaemonLink
 from openmsmq.web import accounts_pages, health
 from openmsmq.web.application import Web
 from openmsmq.web.bounded import BoundedProtocol, sweep
@@ -26,7 +26,7 @@ from openmsmq.web.limits import CONNECTIONS, HEADERS, HEADERS_SECONDS
 from openmsmq.web.managers import Managers
 from openmsmq.web.pages import Console
 from openmsmq.web.resources import OPERATIONS
-from openmsmq.web.services import Rows, Services, Settings
+from openmsmq.web.services import QueueRows, Services, WebSettings
 from openmsmq.web.webhook import Webhook, posting
 
 _PATIENCE = 5.0  # seconds that the daemon may take to say that it is there
@@ -36,7 +36,7 @@ def main() -> None:
     """Serve on the address that the daemon gives, over the socket that is file descriptor `argv[1]`. The settings are a
     line of JSON."""
     connection = socket.socket(fileno=int(sys.argv[1]))
-    settings = Settings(**json.loads(sys.stdin.readline()))
+    settings = WebSettings(**json.loads(sys.stdin.readline()))
     logs.configure(settings.log_level, settings.log_format)
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
@@ -45,8 +45,8 @@ def main() -> None:
         sys.exit(f"HTTP on {settings.host}:{settings.port}: {error}")
     settings = replace(settings, port=listener.getsockname()[1])
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # or the second write of an answer waits for 40 ms
-    link = Link(connection)
-    services = Services(settings, link, Managers(settings.socket), Rows(link))
+    link = DaemonLink(connection)
+    services = Services(settings, link, Managers(settings.socket), QueueRows(link))
     Thread(target=record, args=(link, services.history, settings.directory), name="history", daemon=True).start()
     if settings.webhook:
         _tell_alarms(settings, link)
@@ -70,7 +70,7 @@ def main() -> None:
     asyncio.run(_serve(uvicorn.Server(config), listener))
 
 
-def _tell_alarms(settings: Settings, link: Link) -> None:
+def _tell_alarms(settings: WebSettings, link: DaemonLink) -> None:
     """By webhook, in a thread. A key that can't be read ends the process: nothing may go out unsigned then."""
     try:
         key = Path(settings.webhook_key_file).read_bytes().strip() if settings.webhook_key_file else b""
@@ -84,7 +84,7 @@ def _tell_alarms(settings: Settings, link: Link) -> None:
     Thread(target=webhook.run, name="webhook", daemon=True).start()
 
 
-def _is_served(link: Link) -> bool:
+def _is_served(link: DaemonLink) -> bool:
     try:
         link.ask("figures").result(_PATIENCE)
     except (MsmqError, ConnectionError, TimeoutError):

@@ -13,7 +13,7 @@ import msgspec
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.roles import Role
 from openmsmq.operating.checked_json import RepeatedMember, strict
-from openmsmq.web.callers import Caller
+from openmsmq.web.callers import WebCaller
 from openmsmq.web.problems import Problem
 
 if TYPE_CHECKING:
@@ -41,11 +41,11 @@ class Empty(Input, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WebRequest:
     """A request that was checked. `caller` is that of an operation which needs a login."""
 
     services: Services
-    caller: Caller
+    caller: WebCaller
     path: Mapping[str, str] = field(default_factory=dict)
     query: Any = None
     body: Any = None
@@ -58,7 +58,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class HttpOperation:
     """One method of one path. `answer` is the type of what `handler` returns; None for an answer of other media.
 
     `statuses` are those of problems that it may answer with, besides those of all. `role` is what a caller needs at
@@ -68,7 +68,7 @@ class Operation:
 
     method: str
     path: str
-    handler: Callable[[Asked], Any]
+    handler: Callable[[WebRequest], Any]
     summary: str
     answer: Any = None
     query: type[Input] = Empty

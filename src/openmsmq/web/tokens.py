@@ -10,10 +10,10 @@ import msgspec
 
 from openmsmq.model.errors import AccessDenied
 from openmsmq.model.roles import Role, role_of
-from openmsmq.operating.tokens import DAYS, LONGEST_DAYS, LONGEST_NAME, Token, TokensFile, TokensFileError, read_uses
+from openmsmq.operating.tokens import DAYS, LONGEST_DAYS, LONGEST_NAME, ApiToken, TokensFile, TokensFileError, read_uses
 from openmsmq.web.problems import Problem
 from openmsmq.web.recording import record
-from openmsmq.web.table import ROLE_WORDS, Asked, Input, Operation, Output, RoleWord
+from openmsmq.web.table import ROLE_WORDS, HttpOperation, Input, Output, RoleWord, WebRequest
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ class RevokedToken(Output, frozen=True):
     command: str
 
 
-def list_tokens(asked: Asked) -> TokenList:
+def list_tokens(asked: WebRequest) -> TokenList:
     caller, uses = asked.caller, read_uses(asked.services.settings.directory)
     found = [
         _known(token, uses.get(token.id))
@@ -68,7 +68,7 @@ def list_tokens(asked: Asked) -> TokenList:
     return TokenList(found, "openmsmq token list")
 
 
-def create_token(asked: Asked) -> CreatedToken:
+def create_token(asked: WebRequest) -> CreatedToken:
     caller, body = asked.caller, asked.body
     role = role_of(body.role)
     if caller.token:
@@ -82,7 +82,7 @@ def create_token(asked: Asked) -> CreatedToken:
     return CreatedToken(secret, _known(token, None), command)
 
 
-def revoke_token(asked: Asked) -> RevokedToken:
+def revoke_token(asked: WebRequest) -> RevokedToken:
     file, identifier, caller = _file(asked), asked.path["token"], asked.caller
     found = next((token for token in _asked(file.list) if token.id == identifier), None)
     if found is None or not (caller.administers or found.sid == caller.sid):
@@ -91,10 +91,10 @@ def revoke_token(asked: Asked) -> RevokedToken:
     return RevokedToken(_known(_asked(lambda: file.revoke(identifier)), used), f"openmsmq token revoke {identifier}")
 
 
-def _file(asked: Asked) -> TokensFile:
+def _file(asked: WebRequest) -> TokensFile:
     """Changes are recorded."""
 
-    def on_change(action: str, token: Token) -> None:
+    def on_change(action: str, token: ApiToken) -> None:
         after = {"user": token.user, "token": token.id, "role": token.role.word, "expires": token.expires}
         record(asked, action, "token", token.name, after=after)
 
@@ -109,14 +109,14 @@ def _asked(work: Callable[[], T]) -> T:
         raise Problem(409, str(error)) from None
 
 
-def _known(token: Token, used: int | None) -> KnownToken:
+def _known(token: ApiToken, used: int | None) -> KnownToken:
     return KnownToken(token.id, token.name, token.user, ROLE_WORDS[token.role], token.created, token.expires, used)
 
 
 OPERATIONS: Final = (
-    Operation("GET", "/tokens", list_tokens, "Tokens for scripts", TokenList, statuses=(409,), role=Role.MONITOR),
-    Operation("POST", "/tokens", create_token, "A token for scripts", CreatedToken, body=NewToken, status=201,
+    HttpOperation("GET", "/tokens", list_tokens, "Tokens for scripts", TokenList, statuses=(409,), role=Role.MONITOR),
+    HttpOperation("POST", "/tokens", create_token, "A token for scripts", CreatedToken, body=NewToken, status=201,
               statuses=(409, 507), role=Role.MONITOR),
-    Operation("DELETE", "/tokens/{token}", revoke_token, "End a token", RevokedToken, statuses=(404, 409, 507),
+    HttpOperation("DELETE", "/tokens/{token}", revoke_token, "End a token", RevokedToken, statuses=(404, 409, 507),
               role=Role.MONITOR),
 )  # fmt: skip

@@ -12,7 +12,7 @@ from openmsmq.model.roles import role_of
 from openmsmq.rpc.users import MAX_NAME, NoSuchAccount, UsersFile, UsersFileError
 from openmsmq.web.problems import Problem
 from openmsmq.web.recording import record
-from openmsmq.web.table import ROLE_WORDS, Asked, Input, Operation, Output, RoleWord
+from openmsmq.web.table import ROLE_WORDS, HttpOperation, Input, Output, RoleWord, WebRequest
 
 T = TypeVar("T")
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
@@ -20,7 +20,7 @@ Names = Annotated[list[Name], msgspec.Meta(max_length=1000)]
 Password = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
 
 
-class User(Output, frozen=True):
+class UserView(Output, frozen=True):
     """`role` bounds what the user may do by HTTP; `groups` are names."""
 
     name: str
@@ -30,7 +30,7 @@ class User(Output, frozen=True):
     groups: list[str]
 
 
-class Group(Output, frozen=True):
+class UserGroupView(Output, frozen=True):
     """`members` are names of users, or SIDs of those that are gone."""
 
     name: str
@@ -39,8 +39,8 @@ class Group(Output, frozen=True):
 
 
 class UserList(Output, frozen=True):
-    users: list[User]
-    groups: list[Group]
+    users: list[UserView]
+    groups: list[UserGroupView]
     command: str
 
 
@@ -69,29 +69,32 @@ class GroupChange(Input, frozen=True):
     leave: Names = msgspec.field(default_factory=list)
 
 
-class Done(Output, frozen=True):
+class CommandResultView(Output, frozen=True):
     """What was done, and the equal command."""
 
     done: str
     command: str
 
 
-def list_users(asked: Asked) -> UserList:
+def list_users(asked: WebRequest) -> UserList:
     file = _file(asked)
     users, groups, names = _asked(lambda: (file.list(), file.groups(), file.names()))
     found = [
-        User(user.name, user.sid, user.administrator, ROLE_WORDS[user.role],
+        UserView(user.name, user.sid, user.administrator, ROLE_WORDS[user.role],
              [group.name for group in groups if user.sid in group.members])
         for user in users
     ]  # fmt: skip
     return UserList(
         found,
-        [Group(group.name, group.sid, sorted(names.get(sid, sid) for sid in group.members)) for group in groups],
+        [
+            UserGroupView(group.name, group.sid, sorted(names.get(sid, sid) for sid in group.members))
+            for group in groups
+        ],
         "openmsmq user list",
     )
 
 
-def create_user(asked: Asked) -> Done:
+def create_user(asked: WebRequest) -> CommandResultView:
     body: NewUser = asked.body
     file = _file(asked)
     role = role_of(body.role)
@@ -99,10 +102,10 @@ def create_user(asked: Asked) -> Done:
     options = (" --admin" if body.administrator else "") + (
         f" --role {role.word}" if body.role != "administrator" else ""
     )
-    return Done(f"added user {body.name}", f"openmsmq user add {quote(body.name)}{options}")
+    return CommandResultView(f"added user {body.name}", f"openmsmq user add {quote(body.name)}{options}")
 
 
-def change_user(asked: Asked) -> Done:
+def change_user(asked: WebRequest) -> CommandResultView:
     body: UserChange = asked.body
     file, name = _file(asked), asked.path["user"]
     commands: list[str] = []
@@ -122,24 +125,24 @@ def change_user(asked: Asked) -> Done:
         commands.append(f"openmsmq user role {quote(name)} {role.word}")
     if not commands:
         raise Problem(422, f"nothing to change; allowed: {', '.join(UserChange.__struct_fields__)}")
-    return Done(f"changed user {name}", "; ".join(commands))
+    return CommandResultView(f"changed user {name}", "; ".join(commands))
 
 
-def delete_user(asked: Asked) -> Done:
+def delete_user(asked: WebRequest) -> CommandResultView:
     name = asked.path["user"]
     _demand_other(asked, name)
     _asked(lambda: _file(asked).remove(name))
-    return Done(f"removed user {name}", f"openmsmq user remove {quote(name)}")
+    return CommandResultView(f"removed user {name}", f"openmsmq user remove {quote(name)}")
 
 
-def create_group(asked: Asked) -> Done:
+def create_group(asked: WebRequest) -> CommandResultView:
     body: NewGroup = asked.body
     _asked(lambda: _file(asked).add_group(body.name, body.members))
     members = "".join(f" {quote(member)}" for member in body.members)
-    return Done(f"added group {body.name}", f"openmsmq user group add {quote(body.name)}{members}")
+    return CommandResultView(f"added group {body.name}", f"openmsmq user group add {quote(body.name)}{members}")
 
 
-def change_group(asked: Asked) -> Done:
+def change_group(asked: WebRequest) -> CommandResultView:
     body: GroupChange = asked.body
     name = asked.path["group"]
     if not (body.join or body.leave):
@@ -150,29 +153,29 @@ def change_group(asked: Asked) -> Done:
         for verb, members in (("join", body.join), ("leave", body.leave))
         if members
     ]
-    return Done(f"changed group {name}", "; ".join(commands))
+    return CommandResultView(f"changed group {name}", "; ".join(commands))
 
 
-def delete_group(asked: Asked) -> Done:
+def delete_group(asked: WebRequest) -> CommandResultView:
     name = asked.path["group"]
     _asked(lambda: _file(asked).remove_group(name))
-    return Done(f"removed group {name}", f"openmsmq user group remove {quote(name)}")
+    return CommandResultView(f"removed group {name}", f"openmsmq user group remove {quote(name)}")
 
 
-def _file(asked: Asked) -> UsersFile:
+def _file(asked: WebRequest) -> UsersFile:
     """Changes are recorded. Raises AccessDenied."""
     asked.services.demand_administrator(asked.caller)
     return recorded_users(asked)
 
 
-def recorded_users(asked: Asked) -> UsersFile:
+def recorded_users(asked: WebRequest) -> UsersFile:
     """The users file, changes of which are recorded as those of the caller."""
     return UsersFile(
         asked.services.settings.users_path, on_change=lambda action, name: record(asked, action, "user", name)
     )
 
 
-def _demand_other(asked: Asked, name: str) -> None:
+def _demand_other(asked: WebRequest, name: str) -> None:
     """An administrator must not lose the server with a click. Raises Problem."""
     if name.casefold() == asked.caller.name.casefold():
         raise Problem(
@@ -193,14 +196,18 @@ def _asked(work: Callable[[], T]) -> T:
 
 
 OPERATIONS: Final = (
-    Operation("GET", "/users", list_users, "Users and groups", UserList, statuses=(409,)),
-    Operation("POST", "/users", create_user, "Add a user", Done, body=NewUser, status=201, statuses=(409, 507)),
-    Operation("PATCH", "/users/{user}", change_user, "Change password, role, or administrator rights of a user", Done,
+    HttpOperation("GET", "/users", list_users, "Users and groups", UserList, statuses=(409,)),
+    HttpOperation("POST", "/users", create_user, "Add a user", CommandResultView, body=NewUser, status=201,
+                  statuses=(409, 507)),
+    HttpOperation("PATCH", "/users/{user}", change_user, "Change password, role, or administrator rights of a user",
+                  CommandResultView,
               body=UserChange, statuses=(404, 409, 507)),
-    Operation("DELETE", "/users/{user}", delete_user, "Remove a user", Done, statuses=(404, 409, 507)),
-    Operation("POST", "/groups", create_group, "Add a group", Done, body=NewGroup, status=201,
+    HttpOperation("DELETE", "/users/{user}", delete_user, "Remove a user", CommandResultView, statuses=(404, 409, 507)),
+    HttpOperation("POST", "/groups", create_group, "Add a group", CommandResultView, body=NewGroup, status=201,
               statuses=(404, 409, 507)),
-    Operation("PATCH", "/groups/{group}", change_group, "Users join and leave a group", Done, body=GroupChange,
+    HttpOperation("PATCH", "/groups/{group}", change_group, "Users join and leave a group", CommandResultView,
+                  body=GroupChange,
               statuses=(404, 409, 507)),
-    Operation("DELETE", "/groups/{group}", delete_group, "Remove a group", Done, statuses=(404, 409, 507)),
+    HttpOperation("DELETE", "/groups/{group}", delete_group, "Remove a group", CommandResultView, statuses=(404, 409,
+                  507)),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from uuid import UUID, uuid4
 
 from openmsmq.directory.active.ldap_text import name_of, parent_of
-from openmsmq.directory.active.session import Entry, Scope
+from openmsmq.directory.active.session import LdapEntry, Scope
 from openmsmq.directory.provider import DirectoryError, ObjectExists, ObjectNotFound
 from openmsmq.model.security import sid_text
 
@@ -41,12 +41,12 @@ class LdapTree:
     def search(
         self, base: str, condition: str, attributes: Sequence[str], scope: Scope = Scope.SUBTREE, *,
         limit: int = 0, order: str = "", everywhere: bool = False,
-    ) -> list[Entry]:  # fmt: skip
+    ) -> list[LdapEntry]:  # fmt: skip
         self.asked.append(condition)
         root, test = self._named(base), parse(condition)
         wanted = {name.lower() for name in attributes}
         found = [
-            Entry(name, {key: value for key, value in values.items() if key in wanted})
+            LdapEntry(name, {key: value for key, value in values.items() if key in wanted})
             for name, values in sorted(self.objects.items(), key=lambda item: _order(item[1], order))
             if _within(name, root, scope) and test(values)
         ]

@@ -8,8 +8,8 @@ from directory.active.ldap_tree import LdapTree
 from openmsmq.directory.active.accounts import FRESH, KEPT, MOST, DomainAccounts
 from openmsmq.directory.active.controllers import Controllers
 from openmsmq.directory.active.locating import Named
-from openmsmq.directory.active.session import Session
-from openmsmq.directory.provider import DirectoryAway, DirectoryError, ObjectNotFound
+from openmsmq.directory.active.session import DirectorySession
+from openmsmq.directory.provider import DirectoryError, DirectoryNotConnected, ObjectNotFound
 from openmsmq.model.security import sid_bytes
 
 DOMAIN, CONFIGURATION = "DC=rig,DC=test", "CN=Configuration,DC=rig,DC=test"
@@ -60,9 +60,9 @@ class Domain:
         controllers = Controllers(Named(["dc1"]), self.connect)
         return DomainAccounts(controllers, lambda: self.now, Controllers(Named(["dc1:3268"]), lambda _: catalog))
 
-    def connect(self, _: str) -> Session:
+    def connect(self, _: str) -> DirectorySession:
         if self.away:
-            raise DirectoryAway("pulled")
+            raise DirectoryNotConnected("pulled")
         return self.tree
 
     def pull(self) -> None:
@@ -71,7 +71,7 @@ class Domain:
         self.tree.search = self._fail  # type: ignore[method-assign]
 
     def _fail(self, *_: object, **__: object) -> list:
-        raise DirectoryAway("pulled")
+        raise DirectoryNotConnected("pulled")
 
 
 @pytest.fixture
@@ -123,10 +123,12 @@ def test_what_was_known_goes_on_while_the_domain_is_away_and_what_was_not_is_ref
     domain.pull()
     domain.now = KEPT - 1
     assert domain.accounts.sid_of("RIG\\alice") == ALICE
-    with pytest.raises(DirectoryAway, match=r"RIG\\orders was not asked for before, and the domain does not answer"):
+    with pytest.raises(
+        DirectoryNotConnected, match=r"RIG\\orders was not asked for before, and the domain does not answer"
+    ):
         domain.accounts.sid_of("RIG\\orders")
     domain.now = KEPT
-    with pytest.raises(DirectoryAway):
+    with pytest.raises(DirectoryNotConnected):
         domain.accounts.sid_of("RIG\\alice")
 
 
@@ -137,7 +139,7 @@ def test_a_name_that_has_gone_is_not_remembered(domain: Domain) -> None:
     with pytest.raises(ObjectNotFound):
         domain.accounts.sid_of("RIG\\alice")
     domain.pull()
-    with pytest.raises(DirectoryAway):
+    with pytest.raises(DirectoryNotConnected):
         domain.accounts.sid_of("RIG\\alice")
 
 
@@ -148,7 +150,7 @@ def test_no_more_answers_are_kept_than_allowed(domain: Domain, monkeypatch: pyte
         domain.accounts.sid_of(f"RIG\\user{number}")
     domain.pull()
     assert domain.accounts.sid_of("RIG\\user2")
-    with pytest.raises(DirectoryAway):
+    with pytest.raises(DirectoryNotConnected):
         domain.accounts.sid_of("RIG\\user0")
 
 

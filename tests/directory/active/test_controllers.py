@@ -11,22 +11,22 @@ import pytest
 from directory.active.ldap_tree import LdapTree
 from openmsmq.directory.active.controllers import THREADS, Controllers
 from openmsmq.directory.active.locating import Named
-from openmsmq.directory.active.session import ControllerSilent, Session
-from openmsmq.directory.provider import DirectoryAway, DirectoryDenied, DirectoryError
+from openmsmq.directory.active.session import ControllerTimeout, DirectorySession
+from openmsmq.directory.provider import DirectoryDenied, DirectoryError, DirectoryNotConnected
 
-Work = Callable[[Session], str]
+Work = Callable[[DirectorySession], str]
 
 
 class Domain:
     """Controllers that are up or not; each session says which controller it is of."""
 
     def __init__(self, *hosts: str) -> None:
-        self.down: dict[str, type[DirectoryAway]] = {}
+        self.down: dict[str, type[DirectoryNotConnected]] = {}
         self.logins: list[str] = []
         self.sessions: list[LdapTree] = []
         self.controllers = Controllers(Named(hosts), self.connect)
 
-    def connect(self, host: str) -> Session:
+    def connect(self, host: str) -> DirectorySession:
         self.logins.append(host)
         self.check(host)
         session = LdapTree({"": {"dnshostname": [host.encode()]}})
@@ -40,7 +40,7 @@ class Domain:
         if kind := self.down.get(host):
             raise kind(f"{host} is down")
 
-    def name(self, session: Session) -> str:
+    def name(self, session: DirectorySession) -> str:
         host: str = session.host  # type: ignore[attr-defined]
         self.check(host)
         return host
@@ -56,18 +56,18 @@ def test_a_session_is_kept_for_the_next_question() -> None:
 def test_the_next_controller_is_asked_and_stays_the_one_until_it_fails(caplog: pytest.LogCaptureFixture) -> None:
     domain = Domain("dc1", "dc2")
     domain.controllers.read_now(domain.name)
-    domain.down["dc1"] = DirectoryAway
+    domain.down["dc1"] = DirectoryNotConnected
     assert domain.controllers.read_now(domain.name) == "dc2"
     assert "dc1 does not answer (dc1 is down): asking dc2" in caplog.text
-    domain.down = {"dc2": DirectoryAway}
+    domain.down = {"dc2": DirectoryNotConnected}
     assert domain.controllers.change_now(domain.name) == "dc1"
 
 
 def test_without_a_controller_the_directory_is_away_and_says_why_for_each() -> None:
     domain = Domain("dc1", "dc2")
-    domain.down = {"dc1": DirectoryAway, "dc2": ControllerSilent}
+    domain.down = {"dc1": DirectoryNotConnected, "dc2": ControllerTimeout}
     for ask in (domain.controllers.read_now, domain.controllers.change_now):
-        with pytest.raises(DirectoryAway, match="dc1: dc1 is down; dc2: dc2 is down"):
+        with pytest.raises(DirectoryNotConnected, match="dc1: dc1 is down; dc2: dc2 is down"):
             ask(domain.name)
 
 
@@ -76,10 +76,10 @@ def test_a_session_that_has_ended_is_replaced_at_the_same_controller() -> None:
     domain.controllers.read_now(domain.name)
     ended, worked = domain.sessions[0], []
 
-    def work(session: Session) -> str:
+    def work(session: DirectorySession) -> str:
         worked.append(session)
         if session is ended:
-            raise DirectoryAway("ended")
+            raise DirectoryNotConnected("ended")
         return "done"
 
     assert domain.controllers.read_now(work) == "done"
@@ -89,24 +89,24 @@ def test_a_session_that_has_ended_is_replaced_at_the_same_controller() -> None:
 def test_a_change_is_not_made_twice_when_nobody_knows_whether_it_was_made() -> None:
     domain, made = Domain("dc1", "dc2"), []
 
-    def change(session: Session) -> str:
+    def change(session: DirectorySession) -> str:
         made.append(session)
-        raise ControllerSilent("no answer")
+        raise ControllerTimeout("no answer")
 
     with pytest.raises(DirectoryError, match="may have been made") as caught:
         domain.controllers.change_now(change)
     assert len(made) == 1 and made[0].closed
-    assert not isinstance(caught.value, DirectoryAway), "there is another controller"
+    assert not isinstance(caught.value, DirectoryNotConnected), "there is another controller"
     assert domain.controllers.change_now(domain.name) == "dc2"
     alone = Domain("dc1")
-    with pytest.raises(DirectoryAway):
+    with pytest.raises(DirectoryNotConnected):
         alone.controllers.change_now(change)
 
 
 def test_a_change_goes_to_a_session_that_answers() -> None:
     domain = Domain("dc1", "dc2")
     domain.controllers.read_now(domain.name)
-    domain.down["dc1"] = ControllerSilent
+    domain.down["dc1"] = ControllerTimeout
     made: list[str] = []
     domain.controllers.change_now(lambda session: made.append(domain.name(session)))
     assert made == ["dc2"] and domain.sessions[0].closed
@@ -116,7 +116,7 @@ def test_a_change_goes_to_a_session_that_answers() -> None:
 def test_an_answer_that_is_an_error_keeps_the_session() -> None:
     domain = Domain("dc1")
 
-    def work(session: Session) -> str:
+    def work(session: DirectorySession) -> str:
         raise DirectoryDenied("no")
 
     for _ in range(2):
@@ -129,7 +129,7 @@ def test_a_silent_controller_takes_some_threads_and_not_the_event_loop() -> None
     domain, released = Domain("dc1"), threading.Event()
     running, before = threading.Semaphore(0), set(threading.enumerate())
 
-    def wait(session: Session) -> str:
+    def wait(session: DirectorySession) -> str:
         running.release()
         released.wait(10)
         return "done"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from directory.active.ldap_tree import LdapTree
-from openmsmq.directory.active.examining import Finding, examine
+from openmsmq.directory.active.examining import ExaminationFinding, examine
 
 DOMAIN = "DC=rig,DC=test"
 COMPUTER = f"CN=MQ1,CN=Computers,{DOMAIN}"
@@ -25,11 +25,11 @@ def tree(**changes: list[bytes]) -> LdapTree:
     })  # fmt: skip
 
 
-def found(tree: LdapTree, name: str = "mq1", now: float = NOON) -> dict[str, Finding]:
+def found(tree: LdapTree, name: str = "mq1", now: float = NOON) -> dict[str, ExaminationFinding]:
     return {finding.thing: finding for finding in examine(tree, "MQ1$", name, now)}
 
 
-def advised(findings: dict[str, Finding]) -> set[str]:
+def advised(findings: dict[str, ExaminationFinding]) -> set[str]:
     return {finding.thing for finding in findings.values() if finding.advice}
 
 

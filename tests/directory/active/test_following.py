@@ -9,10 +9,10 @@ import pytest
 
 from directory.active.ldap_tree import LdapTree
 from openmsmq.directory.active.following import SECONDS, ForestSession
-from openmsmq.directory.active.forest import Domain, domain_of_host
+from openmsmq.directory.active.forest import ForestDomain, domain_of_host
 from openmsmq.directory.active.referrals import MOST_PLACES, Referral
-from openmsmq.directory.active.session import CALL_SECONDS, ControllerSilent, Entry, Found, Referred, Scope
-from openmsmq.directory.provider import DirectoryAway, DirectoryError, ObjectNotFound
+from openmsmq.directory.active.session import CALL_SECONDS, ControllerTimeout, LdapEntry, Referred, Scope, SearchResult
+from openmsmq.directory.provider import DirectoryError, DirectoryNotConnected, ObjectNotFound
 
 ROOT, CHILD, FAR = "DC=rig,DC=test", "DC=child,DC=rig,DC=test", "DC=far,DC=child,DC=rig,DC=test"
 PARTITIONS = f"CN=Partitions,CN=Configuration,{ROOT}"
@@ -46,10 +46,10 @@ class Controller(LdapTree):
 
     def look(
         self, base: str, condition: str, attributes: Sequence[str], scope: Scope, limit: int = 0, order: str = ""
-    ) -> Found:
+    ) -> SearchResult:
         self._check(base)
         self.scopes.append(scope)
-        return Found(self.search(base, condition, attributes, scope, limit=limit, order=order), self.references)
+        return SearchResult(self.search(base, condition, attributes, scope, limit=limit, order=order), self.references)
 
     def modify(self, name: str, attributes: Mapping[str, Sequence[bytes]]) -> None:
         self._check(name)
@@ -73,14 +73,14 @@ class Forest:
         self.logins.append((host, patience))
         self.now += self.takes
         if host not in self.hosts:
-            raise DirectoryAway(f"{host} is down")
+            raise DirectoryNotConnected(f"{host} is down")
         return self.hosts[host]
 
     def controllers_of(self, domain: str) -> Sequence[str]:
         return self.names[domain]
 
     def find(self, base: str = ROOT, everywhere: bool = True, limit: int = 0) -> list[str]:
-        found: list[Entry] = self.session.search(base, "(cn=*)", ["cn"], everywhere=everywhere, limit=limit)
+        found: list[LdapEntry] = self.session.search(base, "(cn=*)", ["cn"], everywhere=everywhere, limit=limit)
         return [entry.name for entry in found]
 
 
@@ -168,7 +168,7 @@ def test_the_time_limit_is_that_of_the_whole_operation(forest: Forest) -> None:
     forest.own.referrals[CHILD.casefold()] = [f"ldap://child.rig.test/{CHILD}"]
     with pytest.raises(DirectoryError, match=f"no answer in {SECONDS:g} s") as caught:
         forest.find(CHILD)
-    assert not isinstance(caught.value, DirectoryAway), "the own controller would be taken for one that is away"
+    assert not isinstance(caught.value, DirectoryNotConnected), "the own controller would be taken for one that is away"
     assert [patience for _, patience in forest.logins] == [CALL_SECONDS, CALL_SECONDS, 2.0]
 
 
@@ -184,7 +184,7 @@ def test_a_domain_that_is_away_is_named_and_the_rest_of_a_search_is_found(
 def test_the_next_controller_of_a_domain_is_asked_but_a_change_is_made_once(forest: Forest) -> None:
     class Dying(Controller):
         def _check(self, base: str) -> None:
-            raise ControllerSilent("gone")
+            raise ControllerTimeout("gone")
 
     forest.hosts["dying"] = Dying(CHILD)
     forest.names["child.rig.test"] = ["dying", "dc.child.rig.test"]
@@ -217,8 +217,8 @@ def test_a_referral_is_an_ldap_url(url: str, read: Referral) -> None:
 
 
 def test_a_host_is_in_the_innermost_domain() -> None:
-    domains = [Domain(ROOT, "RIG", "rig.test"), Domain(CHILD, "CHI", "child.rig.test")]
-    lookup: Callable[[str], Domain | None] = lambda host: domain_of_host(host, domains)  # noqa: E731
+    domains = [ForestDomain(ROOT, "RIG", "rig.test"), ForestDomain(CHILD, "CHI", "child.rig.test")]
+    lookup: Callable[[str], ForestDomain | None] = lambda host: domain_of_host(host, domains)  # noqa: E731
     assert lookup("RIG.test") is domains[0] and lookup("dc1.rig.test") is domains[0]
     assert lookup("dc.Child.rig.test") is domains[1]
     assert lookup("bigrig.test") is None and lookup("test") is None

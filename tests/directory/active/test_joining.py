@@ -6,12 +6,12 @@ import pytest
 
 from directory.active.ldap_tree import LdapTree
 from openmsmq.directory.active import joining
-from openmsmq.directory.active.joining import AccountExists, Member, Step
+from openmsmq.directory.active.joining import AccountExists, DomainMember, JoinStep
 from openmsmq.directory.provider import DirectoryError, ObjectNotFound
 
 DOMAIN = "DC=rig,DC=test"
 COMPUTERS = f"CN=Computers,{DOMAIN}"
-MEMBER = Member("mq1", "mq1.rig.test", COMPUTERS)
+MEMBER = DomainMember("mq1", "mq1.rig.test", COMPUTERS)
 NAME = f"CN=MQ1,{COMPUTERS}"
 
 
@@ -23,7 +23,7 @@ def tree() -> LdapTree:
     return LdapTree({name: {"usncreated": [b"1"], **values} for name, values in objects.items()})
 
 
-def run(steps: list[Step]) -> list[str]:
+def run(steps: list[JoinStep]) -> list[str]:
     for step in steps:
         step.do()
     return [step.said for step in steps]
@@ -71,7 +71,7 @@ def test_what_an_account_lacks_is_added_and_what_it_has_stays() -> None:
 
 def test_names_of_any_kind_are_values_and_nothing_else() -> None:
     there = joined()
-    strange = Member("mq,1)(cn=*", "x.rig.test", COMPUTERS)
+    strange = DomainMember("mq,1)(cn=*", "x.rig.test", COMPUTERS)
     assert joining.find_account(there, "*") is None
     assert joining.find_account(there, strange.account) is None
     run(joining.account_steps(there, strange, "secret", reset=False))

@@ -8,8 +8,17 @@ from contextlib import suppress
 
 import pytest
 
-from openmsmq.directory.active.locating import FRESH, SOON, Catalog, Found, Named, Service, client_site, in_order
-from openmsmq.directory.provider import DirectoryAway
+from openmsmq.directory.active.locating import (
+    FRESH,
+    SOON,
+    Catalog,
+    DnsControllers,
+    Named,
+    Service,
+    client_site,
+    in_order,
+)
+from openmsmq.directory.provider import DirectoryNotConnected
 
 # Of Samba 4.17, at ldap://…, (&(DnsDomain=rig.test)(NtVer=\06\00\00\00)).
 NETLOGON = bytes.fromhex(
@@ -28,19 +37,19 @@ class Dns:
         self.away = False
         self.silent: set[str] = set()
         self.now = 0.0
-        self.found = Found("rig.test", self.resolve, self.ping, lambda: self.now, random.Random(1))
+        self.found = DnsControllers("rig.test", self.resolve, self.ping, lambda: self.now, random.Random(1))
 
     def resolve(self, name: str) -> list[Service]:
         self.asked.append(name)
         if self.away:
-            raise DirectoryAway("no DNS")
+            raise DirectoryNotConnected("no DNS")
         return self.records.get(name, [])
 
     def ping(self, host: str, domain: str) -> bytes:
         assert domain == "rig.test"
         self.pinged.append(host)
         if host in self.silent:
-            raise DirectoryAway("silent")
+            raise DirectoryNotConnected("silent")
         return NETLOGON
 
 
@@ -87,11 +96,11 @@ def test_dns_is_asked_again_soon_where_none_of_its_controllers_has_answered() ->
 
 def test_a_domain_that_dns_does_not_know_is_away() -> None:
     for records in ({EVERYWHERE: []}, {EVERYWHERE: [Service(0, 0, 0, "")]}):
-        with pytest.raises(DirectoryAway, match=r"no domain controllers of rig\.test"):
+        with pytest.raises(DirectoryNotConnected, match=r"no domain controllers of rig\.test"):
             Dns(**records).found.hosts()
     dns = Dns()
     dns.away = True
-    with pytest.raises(DirectoryAway, match="no DNS"):
+    with pytest.raises(DirectoryNotConnected, match="no DNS"):
         dns.found.hosts()
     assert Named(["a", "b"]).hosts() == ("a", "b")
 

@@ -18,13 +18,13 @@ from openmsmq.directory.active.controllers import Controllers
 from openmsmq.directory.active.filters import queue_filter
 from openmsmq.directory.active.locating import Named
 from openmsmq.directory.active.provider import ActiveDirectory
-from openmsmq.directory.active.session import Entry
+from openmsmq.directory.active.session import LdapEntry
 from openmsmq.directory.lookup import Filter, Relation, matches
 from openmsmq.directory.provider import (
     Certificate,
-    DirectoryAway,
     DirectoryDenied,
     DirectoryError,
+    DirectoryNotConnected,
     MachineRecord,
     ObjectExists,
     ObjectNotFound,
@@ -335,7 +335,7 @@ class Forest:
 
         def catalog(_: str) -> LdapTree:
             if not self.catalogs_up:
-                raise DirectoryAway("no catalog")
+                raise DirectoryNotConnected("no catalog")
             self.catalog.objects.update(self.here.tree.objects)
             return self.catalog
 
@@ -386,7 +386,7 @@ def test_without_a_global_catalog_referrals_are_followed_and_queries_stay_in_the
     assert "queues of other domains are not found" in caplog.text
     own, asked = forest.here.tree.search, []
 
-    def search(*given: Any, everywhere: bool = False, **more: Any) -> list[Entry]:
+    def search(*given: Any, everywhere: bool = False, **more: Any) -> list[LdapEntry]:
         asked.append(everywhere)
         try:
             return own(*given, **more) or (forest.catalog.search(*given, **more) if everywhere else [])

@@ -14,7 +14,7 @@ import pytest
 from daemon import Daemon
 from openmsmq.spark.jobs import PipelineError, Server, archive, compact, read_archive
 from openmsmq.spark.jobs.archived import data_files
-from openmsmq.spark.jobs.files import Files
+from openmsmq.spark.jobs.files import ArchiveFiles
 from spark.jobs.sending import send
 
 FORMATS = ("parquet", "delta")
@@ -133,7 +133,7 @@ def test_a_batch_that_crashed_is_finished_and_not_doubled(
 ) -> None:  # fmt: skip
     queues = [filled(10), filled(10)]  # a batch has a file of each, so that it can be moved in half
     with monkeypatch.context() as patched:
-        crashing(patched, Files, step, at, after)
+        crashing(patched, ArchiveFiles, step, at, after)
         with pytest.raises(PipelineError, match="crash"):
             archive(spark, server, queues, str(tmp_path), group=group, batch_rows=12)
     archive(spark, server, queues, str(tmp_path), group=group, batch_rows=12)
@@ -185,7 +185,7 @@ def built(spark: Any, service: Daemon, tmp_path_factory: pytest.TempPathFactory)
 def fragmented(spark: Any, built: Path, tmp_path: Path) -> Path:
     """An archive of 40 messages in 4 files."""
     shutil.copytree(built, tmp_path / "archive")
-    assert len(data_files(Files(spark, str(tmp_path / "archive")))) == 4
+    assert len(data_files(ArchiveFiles(spark, str(tmp_path / "archive")))) == 4
     return tmp_path / "archive"
 
 
@@ -207,7 +207,7 @@ def test_a_merge_that_crashed_is_finished_and_doubles_nothing(
     spark: Any, fragmented: Path, monkeypatch: pytest.MonkeyPatch, step: str, at: int, after: bool
 ) -> None:
     with monkeypatch.context() as patched:
-        crashing(patched, Files, step, at, after)
+        crashing(patched, ArchiveFiles, step, at, after)
         with pytest.raises(Crash):
             compact(spark, str(fragmented))
     assert tags(spark, fragmented) == list(range(40))

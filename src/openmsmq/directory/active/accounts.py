@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Final
 
 from openmsmq.directory.active.controllers import Controllers
-from openmsmq.directory.active.forest import Domain, forest_of, text
+from openmsmq.directory.active.forest import ForestDomain, forest_of, text
 from openmsmq.directory.active.ldap_text import filter_text
 from openmsmq.directory.active.objects import one, sid_of
-from openmsmq.directory.active.session import Entry, Session
-from openmsmq.directory.provider import DirectoryAway, DirectoryError, ObjectNotFound
+from openmsmq.directory.active.session import DirectorySession, LdapEntry
+from openmsmq.directory.provider import DirectoryError, DirectoryNotConnected, ObjectNotFound
 from openmsmq.model.security import sid_text
 
 FRESH: Final = 600.0  # seconds
@@ -56,7 +56,7 @@ class DomainAccounts:
         self._catalog: Final = catalog
         self._clock: Final = clock
         self._kept: Final[OrderedDict[str, tuple[float, tuple[str, ...]]]] = OrderedDict()  # the oldest first
-        self._domains: tuple[Domain, ...] = ()  # of the forest, the controllers' own one first
+        self._domains: tuple[ForestDomain, ...] = ()  # of the forest, the controllers' own one first
 
     def sid_of(self, name: str) -> str:
         """Of `DOMAIN\\name` or `name@domain`, without regard to case."""
@@ -74,16 +74,18 @@ class DomainAccounts:
         """The SIDs of all groups of a user, also by way of groups."""
         return self._known(f"groups {sid}", f"the groups of {sid}", lambda session: self._find_groups(session, sid))
 
-    def _known(self, key: str, what: str, ask: Callable[[Session], tuple[str, ...]]) -> tuple[str, ...]:
+    def _known(self, key: str, what: str, ask: Callable[[DirectorySession], tuple[str, ...]]) -> tuple[str, ...]:
         now, kept = self._clock(), self._kept.get(key)
         if kept is not None and now - kept[0] < FRESH:
             return kept[1]
         try:
             found = self._controllers.read_now(ask)
-        except DirectoryAway as error:
+        except DirectoryNotConnected as error:
             if kept is not None and now - kept[0] < KEPT:
                 return kept[1]
-            raise DirectoryAway(f"{what} was not asked for before, and the domain does not answer: {error}") from None
+            raise DirectoryNotConnected(
+                f"{what} was not asked for before, and the domain does not answer: {error}"
+            ) from None
         except DirectoryError:
             self._kept.pop(key, None)
             raise
@@ -93,7 +95,7 @@ class DomainAccounts:
             self._kept.popitem(last=False)
         return found
 
-    def _find_sid(self, session: Session, name: str) -> str:
+    def _find_sid(self, session: DirectorySession, name: str) -> str:
         domain, *others = self._forest(session)
         if "\\" in name:
             said, _, account = name.partition("\\")
@@ -126,10 +128,10 @@ class DomainAccounts:
             raise ObjectNotFound(f"{name!r}")
         return _counting(name, sid_of(found[0]))
 
-    def _ask_catalog(self, ask: Callable[[Session], list[Entry]]) -> list[Entry]:
+    def _ask_catalog(self, ask: Callable[[DirectorySession], list[LdapEntry]]) -> list[LdapEntry]:
         return [] if self._catalog is None else self._catalog.read_now(ask)
 
-    def _find_name(self, session: Session, sid: str) -> str:
+    def _find_name(self, session: DirectorySession, sid: str) -> str:
         domain, *others = self._forest(session)
         condition, wanted = f"(objectSid={filter_text(sid)})", ["sAMAccountName"]
         found = session.search(domain.context, condition, wanted, limit=1)
@@ -140,7 +142,7 @@ class DomainAccounts:
             raise ObjectNotFound(sid)
         return f"{domain.netbios_name}\\{text(found[0], 'sAMAccountName')}"
 
-    def _find_groups(self, session: Session, sid: str) -> tuple[str, ...]:
+    def _find_groups(self, session: DirectorySession, sid: str) -> tuple[str, ...]:
         context = self._forest(session)[0].context
         found = session.search(context, f"(objectSid={filter_text(sid)})", ["objectSid"], limit=1)
         if not found:
@@ -149,7 +151,7 @@ class DomainAccounts:
         groups = (sid_text(value) for value in user.values.get("tokengroups", ()))
         return tuple(group for group in groups if group.startswith(_OF_A_DOMAIN))
 
-    def _forest(self, session: Session) -> tuple[Domain, ...]:
+    def _forest(self, session: DirectorySession) -> tuple[ForestDomain, ...]:
         """The domain of the controllers, and the others of its forest."""
         if not self._domains:
             self._domains = forest_of(session)

@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from openmsmq.directory.active.locating import Locate
-from openmsmq.directory.active.session import ControllerSilent, Scope, Session
-from openmsmq.directory.provider import DirectoryAway, DirectoryError
+from openmsmq.directory.active.session import ControllerTimeout, DirectorySession, Scope
+from openmsmq.directory.provider import DirectoryError, DirectoryNotConnected
 
 logger = logging.getLogger(__name__)
 
@@ -28,36 +28,36 @@ class Controllers:
     is tried by a question before it is used for a change.
     """
 
-    def __init__(self, locate: Locate, connect: Callable[[str], Session]) -> None:
+    def __init__(self, locate: Locate, connect: Callable[[str], DirectorySession]) -> None:
         """`connect` logs in to a host; it raises DirectoryAway. Nothing is asked yet."""
         self._locate: Final = locate
         self._connect: Final = connect
         self._threads: Final = ThreadPoolExecutor(THREADS, "active-directory")
         self._lock: Final = threading.Lock()
         self._current = ""
-        self._kept: list[tuple[str, Session]] = []  # sessions that nobody uses, each with its host
+        self._kept: list[tuple[str, DirectorySession]] = []  # sessions that nobody uses, each with its host
 
-    async def read(self, work: Callable[[Session], T]) -> T:
+    async def read(self, work: Callable[[DirectorySession], T]) -> T:
         """Raises DirectoryError."""
         return await self._in_thread(lambda: self.read_now(work))
 
-    async def change(self, work: Callable[[Session], T]) -> T:
+    async def change(self, work: Callable[[DirectorySession], T]) -> T:
         """Raises DirectoryError; the change may have been made where a controller has gone meanwhile."""
         return await self._in_thread(lambda: self.change_now(work))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    def read_now(self, work: Callable[[Session], T]) -> T:
+    def read_now(self, work: Callable[[DirectorySession], T]) -> T:
         """As `read`; blocks."""
         return self._each(lambda host, session: self._use(host, session or self._connect(host), work))
 
-    def change_now(self, work: Callable[[Session], T]) -> T:
+    def change_now(self, work: Callable[[DirectorySession], T]) -> T:
         """As `change`; blocks."""
         host, session = self._each(self._fresh)
         try:
             return self._use(host, session, work)
-        except DirectoryAway as error:
+        except DirectoryNotConnected as error:
             hosts = self._locate.hosts()
             if len(hosts) == 1:
                 raise
@@ -67,7 +67,7 @@ class Controllers:
                 "was, and try again, another controller is asked then"
             ) from None
 
-    def _fresh(self, host: str, kept: Session | None) -> tuple[str, Session]:
+    def _fresh(self, host: str, kept: DirectorySession | None) -> tuple[str, DirectorySession]:
         """A session that answers."""
         session = kept or self._connect(host)
         if kept is not None:
@@ -78,7 +78,7 @@ class Controllers:
                 raise
         return host, session
 
-    def _each(self, attempt: Callable[[str, Session | None], T]) -> T:
+    def _each(self, attempt: Callable[[str, DirectorySession | None], T]) -> T:
         """One attempt for each controller, the current one first; two where a session that was kept has ended."""
         reasons: list[str] = []
         hosts = self._locate.hosts()
@@ -87,19 +87,19 @@ class Controllers:
             for session in (kept, None) if kept is not None else (None,):
                 try:
                     return attempt(host, session)
-                except DirectoryAway as error:
+                except DirectoryNotConnected as error:
                     reason = str(error)
-                    if isinstance(error, ControllerSilent):
+                    if isinstance(error, ControllerTimeout):
                         break
             reasons.append(f"{host}: {reason}")
             self._next(host, hosts, reason)
         self._locate.failed()
-        raise DirectoryAway("; ".join(reasons))
+        raise DirectoryNotConnected("; ".join(reasons))
 
-    def _use(self, host: str, session: Session, work: Callable[[Session], T]) -> T:
+    def _use(self, host: str, session: DirectorySession, work: Callable[[DirectorySession], T]) -> T:
         try:
             answer = work(session)
-        except DirectoryAway:
+        except DirectoryNotConnected:
             session.close()
             raise
         except BaseException:
@@ -108,7 +108,7 @@ class Controllers:
         self._keep(host, session)
         return answer
 
-    def _take(self, hosts: Sequence[str]) -> tuple[str, Session | None]:
+    def _take(self, hosts: Sequence[str]) -> tuple[str, DirectorySession | None]:
         with self._lock:
             if self._current not in hosts:
                 self._current = hosts[0]
@@ -119,7 +119,7 @@ class Controllers:
                 session.close()
             return self._current, None
 
-    def _keep(self, host: str, session: Session) -> None:
+    def _keep(self, host: str, session: DirectorySession) -> None:
         with self._lock:
             self._kept.append((host, session))
 

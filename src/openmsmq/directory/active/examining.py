@@ -10,7 +10,7 @@ from openmsmq.directory.active import schema
 from openmsmq.directory.active.ldap_text import child, filter_text
 from openmsmq.directory.active.objects import one
 from openmsmq.directory.active.schema import TIME, Values
-from openmsmq.directory.active.session import Entry, Session
+from openmsmq.directory.active.session import DirectorySession, LdapEntry
 from openmsmq.directory.provider import ObjectNotFound
 
 MOST_SKEW: Final = 300  # seconds that clocks may differ by ([MS-KILE] 3.1.2)
@@ -19,7 +19,7 @@ _CHILDREN: Final = "allowedChildClassesEffective"  # what the account may make b
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ExaminationFinding:
     """One thing: `said` is how it is; `advice` what to do, empty where nothing is missing."""
 
     thing: str
@@ -27,7 +27,7 @@ class Finding:
     advice: str = ""
 
 
-def examine(session: Session, account: str, computer_name: str, now: float) -> Iterator[Finding]:
+def examine(session: DirectorySession, account: str, computer_name: str, now: float) -> Iterator[ExaminationFinding]:
     """What can be seen at a controller; `now` in seconds since 1970 UTC. Ends where nothing more can be seen.
     Raises DirectoryError."""
     root = one(session, "", ["currentTime", "defaultNamingContext"])
@@ -36,44 +36,48 @@ def examine(session: Session, account: str, computer_name: str, now: float) -> I
     wanted = ("cn", "servicePrincipalName", "msDS-SupportedEncryptionTypes", _CHILDREN)
     found = session.search(_texts(root.values, "defaultNamingContext")[0], condition, wanted, limit=1)
     if not found:
-        yield Finding("account", f"no computer has the account {account}", "join the domain, or set directory_account")
+        yield ExaminationFinding(
+            "account", f"no computer has the account {account}", "join the domain, or set directory_account"
+        )
         return
     yield from _account(found[0], account, computer_name)
     yield _object(session, found[0], account)
 
 
-def _clock(root: Entry, now: float) -> Finding:
+def _clock(root: LdapEntry, now: float) -> ExaminationFinding:
     times = _texts(root.values, "currentTime")
     skew = abs(TIME.decode(times[0].encode()) - now) if times else 0.0
     advice = f"set the clock: more than {MOST_SKEW} s and no ticket is good" if skew > MOST_SKEW else ""
-    return Finding("clock", f"{skew:.0f} s from the controller's", advice)
+    return ExaminationFinding("clock", f"{skew:.0f} s from the controller's", advice)
 
 
-def _account(computer: Entry, account: str, computer_name: str) -> Iterator[Finding]:
+def _account(computer: LdapEntry, account: str, computer_name: str) -> Iterator[ExaminationFinding]:
     (name,) = _texts(computer.values, "cn")
     same = name.casefold() == computer_name.casefold()
     advice = "" if same else f"set computer_name to {name}, or directory_account to the account of {computer_name}"
-    yield Finding("account", f"{account} of the computer {name}", advice)
+    yield ExaminationFinding("account", f"{account} of the computer {name}", advice)
     kinds = int((_texts(computer.values, "msDS-SupportedEncryptionTypes") or ["0"])[0])
     said = "AES" if kinds & _AES else "RC4 only"
     advice = "" if kinds & _AES else f"net ads enctypes set '{account}' 24, then export the keytab again"
-    yield Finding("encryption of tickets", said, advice)
+    yield ExaminationFinding("encryption of tickets", said, advice)
     services = [text for text in _texts(computer.values, "servicePrincipalName") if text.lower().startswith("host/")]
     advice = "" if services else f"samba-tool spn add host/NAME '{account}', with the name that clients connect to"
-    yield Finding("services", ", ".join(services) or "no host/ service", advice)
+    yield ExaminationFinding("services", ", ".join(services) or "no host/ service", advice)
 
 
-def _object(session: Session, computer: Entry, account: str) -> Finding:
+def _object(session: DirectorySession, computer: LdapEntry, account: str) -> ExaminationFinding:
     name = child("msmq", computer.name)
     try:
         entry = one(session, name, [_CHILDREN])
     except ObjectNotFound:
         may = schema.CONFIGURATION in _texts(computer.values, _CHILDREN)
         advice = "" if may else f"an administrator has to make {name}, and grant {account} full control of it"
-        return Finding("object", f"{name} is not there; the daemon makes it" if may else f"{name} is not there", advice)
+        return ExaminationFinding(
+            "object", f"{name} is not there; the daemon makes it" if may else f"{name} is not there", advice
+        )
     may = schema.QUEUE in _texts(entry.values, _CHILDREN)
     said = name if may else f"{account} may make no queues below {name}"
-    return Finding("object", said, "" if may else f"grant {account} full control of {name}")
+    return ExaminationFinding("object", said, "" if may else f"grant {account} full control of {name}")
 
 
 def _texts(values: Values, name: str) -> list[str]:

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Final, Protocol, TypeVar
 
-from openmsmq.directory.active.forest import Domain, forest_of
-from openmsmq.directory.active.referrals import Place, ReferredElsewhere, Trail
-from openmsmq.directory.active.session import CALL_SECONDS, Entry, Found, Referred, Scope, Session
-from openmsmq.directory.provider import DirectoryAway, DirectoryError, ObjectNotFound
+from openmsmq.directory.active.forest import ForestDomain, forest_of
+from openmsmq.directory.active.referrals import ReferralChain, ReferralTarget, ReferredElsewhere
+from openmsmq.directory.active.session import CALL_SECONDS, DirectorySession, LdapEntry, Referred, Scope, SearchResult
+from openmsmq.directory.provider import DirectoryError, DirectoryNotConnected, ObjectNotFound
 
 logger = logging.getLogger(__name__)
 
@@ -26,12 +26,12 @@ SECONDS: Final = 8.0  # for one operation with all that it follows, within `conn
 _LEAST: Final = 0.1  # seconds: with less there is no use in asking
 
 
-class Controller(Session, Protocol):
+class Controller(DirectorySession, Protocol):
     """A session of one controller, which says where it refers to."""
 
     def look(
         self, base: str, condition: str, attributes: Sequence[str], scope: Scope, limit: int = 0, order: str = ""
-    ) -> Found:
+    ) -> SearchResult:
         """As `search`. Raises Referred."""
 
 
@@ -49,11 +49,11 @@ class _Request:
     """One operation: what it is about, where it has been, and when (by the clock) it has to have ended."""
 
     def __init__(
-        self, forest: Callable[[], Sequence[Domain]], base: str, until: float, *, is_change: bool = False
+        self, forest: Callable[[], Sequence[ForestDomain]], base: str, until: float, *, is_change: bool = False
     ) -> None:
         self.is_change: Final = is_change
         self.base: Final = base
-        self.trail: Final = Trail(base, forest)
+        self.trail: Final = ReferralChain(base, forest)
         self.until: Final = until
 
 
@@ -69,12 +69,12 @@ class ForestSession:
         self._connect: Final = connect
         self._controllers_of: Final = controllers_of
         self._clock: Final = clock
-        self._forest: tuple[Domain, ...] = ()
+        self._forest: tuple[ForestDomain, ...] = ()
 
     def search(
         self, base: str, condition: str, attributes: Sequence[str], scope: Scope = Scope.SUBTREE, *,
         limit: int = 0, order: str = "", everywhere: bool = False,
-    ) -> list[Entry]:  # fmt: skip
+    ) -> list[LdapEntry]:  # fmt: skip
         request = _Request(self._domains, base, self._clock() + SECONDS)
         found = self._follow(
             request, lambda session, name, narrowed: session.look(
@@ -122,18 +122,18 @@ class ForestSession:
                 logger.warning("%s", error)
                 raise
 
-    def _beside(self, request: _Request, url: str, ask: Ask[Found]) -> Found:
+    def _beside(self, request: _Request, url: str, ask: Ask[SearchResult]) -> SearchResult:
         """What another domain has; nothing, and a line in the log, where it can't be asked."""
         try:
             place = request.trail.beside(url)
-            return Found([]) if place is None else self._at(place, request, ask)
+            return SearchResult([]) if place is None else self._at(place, request, ask)
         except ObjectNotFound:
-            return Found([])
+            return SearchResult([])
         except (DirectoryError, ValueError) as error:
             logger.warning("a part of %s is not searched: %s", request.base or "the forest", error)
-            return Found([])
+            return SearchResult([])
 
-    def _at(self, place: Place, request: _Request, ask: Ask[T]) -> T:
+    def _at(self, place: ReferralTarget, request: _Request, ask: Ask[T]) -> T:
         """What a controller of another domain says. Raises DirectoryError, but not DirectoryAway: the own controller is
         there."""
         reasons: list[str] = []
@@ -144,29 +144,29 @@ class ForestSession:
                 break
             try:
                 session = self._connect(host, min(left, CALL_SECONDS))
-            except DirectoryAway as error:
+            except DirectoryNotConnected as error:
                 reasons.append(f"{host}: {error}")
                 continue
             with closing(session):
                 try:
                     return ask(session, place.base, place.scope)
-                except DirectoryAway as error:
+                except DirectoryNotConnected as error:
                     reasons.append(f"{host}: {error}")
                     if request.is_change:  # it may have been made
                         break
         said = "; ".join(reasons)
         raise DirectoryError(f"{place.base} is in {place.domain.dns_name}, of which no controller answers: {said}")
 
-    def _hosts(self, place: Place, reasons: list[str]) -> Sequence[str]:
+    def _hosts(self, place: ReferralTarget, reasons: list[str]) -> Sequence[str]:
         if not place.is_domain:
             return (place.host,)
         try:
             return self._controllers_of(place.domain.dns_name)
-        except DirectoryAway as error:
+        except DirectoryNotConnected as error:
             reasons.append(str(error))
             return ()
 
-    def _domains(self) -> Sequence[Domain]:
+    def _domains(self) -> Sequence[ForestDomain]:
         if not self._forest:
             self._forest = forest_of(self._own)
         return self._forest

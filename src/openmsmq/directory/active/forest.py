@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from openmsmq.directory.active.objects import octets, one
-from openmsmq.directory.active.session import Entry, Session
+from openmsmq.directory.active.session import DirectorySession, LdapEntry
 from openmsmq.directory.provider import DirectoryError
 
 _MOST_DOMAINS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Domain:
+class ForestDomain:
     """`context` is its distinguished name."""
 
     context: str
@@ -30,26 +30,26 @@ class Domain:
         return name.casefold() in (self.netbios_name.casefold(), self.dns_name.casefold())
 
 
-def forest_of(session: Session) -> tuple[Domain, ...]:
+def forest_of(session: DirectorySession) -> tuple[ForestDomain, ...]:
     """The domain of the controller, and the others of its forest. Raises DirectoryError."""
     root = one(session, "", ["defaultNamingContext", "configurationNamingContext"])
     context = text(root, "defaultNamingContext")
     places = f"CN=Partitions,{text(root, 'configurationNamingContext')}"
     wanted = ["nCName", "nETBIOSName", "dnsRoot"]
     found = session.search(places, "(&(objectClass=crossRef)(nETBIOSName=*))", wanted, limit=_MOST_DOMAINS)
-    domains = [Domain(*(text(entry, name) for name in wanted)) for entry in found]
+    domains = [ForestDomain(*(text(entry, name) for name in wanted)) for entry in found]
     own = [domain for domain in domains if domain.context.casefold() == context.casefold()]
     if not own:
         raise DirectoryError(f"the directory has no name of the domain {context}")
     return (*own, *(domain for domain in domains if domain not in own))
 
 
-def domain_of_host(host: str, domains: Iterable[Domain]) -> Domain | None:
+def domain_of_host(host: str, domains: Iterable[ForestDomain]) -> ForestDomain | None:
     """The domain whose DNS name is `host`, or that it is in; None for a host of no domain of the forest."""
     inside = [domain for domain in domains if f".{host}".casefold().endswith(f".{domain.dns_name}".casefold())]
     return max(inside, key=lambda domain: len(domain.dns_name), default=None)
 
 
-def text(entry: Entry, name: str) -> str:
+def text(entry: LdapEntry, name: str) -> str:
     """The first value of an attribute as text."""
     return octets(entry, name).decode()

@@ -14,7 +14,7 @@ from uuid import UUID
 from openmsmq.directory.active import schema
 from openmsmq.directory.active.ldap_text import child, filter_text
 from openmsmq.directory.active.objects import identifier_of, octets, one
-from openmsmq.directory.active.session import Entry, Scope, Session
+from openmsmq.directory.active.session import DirectorySession, LdapEntry, Scope
 from openmsmq.directory.provider import DirectoryError, ObjectNotFound
 
 _COMPUTER_CONTAINER: Final = "aa312825768811d1aded00c04fd8d5cd"  # GUID_COMPUTERS_CONTAINER_W, [MS-ADTS] 6.1.1.4.10
@@ -26,7 +26,7 @@ _WANTED: Final = ("cn", "servicePrincipalName", "msDS-SupportedEncryptionTypes",
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class JoinStep:
     """`said` is what it does, in the infinitive. `do` may raise DirectoryError."""
 
     said: str
@@ -34,7 +34,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class DomainMember:
     """What the computer is to be. `host_name` has a domain; `container` is a distinguished name, or empty for the one
     that the domain has for computers."""
 
@@ -56,13 +56,13 @@ class AccountExists(DirectoryError):
     """The domain has an account of this name, and nobody has said that its password may be changed."""
 
 
-def realm_of(session: Session) -> str:
+def realm_of(session: DirectorySession) -> str:
     """The domain's realm, from its distinguished name. Raises DirectoryError."""
     parts = [part.partition("=") for part in _context(session).split(",")]
     return ".".join(value for kind, _, value in parts if kind.upper() == "DC").upper()
 
 
-def account_steps(session: Session, member: Member, password: str, *, reset: bool) -> list[Step]:
+def account_steps(session: DirectorySession, member: DomainMember, password: str, *, reset: bool) -> list[JoinStep]:
     """The account with this password. One that is there already gets it if `reset`: what has the old one loses its
     membership. Raises AccountExists, DirectoryError."""
     secret = [f'"{password}"'.encode("utf-16-le")]
@@ -75,7 +75,10 @@ def account_steps(session: Session, member: Member, password: str, *, reset: boo
                 "gives it a new password"
             )
         said = f"give {member.account} ({found.name}) a new password"
-        return [Step(said, lambda: session.modify(found.name, {_PASSWORD: secret})), *service_steps(session, member)]
+        return [
+            JoinStep(said, lambda: session.modify(found.name, {_PASSWORD: secret})),
+            *service_steps(session, member),
+        ]
     name = child(member.computer_name.upper(), member.container or _container(session))
     attributes = {
         "objectClass": [b"computer"],
@@ -87,10 +90,10 @@ def account_steps(session: Session, member: Member, password: str, *, reset: boo
         _PASSWORD: secret,
     }
     said = f"create the account {member.account}, {name}, with the services {', '.join(member.services)}"
-    return [Step(said, lambda: session.add(name, attributes))]
+    return [JoinStep(said, lambda: session.add(name, attributes))]
 
 
-def service_steps(session: Session, member: Member) -> list[Step]:
+def service_steps(session: DirectorySession, member: DomainMember) -> list[JoinStep]:
     """What an account that is there lacks. Raises ObjectNotFound without one, DirectoryError."""
     found = find_account(session, member.account)
     if found is None:
@@ -102,20 +105,20 @@ def service_steps(session: Session, member: Member) -> list[Step]:
     if not octets(found, "dNSHostName"):
         name = {"dNSHostName": [member.host_name.encode()]}
         steps.append(
-            Step(f"give {member.account} the DNS name {member.host_name}", lambda: session.modify(found.name, name))
+            JoinStep(f"give {member.account} the DNS name {member.host_name}", lambda: session.modify(found.name, name))
         )
     if missing:
         values = {"servicePrincipalName": [service.encode() for service in (*present, *missing)]}
         said = f"add the services {', '.join(missing)} to {member.account}"
-        steps.append(Step(said, lambda: session.modify(found.name, values)))
+        steps.append(JoinStep(said, lambda: session.modify(found.name, values)))
     kinds = int(octets(found, "msDS-SupportedEncryptionTypes") or b"0")
     if not kinds & int(_AES):
         aes = {"msDS-SupportedEncryptionTypes": [str(kinds | int(_AES)).encode()]}
-        steps.append(Step(f"let {member.account} have AES keys", lambda: session.modify(found.name, aes)))
+        steps.append(JoinStep(f"let {member.account} have AES keys", lambda: session.modify(found.name, aes)))
     return steps
 
 
-def identifier_of_object(session: Session, account: str) -> UUID | None:
+def identifier_of_object(session: DirectorySession, account: str) -> UUID | None:
     """Who the queue manager of an account is; None before it has an object. Raises DirectoryError."""
     found = find_account(session, account)
     try:
@@ -124,7 +127,7 @@ def identifier_of_object(session: Session, account: str) -> UUID | None:
         return None
 
 
-def key_version(session: Session, account: str) -> int:
+def key_version(session: DirectorySession, account: str) -> int:
     """Of the account's password ([MS-ADTS] 3.1.1.4.5.16). Raises ObjectNotFound, DirectoryError."""
     found = find_account(session, account, ("msDS-KeyVersionNumber",))
     if found is None:
@@ -132,7 +135,7 @@ def key_version(session: Session, account: str) -> int:
     return int(octets(found, "msDS-KeyVersionNumber") or b"0")
 
 
-def leaving_steps(session: Session, account: str, *, with_account: bool) -> list[Step]:
+def leaving_steps(session: DirectorySession, account: str, *, with_account: bool) -> list[JoinStep]:
     """The object of the queue manager goes, with those of its queues; and the account, if it was made for it. Raises
     DirectoryError."""
     found = find_account(session, account)
@@ -146,34 +149,34 @@ def leaving_steps(session: Session, account: str, *, with_account: bool) -> list
             raise DirectoryError(
                 f"{found.name} has other objects below it, as {others[0]}: delete it with the domain's tools"
             )
-        steps.append(Step(f"delete the account {account}, {found.name}", lambda: session.delete(found.name)))
+        steps.append(JoinStep(f"delete the account {account}, {found.name}", lambda: session.delete(found.name)))
     return steps
 
 
-def _object_steps(session: Session, name: str) -> list[Step]:
+def _object_steps(session: DirectorySession, name: str) -> list[JoinStep]:
     try:
         queues = session.search(name, f"(objectClass={schema.QUEUE})", ["cn"], Scope.CHILDREN)
     except ObjectNotFound:
         return []
-    steps = [Step(f"delete the public queue {queue.name}", _deletion(session, queue.name)) for queue in queues]
-    return [*steps, Step(f"delete the object of the queue manager, {name}", _deletion(session, name))]
+    steps = [JoinStep(f"delete the public queue {queue.name}", _deletion(session, queue.name)) for queue in queues]
+    return [*steps, JoinStep(f"delete the object of the queue manager, {name}", _deletion(session, name))]
 
 
-def _deletion(session: Session, name: str) -> Callable[[], object]:
+def _deletion(session: DirectorySession, name: str) -> Callable[[], object]:
     return lambda: session.delete(name)
 
 
-def find_account(session: Session, account: str, attributes: Sequence[str] = _WANTED) -> Entry | None:
+def find_account(session: DirectorySession, account: str, attributes: Sequence[str] = _WANTED) -> LdapEntry | None:
     """The computer with this sAMAccountName. Raises DirectoryError."""
     condition = f"(&(objectClass=computer)(sAMAccountName={filter_text(account)}))"
     found = session.search(_context(session), condition, attributes, limit=1)
     return found[0] if found else None
 
 
-def _context(session: Session) -> str:
+def _context(session: DirectorySession) -> str:
     return octets(one(session, "", ["defaultNamingContext"]), "defaultNamingContext").decode()
 
 
-def _container(session: Session) -> str:
+def _container(session: DirectorySession) -> str:
     """Where the domain has new computers made."""
     return one(session, f"<WKGUID={_COMPUTER_CONTAINER},{_context(session)}>", ["objectGUID"]).name

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, Protocol
 
-from openmsmq.directory.provider import DirectoryAway
+from openmsmq.directory.provider import DirectoryNotConnected
 from openmsmq.model.errors import ClientError
 
 logger = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class Catalog:
         """The controllers may be there all the same: not each has a catalog."""
 
 
-class Found:
+class DnsControllers:
     """Those that DNS names. While DNS is away, what it has said last counts."""
 
     def __init__(
@@ -114,7 +114,7 @@ class Found:
             try:
                 self._hosts = self._found()
                 self._until = now + FRESH
-            except DirectoryAway:
+            except DirectoryNotConnected:
                 if not self._hosts:
                     raise
                 self._until = now + SOON
@@ -126,7 +126,7 @@ class Found:
     def _found(self) -> tuple[str, ...]:
         everywhere = self._in_order(f"_ldap._tcp.dc._msdcs.{self._domain}")
         if not everywhere:
-            raise DirectoryAway(
+            raise DirectoryNotConnected(
                 f"DNS has no domain controllers of {self._domain} (_ldap._tcp.dc._msdcs.{self._domain})"
             )
         site = self._own_site(everywhere)
@@ -141,7 +141,7 @@ class Found:
         for host in list(hosts)[:PINGED]:
             try:
                 return client_site(self._ping(host, self._domain))
-            except (DirectoryAway, ValueError) as error:
+            except (DirectoryNotConnected, ValueError) as error:
                 logger.debug("the controller %s says no site: %s", host, error)
         return ""
 
@@ -211,7 +211,7 @@ def dns_services() -> Resolve:
         except (dns.resolver.NXDOMAIN, dns.resolver.NoAnswer):
             return ()
         except (dns.exception.DNSException, OSError) as error:
-            raise DirectoryAway(f"DNS does not answer for {name}: {error}") from None
+            raise DirectoryNotConnected(f"DNS does not answer for {name}: {error}") from None
         return [
             Service(r.priority, r.weight, r.port, r.target.to_text(omit_final_dot=True).rstrip(".")) for r in answer
         ]

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from openmsmq.directory.active import schema
 from openmsmq.directory.active.ldap_text import child, parent_of
-from openmsmq.directory.active.session import Entry, Scope, Session
+from openmsmq.directory.active.session import DirectorySession, LdapEntry, Scope
 from openmsmq.directory.provider import DirectoryError, ObjectNotFound
 
 OF_COMPUTER: Final = ("cn", "objectSid", "dNSHostName", "mSMQSignCertificates")
@@ -31,13 +31,13 @@ class Computer:
         return child("msmq", self.name)
 
 
-def computer_of(entry: Entry) -> Computer:
+def computer_of(entry: LdapEntry) -> Computer:
     """Raises DirectoryError."""
     name, dns_name = (schema.value_of(entry.values, schema.text(attribute)) for attribute in ("cn", "dNSHostName"))
     return Computer(entry.name, name, sid_of(entry), dns_name, octets(entry, "mSMQSignCertificates"))
 
 
-def one(session: Session, name: str, attributes: Sequence[str]) -> Entry:
+def one(session: DirectorySession, name: str, attributes: Sequence[str]) -> LdapEntry:
     """An object by name. Raises ObjectNotFound."""
     found = session.search(name, "(objectClass=*)", attributes, Scope.BASE)
     if not found:
@@ -45,29 +45,29 @@ def one(session: Session, name: str, attributes: Sequence[str]) -> Entry:
     return found[0]
 
 
-def octets(entry: Entry, name: str) -> bytes:
+def octets(entry: LdapEntry, name: str) -> bytes:
     """The first value of an attribute; none where it has none."""
     return next(iter(entry.values.get(name.lower(), ())), b"")
 
 
-def identifier_of(entry: Entry) -> UUID:
+def identifier_of(entry: LdapEntry) -> UUID:
     identifier: UUID = schema.value_of(entry.values, schema.OF_QUEUE["identifier"])
     return identifier
 
 
-def sid_of(entry: Entry) -> str:
+def sid_of(entry: LdapEntry) -> str:
     """Raises DirectoryError."""
     text: str = schema.value_of(entry.values, schema.OBJECT_SID)
     return text
 
 
-def site_of(session: Session) -> bytes:
+def site_of(session: DirectorySession) -> bytes:
     """The identifier of the controller's site, which is taken for this machine's."""
     server = octets(one(session, "", ["serverName"]), "serverName").decode()
     return octets(one(session, parent_of(parent_of(server)), ["objectGUID"]), "objectGUID")
 
 
-def format_name_of(session: Session, name: str) -> str:
+def format_name_of(session: DirectorySession, name: str) -> str:
     """Of a queue, an alias or a group ([MS-MQDSSM] 3.1.6.9). Raises DirectoryError for an object that has none."""
     entry = one(session, name, ["objectClass", "objectGUID", "msMQ-Recipient-FormatName"])
     classes = {value.decode().casefold() for value in entry.values.get("objectclass", ())}

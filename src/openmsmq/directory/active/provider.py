@@ -29,14 +29,14 @@ from openmsmq.directory.active.objects import (
     sid_of,
     site_of,
 )
-from openmsmq.directory.active.session import Entry, Session
+from openmsmq.directory.active.session import DirectorySession, LdapEntry
 from openmsmq.directory.active.views import View
 from openmsmq.directory.lookup import Filter, Relation
 from openmsmq.directory.provider import (
     Certificate,
-    DirectoryAway,
     DirectoryDenied,
     DirectoryError,
+    DirectoryNotConnected,
     ListRecord,
     MachineRecord,
     ObjectExists,
@@ -98,7 +98,7 @@ class ActiveDirectory:
         return self._controllers.change_now(lambda session: self._enrolled(session, computer_name))
 
     async def register_machine(self, record: MachineRecord) -> None:
-        def work(session: Session) -> None:
+        def work(session: DirectorySession) -> None:
             identifier = self._enrolled(session, record.computer_name)
             if identifier != record.identifier:
                 raise ObjectExists(
@@ -109,7 +109,7 @@ class ActiveDirectory:
 
         await self._controllers.change(work)
 
-    def _write_keys(self, session: Session, machine: Entry, keys: bytes) -> None:
+    def _write_keys(self, session: DirectorySession, machine: LdapEntry, keys: bytes) -> None:
         """Only what has changed, as each change goes to all controllers. Without keys all but encryption goes on."""
         if not keys or keys == octets(machine, _KEYS):
             return
@@ -122,7 +122,7 @@ class ActiveDirectory:
                                error, advice)  # fmt: skip
             self._keys_denied = True
 
-    def _enrolled(self, session: Session, computer_name: str) -> UUID:
+    def _enrolled(self, session: DirectorySession, computer_name: str) -> UUID:
         computer = self._own_computer(session)
         if computer.computer_name.casefold() != computer_name.casefold():
             raise DirectoryError(
@@ -135,7 +135,7 @@ class ActiveDirectory:
             self._make_configuration(session, computer)
         return identifier_of(one(session, computer.configuration, ["objectGUID"]))
 
-    def _make_configuration(self, session: Session, computer: Computer) -> None:
+    def _make_configuration(self, session: DirectorySession, computer: Computer) -> None:
         """[MS-MQDSSM] 3.1.6.1.1.2. Without a descriptor in the request the machine could not write what it makes."""
         no = [schema.BOOLEAN.encode(False)]
         attributes = {
@@ -171,7 +171,7 @@ class ActiveDirectory:
     async def machines(self) -> Sequence[MachineRecord]:
         """Of the own domain."""
 
-        def work(session: Session) -> list[MachineRecord]:
+        def work(session: DirectorySession) -> list[MachineRecord]:
             condition = f"(objectClass={schema.CONFIGURATION})"
             found = session.search(self._domain(session), condition, _OF_MACHINE)
             records = [self._machine_record(session, entry) for entry in found]
@@ -182,7 +182,7 @@ class ActiveDirectory:
     async def remove_machine(self, identifier: UUID) -> None:
         raise DirectoryDenied("remove its object CN=msmq in Active Directory with the tools of the domain")
 
-    def _machine_record(self, session: Session, entry: Entry) -> MachineRecord:
+    def _machine_record(self, session: DirectorySession, entry: LdapEntry) -> MachineRecord:
         computer = computer_of(one(session, parent_of(entry.name), OF_COMPUTER))
         security = self._rights(session, entry)
         keys = octets(entry, _KEYS)
@@ -191,7 +191,7 @@ class ActiveDirectory:
             identifier_of(entry), computer.computer_name, names, keys, computer.signing_keys, security
         )  # fmt: skip
 
-    def _own_computer(self, session: Session) -> Computer:
+    def _own_computer(self, session: DirectorySession) -> Computer:
         condition = f"(&(objectClass=computer)(sAMAccountName={filter_text(self._account)}))"
         found = session.search(self._domain(session), condition, OF_COMPUTER, limit=1)
         if not found:
@@ -203,7 +203,7 @@ class ActiveDirectory:
     # -- queues ------------------------------------------------------------------------------------------------
 
     async def create_queue(self, record: QueueRecord) -> QueueRecord:
-        def work(session: Session) -> QueueRecord:
+        def work(session: DirectorySession) -> QueueRecord:
             machine = one(session, by_identifier(record.machine), ["objectGUID"]).name
             sid = computer_of(one(session, parent_of(machine), OF_COMPUTER)).sid
             name = child(record.path_name.partition("\\")[2], machine)
@@ -256,7 +256,7 @@ class ActiveDirectory:
             return []  # such a machine is not there
 
     def _found(
-        self, session: Session, base: str, filters: Sequence[Filter], after: int, limit: int
+        self, session: DirectorySession, base: str, filters: Sequence[Filter], after: int, limit: int
     ) -> list[QueueRecord]:  # fmt: skip
         known: dict[str, tuple[str, UUID]] = {}
         while True:
@@ -268,7 +268,7 @@ class ActiveDirectory:
             after = schema.value_of(found[-1].values, schema.OF_QUEUE["position"])
 
     async def update_queue(self, identifier: UUID, changes: Mapping[str, Any]) -> QueueRecord:
-        def work(session: Session) -> QueueRecord:
+        def work(session: DirectorySession) -> QueueRecord:
             attributes = schema.attributes_of(changes)
             if "security" in changes:
                 sid = self._sid_of_owner(session, identifier)
@@ -280,7 +280,7 @@ class ActiveDirectory:
         return await self._controllers.change(work)
 
     async def delete_queue(self, identifier: UUID) -> None:
-        def work(session: Session) -> None:
+        def work(session: DirectorySession) -> None:
             try:
                 session.delete(by_identifier(identifier))
             except ObjectNotFound:
@@ -300,7 +300,7 @@ class ActiveDirectory:
         def work(view: View) -> str:
             try:
                 return format_name_of(view.session, name)
-            except DirectoryAway:
+            except DirectoryNotConnected:
                 raise
             except DirectoryError as error:
                 raise ObjectNotFound(f"a queue, alias or group at {directory_path!r} ({error})") from None
@@ -321,7 +321,7 @@ class ActiveDirectory:
         except ObjectNotFound:
             raise ObjectNotFound(f"public queue {identifier}") from None
 
-    def _queue(self, session: Session, entry: Entry, known: dict[str, tuple[str, UUID]]) -> QueueRecord:
+    def _queue(self, session: DirectorySession, entry: LdapEntry, known: dict[str, tuple[str, UUID]]) -> QueueRecord:
         """`known` has, by distinguished name, the computer and identifier of machines that were asked for before."""
         machine = parent_of(entry.name)
         if machine not in known:
@@ -329,16 +329,18 @@ class ActiveDirectory:
         computer, identifier = known[machine]
         return schema.queue_record(entry.values, computer, identifier, self._rights(session, entry))
 
-    def _readable(self, session: Session, entry: Entry, known: dict[str, tuple[str, UUID]]) -> QueueRecord | None:
+    def _readable(
+        self, session: DirectorySession, entry: LdapEntry, known: dict[str, tuple[str, UUID]]
+    ) -> QueueRecord | None:
         try:
             return self._queue(session, entry, known)
-        except DirectoryAway:
+        except DirectoryNotConnected:
             raise
         except (DirectoryError, ValueError) as error:
             logger.info("%s is left out: %s", entry.name, error)
             return None
 
-    def _rights(self, session: Session, entry: Entry) -> bytes:
+    def _rights(self, session: DirectorySession, entry: LdapEntry) -> bytes:
         """Raises DirectoryError."""
         descriptor = octets(entry, schema.DESCRIPTOR)
         if not descriptor:
@@ -350,7 +352,7 @@ class ActiveDirectory:
         except MsmqError as error:
             raise DirectoryError(f"the permissions of {entry.name} can't be read: {error}") from None
 
-    def _sid_of_owner(self, session: Session, queue: UUID) -> str:
+    def _sid_of_owner(self, session: DirectorySession, queue: UUID) -> str:
         name = parent_of(parent_of(one(session, by_identifier(queue), ["objectGUID"]).name))
         return computer_of(one(session, name, OF_COMPUTER)).sid
 
@@ -365,7 +367,7 @@ class ActiveDirectory:
         )  # fmt: skip
 
     async def _user(self, condition: str, what: str) -> UserRecord:
-        def work(session: Session) -> UserRecord:
+        def work(session: DirectorySession) -> UserRecord:
             found = self._user_entry(session, condition, what)
             groups = (
                 sid_text(value) for value in one(session, found.name, ["tokenGroups"]).values.get("tokengroups", ())
@@ -375,14 +377,14 @@ class ActiveDirectory:
 
         return await self._controllers.read(work)
 
-    def _user_entry(self, session: Session, condition: str, what: str) -> Entry:
+    def _user_entry(self, session: DirectorySession, condition: str, what: str) -> LdapEntry:
         wanted = ["objectSid", _CERTIFICATES]
         found = session.search(self._domain(session), f"(&(objectClass=user){condition})", wanted, limit=1)
         if not found:
             raise ObjectNotFound(what)
         return found[0]
 
-    def _certificates_of(self, user: Entry) -> tuple[Certificate, ...]:
+    def _certificates_of(self, user: LdapEntry) -> tuple[Certificate, ...]:
         encoded = octets(user, _CERTIFICATES)
         try:
             return tuple(self._read_certificates(encoded)) if encoded else ()
@@ -409,7 +411,7 @@ class ActiveDirectory:
     ) -> None:
         """Both attributes at once, in the same order ([MS-MQDSSM] 3.1.6.7.6.4)."""
 
-        def work(session: Session) -> None:
+        def work(session: DirectorySession) -> None:
             user = self._user_entry(session, f"(objectSid={filter_text(sid)})", sid)
             after = change(self._certificates_of(user))
             written = [self._write_certificates(after)] if after else []
@@ -432,7 +434,7 @@ class ActiveDirectory:
     async def distribution_list(self, identifier: UUID) -> ListRecord:
         """A group of queues, aliases and groups ([MS-MQDSSM] 3.1.6.9)."""
 
-        def work(session: Session) -> ListRecord:
+        def work(session: DirectorySession) -> ListRecord:
             group = one(session, by_identifier(identifier), ["cn", "member"])
             members = group.values.get("member", ())
             if len(members) > _MEMBERS:
@@ -464,7 +466,7 @@ class ActiveDirectory:
         assert self._catalog is not None
         try:
             return await self._catalog.read(lambda session: work(View(session, "")))
-        except DirectoryAway as error:
+        except DirectoryNotConnected as error:
             logger.info("no global catalog answers, referrals are followed instead: %s", error)
         return await self._controllers.read(
             lambda session: work(View(session, self._domain(session), everywhere=True))
@@ -477,7 +479,7 @@ class ActiveDirectory:
             assert self._catalog is not None
             try:
                 return await self._catalog.read(lambda session: work(View(session, "")))
-            except DirectoryAway as error:
+            except DirectoryNotConnected as error:
                 logger.warning("no global catalog answers, so queues of other domains are not found: %s", error)
         return await self._controllers.read(lambda session: work(View(session, self._domain(session))))
 
@@ -486,13 +488,13 @@ class ActiveDirectory:
         if self._catalog is None:
             return False
 
-        def work(session: Session) -> bool:
+        def work(session: DirectorySession) -> bool:
             self._domain(session)  # which is asked for here, and not at the catalog
             return len(forest_of(session)) > 1
 
         return await self._controllers.read(work)
 
-    def _domain(self, session: Session) -> str:
+    def _domain(self, session: DirectorySession) -> str:
         """The distinguished name below which everything is; the same at each controller."""
         if not self._context:
             root = one(session, "", ["defaultNamingContext"])

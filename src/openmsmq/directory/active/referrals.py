@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from openmsmq.directory.active.forest import Domain, domain_of_host
+from openmsmq.directory.active.forest import ForestDomain, domain_of_host
 from openmsmq.directory.active.session import Scope
 from openmsmq.directory.provider import DirectoryError
 
@@ -40,10 +40,10 @@ class Referral:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReferralTarget:
     """Where an operation goes on: a host, the domain of the forest that it is in, and a base there."""
 
-    domain: Domain
+    domain: ForestDomain
     host: str
     base: str
     scope: Scope | None
@@ -58,16 +58,16 @@ class ReferredElsewhere(DirectoryError):
     """A referral that is not followed: it leads out of the forest, in a circle, or to too many places."""
 
 
-class Trail:
+class ReferralChain:
     """Where one operation has been, and where else it may go."""
 
-    def __init__(self, base: str, forest: Callable[[], Sequence[Domain]]) -> None:
+    def __init__(self, base: str, forest: Callable[[], Sequence[ForestDomain]]) -> None:
         """`forest`: its domains, the one of the own controller first; asked for with the first referral."""
         self._base: Final = base
         self._forest: Final = forest
         self._been: Final[set[tuple[str, str]]] = set()
 
-    def next(self, urls: Sequence[str]) -> Place:
+    def next(self, urls: Sequence[str]) -> ReferralTarget:
         """Where the request is referred to. Raises ReferredElsewhere, DirectoryError."""
         reasons = []
         for url in urls:
@@ -77,7 +77,7 @@ class Trail:
                 reasons.append(str(error))
         raise ReferredElsewhere(f"{self._base}: {'; '.join(reasons) or 'the controller refers to nobody'}")
 
-    def beside(self, url: str) -> Place | None:
+    def beside(self, url: str) -> ReferralTarget | None:
         """Where a search has more to find; None for what is no domain, as the Configuration naming context or a zone of
         DNS, or where it has been. Raises ReferredElsewhere, ValueError, DirectoryError."""
         place = self._place(url)
@@ -86,7 +86,7 @@ class Trail:
             return None
         return self._enter(place)
 
-    def _place(self, url: str) -> Place:
+    def _place(self, url: str) -> ReferralTarget:
         referral = Referral.parse(url)
         base, forest = referral.base or self._base, self._forest()
         if not self._been:
@@ -96,9 +96,9 @@ class Trail:
             raise ReferredElsewhere(f"a referral to {referral.host}, which is no host of this forest, is not followed")
         if not base.startswith("<") and not any(domain.has(base) for domain in forest):
             raise ReferredElsewhere(f"a referral to {base!r}, which is in no domain of this forest, is not followed")
-        return Place(domain, referral.host, base, referral.scope)
+        return ReferralTarget(domain, referral.host, base, referral.scope)
 
-    def _enter(self, place: Place) -> Place:
+    def _enter(self, place: ReferralTarget) -> ReferralTarget:
         if self._key(place) in self._been:
             raise ReferredElsewhere(f"the referral to {place.host} leads in a circle")
         if len(self._been) > MOST_PLACES:
@@ -107,5 +107,5 @@ class Trail:
         return place
 
     @staticmethod
-    def _key(place: Place) -> tuple[str, str]:
+    def _key(place: ReferralTarget) -> tuple[str, str]:
         return place.domain.context.casefold(), place.base.casefold()

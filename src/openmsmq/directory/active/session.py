@@ -2,7 +2,7 @@
 
 The library is python-ldap (the extra `openmsmq[domain]`), loaded when somebody wants it: it has SASL's security layer,
 which controllers insist on. Its calls block, up to the time limits: `controllers` makes them in threads. What fails is
-a DirectoryError ([MS-MQDSSM] 2.2.6); `DirectoryAway` where another controller may do better.
+a DirectoryError ([MS-MQDSSM] 2.2.6); `DirectoryNotConnected` where another controller may do better.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any, Final, Protocol
 from openmsmq.directory.active.ldap_text import filter_text
 from openmsmq.directory.active.schema import Values
 from openmsmq.directory.provider import (
-    DirectoryAway,
     DirectoryDenied,
     DirectoryError,
+    DirectoryNotConnected,
     ObjectExists,
     ObjectNotFound,
 )
@@ -45,7 +45,7 @@ class LdapUnavailable(ClientError):
     """Active Directory was asked for and can't be had here; the message says what to do."""
 
 
-class ControllerSilent(DirectoryAway):
+class ControllerTimeout(DirectoryNotConnected):
     """A controller has not answered in time."""
 
 
@@ -70,7 +70,7 @@ class Scope(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LdapEntry:
     """An object: its distinguished name, and values by attribute in lower case."""
 
     name: str
@@ -78,20 +78,20 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """What one controller has found, and the LDAP URLs of where else there may be more (RFC 4511 4.5.3)."""
 
-    entries: list[Entry]
+    entries: list[LdapEntry]
     references: Sequence[str] = ()
 
 
-class Session(Protocol):
+class DirectorySession(Protocol):
     """What is asked of a controller. Methods block, and raise DirectoryError."""
 
     def search(
         self, base: str, condition: str, attributes: Sequence[str], scope: Scope = Scope.SUBTREE, *,
         limit: int = 0, order: str = "", everywhere: bool = False,
-    ) -> list[Entry]:  # fmt: skip
+    ) -> list[LdapEntry]:  # fmt: skip
         """Objects at, or below, `base` that satisfy a filter, at most `limit` unless that is 0, in the order of an
         attribute. `everywhere`: also in other domains of the forest that are below `base`, where referrals are
         followed. Raises ObjectNotFound where `base` is not there."""
@@ -110,7 +110,7 @@ class Session(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class LdapCredentials:
     """By the key of an account in a keytab, by its password, or by the caller's ticket (KRB5CCNAME) without both.
     `account` as `MQ1$` or `MQ1$@EXAMPLE.COM`."""
 
@@ -148,18 +148,19 @@ def ping(host: str, domain: str) -> bytes:
         found = connection.search_s("", int(Scope.BASE), condition, [_NETLOGON])
         connection.unbind_s()
     except ldap.LDAPError as error:
-        raise DirectoryAway(_reason(error)) from None
+        raise DirectoryNotConnected(_reason(error)) from None
     values = [value for _, attributes in found for value in _lowered(attributes).get(_NETLOGON.lower(), ())]
     if not values:
-        raise DirectoryAway(f"{host} is no controller of {domain}")
+        raise DirectoryNotConnected(f"{host} is no controller of {domain}")
     octets: bytes = values[0]
     return octets
 
 
 class LdapSession:
-    """See `Session`. Of one controller: where it refers to another one, that is `Referred`, or left out of a search."""
+    """See `DirectorySession`. Of one controller: where it refers to another one, that is `Referred`, or left out of a
+    search."""
 
-    def __init__(self, host: str, login: Login, patience: float = CALL_SECONDS) -> None:
+    def __init__(self, host: str, login: LdapCredentials, patience: float = CALL_SECONDS) -> None:
         """Log in; `host` may have a port. A call takes `patience` seconds at most. Raises DirectoryAway, and
         LdapUnavailable without the libraries."""
         gss, self._ldap = libraries()
@@ -176,21 +177,21 @@ class LdapSession:
         try:
             connection.sasl_interactive_bind_s("", ldap.sasl.sasl({}, "GSSAPI"))
         except ldap.AUTH_METHOD_NOT_SUPPORTED:
-            raise DirectoryAway(
+            raise DirectoryNotConnected(
                 "SASL has no GSSAPI here, which Active Directory wants: install Debian's libsasl2-modules-gssapi-mit"
             ) from None
         except ldap.LDAPError as error:
-            raise DirectoryAway(f"{host} does not let this account log in: {_reason(error)}") from None
+            raise DirectoryNotConnected(f"{host} does not let this account log in: {_reason(error)}") from None
 
     def search(
         self, base: str, condition: str, attributes: Sequence[str], scope: Scope = Scope.SUBTREE, *,
         limit: int = 0, order: str = "", everywhere: bool = False,
-    ) -> list[Entry]:  # fmt: skip
+    ) -> list[LdapEntry]:  # fmt: skip
         return self.look(base, condition, attributes, scope, limit, order).entries
 
     def look(
         self, base: str, condition: str, attributes: Sequence[str], scope: Scope, limit: int = 0, order: str = ""
-    ) -> Found:
+    ) -> SearchResult:
         """As `search`, with what the controller says of others. Raises Referred where it has nothing of `base`."""
         controls = self._ldap.controls
         page = controls.SimplePagedResultsControl(True, size=min(limit or _PAGE, _PAGE), cookie="")
@@ -199,7 +200,7 @@ class LdapSession:
             wanted.append(controls.sss.SSSRequestControl(True, [order]))
         if _DESCRIPTOR in attributes:
             wanted.append(controls.LDAPControl(_SD_FLAGS, True, encodedControlValue=_OWNER_GROUP_DACL))
-        found: list[Entry] = []
+        found: list[LdapEntry] = []
         references: dict[str, None] = {}
         while True:
             with self._failures(base):
@@ -209,12 +210,12 @@ class LdapSession:
                 if name is None:
                     references.update(dict.fromkeys(values[: MOST_REFERENCES - len(references)]))
                 else:
-                    found.append(Entry(name, _lowered(values)))
+                    found.append(LdapEntry(name, _lowered(values)))
             page.cookie = next((c.cookie for c in answered if c.controlType == page.controlType), b"")
             if limit and len(found) >= limit:
-                return Found(found[:limit], tuple(references))
+                return SearchResult(found[:limit], tuple(references))
             if not page.cookie:
-                return Found(found, tuple(references))
+                return SearchResult(found, tuple(references))
             if not results or len(found) > MOST_ENTRIES:
                 raise DirectoryError(f"a search for {condition} found more than {MOST_ENTRIES} objects, or has no end")
 
@@ -252,14 +253,14 @@ class LdapSession:
         except ldap.REFERRAL as error:
             raise Referred(what, _urls(error)) from None
         except ldap.TIMEOUT:
-            raise ControllerSilent(f"no answer in {self._patience:.3g} s") from None
+            raise ControllerTimeout(f"no answer in {self._patience:.3g} s") from None
         except (ldap.SERVER_DOWN, ldap.CONNECT_ERROR, ldap.UNAVAILABLE, ldap.BUSY) as error:
-            raise DirectoryAway(_reason(error)) from None
+            raise DirectoryNotConnected(_reason(error)) from None
         except ldap.LDAPError as error:
             raise DirectoryError(f"{what}: {_reason(error)}") from None
 
 
-def _get_ticket(gss: Any, login: Login) -> None:
+def _get_ticket(gss: Any, login: LdapCredentials) -> None:
     """SASL takes the ticket of the process's cache, which the library fills with the key when it has none that is good.
     Raises DirectoryAway."""
     if login.keytab is None and not login.password:
@@ -279,7 +280,7 @@ def _get_ticket(gss: Any, login: Login) -> None:
     except gss.exceptions.GSSError as error:
         reason = " ".join(str(error.gen_message()).split())
         advice = f"`klist -k {login.keytab}` shows whose keys it has" if login.keytab else "is the password right?"
-        raise DirectoryAway(f"no Kerberos ticket for {login.account}: {reason}; {advice}") from None
+        raise DirectoryNotConnected(f"no Kerberos ticket for {login.account}: {reason}; {advice}") from None
 
 
 def _lowered(values: Mapping[str, list[bytes]]) -> dict[str, list[bytes]]:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from openmsmq.directory.active.ldap_text import by_identifier, filter_octets
 from openmsmq.directory.active.objects import one
-from openmsmq.directory.active.session import Entry, Session
+from openmsmq.directory.active.session import DirectorySession, LdapEntry
 from openmsmq.directory.provider import ObjectNotFound
 
 
@@ -18,7 +18,7 @@ class View:
     """What `session` has below `top`, which is empty at a global catalog ([MS-ADTS] 3.1.1.3.2.3); with `everywhere`,
     also what other controllers have whom it refers to."""
 
-    session: Session
+    session: DirectorySession
     top: str
     everywhere: bool = False
 
@@ -26,11 +26,11 @@ class View:
     def is_of_domain(self) -> bool:
         return bool(self.top) and not self.everywhere
 
-    def search(self, condition: str, attributes: Sequence[str], limit: int = 0) -> list[Entry]:
+    def search(self, condition: str, attributes: Sequence[str], limit: int = 0) -> list[LdapEntry]:
         """Raises DirectoryError."""
         return self.session.search(self.top, condition, attributes, limit=limit, everywhere=self.everywhere)
 
-    def identified(self, identifier: UUID, attributes: Sequence[str]) -> Entry:
+    def identified(self, identifier: UUID, attributes: Sequence[str]) -> LdapEntry:
         """An object by its objectGUID ([MS-MQDSSM] 3.1.6.19). Raises ObjectNotFound."""
         if self.is_of_domain:
             return one(self.session, by_identifier(identifier), attributes)

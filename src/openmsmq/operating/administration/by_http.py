@@ -7,7 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from openmsmq.model.roles import Role
-from openmsmq.operating.administration.interface import Alarm, AlarmEvent, Backup, Group, Setting, Token, User
+from openmsmq.operating.administration.interface import (
+    AlarmEventInfo,
+    AlarmInfo,
+    BackupInfo,
+    SettingInfo,
+    TokenInfo,
+    UserGroupInfo,
+    UserInfo,
+)
 from openmsmq.operating.audit import VERSION, AuditFilter
 from openmsmq.operating.checked_json import Time
 from openmsmq.operating.http_requests import MOST_PAGES, ApiError, ApiNotFound, HttpRequests, step
@@ -69,7 +77,7 @@ class _Record(NamedTuple):
 
 class _NewToken(NamedTuple):
     secret: str
-    token: Token
+    token: TokenInfo
 
 
 class KnownBackup(NamedTuple):
@@ -83,21 +91,21 @@ class KnownBackup(NamedTuple):
     error: str | None
 
 
-class PlannedStep(NamedTuple):
+class PlannedStepInfo(NamedTuple):
     """`can`: an import does it; otherwise `said` says why not."""
 
     said: str
     can: bool
 
 
-class Differences(NamedTuple):
+class DifferencesInfo(NamedTuple):
     """What an import would do, in this order. `token` is what it needs."""
 
-    steps: list[PlannedStep]
+    steps: list[PlannedStepInfo]
     token: str
 
 
-class DoneStep(NamedTuple):
+class DoneStepInfo(NamedTuple):
     """`result` is done, left, or what was wrong."""
 
     said: str
@@ -110,7 +118,7 @@ class _Backups(NamedTuple):
     outside: list[str]
 
 
-class ByHttp:
+class HttpAdministration:
     """Raises ApiError."""
 
     def __init__(self, requests: HttpRequests, wait: Callable[[float], object] = time.sleep) -> None:
@@ -119,8 +127,8 @@ class ByHttp:
 
     # -- users and groups ------------------------------------------------------------------------------------------
 
-    def users(self) -> list[User]:
-        return self._list("/users", "users", User)
+    def users(self) -> list[UserInfo]:
+        return self._list("/users", "users", UserInfo)
 
     def add_user(self, name: str, password: str, *, administrator: bool, role: Role) -> str:
         body = {"name": name, "password": password, "administrator": administrator, "role": role.word}
@@ -139,8 +147,8 @@ class ByHttp:
     def remove_user(self, name: str) -> None:
         self._http.ask("DELETE", f"/users/{step(name)}")
 
-    def groups(self) -> list[Group]:
-        return self._list("/users", "groups", Group)
+    def groups(self) -> list[UserGroupInfo]:
+        return self._list("/users", "groups", UserGroupInfo)
 
     def add_group(self, name: str, members: Sequence[str]) -> str:
         self._http.ask("POST", "/groups", body={"name": name, "members": list(members)})
@@ -155,7 +163,7 @@ class ByHttp:
     def _change_user(self, name: str, **change: str | bool) -> None:
         self._http.ask("PATCH", f"/users/{step(name)}", body=change)
 
-    def _sid_of(self, name: str, found: Sequence[User | Group]) -> str:
+    def _sid_of(self, name: str, found: Sequence[UserInfo | UserGroupInfo]) -> str:
         sid = next((each.sid for each in found if each.name.casefold() == name.casefold()), None)
         if sid is None:
             raise ApiNotFound(f"{self._http.url}: {name} was added, and is not there any more")
@@ -163,18 +171,18 @@ class ByHttp:
 
     # -- tokens ----------------------------------------------------------------------------------------------------
 
-    def tokens(self) -> list[Token]:
+    def tokens(self) -> list[TokenInfo]:
         """Of the user, or of all users for an administrator."""
-        return self._list("/tokens", "tokens", Token)
+        return self._list("/tokens", "tokens", TokenInfo)
 
-    def create_token(self, name: str, user: str, role: Role, days: int) -> tuple[str, Token]:
+    def create_token(self, name: str, user: str, role: Role, days: int) -> tuple[str, TokenInfo]:
         """Of the user whose password this asks with; `user` is that one. A token makes no tokens."""
         made = self._http.ask("POST", "/tokens", body={"name": name, "role": role.word, "days": days})
         return tuple(self._http.value(made, _NewToken))
 
-    def revoke_token(self, identifier: str) -> Token:
+    def revoke_token(self, identifier: str) -> TokenInfo:
         gone = self._http.ask("DELETE", f"/tokens/{step(identifier)}")
-        return cast("Token", self._http.member(gone, "token", Token))
+        return cast("TokenInfo", self._http.member(gone, "token", TokenInfo))
 
     # -- what the daemon writes down -------------------------------------------------------------------------------
 
@@ -200,11 +208,14 @@ class ByHttp:
             raise ApiError(f"{self._http.url}: the numbers of records of the audit log do not fall")
         return number
 
-    def alarms(self) -> list[Alarm]:
-        return [Alarm(*alarm) for alarm in self._alarms().active]
+    def alarms(self) -> list[AlarmInfo]:
+        return [AlarmInfo(*alarm) for alarm in self._alarms().active]
 
-    def alarm_events(self) -> list[AlarmEvent]:
-        return [AlarmEvent(seq, state, at, Alarm(*alarm)) for seq, state, at, alarm in reversed(self._alarms().events)]
+    def alarm_events(self) -> list[AlarmEventInfo]:
+        return [
+            AlarmEventInfo(seq, state, at, AlarmInfo(*alarm))
+            for seq, state, at, alarm in reversed(self._alarms().events)
+        ]
 
     def _alarms(self) -> _Alarms:
         return cast("_Alarms", self._http.value(self._http.ask("GET", "/alarms"), _Alarms))
@@ -212,8 +223,8 @@ class ByHttp:
     def machine_name(self) -> str:
         return str(self._http.member(self._http.ask("GET", "/overview"), "machine", str))
 
-    def settings(self) -> list[Setting]:
-        return self._list("/settings", "settings", Setting)
+    def settings(self) -> list[SettingInfo]:
+        return self._list("/settings", "settings", SettingInfo)
 
     # -- definitions -----------------------------------------------------------------------------------------------
 
@@ -222,14 +233,15 @@ class ByHttp:
         but without hashes of passwords."""
         return self._http.ask("GET", "/definitions", {"local": "true"} if local else {})
 
-    def differences(self, document: Mapping[str, Any], *, local: bool) -> Differences:
+    def differences(self, document: Mapping[str, Any], *, local: bool) -> DifferencesInfo:
         """What an import of a document would do."""
         body = {"document": document, "local": local}
         return cast(
-            "Differences", self._http.value(self._http.ask("POST", "/definitions/dry-runs", body=body), Differences)
+            "DifferencesInfo",
+            self._http.value(self._http.ask("POST", "/definitions/dry-runs", body=body), DifferencesInfo),
         )
 
-    def import_definitions(self, document: Mapping[str, Any], token: str, *, local: bool) -> list[DoneStep]:
+    def import_definitions(self, document: Mapping[str, Any], token: str, *, local: bool) -> list[DoneStepInfo]:
         """Do just what `differences`, which gave the token, has said. The results also where steps failed."""
         body = {"document": document, "local": local, "token": token}
         try:
@@ -238,12 +250,12 @@ class ByHttp:
             if "steps" not in error.problem:
                 raise
             answer = error.problem
-        done = self._http.member(answer, "steps", list[DoneStep])
-        return cast("list[DoneStep]", done)
+        done = self._http.member(answer, "steps", list[DoneStepInfo])
+        return cast("list[DoneStepInfo]", done)
 
     # -- backup ----------------------------------------------------------------------------------------------------
 
-    def back_up(self, target: str) -> Backup:
+    def back_up(self, target: str) -> BackupInfo:
         """`target` is the name of a new directory in `backup_directory` of the server; the time if it is empty."""
         started = self._http.ask("POST", "/backups", body={"name": target} if target else {})
         name = self._http.member(started, "name", str)
@@ -255,7 +267,7 @@ class ByHttp:
                 said = "it is not there any more" if made is None else made.error or f"it is {made.state}"
                 raise ApiError(f"{self._http.url}: the backup {where} failed: {said}")
             if made.state == "done":
-                return Backup(where, made.messages, None, None, None, None, known.outside)
+                return BackupInfo(where, made.messages, None, None, None, None, known.outside)
             self._wait(_LOOK)
 
     def backups(self) -> list[KnownBackup]:

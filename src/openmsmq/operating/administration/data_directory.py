@@ -10,15 +10,22 @@ from typing import Any, Final, Protocol
 
 from openmsmq.model.roles import Role
 from openmsmq.operating import alarms, audit, backup, data_directories, settings
-from openmsmq.operating.administration.interface import Alarm, AlarmEvent, Backup, Group, Setting, Token, User
+from openmsmq.operating.administration.interface import (
+    AlarmEventInfo,
+    AlarmInfo,
+    BackupInfo,
+    SettingInfo,
+    TokenInfo,
+    UserGroupInfo,
+    UserInfo,
+)
 from openmsmq.operating.audit import AuditFilter
 from openmsmq.operating.checked_json import Time
-from openmsmq.operating.tokens import Token as KeptToken
-from openmsmq.operating.tokens import TokensFile, read_uses
+from openmsmq.operating.tokens import ApiToken, TokensFile, read_uses
 from openmsmq.rpc.users import NoSuchAccount, UsersFile
 
 
-class Record(Protocol):
+class AuditRecorder(Protocol):
     """Writes into the audit log before a change is made; may raise to prevent it."""
 
     def __call__(
@@ -28,7 +35,7 @@ class Record(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class AdminFiles:
     """Where a daemon has its files, and the name of its machine. `others` may be outside of the data directory."""
 
     data_dir: Path
@@ -41,7 +48,7 @@ class DataDirectory:
     """Raises UsersFileError, TokensFileError, BackupError and StoreError, OSError, ValueError; NoDataDirectory for a
     directory that is none, but where the first user or group is added."""
 
-    def __init__(self, files: Files, record: Record) -> None:
+    def __init__(self, files: AdminFiles, record: AuditRecorder) -> None:
         self._files: Final = files
         self._record: Final = record
         self._all_users: Final = UsersFile(files.users, on_change=lambda action, name: record(action, "user", name))
@@ -67,10 +74,10 @@ class DataDirectory:
 
     # -- users and groups ------------------------------------------------------------------------------------------
 
-    def users(self) -> list[User]:
+    def users(self) -> list[UserInfo]:
         groups = self._users.groups()
         return [
-            User(user.name, user.sid, user.administrator, user.role.word,
+            UserInfo(user.name, user.sid, user.administrator, user.role.word,
                  [group.name for group in groups if user.sid in group.members])
             for user in self._users.list()
         ]  # fmt: skip
@@ -91,10 +98,10 @@ class DataDirectory:
     def remove_user(self, name: str) -> None:
         self._users.remove(name)
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[UserGroupInfo]:
         names = self._users.names()
         return [
-            Group(group.name, group.sid, sorted(names.get(sid, sid) for sid in group.members))
+            UserGroupInfo(group.name, group.sid, sorted(names.get(sid, sid) for sid in group.members))
             for group in self._users.groups()
         ]
 
@@ -114,11 +121,11 @@ class DataDirectory:
 
     # -- tokens ----------------------------------------------------------------------------------------------------
 
-    def tokens(self) -> list[Token]:
+    def tokens(self) -> list[TokenInfo]:
         uses = read_uses(self._data_dir)
         return [_token(each, uses.get(each.id)) for each in self._tokens.list()]
 
-    def create_token(self, name: str, user: str, role: Role, days: int) -> tuple[str, Token]:
+    def create_token(self, name: str, user: str, role: Role, days: int) -> tuple[str, TokenInfo]:
         wanted = user.casefold()
         found = next((each for each in self._users.list() if each.name.casefold() == wanted), None)
         if found is None:
@@ -126,11 +133,11 @@ class DataDirectory:
         secret, made = self._tokens.create(name, found.name, found.sid, role, days)
         return secret, _token(made, None)
 
-    def revoke_token(self, identifier: str) -> Token:
+    def revoke_token(self, identifier: str) -> TokenInfo:
         used = read_uses(self._data_dir).get(identifier)
         return _token(self._tokens.revoke(identifier), used)
 
-    def _record_token(self, action: str, token: KeptToken) -> None:
+    def _record_token(self, action: str, token: ApiToken) -> None:
         after = {"user": token.user, "token": token.id, "role": token.role.word, "expires": token.expires}
         self._record(action, "token", token.name, after=after)
 
@@ -140,42 +147,42 @@ class DataDirectory:
         found = [record for record in audit.AuditLog(self._data_dir).read() if wanted.fits(record)]
         return found[-count:] if count else found
 
-    def alarms(self) -> list[Alarm]:
+    def alarms(self) -> list[AlarmInfo]:
         active = alarms.read_alarms(self._data_dir).active.values()
         return sorted(map(_alarm, active), key=lambda alarm: (alarm.since, alarm.name, alarm.queue))
 
-    def alarm_events(self) -> list[AlarmEvent]:
+    def alarm_events(self) -> list[AlarmEventInfo]:
         events = alarms.read_alarms(self._data_dir).events
-        return [AlarmEvent(event.seq, event.state, Time(event.at), _alarm(event.alarm)) for event in events]
+        return [AlarmEventInfo(event.seq, event.state, Time(event.at), _alarm(event.alarm)) for event in events]
 
     def machine_name(self) -> str:
         return self._files.machine
 
-    def settings(self) -> list[Setting]:
+    def settings(self) -> list[SettingInfo]:
         found = settings.settings_in_force(self._data_dir)
-        return [Setting(name, entry["value"], entry["source"]) for name, entry in sorted(found.items())]
+        return [SettingInfo(name, entry["value"], entry["source"]) for name, entry in sorted(found.items())]
 
     # -- backup ----------------------------------------------------------------------------------------------------
 
-    def back_up(self, target: str) -> Backup:
+    def back_up(self, target: str) -> BackupInfo:
         """`target` is a new directory."""
         files = self._files
         done = backup.back_up(self._data_dir, Path(target), datetime.now(UTC).isoformat(timespec="seconds"))
         self._record("backup.make", "backup", target, count=done.messages)
         inside = self._data_dir.resolve()
         outside = [str(path) for path in files.others if path.exists() and inside not in path.resolve().parents]
-        return Backup(target, done.messages, done.definitions, done.segments, done.bytes, done.files, outside)
+        return BackupInfo(target, done.messages, done.definitions, done.segments, done.bytes, done.files, outside)
 
 
-def _token(token: KeptToken, used: int | None) -> Token:
-    return Token(
+def _token(token: ApiToken, used: int | None) -> TokenInfo:
+    return TokenInfo(
         token.id, token.name, token.user, token.role.word, Time(token.created), Time(token.expires),
         None if used is None else Time(used),
     )  # fmt: skip
 
 
-def _alarm(alarm: alarms.Alarm) -> Alarm:
-    return Alarm(
+def _alarm(alarm: alarms.Alarm) -> AlarmInfo:
+    return AlarmInfo(
         alarm.name, alarm.queue, Time(alarm.since), alarm.value, alarm.threshold, alarms.BY_NAME[alarm.name].unit,
         alarm.sentence, alarm.remedy,
     )  # fmt: skip

@@ -10,7 +10,7 @@ from openmsmq.operating.audit import AuditFilter
 from openmsmq.operating.checked_json import Time
 
 
-class User(NamedTuple):
+class UserInfo(NamedTuple):
     """`role` bounds what the user may do by HTTP; `groups` are names."""
 
     name: str
@@ -20,7 +20,7 @@ class User(NamedTuple):
     groups: list[str]
 
 
-class Group(NamedTuple):
+class UserGroupInfo(NamedTuple):
     """`members` are names of users, or SIDs of those that are gone."""
 
     name: str
@@ -28,7 +28,7 @@ class Group(NamedTuple):
     members: list[str]
 
 
-class Token(NamedTuple):
+class TokenInfo(NamedTuple):
     """`used` is when it was used last, to a minute; None for never."""
 
     id: str
@@ -40,7 +40,7 @@ class Token(NamedTuple):
     used: Time | None
 
 
-class Alarm(NamedTuple):
+class AlarmInfo(NamedTuple):
     """One that is on. `queue` is the object's name, empty for the machine; `value` and `threshold`, in `unit`, are
     those when it was raised."""
 
@@ -54,16 +54,16 @@ class Alarm(NamedTuple):
     remedy: str
 
 
-class AlarmEvent(NamedTuple):
+class AlarmEventInfo(NamedTuple):
     """An alarm was raised or cleared."""
 
     seq: int
     state: str
     at: Time
-    alarm: Alarm
+    alarm: AlarmInfo
 
 
-class Setting(NamedTuple):
+class SettingInfo(NamedTuple):
     """A setting in force. `source` is default, file, environment or option."""
 
     name: str
@@ -71,7 +71,7 @@ class Setting(NamedTuple):
     source: str
 
 
-class Backup(NamedTuple):
+class BackupInfo(NamedTuple):
     """One that is made. `where` is its directory; what is not known is None; `outside` are files that are not in the
     data directory, so not in the backup."""
 
@@ -84,11 +84,11 @@ class Backup(NamedTuple):
     outside: list[str]
 
 
-class Administration(Protocol):
+class AdminOperations(Protocol):
     """A daemon, as its administrators see it. Each operation raises what the place where it is done raises: errors of
     the files of a data directory, or `ApiError`."""
 
-    def users(self) -> list[User]: ...
+    def users(self) -> list[UserInfo]: ...
 
     def add_user(self, name: str, password: str, *, administrator: bool, role: Role) -> str:
         """Returns the SID."""
@@ -101,7 +101,7 @@ class Administration(Protocol):
 
     def remove_user(self, name: str) -> None: ...
 
-    def groups(self) -> list[Group]: ...
+    def groups(self) -> list[UserGroupInfo]: ...
 
     def add_group(self, name: str, members: Sequence[str]) -> str:
         """Returns the SID."""
@@ -110,26 +110,26 @@ class Administration(Protocol):
 
     def remove_group(self, name: str) -> None: ...
 
-    def tokens(self) -> list[Token]: ...
+    def tokens(self) -> list[TokenInfo]: ...
 
-    def create_token(self, name: str, user: str, role: Role, days: int) -> tuple[str, Token]:
+    def create_token(self, name: str, user: str, role: Role, days: int) -> tuple[str, TokenInfo]:
         """The secret, and the token."""
 
-    def revoke_token(self, identifier: str) -> Token: ...
+    def revoke_token(self, identifier: str) -> TokenInfo: ...
 
     def audit(self, wanted: AuditFilter, count: int) -> list[dict[str, Any]]:
         """The newest `count` records, all for 0; the oldest of them first."""
 
-    def alarms(self) -> list[Alarm]:
+    def alarms(self) -> list[AlarmInfo]:
         """Those that are on, the longest first."""
 
-    def alarm_events(self) -> list[AlarmEvent]:
+    def alarm_events(self) -> list[AlarmEventInfo]:
         """The last ones, the oldest first."""
 
     def machine_name(self) -> str: ...
 
-    def settings(self) -> list[Setting]:
+    def settings(self) -> list[SettingInfo]:
         """Those in force, by name."""
 
-    def back_up(self, target: str) -> Backup:
+    def back_up(self, target: str) -> BackupInfo:
         """Make a backup, and wait until it is made. `target` is what the place calls it."""

@@ -60,7 +60,7 @@ class _SecurityContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Property:
+class MessageProperty:
     """A property of the message: `names` under which it is read, `attribute` of `Message`. `allowed` are its values,
     None for any; without `is_writable` it can only be read."""
 
@@ -72,42 +72,42 @@ class Property:
 
 
 PROPERTIES: Final = (
-    Property(("Class",), "message_class", is_writable=False),
-    Property(("MsgClass",), "message_class", allowed=tuple(map(int, MessageClass))),
-    Property(("PrivLevel",), "privacy_level", allowed=(0, 1, 3)),
-    Property(("IsAuthenticated",), "authentication_level", "short", False),
-    Property(("IsAuthenticated2",), "authentication_level", "BOOL", False),
-    Property(("ReceivedAuthenticationLevel",), "authentication_level", "level", False),
-    Property(("Delivery",), "delivery_guarantee", allowed=(0, 1)),
-    Property(("Trace",), "tracing_requested", allowed=(0, 1)),
-    Property(("Priority",), "priority", allowed=tuple(range(8))),
-    Property(("Journal",), "journaling_requested", allowed=(0, 1, 2, 3)),
-    Property(("AppSpecific",), "application_tag"),
-    Property(("SourceMachineGuid",), "source_machine_identifier", "plain guid", False),
-    Property(("Id",), "identifier", "identifier", False),
-    Property(("CorrelationId",), "correlation_identifier", "identifier"),
-    Property(("TransactionId",), "transaction_identifier", "identifier", False),
-    Property(("Ack",), "acknowledgements_requested", allowed=(0, 1, 2, 4, 5, 8, 0xC, 0xE)),
-    Property(("Label",), "label", "BSTR"),
-    Property(("MaxTimeToReachQueue",), "time_to_reach_queue"),
-    Property(("MaxTimeToReceive",), "time_to_be_received"),
-    Property(("HashAlgorithm",), "hash_algorithm"),
-    Property(("EncryptAlgorithm",), "encryption_algorithm"),
-    Property(("SentTime",), "sent_time", "date", False),
-    Property(("ArrivedTime",), "arrival_time", "date", False),
-    Property(("SenderCertificate",), "sender_certificate", "octets"),
-    Property(("SenderId",), "sender_identifier", "octets"),
-    Property(("SenderIdType",), "sender_identifier_type", allowed=(0, 1)),
-    Property(("Extension",), "extension", "octets"),
-    Property(("ConnectorTypeGuid",), "connector_type_identifier", "guid"),
-    Property(("DestinationSymmetricKey",), "symmetric_key", "octets"),
-    Property(("Signature",), "signature", "octets"),
-    Property(("AuthenticationProviderType",), "authentication_provider_type"),
-    Property(("AuthenticationProviderName",), "authentication_provider_name", "BSTR"),
-    Property(("IsFirstInTransaction",), "first_in_transaction", "short", False),
-    Property(("IsFirstInTransaction2",), "first_in_transaction", "BOOL", False),
-    Property(("IsLastInTransaction",), "last_in_transaction", "short", False),
-    Property(("IsLastInTransaction2",), "last_in_transaction", "BOOL", False),
+    MessageProperty(("Class",), "message_class", is_writable=False),
+    MessageProperty(("MsgClass",), "message_class", allowed=tuple(map(int, MessageClass))),
+    MessageProperty(("PrivLevel",), "privacy_level", allowed=(0, 1, 3)),
+    MessageProperty(("IsAuthenticated",), "authentication_level", "short", False),
+    MessageProperty(("IsAuthenticated2",), "authentication_level", "BOOL", False),
+    MessageProperty(("ReceivedAuthenticationLevel",), "authentication_level", "level", False),
+    MessageProperty(("Delivery",), "delivery_guarantee", allowed=(0, 1)),
+    MessageProperty(("Trace",), "tracing_requested", allowed=(0, 1)),
+    MessageProperty(("Priority",), "priority", allowed=tuple(range(8))),
+    MessageProperty(("Journal",), "journaling_requested", allowed=(0, 1, 2, 3)),
+    MessageProperty(("AppSpecific",), "application_tag"),
+    MessageProperty(("SourceMachineGuid",), "source_machine_identifier", "plain guid", False),
+    MessageProperty(("Id",), "identifier", "identifier", False),
+    MessageProperty(("CorrelationId",), "correlation_identifier", "identifier"),
+    MessageProperty(("TransactionId",), "transaction_identifier", "identifier", False),
+    MessageProperty(("Ack",), "acknowledgements_requested", allowed=(0, 1, 2, 4, 5, 8, 0xC, 0xE)),
+    MessageProperty(("Label",), "label", "BSTR"),
+    MessageProperty(("MaxTimeToReachQueue",), "time_to_reach_queue"),
+    MessageProperty(("MaxTimeToReceive",), "time_to_be_received"),
+    MessageProperty(("HashAlgorithm",), "hash_algorithm"),
+    MessageProperty(("EncryptAlgorithm",), "encryption_algorithm"),
+    MessageProperty(("SentTime",), "sent_time", "date", False),
+    MessageProperty(("ArrivedTime",), "arrival_time", "date", False),
+    MessageProperty(("SenderCertificate",), "sender_certificate", "octets"),
+    MessageProperty(("SenderId",), "sender_identifier", "octets"),
+    MessageProperty(("SenderIdType",), "sender_identifier_type", allowed=(0, 1)),
+    MessageProperty(("Extension",), "extension", "octets"),
+    MessageProperty(("ConnectorTypeGuid",), "connector_type_identifier", "guid"),
+    MessageProperty(("DestinationSymmetricKey",), "symmetric_key", "octets"),
+    MessageProperty(("Signature",), "signature", "octets"),
+    MessageProperty(("AuthenticationProviderType",), "authentication_provider_type"),
+    MessageProperty(("AuthenticationProviderName",), "authentication_provider_name", "BSTR"),
+    MessageProperty(("IsFirstInTransaction",), "first_in_transaction", "short", False),
+    MessageProperty(("IsFirstInTransaction2",), "first_in_transaction", "BOOL", False),
+    MessageProperty(("IsLastInTransaction",), "last_in_transaction", "short", False),
+    MessageProperty(("IsLastInTransaction2",), "last_in_transaction", "BOOL", False),
 )
 
 
@@ -474,7 +474,7 @@ class MSMQMessage(MqacObject):
         self._has_destination = True
 
 
-def _getter(wanted: Property) -> Callable[[MSMQMessage, CallContext], Any]:
+def _getter(wanted: MessageProperty) -> Callable[[MSMQMessage, CallContext], Any]:
     convert, attribute = _TO_COM[wanted.kind], wanted.attribute
 
     def get(self: MSMQMessage, context: CallContext) -> Any:
@@ -483,7 +483,7 @@ def _getter(wanted: Property) -> Callable[[MSMQMessage, CallContext], Any]:
     return get
 
 
-def _setter(wanted: Property) -> Callable[[MSMQMessage, CallContext, Any], None]:
+def _setter(wanted: MessageProperty) -> Callable[[MSMQMessage, CallContext, Any], None]:
     name, attribute, kind, allowed = wanted.names[0], wanted.attribute, wanted.kind, wanted.allowed
 
     def put(self: MSMQMessage, context: CallContext, value: Any) -> None:

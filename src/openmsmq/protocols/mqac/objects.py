@@ -10,7 +10,7 @@ from openmsmq.dcom import coercion
 from openmsmq.dcom.automation import AutomationObject, Slot
 from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.server import CallContext
-from openmsmq.dcom.type_info import Library
+from openmsmq.dcom.type_info import LibraryObject
 from openmsmq.dcom.variant import VT, SafeArray, Variant
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.constants import INFINITE
@@ -25,7 +25,7 @@ INTERFACES: Final[dict[str, Interface]] = {
     name: value for name, value in vars(m).items() if isinstance(value, Interface)
 }
 # The type library that Windows has for them (mqoa.tlb); programs that were compiled early know it by this identifier.
-LIBRARY: Final = Library(
+LIBRARY: Final = LibraryObject(
     "MSMQ", UUID("d7d6e071-dccd-11d0-aa4b-0060970debae"), (3, 0),
     (
         *(interface for interface in INTERFACES.values() if interface.members is not None),

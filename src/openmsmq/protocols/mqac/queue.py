@@ -11,7 +11,7 @@ from openmsmq.dcom.hresults import ComError, ComResult
 from openmsmq.dcom.server import CallContext
 from openmsmq.dcom.variant import VT, Variant
 from openmsmq.interfaces import mc_mqac as m
-from openmsmq.model.constants import Access, Action, MessageSeekAction, Share
+from openmsmq.model.constants import Access, MessageSeekAction, ReceiveAction, Share
 from openmsmq.model.errors import HResult, InvalidHandle, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.protocols.environment import Environment
@@ -21,12 +21,13 @@ from openmsmq.protocols.mqac.objects import MqacObject, boolean, integer, timeou
 from openmsmq.protocols.mqac.queue_info import MSMQQueueInfo
 from openmsmq.protocols.mqac.transactions import transaction_of
 from openmsmq.queueing.authorization import Caller
-from openmsmq.queueing.descriptors import Cursor, CursorState, OpenQueueDescriptor
+from openmsmq.queueing.descriptors import CursorState, OpenQueueDescriptor, QueueCursor
 from openmsmq.queueing.unit_of_work import Transaction
 
 _RECEIVING: Final = (Access.RECEIVE, Access.RECEIVE_ADMIN)
 _WHERE: Final = {
-    m.MQMSG_FIRST: Action.PEEK_CURRENT, m.MQMSG_CURRENT: Action.PEEK_CURRENT, m.MQMSG_NEXT: Action.PEEK_NEXT,
+    m.MQMSG_FIRST: ReceiveAction.PEEK_CURRENT, m.MQMSG_CURRENT: ReceiveAction.PEEK_CURRENT, m.MQMSG_NEXT:
+    ReceiveAction.PEEK_NEXT,
 }  # fmt: skip
 _PEEKING: Final = (*_RECEIVING, Access.PEEK, Access.PEEK_ADMIN)
 
@@ -42,7 +43,7 @@ class _Wanted:
         self.connector_type = boolean(connector_type, False)
 
 
-def reading(action: Action, with_cursor: bool) -> Callable[..., Any]:
+def reading(action: ReceiveAction, with_cursor: bool) -> Callable[..., Any]:
     """A method of 3.11.4.1 that looks at a message; revision 1 has no WantConnectorType."""
 
     def peek(
@@ -67,7 +68,7 @@ def receiving(with_cursor: bool) -> Callable[..., Any]:
         cursor = self.cursor() if with_cursor else None
         unit, _ = transaction_of(transaction)
         wanted = _Wanted(destination, body, connector_type)
-        return self.read(context, opened, Action.RECEIVE, cursor, timeout(wait), wanted, unit)
+        return self.read(context, opened, ReceiveAction.RECEIVE, cursor, timeout(wait), wanted, unit)
 
     return receive
 
@@ -108,7 +109,7 @@ class MSMQQueue(MqacObject):
         super().__init__(environment)
         self._descriptor: OpenQueueDescriptor | None = None
         self.info: MSMQQueueInfo | None = None
-        self._cursor: Cursor | None = None
+        self._cursor: QueueCursor | None = None
         self._is_closed = True
 
     def attach(self, descriptor: OpenQueueDescriptor, info: MSMQQueueInfo) -> None:
@@ -137,7 +138,7 @@ class MSMQQueue(MqacObject):
             raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, f"{self._descriptor.name} was opened with {access} access")
         return self._descriptor
 
-    def cursor(self) -> Cursor:
+    def cursor(self) -> QueueCursor:
         """The cursor of this object, made when it is needed."""
         if self._cursor is None:
             self._cursor = self.environment.manager.handles.open_cursor(self.opened())
@@ -199,11 +200,11 @@ class MSMQQueue(MqacObject):
         self.environment.manager.reading.purge(self.opened(_RECEIVING))
 
     def EnableNotification(
-        self, context: CallContext, Event: Any, Cursor: Variant | None, ReceiveTimeout: Variant | None
+        self, context: CallContext, Event: Any, QueueCursor: Variant | None, ReceiveTimeout: Variant | None
     ) -> None:
         """3.11.4.1.9: one event for the next message, which stays where it is, or for the end of the time. Deviation
         D-83: receive access is enough, too, as in the example of section 4.5."""
-        where = integer(Cursor, m.MQMSG_FIRST)
+        where = integer(QueueCursor, m.MQMSG_FIRST)
         if where not in _WHERE:
             raise ComError(ComResult.E_INVALIDARG, f"Cursor is {where}, allowed: 0, 1 and 2")
         self.opened()
@@ -216,7 +217,7 @@ class MSMQQueue(MqacObject):
         action = _WHERE[where]
         cursor = None if where == m.MQMSG_FIRST else self.cursor()
         if where == m.MQMSG_NEXT and cursor is not None and cursor.state is CursorState.UNREAD:
-            action = Action.PEEK_CURRENT  # nothing has been looked at, so the first message is the next
+            action = ReceiveAction.PEEK_CURRENT  # nothing has been looked at, so the first message is the next
 
         budget, source = context.server.budgets.notifications, context.owner.source
 
@@ -237,9 +238,9 @@ class MSMQQueue(MqacObject):
 
     Receive = Receive_v1 = receiving(with_cursor=False)
     ReceiveCurrent = ReceiveCurrent_v1 = receiving(with_cursor=True)
-    Peek = Peek_v1 = reading(Action.PEEK_CURRENT, with_cursor=False)
-    PeekCurrent = PeekCurrent_v1 = reading(Action.PEEK_CURRENT, with_cursor=True)
-    PeekNext = PeekNext_v1 = reading(Action.PEEK_NEXT, with_cursor=True)
+    Peek = Peek_v1 = reading(ReceiveAction.PEEK_CURRENT, with_cursor=False)
+    PeekCurrent = PeekCurrent_v1 = reading(ReceiveAction.PEEK_CURRENT, with_cursor=True)
+    PeekNext = PeekNext_v1 = reading(ReceiveAction.PEEK_NEXT, with_cursor=True)
     ReceiveByLookupId = by_lookup_id(MessageSeekAction.CURRENT, True)
     ReceiveByLookupIdAllowPeek = by_lookup_id(MessageSeekAction.CURRENT, True, leaves_visible=True)
     ReceiveNextByLookupId = by_lookup_id(MessageSeekAction.NEXT, True)
@@ -258,8 +259,8 @@ class MSMQQueue(MqacObject):
         self,
         context: CallContext,
         descriptor: OpenQueueDescriptor,
-        action: Action,
-        cursor: Cursor | None,
+        action: ReceiveAction,
+        cursor: QueueCursor | None,
         milliseconds: int,
         wanted: _Wanted,
         transaction: Transaction | None = None,
@@ -268,7 +269,7 @@ class MSMQQueue(MqacObject):
         use the cursor, and a time-out of 0 is answered with MQ_ERROR_MESSAGE_NOT_FOUND as published in words
         (0xC00E0088), not with the number beside them, which is another error's."""
         outcome: asyncio.Future[MSMQMessage] = asyncio.get_running_loop().create_future()
-        offer = _Offer(self, context, wanted, watches=action is Action.RECEIVE and transaction is None)
+        offer = _Offer(self, context, wanted, watches=action is ReceiveAction.RECEIVE and transaction is None)
 
         def reply(status: int, message: Message | None) -> None:
             if outcome.done():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from openmsmq.spark.jobs.archived import read_archive
-from openmsmq.spark.jobs.archiving import Archived, Batch, archive
+from openmsmq.spark.jobs.archiving import Archived, ArchivedBatch, archive
 from openmsmq.spark.jobs.compaction import Compacted, compact
 from openmsmq.spark.jobs.dead_letters import DeadLetters, Returned, dead_letters, return_to_source
 from openmsmq.spark.jobs.location import Server
@@ -13,7 +13,7 @@ from openmsmq.spark.jobs.traffic import Traffic, archived_traffic, live_traffic
 
 __all__ = [
     "Archived",
-    "Batch",
+    "ArchivedBatch",
     "Compacted",
     "DeadLetters",
     "PipelineError",

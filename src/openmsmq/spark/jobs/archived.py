@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DateType, StructField, StructType, TimestampType
 
-from openmsmq.spark.jobs.files import FileEntry, Files
+from openmsmq.spark.jobs.files import ArchiveFiles, FileEntry
 from openmsmq.spark.jobs.session import PipelineError
 from openmsmq.spark.schema import spark_schema
 
@@ -51,7 +51,7 @@ def utc(column: str) -> Column:
 
 def read_archive(spark: SparkSession, directory: str) -> DataFrame:
     """All messages of an archive, Parquet or Delta. Raises PipelineError if there is none."""
-    files = Files(spark, directory)
+    files = ArchiveFiles(spark, directory)
     paths = _delta_paths(files.path()) if is_delta(files) else [files.path(e.name) for e in data_files(files)]
     if not paths:
         raise PipelineError(f"{directory} holds no archive: there are no files queue=…/date=…/*.parquet")
@@ -59,11 +59,11 @@ def read_archive(spark: SparkSession, directory: str) -> DataFrame:
     return spark.read.schema(ARCHIVE_SCHEMA).option("basePath", files.path()).parquet(*paths)
 
 
-def is_delta(files: Files) -> bool:
+def is_delta(files: ArchiveFiles) -> bool:
     return files.exists(_DELTA)
 
 
-def data_files(files: Files) -> list[FileEntry]:
+def data_files(files: ArchiveFiles) -> list[FileEntry]:
     """The files with messages, without those that a compaction has replaced and not removed yet."""
     replaced: set[str] = set()
     for manifest in manifests(files):
@@ -72,7 +72,7 @@ def data_files(files: Files) -> list[FileEntry]:
     return [e for e in files.files() if e.name.endswith(".parquet") and e.name not in replaced]
 
 
-def manifests(files: Files) -> list[dict[str, Any]]:
+def manifests(files: ArchiveFiles) -> list[dict[str, Any]]:
     """What compactions were about when they ended, or are about now."""
     return [json.loads(files.read(name)) for name in files.children(MANIFESTS) if name.endswith(".json")]
 

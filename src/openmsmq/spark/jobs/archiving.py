@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 
 from openmsmq.spark.jobs.archived import PARTITION_COLUMNS, as_archived, data_files, is_delta, local
 from openmsmq.spark.jobs.compaction import Compacted, compact, is_compacting
-from openmsmq.spark.jobs.files import Files
+from openmsmq.spark.jobs.files import ArchiveFiles
 from openmsmq.spark.jobs.location import Server
 from openmsmq.spark.jobs.session import PipelineError, failure
 
@@ -37,7 +37,7 @@ SOURCES = ("queue", "journal", "deadletter", "xactdeadletter")
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ArchivedBatch:
     """What a batch held: messages, bytes of their bodies, and when the newest one arrived (ISO 8601; None of none)."""
 
     number: int
@@ -64,7 +64,7 @@ class Archived:
 
 
 class _Sink(Protocol):
-    def put(self, stream: str, number: int, frame: DataFrame) -> Batch: ...
+    def put(self, stream: str, number: int, frame: DataFrame) -> ArchivedBatch: ...
 
 
 def archive(
@@ -79,7 +79,7 @@ def archive(
     continuous: float | None = None,
     checkpoint: str | None = None,
     batch_rows: int | None = None,
-    on_batch: Callable[[Batch], None] | None = None,
+    on_batch: Callable[[ArchivedBatch], None] | None = None,
     stop: threading.Event | None = None,
 ) -> Archived:
     """Write what queues hold into an archive, from where the last run with the same checkpoint ended.
@@ -103,7 +103,7 @@ def archive(
         PipelineError: an argument, or what a batch failed of; nothing is lost, the next run goes on.
     """
     _check(format, source, queues)
-    files = Files(spark, to)
+    files = ArchiveFiles(spark, to)
     try:
         files.make()
     except OSError as error:  # a stream finds out after minutes of tries, and does not say why
@@ -116,7 +116,9 @@ def archive(
     done = Archived()
 
     def take(frame: DataFrame, number: int) -> None:
-        identifier = json.loads(Files(spark, checkpoint).read("metadata"))["id"]  # Spark's, as old as the checkpoint
+        identifier = json.loads(ArchiveFiles(spark, checkpoint).read("metadata"))[
+            "id"
+        ]  # Spark's, as old as the checkpoint
         batch = sink.put(identifier, number, as_archived(frame, removed=group is not None))
         done.batches, done.rows, done.bytes = done.batches + 1, done.rows + batch.rows, done.bytes + batch.bytes
         if on_batch is not None:
@@ -193,11 +195,11 @@ def _stream_name(server: Server, source: str, queues: Sequence[str], group: str 
 class _ParquetSink:
     """The staging directory of a batch stays until the next batch begins, by when Spark has committed it."""
 
-    def __init__(self, spark: SparkSession, files: Files) -> None:
+    def __init__(self, spark: SparkSession, files: ArchiveFiles) -> None:
         self._spark = spark
         self._files = files
 
-    def put(self, stream: str, number: int, frame: DataFrame) -> Batch:
+    def put(self, stream: str, number: int, frame: DataFrame) -> ArchivedBatch:
         staging = f"{_STAGING}/{stream}/{number}"
         for other in self._files.children(f"{_STAGING}/{stream}"):
             if other != staging:
@@ -206,13 +208,13 @@ class _ParquetSink:
             self._files.delete(staging)
             batch = self._write(staging, number, frame)
         else:
-            batch = Batch(**json.loads(self._files.read(f"{staging}/{_WRITTEN}")))
+            batch = ArchivedBatch(**json.loads(self._files.read(f"{staging}/{_WRITTEN}")))
         for entry in list(self._files.files(staging)):
             directory, _, name = entry.name.removeprefix(f"{staging}/").rpartition("/")
             self._files.move(entry.name, f"{directory}/batch-{number:08}-{name}")
         return batch
 
-    def _write(self, staging: str, number: int, frame: DataFrame) -> Batch:
+    def _write(self, staging: str, number: int, frame: DataFrame) -> ArchivedBatch:
         observed, observation = _observed(frame)
         writer = observed.write.partitionBy(*PARTITION_COLUMNS).option("compression", "zstd")
         writer.parquet(self._files.path(staging))
@@ -224,16 +226,16 @@ class _ParquetSink:
 class _DeltaSink:
     """Through delta-rs. A batch passes through the memory of the driver."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: ArchiveFiles) -> None:
         self._uri = local(files.path())
 
-    def put(self, stream: str, number: int, frame: DataFrame) -> Batch:
+    def put(self, stream: str, number: int, frame: DataFrame) -> ArchivedBatch:
         from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
 
         if DeltaTable.is_deltatable(self._uri):
             last = DeltaTable(self._uri).transaction_version(stream)
             if last is not None and last >= number:
-                return Batch(number, 0, 0, None)  # it was written by a run that could not report it to Spark
+                return ArchivedBatch(number, 0, 0, None)  # it was written by a run that could not report it to Spark
         observed, observation = _observed(frame)
         rows = observed.toArrow()
         batch = _batch(number, observation)
@@ -259,6 +261,6 @@ def _observed(frame: DataFrame) -> tuple[DataFrame, Observation]:
     ), observation
 
 
-def _batch(number: int, observation: Observation) -> Batch:
+def _batch(number: int, observation: Observation) -> ArchivedBatch:
     values = observation.get
-    return Batch(number, int(values["rows"]), int(values["bytes"]), values["newest"])
+    return ArchivedBatch(number, int(values["rows"]), int(values["bytes"]), values["newest"])

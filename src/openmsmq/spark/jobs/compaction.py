@@ -31,7 +31,7 @@ from openmsmq.spark.jobs.archived import (
     local,
     manifests,
 )
-from openmsmq.spark.jobs.files import FileEntry, Files
+from openmsmq.spark.jobs.files import ArchiveFiles, FileEntry
 from openmsmq.spark.jobs.session import PipelineError
 
 TARGET = 128 << 20  # bytes
@@ -66,7 +66,7 @@ def compact(
     Raises:
         PipelineError: somebody else is at it.
     """
-    files = Files(spark, directory)
+    files = ArchiveFiles(spark, directory)
     if not files.exists(""):
         raise PipelineError(f"there is no archive at {directory}")
     if is_delta(files):
@@ -82,12 +82,12 @@ def compact(
     return done
 
 
-def is_compacting(files: Files) -> bool:
+def is_compacting(files: ArchiveFiles) -> bool:
     """Whether somebody is at it."""
     return files.exists(_LOCK) and not _is_stale(json.loads(files.read(_LOCK)))
 
 
-def _compact_delta(files: Files, target: int, at_least: int) -> Compacted:
+def _compact_delta(files: ArchiveFiles, target: int, at_least: int) -> Compacted:
     from deltalake import DeltaTable, WriterProperties
 
     table = DeltaTable(local(files.path()))
@@ -99,7 +99,7 @@ def _compact_delta(files: Files, target: int, at_least: int) -> Compacted:
     return Compacted(metrics["numFilesRemoved"], metrics["numFilesAdded"])
 
 
-def _groups(files: Files, target: int, at_least: int) -> Iterator[list[FileEntry]]:
+def _groups(files: ArchiveFiles, target: int, at_least: int) -> Iterator[list[FileEntry]]:
     """Small files of one partition, in the order of their names, up to `target` bytes together."""
     half_moved = {_own_name(e) for e in files.files("_staging", visible=False)}
     partitions: defaultdict[str, list[FileEntry]] = defaultdict(list)
@@ -128,7 +128,7 @@ def _own_name(entry: FileEntry) -> str:
     return entry.name.rpartition("part-")[2]
 
 
-def _merge(spark: SparkSession, files: Files, group: list[FileEntry]) -> None:
+def _merge(spark: SparkSession, files: ArchiveFiles, group: list[FileEntry]) -> None:
     identifier = str(uuid.uuid4())
     aside = f"{MANIFESTS}/{identifier}"
     partition = group[0].name.rpartition("/")[0]
@@ -146,7 +146,7 @@ def _merge(spark: SparkSession, files: Files, group: list[FileEntry]) -> None:
     _finish(files, manifest)
 
 
-def _finish(files: Files, manifest: dict[str, Any]) -> None:
+def _finish(files: ArchiveFiles, manifest: dict[str, Any]) -> None:
     """The steps from the manifest on; each may have been done already."""
     if files.exists(manifest["written"]):
         files.move(manifest["written"], manifest["target"])
@@ -157,7 +157,7 @@ def _finish(files: Files, manifest: dict[str, Any]) -> None:
     files.delete(aside)
 
 
-def _recover(files: Files) -> None:
+def _recover(files: ArchiveFiles) -> None:
     for manifest in manifests(files):
         _finish(files, manifest)
     for name in files.children(MANIFESTS):  # written aside, and not named by any manifest
@@ -166,7 +166,7 @@ def _recover(files: Files) -> None:
 
 
 @contextmanager
-def _locked(files: Files) -> Iterator[None]:
+def _locked(files: ArchiveFiles) -> Iterator[None]:
     """Two at once would merge the same messages into two files."""
     own = {"host": socket.gethostname(), "pid": os.getpid(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
     if not files.create(_LOCK, json.dumps(own)):

@@ -18,7 +18,7 @@ class FileEntry:
     size: int
 
 
-class Files:
+class ArchiveFiles:
     """Names are relative to the directory, with `/`."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:

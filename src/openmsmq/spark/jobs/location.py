@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 import openmsmq
 from openmsmq.bulk.client import DEFAULT_PORT
 from openmsmq.client.sync import QueueManager
-from openmsmq.spark.options import BATCH_READ, WRITES, OptionError, Options, parse
+from openmsmq.spark.options import BATCH_READ, WRITES, DataSourceOptions, OptionError, parse
 from openmsmq.spark.plane import by_flight, connect
 
 
@@ -74,7 +74,7 @@ class Server:
                 plane.check(queue, source)
 
     @property
-    def _parsed(self) -> Options:
+    def _parsed(self) -> DataSourceOptions:
         options = parse({**self.options(), "source": "deadletter"}, BATCH_READ)
         if options.has_many_hosts:
             raise OptionError(f"host is {self.host!r}, allowed for a job: one queue manager")
