@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder -
 export TEST_SEED := $(SEED)
 # Tests of what is there among compiled modules only, and by night all whose modules are compiled and take no test doubles.
 NATIVE_TESTS := tests/compiled tests/ndr/test_engine.py tests/queueing/test_deadlines.py tests/queueing/test_entries.py
-COMPILED_TESTS := tests/bulk/test_segment_reader.py tests/compiled tests/ndr tests/queueing tests/store tests/transfer tests/model
+COMPILED_TESTS := tests/bulk/test_segment_reader.py tests/compiled tests/ndr tests/queueing tests/store tests/conversion tests/model
 
 .PHONY: setup deb package-test java samba nftables domain curl browser prometheus deployments compiled interpreted demo test nightly wheel-test mutants lint bench image-test clean
 
@@ -85,7 +85,7 @@ SIMULATIONS ?= 100000
 nightly: java samba nftables domain curl browser prometheus deployments compiled $(SPARK)
 	@$(PYTEST)
 	@TESTS=compiled $(PYTEST) $(COMPILED_TESTS)
-	@SIMULATIONS=$(SIMULATIONS) $(PYTEST) tests/link/test_simulation.py tests/packets/test_product.py
+	@SIMULATIONS=$(SIMULATIONS) $(PYTEST) tests/peering/test_simulation.py tests/packets/test_product.py
 	@$(BIN)/python tools/sanitize
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-fuzz.txt
 	@$(BIN)/python tools/fuzz 120

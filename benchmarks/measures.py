@@ -13,10 +13,10 @@ from typing import NamedTuple
 import wires
 from systems import Daemon
 
+from openmsmq.conversion.send_buffer import send_buffer
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces.ms_mqmq import OBJECTID
 from openmsmq.model.message import Message
-from openmsmq.transfer.send_buffer import send_buffer
 
 KIB = 1024
 WRITTEN = 16 << 20

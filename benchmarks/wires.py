@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from openmsmq.client import operations, qm2qm, remote_read
+from openmsmq.conversion.receive_buffer import receive_buffer
+from openmsmq.conversion.send_buffer import send_buffer
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces import ms_mqqp
 from openmsmq.interfaces.ms_mqmq import OBJECTID, QUEUE_FORMAT
@@ -20,8 +22,6 @@ from openmsmq.interfaces.ms_mqrr import RemoteRead
 from openmsmq.model.constants import INFINITE, Access, ReceiveAction
 from openmsmq.model.message import Message
 from openmsmq.rpc import client
-from openmsmq.transfer.receive_buffer import receive_buffer
-from openmsmq.transfer.send_buffer import send_buffer
 
 BODY = bytes(range(256)) * 4
 OPERATIONS = ("null", "express send", "durable send", "receive")

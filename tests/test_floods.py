@@ -15,15 +15,15 @@ import pytest
 from openmsmq.dcom import pinging
 from openmsmq.dcom.budget import ObjectBudget
 from openmsmq.dcom.pinging import PingSets
-from openmsmq.link import memory, resolving
-from openmsmq.link.known_addresses import MOST_KNOWN, KnownAddresses
-from openmsmq.link.limits import SessionLimits
-from openmsmq.link.memory import Duplicates, Sources
-from openmsmq.link.options import TransferOptions
-from openmsmq.link.resolving import ResolvedTarget, Resolver
 from openmsmq.model.errors import InsufficientResources
 from openmsmq.model.shares import Shares
 from openmsmq.packet.internal import EstablishConnection
+from openmsmq.peering import memory, resolving
+from openmsmq.peering.known_addresses import MOST_KNOWN, KnownAddresses
+from openmsmq.peering.limits import SessionLimits
+from openmsmq.peering.memory import Duplicates, Sources
+from openmsmq.peering.options import TransferOptions
+from openmsmq.peering.resolving import ResolvedTarget, Resolver
 from openmsmq.queueing import staged_writes
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.properties import QueueProperties

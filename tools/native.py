@@ -36,7 +36,7 @@ GROUP = "openmsmq.native"  # mypyc puts the code of all modules into `openmsmq/n
 INPUTS = (
     "bulk",
     "idl",
-    "link",
+    "peering",
     "model",
     "ndr",
     "packet",
@@ -44,7 +44,7 @@ INPUTS = (
     "queueing",
     "rpc",
     "store",
-    "transfer",
+    "conversion",
     "transport",
 )
 # Hidden symbols and no procedure linkage table: functions call each other, and the interpreter, directly.

@@ -12,16 +12,16 @@ from typing import Final
 
 # What a call passes on its way from the socket to the disk and back, and what pays: docs/architecture.md says how much.
 MODULES: Final = (
-    "link.arrival", "link.memory", "link.sequences",
+    "peering.arrival", "peering.memory", "peering.sequences",
     "model.histogram", "model.lookup_id",
     "packet.headers", "packet.queue_names", "packet.reader", "packet.user_message",
     "protocols.cleanups", "protocols.dispatch", "protocols.environment", "protocols.first_messages",
-    "protocols.management", "protocols.plain_calls", "protocols.plain_remote_reads", "protocols.qm2qm",
+    "protocols.management", "protocols.fast_path", "protocols.plain_remote_reads", "protocols.qm2qm",
     "protocols.qmcomm", "protocols.qmcomm2", "protocols.qmmgmt", "protocols.remote_read",
     "protocols.transaction_manager",
     "queueing.administration", "queueing.change_set", "queueing.changes",
     "queueing.consumer_groups", "queueing.descriptors", "queueing.handles",
-    "queueing.holds", "queueing.machine", "queueing.manager", "queueing.outbox", "queueing.outgoing",
+    "queueing.message_locks", "queueing.machine", "queueing.manager", "queueing.outbox", "queueing.outgoing",
     "queueing.outgoing_queues", "queueing.queue", "queueing.reading", "queueing.records",
     "queueing.registry", "queueing.sending", "queueing.sinks", "queueing.sorted_keys", "queueing.source_names",
     "queueing.staged_writes", "queueing.storage", "queueing.subqueues",
@@ -31,7 +31,7 @@ MODULES: Final = (
     "store.batch", "store.bookkeeping", "store.columns", "store.committer",
     "store.frames", "store.log", "store.operations", "store.ownership",
     "store.row_frames", "store.segments", "store.specs", "store.uring_sync", "store.vfs", "store.writer",
-    "transfer.packets", "transfer.queue_format", "transfer.receive_buffer", "transfer.send_buffer",
+    "conversion.packets", "conversion.queue_format", "conversion.receive_buffer", "conversion.send_buffer",
     "transport.history", "transport.sequence", "transport.session", "transport.window",
 )  # fmt: skip
 # What has no Python source: whoever imports it does without where it is not there.

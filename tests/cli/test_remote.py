@@ -14,9 +14,9 @@ from click.testing import CliRunner, Result
 
 import openmsmq
 from daemon import Daemon, eventually
+from openmsmq.admin.explaining import explanation
 from openmsmq.cli.connection import Address
 from openmsmq.cli.root import cli
-from openmsmq.operating.explaining import explanation
 
 HOST = "127.0.72.1"
 

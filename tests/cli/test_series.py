@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from openmsmq.admin.series import Rates, thinned
 from openmsmq.cli.series import sparkline
-from openmsmq.operating.series import Rates, thinned
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ import pytest
 import openmsmq
 from openmsmq.client.calls import ClientCall, decoded
 from openmsmq.client.qmcomm import QmcommQueue
+from openmsmq.conversion.receive_buffer import fill
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
 from openmsmq.rpc.client_connection import ClientConnection, ResponseReceived
 from openmsmq.rpc.pdu import SyntaxId
-from openmsmq.transfer.receive_buffer import fill
 
 MESSAGES = [b"a", b"x" * 5000, b"b", b"y" * 9000, b"c"]
 

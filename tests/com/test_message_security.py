@@ -13,11 +13,11 @@ import pytest
 from command_line import checked
 from daemon import Daemon
 from openmsmq.com import ComError, Dispatch, close_all
+from openmsmq.conversion.packets import user_message_of
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.protection import algorithms
 from openmsmq.protection.sign import Version, sign, signed_bytes
-from openmsmq.transfer.packets import user_message_of
 from protection.material import ALICE, certificate_of, key_of
 
 SID = "S-1-5-21-1-2-3-1001"

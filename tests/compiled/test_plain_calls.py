@@ -13,13 +13,15 @@ import pytest
 
 import seeds
 from compiled.test_stubs import damaged, some_receive, some_send
+from openmsmq.conversion.receive_buffer import receive_buffer
+from openmsmq.conversion.send_buffer import send_buffer
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces import ms_mqrr
 from openmsmq.interfaces.ms_mqmq import OBJECTID
 from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.message import Message
 from openmsmq.ndr import Interface, Operation
-from openmsmq.protocols.plain_calls import FastPath
+from openmsmq.protocols.fast_path import FastPath
 from openmsmq.protocols.remote_read import CLEANUP_TIMEOUT, RR_ACK, RR_NACK
 from openmsmq.rpc import requests
 from openmsmq.rpc.call import UNAUTHENTICATED, Call, InterfaceTable, RpcCaller
@@ -29,8 +31,6 @@ from openmsmq.rpc.pdu import AuthLevel, SyntaxId
 from openmsmq.rpc.security import Identity
 from openmsmq.rpc.server import RpcServer, _Connection
 from openmsmq.rpc.server_connection import ServerConnection
-from openmsmq.transfer.receive_buffer import receive_buffer
-from openmsmq.transfer.send_buffer import send_buffer
 from protocols.clients import Server, queue_format
 
 OPEN = m.qmcomm.operation("rpc_QMOpenQueueInternal")

@@ -28,6 +28,8 @@ from compiled.test_plain_calls import (
     some_start,
 )
 from compiled.test_stubs import some_receive, some_send
+from openmsmq.conversion.receive_buffer import receive_buffer
+from openmsmq.conversion.send_buffer import send_buffer
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.model.constants import Access
 from openmsmq.model.message import Message
@@ -36,8 +38,6 @@ from openmsmq.rpc.call import UNAUTHENTICATED, Call
 from openmsmq.rpc.dispatcher import MOST_GATHERED
 from openmsmq.rpc.server import ServerLimits
 from openmsmq.rpc.timing import Timings
-from openmsmq.transfer.receive_buffer import receive_buffer
-from openmsmq.transfer.send_buffer import send_buffer
 
 STREAMS = 12
 CO_CANCEL, ORPHANED = 18, 19  # PDUs

@@ -13,6 +13,9 @@ from uuid import UUID
 import pytest
 
 import seeds
+from openmsmq.conversion.packets import packet_of
+from openmsmq.conversion.receive_buffer import BufferSizes, check_sizes, fill, receive_buffer
+from openmsmq.conversion.send_buffer import message_from_send, send_buffer
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces import ms_mqrr
 from openmsmq.interfaces.ms_mqmp import CACTransferBufferV1
@@ -27,9 +30,6 @@ from openmsmq.protocols import receive_stubs, send_stubs, start_receive_stubs
 from openmsmq.protocols.record_layouts import READ, WRITTEN
 from openmsmq.protocols.user_headers import UserHeaders
 from openmsmq.queueing.message_record import FIXED, encode_message
-from openmsmq.transfer.packets import packet_of
-from openmsmq.transfer.receive_buffer import BufferSizes, check_sizes, fill, receive_buffer
-from openmsmq.transfer.send_buffer import message_from_send, send_buffer
 
 SEND = m.qmcomm2.operation("rpc_ACSendMessageEx")
 RECEIVE = m.qmcomm2.operation("rpc_ACReceiveMessageEx")

@@ -21,15 +21,15 @@ if __name__ == "__main__" and "sources" in sys.argv[2:]:
 
 from ndr.vector_args import load, operation, vectors
 from openmsmq import compiled
+from openmsmq.conversion.queue_format import from_queue_format, to_queue_format
+from openmsmq.conversion.receive_buffer import BufferSizes, fill, message_from_receive, receive_buffer
+from openmsmq.conversion.send_buffer import message_from_send, send_buffer
 from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.message import Message
 from openmsmq.model.names import parse_format_name
 from openmsmq.ndr.errors import BadStubData, NdrError
 from openmsmq.store import Store
-from openmsmq.transfer.queue_format import from_queue_format, to_queue_format
-from openmsmq.transfer.receive_buffer import BufferSizes, fill, message_from_receive, receive_buffer
-from openmsmq.transfer.send_buffer import message_from_send, send_buffer
 from queueing.world import World
 from store.memory_vfs import MemoryVfs
 from store.oracle import DIRECTORY, Oracle, snapshot

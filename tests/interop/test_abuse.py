@@ -28,6 +28,7 @@ from interop.abuse import (
     send_quietly,
     watched,
 )
+from openmsmq.conversion.receive_buffer import receive_buffer
 from openmsmq.interfaces import ms_mqmp
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT
 from openmsmq.model.constants import ReceiveAction
@@ -35,7 +36,6 @@ from openmsmq.model.errors import MsmqError
 from openmsmq.rpc import client
 from openmsmq.rpc.errors import RpcFault
 from openmsmq.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, NCA_S_OP_RNG_ERROR
-from openmsmq.transfer.receive_buffer import receive_buffer
 
 RESPONSE, FAULT = 2, 3
 

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from openmsmq.conversion.packets import packet_of, user_message_of
+from openmsmq.conversion.receive_buffer import BufferSizes, fill, receive_buffer
 from openmsmq.model.admission import (
     MAXIMUM_MESSAGE_FORMAT_NAME,
     MAXIMUM_SECURITY_PART,
@@ -20,8 +22,6 @@ from openmsmq.model.constants import MAXIMUM_LABEL, MAXIMUM_MESSAGE_SIZE
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.queueing.message_record import decode_message, encode_message
-from openmsmq.transfer.packets import packet_of, user_message_of
-from openmsmq.transfer.receive_buffer import BufferSizes, fill, receive_buffer
 
 EMOJI = "\U0001f600"
 GUID = "5f1b2c3d-0000-1111-2222-333344445555"

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from openmsmq.conversion.queue_format import from_queue_format, to_queue_format
 from openmsmq.model import names
 from openmsmq.model.errors import HResult, IllegalFormatName, IllegalQueuePathName
 from openmsmq.model.names import PathName, Suffix
-from openmsmq.transfer.queue_format import from_queue_format, to_queue_format
 
 GUID = "12345678-9abc-def0-1234-56789abcdef0"
 

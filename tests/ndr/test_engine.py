@@ -15,11 +15,11 @@ from ndr.strategies import operations, request, response
 from ndr.test_idl_features import FEATURE
 from ndr.test_round_trips import mutation, same
 from ndr.vector_args import load, operation, vectors
+from openmsmq.conversion.send_buffer import send_buffer
 from openmsmq.interfaces import ms_mqmp
 from openmsmq.model.message import Message
 from openmsmq.ndr import NULL, BadStubData, NdrError, Structure
 from openmsmq.ndr.engine import Codec, announce, codec, declare
-from openmsmq.transfer.send_buffer import send_buffer
 
 FEW = settings(max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 MANY = settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))

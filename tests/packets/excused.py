@@ -1,6 +1,6 @@
 """What the packets of this queue manager are known to do otherwise than the specifications have it.
 
-`tests/link/test_packets.py` shows each of them, so that what is mended is excused no longer.
+`tests/peering/test_packets.py` shows each of them, so that what is mended is excused no longer.
 """
 
 from __future__ import annotations

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from openmsmq.link.pinging import answer_to
 from openmsmq.packet import UserMessage as Parsed
 from openmsmq.packet.framing import Framer
 from openmsmq.packet.internal import FinalAckBody, OrderAckBody, PingPacket, SessionAck, parse_internal
 from openmsmq.packet.queue_names import QueueName
 from openmsmq.packet.reader import Reader
+from openmsmq.peering.pinging import answer_to
 from packets import building as make
 from packets import checker, names, pings
 from packets.checker import Packet
 from seeds import chance
 
-# As many for each simulation that tests/link/test_simulation.py makes, of which the night has more.
+# As many for each simulation that tests/peering/test_simulation.py makes, of which the night has more.
 COUNT = 8 * int(os.environ.get("SIMULATIONS", "24"))
 
 # By header: fields of the specification, and the attributes of the product that have them.

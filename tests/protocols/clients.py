@@ -7,6 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from openmsmq.conversion.propvariants import pack
+from openmsmq.conversion.queue_format import to_queue_format
+from openmsmq.conversion.receive_buffer import BufferSizes, receive_buffer
+from openmsmq.conversion.send_buffer import send_buffer
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT
 from openmsmq.model import names
@@ -25,10 +29,6 @@ from openmsmq.rpc.association import Association, ContextHandles
 from openmsmq.rpc.call import UNAUTHENTICATED, Call, RpcCaller
 from openmsmq.rpc.faults import Fault
 from openmsmq.rpc.throttle import PeerFailures
-from openmsmq.transfer.propvariants import pack
-from openmsmq.transfer.queue_format import to_queue_format
-from openmsmq.transfer.receive_buffer import BufferSizes, receive_buffer
-from openmsmq.transfer.send_buffer import send_buffer
 from queueing.world import World
 
 

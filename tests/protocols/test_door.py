@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 
 from model.test_admission import messages
+from openmsmq.conversion.receive_buffer import message_from_receive
 from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
-from openmsmq.transfer.receive_buffer import message_from_receive
 from protocols import test_qm2qm as qm2qm
 from protocols import test_remote_read as remote_read
 from protocols.clients import Client, Server

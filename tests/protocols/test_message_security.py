@@ -8,6 +8,9 @@ from uuid import UUID
 
 import pytest
 
+from openmsmq.conversion.packets import user_message_of
+from openmsmq.conversion.receive_buffer import message_from_receive
+from openmsmq.conversion.send_buffer import send_buffer
 from openmsmq.interfaces.ms_mqmq import XACTUOW
 from openmsmq.model.constants import Access, Acknowledge, Share
 from openmsmq.model.errors import HResult, MsmqError
@@ -23,9 +26,6 @@ from openmsmq.protection.sign import Version, sign, signed_bytes
 from openmsmq.protocols.message_security import MessageSecurity
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
-from openmsmq.transfer.packets import user_message_of
-from openmsmq.transfer.receive_buffer import message_from_receive
-from openmsmq.transfer.send_buffer import send_buffer
 from protection.material import ALICE, BOB, THERE, certificate_of, key_of, public_of
 from protection.world import Directory, published
 from protocols.clients import Server

@@ -23,10 +23,10 @@ from openmsmq.model.errors import MsmqError
 from openmsmq.model.message import Message
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.protocols.public_queues import MOST_ELEMENTS, PublicQueues, properties_of, record_of
-from openmsmq.queueing import places
+from openmsmq.queueing import locations
 from openmsmq.queueing.authorization import SYSTEM, default_machine_security, default_queue_security
+from openmsmq.queueing.locations import QueueLocation
 from openmsmq.queueing.machine import MachineLimits
-from openmsmq.queueing.places import QueueLocation
 from protocols.clients import Client, Pending, Server, queue_format, text_variant
 from queueing.world import ALICE, BOB, MACHINE, World
 
@@ -534,7 +534,7 @@ def test_more_queues_than_a_page_follow(run: Run) -> None:
 
 
 def test_places_of_queues_elsewhere_do_not_fill_the_memory(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "MOST_PLACES", 3)
+    monkeypatch.setattr(locations, "MOST_PLACES", 3)
 
     async def test(here: WithDirectory) -> None:
         guids = [uuid4() for _ in range(4)]

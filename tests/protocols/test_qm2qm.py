@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from openmsmq.conversion.packets import message_of
 from openmsmq.interfaces import ms_mqqp as m
 from openmsmq.interfaces.ms_mqmp import CACTransferBufferV1, CACTransferBufferV1_Send
 from openmsmq.model.constants import INFINITE, Access, LookupAction, ReceiveAction
@@ -15,7 +16,6 @@ from openmsmq.packet.message_packet import MessagePacket
 from openmsmq.protocols.qm2qm import FIRST, LAST, RR_ACK, RR_NACK
 from openmsmq.rpc.association import NULL_HANDLE
 from openmsmq.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, RPC_X_BAD_STUB_DATA, Fault
-from openmsmq.transfer.packets import message_of
 from protocols.clients import Client, Pending, Server, queue_format
 
 H = HResult

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from openmsmq.conversion.propvariants import pack
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT, XACTUOW
 from openmsmq.interfaces.ms_mqmq import tag_inner_PROPVARIANT as PROPVARIANT
@@ -17,7 +18,6 @@ from openmsmq.ndr import NULL
 from openmsmq.rpc.association import NULL_HANDLE
 from openmsmq.rpc.call import UNAUTHENTICATED, Call
 from openmsmq.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, RPC_X_BAD_STUB_DATA, Fault
-from openmsmq.transfer.propvariants import pack
 from protocols.clients import Client, Connection, Server, object_format, queue_format, text_variant
 
 H = HResult

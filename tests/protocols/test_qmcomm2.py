@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from openmsmq.conversion.receive_buffer import message_from_receive
+from openmsmq.conversion.send_buffer import send_buffer
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces.ms_mqmq import OBJECTID, XACTUOW
 from openmsmq.model.constants import INFINITE, Access, ReceiveAction
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
 from openmsmq.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, Fault
-from openmsmq.transfer.receive_buffer import message_from_receive
-from openmsmq.transfer.send_buffer import send_buffer
 from protocols.clients import Client, Server, queue_format
 
 H = HResult

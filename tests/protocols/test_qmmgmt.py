@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from openmsmq.conversion.management import MACHINE_PROPERTIES, QUEUE_PROPERTIES, unpack
 from openmsmq.interfaces import ms_mqmr
 from openmsmq.interfaces.ms_mqmq import tag_inner_PROPVARIANT as PROPVARIANT
 from openmsmq.model import names, security
@@ -21,7 +22,6 @@ from openmsmq.queueing.outgoing_queues import (
     OutgoingState,
     SequenceInfo,
 )
-from openmsmq.transfer.management import MACHINE_PROPERTIES, QUEUE_PROPERTIES, unpack
 from protocols.clients import Client, Server, queue_format
 
 H = HResult

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from openmsmq.conversion.packets import user_message_of
 from openmsmq.model import names, security
 from openmsmq.model.constants import INFINITE, MAXIMUM_MESSAGE_SIZE, Access, MessageClass, ReceiveAction, Share
 from openmsmq.model.errors import HResult, InsufficientResources
@@ -15,7 +16,6 @@ from openmsmq.queueing.changes import UNUSED_PERIOD
 from openmsmq.queueing.machine import MachineLimits
 from openmsmq.queueing.outgoing_queues import OutgoingQueue, OutgoingState
 from openmsmq.store import DamagedRecord
-from openmsmq.transfer.packets import user_message_of
 from queueing.pipeline import draft, finalize, source
 from queueing.world import ALICE, MACHINE, World, next_to_transfer, refused, snapshot
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from daemon import Daemon, eventually
+from openmsmq.admin.naming import path_of
 from openmsmq.client.sync import QueueManager
-from openmsmq.operating.naming import path_of
 from openmsmq.store.frames import VERSION
 
 HERE: Final = Path(__file__).parent

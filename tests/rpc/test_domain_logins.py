@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from daemon import eventually
+from openmsmq.rpc.blocking_auth import AuthExecutor
 from openmsmq.rpc.client import connect
 from openmsmq.rpc.credentials import Credentials, filetime
 from openmsmq.rpc.errors import AuthenticationError, BindError, LogonUnavailable, RpcFault
@@ -26,7 +27,6 @@ from openmsmq.rpc.ntlm import (
     ntowf_v2,
 )
 from openmsmq.rpc.ntlm_messages import Challenge, NegotiateFlags
-from openmsmq.rpc.questions import AuthExecutor
 from openmsmq.rpc.security import Identity
 from openmsmq.rpc.throttle import FailureLimits, PeerFailures
 from rpc.accounts import NOW, TESTER, acceptor, lookup

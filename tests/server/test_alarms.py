@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from openmsmq.admin.alarms import read_alarms
 from openmsmq.model.histogram import Histogram
 from openmsmq.model.message import Message
 from openmsmq.model.names import parse_format_name
-from openmsmq.operating.alarms import read_alarms
 from openmsmq.queueing.queue import SYSTEM_DEADLETTER
 from openmsmq.server.alarms import PERIOD, WINDOW, AlarmWatch
 from queueing.world import World

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from openmsmq.admin.audit import AuditLog
 from openmsmq.model.errors import InsufficientResources
-from openmsmq.operating.audit import AuditLog
 from openmsmq.queueing.auditing import Actor, AuditRecord
 from openmsmq.server.auditing import Audit
 

@@ -9,7 +9,7 @@ import pytest
 
 import openmsmq
 from daemon import Daemon
-from openmsmq.operating.audit import AuditLog
+from openmsmq.admin.audit import AuditLog
 from openmsmq.rpc.users import UsersFile
 
 TRIES = 60  # that fail, fewer than the throttle of a host allows

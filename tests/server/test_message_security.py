@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from command_line import checked, invoke
 from daemon import Daemon
 from openmsmq.client.sync import QueueManager
+from openmsmq.conversion.packets import user_message_of
 from openmsmq.directory.embedded import EmbeddedDirectory
 from openmsmq.directory.provider import Certificate
 from openmsmq.model.errors import HResult, MsmqError
@@ -24,7 +25,6 @@ from openmsmq.protection import algorithms
 from openmsmq.protection.certificates import digest_of
 from openmsmq.protection.keys import pack_directory_keys, unpack_directory_keys
 from openmsmq.protection.sign import Version, sign, signed_bytes
-from openmsmq.transfer.packets import user_message_of
 from protection.material import ALICE, certificate_of, key_of
 from protection.world import published
 

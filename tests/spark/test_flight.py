@@ -13,8 +13,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StringType, StructField, StructType
 
 from daemon import Daemon, eventually
+from openmsmq.admin.backup import back_up, restore
 from openmsmq.bulk.client import BulkClient
-from openmsmq.operating.backup import back_up, restore
 from openmsmq.spark.options import BATCH_READ, STREAM_READ, STREAM_WRITE, OptionError, parse
 from openmsmq.spark.reading import DataLoss, FilteringReader, QueueRange
 from openmsmq.spark.schema import spark_schema

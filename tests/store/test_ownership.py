@@ -12,7 +12,7 @@ import pytest
 import seeds
 from daemon import eventually
 from openmsmq import compiled
-from openmsmq.operating.backup import back_up, restore
+from openmsmq.admin.backup import back_up, restore
 from openmsmq.store import DamagedStore, Store, StoreError, StoreFenced, StoreInUse, fsck
 from openmsmq.store import ownership as owning
 from openmsmq.store.ownership import StoreLocation, claim, current

@@ -13,8 +13,8 @@ import pytest
 
 import openmsmq
 from daemon import Daemon, eventually
+from openmsmq.admin.backup import MANIFEST, restore
 from openmsmq.model.errors import MsmqError, QueueDeleted
-from openmsmq.operating.backup import MANIFEST, restore
 from web.browser import PASSWORD, USER, Browser, Client, Refused
 from web.conftest import OPTIONS, users
 

@@ -19,7 +19,7 @@ import pytest
 
 from command_line import checked
 from daemon import Daemon, eventually
-from openmsmq.operating.alarms import Alarms, document_of, read_delivered, write_alarms
+from openmsmq.admin.alarms import Alarms, document_of, read_delivered, write_alarms
 from openmsmq.web import webhook
 from openmsmq.web.webhook import SIGNATURE, TRIES, Webhook, posting, signature
 from web.browser import USER, Browser, Client, ask

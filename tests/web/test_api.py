@@ -10,8 +10,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from daemon import Daemon
+from openmsmq.admin.metrics import FAMILIES
 from openmsmq.model.sddl import from_sddl
-from openmsmq.operating.metrics import FAMILIES
 from web.browser import USER, Client, Refused, ask
 
 

@@ -15,10 +15,10 @@ import pytest
 
 from command_line import Ended, at, invoke
 from daemon import Daemon, eventually
+from openmsmq.admin import http_api, http_requests
+from openmsmq.admin.web_address import ADDRESS_FILE, read_address
 from openmsmq.cli.exit_codes import DENIED, NOT_FOUND, TIMED_OUT, UNREACHABLE
 from openmsmq.model.errors import MsmqError
-from openmsmq.operating import http_api, http_requests
-from openmsmq.operating.web_address import ADDRESS_FILE, read_address
 from web.browser import PASSWORD, USER, Client, OwnWeb, Refused, port_of
 from web.certificate import self_signed
 from web.conftest import OPTIONS, users

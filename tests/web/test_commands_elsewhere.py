@@ -12,8 +12,8 @@ import pytest
 
 from command_line import Ended, at, invoke
 from daemon import Daemon, eventually
+from openmsmq.admin.administration import by_http
 from openmsmq.cli.exit_codes import DENIED, FAILED, NOT_FOUND
-from openmsmq.operating.administration import by_http
 from web.browser import ADMINISTRATOR, PASSWORD, USER, Client, port_of
 from web.conftest import OPTIONS, users
 

@@ -17,8 +17,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from daemon import Daemon, eventually
+from openmsmq.admin.series import Rates
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError, ReceiveTimeout
-from openmsmq.operating.series import Rates
 from openmsmq.web import charts, history, limits, live
 from openmsmq.web.growth import DepthTrend
 from openmsmq.web.history import FigureHistory, Sample, sample_of

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from daemon import Daemon, eventually
+from openmsmq.admin.tokens import TokensFile
 from openmsmq.model.errors import AccessDenied
-from openmsmq.operating.tokens import TokensFile
 from openmsmq.rpc.login_attempts import Delays
 from openmsmq.rpc.users import UsersFile
 from openmsmq.web.callers import WebSessions

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
+from openmsmq.admin import definitions
+from openmsmq.admin.alarms import BY_NAME, Alarms, document_of, write_alarms
+from openmsmq.admin.audit import AuditEntry, AuditLog
 from openmsmq.model.constants import Access
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.histogram import Histogram
 from openmsmq.model.left_out import LEFT_OUT, PERIOD, LeftOut
 from openmsmq.model.security import SecurityDescriptor
-from openmsmq.operating import definitions
-from openmsmq.operating.alarms import BY_NAME, Alarms, document_of, write_alarms
-from openmsmq.operating.audit import AuditEntry, AuditLog
 from openmsmq.queueing.auditing import NoAudit
 from openmsmq.queueing.changes import UNUSED_PERIOD
 from openmsmq.queueing.queue import Queue, QueueKind

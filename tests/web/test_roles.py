@@ -9,8 +9,8 @@ import pytest
 
 from command_line import checked, invoke
 from daemon import Daemon, eventually
+from openmsmq.admin.tokens import read_uses
 from openmsmq.model.roles import Role
-from openmsmq.operating.tokens import read_uses
 from openmsmq.web.resources import OPERATIONS
 from web.browser import PASSWORD, Answer, Browser, Client, OwnWeb, Refused, ask
 

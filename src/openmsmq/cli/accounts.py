@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from openmsmq.admin.permissions import sid_for
 from openmsmq.cli.output import echo
 from openmsmq.directory.active.accounts import DomainAccounts, is_account_name
 from openmsmq.directory.provider import DirectoryError, DirectoryNotConnected, ObjectNotFound
 from openmsmq.model import security
-from openmsmq.operating.permissions import sid_for
 
 if TYPE_CHECKING:
-    from openmsmq.operating.guards import Guard
+    from openmsmq.admin.guards import Guard
     from openmsmq.server.config import Configuration
 
 _OPTIONS = (
@@ -100,9 +100,9 @@ class Accounts:
 
     def machine(self) -> Guard:
         """Who may do what with the queue manager; changes are recorded. Raises NoDataDirectory."""
+        from openmsmq.admin.data_directories import demand
+        from openmsmq.admin.machine_guard import MachineGuard
         from openmsmq.cli.recording import LocalAudit
-        from openmsmq.operating.data_directories import demand
-        from openmsmq.operating.machine_guard import MachineGuard
         from openmsmq.queueing.authorization import default_machine_security
 
         record = LocalAudit(self.configuration)

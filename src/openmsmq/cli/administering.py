@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from openmsmq.admin.explaining import explanation
+from openmsmq.admin.naming import path_of
 from openmsmq.cli.connection import Address, connect, connected, level_option, server_options
 from openmsmq.cli.messages import show_first
 from openmsmq.cli.output import dry_run_option, echo, json_option, management_rows, print_json, print_table, report
@@ -13,8 +15,6 @@ from openmsmq.cli.web_api import ApiOptions, api_options
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.constants import Access
 from openmsmq.model.text import counted
-from openmsmq.operating.explaining import explanation
-from openmsmq.operating.naming import path_of
 
 
 @click.group(invoke_without_command=True)

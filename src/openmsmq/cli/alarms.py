@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
+from openmsmq.admin.administration.interface import AdminOperations, AlarmEventInfo
 from openmsmq.cli.output import echo, json_option, print_json, print_table
 from openmsmq.cli.places import AdminTarget, place_options
 from openmsmq.model.text import time_text
-from openmsmq.operating.administration.interface import AdminOperations, AlarmEventInfo
 
 
 @click.command()

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
+from openmsmq.admin.audit import AuditFilter
 from openmsmq.cli.output import json_option, print_json, print_table
 from openmsmq.cli.places import AdminTarget, place_options
-from openmsmq.operating.audit import AuditFilter
 
 
 @click.command()

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
+from openmsmq.admin.administration.by_http import KnownBackup
+from openmsmq.admin.backup import BackupError
+from openmsmq.admin.backup import restore as restore_backup
 from openmsmq.cli.accounts import Accounts, accounts_options
 from openmsmq.cli.output import echo, json_option, print_rows, report
 from openmsmq.cli.places import AdminTarget, place_options
 from openmsmq.cli.recording import LocalAudit
 from openmsmq.model.text import counted
-from openmsmq.operating.administration.by_http import KnownBackup
-from openmsmq.operating.backup import BackupError
-from openmsmq.operating.backup import restore as restore_backup
 
 
 @click.command()

@@ -10,6 +10,11 @@ from typing import Any
 
 import click
 
+from openmsmq.admin.acting import MessageAction
+from openmsmq.admin.dead_letters import groups
+from openmsmq.admin.editing import MessageEdits
+from openmsmq.admin.naming import DEAD_LETTER_QUEUES, path_of
+from openmsmq.admin.selection import Chosen, Criteria, Selection, search, select
 from openmsmq.cli.connection import connected
 from openmsmq.cli.editing import changes_options, edit_in_editor
 from openmsmq.cli.output import echo, json_option, print_json, print_table
@@ -20,11 +25,6 @@ from openmsmq.client.sync import QueueManager
 from openmsmq.model.errors import MsmqError, QueueNotFound
 from openmsmq.model.reasons import reason_of
 from openmsmq.model.text import counted, time_text
-from openmsmq.operating.acting import MessageAction
-from openmsmq.operating.dead_letters import groups
-from openmsmq.operating.editing import MessageEdits
-from openmsmq.operating.naming import DEAD_LETTER_QUEUES, path_of
-from openmsmq.operating.selection import Chosen, Criteria, Selection, search, select
 
 _queue_option = click.option(
     "--queue", help="Only this one: deadletter or xactdeadletter; default both.", metavar="NAME"

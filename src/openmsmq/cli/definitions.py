@@ -11,6 +11,14 @@ from typing import Any, NamedTuple, Protocol
 
 import click
 
+from openmsmq.admin.administration.by_http import HttpAdministration, PlannedStepInfo
+from openmsmq.admin.checked_json import strict
+from openmsmq.admin.data_directories import demand
+from openmsmq.admin.definitions import DONE, LEFT, Document, apply, export, plan, unreadable
+from openmsmq.admin.definitions_schema import DefinitionsError, parse
+from openmsmq.admin.guards import Guard
+from openmsmq.admin.http_requests import ApiError
+from openmsmq.admin.settings import settings_in_force
 from openmsmq.cli.accounts import Accounts, accounts_options
 from openmsmq.cli.connection import Address, connect, level_option, server_options
 from openmsmq.cli.output import echo, json_option, print_json
@@ -18,14 +26,6 @@ from openmsmq.cli.places import AdminTarget, http_options
 from openmsmq.cli.recording import LocalAudit
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.text import counted, printable_json
-from openmsmq.operating.administration.by_http import HttpAdministration, PlannedStepInfo
-from openmsmq.operating.checked_json import strict
-from openmsmq.operating.data_directories import demand
-from openmsmq.operating.definitions import DONE, LEFT, Document, apply, export, plan, unreadable
-from openmsmq.operating.definitions_schema import DefinitionsError, parse
-from openmsmq.operating.guards import Guard
-from openmsmq.operating.http_requests import ApiError
-from openmsmq.operating.settings import settings_in_force
 from openmsmq.rpc.users import UsersFile
 
 _local = click.option(

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
+from openmsmq.admin.editing import MessageEdits, document, edited
 from openmsmq.model.message import Message
-from openmsmq.operating.editing import MessageEdits, document, edited
 
 _OPTIONS = (
     click.option("--edit", is_flag=True, help="Open each message in $EDITOR first, as JSON."),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from openmsmq.admin.backup import BackupError
+from openmsmq.admin.http_requests import ApiError, ApiNotFound, ApiRefused, ApiTimeout, ApiUnreachable
+from openmsmq.admin.tokens import TokensFileError
 from openmsmq.model.errors import AccessDenied, MsmqError, QueueExists, QueueNotFound, ReceiveTimeout
-from openmsmq.operating.backup import BackupError
-from openmsmq.operating.http_requests import ApiError, ApiNotFound, ApiRefused, ApiTimeout, ApiUnreachable
-from openmsmq.operating.tokens import TokensFileError
 from openmsmq.protection.directories import DirectoryUnavailable
 from openmsmq.rpc.errors import AuthenticationError
 from openmsmq.rpc.users import UsersFileError

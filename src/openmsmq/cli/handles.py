@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
+from openmsmq.admin.http_api import OpenHandleInfo
+from openmsmq.admin.http_requests import ApiNotFound
 from openmsmq.cli.output import dry_run_option, echo, json_option, print_json, print_table
 from openmsmq.cli.web_api import ApiOptions, api_options
 from openmsmq.model.text import counted, time_text
-from openmsmq.operating.http_api import OpenHandleInfo
-from openmsmq.operating.http_requests import ApiNotFound
 
 _COLUMNS = ("handle", "queue", "access", "share", "waiting", "held", "user", "from", "since")
 

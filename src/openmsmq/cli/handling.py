@@ -7,6 +7,10 @@ from contextlib import closing
 
 import click
 
+from openmsmq.admin.acting import Act, MessageAction
+from openmsmq.admin.editing import MessageEdits
+from openmsmq.admin.naming import path_of
+from openmsmq.admin.selection import Criteria, Selection, search
 from openmsmq.cli.connection import connected, protocol_option
 from openmsmq.cli.dead_letters import purge, resend
 from openmsmq.cli.editing import changes_options
@@ -17,10 +21,6 @@ from openmsmq.client.sync import Cursor, QueueManager
 from openmsmq.model.errors import MessageNotFound
 from openmsmq.model.message import Message
 from openmsmq.model.text import counted
-from openmsmq.operating.acting import Act, MessageAction
-from openmsmq.operating.editing import MessageEdits
-from openmsmq.operating.naming import path_of
-from openmsmq.operating.selection import Criteria, Selection, search
 
 _SCAN = 100_000  # messages that a search looks at unless an option says otherwise
 _FOUND = 100

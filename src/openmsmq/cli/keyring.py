@@ -11,12 +11,12 @@ from uuid import UUID
 
 import click
 
+from openmsmq.admin.data_directories import demand
 from openmsmq.cli.output import echo, json_option, print_json, print_table
 from openmsmq.directory.active.accounts import DomainAccounts
 from openmsmq.directory.active.provider import ActiveDirectory
 from openmsmq.directory.active.session import LdapCredentials, LdapUnavailable, libraries
 from openmsmq.directory.provider import Certificate, DirectoryError
-from openmsmq.operating.data_directories import demand
 from openmsmq.packet.errors import BadPacket
 from openmsmq.protection import algorithms
 from openmsmq.protection.certificates import UserCertificate, certificate_of, describe, pem_of

@@ -32,7 +32,7 @@ from openmsmq.protocols.public_queues import record_of
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.rpc.kerberos import KerberosUnavailable, check_keytab
 from openmsmq.rpc.keytab import computer_salt, keys_of, pack_keytab
-from openmsmq.server import moving
+from openmsmq.server import domain_migration
 from openmsmq.server.config import Configuration
 from openmsmq.server.controllers import located
 from openmsmq.server.identity import fully_qualified_name
@@ -118,7 +118,7 @@ class _Join:
         controllers = Controllers(Named([self.host]), connect)
         return ActiveDirectory(controllers, self.member.account, certificates_in, certificates_to)
 
-    def move(self, store: Store, contents: moving.Contents, *, publish: bool) -> None:
+    def move(self, store: Store, contents: domain_migration.Contents, *, publish: bool) -> None:
         identifier = self.identifier
         assert identifier is not None
         made, provider = {}, self._as_machine()
@@ -127,7 +127,7 @@ class _Join:
             former = UUID(bytes_le=queue.instance)
             if former != made[name]:
                 self.renamed.append(f"{queue.path_name}: PUBLIC={former} is PUBLIC={made[name]} now")
-        moving.move(store, contents, identifier, made)
+        domain_migration.move(store, contents, identifier, made)
 
 
 async def _published(provider: ActiveDirectory, queue: QueueProperties, machine: UUID) -> UUID:
@@ -164,7 +164,7 @@ def join(
     with _failures(), ExitStack() as stack:
         libraries()
         store = _opened(configuration, stack)
-        contents = moving.contents_of(store) if store is not None else None
+        contents = domain_migration.contents_of(store) if store is not None else None
         host, session = _administrator(configuration, user, password_env)
         stack.callback(session.close)
         name = configuration.machine_name
@@ -198,8 +198,14 @@ def join(
 
 
 def _joining(
-    run: _Join, store: Store | None, contents: moving.Contents | None, given: Path | None, *, reset: bool, publish: bool
-) -> Iterator[JoinStep]:
+    run: _Join,
+    store: Store | None,
+    contents: domain_migration.Contents | None,
+    given: Path | None,
+    *,
+    reset: bool,
+    publish: bool,
+) -> Iterator[JoinStep]:  # fmt: skip
     member = run.member
     found = next((path for path in (run.keytab, SYSTEM_KEYTAB) if _logs_in(run.host, member.account, path)), None)
     if found is not None and not reset:
@@ -273,13 +279,13 @@ def _failures() -> Iterator[None]:
 
 def _opened(configuration: Configuration, stack: ExitStack) -> Store | None:
     """The store, so that no daemon runs meanwhile; None where there is none. Raises StoreInUse, StoreError, OSError."""
-    if not moving.is_used(configuration.data_dir):
+    if not domain_migration.is_used(configuration.data_dir):
         return None
     try:
         store = Store.open(configuration.data_dir / "store")
     except StoreInUse as error:
         raise click.ClickException(f"stop the daemon first: {error}") from None
-    stack.callback(moving.give_to_owner, configuration.data_dir)
+    stack.callback(domain_migration.give_to_owner, configuration.data_dir)
     stack.callback(store.close)
     return store
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
+from openmsmq.admin.message_json import from_json
 from openmsmq.model.message import Message
-from openmsmq.operating.message_json import from_json
 
 
 class MessageFileError(ValueError):

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import click
 
+from openmsmq.admin.message_json import to_json
+from openmsmq.admin.naming import path_of
+from openmsmq.admin.queues import is_transactional
 from openmsmq.cli.connection import (
     Address,
     connect,
@@ -37,9 +40,6 @@ from openmsmq.model.errors import (
 )
 from openmsmq.model.message import Message
 from openmsmq.model.text import counted, printable_json
-from openmsmq.operating.message_json import to_json
-from openmsmq.operating.naming import path_of
-from openmsmq.operating.queues import is_transactional
 
 _BATCH = 200  # messages in one transaction when many are moved
 

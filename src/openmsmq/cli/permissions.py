@@ -9,6 +9,9 @@ from typing import Any
 
 import click
 
+from openmsmq.admin import permissions
+from openmsmq.admin.guards import Guard, QueueGuard
+from openmsmq.admin.naming import path_of
 from openmsmq.cli.accounts import Accounts, accounts_options
 from openmsmq.cli.connection import Address, connect, level_option, server_options
 from openmsmq.cli.output import echo, json_option, print_json, print_table, report
@@ -16,9 +19,6 @@ from openmsmq.model.constants import SecurityInformation
 from openmsmq.model.rights import mask_of, words_of
 from openmsmq.model.sddl import from_sddl, to_sddl
 from openmsmq.model.security import SecurityDescriptor
-from openmsmq.operating import permissions
-from openmsmq.operating.guards import Guard, QueueGuard
-from openmsmq.operating.naming import path_of
 
 _dry_run = click.option("--dry-run", is_flag=True, help="Only show what the permissions would be.")
 _yes = click.option("--yes", is_flag=True, help="Do not ask, even if somebody is locked out.")

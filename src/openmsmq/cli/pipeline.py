@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from openmsmq.cli.connection import FLIGHT_PORT, Address, flight_options, server_options
-from openmsmq.cli.holding import COMMANDS
 from openmsmq.cli.output import dry_run_option, json_option, print_json, print_table, progress, report
+from openmsmq.cli.pipeline_state import COMMANDS
 from openmsmq.model.text import counted
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from openmsmq.cli.output import echo
 from openmsmq.cli.web_api import ApiOptions
 
 if TYPE_CHECKING:
-    from openmsmq.operating.administration.by_http import HttpAdministration
-    from openmsmq.operating.administration.interface import AdminOperations
+    from openmsmq.admin.administration.by_http import HttpAdministration
+    from openmsmq.admin.administration.interface import AdminOperations
     from openmsmq.server.config import Configuration
 
 _path = click.Path(path_type=Path)
@@ -81,8 +81,8 @@ class AdminTarget(NamedTuple):
             yield opened
 
     def _check_daemon(self, data_dir: Path) -> None:
+        from openmsmq.admin.data_directories import is_started
         from openmsmq.cli.connection import answering_port
-        from openmsmq.operating.data_directories import is_started
 
         if is_started(data_dir) or (port := answering_port()) is None:
             return
@@ -97,8 +97,8 @@ class AdminTarget(NamedTuple):
         if self.is_here:
             yield self._data_directory()
             return
-        from openmsmq.operating.administration.by_http import HttpAdministration
-        from openmsmq.operating.http_requests import by_password
+        from openmsmq.admin.administration.by_http import HttpAdministration
+        from openmsmq.admin.http_requests import by_password
 
         with self._api().client_as(by_password(user, password())) as client:
             yield HttpAdministration(client.requests)
@@ -106,7 +106,7 @@ class AdminTarget(NamedTuple):
     @contextmanager
     def http(self) -> Iterator[HttpAdministration]:
         """What only the HTTP API has. Raises UsageError without a token."""
-        from openmsmq.operating.administration.by_http import HttpAdministration
+        from openmsmq.admin.administration.by_http import HttpAdministration
 
         with self._api().client() as client:
             yield HttpAdministration(client.requests)
@@ -122,8 +122,8 @@ class AdminTarget(NamedTuple):
             raise click.UsageError(str(error)) from None
 
     def _data_directory(self) -> AdminOperations:
+        from openmsmq.admin.administration.data_directory import AdminFiles, DataDirectory
         from openmsmq.cli.recording import LocalAudit
-        from openmsmq.operating.administration.data_directory import AdminFiles, DataDirectory
 
         known = self.configuration()
         files = AdminFiles(

@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from openmsmq.admin import permissions
+from openmsmq.admin.naming import path_of, public_path_of
 from openmsmq.cli.connection import connected
 from openmsmq.cli.output import dry_run_option, json_option, management_rows, print_json, print_table, report
 from openmsmq.cli.permissions import OF_QUEUE
@@ -16,8 +18,6 @@ from openmsmq.model.constants import MOST_DELIVERIES, Access
 from openmsmq.model.errors import MsmqError, QueueNotFound
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.model.text import counted, time_text
-from openmsmq.operating import permissions
-from openmsmq.operating.naming import path_of, public_path_of
 
 _FLAGS = ("journal", "transactional", "authenticate", "poison_to_deadletter")
 _NUMBERS = ("quota", "journal_quota", "base_priority", "priv_level", "delivery_limit")

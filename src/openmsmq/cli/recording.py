@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from openmsmq.admin.audit import AuditEntry, AuditLog
 from openmsmq.cli.output import echo
-from openmsmq.operating.audit import AuditEntry, AuditLog
 
 if TYPE_CHECKING:
     from openmsmq.server.config import Configuration

@@ -9,9 +9,9 @@ import sys
 import click
 
 from openmsmq.cli.output import echo, json_option, print_json, print_table, report
-from openmsmq.link import one_shot
 from openmsmq.model import names
 from openmsmq.model.message import Message
+from openmsmq.peering import one_shot
 
 _PORTS = ((1801, "messages of queue managers"), (135, "endpoint mapper"), (2103, "calls: open, receive, administer"))
 _STEP = 3.0  # seconds for each port

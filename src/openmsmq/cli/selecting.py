@@ -9,16 +9,10 @@ from typing import Any, TypeVar
 
 import click
 
-from openmsmq.cli.output import echo, json_option, print_json, print_table
-from openmsmq.client.sync import QueueManager
-from openmsmq.model.constants import MessageClass
-from openmsmq.model.errors import MessageNotFound, QueueNotFound
-from openmsmq.model.reasons import class_name, find_reason
-from openmsmq.model.text import counted, time_text
-from openmsmq.operating.acting import Edit, MessageAction, action
-from openmsmq.operating.naming import shown
-from openmsmq.operating.queues import missing
-from openmsmq.operating.selection import (
+from openmsmq.admin.acting import Edit, MessageAction, action
+from openmsmq.admin.naming import shown
+from openmsmq.admin.queues import missing
+from openmsmq.admin.selection import (
     Action,
     ActionResult,
     Chosen,
@@ -31,6 +25,12 @@ from openmsmq.operating.selection import (
     parse_token,
     select,
 )
+from openmsmq.cli.output import echo, json_option, print_json, print_table
+from openmsmq.client.sync import QueueManager
+from openmsmq.model.constants import MessageClass
+from openmsmq.model.errors import MessageNotFound, QueueNotFound
+from openmsmq.model.reasons import class_name, find_reason
+from openmsmq.model.text import counted, time_text
 
 T = TypeVar("T")
 

@@ -7,11 +7,11 @@ from uuid import UUID
 
 import click
 
+from openmsmq.admin.http_api import SequenceInfo
+from openmsmq.admin.http_requests import ApiNotFound
 from openmsmq.cli.output import dry_run_option, echo, json_option, print_rows, report
 from openmsmq.cli.web_api import ApiOptions, api_options
 from openmsmq.model.text import counted, time_text
-from openmsmq.operating.http_api import SequenceInfo
-from openmsmq.operating.http_requests import ApiNotFound
 
 _COLUMNS = ("queue", "source", "last number", "rejected", "last message", "sequence")
 

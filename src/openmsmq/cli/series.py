@@ -8,9 +8,9 @@ from typing import NamedTuple, cast
 
 import click
 
+from openmsmq.admin.series import Range, Rates, shown, thinned
 from openmsmq.cli.output import echo, json_option, print_json, print_table
 from openmsmq.cli.web_api import ApiOptions, api_options
-from openmsmq.operating.series import Range, Rates, shown, thinned
 
 _BARS = "▁▂▃▄▅▆▇█"
 _POINTS = 60  # of a line

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 import textwrap
 
+from openmsmq.admin import body_text
+from openmsmq.admin.message_json import DECODED, IDENTIFIER, to_json
 from openmsmq.cli.output import echo, print_json
 from openmsmq.model.message import Message
 from openmsmq.model.reasons import class_name
 from openmsmq.model.text import time_text
-from openmsmq.operating import body_text
-from openmsmq.operating.message_json import DECODED, IDENTIFIER, to_json
 
 
 def show_message(message: Message, number: int, as_json: bool) -> None:

@@ -6,13 +6,13 @@ from functools import partial
 
 import click
 
+from openmsmq.admin.administration.interface import TokenInfo
+from openmsmq.admin.tokens import DAYS, LONGEST_DAYS
 from openmsmq.cli.output import echo, json_option, print_rows, report
 from openmsmq.cli.places import AdminTarget, new_password, password_stdin_option, place_options
 from openmsmq.cli.web_api import ApiOptions, api_options
 from openmsmq.model.roles import WORDS, Role, role_of
 from openmsmq.model.text import time_text
-from openmsmq.operating.administration.interface import TokenInfo
-from openmsmq.operating.tokens import DAYS, LONGEST_DAYS
 
 
 @click.group()

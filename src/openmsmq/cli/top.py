@@ -12,10 +12,10 @@ from typing import Any, cast
 
 import click
 
+from openmsmq.admin.overview import ByProtocols, DepthSource, HttpDepths, Order, QueueRates, rows, with_age
 from openmsmq.cli.connection import Address, connect, is_here, level_option, server_options
 from openmsmq.cli.output import echo, json_option, live_table, print_json
 from openmsmq.cli.web_api import ApiOptions, Missing, api_options
-from openmsmq.operating.overview import ByProtocols, DepthSource, HttpDepths, Order, QueueRates, rows, with_age
 
 _COLUMNS = ("queue", "messages", "change/s", "in/s", "out/s", "in 5 min", "waiting", "bytes", "journal", "first is",
             "state")  # fmt: skip

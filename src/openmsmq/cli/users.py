@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from openmsmq.admin.administration.interface import UserInfo
 from openmsmq.cli.output import echo, json_option, print_rows
 from openmsmq.cli.places import AdminTarget, new_password, password_stdin_option, place_of_group, place_options
 from openmsmq.model.roles import WORDS, Role, role_of
-from openmsmq.operating.administration.interface import UserInfo
 
 _ROLE = "What the user may do by HTTP at most; rights say what of it."
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import click
 
+from openmsmq.admin.naming import path_of
 from openmsmq.cli.connection import connected, protocol_option
 from openmsmq.cli.output import json_option
 from openmsmq.cli.showing import show_message
 from openmsmq.client.sync import Cursor, QueueManager
 from openmsmq.model.errors import ReceiveTimeout
 from openmsmq.model.message import Message
-from openmsmq.operating.naming import path_of
 
 
 @click.command()

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import click
 
-from openmsmq.operating.http_api import HttpApi
-from openmsmq.operating.http_requests import HttpCredentials, by_token, trusting, trusting_only
-from openmsmq.operating.web_address import WebAddress, read_address
+from openmsmq.admin.http_api import HttpApi
+from openmsmq.admin.http_requests import HttpCredentials, by_token, trusting, trusting_only
+from openmsmq.admin.web_address import WebAddress, read_address
 
 _TOKEN = "OPENMSMQ_TOKEN"
 _DATA_DIR = Path("/var/lib/openmsmq")  # the default of openmsmq.server.config, which loads much
-_PREFIX = "omq_"  # of openmsmq.operating.tokens
+_PREFIX = "omq_"  # of openmsmq.admin.tokens
 _LONGEST_TOKEN = 200
 _NO_TOKEN = (
     f"no token of the HTTP API: `openmsmq token create NAME --user USER` makes one, --token-file or {_TOKEN} says it"

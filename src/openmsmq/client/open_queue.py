@@ -9,6 +9,7 @@ from functools import partial
 from typing import ClassVar, NamedTuple
 
 from openmsmq.client.calls import Steps, on_failure, quietly
+from openmsmq.conversion.queue_format import to_queue_format
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT
 from openmsmq.model import names
 from openmsmq.model.constants import INFINITE, Access, MessageSeekAction, ReceiveAction
@@ -23,7 +24,6 @@ from openmsmq.model.errors import (
     TransactionUsage,
 )
 from openmsmq.model.message import NULL_IDENTIFIER, Message, identifier_from_text
-from openmsmq.transfer.queue_format import to_queue_format
 
 Clock = Callable[[], float]  # seconds, from any start
 

@@ -9,15 +9,15 @@ from uuid import UUID
 
 from openmsmq.client.calls import HARMLESS, REPEATABLE, ClientCall, RetryRule, Steps, call, check
 from openmsmq.client.open_queue import queue_format
+from openmsmq.conversion import propvariants
+from openmsmq.conversion.management import MACHINE_PROPERTIES, QUEUE_PROPERTIES, unpack
+from openmsmq.conversion.queue_format import from_queue_format
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces import ms_mqmr as mgmt
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT, XACTUOW
 from openmsmq.interfaces.ms_mqmq import tag_inner_PROPVARIANT as PROPVARIANT
 from openmsmq.model.constants import PropId, VarType
 from openmsmq.model.errors import HResult, MsmqError, QueueNotFound
-from openmsmq.transfer import propvariants
-from openmsmq.transfer.management import MACHINE_PROPERTIES, QUEUE_PROPERTIES, unpack
-from openmsmq.transfer.queue_format import from_queue_format
 
 # Python name -> PROPID, and how a Python value becomes the property's.
 PROPERTIES: dict[str, PropId] = {

@@ -24,6 +24,7 @@ from openmsmq.client.calls import (
     call,
 )
 from openmsmq.client.open_queue import OpenQueue, TakenMessage, queue_format
+from openmsmq.conversion.packets import message_of
 from openmsmq.interfaces import ms_mqmp as mp
 from openmsmq.interfaces.ms_mqqp import REMOTEREADDESC, REMOTEREADDESC2, qm2qm
 from openmsmq.model.constants import Access, LookupAction, MessageSeekAction, ReceiveAction, Share
@@ -33,7 +34,6 @@ from openmsmq.model.message import Message
 from openmsmq.packet.errors import BadPacket
 from openmsmq.packet.message_packet import MessagePacket
 from openmsmq.rpc.association import NULL_HANDLE
-from openmsmq.transfer.packets import message_of
 
 IP_READ = 1  # fIP of R_QMGetRTQMServerPort: the port of qm2qm
 RR_NACK, RR_ACK = 1, 2

@@ -10,13 +10,13 @@ from typing import ClassVar
 
 from openmsmq.client.calls import HARMLESS, REPEATABLE, ClientCall, RetryRule, Steps, call, check
 from openmsmq.client.open_queue import OpenQueue, TakenMessage, queue_format
+from openmsmq.conversion.receive_buffer import BufferSizes, identifier_of, message_from_receive, receive_buffer
+from openmsmq.conversion.send_buffer import send_buffer, utf16_length
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces.ms_mqmq import OBJECTID
 from openmsmq.model.constants import MAXIMUM_LABEL, MAXIMUM_MESSAGE_SIZE, Access, ReceiveAction, Share
 from openmsmq.model.errors import HResult, IllegalPropertyValue, InsufficientResources, MsmqError
 from openmsmq.model.message import Message
-from openmsmq.transfer.receive_buffer import BufferSizes, identifier_of, message_from_receive, receive_buffer
-from openmsmq.transfer.send_buffer import send_buffer, utf16_length
 
 _TOO_SMALL = frozenset(
     [

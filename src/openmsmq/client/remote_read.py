@@ -27,6 +27,7 @@ from openmsmq.client.calls import (
     quietly,
 )
 from openmsmq.client.open_queue import OpenQueue, TakenMessage, queue_format
+from openmsmq.conversion.packets import message_of
 from openmsmq.interfaces.ms_mqmq import XACTUOW
 from openmsmq.interfaces.ms_mqrr import RemoteRead, SectionBuffer
 from openmsmq.model.constants import (
@@ -43,7 +44,6 @@ from openmsmq.model.lookup_id import lookup_id, sequence_of
 from openmsmq.model.message import Message
 from openmsmq.packet.errors import BadPacket
 from openmsmq.packet.sections import Section, SectionType, join
-from openmsmq.transfer.packets import message_of
 
 RR_NACK, RR_ACK = 1, 2
 MQ_MOVE_ACCESS = 4

@@ -8,6 +8,7 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Final
 
+from openmsmq.conversion.packets import user_message_of
 from openmsmq.model.admission import check_message
 from openmsmq.model.constants import Delivery
 from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError
@@ -23,7 +24,6 @@ from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.protection.sign import SIGNING_HASHES, Version, sign, signed_bytes
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
 from openmsmq.queueing.queue import QueueKind
-from openmsmq.transfer.packets import user_message_of
 
 
 class MessageSecurity:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
+from openmsmq.conversion.propvariants import pack_properties
+from openmsmq.conversion.queue_format import to_queue_format
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.model import names
 from openmsmq.model.errors import HResult, IllegalQueuePathName, MsmqError
@@ -14,8 +16,6 @@ from openmsmq.model.security import SecurityDescriptor
 from openmsmq.protocols.environment import Environment
 from openmsmq.queueing.authorization import Caller, Right
 from openmsmq.queueing.queue import QueueKind
-from openmsmq.transfer.propvariants import pack_properties
-from openmsmq.transfer.queue_format import to_queue_format
 
 _QUEUE = 1  # ObjType of OBJECT_FORMAT
 

@@ -31,8 +31,8 @@ from openmsmq.model.errors import (
 from openmsmq.queueing import properties as queue_properties
 from openmsmq.queueing.administration import rights_to_change, with_security
 from openmsmq.queueing.authorization import Caller, DirectoryRecord, Right
+from openmsmq.queueing.locations import QueueLocation
 from openmsmq.queueing.manager import QueueManager
-from openmsmq.queueing.places import QueueLocation
 from openmsmq.queueing.properties import LOCAL_PROPERTIES, QueueProperties
 
 logger = logging.getLogger(__name__)

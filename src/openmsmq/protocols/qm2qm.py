@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from openmsmq.conversion.packets import user_message_of
 from openmsmq.interfaces import ms_mqqp as m
 from openmsmq.model.constants import LookupAction, MessageSeekAction, ReceiveAction
 from openmsmq.model.errors import HResult, InvalidHandle, MsmqError, QueueDeleted, TransactionSequence
@@ -24,7 +25,6 @@ from openmsmq.rpc.association import NULL_HANDLE
 from openmsmq.rpc.call import Call
 from openmsmq.rpc.faults import Fault
 from openmsmq.rpc.pdu import AuthLevel
-from openmsmq.transfer.packets import user_message_of
 
 PCTX_RRSESSION_HANDLE_TYPE = "PCTX_RRSESSION_HANDLE_TYPE"
 PCTX_REMOTEREAD_HANDLE_TYPE = "PCTX_REMOTEREAD_HANDLE_TYPE"

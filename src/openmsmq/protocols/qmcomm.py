@@ -7,6 +7,9 @@ from collections.abc import Awaitable
 from typing import ClassVar
 from uuid import UUID
 
+from openmsmq.conversion.propvariants import pack_properties, unpack_properties
+from openmsmq.conversion.queue_format import UNKNOWN, from_queue_format, to_queue_format
+from openmsmq.conversion.send_buffer import NULL_UOW, utf16_length
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.model import names
 from openmsmq.model.constants import Access, Share
@@ -23,9 +26,6 @@ from openmsmq.queueing.unit_of_work import Transaction
 from openmsmq.rpc.association import NULL_HANDLE, Holder
 from openmsmq.rpc.call import Call
 from openmsmq.rpc.faults import Fault
-from openmsmq.transfer.propvariants import pack_properties, unpack_properties
-from openmsmq.transfer.queue_format import UNKNOWN, from_queue_format, to_queue_format
-from openmsmq.transfer.send_buffer import NULL_UOW, utf16_length
 
 # Kinds of context handles.
 RPC_QUEUE_HANDLE = "RPC_QUEUE_HANDLE"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, NoReturn
 
+from openmsmq.conversion.management import MACHINE_PROPERTIES, QUEUE_PROPERTIES, ManagementProperty, pack
+from openmsmq.conversion.queue_format import from_queue_format
 from openmsmq.interfaces import ms_mqmr as m
 from openmsmq.interfaces.ms_mqmq import tag_inner_PROPVARIANT as PROPVARIANT
 from openmsmq.model.constants import VarType
@@ -16,8 +18,6 @@ from openmsmq.queueing.outgoing_queues import OutgoingQueue
 from openmsmq.queueing.queue import Queue
 from openmsmq.rpc.call import Call
 from openmsmq.rpc.faults import RPC_X_BAD_STUB_DATA, Fault
-from openmsmq.transfer.management import MACHINE_PROPERTIES, QUEUE_PROPERTIES, ManagementProperty, pack
-from openmsmq.transfer.queue_format import from_queue_format
 
 _VT_VECTOR = 0x1000
 _COUNTED_ARMS = ("blob", "caub", "caui", "cal", "caul", "cauh", "cauuid", "calpwstr", "capropvar")  # of PROPVARIANT

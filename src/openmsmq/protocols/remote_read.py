@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
+from openmsmq.conversion.packets import packet_of
+from openmsmq.conversion.queue_format import CONNECTOR, DIRECT, MACHINE, PRIVATE, PUBLIC, SUBQUEUE, from_queue_format
+from openmsmq.conversion.send_buffer import NULL_UOW
 from openmsmq.interfaces import ms_mqrr as m
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT
 from openmsmq.model import names
@@ -33,9 +36,6 @@ from openmsmq.rpc.call import Call
 from openmsmq.rpc.call import RpcCaller as RpcCaller
 from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED, Fault
 from openmsmq.rpc.pdu import AuthLevel
-from openmsmq.transfer.packets import packet_of
-from openmsmq.transfer.queue_format import CONNECTOR, DIRECT, MACHINE, PRIVATE, PUBLIC, SUBQUEUE, from_queue_format
-from openmsmq.transfer.send_buffer import NULL_UOW
 
 QUEUE_CONTEXT_HANDLE = "QUEUE_CONTEXT_HANDLE"
 # Deviation D-54 from 3.1.4.2, which leaves connector queues out: an application on another machine may read them as

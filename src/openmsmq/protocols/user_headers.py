@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from openmsmq.conversion.packets import user_message_of
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.message import Message
-from openmsmq.transfer.packets import user_message_of
 
 _KEPT: Final = 4096  # then they are made anew
 _LONGEST_KEPT: Final = 2048  # bytes of a key

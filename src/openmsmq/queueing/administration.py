@@ -17,7 +17,7 @@ from openmsmq.queueing.auditing import Actor, Auditor, AuditRecord
 from openmsmq.queueing.authorization import Authorization, Caller, DirectoryRecord, Right, default_queue_security
 from openmsmq.queueing.consumer_groups import ConsumerGroups
 from openmsmq.queueing.handles import Handles
-from openmsmq.queueing.holds import MessageLocks
+from openmsmq.queueing.message_locks import MessageLocks
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.queue import LockKind, Queue, QueueKind
 from openmsmq.queueing.reading import ReadOperations

@@ -20,7 +20,7 @@ from openmsmq.model.lookup_id import LAST_SEQUENCE, sequence_of
 from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.consumer_group import MAXIMUM_NAME, BatchLimits, ConsumerGroup, Steps, parse_group_definition
-from openmsmq.queueing.holds import MessageLocks
+from openmsmq.queueing.message_locks import MessageLocks
 from openmsmq.queueing.queue import LockKind, Queue
 from openmsmq.queueing.records import DRAFT_HEAD, is_asking
 from openmsmq.queueing.registry import Registry

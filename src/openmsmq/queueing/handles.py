@@ -20,7 +20,7 @@ from openmsmq.model.errors import (
 from openmsmq.queueing.auditing import Auditor, AuditRecord
 from openmsmq.queueing.authorization import Authorization, Caller, Right, is_administrative
 from openmsmq.queueing.descriptors import Charge, OpenQueueDescriptor, QueueCursor, RemoteReadState
-from openmsmq.queueing.holds import MessageLocks
+from openmsmq.queueing.message_locks import MessageLocks
 from openmsmq.queueing.outgoing import OutgoingQueues
 from openmsmq.queueing.outgoing_queues import OutgoingQueue, can_go_out
 from openmsmq.queueing.queue import APPLICATION_QUEUES, Queue

@@ -20,8 +20,8 @@ from openmsmq.queueing.consumer_group import GROUP_PREFIX
 from openmsmq.queueing.consumer_groups import ConsumerGroups
 from openmsmq.queueing.entries import NO_ROOMS, CaptureBuffers, CapturedEntries
 from openmsmq.queueing.handles import Handles
-from openmsmq.queueing.holds import MessageLocks
 from openmsmq.queueing.machine import Machine
+from openmsmq.queueing.message_locks import MessageLocks
 from openmsmq.queueing.outbox import STEPS, NullHost, Outbox, QueueManagerHost, guarded
 from openmsmq.queueing.outgoing import OutgoingQueues
 from openmsmq.queueing.outgoing_queues import NoTransport, Transport

@@ -18,7 +18,7 @@ from openmsmq.model.message import Message
 from openmsmq.queueing.authorization import SYSTEM, default_queue_security
 from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes
-from openmsmq.queueing.holds import MessageLocks
+from openmsmq.queueing.message_locks import MessageLocks
 from openmsmq.queueing.outbox import Outbox
 from openmsmq.queueing.outgoing_queues import ConnectorQueue, ForeignSite, OutgoingQueue, Transport
 from openmsmq.queueing.properties import QueueProperties

@@ -25,7 +25,7 @@ from openmsmq.queueing.descriptors import (
     Reply,
     WaitingMessageReadOperation,
 )
-from openmsmq.queueing.holds import MessageLocks
+from openmsmq.queueing.message_locks import MessageLocks
 from openmsmq.queueing.outbox import Outbox
 from openmsmq.queueing.queue import APPLICATION_QUEUES, Lock, LockKind, Queue, QueueKind, locations_of, runs
 from openmsmq.queueing.storage import UNREADABLE, storing

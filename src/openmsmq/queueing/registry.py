@@ -15,9 +15,9 @@ from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import HResult, IllegalFormatName, InsufficientResources, MsmqError, QueueNotFound
 from openmsmq.model.security import owner_in
 from openmsmq.model.shares import Shares
+from openmsmq.queueing.locations import QueueLocation, QueueLocations
 from openmsmq.queueing.machine import Machine
 from openmsmq.queueing.outgoing_queues import ConnectorQueue, OutgoingQueue, foreign_host, path_name_of
-from openmsmq.queueing.places import QueueLocation, QueueLocations
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.queue import (
     APPLICATION_QUEUES,

@@ -20,7 +20,7 @@ from openmsmq.model.errors import (
 from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
-from openmsmq.queueing.holds import MessageLocks
+from openmsmq.queueing.message_locks import MessageLocks
 from openmsmq.queueing.queue import LockKind, Queue
 from openmsmq.queueing.storage import storing
 from openmsmq.queueing.transactions import Transactions

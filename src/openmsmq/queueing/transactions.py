@@ -14,7 +14,7 @@ from openmsmq.model.errors import MessageStorageFailed, TransactionSequence
 from openmsmq.model.message import Message
 from openmsmq.queueing.change_set import ChangeSet, store_insert
 from openmsmq.queueing.changes import Changes
-from openmsmq.queueing.holds import MessageLocks
+from openmsmq.queueing.message_locks import MessageLocks
 from openmsmq.queueing.message_record import decode_message
 from openmsmq.queueing.queue import Lock, LockKind, Queue
 from openmsmq.queueing.records import abort_definition, split_deadline_word

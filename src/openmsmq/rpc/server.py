@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from openmsmq.rpc.assembly import ReassemblyBudget
 from openmsmq.rpc.association import AssociationTable, Random
+from openmsmq.rpc.blocking_auth import AuthExecutor
 from openmsmq.rpc.call import Call, InterfaceTable
 from openmsmq.rpc.dispatcher import Dispatcher, SecurityPolicy
 from openmsmq.rpc.limits import RpcLimits
-from openmsmq.rpc.questions import AuthExecutor
 from openmsmq.rpc.security import AcceptorFactory, LoginObserver, NullObserver
 from openmsmq.rpc.server_connection import AuthQueryNeeded, CallCancelled, ConnectionEnded, Event, ServerConnection
 from openmsmq.rpc.sockets import DEAD_PEER, set_options

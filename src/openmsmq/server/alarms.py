@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from openmsmq.admin.alarms import Alarms, Event, document_of, event_document, read_alarms, write_alarms
 from openmsmq.model.constants import INFINITE, Access, Share
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.histogram import BUCKETS, Histogram
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.message import Message
 from openmsmq.model.names import parse_format_name
-from openmsmq.operating.alarms import Alarms, Event, document_of, event_document, read_alarms, write_alarms
 from openmsmq.protection.keyring import KeyringError
 from openmsmq.queueing.authorization import SYSTEM
 from openmsmq.queueing.manager import QueueManager

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from openmsmq.admin.audit import AuditEntry, AuditLog
 from openmsmq.model.errors import InsufficientResources
-from openmsmq.operating.audit import AuditEntry, AuditLog
 from openmsmq.queueing.auditing import LOGIN, Actor, Auditor, AuditRecord
 from openmsmq.rpc.users import UsersFile
 

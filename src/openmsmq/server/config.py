@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from openmsmq.admin.alarms import CONDITIONS
+from openmsmq.admin.audit import FILES, MEGABYTES
+from openmsmq.admin.naming import path_of
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import IllegalFormatName, IllegalQueuePathName
 from openmsmq.model.names import PublicFormatName, Suffix, parse_format_name, parse_path_name
 from openmsmq.model.security import sid_bytes
-from openmsmq.operating.alarms import CONDITIONS
-from openmsmq.operating.audit import FILES, MEGABYTES
-from openmsmq.operating.naming import path_of
 from openmsmq.processes.logs import FORMATTERS
 from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.protocols.remote_read_security import RemoteReadSecurity

@@ -15,26 +15,26 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from openmsmq import __version__
+from openmsmq.admin.audit import AuditEntry, AuditLog
+from openmsmq.admin.settings import write_settings
+from openmsmq.admin.web_address import forget_address
 from openmsmq.bulk.control import Control
 from openmsmq.compiled import how_it_runs
-from openmsmq.link.arrival import SenderTrustPolicy
-from openmsmq.link.options import TransferOptions
-from openmsmq.link.pinging import PingListener
-from openmsmq.link.routing_table import RoutingTableError
-from openmsmq.link.routing_table import load as load_routing
-from openmsmq.link.service import MessageService
 from openmsmq.model.constants import Access
 from openmsmq.model.histogram import Histogram
-from openmsmq.operating.audit import AuditEntry, AuditLog
-from openmsmq.operating.settings import write_settings
-from openmsmq.operating.web_address import forget_address
+from openmsmq.peering.arrival import SenderTrustPolicy
+from openmsmq.peering.options import TransferOptions
+from openmsmq.peering.pinging import PingListener
+from openmsmq.peering.routing_table import RoutingTableError
+from openmsmq.peering.routing_table import load as load_routing
+from openmsmq.peering.service import MessageService
 from openmsmq.processes import logs
 from openmsmq.processes.child import ChildProcess, Program
 from openmsmq.protection.keyring import KeyringError
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.environment import Environment
+from openmsmq.protocols.fast_path import FastPath
 from openmsmq.protocols.message_security import MessageSecurity
-from openmsmq.protocols.plain_calls import FastPath
 from openmsmq.protocols.public_queues import PublicQueues
 from openmsmq.queueing.auditing import NoAudit
 from openmsmq.queueing.machine import Machine, MachineLimits

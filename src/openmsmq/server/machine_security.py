@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from openmsmq.admin.machine_guard import machine_file
 from openmsmq.model import security
 from openmsmq.model.constants import QueueAccessMask
 from openmsmq.model.security import SecurityDescriptor
-from openmsmq.operating.machine_guard import machine_file
 from openmsmq.protection.keyring import KeyringError
 from openmsmq.queueing.authorization import READ_SYSTEM_QUEUES, SEES, SEES_AND_SENDS, default_machine_security
 from openmsmq.rpc.users import UsersFile

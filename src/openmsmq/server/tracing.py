@@ -11,7 +11,7 @@ import time
 from threading import Thread
 from typing import Any, Final
 
-from openmsmq.link.options import Transfers
+from openmsmq.peering.options import Transfers
 from openmsmq.server.config import ConfigurationError
 
 logger = logging.getLogger(__name__)

@@ -8,10 +8,10 @@ import logging
 import time
 from typing import Final
 
+from openmsmq.admin.alarms import Alarms
+from openmsmq.admin.tokens import TokensFile, TokensFileError, TokenUses, write_uses
+from openmsmq.admin.web_address import address_of, forget_address, write_address
 from openmsmq.model.histogram import Histogram
-from openmsmq.operating.alarms import Alarms
-from openmsmq.operating.tokens import TokensFile, TokensFileError, TokenUses, write_uses
-from openmsmq.operating.web_address import address_of, forget_address, write_address
 from openmsmq.processes.child import ChildProcess, Program
 from openmsmq.protection.keyring import KeyringError
 from openmsmq.protocols.environment import Environment
@@ -29,7 +29,7 @@ from openmsmq.server.background import in_background
 from openmsmq.server.config import Configuration
 from openmsmq.server.interfaces import SERVED
 from openmsmq.store import Store
-from openmsmq.web.door import DomainAccounts, WebGateway
+from openmsmq.web.daemon_side import DomainAccounts, WebGateway
 from openmsmq.web.figures import Latency
 from openmsmq.web.remedies import Forget
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 from openmsmq.bulk.client import BulkClient, Claim, Lag, QueueInfo, QueuePosition, ReadPlan
 from openmsmq.model.errors import MsmqError, error_for
 from openmsmq.spark.options import DataSourceOptions
-from openmsmq.spark.patience import RetryingClient
 from openmsmq.spark.probing import listens
+from openmsmq.spark.retry import RetryingClient
 
 _AGAIN = 10.0  # seconds after which a host that did not answer is looked for again
 

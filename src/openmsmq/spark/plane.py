@@ -11,8 +11,8 @@ import pyarrow as pa
 from openmsmq.bulk.client import Lag, QueueInfo, QueuePosition, ReadPlan
 from openmsmq.spark.hosts import ManyHosts
 from openmsmq.spark.options import DataSourceOptions
-from openmsmq.spark.patience import RetryingClient
 from openmsmq.spark.probing import listens
+from openmsmq.spark.retry import RetryingClient
 
 _PAUSE = 0.2  # seconds between two looks whether anything answers
 _AFTER_RPC = 5.0  # seconds that a queue manager takes for Arrow Flight when it has begun to serve RPC

@@ -28,7 +28,7 @@ from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message, identifier_text
 from openmsmq.rpc.errors import BindError
 from openmsmq.spark.options import DataSourceOptions, OptionError
-from openmsmq.spark.patience import RetryPolicy
+from openmsmq.spark.retry import RetryPolicy
 
 _CHUNK = 1024
 _TURN = 5.0  # seconds for the receiver before us to go: a stream that was stopped just now

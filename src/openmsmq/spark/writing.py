@@ -22,8 +22,8 @@ from openmsmq.model.bodies import encode_body
 from openmsmq.model.errors import IllegalPropertyValue, MsmqError
 from openmsmq.spark.collecting import Collected, Errors
 from openmsmq.spark.options import DataSourceOptions, OptionError
-from openmsmq.spark.patience import RetryingClient
 from openmsmq.spark.plane import flight
+from openmsmq.spark.retry import RetryingClient
 from openmsmq.spark.schema import check_writable, plain_names
 
 # Local properties of a streaming query's tasks: the number of the batch, and the query's identifier, which its

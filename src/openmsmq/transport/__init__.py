@@ -1,6 +1,6 @@
 """The binary protocol between queue managers ([MS-MQQB]), as a core without sockets, clock or store.
 
-Bytes and the time go in; bytes, deadlines and events come out. `openmsmq.link` serves it.
+Bytes and the time go in; bytes, deadlines and events come out. `openmsmq.peering` serves it.
 """
 
 from openmsmq.transport.events import (

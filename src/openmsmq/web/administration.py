@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from openmsmq.operating.audit import AuditFilter, AuditLog
-from openmsmq.operating.settings import settings_in_force
+from openmsmq.admin.audit import AuditFilter, AuditLog
+from openmsmq.admin.settings import settings_in_force
 from openmsmq.web.problems import Problem
 from openmsmq.web.queues import Text
 from openmsmq.web.table import HttpOperation, Input, Output, WebRequest

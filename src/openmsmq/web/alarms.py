@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+from openmsmq.admin.alarms import BY_NAME, EVENTS, Alarm, Event, read_alarms
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.roles import Role
-from openmsmq.operating.alarms import BY_NAME, EVENTS, Alarm, Event, read_alarms
 from openmsmq.web.problems import Problem
 from openmsmq.web.table import HttpOperation, Output, WebRequest
 

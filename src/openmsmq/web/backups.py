@@ -16,8 +16,8 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from openmsmq.operating.backup import FAILURES, MANIFEST, back_up
-from openmsmq.web.making import BackupJob
+from openmsmq.admin.backup import FAILURES, MANIFEST, back_up
+from openmsmq.web.backup_job import BackupJob
 from openmsmq.web.problems import Problem
 from openmsmq.web.recording import record
 from openmsmq.web.table import HttpOperation, Input, Output, WebRequest

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from openmsmq.admin.tokens import PREFIX
 from openmsmq.model.roles import Role
-from openmsmq.operating.tokens import PREFIX
 from openmsmq.web.limits import IDLE_SECONDS, SESSION_SECONDS, SESSIONS, SESSIONS_PER_USER
 
 

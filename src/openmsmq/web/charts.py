@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from openmsmq.operating.series import Rates, shown, thinned
+from openmsmq.admin.series import Rates, shown, thinned
 
 WIDTH, HEIGHT = 600, 120  # units of the drawing
 POINTS: Final = 120  # at most, of a line

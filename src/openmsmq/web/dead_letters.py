@@ -6,13 +6,13 @@ import time
 from shlex import quote
 from typing import Any, Final, Literal
 
+from openmsmq.admin import dead_letters
+from openmsmq.admin.explaining import explanation
+from openmsmq.admin.naming import DEAD_LETTER_QUEUES, path_of, shown
+from openmsmq.admin.selection import Criteria, select
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.roles import Role
-from openmsmq.operating import dead_letters
-from openmsmq.operating.explaining import explanation
-from openmsmq.operating.naming import DEAD_LETTER_QUEUES, path_of, shown
-from openmsmq.operating.selection import Criteria, select
 from openmsmq.web.limits import SCANNED
 from openmsmq.web.problems import Problem
 from openmsmq.web.queues import CountQuery, Deleted, demand_count

@@ -12,9 +12,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from starlette.responses import Response
 
-from openmsmq.client.sync import QueueManager
-from openmsmq.model.text import counted
-from openmsmq.operating.definitions import (
+from openmsmq.admin.definitions import (
     DONE,
     LEFT,
     UNREADABLE,
@@ -25,11 +23,13 @@ from openmsmq.operating.definitions import (
     plan,
     unreadable,
 )
-from openmsmq.operating.definitions_schema import DefinitionsError
-from openmsmq.operating.guards import Guard
-from openmsmq.operating.machine_guard import MachineGuard
-from openmsmq.operating.permissions import sid_for
-from openmsmq.operating.settings import settings_in_force
+from openmsmq.admin.definitions_schema import DefinitionsError
+from openmsmq.admin.guards import Guard
+from openmsmq.admin.machine_guard import MachineGuard
+from openmsmq.admin.permissions import sid_for
+from openmsmq.admin.settings import settings_in_force
+from openmsmq.client.sync import QueueManager
+from openmsmq.model.text import counted
 from openmsmq.queueing.authorization import default_machine_security
 from openmsmq.rpc.users import UsersFile
 from openmsmq.web.problems import Problem

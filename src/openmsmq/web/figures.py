@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from openmsmq import __version__
+from openmsmq.admin.metrics import KINDS, OTHER_REASON
 from openmsmq.compiled import how_it_runs
 from openmsmq.model.histogram import Histogram
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.reasons import REASONS
-from openmsmq.operating.metrics import KINDS, OTHER_REASON
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import OutgoingQueue, OutgoingState
 from openmsmq.queueing.queue import Queue

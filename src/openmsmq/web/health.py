@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from openmsmq.admin import metrics
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.histogram import Histogram
 from openmsmq.model.left_out import LEFT_OUT
-from openmsmq.operating import metrics
 from openmsmq.web.application import Web
 from openmsmq.web.problems import Problem
 from openmsmq.web.queues import ListQuery, Text, matches

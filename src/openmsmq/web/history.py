@@ -12,8 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from openmsmq.admin.series import Range, Rates
 from openmsmq.model.left_out import LEFT_OUT
-from openmsmq.operating.series import Range, Rates
 from openmsmq.processes.link import DaemonLink
 
 logger = logging.getLogger(__name__)

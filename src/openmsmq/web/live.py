@@ -9,10 +9,10 @@ from typing import ClassVar, Final
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
+from openmsmq.admin.series import Range
 from openmsmq.model.errors import AccessDenied
 from openmsmq.model.roles import Role
 from openmsmq.model.shares import Shares
-from openmsmq.operating.series import Range
 from openmsmq.web.history import FigureHistory
 from openmsmq.web.limits import STREAMS, STREAMS_PER_USER
 from openmsmq.web.problems import Problem

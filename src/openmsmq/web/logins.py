@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from openmsmq.admin.tokens import ApiToken, TokensFile, TokensFileError
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError
 from openmsmq.model.roles import Role
-from openmsmq.operating.tokens import ApiToken, TokensFile, TokensFileError
 from openmsmq.rpc.ntlm import nt_hash
 from openmsmq.rpc.users import UsersFile
 

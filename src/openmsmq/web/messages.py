@@ -13,17 +13,17 @@ from typing import Annotated, Any, Final
 import msgspec
 from starlette.responses import Response
 
+from openmsmq.admin import body_text
+from openmsmq.admin.message_json import to_json
+from openmsmq.admin.naming import path_of
+from openmsmq.admin.queues import is_transactional
+from openmsmq.admin.selection import preview
 from openmsmq.client.sync import MessageQueue, QueueManager
 from openmsmq.model.constants import INFINITE, Access
 from openmsmq.model.errors import MessageNotFound, ReceiveTimeout
 from openmsmq.model.message import Message, identifier_from_text
 from openmsmq.model.reasons import class_name, reason_of
 from openmsmq.model.roles import Role
-from openmsmq.operating import body_text
-from openmsmq.operating.message_json import to_json
-from openmsmq.operating.naming import path_of
-from openmsmq.operating.queues import is_transactional
-from openmsmq.operating.selection import preview
 from openmsmq.web.limits import PAGE, PAGE_BYTES, SCANNED, SHOWN_BODY
 from openmsmq.web.problems import Problem
 from openmsmq.web.queues import Limit, Text

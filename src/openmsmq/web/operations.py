@@ -9,14 +9,14 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from openmsmq.admin.acting import HAS_NO_TARGET, NEEDS_TARGET, Act, MessageAction, action
+from openmsmq.admin.editing import MessageEdits
+from openmsmq.admin.naming import path_of
+from openmsmq.admin.queues import missing
+from openmsmq.admin.selection import Chosen, Criteria, Selection, act, parse_token, select
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.reasons import find_reason, reason_of
 from openmsmq.model.roles import Role
-from openmsmq.operating.acting import HAS_NO_TARGET, NEEDS_TARGET, Act, MessageAction, action
-from openmsmq.operating.editing import MessageEdits
-from openmsmq.operating.naming import path_of
-from openmsmq.operating.queues import missing
-from openmsmq.operating.selection import Chosen, Criteria, Selection, act, parse_token, select
 from openmsmq.web.limits import SCANNED
 from openmsmq.web.problems import Problem
 from openmsmq.web.queues import Text

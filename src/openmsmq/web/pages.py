@@ -20,13 +20,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from openmsmq.admin.acting import HAS_NO_TARGET
+from openmsmq.admin.series import Rates
+from openmsmq.admin.series import shown as figure
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.rights import QUEUE_RIGHTS
 from openmsmq.model.roles import Role
 from openmsmq.model.text import counted, printable, time_text
-from openmsmq.operating.acting import HAS_NO_TARGET
-from openmsmq.operating.series import Rates
-from openmsmq.operating.series import shown as figure
 from openmsmq.web import (
     account,
     alarms,

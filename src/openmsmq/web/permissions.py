@@ -7,12 +7,12 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from openmsmq.admin import permissions
+from openmsmq.admin.guards import QueueGuard
 from openmsmq.model.constants import SecurityInformation
 from openmsmq.model.rights import mask_of, words_of
 from openmsmq.model.roles import Role
 from openmsmq.model.sddl import to_sddl
-from openmsmq.operating import permissions
-from openmsmq.operating.guards import QueueGuard
 from openmsmq.web.problems import Problem
 from openmsmq.web.queues import Text
 from openmsmq.web.table import HttpOperation, Input, Output, WebRequest

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from openmsmq import __version__
+from openmsmq.admin.naming import path_of
 from openmsmq.model.constants import INFINITE, MOST_DELIVERIES, Access
 from openmsmq.model.errors import AccessDenied, ReceiveTimeout
 from openmsmq.model.roles import Role
-from openmsmq.operating.naming import path_of
 from openmsmq.web.limits import LARGEST_PAGE, PAGE
 from openmsmq.web.paging import Cursor, cut
 from openmsmq.web.problems import Problem

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from openmsmq.operating.audit import AuditEntry, AuditLog
+from openmsmq.admin.audit import AuditEntry, AuditLog
 from openmsmq.web.problems import Problem
 from openmsmq.web.table import WebRequest
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from openmsmq.admin.naming import SYSTEM_QUEUES
 from openmsmq.model.left_out import LEFT_OUT
-from openmsmq.operating.naming import SYSTEM_QUEUES
 from openmsmq.queueing.authorization import Caller, Right
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import ConnectorQueue, OutgoingQueue

@@ -18,9 +18,9 @@ import msgspec
 
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError
 from openmsmq.processes.link import DaemonLink
+from openmsmq.web.backup_job import BackupJob
 from openmsmq.web.callers import WebCaller, WebSessions
 from openmsmq.web.history import FigureHistory
-from openmsmq.web.making import BackupJob
 from openmsmq.web.managers import Managers
 from openmsmq.web.problems import Problem
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
+from openmsmq.admin.checked_json import RepeatedMember, strict
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.roles import Role
-from openmsmq.operating.checked_json import RepeatedMember, strict
 from openmsmq.web.callers import WebCaller
 from openmsmq.web.problems import Problem
 

@@ -8,9 +8,9 @@ from typing import Annotated, Final, TypeVar
 
 import msgspec
 
+from openmsmq.admin.tokens import DAYS, LONGEST_DAYS, LONGEST_NAME, ApiToken, TokensFile, TokensFileError, read_uses
 from openmsmq.model.errors import AccessDenied
 from openmsmq.model.roles import Role, role_of
-from openmsmq.operating.tokens import DAYS, LONGEST_DAYS, LONGEST_NAME, ApiToken, TokensFile, TokensFileError, read_uses
 from openmsmq.web.problems import Problem
 from openmsmq.web.recording import record
 from openmsmq.web.table import ROLE_WORDS, HttpOperation, Input, Output, RoleWord, WebRequest

@@ -20,7 +20,7 @@ from typing import Final, Protocol
 
 import urllib3
 
-from openmsmq.operating.alarms import Alarms, Event, event_document, read_alarms, read_delivered, write_delivered
+from openmsmq.admin.alarms import Alarms, Event, event_document, read_alarms, read_delivered, write_delivered
 
 logger = logging.getLogger(__name__)
 

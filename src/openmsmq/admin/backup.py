@@ -1,0 +1,202 @@
+"""Backups of a data directory, also while its daemon runs, and restoring them.
+
+A backup is a directory like a data directory, with a manifest that is written last: what has none is not finished. The
+log is copied as `store.copying` says; the directory of public queues by SQLite's own copy; every other file is replaced
+atomically by whoever writes it, so one read has it whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from openmsmq.admin.web_address import ADDRESS_FILE
+from openmsmq.protection.keyring import KeyringError, write_private
+from openmsmq.store import OsVfs, StoreError, fsck
+from openmsmq.store.copying import copy_log
+from openmsmq.store.incarnation import RESTORED
+from openmsmq.store.ownership import is_of_store, log_directory
+
+MANIFEST: Final = "backup.json"
+STORE: Final = "store"
+FORMAT: Final = 1
+_DATABASES: Final = (".sqlite",)
+#: Beginnings of names: reports of repairs, logs, half-made files, and what is true of this machine alone.
+_NOT_COPIED: Final = ("quarantine-", "audit", ".", ADDRESS_FILE)
+_PIECE: Final = 1 << 20
+
+
+class BackupError(Exception):
+    """The backup, or the place for it, is not what it has to be; the message says what is wrong."""
+
+
+#: What making a backup raises.
+FAILURES: Final = (BackupError, StoreError, KeyringError, OSError)
+
+
+@dataclass(frozen=True, slots=True)
+class BackupSummary:
+    """What a backup holds: messages that survive a restart (recoverable and transactional ones), definitions of queues
+    and others, segments of the log, and bytes of them; `files` besides."""
+
+    messages: int
+    definitions: int
+    segments: int
+    bytes: int
+    files: int
+
+
+def back_up(data_dir: Path, target: Path, time: str) -> BackupSummary:
+    """Copy a data directory into an empty or new one, and read the copy once more.
+
+    Args:
+        time: of the backup, for the manifest.
+
+    Raises:
+        BackupError: the target is in use, or what was copied is damaged.
+        StoreError, OSError: as `copy_log`.
+    """
+    _make_empty(target)
+    log = Path(log_directory(OsVfs(), str(data_dir / STORE)))
+    if not log.is_dir():
+        raise BackupError(f"{data_dir} holds no store")
+    (target / STORE).mkdir(mode=0o700)
+    copied = copy_log(log, target / STORE)
+    for name in _others(data_dir):
+        (target / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if Path(name).suffix in _DATABASES:
+            _copy_database(data_dir / name, target / name)
+        else:
+            _copy_file(data_dir / name, target / name)
+    report = fsck.verify(str(target / STORE))
+    if not report.clean:
+        raise BackupError(f"the log is damaged: {report.damages[0]}; `openmsmq fsck` with the daemon stopped says more")
+    files = {name: _checked(target / name) for name in sorted(_all(target))}
+    manifest = {
+        "format": FORMAT, "time": time, "end": copied.end, "messages": report.messages,
+        "definitions": report.definitions, "files": files,
+    }  # fmt: skip
+    write_private(target / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
+    others = len(files) - len(copied.segments)
+    return BackupSummary(report.messages, report.definitions, len(copied.segments), copied.length, others)
+
+
+def restore(backup: Path, data_dir: Path) -> BackupSummary:
+    """Make a data directory of a backup. Its files belong to the owner of the directory, where root restores.
+
+    Raises BackupError for a backup that is not finished or not as it was written, and for a directory that holds a
+    store already; OSError.
+    """
+    manifest = _manifest(backup)
+    for name, expected in manifest["files"].items():
+        if not (backup / name).is_file() or _checked(backup / name) != expected:
+            raise BackupError(f"{backup / name} is not as the backup wrote it")
+    _make_empty(data_dir)
+    for name in manifest["files"]:
+        (data_dir / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _copy_file(backup / name, data_dir / name)
+    write_private(data_dir / RESTORED, f"{secrets.token_hex(16)}\n".encode())
+    _give_to_owner(data_dir)
+    segments = [name for name in manifest["files"] if name.startswith(f"{STORE}/segment-")]
+    size = sum(manifest["files"][name]["size"] for name in segments)
+    return BackupSummary(
+        manifest["messages"], manifest["definitions"], len(segments), size, len(manifest["files"]) - len(segments)
+    )
+
+
+def _manifest(backup: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads((backup / MANIFEST).read_text(encoding="utf-8"))
+        if manifest["format"] != FORMAT:
+            raise BackupError(f"{backup} has the format {manifest['format']!r}, known is {FORMAT}")
+        for name in manifest["files"]:
+            if Path(name).is_absolute() or ".." in Path(name).parts:
+                raise BackupError(f"{backup / MANIFEST} names {name!r}, which is outside of a backup")
+    except FileNotFoundError:
+        raise BackupError(f"{backup} has no {MANIFEST}: it is no backup, or one that was not finished") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BackupError(f"{backup / MANIFEST} can't be read: {error!r}") from error
+    return dict(manifest)
+
+
+def _make_empty(directory: Path) -> None:
+    """Raises BackupError where something is already."""
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    held = next(iter(os.listdir(directory)), None)
+    if held is not None:
+        raise BackupError(f"{directory} is not empty: it holds {held}")
+
+
+def _all(directory: Path) -> Iterator[str]:
+    """Names of the files within, relative, with slashes."""
+    for path in directory.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            yield path.relative_to(directory).as_posix()
+
+
+def _others(data_dir: Path) -> list[str]:
+    """The files of a data directory besides the store."""
+    names = []
+    for name in _all(data_dir):
+        parts = Path(name).parts
+        if (
+            not is_of_store(parts[0], STORE)
+            and not any(part.startswith(_NOT_COPIED) for part in parts)
+            and "-wal" not in parts[-1]
+        ):
+            names.append(name)
+    return sorted(name for name in names if not name.endswith(("-shm", "-journal")))
+
+
+def _copy_database(source: Path, target: Path) -> None:
+    """As one transaction has it. Raises BackupError."""
+    try:
+        name = f"{source.resolve().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(name, uri=True)) as held, closing(sqlite3.connect(target)) as new:
+            held.backup(new)
+    except sqlite3.Error as error:
+        raise BackupError(f"{source} can't be copied: {error}") from error
+    target.chmod(0o600)
+    _sync(target)
+
+
+def _copy_file(source: Path, target: Path) -> None:
+    """Byte by byte; zeros, which are most of the last segment, take no room."""
+    handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as file, source.open("rb") as content:
+        while piece := content.read(_PIECE):
+            if piece.strip(b"\0"):
+                file.write(piece)
+            else:
+                file.seek(len(piece), os.SEEK_CUR)
+        file.truncate(content.tell())
+    _sync(target)
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as written:
+        os.fsync(written.fileno())
+
+
+def _checked(path: Path) -> dict[str, Any]:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+        return {"size": file.tell(), "sha256": digest.hexdigest()}
+
+
+def _give_to_owner(directory: Path) -> None:
+    """Root restores for a daemon that runs as another user."""
+    if os.geteuid() == 0:
+        owner = directory.stat()
+        for path in directory.rglob("*"):
+            os.chown(path, owner.st_uid, owner.st_gid)

@@ -1,0 +1,32 @@
+"""Whether a directory is the data directory of a daemon. A command that finds nothing in a directory must not say that
+there is nothing: it may look in the wrong place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from openmsmq.admin.settings import SETTINGS_FILE
+
+STORE: Final = "store"
+USERS_FILE: Final = "users.json"
+_REMEDY: Final = "--data-dir or OPENMSMQ_DATA_DIR names the data directory of the daemon"
+
+
+class NoDataDirectory(OSError):
+    """A directory is no data directory; the message names it and says how to name the right one."""
+
+
+def is_started(data_dir: Path) -> bool:
+    """Whether a daemon has started with it. Raises OSError."""
+    return (data_dir / SETTINGS_FILE).exists() or (data_dir / STORE).exists()
+
+
+def demand(data_dir: Path) -> Path:
+    """The directory, if a daemon has started with it, or users were added to it for its first start. Raises
+    NoDataDirectory, OSError."""
+    if not data_dir.is_dir():
+        raise NoDataDirectory(f"{data_dir} {'is no directory' if data_dir.exists() else 'does not exist'}; {_REMEDY}")
+    if not is_started(data_dir) and not (data_dir / USERS_FILE).exists():
+        raise NoDataDirectory(f"{data_dir} is no data directory: no daemon has started with it; {_REMEDY}")
+    return data_dir

@@ -1,0 +1,364 @@
+"""Queues, rights, users and settings as one document: to look at, to compare, and to make another queue manager the
+same.
+
+A document has the members `queues`, and where the data directory is at hand `machine`, `groups`, `users` and
+`settings`. Rights are in words and with names, because SIDs of users differ from machine to machine.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, Protocol
+from uuid import UUID
+
+from openmsmq.admin import permissions
+from openmsmq.admin.definitions_schema import FORMAT, DefinitionsError, parse, parse_entry
+from openmsmq.admin.guards import Guard, QueueGuard
+from openmsmq.client.calls import UNANSWERED
+from openmsmq.client.sync import QueueManager
+from openmsmq.model.constants import SecurityInformation
+from openmsmq.model.errors import MsmqError
+from openmsmq.model.left_out import LEFT_OUT
+from openmsmq.model.rights import MACHINE_RIGHTS, QUEUE_RIGHTS, NamedRight, mask_of
+from openmsmq.model.roles import Role, role_of
+from openmsmq.model.sddl import from_sddl, to_sddl
+from openmsmq.model.security import SecurityDescriptor, allow, deny
+from openmsmq.protection.keyring import KeyringError
+from openmsmq.rpc.users import UsersFile, UsersFileError
+
+logger = logging.getLogger(__name__)
+
+_PROPERTIES: Final = (
+    "label", "transactional", "journal", "quota", "journal_quota", "authenticate", "priv_level", "base_priority",
+    "type", "multicast_address", "delivery_limit", "poison_to_deadletter",
+)  # fmt: skip
+_FIXED: Final = ("transactional",)  # what only a new queue can have otherwise
+_EVERYTHING: Final = SecurityInformation.OWNER | SecurityInformation.DACL
+
+#: What files of the data directory raise that can't be used.
+UNREADABLE: Final = (UsersFileError, KeyringError, OSError)
+
+SidOf = Callable[[str], str]  # the SID of a name; raises ValueError
+Document = dict[str, Any]
+
+
+class DefinitionChange(NamedTuple):
+    """One difference between what there is and what a document wants, and how to end it. `apply` is None for what can't
+    be done, or is not done by an import; `said` says why then."""
+
+    said: str
+    apply: Callable[[], object] | None
+
+
+DONE: Final = "done"
+LEFT: Final = "left"
+
+
+def apply(step: DefinitionChange) -> str:
+    """Do a step: `done`, `left`, or what was wrong, also where that is a fault of this program: the other steps go
+    on."""
+    if step.apply is None:
+        return LEFT
+    try:
+        step.apply()
+    except (MsmqError, ValueError, *UNREADABLE) as error:
+        return f"failed: {error}"
+    except Exception as error:
+        logger.exception("the step %s of an import failed", step.said)
+        return f"failed: {type(error).__name__}: {error}"
+    return DONE
+
+
+class Local(Protocol):
+    """What the data directory adds; see `cli.accounts`."""
+
+    @property
+    def users(self) -> UsersFile: ...
+
+    @property
+    def machine(self) -> Guard: ...
+
+
+# -- export --------------------------------------------------------------------------------------------------------
+
+
+def export(
+    qm: QueueManager, names: Mapping[str, str], local: Local | None = None, settings: Mapping[str, Any] | None = None,
+    *, secrets: bool = False,
+) -> Document:  # fmt: skip
+    """The document of a queue manager. `names`: SID -> name. Without `secrets` users have no hashes, which are as good
+    as passwords. Raises MsmqError, UsersFileError."""
+    document: Document = {"format": FORMAT, "queues": [_queue(qm, path, names) for path in _sorted(qm.queues())]}
+    if local is not None:
+        document["machine"] = _rights(local.machine.read(), names, MACHINE_RIGHTS)
+        document["groups"] = [
+            {"name": group.name, "members": sorted(names.get(sid, sid) for sid in group.members)}
+            for group in local.users.groups()
+        ]
+        document["users"] = [
+            {"name": user.name, "administrator": user.administrator}
+            | ({} if user.role is Role.ADMINISTRATOR else {"role": user.role.word})
+            | ({"nt_hash": user.nt_hash.hex()} if secrets else {})
+            for user in local.users.list()
+        ]
+    if settings is not None:
+        document["settings"] = dict(sorted(settings.items()))
+    return document
+
+
+def _sorted(paths: list[str]) -> list[str]:
+    return sorted(paths, key=lambda path: (_short(path).lower(), path))
+
+
+def _short(path: str) -> str:
+    """The name of a private queue without its computer, which differs between machines."""
+    return path.partition("\\")[2].partition("\\")[2] or path
+
+
+def _queue(qm: QueueManager, path: str, names: Mapping[str, str]) -> Document:
+    """Only the name, and `unreadable`, of a queue that the caller may not see, or that was deleted meanwhile."""
+    try:
+        values = qm.properties(path, *_PROPERTIES)
+    except UNANSWERED:
+        raise
+    except MsmqError as error:
+        return {"name": _short(path), "unreadable": error.name}
+    except Exception as error:
+        LEFT_OUT.note("exports of definitions", path, error)
+        return {"name": _short(path), "unreadable": type(error).__name__}
+    properties = {name: str(value) if isinstance(value, UUID) else value for name, value in values.items()}
+    try:
+        rights = _rights(QueueGuard(qm, path).read(), names, QUEUE_RIGHTS)
+    except UNANSWERED:
+        raise
+    except MsmqError as error:
+        rights = {"unreadable": error.name}
+    except Exception as error:
+        LEFT_OUT.note("exports of definitions", path, error)
+        rights = {"unreadable": type(error).__name__}
+    return {"name": _short(path), **properties, **rights}
+
+
+def unreadable(document: Document) -> list[str]:
+    """The names of queues of which an export has not all."""
+    return [queue["name"] for queue in document["queues"] if "unreadable" in queue]
+
+
+def _rights(descriptor: SecurityDescriptor, names: Mapping[str, str], rights: tuple[NamedRight, ...]) -> Document:
+    """In words, or as SDDL where words do not say all."""
+    simple = all(ace.type in (0, 1) and not ace.flags for ace in descriptor.dacl or ())
+    if descriptor.sacl is not None or descriptor.dacl is None or not simple:
+        return {"sddl": to_sddl(descriptor)}
+    owner = permissions.name_for(descriptor.owner, names) if descriptor.owner else None
+    entries = permissions.entries(descriptor, names, rights)
+    return {"owner": owner, "permissions": [" ".join((e.kind, e.name, *e.rights)) for e in entries]}
+
+
+# -- what differs --------------------------------------------------------------------------------------------------
+
+
+def plan(
+    qm: QueueManager, document: Any, here: Document, sid_of: SidOf, local: Local | None = None
+) -> list[DefinitionChange]:
+    """The steps from `here` to a document, in the order in which they have to go: groups and users before the rights
+    that name them. What is here only stays. Raises DefinitionsError for a document that is wrong anywhere."""
+    wanted = parse(document)
+    _check_names(wanted, sid_of, local)
+    steps: list[DefinitionChange] = []
+    if local is not None:
+        steps += _of_users(wanted, here, local)
+    theirs = {queue["name"].lower(): queue for queue in here["queues"]}
+    for queue in wanted.get("queues", []):
+        steps += _of_queue(qm, queue, theirs.pop(queue["name"].lower(), None), sid_of)
+    steps += [DefinitionChange(f"queue {left['name']} is here only: kept", None) for left in theirs.values()]
+    if local is not None and "machine" in wanted:
+        steps += _of_rights("the queue manager", local.machine, wanted["machine"], here.get("machine", {}), sid_of)
+    for name, value in wanted.get("settings", {}).items():
+        known = here.get("settings", {}).get(name)
+        if "settings" in here and known != value:
+            steps.append(
+                DefinitionChange(
+                    f"setting {name} is {_value(known)} and not {_value(value)}: the configuration says it", None
+                )
+            )
+    return steps
+
+
+def _check_names(wanted: Document, sid_of: SidOf, local: Local | None) -> None:
+    """Raises DefinitionsError for an owner, an entry or a member whom nobody knows, and whom no step adds."""
+    users = {user["name"].casefold() for user in wanted.get("users", []) if "nt_hash" in user}
+    added = users | {group["name"].casefold() for group in wanted.get("groups", [])} if local is not None else set()
+    guarded: list[tuple[str, Document, tuple[NamedRight, ...]]] = [
+        (f"queue {queue['name']}", queue, QUEUE_RIGHTS) for queue in wanted.get("queues", [])
+    ]
+    if local is not None:
+        guarded += [("the queue manager", wanted.get("machine", {}), MACHINE_RIGHTS)]
+        users |= {user.name.casefold() for user in local.users.list()}
+        for group in wanted.get("groups", []):
+            for member in group["members"]:
+                if member.casefold() not in users:
+                    raise DefinitionsError(f"group {group['name']}: there is no user {member!r}, and no hash to add it")
+    for said, part, rights in guarded:
+        named = [part["owner"]] if part.get("owner") else []
+        for name in [*named, *(parse_entry(text, rights)[1] for text in part.get("permissions", []))]:
+            if name.casefold() not in added:
+                try:
+                    sid_of(name)
+                except ValueError as error:
+                    raise DefinitionsError(f"{said}: {error}") from None
+
+
+def _value(setting: Any) -> str:
+    return f"{setting.get('value')!r}" if isinstance(setting, dict) else "unset"
+
+
+def _of_queue(qm: QueueManager, wanted: Document, here: Document | None, sid_of: SidOf) -> list[DefinitionChange]:
+    name, path = wanted["name"], f".\\private$\\{wanted['name']}"
+    properties = {key: wanted[key] for key in _PROPERTIES if key in wanted}
+    guard = QueueGuard(qm, path)
+    if here is None:
+        given: dict[str, Any] = {key: UUID(value) if key == "type" else value for key, value in properties.items()
+                 if not (key == "multicast_address" and not value)}  # fmt: skip
+        if "unreadable" in wanted and not properties:
+            return [
+                DefinitionChange(f"queue {name} is missing, and who made the document could not read it: left", None)
+            ]
+        return [DefinitionChange(_created(name, wanted), lambda: _create(qm, path, given, wanted, sid_of))]
+    if "unreadable" in here and not here.keys() & set(_PROPERTIES):
+        return [DefinitionChange(f"queue {name} can't be read by you ({here['unreadable']}): left", None)]
+    steps = []
+    differing = {key: value for key, value in properties.items() if here.get(key) != value}
+    for key in [key for key in differing if key in _FIXED]:
+        steps.append(
+            DefinitionChange(
+                f"queue {name}: {key} is {here[key]} and can't be changed; delete it, and import again", None
+            )
+        )
+        del differing[key]
+    if differing:
+        said = ", ".join(f"{key} {here.get(key)!r} -> {value!r}" for key, value in differing.items())
+        changed = {key: UUID(value) if key == "type" else value for key, value in differing.items()}
+        steps.append(DefinitionChange(f"queue {name}: {said}", lambda: qm.set_properties(path, **changed)))
+    return steps + _of_rights(f"queue {name}", guard, wanted, here, sid_of)
+
+
+def _created(name: str, wanted: Document) -> str:
+    shown = [wanted["sddl"]] if "sddl" in wanted else []
+    shown += [f"owner {wanted['owner']}"] if wanted.get("owner") else []
+    shown += wanted.get("permissions", [])
+    return f"create queue {name}" + (f": {'; '.join(shown)}" if shown else "")
+
+
+def _create(qm: QueueManager, path: str, properties: Document, wanted: Document, sid_of: SidOf) -> None:
+    """With its security descriptor, or not at all: with the default one, others could use it at once."""
+    descriptor = None
+    if wanted.keys() & {"owner", "permissions", "sddl"}:
+        given = _descriptor(wanted, QUEUE_RIGHTS, sid_of)
+        descriptor = (given if "permissions" in wanted or "sddl" in wanted else replace(given, dacl=None)).pack()
+    qm.create_queue(path, security=descriptor, **properties)
+
+
+def _of_rights(said: str, guard: Guard, wanted: Document, here: Document, sid_of: SidOf) -> list[DefinitionChange]:
+    """Owner and entries, each only if it differs: a new owner needs another right."""
+    parts = SecurityInformation(0)
+    if "sddl" in wanted:
+        if wanted["sddl"] == here.get("sddl"):
+            return []
+        parts = _EVERYTHING
+    else:
+        if wanted.get("owner") is not None and wanted["owner"] != here.get("owner"):
+            parts |= SecurityInformation.OWNER
+        if "permissions" in wanted and wanted["permissions"] != here.get("permissions"):
+            parts |= SecurityInformation.DACL
+    if not parts:
+        return []
+    shown = [wanted["sddl"]] if "sddl" in wanted else []
+    if parts & SecurityInformation.OWNER and "owner" in wanted:
+        shown.append(f"owner {wanted['owner']}")
+    if parts & SecurityInformation.DACL:
+        shown += wanted.get("permissions", [])
+
+    def change() -> None:
+        given = _descriptor(wanted, guard.rights, sid_of)
+        before = guard.read()
+        owner_stays = given.owner is None or given.owner == before.owner
+        guard.write(given, parts & ~SecurityInformation.OWNER if owner_stays else parts)
+
+    return [DefinitionChange(f"{said}: {'; '.join(shown)}", change)]
+
+
+def _descriptor(wanted: Document, rights: tuple[NamedRight, ...], sid_of: SidOf) -> SecurityDescriptor:
+    """Raises ValueError naming the entry that is wrong."""
+    if "sddl" in wanted:
+        return from_sddl(wanted["sddl"])
+    aces = []
+    for text in wanted.get("permissions", []):
+        kind, who, words = parse_entry(text, rights)
+        aces.append((deny if kind == "deny" else allow)(sid_of(who), mask_of(words, rights)))
+    owner = wanted.get("owner")
+    return SecurityDescriptor(owner=sid_of(owner) if owner else None, dacl=tuple(aces))
+
+
+def _of_users(wanted: Document, here: Document, local: Local) -> list[DefinitionChange]:
+    users = local.users
+    known = {entry["name"].lower(): entry for entry in here.get("users", [])}
+    steps = []
+    for entry in wanted.get("users", []):
+        name, administrator, theirs = entry["name"], bool(entry.get("administrator")), known.get(entry["name"].lower())
+        if theirs is None and "nt_hash" not in entry:
+            steps.append(
+                DefinitionChange(
+                    f"user {name} is missing, and its password is not in the file: openmsmq user add", None
+                )
+            )
+        elif theirs is None:
+            steps.append(
+                DefinitionChange(
+                    f"add user {name}", _adding(users, name, entry["nt_hash"], administrator, _role(entry))
+                )
+            )
+        else:
+            if theirs["administrator"] != administrator:
+                said = f"user {name}: administrator {theirs['administrator']} -> {administrator}"
+                steps.append(DefinitionChange(said, _setting(users, name, administrator)))
+            if _role(theirs) is not _role(entry):
+                said = f"user {name}: role {_role(theirs).word} -> {_role(entry).word}"
+                steps.append(DefinitionChange(said, _bounding(users, name, _role(entry))))
+    groups = {entry["name"].lower(): set(entry["members"]) for entry in here.get("groups", [])}
+    for entry in wanted.get("groups", []):
+        name, members = entry["name"], set(entry.get("members", []))
+        theirs_ = groups.get(name.lower())
+        if theirs_ is None:
+            steps.append(DefinitionChange(f"add group {name} with {', '.join(sorted(members)) or 'nobody'}",
+                              _grouping(users, name, members)))  # fmt: skip
+        elif theirs_ != members:
+            joins, leaves = sorted(members - theirs_), sorted(theirs_ - members)
+            said = f"group {name}: " + ", ".join([f"+{user}" for user in joins] + [f"-{user}" for user in leaves])
+            steps.append(DefinitionChange(said, _regrouping(users, name, joins, leaves)))
+    return steps
+
+
+def _role(entry: Document) -> Role:
+    return role_of(entry.get("role", Role.ADMINISTRATOR.word))
+
+
+def _adding(users: UsersFile, name: str, nt_hash: str, administrator: bool, role: Role) -> Callable[[], object]:
+    return lambda: users.restore(name, bytes.fromhex(nt_hash), administrator=administrator, role=role)
+
+
+def _bounding(users: UsersFile, name: str, role: Role) -> Callable[[], object]:
+    return lambda: users.set_role(name, role)
+
+
+def _setting(users: UsersFile, name: str, administrator: bool) -> Callable[[], object]:
+    return lambda: users.set_administrator(name, administrator)
+
+
+def _grouping(users: UsersFile, name: str, members: set[str]) -> Callable[[], object]:
+    return lambda: users.add_group(name, sorted(members))
+
+
+def _regrouping(users: UsersFile, name: str, joins: list[str], leaves: list[str]) -> Callable[[], object]:
+    return lambda: users.change_members(name, joins, leaves)

@@ -1,0 +1,115 @@
+"""What may be changed of a message before it is sent again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from openmsmq.admin.message_json import from_json, to_json
+from openmsmq.model.bodies import BodyError
+from openmsmq.model.constants import INFINITE, VarType
+from openmsmq.model.message import Message
+
+TEXT: Final = "text"  # the body as text, in the document that is edited; otherwise it is in base64 as `body`
+#: What the document has; the queue manager sets the rest.
+_EDITABLE: Final = (
+    "label", "body_type", "priority", "delivery_guarantee", "acknowledgements_requested", "journaling_requested",
+    "application_tag", "correlation_identifier", "time_to_reach_queue", "time_to_be_received",
+    "administration_queue_format_name", "response_queue_format_name",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class MessageEdits:
+    """What is None stays. Times in seconds from the sending on. `body` is text, or bytes as they are."""
+
+    label: str | None = None
+    body: str | bytes | None = None
+    priority: int | None = None
+    time_to_reach_queue: int | None = None
+    time_to_be_received: int | None = None
+
+    def apply(self, message: Message) -> Message:
+        """The changed message. Raises ValueError for text that the type of the body has no form for."""
+        values = {
+            name: value
+            for name in ("label", "priority", "time_to_reach_queue", "time_to_be_received")
+            if (value := getattr(self, name)) is not None
+        }
+        if isinstance(self.body, bytes):
+            values["body"] = self.body
+        elif self.body is not None:
+            values |= _encoded(message, self.body)
+        return replace(message, **values)
+
+
+def document(message: Message) -> dict[str, Any]:
+    """What an editor shows: what may be changed, and the body as text where it is text."""
+    values = to_json(message)
+    shown = {name: values[name] for name in _EDITABLE}
+    for name in ("time_to_reach_queue", "time_to_be_received"):
+        if shown[name] == INFINITE:
+            shown[name] = None
+    text = _text_of(message)
+    return shown | ({"body": values["body"]} if text is None else {TEXT: text})
+
+
+def edited(message: Message, changed: Mapping[str, Any]) -> Message:
+    """The message with the values of an edited document. Raises ValueError naming what is wrong."""
+    for name in changed:
+        if name not in (*_EDITABLE, TEXT, "body"):
+            raise ValueError(f"{name!r} can't be changed; allowed: {', '.join(_EDITABLE)}, {TEXT}, body")
+    values = dict(changed)
+    text = values.pop(TEXT, None)
+    for name in ("time_to_reach_queue", "time_to_be_received"):
+        if name in values and values[name] is None:
+            values[name] = INFINITE
+    given = from_json(values)
+    result = replace(message, **{name: getattr(given, name) for name in values})
+    if text is None:
+        return result
+    if not isinstance(text, str):
+        raise ValueError(f"{TEXT} is {text!r}, allowed: text")
+    return replace(result, **_encoded(result, text))
+
+
+def _text_of(message: Message) -> str | None:
+    """The body as text, if the same bytes come of that text."""
+    try:
+        value = message.decode()
+    except BodyError:
+        return None
+    if isinstance(value, bytes):
+        try:
+            text = value.decode("utf-8")
+        except UnicodeDecodeError:
+            return None
+    elif isinstance(value, str):
+        text = value
+    else:
+        return None
+    try:
+        same = _encoded(message, text)["body"] == message.body
+    except ValueError:
+        return None
+    return text if same else None
+
+
+_ENCODINGS: Final = {VarType.VT_BSTR: "utf-16-le", VarType.VT_LPWSTR: "utf-16-le", VarType.VT_LPSTR: "latin-1"}
+
+
+def _encoded(message: Message, text: str) -> dict[str, Any]:
+    """The body for a text in place of that of a message, in the form of its type; UTF-8 where that says nothing. Raises
+    ValueError for a type that holds no text."""
+    kind = message.body_type
+    if kind in _ENCODINGS:
+        ended = "\0" if kind != VarType.VT_BSTR and message.body.endswith(b"\0") else ""
+        return {"body": (text + ended).encode(_ENCODINGS[VarType(kind)])}
+    try:
+        value = message.decode()
+    except BodyError:
+        value = b""
+    if not isinstance(value, bytes):
+        raise ValueError(f"the body is no text but a {type(value).__name__} (type {kind})")
+    return {"body": text.encode()}

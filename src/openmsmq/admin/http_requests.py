@@ -1,0 +1,302 @@
+"""Requests of the HTTP API of a daemon, with a token or with a name and a password; answers whose members are checked.
+
+The server may be hostile, slow or something else than a daemon. Each request has a time limit from its first byte to
+the last one of its answer, and answers have a largest size. Redirects are not followed: the token reaches nobody but
+the server that was named. Each member of an answer is checked.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import io
+import ipaddress
+import json
+import socket
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, cast
+from urllib.parse import quote, urlencode, urlsplit
+
+from openmsmq import __version__
+from openmsmq.admin.checked_json import Unexpected, converted, parsed
+
+SECONDS: Final = 70.0  # for a request: the server gives up after 60
+_CONNECT_SECONDS: Final = 10.0
+_LARGEST: Final = 16 << 20  # bytes of an answer
+_LONGEST_DETAIL: Final = 500  # characters of an error that are shown
+_PREFIX: Final = "/api/v1"
+_END: Final = "-----END CERTIFICATE-----"
+MOST_PAGES: Final = 2000
+_DONE: Final = (200, 201, 202, 207)
+
+
+class ApiError(Exception):
+    """The server did not do what was asked; the message names its URL and says what to do. `problem` is its answer."""
+
+    problem: Mapping[str, Any] = MappingProxyType({})
+
+
+class ApiRefused(ApiError):
+    """The token, or what it may do, is not enough."""
+
+
+class ApiNotFound(ApiError):
+    """What was named is not there, or not for this user."""
+
+
+class ApiUnreachable(ApiError):
+    """No answer of the API: nobody listens, TLS fails, or something else than the API answers."""
+
+
+class ApiTimeout(ApiError):
+    """The answer did not come in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpCredentials:
+    """What says who asks: a header, and what to do where that is not enough."""
+
+    header: str = field(repr=False)
+    unknown: str  # what to do where the server knows nobody of that kind (401)
+    denied: str  # where it knows them, and they may not (403)
+
+
+def by_token(token: str) -> HttpCredentials:
+    """Of a token of the HTTP API."""
+    return HttpCredentials(
+        f"Bearer {token}",
+        "; `openmsmq token list` shows which tokens hold, `token create` makes one",
+        "; `openmsmq token create --role` says what a token may do",
+    )
+
+
+def by_password(user: str, password: str) -> HttpCredentials:
+    """Of a user with a password."""
+    encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
+    return HttpCredentials(f"Basic {encoded}", " (user or password)", "")
+
+
+class HttpRequests:
+    """Requests of the API at a URL. A connection is kept from one to the next."""
+
+    def __init__(
+        self, url: str, who: HttpCredentials, trust: ssl.SSLContext | None = None, seconds: float | None = None
+    ) -> None:
+        """`trust` says which certificates count; None for those that the system trusts. `seconds` is for one request.
+        Raises ValueError for a URL that a token can't be sent to."""
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError(f"{url!r} is no URL of a server: https://HOST:PORT is meant")
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("the URL has a user or a password in it: a token goes with --token-file")
+        if parts.scheme == "http" and not _is_loopback(parts.hostname):
+            raise ValueError(
+                f"{url}: token or password would go over the network as text; use https (setting web_certificate)"
+            )
+        self.url: Final = url.rstrip("/")
+        self._path: Final = parts.path.rstrip("/")
+        self._who: Final = who
+        self._headers: Final = {
+            "Authorization": who.header, "Accept": "application/json", "User-Agent": f"openmsmq/{__version__}"
+        }  # fmt: skip
+        self._seconds: Final = SECONDS if seconds is None else seconds
+        connecting = min(_CONNECT_SECONDS, self._seconds)
+        self._connection: Final[http.client.HTTPConnection] = (
+            http.client.HTTPConnection(parts.hostname, parts.port, timeout=connecting)
+            if parts.scheme == "http"
+            else http.client.HTTPSConnection(
+                parts.hostname, parts.port, timeout=connecting, context=trust or ssl.create_default_context()
+            )
+        )
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def pages(self, path: str, query: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+        """The pages of a list that goes on with a cursor."""
+        cursor: dict[str, str] = {}
+        for _ in range(MOST_PAGES):
+            page = self.ask("GET", path, {**query, **cursor})
+            yield page
+            following = self.member(page, "next", str | None)
+            if following is None:
+                return
+            cursor = {"cursor": following}
+        raise ApiError(f"{self.url}: the list at {path} does not end after {MOST_PAGES:,} pages")
+
+    def ask(
+        self, method: str, path: str, query: Mapping[str, str] | None = None, body: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The document with which a request is answered. A change, which is anything but GET, is sent once.
+
+        Raises ApiError.
+        """
+        target = f"{self._path}{_PREFIX}{path}" + (f"?{urlencode(query)}" if query else "")
+        if method != "GET":
+            self.close()  # a change goes over a connection that nobody has closed meanwhile, for it is sent once
+        kept = self._connection.sock is not None
+        try:
+            try:
+                status, kind, said = self._exchange(method, target, body)
+            except ConnectionError:
+                self.close()
+                if not kept:
+                    raise
+                status, kind, said = self._exchange(method, target, body)  # the server had closed an idle connection
+        except TimeoutError:
+            self.close()
+            raise ApiTimeout(f"{self.url} has not answered within {self._seconds:g} s") from None
+        except ssl.SSLCertVerificationError as error:
+            self.close()
+            raise ApiUnreachable(
+                f"{self.url}: its certificate is not trusted ({error.verify_message}); --tls-root names the file of a "
+                "certificate that is"
+            ) from None
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise ApiUnreachable(
+                f"{self.url} does not answer as an HTTP server does ({error or type(error).__name__}): does the daemon "
+                "run with the setting web, and are scheme, host and port right?"
+            ) from None
+        if status not in _DONE:
+            raise self._refusal(status, kind, said)
+        if kind != "application/json":
+            raise self._stranger(f"{path} is answered with the type {kind[:60]!r}")
+        document = parsed(said)
+        if not isinstance(document, dict):
+            raise self._stranger(f"{path} is not answered with a JSON object")
+        return document
+
+    def _exchange(self, method: str, target: str, document: Mapping[str, Any] | None) -> tuple[int, str, bytes]:
+        """Status, media type and body. Raises OSError, HTTPException."""
+        connection = self._connection
+        deadline = time.monotonic() + self._seconds
+        if connection.sock is None:
+            connection.connect()
+        connection.response_class = cast(
+            "Any",
+            lambda sock, *given, **named: http.client.HTTPResponse(
+                cast("Any", _Timed(sock, deadline)), *given, **named
+            ),
+        )
+        if document is None:
+            connection.request(method, target, headers=self._headers)
+        else:
+            headers = {**self._headers, "Content-Type": "application/json"}
+            connection.request(method, target, json.dumps(document).encode(), headers)
+        response = connection.getresponse()
+        body = response.read(_LARGEST + 1)
+        if len(body) > _LARGEST:
+            self.close()
+            raise http.client.HTTPException(f"an answer of more than {_LARGEST:,} bytes")
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if 300 <= response.status < 400:
+            self.close()
+            to = response.headers.get("location", "")[:200]
+            raise http.client.HTTPException(f"it leads on to {to!r}, which is not followed")
+        return response.status, kind, body
+
+    def _refusal(self, status: int, kind: str, body: bytes) -> ApiError:
+        """What a status other than 200 means."""
+        document = parsed(body) if kind == "application/problem+json" else None
+        if not isinstance(document, dict) or not isinstance(document.get("detail"), str):
+            return self._stranger(f"the answer is {status} of the type {kind[:60]!r}")
+        said = f"{self.url}: {document['detail'][:_LONGEST_DETAIL]}"
+        if status == 401:
+            return ApiRefused(said + self._who.unknown)
+        if status == 403:
+            return ApiRefused(said + self._who.denied)
+        error = ApiNotFound(said) if status == 404 else ApiError(f"{said} ({status})")
+        error.problem = document
+        return error
+
+    # -- what an answer has ----------------------------------------------------------------------------------------
+
+    def member(self, document: Mapping[str, Any], name: str, wanted: Any) -> Any:
+        """A member of a document, of a type as `checked_json` has them. Raises ApiUnreachable."""
+        if name not in document:
+            raise self._stranger(f"an answer has no {name}")
+        return self.value(document[name], wanted, name)
+
+    def value(self, value: Any, wanted: Any, name: str = "") -> Any:
+        """A value of such a type. Raises ApiUnreachable."""
+        try:
+            return converted(value, wanted, name)
+        except Unexpected as error:
+            raise self._stranger(f"an answer has no {error}, or not as expected") from None
+
+    def _stranger(self, said: str) -> ApiError:
+        return ApiUnreachable(
+            f"{self.url} is not the HTTP API of openmsmq, or not of this version, {__version__} ({said}): is the URL "
+            "right?"
+        )
+
+
+class _Timed:
+    """A socket of which reads end at a deadline, however many there are: as `http.client` uses it."""
+
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self._sock, self._deadline = sock, deadline
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_TimedReader(self._sock, self._deadline))
+
+
+class _TimedReader(io.RawIOBase):
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self._sock, self._deadline = sock, deadline
+        self._raw = sock.makefile("rb", buffering=0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._sock.settimeout(left)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def trusting(file: str) -> ssl.SSLContext:
+    """Certificates that those in a PEM file vouch for, and these themselves. Raises OSError, ssl.SSLError."""
+    return _context(Path(file).read_text(encoding="ascii", errors="replace"))
+
+
+def trusting_only(file: str) -> ssl.SSLContext:
+    """A server that shows the first certificate of a PEM file, whatever names are in it: of a daemon on this machine,
+    which says that this file is what it shows. Raises OSError, ssl.SSLError."""
+    first, end, _ = Path(file).read_text(encoding="ascii", errors="replace").partition(_END)
+    context = _context(first + end)  # without those behind it, which have issued certificates of others, too
+    context.check_hostname = False
+    return context
+
+
+def _context(certificates: str) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=certificates)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # so that the server's own certificate will do
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # wants what self-signed ones mostly do not have
+    return context
+
+
+def step(name: str) -> str:
+    """A name as one step of a path. Raises ApiNotFound for an empty one, which the path would lose."""
+    if not name:
+        raise ApiNotFound("a name is empty")
+    return quote(name, safe="")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.casefold() == "localhost"

@@ -1,0 +1,209 @@
+"""Figures of a queue manager as text for Prometheus (exposition format 0.0.4). No I/O, no clock: whoever has the
+figures gives them.
+
+Names and labels are a table, so that dashboards and alerts can be checked against it. Aggregated figures have as many
+series as the table allows, whatever the number of queues; figures of single queues are rendered apart, because nobody
+wants to add the two up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from openmsmq.admin.alarms import CONDITIONS
+from openmsmq.model.histogram import BUCKETS, Histogram
+from openmsmq.model.reasons import REASONS
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+MOST_SERIES: Final = 50_000  # of one answer: more is an error, never a part of them
+
+KINDS: Final = ("queue", "journal", "deadletter", "outgoing", "connector")
+OTHER_REASON: Final = "other"  # for classes that no specification names
+
+
+class Family(NamedTuple):
+    """`known` has the label values that are there from the start, as zeros; None where they are not known before."""
+
+    name: str
+    kind: str  # counter, gauge or histogram
+    help: str
+    labels: tuple[str, ...] = ()
+    known: tuple[tuple[str, ...], ...] | None = None
+
+
+def _by(label: str, *values: str) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    return (label,), tuple((value,) for value in values)
+
+
+#: Aggregated figures, without their prefix.
+FAMILIES: Final = (
+    Family("messages", "gauge", "Messages that are there.", *_by("kind", *KINDS)),
+    Family("bytes", "gauge", "Bytes of messages that are there.", *_by("kind", *KINDS)),
+    Family("queues", "gauge", "Queues.", *_by("kind", *KINDS)),
+    Family("oldest_message_timestamp_seconds", "gauge", "When the oldest message came.", ("kind",)),
+    Family("messages_in_total", "counter", "Messages that came into queues.", *_by("kind", *KINDS)),
+    Family("messages_out_total", "counter", "Messages that left queues.", *_by("kind", *KINDS)),
+    Family("message_bytes_in_total", "counter", "Bytes of messages that came."),
+    Family("message_bytes_out_total", "counter", "Bytes of messages that left."),
+    Family(
+        "messages_dead_total", "counter", "Messages that nobody received, by reason.",
+        *_by("reason", *(reason.slug for reason in REASONS), OTHER_REASON),
+    ),
+    Family(
+        "messages_refused_total", "counter", "Messages that other queue managers sent and that were refused.",
+        ("reason", "source"),
+    ),
+    Family("messages_poisoned_total", "counter", "Messages moved away at the delivery limit of their queue."),
+    Family("copies_discarded_total", "counter", "Copies and acknowledgments for which there was no room."),
+    Family("list_items_failed_total", "counter", "Items left out of a list because they failed.", ("list",)),
+    Family("rpc_requests_total", "counter", "Calls by RPC that came."),
+    Family("rpc_faults_total", "counter", "Calls by RPC that ended in a fault."),
+    Family("rpc_connections_total", "counter", "Connections by RPC that were made."),
+    Family("rpc_calls_total", "counter", "Calls by their end.", ("interface", "operation", "result")),
+    Family("errors_total", "counter", "Errors that callers got.", ("name",)),
+    Family("logins_total", "counter", "Logins.", ("door", "result")),
+    Family("limit_refusals_total", "counter", "What a limit has refused.", ("limit",)),
+    Family("log_records_suppressed_total", "counter", "Log records that were left out."),
+    Family("transactions_total", "counter", "Transactions by their end.", *_by("outcome", "committed", "aborted")),
+    Family("transfer_retries_total", "counter", "Messages that were sent to another machine once more."),
+    Family("store_sync_duration_seconds", "histogram", "Time to make the log durable."),
+    Family(
+        "rpc_duration_seconds", "histogram",
+        "Time of calls that do not wait for others; one of sixteen is timed, and counts for sixteen.",
+        ("interface", "operation"),
+    ),
+    Family("event_loop_delay_seconds", "histogram", "How late the event loop is."),
+    Family("transfer_duration_seconds", "histogram", "Time to hand a message to another machine."),
+    Family("outgoing_queues", "gauge", "Outgoing queues by state.", ("state",)),
+    Family("sessions", "gauge", "Sessions.", ("protocol",)),
+    Family("handles", "gauge", "Open queues."),
+    Family("cursors", "gauge", "Cursors."),
+    Family("waiting_readers", "gauge", "Receives and peeks that wait."),
+    Family("open_transactions", "gauge", "Transactions that have not ended.", ("state",)),
+    Family("store_size_bytes", "gauge", "Size of the store.", ("part",)),
+    Family("disk_free_bytes", "gauge", "Free room on the disk of the store."),
+    Family("quota_bytes", "gauge", "Quota of the machine."),
+    Family("throttled", "gauge", "1 while the disk is nearly full and no messages are accepted."),
+    Family("store_epoch", "gauge", "How often the store was taken over."),
+    Family("alarm_active", "gauge", "1 while an alarm is on.", ("alarm",), tuple((one.name,) for one in CONDITIONS)),
+    Family("process_resident_memory_bytes", "gauge", "Memory of a process.", *_by("process", "daemon", "web")),
+    Family("build_info", "gauge", "1, with what runs.", ("version", "python", "compiled")),
+)  # fmt: skip
+#: Figures of single queues, by the family that is asked for. Labels are queue and kind; windows_exporter has name.
+QUEUE_FAMILIES: Final = {
+    "messages": (
+        Family("queue_messages", "gauge", "Messages in a queue.", ("queue", "kind")),
+        Family("queue_bytes", "gauge", "Bytes in a queue.", ("queue", "kind")),
+        Family("queue_journal_messages", "gauge", "Messages in the journal of a queue.", ("queue", "kind")),
+        Family("queue_journal_bytes", "gauge", "Bytes in the journal of a queue.", ("queue", "kind")),
+    ),
+    "flow": (
+        Family("queue_messages_in_total", "counter", "Messages that came into a queue.", ("queue", "kind")),
+        Family("queue_messages_out_total", "counter", "Messages that left a queue.", ("queue", "kind")),
+    ),
+    "age": (
+        Family("queue_oldest_message_timestamp_seconds", "gauge", "When the oldest came.", ("queue", "kind")),
+    ),
+    "readers": (
+        Family("queue_handles", "gauge", "How often a queue is open.", ("queue", "kind")),
+        Family("queue_waiting_readers", "gauge", "Receives and peeks that wait.", ("queue", "kind")),
+        Family("queue_exclusive", "gauge", "1 while a queue is open exclusively.", ("queue", "kind")),
+        Family("queue_quota_bytes", "gauge", "Quota of a queue.", ("queue", "kind")),
+    ),
+    "windows": (
+        Family("messages_in_queue", "gauge", "As windows_exporter has it.", ("name",)),
+        Family("bytes_in_queue", "gauge", "As windows_exporter has it.", ("name",)),
+        Family("messages_in_journal_queue", "gauge", "As windows_exporter has it.", ("name",)),
+        Family("bytes_in_journal_queue", "gauge", "As windows_exporter has it.", ("name",)),
+    ),
+}  # fmt: skip
+_PREFIX: Final = "openmsmq_"
+_WINDOWS_PREFIX: Final = "windows_msmq_"
+
+
+Figure = int | float | Histogram
+#: Label values -> figure; a figure alone for a family without labels.
+Figures = Mapping[str, Figure | Mapping[tuple[str, ...], Figure]]
+
+
+def render(figures: Figures) -> str:
+    """Aggregated figures by the names of `FAMILIES`. A family that is not given is not there, because a zero would be a
+    claim; one that is has all the labels that are known, with zeros.
+
+    Raises ValueError for a name, a number of labels or a kind of figure that the table does not have, and for too many
+    series.
+    """
+    return _text(_PREFIX, FAMILIES, figures)
+
+
+def render_queues(family: str, figures: Figures) -> str:
+    """Figures of single queues by the names of `QUEUE_FAMILIES[family]`. Raises as `render`, and ValueError for another
+    family."""
+    if family not in QUEUE_FAMILIES:
+        raise ValueError(f"{family!r} is no family; allowed: {', '.join(QUEUE_FAMILIES)}")
+    return _text(_WINDOWS_PREFIX if family == "windows" else _PREFIX, QUEUE_FAMILIES[family], figures)
+
+
+def _text(prefix: str, families: Iterable[Family], figures: Figures) -> str:
+    known = {family.name: family for family in families}
+    unknown = next((name for name in figures if name not in known), None)
+    if unknown is not None:
+        raise ValueError(f"{unknown!r} is in no table of metrics")
+    lines: list[str] = []
+    series = 0
+    for name, family in known.items():
+        rows = list(_rows(family, figures.get(name)))
+        if not rows:
+            continue
+        lines += [f"# HELP {prefix}{name} {family.help}", f"# TYPE {prefix}{name} {family.kind}"]
+        for labels, figure in rows:
+            before = len(lines)
+            lines += _samples(prefix + name, family, labels, figure)
+            series += len(lines) - before
+        if series > MOST_SERIES:
+            raise ValueError(f"more than {MOST_SERIES} series; ask for fewer queues or one family")
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def _rows(
+    family: Family, given: Figure | Mapping[tuple[str, ...], Figure] | None
+) -> Iterator[tuple[tuple[str, ...], Figure]]:
+    if given is None:
+        return
+    rows: dict[tuple[str, ...], Figure] = dict.fromkeys(family.known or (), 0)
+    if isinstance(given, Mapping):
+        rows.update(given)
+    else:
+        rows[()] = given
+    for labels, figure in rows.items():
+        if len(labels) != len(family.labels):
+            raise ValueError(f"{family.name}: the labels are {', '.join(family.labels) or 'none'}, and not {labels}")
+        if isinstance(figure, Histogram) != (family.kind == "histogram"):
+            raise ValueError(f"{family.name} is a {family.kind}")
+        yield labels, figure
+
+
+def _samples(name: str, family: Family, labels: tuple[str, ...], figure: Figure) -> Iterator[str]:
+    pairs = [f'{label}="{_escaped(value)}"' for label, value in zip(family.labels, labels, strict=True)]
+    if not isinstance(figure, Histogram):
+        yield f"{name}{_braces(pairs)} {_number(figure)}"
+        return
+    within = 0
+    for bound, count in zip((*map(_number, BUCKETS), "+Inf"), figure.counts, strict=True):
+        within += count
+        yield f"{name}_bucket{_braces([*pairs, f'le={chr(34)}{bound}{chr(34)}'])} {within}"
+    yield f"{name}_sum{_braces(pairs)} {_number(figure.total)}"
+    yield f"{name}_count{_braces(pairs)} {within}"
+
+
+def _braces(pairs: list[str]) -> str:
+    return "{" + ",".join(pairs) + "}" if pairs else ""
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else repr(float(value))

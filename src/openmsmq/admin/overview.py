@@ -1,0 +1,160 @@
+"""How queues change from look to look, by the protocols or by the HTTP API.
+
+The protocols carry depths and sizes, so the only rate that follows from them is the net change of the depth. The HTTP
+API also has the messages that came and went, and how many readers wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal, NamedTuple, Protocol
+
+from openmsmq.admin.http_api import HttpApi
+from openmsmq.admin.http_requests import ApiNotFound
+from openmsmq.admin.naming import DEAD_LETTER_QUEUES, path_of
+from openmsmq.client.calls import UNANSWERED
+from openmsmq.client.sync import QueueManager
+from openmsmq.model.errors import MsmqError, ReceiveTimeout
+
+Order = Literal["messages", "grown"]
+_HIDDEN: Final = ("journal",)  # kinds in lists of the HTTP API: a row has the depth of its journal
+
+
+class Depth(NamedTuple):
+    """What a queue holds; `state` is empty for one of this machine. `came` and `left` count messages since the start of
+    the daemon, `waiting` is how many reads wait, `grown` how many messages more it holds than five minutes ago; None
+    where that is not known."""
+
+    name: str
+    messages: int
+    bytes: int
+    journal: int
+    state: str
+    came: int | None = None
+    left: int | None = None
+    waiting: int | None = None
+    grown: int | None = None
+
+
+class QueueRates(NamedTuple):
+    """Messages a second since the last look, None at the first, and where they are not known: `change` of the depth,
+    those that `came`, those that `left`. `oldest`: when the message arrived or was sent that is first in the queue, in
+    seconds since 1970; None where the queue is empty or may not be read."""
+
+    depth: Depth
+    change: float | None
+    came: float | None
+    left: float | None
+    oldest: int | None = None
+
+
+class DepthSource(Protocol):
+    """Where depths come from. Keys are what the source knows queues by."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether it has the figures that may be None."""
+
+    @property
+    def seconds(self) -> float:
+        """For how long it may show the same figures."""
+
+    def look(self) -> dict[str, Depth]:
+        """Each queue that the caller may see."""
+
+    def oldest(self, key: str, depth: Depth) -> int | None:
+        """When the first message of a queue came, in seconds since 1970; None where there is none, or it may not be
+        read."""
+
+
+class ByProtocols:
+    """Private queues, the dead-letter queues, and outgoing queues that are in use. What is refused is left out."""
+
+    counts = False
+    seconds: float = 0.0
+
+    def __init__(self, qm: QueueManager) -> None:
+        self._qm: Final = qm
+
+    def look(self) -> dict[str, Depth]:
+        depths = {}
+        for name in (*self._qm.queues(), *DEAD_LETTER_QUEUES):
+            try:
+                counts = self._qm.counts(path_of(name))
+            except UNANSWERED:
+                raise
+            except MsmqError:  # deleted meanwhile, or not for this caller
+                continue
+            journal = counts["journal_message_count"]
+            depths[name] = Depth(name, counts["message_count"], counts["bytes_in_queue"], journal, "")
+        for queue in self._qm.outgoing():
+            name = queue["format_name"]
+            depths[name] = Depth(name, queue["message_count"], queue["bytes_in_queue"], 0, queue["state"])
+        return depths
+
+    def oldest(self, key: str, depth: Depth) -> int | None:
+        if depth.state:
+            return None  # messages of outgoing queues are for administrators
+        try:
+            with self._qm.open(path_of(key), "peek") as opened:
+                message = opened.peek(0)
+        except UNANSWERED:
+            raise
+        except (MsmqError, ReceiveTimeout):
+            return None
+        return message.arrival_time or message.sent_time
+
+
+class HttpDepths:
+    """All queues that the user of the token may see but journals."""
+
+    counts = True
+    seconds: float = 1.0  # for which the server keeps the rows of a user
+
+    def __init__(self, api: HttpApi) -> None:
+        self._api: Final = api
+
+    def look(self) -> dict[str, Depth]:
+        return {
+            queue.id: Depth(queue.name, queue.messages, queue.bytes, queue.journal_messages, queue.state, queue.came,
+                            queue.left, queue.waiting, queue.grown)
+            for queue in self._api.queues()
+            if queue.kind not in _HIDDEN
+        }  # fmt: skip
+
+    def oldest(self, key: str, depth: Depth) -> int | None:
+        try:
+            return self._api.oldest(key)
+        except ApiNotFound:  # deleted meanwhile
+            return None
+
+
+def rows(
+    now: Mapping[str, Depth], before: Mapping[str, Depth] | None, seconds: float, order: Order = "messages"
+) -> dict[str, QueueRates]:
+    """The fullest first, or those that have grown most; of the same figure those that change most."""
+    found = {}
+    for key, depth in now.items():
+        change = came = left = None
+        if before is not None and seconds > 0:
+            known = before.get(key)
+            change = (depth.messages - (known.messages if known else 0)) / seconds
+            came = _rate(depth.came, known.came if known else 0, seconds)
+            left = _rate(depth.left, known.left if known else 0, seconds)
+        found[key] = QueueRates(depth, change, came, left)
+    return dict(sorted(found.items(), key=lambda item: _place(item[1], order)))
+
+
+def _rate(now: int | None, before: int | None, seconds: float) -> float | None:
+    """None also across a restart of the daemon, which begins to count anew."""
+    return None if now is None or before is None or now < before else (now - before) / seconds
+
+
+def _place(row: QueueRates, order: Order) -> tuple[int, float, str]:
+    most = row.depth.messages if order == "messages" else row.depth.grown or 0
+    return -most, -max(abs(row.change or 0), row.came or 0, row.left or 0), row.depth.name.lower()
+
+
+def with_age(source: DepthSource, shown: Iterable[tuple[str, QueueRates]]) -> list[QueueRates]:
+    """The rows with the time of the message that is first, which takes a look into each queue that is not empty."""
+    return [row._replace(oldest=source.oldest(key, row.depth)) if row.depth.messages else row for key, row in shown]

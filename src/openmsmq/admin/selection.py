@@ -1,0 +1,247 @@
+"""Which messages of a queue are meant, and doing something to just these.
+
+First a look finds them (`select`), then each is acted on (`act`), by its identifier: what arrives in between is never
+touched. A `Selection` has a token, which says up to which sequence number was looked and how many were found; with it a
+later call means the same messages, and says so if fewer are left or if more have become visible.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Final, NamedTuple
+
+from openmsmq.admin import body_text
+from openmsmq.client.dead_letters import walk
+from openmsmq.client.sync import Cursor, QueueManager
+from openmsmq.model.errors import MsmqError
+from openmsmq.model.message import Message, identifier_text
+from openmsmq.model.text import printable
+
+_PREVIEW: Final = 200  # characters of a body
+_TOKEN: Final = re.compile(r"([0-9a-f]+)-([0-9]+)")
+_SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_BYTES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+@dataclass(frozen=True, slots=True)
+class Criteria:
+    """All of them have to hold; what is None is not asked for.
+
+    Attributes:
+        ids: identifiers as text, `{guid}\\number`.
+        label: text in the label, or a pattern with * and ?, without regard to case.
+        correlation: a correlation identifier as text.
+        classes: message classes.
+        destination: text in the format name of the destination, without regard to case.
+        older: seconds that it has been in the queue, at least; `newer` at most.
+        larger: bytes of the body, at least; `smaller` at most.
+        text: text in the body as it is shown, without regard to case.
+    """
+
+    ids: frozenset[str] | None = None
+    label: str | None = None
+    correlation: str | None = None
+    classes: frozenset[int] | None = None
+    destination: str | None = None
+    older: float | None = None
+    newer: float | None = None
+    larger: int | None = None
+    smaller: int | None = None
+    text: str | None = None
+
+    def matches(self, message: Message, now: float) -> bool:
+        """Whether a message is meant; `now` in seconds since 1970."""
+        age, size = now - (message.arrival_time or message.sent_time), len(message.body)
+        return (
+            (self.ids is None or message.id in self.ids)
+            and (self.classes is None or message.message_class in self.classes)
+            and (self.older is None or age >= self.older)
+            and (self.newer is None or age <= self.newer)
+            and (self.larger is None or size >= self.larger)
+            and (self.smaller is None or size <= self.smaller)
+            and (self.label is None or _like(self.label, message.label))
+            and (
+                self.correlation is None
+                or self.correlation.lower() == identifier_text(message.correlation_identifier).lower()
+            )
+            and (self.destination is None or _within(self.destination, message.destination_queue_format_name))
+            and (self.text is None or _within(self.text, body_text.show(message).text))
+        )
+
+
+class Chosen(NamedTuple):
+    """What is kept of a message that was found: enough to show it."""
+
+    id: str
+    queue: str
+    lookup: int  # its lookup identifier, 0 where the protocol has none
+    sent: int
+    message_class: int
+    label: str
+    destination: str
+    size: int
+    preview: str
+
+
+@dataclass(slots=True)
+class Selection:
+    """What a look has found in some queues. `scanned` messages were looked at; `bound` is the highest sequence number
+    among them, 0 where the protocol has none. `complete` is False where a limit ended the look."""
+
+    chosen: list[Chosen] = field(default_factory=list)
+    scanned: int = 0
+    bound: int = 0
+    complete: bool = True
+
+    @property
+    def token(self) -> str:
+        """What a later call is given, to mean the same; empty where sequence numbers are not known."""
+        return f"{self.bound:x}-{len(self.chosen)}" if self.bound or not self.scanned else ""
+
+
+class SelectionToken(NamedTuple):
+    """What a dry run has found: the highest sequence number that it looked at, and how many messages."""
+
+    bound: int
+    found: int
+
+
+class ActionResult(NamedTuple):
+    """What became of a message: `how`, or an error and the message is where it was. None and none: it was gone."""
+
+    chosen: Chosen
+    how: str | None
+    error: MsmqError | None
+
+
+#: Does something to a message on which the cursor stands; returns how.
+Action = Callable[[Cursor, Message], str]
+
+
+def select(
+    qm: QueueManager,
+    queues: Iterable[str],
+    criteria: Criteria,
+    now: float,
+    *,
+    limit: int = 0,
+    scan: int = 0,
+    token: SelectionToken | None = None,
+    protocol: str = "auto",
+    previews: bool = True,
+) -> Selection:
+    """Look for messages. `limit` bounds how many are found and `scan` how many are looked at, 0 not. Nothing beyond the
+    bound of `token` is meant. Without `previews` bodies are not looked at. Raises MsmqError."""
+    found = Selection()
+    for name in queues:
+        for message in _matching(qm, name, criteria, now, found, limit, scan, token, protocol):
+            found.chosen.append(_chosen(name, message, previews))
+    return found
+
+
+def search(
+    qm: QueueManager, queue: str, criteria: Criteria, now: float, found: Selection, *, limit: int, scan: int,
+    protocol: str = "auto",
+) -> Generator[Message, None, None]:  # fmt: skip
+    """The messages themselves, while they are found; `found` counts. Close it, or the queue stays open for a while."""
+    with closing(_matching(qm, queue, criteria, now, found, limit, scan, None, protocol)) as messages:
+        for message in messages:
+            found.chosen.append(_chosen(queue, message, False))
+            yield message
+
+
+def _matching(
+    qm: QueueManager, name: str, criteria: Criteria, now: float, found: Selection, limit: int, scan: int,
+    token: SelectionToken | None, protocol: str,
+) -> Generator[Message, None, None]:  # fmt: skip
+    with qm.open(name, "peek", protocol=protocol) as opened, closing(iter(opened)) as messages:
+        for message in messages:
+            if (limit and len(found.chosen) >= limit) or (scan and found.scanned >= scan):
+                found.complete = False
+                return
+            if token is not None and message.sequence > token.bound:
+                continue
+            found.scanned += 1
+            found.bound = max(found.bound, message.sequence)
+            if criteria.matches(message, now):
+                yield message
+
+
+def _chosen(queue: str, message: Message, with_preview: bool) -> Chosen:
+    return Chosen(
+        message.id, queue, message.lookup_identifier, message.sent_time, message.message_class, message.label,
+        message.destination_queue_format_name, len(message.body),
+        preview(message) if with_preview else "",
+    )  # fmt: skip
+
+
+def act(qm: QueueManager, selection: Selection, action: Action) -> Iterator[ActionResult]:
+    """Do something to each message that was selected, in the order of its queue. One that somebody has taken meanwhile
+    is left out; one that fails stays, and the others go on. Raises MsmqError where a queue can't be opened, and
+    ConnectionError."""
+    by_queue: dict[str, dict[str, Chosen]] = {}
+    for chosen in selection.chosen:
+        by_queue.setdefault(chosen.queue, {})[chosen.id] = chosen
+    for name, left in by_queue.items():
+        with qm.open(name, protocol="qmcomm") as opened:  # whose cursors receive in transactions
+            for cursor, message in walk(opened):
+                known = left.pop(message.id, None)
+                if known is not None:
+                    message.lookup_identifier = known.lookup  # which MS-MQMP does not carry
+                    yield _done(known, action, cursor, message)
+                if not left:
+                    break
+        for gone in left.values():
+            yield ActionResult(gone, None, None)
+
+
+def _done(chosen: Chosen, action: Action, cursor: Cursor, message: Message) -> ActionResult:
+    try:
+        return ActionResult(chosen, action(cursor, message), None)
+    except MsmqError as error:
+        return ActionResult(chosen, None, error)
+
+
+def parse_token(text: str) -> SelectionToken:
+    """Raises ValueError."""
+    found = _TOKEN.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no selection; a dry run shows one, such as 1f3-100")
+    return SelectionToken(int(found.group(1), 16), int(found.group(2)))
+
+
+def parse_age(text: str) -> float:
+    """Seconds: `90`, `10m`, `2h`, `3d`. Raises ValueError."""
+    return _quantity(text, _SECONDS, "a time such as 90, 10m, 2h or 3d")
+
+
+def parse_size(text: str) -> int:
+    """Bytes: `4096`, `64k`, `2m`. Raises ValueError."""
+    return int(_quantity(text, _BYTES, "a size in bytes such as 4096, 64k or 2m"))
+
+
+def _quantity(text: str, units: dict[str, int], what: str) -> float:
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([a-z]?)", text.strip().lower())
+    if found is None or found.group(2) not in units:
+        raise ValueError(f"{text!r} is not {what}")
+    return float(found.group(1)) * units[found.group(2)]
+
+
+def preview(message: Message) -> str:
+    """The beginning of a body in one line."""
+    text = printable(" ".join(body_text.show(message).text.split()))
+    return text if len(text) <= _PREVIEW else text[: _PREVIEW - 1] + "…"
+
+
+def _within(wanted: str, text: str) -> bool:
+    return wanted.casefold() in text.casefold()
+
+
+def _like(wanted: str, text: str) -> bool:
+    if "*" in wanted or "?" in wanted:
+        return fnmatchcase(text.casefold(), wanted.casefold().replace("[", "[[]"))
+    return _within(wanted, text)

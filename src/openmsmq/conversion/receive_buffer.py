@@ -1,0 +1,349 @@
+"""CACTransferBufferV2 of a read ([MS-MQMP] 3.1.5.3), as a table of its members.
+
+Each variable-length member has a buffer, the size it was given, a property with the full length, and the error
+for a buffer too small. A message that does not fit is not removed; the full lengths are returned all the same, because
+a client needs them to try again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from openmsmq.conversion.send_buffer import CACTB_RECEIVE, utf16_length
+from openmsmq.interfaces.ms_mqmp import CACTransferBufferV1, CACTransferBufferV1_Receive, CACTransferBufferV2
+from openmsmq.interfaces.ms_mqmq import OBJECTID, XACTUOW
+from openmsmq.model.constants import INFINITE, ReceiveAction
+from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message
+from openmsmq.ndr import NULL, Null
+
+PACKET_VERSION = 0x10
+_NO_BUFFER = (None, NULL)
+MAXIMUM_FORMAT_NAME_BUFFER = 1024  # characters, the range of the length members
+
+
+@dataclass(frozen=True, slots=True)
+class TextMember:
+    """A text of WCHARs with its terminator. `absent_is_null`: an empty text comes back as NULL with length 0."""
+
+    buffer: str
+    size: str
+    length: str
+    too_small: HResult
+    value: Callable[[Message], str]
+    absent_is_null: bool
+    shrinks: bool  # whether the size becomes what is returned
+
+
+@dataclass(frozen=True, slots=True)
+class BytesMember:
+    buffer: str
+    size: str
+    length: str
+    too_small: HResult
+    value: Callable[[Message], bytes]
+
+
+def _name_member(name: str, value: Callable[[Message], str]) -> TextMember:
+    too_small = HResult.MQ_ERROR_FORMATNAME_BUFFER_TOO_SMALL
+    return TextMember(f"pp{name}FormatName", f"ul{name}FormatNameLen", f"pul{name}FormatNameLenProp", too_small, value,
+                      absent_is_null=True, shrinks=True)  # fmt: skip
+
+
+# Members of the Receive arm.
+FORMAT_NAMES = (
+    _name_member("Response", lambda m: m.response_queue_format_name),
+    _name_member("Admin", lambda m: m.administration_queue_format_name),
+    _name_member("Dest", lambda m: m.destination_queue_format_name),
+    _name_member("Ordering", lambda m: m.transaction_status_queue_format_name),
+)
+# Members of CACTransferBufferV1.
+TEXTS = (
+    TextMember("ppTitle", "ulTitleBufferSizeInWCHARs", "pulTitleBufferSizeInWCHARs",
+               HResult.MQ_ERROR_LABEL_BUFFER_TOO_SMALL, lambda m: m.label, absent_is_null=False, shrinks=True),
+    TextMember("ppwcsProvName", "ulProvNameLen", "pulAuthProvNameLenProp",
+               HResult.MQ_ERROR_PROV_NAME_BUFFER_TOO_SMALL, lambda m: m.authentication_provider_name,
+               absent_is_null=True, shrinks=False),
+)  # fmt: skip
+BYTES = (
+    BytesMember("ppBody", "ulBodyBufferSizeInBytes", "pBodySize", HResult.MQ_ERROR_BUFFER_OVERFLOW,
+                lambda m: m.body),
+    BytesMember("ppMsgExtension", "ulMsgExtensionBufferInBytes", "pMsgExtensionSize",
+                HResult.MQ_ERROR_BUFFER_OVERFLOW, lambda m: m.extension),
+    BytesMember("ppSenderID", "uSenderIDLen", "pulSenderIDLenProp", HResult.MQ_ERROR_SENDERID_BUFFER_TOO_SMALL,
+                lambda m: m.sender_identifier),
+    BytesMember("ppSenderCert", "ulSenderCertLen", "pulSenderCertLenProp",
+                HResult.MQ_ERROR_SENDER_CERT_BUFFER_TOO_SMALL, lambda m: m.sender_certificate),
+    BytesMember("ppSymmKeys", "ulSymmKeysSize", "pulSymmKeysSizeProp", HResult.MQ_ERROR_SYMM_KEY_BUFFER_TOO_SMALL,
+                lambda m: m.symmetric_key),
+    BytesMember("ppSignature", "ulSignatureSize", "pulSignatureSizeProp", HResult.MQ_ERROR_SIGNATURE_BUFFER_TOO_SMALL,
+                lambda m: m.signature),
+)  # fmt: skip
+
+
+def objectid(identifier: bytes) -> OBJECTID:
+    return OBJECTID(identifier[:16], int.from_bytes(identifier[16:], "little"))
+
+
+def identifier_of(value: OBJECTID) -> bytes:
+    return value.Lineage + value.Uniquifier.to_bytes(4, "little")
+
+
+def _remaining(seconds: int, message: Message, now: int) -> int:
+    return INFINITE if seconds == INFINITE else max(0, message.sent_time + seconds - now)
+
+
+# Members that are filled where the client gave a pointer: (member, value of message and time in seconds).
+SCALARS: tuple[tuple[str, Callable[[Message, int], Any]], ...] = (
+    ("pClass", lambda m, now: m.message_class),
+    ("ppMessageID", lambda m, now: objectid(m.identifier)),
+    ("ppCorrelationID", lambda m, now: m.correlation_identifier),
+    ("pSentTime", lambda m, now: m.sent_time),
+    ("pArrivedTime", lambda m, now: m.arrival_time),
+    ("pPriority", lambda m, now: m.priority),
+    ("pDelivery", lambda m, now: m.delivery_guarantee),
+    ("pAcknowledge", lambda m, now: m.acknowledgements_requested),
+    ("pAuditing", lambda m, now: m.journaling_requested),
+    ("pApplicationTag", lambda m, now: m.application_tag),
+    ("pulRelativeTimeToQueue", lambda m, now: _remaining(m.time_to_reach_queue, m, now)),
+    ("pulRelativeTimeToLive", lambda m, now: _remaining(m.time_to_be_received, m, now)),
+    ("pTrace", lambda m, now: m.tracing_requested),
+    ("pulSenderIDType", lambda m, now: m.sender_identifier_type),
+    ("pulPrivLevel", lambda m, now: m.privacy_level),
+    ("pAuthenticated", lambda m, now: m.authentication_level),
+    ("pulHashAlg", lambda m, now: m.hash_algorithm),
+    ("pulEncryptAlg", lambda m, now: m.encryption_algorithm),
+    ("pulProvType", lambda m, now: m.authentication_provider_type),
+    ("ppSrcQMID", lambda m, now: m.source_machine_identifier),
+    ("ppConnectorType", lambda m, now: m.connector_type_identifier),
+    ("pulBodyType", lambda m, now: m.body_type),
+    ("pulVersion", lambda m, now: PACKET_VERSION),
+)
+SCALARS_V2: tuple[tuple[str, Callable[[Message, int], Any]], ...] = (
+    ("pbFirstInXact", lambda m, now: int(m.first_in_transaction)),
+    ("pbLastInXact", lambda m, now: int(m.last_in_transaction)),
+    ("ppXactID", lambda m, now: objectid(m.transaction_identifier)),
+)
+
+
+def check_sizes(ptb: CACTransferBufferV2) -> None:
+    """Raises MsmqError for a member that is NULL though its size is not 0 ([MS-MQMP] 3.1.5.3)."""
+    old, receive = ptb.old, ptb.old.Receive
+    members = [(receive, text) for text in FORMAT_NAMES] + [(old, text) for text in TEXTS[:1]]
+    for owner, member in [*members, *((old, member) for member in BYTES[:2])]:
+        size: int = getattr(owner, member.size)
+        if size and getattr(owner, member.buffer) is None:
+            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{member.buffer} is NULL, but {member.size} is {size}")
+
+
+def fill(ptb: CACTransferBufferV2, message: Message, now: int) -> int:
+    """Put a message into the buffer of a read; `now` in seconds since 1970 UTC.
+
+    Returns MQ_OK, or the error of the first member that is too small; then only full lengths are returned.
+    Deviation D-13: the text disregards out parameters of a call that failed.
+    """
+    old, receive = ptb.old, ptb.old.Receive
+    assert receive is not None
+    status = HResult.MQ_OK
+    lengths: list[tuple[object, str, int]] = []
+    texts: list[tuple[object, TextMember, str, int]] = []  # those that have a buffer, and their length with terminator
+    owners: tuple[tuple[object, tuple[TextMember, ...]], ...] = ((receive, FORMAT_NAMES), (old, TEXTS))
+    for owner, members in owners:
+        for text in members:
+            value = text.value(message)
+            length = 0 if text.absent_is_null and not value else utf16_length(value) + 1
+            lengths.append((owner, text.length, length))
+            if getattr(owner, text.buffer) in _NO_BUFFER:
+                continue
+            texts.append((owner, text, value, length))
+            given = getattr(owner, text.length) if text.shrinks else None  # what the client says its buffer holds
+            if length > getattr(owner, text.size) or (given is not None and length > given):
+                status = status or text.too_small
+    contents: list[tuple[BytesMember, bytes]] = []
+    for member in BYTES:
+        data = member.value(message)
+        lengths.append((old, member.length, len(data)))
+        if getattr(old, member.buffer) in _NO_BUFFER:
+            continue
+        contents.append((member, data))
+        if len(data) > getattr(old, member.size):
+            status = status or member.too_small
+    if status == HResult.MQ_OK:
+        for owner, text, value, length in texts:
+            _fill_text(owner, text, value, length)
+        for member, data in contents:
+            setattr(old, member.buffer, data.ljust(getattr(old, member.size), b"\0"))
+        _fill_scalars(ptb, message, now)
+    for owner, length_name, length in lengths:
+        if getattr(owner, length_name) is not None:
+            setattr(owner, length_name, length)
+    return status
+
+
+def _fill_scalars(ptb: CACTransferBufferV2, message: Message, now: int) -> None:
+    old = ptb.old
+    for name, value in SCALARS:
+        if getattr(old, name) is not None:
+            setattr(old, name, value(message, now))
+    for name, value in SCALARS_V2:
+        if getattr(ptb, name) is not None:
+            setattr(ptb, name, value(message, now))
+
+
+def _fill_text(owner: object, text: TextMember, value: str, length: int) -> None:
+    """`length` in WCHARs with the terminator; 0 for a text that comes back as NULL where its buffer shrinks."""
+    size = getattr(owner, text.size)
+    if not length and text.shrinks:
+        setattr(owner, text.buffer, None)
+        setattr(owner, text.size, 0)
+        return
+    length = length or 1
+    if text.shrinks:
+        size = min(size, length)
+        setattr(owner, text.size, size)
+    setattr(owner, text.buffer, value + "\0" * (1 + size - length))
+
+
+# -- the client's side ---------------------------------------------------------------------------------------------
+
+
+MAXIMUM_BODY = 4 << 20
+
+
+@dataclass(slots=True)
+class BufferSizes:
+    """Room that a read asks for: bytes of body, extension and sender, characters of each format name.
+
+    Buffers travel in both directions, so they begin small and grow with what the queue holds.
+    """
+
+    body: int = 1024
+    extension: int = 0
+    sender: int = 68  # the longest SID
+    format_name: int = 64
+
+    def suffice(self, ptb: CACTransferBufferV2) -> bool:
+        """Whether the message in a filled buffer would have fitted into buffers of these sizes."""
+        old, receive = ptb.old, ptb.old.Receive
+        assert receive is not None
+        names = max(getattr(receive, member.length) or 0 for member in FORMAT_NAMES)
+        return (
+            (old.pBodySize or 0) <= self.body
+            and (old.pMsgExtensionSize or 0) <= self.extension
+            and (old.pulSenderIDLenProp or 0) <= self.sender
+            and names <= self.format_name
+        )
+
+    def enlarge(self, status: int, ptb: CACTransferBufferV2) -> None:
+        """Make room after a buffer proved too small, with the lengths the server returned, as far as there is any."""
+        old = ptb.old
+        before = (self.body, self.extension)
+        if status == HResult.MQ_ERROR_BUFFER_OVERFLOW:
+            returned = (old.pBodySize or 0, old.pMsgExtensionSize or 0)
+            self.body, self.extension = max(self.body, returned[0]), max(self.extension, returned[1])
+            if (self.body, self.extension) == before:  # a server that returns no lengths
+                self.body = min(2 * self.body, MAXIMUM_BODY)
+                self.extension = min(2 * self.extension + 256, MAXIMUM_BODY)
+        elif status == HResult.MQ_ERROR_FORMATNAME_BUFFER_TOO_SMALL:
+            self.format_name = MAXIMUM_FORMAT_NAME_BUFFER
+        elif status == HResult.MQ_ERROR_SENDERID_BUFFER_TOO_SMALL:
+            self.sender = max(self.sender, min(old.pulSenderIDLenProp or 0, 0xFFFF))
+
+
+def receive_buffer(
+    action: ReceiveAction, timeout: int, cursor: int = 0, uow: bytes | None = None, sizes: BufferSizes | None = None
+) -> CACTransferBufferV2:
+    """A buffer that asks for every property; `timeout` in milliseconds."""
+    sizes = sizes or BufferSizes()
+    receive = CACTransferBufferV1_Receive(RequestTimeout=timeout, Action=action, Cursor=cursor)
+    for text in FORMAT_NAMES:
+        setattr(receive, text.buffer, "\0" * sizes.format_name)
+        setattr(receive, text.size, sizes.format_name)
+        setattr(receive, text.length, sizes.format_name)
+    old = CACTransferBufferV1(uTransferType=CACTB_RECEIVE, Receive=receive)
+    for name, value in SCALARS:
+        setattr(old, name, value(_BLANK, 0))
+    label = 250
+    old.ppTitle, old.ulTitleBufferSizeInWCHARs, old.pulTitleBufferSizeInWCHARs = "\0" * label, label, label
+    old.ppBody, old.ulBodyBufferSizeInBytes, old.ulAllocBodyBufferInBytes = bytes(sizes.body), sizes.body, sizes.body
+    old.ppMsgExtension, old.ulMsgExtensionBufferInBytes = bytes(sizes.extension), sizes.extension
+    old.pBodySize = old.pMsgExtensionSize = 0
+    old.ppSenderID, old.uSenderIDLen, old.pulSenderIDLenProp = bytes(sizes.sender), sizes.sender, 0
+    if uow is not None:
+        old.pUow = XACTUOW(uow)
+    ptb = CACTransferBufferV2(old=old)
+    for name, value in SCALARS_V2:
+        setattr(ptb, name, value(_BLANK, 0))
+    return ptb
+
+
+def message_from_receive(ptb: CACTransferBufferV2) -> Message:
+    """The message in a filled buffer."""
+    old, receive = ptb.old, ptb.old.Receive
+    assert receive is not None
+
+    identifier, transaction = (
+        identifier_of(v) if isinstance(v, OBJECTID) else NULL_IDENTIFIER for v in (old.ppMessageID, ptb.ppXactID)
+    )
+
+    def text(owner: object, member: TextMember) -> str:
+        value = getattr(owner, member.buffer)
+        return value.partition("\0")[0] if value else ""
+
+    def data(name: str, length: str) -> bytes:
+        value = getattr(old, name)
+        return value[: getattr(old, length)] if value else b""
+
+    response, administration, destination, ordering = (text(receive, member) for member in FORMAT_NAMES)
+    return Message(
+        body=data("ppBody", "pBodySize"),
+        label=text(old, TEXTS[0]),
+        body_type=old.pulBodyType or 0,
+        priority=old.pPriority or 0,
+        delivery_guarantee=old.pDelivery or 0,
+        acknowledgements_requested=old.pAcknowledge or 0,
+        journaling_requested=old.pAuditing or 0,
+        message_class=old.pClass or 0,
+        application_tag=old.pApplicationTag or 0,
+        correlation_identifier=_bytes(old.ppCorrelationID, NULL_IDENTIFIER),
+        extension=data("ppMsgExtension", "pMsgExtensionSize"),
+        time_to_reach_queue=_or_infinite(old.pulRelativeTimeToQueue),
+        time_to_be_received=_or_infinite(old.pulRelativeTimeToLive),
+        administration_queue_format_name=administration,
+        response_queue_format_name=response,
+        destination_queue_format_name=destination,
+        transaction_status_queue_format_name=ordering,
+        tracing_requested=old.pTrace or 0,
+        privacy_level=old.pulPrivLevel or 0,
+        authentication_level=old.pAuthenticated or 0,
+        hash_algorithm=old.pulHashAlg or 0,
+        encryption_algorithm=old.pulEncryptAlg or 0,
+        sender_identifier_type=old.pulSenderIDType or 0,
+        sender_identifier=data("ppSenderID", "pulSenderIDLenProp"),
+        sender_certificate=data("ppSenderCert", "pulSenderCertLenProp"),
+        symmetric_key=data("ppSymmKeys", "pulSymmKeysSizeProp"),
+        signature=data("ppSignature", "pulSignatureSizeProp"),
+        authentication_provider_type=old.pulProvType or 0,
+        authentication_provider_name=text(old, TEXTS[1]),
+        connector_type_identifier=_bytes(old.ppConnectorType, NULL_GUID),
+        identifier=identifier,
+        source_machine_identifier=_bytes(old.ppSrcQMID, NULL_GUID),
+        sent_time=old.pSentTime or 0,
+        arrival_time=old.pArrivedTime or 0,
+        transaction_identifier=transaction,
+        first_in_transaction=bool(ptb.pbFirstInXact),
+        last_in_transaction=bool(ptb.pbLastInXact),
+    )
+
+
+def _bytes(value: bytes | Null | None, default: bytes) -> bytes:
+    return value if isinstance(value, bytes) else default
+
+
+def _or_infinite(seconds: int | None) -> int:
+    return INFINITE if seconds is None else seconds
+
+
+_BLANK = Message()

@@ -1,0 +1,533 @@
+"""What becomes of a message that another queue manager sends ([MS-MQQB] 3.1.5.8): a verdict, and what follows from it.
+
+No I/O: packets come in, what came together makes one change of `QueueManager.arrivals`, and the caller acknowledges by
+what `receive` says.
+The session has counted the packet before (deviation D-89). The order of the checks: what is not for this machine,
+what is too old, what has come before, then the queue.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import lru_cache
+from typing import NamedTuple
+from uuid import UUID
+
+from openmsmq.conversion.packets import NAMES_KEPT, message_of, user_message_of
+from openmsmq.model import names
+from openmsmq.model.constants import INFINITE, Delivery, MessageClass
+from openmsmq.model.errors import (
+    IllegalFormatName,
+    InsufficientResources,
+    MessageStorageFailed,
+    MsmqError,
+)
+from openmsmq.model.message import NULL_GUID, Message
+from openmsmq.model.security import ANONYMOUS, EVERYONE
+from openmsmq.packet import UserMessage
+from openmsmq.packet.headers import TransactionHeader
+from openmsmq.packet.internal import FinalAckBody
+from openmsmq.packet.message_packet import MessagePacket
+from openmsmq.packet.queue_names import ORDER_QUEUE_NUMBER, NameType
+from openmsmq.peering.durable import Route
+from openmsmq.peering.memory import INCOMING_OF_ADDRESS, MOST_INCOMING, Duplicates, Sources, SourceState
+from openmsmq.protection.arrival import Accepted, ArrivalProtection, Demands, Rejected
+from openmsmq.queueing.arrivals import Arriving
+from openmsmq.queueing.authorization import Caller, Right
+from openmsmq.queueing.change_set import ORDER_LABEL
+from openmsmq.queueing.manager import QueueManager
+from openmsmq.queueing.outgoing_queues import order_queue_of, wire_name
+from openmsmq.queueing.queue import Queue
+from openmsmq.queueing.records import split_final_ack
+from openmsmq.queueing.storage import storing
+from openmsmq.transport.rate import Rate
+from openmsmq.transport.routing import Routing
+from openmsmq.transport.sequence import SequenceId, SequencePosition
+
+logger = logging.getLogger(__name__)
+
+MAXIMUM_HOPS = 0x1D  # UserHeader.Flags.RC, [MS-MQMQ] 2.2.19.2
+
+
+WARNINGS_PER_SECOND = 1  # that strangers can cause
+
+
+class DeliveryResult(Enum):
+    """What became of a packet."""
+
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    OUT_OF_ORDER = "out of order"
+    REJECTED = "rejected"
+    COMES_AGAIN = "comes again"  # there is no room: the session is to be closed without acknowledging it
+
+
+_RECOVERABLE = int(Delivery.RECOVERABLE)
+_NOT_TAKEN = (DeliveryResult.COMES_AGAIN, DeliveryResult.OUT_OF_ORDER)
+
+
+class Disposition(NamedTuple):
+    """`is_stored` says that something was written, which has to be durable before the packet is acknowledged.
+    `source` is, of a transactional message that was accepted or rejected in its order, where its source stands.
+    `answer` goes back on the session that brought the message, and is kept nowhere."""
+
+    fate: DeliveryResult
+    message_class: MessageClass | None = None
+    is_stored: bool = False
+    source: SourceState | None = None
+    answer: UserMessage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SenderTrustPolicy:
+    """`trusts_sender_identifiers`: the SID that a message names decides what it may do, although nothing proves it.
+    `groups_of`: the SIDs of the groups that a sender is in, by its SID."""
+
+    trusts_sender_identifiers: bool = False
+    groups_of: Callable[[str], frozenset[str]] = lambda sid: frozenset()
+
+
+class ArrivalOrigin(NamedTuple):
+    """On whose session a packet came: the identifier and the address that order acknowledgments go to."""
+
+    peer: bytes
+    address: str
+
+
+class Arrived(NamedTuple):
+    """A packet, its message, and whence it came; `identifier` is what duplicates of it are known by, `now` milliseconds
+    of a clock that never goes back."""
+
+    packet: UserMessage
+    message: Message
+    origin: ArrivalOrigin
+    identifier: bytes
+    now: float
+
+
+@dataclass(slots=True, eq=False)
+class ArrivalBatch:
+    """What came together, and is carried out together.
+
+    Attributes:
+        address: that of the session.
+        met: the sources of transactional messages, by identifier, queue and its name, of which not all are known
+            otherwise.
+        sources: the sequences that advance, with what they were before.
+        tried: the same of sequences of which nothing was ever accepted.
+        identifiers: what was added to the history.
+        recoverable: those of them that the store is to remember.
+        arrived: what management shows.
+        refused: why messages are refused, and which queue managers sent them.
+        allowed: whether a sender, authenticated or not, may send to a queue, by its number.
+    """
+
+    work: Arriving
+    address: str
+    is_empty: bool = True
+    met: dict[tuple[bytes, int, str], SourceState] = field(default_factory=dict)
+    sources: dict[SourceState, tuple[SequencePosition, int]] = field(default_factory=dict)
+    tried: dict[SourceState, tuple[SequencePosition, int]] = field(default_factory=dict)
+    identifiers: list[bytes] = field(default_factory=list)
+    recoverable: list[bytes] = field(default_factory=list)
+    arrived: list[tuple[Queue, SourceState, str]] = field(default_factory=list)
+    refused: list[tuple[MessageClass, bytes]] = field(default_factory=list)
+    allowed: dict[tuple[str, bool, int], bool] = field(default_factory=dict)
+
+
+class Arrival:
+    """Judges messages for queues of this machine."""
+
+    def __init__(
+        self,
+        manager: QueueManager,
+        duplicates: Duplicates,
+        sources: Sources,
+        policy: SenderTrustPolicy,
+        routing: Routing,
+        protection: ArrivalProtection,
+        monotonic: Callable[[], float],
+    ) -> None:
+        """`monotonic` returns milliseconds of a clock that never goes back."""
+        self._routing, self._protection = routing, protection
+        self._manager, self._duplicates, self._sources = manager, duplicates, sources
+        self._policy, self._monotonic = policy, monotonic
+        self._warnings = Rate(WARNINGS_PER_SECOND)
+        self.rejected = 0
+
+    def begin(self, origin: ArrivalOrigin) -> ArrivalBatch:
+        """Packets have come together: what becomes of them is one change. The outgoing queues that answers to them
+        need count for the host that sent them, unless it is a queue manager that is known."""
+        known = self._is_known(origin.peer)
+        return ArrivalBatch(self._manager.arrivals.begin("" if known else origin.address), origin.address)
+
+    def _is_known(self, identifier: bytes) -> bool:
+        """Whether a queue manager is in the routing table, or has brought transactional messages before that were
+        accepted."""
+        return self._routing.host(identifier) is not None or self._sources.knows(identifier)
+
+    def receive(self, packet: UserMessage, origin: ArrivalOrigin, batch: ArrivalBatch) -> Disposition:
+        """Decide about one packet; `finish` carries it out."""
+        try:
+            return self._receive(packet, origin, batch)
+        except MessageStorageFailed as error:
+            logger.warning("a message of queue manager %s has no room, and comes again: %s", _text(origin.peer), error)
+            return Disposition(DeliveryResult.COMES_AGAIN)
+
+    def refuse_unread(self, packet: UserMessage, origin: ArrivalOrigin, batch: ArrivalBatch) -> Disposition:
+        """Refuse a packet about which `receive` failed, which is a fault of this program. Only what the headers say is
+        used: a source that waits for it is told that there is no such queue."""
+        source = packet.user.source_queue_manager
+        message = Message(
+            identifier=source + packet.user.message_id.to_bytes(4, "little"), source_machine_identifier=source,
+            destination_queue_format_name="(not read)",
+        )  # fmt: skip
+        arrived = Arrived(packet, message, origin, message.identifier, self._monotonic())
+        return self._reject(arrived, MessageClass.NACK_BAD_DST_Q, None, batch)
+
+    def finish(self, batch: ArrivalBatch) -> bool:
+        """Carry out what was decided. False if that could not be stored: then nothing has happened, and all packets of
+        the batch come again."""
+        if not batch.is_empty:
+            remembered = self._duplicates.plan(batch.recoverable, self._monotonic())
+            also = list(remembered.operations)
+            for source in batch.sources:
+                also += source.operations()
+            try:
+                batch.work.commit(also)
+            except MessageStorageFailed as error:
+                logger.warning("messages of another queue manager have no room, and come again: %s", error)
+                self.withdraw(batch)
+                return False
+            self._duplicates.stored(remembered)
+        for source in batch.sources:
+            self._sources.keep(source, batch.address)
+        for source in batch.tried:
+            if source not in batch.sources:
+                self._sources.try_out(source)
+        for reason, sender in batch.refused:
+            self._manager.changes.note_refused(reason, _text(sender))
+        for queue, source, format_name in batch.arrived:
+            queue.incoming[source.key] = source.info(format_name)
+        return True
+
+    def withdraw(self, batch: ArrivalBatch) -> None:
+        """Nothing of this has come: when it comes again, it must not be taken for duplicates."""
+        for identifier in batch.identifiers:
+            self._duplicates.forget(identifier)
+        for source, (position, reject_count) in (*batch.sources.items(), *batch.tried.items()):
+            source.sequence.position, source.sequence.reject_count = position, reject_count
+
+    def _receive(self, packet: UserMessage, origin: ArrivalOrigin, batch: ArrivalBatch) -> Disposition:
+        now = self._monotonic()
+        transaction = packet.transaction
+        is_local = self._is_local(packet)
+        here = self._manager.machine.identifier if is_local else NULL_GUID
+        message = message_of(MessagePacket(packet), absolute=False, here=here)
+        passes = not is_local and self._routing.is_router
+        identifier = message.identifier + bytes([packet.user.routing_count]) if passes else message.identifier
+        if transaction is None and self._duplicates.seen(identifier, now):
+            return Disposition(DeliveryResult.DUPLICATE)
+        arrived = Arrived(packet, message, origin, identifier, now)
+        if passes:
+            return self._pass_on(arrived, batch)
+        queue = self._destination(packet, message) if is_local else None
+        if transaction is None or queue is None:
+            return self._decide(arrived, queue, None, batch)
+        return self._take_in_order(arrived, queue, transaction, batch)
+
+    def _take_in_order(
+        self, arrived: Arrived, queue: Queue, header: TransactionHeader, batch: ArrivalBatch
+    ) -> Disposition:
+        """3.1.5.8.6: a transactional message counts only if it is the next one of its sequence."""
+        origin = arrived.packet.user.source_queue_manager
+        identifier, called = SequenceId(header.sequence_timestamp, header.sequence_ordinal), _called(arrived.packet)
+        key = origin, queue.number, called
+        source = batch.met.get(key) or self._sources.of(origin, queue, called, identifier)
+        batch.met[key] = source
+        source.peer, source.reply = arrived.origin.peer, reply_to(arrived.packet, arrived.origin)
+        source.accessed = self._manager.clock() // 1000
+        before = source.sequence.position, source.sequence.reject_count
+        number, previous = header.sequence_number, header.previous_sequence_number
+        accepted = source.sequence.receive(identifier, number, previous, arrived.now)
+        is_kept = source in batch.sources or self._sources.is_kept(source)
+        if is_kept:
+            self._sources.due.add(source)
+        if not accepted:
+            if source.key in queue.incoming:
+                batch.arrived.append((queue, source, arrived.message.destination_queue_format_name))
+            return Disposition(DeliveryResult.OUT_OF_ORDER, source=source)
+        verdict = Disposition(DeliveryResult.COMES_AGAIN)
+        try:
+            verdict = self._decide(arrived, queue, source, batch, is_kept)
+        finally:
+            if verdict.fate in _NOT_TAKEN:  # nor must it be taken for one that has come
+                source.sequence.position, source.sequence.reject_count = before
+            elif is_kept or verdict.fate is DeliveryResult.ACCEPTED:
+                batch.sources.setdefault(source, batch.tried.get(source, before))
+                self._sources.due.add(source)
+            else:
+                batch.tried.setdefault(source, before)
+        return verdict
+
+    def _pass_on(self, arrived: Arrived, batch: ArrivalBatch) -> Disposition:
+        """The message is for another machine, and this queue manager routes: it goes into an outgoing queue
+        (3.1.5.8.2, 3.1.5.8.5). Its sequence is a matter of its source and its destination only."""
+        packet, message = arrived.packet, arrived.message
+        hops = packet.user.routing_count + 1
+        if hops > MAXIMUM_HOPS:
+            return self._reject(arrived, MessageClass.NACK_HOP_COUNT_EXCEEDED, None, batch)
+        if self._has_expired(message):
+            return self._reject(arrived, MessageClass.NACK_REACH_QUEUE_TIMEOUT, None, batch)
+        name = _name_elsewhere(message.destination_queue_format_name)
+        if name is None:
+            return self._reject(arrived, MessageClass.NACK_BAD_DST_Q, None, batch)
+        try:
+            queue = self._manager.changes.outgoing_for(name, batch.work.charged_to)
+        except InsufficientResources as error:
+            raise MessageStorageFailed(detail=str(error)) from error
+        size = message.size
+        if not batch.work.may_store(queue, size):
+            return Disposition(DeliveryResult.COMES_AGAIN)
+        final_ack = _final_ack(packet, message, arrived.origin, always=True)
+        batch.work.accept(queue, message, size, final_ack, _route(packet, hops).pack())
+        self._remember(arrived, None, batch)
+        return Disposition(DeliveryResult.ACCEPTED, is_stored=True)
+
+    def _decide(
+        self,
+        arrived: Arrived,
+        queue: Queue | None,
+        source: SourceState | None,
+        batch: ArrivalBatch,
+        is_kept: bool = True,
+    ) -> Disposition:
+        """`is_kept`: a message of this sequence was accepted before."""
+        packet, message = arrived.packet, arrived.message
+        refusal = self._refusal(packet, message, queue, batch)
+        if refusal is None:
+            assert queue is not None
+            size = message.size
+            if not batch.work.may_store(queue, size):
+                return Disposition(DeliveryResult.COMES_AGAIN)
+            if source is not None and not is_kept and not self._has_room_for(source, queue, arrived.origin):
+                return Disposition(DeliveryResult.OUT_OF_ORDER)
+            try:
+                batch.work.accept(queue, message, size, _final_ack(packet, message, arrived.origin))
+            except MessageStorageFailed:
+                raise
+            except MsmqError as error:  # no reader could be handed this message
+                logger.warning("a message for %s is refused: %s", queue.properties.path_name, error)
+                refusal = MessageClass.NACK_Q_EXCEED_QUOTA
+            else:
+                if source is not None:
+                    batch.arrived.append((queue, source, message.destination_queue_format_name))
+                self._remember(arrived, source, batch)
+                return Disposition(DeliveryResult.ACCEPTED, is_stored=message.recoverable, source=source)
+        return self._reject(arrived, refusal, source if is_kept else None, batch)
+
+    def _has_room_for(self, source: SourceState, queue: Queue, origin: ArrivalOrigin) -> bool:
+        """Whether one more transactional sequence can be remembered. If not, its messages stay with their sender."""
+        if self._sources.has_room(source, origin.address):
+            return True
+        if self._warnings.allows(self._monotonic()):
+            logger.warning(
+                "no transactional messages of queue manager %s are accepted for %s: there are %d sequences, at most %d "
+                "of those that sessions from %s have begun since the start, %d in all; "
+                "`openmsmq sequence forget` removes sequences of queue managers that are no more",
+                _text(source.source), queue.properties.path_name, self._sources.count, INCOMING_OF_ADDRESS,
+                origin.address, MOST_INCOMING,
+            )  # fmt: skip
+        return False
+
+    def _remember(
+        self, arrived: Arrived, source: SourceState | None, batch: ArrivalBatch, *, is_refused: bool = False
+    ) -> None:
+        """That the message has come: part of its batch. One that was refused is refused again after a restart, so
+        memory is enough for it."""
+        batch.is_empty = False
+        if source is None and arrived.packet.transaction is None:
+            self._duplicates.add(arrived.identifier, arrived.now)
+            batch.identifiers.append(arrived.identifier)
+            if arrived.message.recoverable and not is_refused:
+                batch.recoverable.append(arrived.identifier)
+
+    def _reject(
+        self, arrived: Arrived, reason: MessageClass, source: SourceState | None, batch: ArrivalBatch
+    ) -> Disposition:
+        packet, message = arrived.packet, arrived.message
+        self.rejected += 1
+        logger.info(
+            "message %s from queue manager %s for %s is rejected: %s",
+            message.id, _text(packet.user.source_queue_manager), message.destination_queue_format_name, reason.name,
+        )  # fmt: skip
+        if not self._protection.acknowledges(packet, reason):
+            message.acknowledgements_requested = 0
+        answer: UserMessage | None = None
+        final_ack = _final_ack(packet, message, arrived.origin, always=True)
+        if final_ack and source is None and not self._is_known(packet.user.source_queue_manager):
+            answer, final_ack = self._answer(final_ack, reason, arrived), b""
+        dead_letter = (
+            reason is MessageClass.NACK_Q_EXCEED_QUOTA and packet.transaction is None
+            and packet.user.negative_journaling
+        )  # fmt: skip
+        batch.work.reject(message, reason, final_ack, dead_letter)
+        batch.refused.append((reason, packet.user.source_queue_manager))
+        self._remember(arrived, source, batch, is_refused=not dead_letter)
+        return Disposition(DeliveryResult.REJECTED, reason, is_stored=True, source=source, answer=answer)
+
+    def _answer(self, final_ack: bytes, reason: MessageClass, arrived: Arrived) -> UserMessage | None:
+        """The final acknowledgment for a source that is not known, of whose sequence nothing is kept: it goes back on
+        the session, and if it is lost, the message comes again and is refused again. None if the source is not at the
+        other end of the session, because nobody knows where it is."""
+        packet, origin = arrived.packet, arrived.origin
+        direct = packet.user.destination is not None and packet.user.destination.direct
+        if not direct and packet.user.source_queue_manager != origin.peer:
+            return None
+        body, name = split_final_ack(final_ack)
+        message = Message(
+            message_class=reason, label=ORDER_LABEL, body=body, destination_queue_format_name=wire_name(name),
+            priority=0, delivery_guarantee=_RECOVERABLE, time_to_reach_queue=self._manager.changes.longest_way,
+        )  # fmt: skip
+        with storing():
+            self._manager.changes.stamp(message)
+        return user_message_of(message)
+
+    # -- the checks --------------------------------------------------------------------------------------------
+
+    def _is_local(self, packet: UserMessage) -> bool:
+        """Whether this queue manager is the destination: it is named, or nobody is (direct format names)."""
+        address = packet.user.queue_manager_address
+        return address == NULL_GUID or self._manager.machine.is_called(address)
+
+    def _destination(self, packet: UserMessage, message: Message) -> Queue | None:
+        """The queue of this machine that a packet is for. Of a direct format name only what follows the computer
+        counts: the sender knows this machine by some name that leads here."""
+        name = _named_here(message.destination_queue_format_name, self._manager.machine.identifier)
+        if name is None:
+            return None
+        queue = self._manager.registry.local_queue(name)
+        return queue if queue is not None and queue.is_destination else None
+
+    def _refusal(
+        self, packet: UserMessage, message: Message, queue: Queue | None, batch: ArrivalBatch
+    ) -> MessageClass | None:
+        """Why a message is refused, or None."""
+        if self._has_expired(message):
+            return MessageClass.NACK_REACH_QUEUE_TIMEOUT
+        if queue is None:
+            return MessageClass.NACK_BAD_DST_Q
+        if packet.transaction is not None and not queue.properties.transactional:
+            return MessageClass.NACK_NOT_TRANSACTIONAL_Q
+        if packet.transaction is None and queue.properties.transactional:
+            return MessageClass.NACK_NOT_TRANSACTIONAL_MSG
+        security = self._security(packet, message, queue, batch)
+        if security is not None:
+            return security
+        if not batch.work.has_room(queue, message.size):
+            return MessageClass.NACK_Q_EXCEED_QUOTA
+        return None
+
+    def _has_expired(self, message: Message) -> bool:
+        """3.1.7.1.2; a time of sending that lies ahead is a clock that differs, and no age."""
+        lifetime = min(message.time_to_reach_queue, message.time_to_be_received)
+        age = (self._manager.clock() // 1000 - message.sent_time + (1 << 31)) % (1 << 32) - (1 << 31)
+        return lifetime != INFINITE and age > lifetime
+
+    def _security(
+        self, packet: UserMessage, message: Message, queue: Queue, batch: ArrivalBatch
+    ) -> MessageClass | None:
+        """3.1.5.8.3: signature, encryption, access. What was found out is set in the message."""
+        demands = Demands(bool(queue.properties.authentication), queue.properties.privacy_level)
+        verdict = self._protection.judge(packet, demands)
+        if isinstance(verdict, Rejected):
+            logger.info("message %s: %s", message.id, verdict.detail)
+            return verdict.message_class
+        verdict.apply(message)
+        asked = verdict.sender, verdict.authentication_level > 0, queue.number
+        allowed = batch.allowed.get(asked)
+        if allowed is None:
+            allowed = self._manager.authorization.allows(self._caller(verdict), queue, Right.SEND)
+            batch.allowed[asked] = allowed
+        return None if allowed else MessageClass.NACK_ACCESS_DENIED
+
+    def _caller(self, verdict: Accepted) -> Caller:
+        """Who sends a message, for the access check. A SID that no signature proves is a claim (deviation D-105)."""
+        proved = verdict.authentication_level > 0 or self._policy.trusts_sender_identifiers
+        if not proved or verdict.sender in (ANONYMOUS, EVERYONE):
+            return Caller.anonymous()
+        return Caller.user(verdict.sender, groups=self._policy.groups_of(verdict.sender))
+
+
+@lru_cache(NAMES_KEPT)
+def _named_here(format_name: str, identifier: bytes) -> names.SingleFormatName | None:
+    """A name of the destination that this queue manager knows as its own."""
+    try:
+        name = names.parse_format_name(format_name)
+    except IllegalFormatName:
+        return None
+    if isinstance(name, names.DirectFormatName):
+        return None if name.is_http else replace(name, protocol="OS", address=".")
+    if isinstance(name, names.PrivateFormatName) and name.guid.bytes_le == NULL_GUID:
+        return replace(name, guid=UUID(bytes_le=identifier))
+    return None if isinstance(name, names.MultipleElementFormatName) else name
+
+
+def _called(packet: UserMessage) -> str:
+    """By which of its names a source means a queue (deviation D-97): it has a sequence for each."""
+    name = packet.user.destination
+    if name is None or name.type not in (NameType.DIRECT, NameType.PUBLIC):
+        return ""
+    return name.direct.lower() if name.type is NameType.DIRECT else "public"
+
+
+def _name_elsewhere(format_name: str) -> names.PrivateFormatName | names.PublicFormatName | None:
+    """The name of a private or public queue of another machine; only these are passed on (3.1.5.8.2, 3.1.5.8.5)."""
+    try:
+        name = names.parse_format_name(format_name)
+    except IllegalFormatName:
+        return None
+    return name if isinstance(name, (names.PrivateFormatName, names.PublicFormatName)) else None
+
+
+def _route(packet: UserMessage, hops: int) -> Route:
+    header, report_queue = packet.transaction, (packet.debug and packet.debug.queue) or b""
+    is_public = packet.user.destination is not None and packet.user.destination.type is NameType.PUBLIC
+    machine = packet.user.queue_manager_address if is_public else b""
+    if header is None:
+        return Route(hops, report_queue=report_queue, machine=machine)
+    return Route(
+        hops, header.final_ack_required, header.sequence_ordinal, header.sequence_timestamp, header.sequence_number,
+        header.previous_sequence_number, report_queue, machine,
+    )  # fmt: skip
+
+
+def _final_ack(packet: UserMessage, message: Message, origin: ArrivalOrigin, *, always: bool = False) -> bytes:
+    """The final acknowledgment that is owed when a message leaves its queue, as `records.final_ack_definition` has it;
+    empty if there is none. A refusal is `always` answered."""
+    transaction = packet.transaction
+    if transaction is None:
+        return b""
+    if not (always or message.journaling_requested or transaction.final_ack_required):
+        return b""
+    body = FinalAckBody(
+        transaction.sequence_ordinal, transaction.sequence_timestamp, transaction.sequence_number,
+        transaction.previous_sequence_number, packet.user.source_queue_manager, packet.user.message_id,
+    )  # fmt: skip
+    return body.pack() + reply_to(packet, origin).encode()
+
+
+def reply_to(packet: UserMessage, origin: ArrivalOrigin) -> str:
+    """The outgoing queue for order acknowledgments of a message (3.1.7.17; deviation D-106). For a direct format name
+    it has the address of the session, and the queue manager at its other end, of which there may be several behind one
+    address; `wire_name` is what packets say."""
+    if packet.user.destination is not None and packet.user.destination.direct:
+        return order_queue_of(origin.address, origin.peer)
+    return str(names.PrivateFormatName(UUID(bytes_le=packet.user.source_queue_manager), ORDER_QUEUE_NUMBER))
+
+
+def _text(guid: bytes) -> str:
+    return str(UUID(bytes_le=guid)) if len(guid) == 16 else "?"

@@ -1,0 +1,69 @@
+"""How many sessions there may be, and how much their unfinished packets may take."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Collection
+
+from openmsmq.packet.internal import EstablishConnection
+from openmsmq.peering.connection import PeerConnection
+from openmsmq.peering.options import TransferOptions
+
+logger = logging.getLogger(__name__)
+
+
+class SessionLimits:
+    """Those of `options` over the connections that there are; `own` is the identifier of this queue manager."""
+
+    def __init__(self, options: TransferOptions, connections: Collection[PeerConnection], own: bytes) -> None:
+        self._options, self._connections, self._own = options, connections, own
+        self._buffered = 0
+        self._at: Counter[str] = Counter()  # connections by address
+
+    def admits(self, connection: PeerConnection, request: EstablishConnection) -> bool:
+        """Whether a peer may open a session: neither this queue manager itself, nor one too many."""
+        same_peer = self._at[connection.address]
+        if request.client_guid == self._own:
+            logger.warning("%s says that it is this queue manager: refused", connection.address)
+            return False
+        if len(self._connections) > self._options.max_sessions or same_peer > self._options.max_sessions_per_peer:
+            logger.warning(
+                "%s is refused: there are %d sessions, %d with it (max_sessions, max_sessions_per_peer)",
+                connection.address, len(self._connections) - 1, same_peer - 1,
+            )  # fmt: skip
+            return False
+        return True
+
+    def accepts(self, address: str) -> bool:
+        """Whether a session that a host, by its IP address, opened now would be accepted."""
+        return self.have_room and self._at[address] < self._options.max_sessions_per_peer
+
+    def connected(self, address: str) -> bool:
+        """A connection with a host is up. Whether there are not too many: twice as many as sessions, half of them half
+        open, in all and with this host."""
+        self._at[address] += 1
+        if len(self._connections) > 2 * self._options.max_sessions:
+            return False
+        return self._at[address] <= 2 * self._options.max_sessions_per_peer
+
+    def closed(self, address: str) -> None:
+        """A connection with a host has ended."""
+        self._at[address] -= 1
+        if self._at[address] <= 0:
+            del self._at[address]
+
+    @property
+    def have_room(self) -> bool:
+        """Whether one more session may be opened."""
+        return len(self._connections) < self._options.max_sessions
+
+    def buffers(self, connection: PeerConnection, change: int) -> bool:
+        """Whether the packets of a connection that are not whole may take so many bytes more, or fewer."""
+        self._buffered += change
+        if change <= 0 or self._buffered <= self._options.buffered:
+            return True
+        logger.warning(
+            "%s is disconnected: packets that are not whole take %d bytes", connection.address, self._buffered
+        )
+        return False

@@ -1,0 +1,55 @@
+"""What the operator has set for messages between queue managers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from openmsmq.directory.connection import DirectoryConnection
+from openmsmq.model.message import Message
+from openmsmq.peering.arrival import SenderTrustPolicy
+from openmsmq.peering.pinging import PORT as PING_PORT
+from openmsmq.peering.reports import Locate
+from openmsmq.transport.routing import Routing
+
+PORT = 1801  # [MS-MQQB] 2.1
+
+
+class Transfers(Protocol):
+    """Who watches messages that go to other queue managers. `queue` is the format name of the outgoing queue."""
+
+    def sent(self, queue: str, message: Message) -> None: ...
+
+    def acknowledged(self, message: Message) -> None: ...
+
+    def lost(self, message: Message) -> None:
+        """The session ended before it was acknowledged."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransferOptions:
+    """`port` is where others listen, 1801 unless all of them were configured otherwise. `source` is the address that
+    connections come from, empty for the system's choice. `buffered` bounds the bytes of packets that are not whole
+    yet, of all sessions. `report_messages` says whether reports of traced messages are sent, to queues that `locate`
+    finds; `report_queue` (16 bytes, or none) is the public queue for reports that messages sent here name. With `ping`
+    the hosts of other queue managers are asked by UDP, at `ping_port`, before a connection is made. `transfers`
+    watches what is sent. With `trust_queue_manager_identifiers` messages go to whoever claims the identifier of their
+    queue manager, at whatever address, where neither a route nor the directory says where it is."""
+
+    port: int = PORT
+    source: str = ""
+    max_sessions: int = 4096
+    max_sessions_per_peer: int = 1024
+    buffered: int = 256 << 20
+    hosts: Mapping[str, tuple[str, int]] | None = None
+    policy: SenderTrustPolicy = SenderTrustPolicy()
+    routing: Routing | None = None
+    directory: DirectoryConnection | None = None
+    report_messages: bool = False
+    report_queue: bytes = b""
+    locate: Locate | None = None
+    ping: bool = False
+    ping_port: int = PING_PORT
+    transfers: Transfers | None = None
+    trust_queue_manager_identifiers: bool = False

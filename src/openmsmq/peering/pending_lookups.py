@@ -1,0 +1,70 @@
+"""Messages that can't be judged yet: a directory is asked for the certificates of the sender of one of them.
+
+What came on the same connection after it waits, too: order is kept. The window of the session bounds how many wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple
+
+from openmsmq.packet import UserMessage
+from openmsmq.peering.connection import PeerConnection
+from openmsmq.transport import MessageReceived
+
+logger = logging.getLogger(__name__)
+
+
+class _Held(NamedTuple):
+    messages: list[MessageReceived]
+    task: asyncio.Task[None]  # kept here, so that it lives
+
+
+class PendingLookups:
+    """Passes messages to `judge` in the order in which they came; `look_up` says what is awaited before."""
+
+    def __init__(
+        self,
+        look_up: Callable[[UserMessage], Awaitable[None] | None],
+        judge: Callable[[PeerConnection, Sequence[MessageReceived]], None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._look_up: Final = look_up
+        self._judge: Final = judge
+        self._loop: Final = loop
+        self._held: Final[dict[PeerConnection, _Held]] = {}
+
+    def received(self, connection: PeerConnection, messages: list[MessageReceived]) -> None:
+        """Messages came."""
+        held = self._held.get(connection)
+        if held is not None:
+            held.messages.extend(messages)
+            return
+        for index, received in enumerate(messages):
+            look_up = self._look_up(received.message)
+            if look_up is not None:
+                if index:
+                    self._judge(connection, messages[:index])
+                task = self._loop.create_task(self._wait(connection, look_up))
+                self._held[connection] = _Held(messages[index:], task)
+                return
+        self._judge(connection, messages)
+
+    async def _wait(self, connection: PeerConnection, look_up: Awaitable[None]) -> None:
+        try:
+            await look_up
+            self._resume(connection)
+        except Exception:  # as where messages are judged at once: this connection ends, and what it brought comes again
+            logger.exception("messages from %s can't be judged; the connection is closed", connection.address)
+            self._held.pop(connection, None)
+            connection.close()
+
+    def _resume(self, connection: PeerConnection) -> None:
+        messages = self._held.pop(connection).messages
+        if connection.is_over:  # nothing was acknowledged: they come again
+            return
+        self._judge(connection, messages[:1])
+        if messages[1:] and not connection.is_over:
+            self.received(connection, messages[1:])

@@ -1,0 +1,162 @@
+"""From the name of a destination to the next hops ([MS-MQQB] 3.1.7.4, 3.1.7.5; deviation D-107)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from openmsmq.directory.connection import DirectoryConnection
+from openmsmq.model import names
+from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.packet.headers import NO_GUID
+from openmsmq.queueing.outgoing_queues import meant_machine
+from openmsmq.transport.connecting import NextHop
+from openmsmq.transport.routing import Routing, RoutingFailed
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedTarget:
+    """Who a destination is: a queue manager by its identifier, or whoever is at a host (direct format names).
+
+    `claimed`: whoever says on an open session that it has the identifier, for the acknowledgments of what it has sent
+    there. With both host and identifier, that queue manager, which was at this host when it was met last.
+    """
+
+    host: str = ""
+    identifier: bytes = NO_GUID
+    claimed: bool = False
+    by_address: bool = False
+
+    def __str__(self) -> str:
+        return self.host or f"queue manager {UUID(bytes_le=self.identifier)}"
+
+
+MOST_MET = 10_000  # queue managers whose address is remembered
+MOST_MET_AT_ADDRESS = 256  # of these, claimed by sessions from one address
+
+
+class Unresolved(Exception):
+    """There is no way to a destination. The text says why, and what to do about it."""
+
+
+class Unknown(Unresolved):
+    """Neither the routing table nor the directory has a queue manager: only itself can say where it is."""
+
+
+def target_of(name: names.SingleFormatName) -> ResolvedTarget | None:
+    """The target of a format name; None for one that this protocol does not serve."""
+    match name:
+        case names.DirectFormatName() if meant := meant_machine(name):
+            return ResolvedTarget(name.host.lower(), meant, by_address=True)
+        case names.DirectFormatName() if not name.is_http:
+            return ResolvedTarget(name.host.lower(), by_address=name.protocol.upper() == "TCP")
+        case names.PrivateFormatName(guid=guid):
+            return ResolvedTarget(identifier=guid.bytes_le)
+    return None
+
+
+def why(error: OSError) -> str:
+    """What went wrong with a name or a connection, in the words of the operating system."""
+    if isinstance(error, socket.gaierror) or not error.errno:
+        return error.strerror or str(error)
+    return os.strerror(error.errno)
+
+
+class Resolver:
+    """Asks the routing table which machine is next, and the system's resolver for its address. Machines behind
+    identifiers that the table does not have are in the directory, or have been met before."""
+
+    def __init__(
+        self, hosts: Mapping[str, tuple[str, int]], routing: Routing, directory: DirectoryConnection | None
+    ) -> None:
+        """`hosts` are configured addresses by lower-case computer name; ports are those of other protocols."""
+        self._hosts, self._routing, self._directory = hosts, routing, directory or DirectoryConnection(None)
+        self._met: OrderedDict[bytes, str] = OrderedDict()  # the latest at the end
+        self._at: dict[str, OrderedDict[bytes, None]] = {}  # the same by address
+
+    def met(self, identifier: bytes, address: str) -> None:
+        """A queue manager with this identifier, or one that claims it, was at this address."""
+        self._forget(identifier)
+        self._met[identifier] = address
+        at_address = self._at.setdefault(address, OrderedDict())
+        at_address[identifier] = None
+        if len(at_address) > MOST_MET_AT_ADDRESS:
+            self._forget(next(iter(at_address)))
+        if len(self._met) > MOST_MET:
+            self._forget(next(iter(self._met)))
+
+    def _forget(self, identifier: bytes) -> None:
+        address = self._met.pop(identifier, None)
+        if address is not None:
+            at_address = self._at[address]
+            del at_address[identifier]
+            if not at_address:
+                del self._at[address]
+
+    def last_met(self, target: ResolvedTarget) -> list[NextHop]:
+        """Where a queue manager of this identifier was last: its own claim, for what nothing else is known of."""
+        address = self._met.get(target.identifier)
+        return [NextHop(address, identifier=target.identifier)] if address is not None else []
+
+    async def hops(self, target: ResolvedTarget) -> list[NextHop]:
+        """The next hops, in the order in which they are to be tried. Raises Unresolved."""
+        if target.identifier != NO_GUID and target.host:
+            return self.last_met(target) or [NextHop(target.host, identifier=target.identifier)]
+        if target.identifier != NO_GUID:
+            return await self._to_manager(target)
+        if target.by_address:
+            parsed = names.parse_address(target.host)
+            if parsed is None:
+                raise Unresolved(f"{target.host} in a format name DIRECT=TCP: is no IP address")
+            return [NextHop(str(parsed))]
+        return [NextHop(address, target.host) for address in await self._addresses(target.host)]
+
+    async def _to_manager(self, target: ResolvedTarget) -> list[NextHop]:
+        """The hops to a queue manager that is named by its identifier."""
+        try:
+            following = self._routing.next_hops(target.identifier)
+        except RoutingFailed as error:
+            return await self._without_routing(target, error)
+        hops = []
+        for identifier in following:
+            host = self._routing.host(identifier)
+            if host is None:
+                raise Unresolved(f"the routing table has no queue manager {UUID(bytes_le=identifier)}")
+            hops += [NextHop(address, host, identifier) for address in await self._addresses(host)]
+        return hops
+
+    async def _without_routing(self, target: ResolvedTarget, failure: RoutingFailed) -> list[NextHop]:
+        """By the directory's record of the queue manager."""
+        identifier, said = target.identifier, str(failure)
+        try:
+            record = await self._directory.ask(lambda d: d.machine(UUID(bytes_le=identifier)))
+        except MsmqError as error:
+            if self._directory.exists and error.hresult != HResult.MQ_ERROR_QUEUE_NOT_FOUND:
+                raise Unresolved(f"nothing says where {target} is ({error})") from error
+            raise Unknown(
+                f"nothing says where {target} is ({said}; {error}), and it has not been met since the start. Use a "
+                "direct format name, or the setting routing_file"
+            ) from error
+        for name in (*record.dns_names, record.computer_name):
+            try:
+                return [NextHop(address, name, identifier) for address in await self._addresses(name)]
+            except Unresolved as error:
+                said = str(error)
+        raise Unresolved(f"no name of {target} in the directory leads to an address: {said}")
+
+    async def _addresses(self, name: str) -> list[str]:
+        """Addresses of a host. Raises Unresolved."""
+        parsed = names.parse_address(name)
+        if parsed is not None:
+            return [str(parsed)]
+        host, _ = self._hosts.get(name.lower(), (name, 0))
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise Unresolved(f"the name {host} does not resolve: {why(error)}") from error
+        return list(dict.fromkeys(str(entry[4][0]) for entry in found))

@@ -1,0 +1,398 @@
+"""Messages that leave: packets of outgoing queues in their order, sequence numbers, and what acknowledgments complete.
+
+Knows no connections: `service` asks for the next message of a queue, and says what has become of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import NamedTuple, TypeAlias
+from uuid import UUID
+
+from openmsmq.conversion.packets import NAMES_KEPT, user_message_of
+from openmsmq.model import names
+from openmsmq.model.constants import MessageClass
+from openmsmq.model.errors import MessageStorageFailed, MsmqError
+from openmsmq.model.exhaustion import OutOfResources
+from openmsmq.model.lookup_id import lookup_id
+from openmsmq.model.message import Message
+from openmsmq.packet import BadPacket, UserMessage
+from openmsmq.packet.headers import NO_GUID, DebugHeader
+from openmsmq.packet.internal import FinalAckBody, OrderAckBody
+from openmsmq.packet.queue_names import NameType
+from openmsmq.peering.durable import Route
+from openmsmq.peering.sequences import QueueSequence, Sequences
+from openmsmq.protection.departure import DepartureProtection
+from openmsmq.protection.faults import ProtectionError
+from openmsmq.queueing.manager import QueueManager
+from openmsmq.queueing.outgoing_queues import ConnectionEvent, ConnectionStatus, OutgoingQueue
+from openmsmq.queueing.records import route_definition
+from openmsmq.transport.routing import Routing
+
+logger = logging.getLogger(__name__)
+
+CHUNK_MESSAGES, CHUNK_BYTES = 256, 1 << 20  # that get their sequence numbers by one record
+STORE_RETRY = 5.0  # seconds until sequence numbers are tried again that a full disk refused
+
+
+class SentMessage(NamedTuple):
+    """What was sent: the body is left out where nobody needs it any more. `number` of a transactional message."""
+
+    queue: OutgoingQueue
+    message: Message
+    number: int | None
+
+
+Sent: TypeAlias = SentMessage | None  # what a session knows of a packet; None for an answer of which nothing is kept
+
+
+class MessageSender:
+    """What outgoing queues send. `wake` is called with a queue that may have something to send again, `later` calls
+    something after so many seconds."""
+
+    def __init__(
+        self,
+        manager: QueueManager,
+        sequences: Sequences,
+        protection: DepartureProtection,
+        routing: Routing,
+        report_queue: bytes | None,
+        when_durable: Callable[[Callable[[], object]], None],
+        wake: Callable[[OutgoingQueue], None],
+        later: Callable[[float, Callable[[], object]], object],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._manager, self._sequences, self._departure, self._routing = manager, sequences, protection, routing
+        self._report_queue, self._when_durable, self._wake, self._later = report_queue, when_durable, wake, later
+        self._now = monotonic
+        self._ready: dict[tuple[int, int], Message] = {}  # by queue and message: numbered, and not sent yet
+
+    def _seconds(self) -> int:
+        return self._manager.clock() // 1000
+
+    # -- packets -------------------------------------------------------------------------------------------------
+
+    def next(self, queue: OutgoingQueue, peer: bytes) -> tuple[UserMessage, SentMessage] | None:
+        """The next message of a queue for a session with `peer`, taken from the queue; None if it has nothing to send
+        now."""
+        if queue.deleted or queue.on_hold or not self._manager.outgoing.online:
+            return None
+        try:
+            return self._next(queue, peer)
+        except OutOfResources as error:  # they stay as they are
+            logger.error("messages for %s wait, next try in %d s: %s", queue.destination, STORE_RETRY, error)
+            self._later(STORE_RETRY, partial(self._wake, queue))
+            return None
+
+    def _next(self, queue: OutgoingQueue, peer: bytes) -> tuple[UserMessage, SentMessage] | None:
+        outgoing = self._manager.outgoing
+        sequence = self._sequences.get(queue)
+        while sequence is not None and sequence.pending:
+            number = sequence.pending[0]
+            key = sequence.messages.get(number)
+            if key is None or key not in queue.entries:
+                sequence.pending.popleft()
+                sequence.withdraw(number)
+                continue
+            message = self._ready.pop((queue.number, key), None) or outgoing.take(queue, key)
+            sequence.pending.popleft()
+            if message is not None and (found := self._numbered_packet(sequence, message, number, peer)):
+                return found
+        if sequence is not None and sequence.is_waiting:
+            return None
+        message = outgoing.take(queue)
+        if message is None:
+            return None
+        if message.source_machine_identifier != self._manager.machine.identifier:
+            return self._passed_on(message), _token(queue, message, None)
+        if message.is_transactional:
+            self._number(queue, message)
+            return None
+        packet = self._protected(queue, message)
+        return None if packet is None else (packet, _token(queue, message, None))
+
+    def _protected(self, queue: OutgoingQueue, message: Message) -> UserMessage | None:
+        """The packet of a message, encrypted if that is asked for. None if it can't be: then the message is no more
+        ([MS-MQQB] 3.1.7.1.5.1)."""
+        packet = self._packet(queue, message)
+        if not message.privacy_level:
+            return packet
+        try:
+            self._departure.protect(packet, packet.user.queue_manager_address)
+        except ProtectionError as error:
+            logger.warning("message %s for %s can't be encrypted: %s", message.id, queue.destination, error.detail)
+            queue.connection_history.append(
+                ConnectionEvent(ConnectionStatus.CERTIFICATE_VALIDATION_FAILURE, self._seconds())
+            )
+            try:
+                self._manager.outgoing.refuse(queue, message, error.fault.value.message_class)
+            except MessageStorageFailed as full:
+                logger.error("message %s for %s stays until the next session: %s", message.id, queue.destination, full)
+            return None
+        return packet
+
+    def _packet(self, queue: OutgoingQueue, message: Message) -> UserMessage:
+        """A message on its way: names of queues of this machine have to be understood elsewhere."""
+        machine = self._manager.machine
+        administration = _named_for_others(message.administration_queue_format_name, machine.computer_name)
+        response = _named_for_others(message.response_queue_format_name, machine.computer_name)
+        destinations = ""
+        if not message.multiple_destination_signature:  # which covers these names
+            destinations = _named_for_others(message.destination_multi_queue_format_name, machine.computer_name)
+        if administration or response or destinations:
+            message = replace(
+                message,
+                destination_multi_queue_format_name=destinations or message.destination_multi_queue_format_name,
+                administration_queue_format_name=administration or message.administration_queue_format_name,
+                response_queue_format_name=response or message.response_queue_format_name,
+            )
+        packet = user_message_of(message)
+        if packet.user.destination is not None and packet.user.destination.type is NameType.PUBLIC:
+            packet.user.queue_manager_address = self.machine_of(queue.destination, None)
+        if packet.debug is not None and self._report_queue:
+            packet.debug = DebugHeader(self._report_queue)
+        return packet
+
+    def _passed_on(self, message: Message) -> UserMessage:
+        """A message of another queue manager, with what its packet said."""
+        packet = user_message_of(message)
+        value = self._manager.store.definitions.get(route_definition(message.lookup_identifier))
+        if value is not None:
+            route = Route.unpack(value)
+            packet.user.routing_count = route.hops
+            if packet.debug is not None and route.report_queue:
+                packet.debug = DebugHeader(route.report_queue)
+            if packet.transaction is not None:
+                header = packet.transaction
+                header.sequence_ordinal, header.sequence_timestamp = route.ordinal, route.timestamp
+                header.sequence_number, header.previous_sequence_number = route.number, route.previous
+                header.final_ack_required = route.final_ack
+        destination = packet.user.destination
+        if destination is not None and destination.type is NameType.PUBLIC:
+            packet.user.queue_manager_address = self.machine_of(
+                names.PublicFormatName(UUID(bytes_le=destination.guid)), message.lookup_identifier
+            )
+        return packet
+
+    def machine_of(self, name: names.SingleFormatName, lookup_identifier: int | None) -> bytes:
+        """The queue manager that a public queue is on: what the directory says, else what the packet of a message on
+        its way said; 16 bytes of zeros if neither is known."""
+        place = self._manager.registry.place_of(name)
+        if place is not None:
+            return place.machine
+        value = None
+        if lookup_identifier is not None:
+            value = self._manager.store.definitions.get(route_definition(lookup_identifier))
+        return (Route.unpack(value).machine if value is not None else b"") or NO_GUID
+
+    def _numbered_packet(
+        self, sequence: QueueSequence, message: Message, number: int, peer: bytes
+    ) -> tuple[UserMessage, SentMessage] | None:
+        packet = self._protected(sequence.queue, message)
+        if packet is None:
+            sequence.withdraw(number)
+            return None
+        header = packet.transaction
+        assert header is not None
+        identifier = sequence.core.identifier
+        header.sequence_ordinal, header.sequence_timestamp = identifier.ordinal, identifier.timestamp
+        header.sequence_number, header.previous_sequence_number = number, sequence.previous(number)
+        header.final_ack_required = bool(message.journaling_requested)
+        sequence.peer = peer
+        if sequence.core.next_deadline is None:
+            sequence.core.sent(self._now())
+            sequence.report_resending(self._now(), self._seconds())
+        return packet, _token(sequence.queue, message, number)
+
+    def _number(self, queue: OutgoingQueue, first: Message) -> None:
+        """Give sequence numbers to a message and those that follow it; they are sent when the numbers are durable."""
+        outgoing, sequence = self._manager.outgoing, self._sequences.of(queue)
+        if sequence.core.exhausted:
+            self.put_back(queue, first.lookup_identifier)
+            return
+        messages, size = [first], len(first.body)
+        while len(messages) < CHUNK_MESSAGES and size < CHUNK_BYTES:
+            try:
+                message = outgoing.take(queue)
+            except OutOfResources:  # those that were taken are sent; the next turn says what has run out
+                break
+            if message is None:
+                break
+            own = message.source_machine_identifier == self._manager.machine.identifier
+            if not message.is_transactional or not own:
+                self.put_back(queue, message.lookup_identifier)
+                break
+            messages.append(message)
+            size += len(message.body)
+        numbers, operations = sequence.number([message.lookup_identifier for message in messages])
+        try:
+            self._manager.arrivals.note(operations)
+        except MessageStorageFailed as error:
+            sequence.take_back(numbers)
+            for message in messages:
+                self.put_back(queue, message.lookup_identifier)
+            logger.error(
+                "messages for %s can't be sent now, next try in %d s: %s", queue.destination, STORE_RETRY, error
+            )
+            self._later(STORE_RETRY, lambda: self._wake(queue))
+            return
+        sequence.stored()
+        sequence.report(self._now(), self._seconds())
+        for message in messages:
+            self._ready[queue.number, message.lookup_identifier] = message
+        self._when_durable(partial(self._numbered, sequence, numbers))
+
+    def _numbered(self, sequence: QueueSequence, numbers: list[int]) -> None:
+        sequence.ready(numbers)
+        self._wake(sequence.queue)
+
+    def put_back(self, queue: OutgoingQueue, lookup_identifier: int) -> None:
+        """A message was not sent, or not acknowledged."""
+        if not queue.deleted and lookup_identifier in queue.entries:
+            self._manager.outgoing.put_back(queue, lookup_identifier)
+
+    def release(self, sequence: QueueSequence) -> None:
+        """Put back what a sequence holds, so that it can expire or be purged; it is to be sent again."""
+        for key in list(sequence.messages.values()):
+            self._ready.pop((sequence.queue.number, key), None)
+            self.put_back(sequence.queue, key)
+        sequence.rewind()
+
+    # -- acknowledgments -----------------------------------------------------------------------------------------
+
+    def arrived(self, tokens: Iterable[Sent]) -> None:
+        """The other side has these. Transactional messages wait for their OrderAck besides."""
+        by_queue: dict[OutgoingQueue, list[Message]] = {}
+        for token in tokens:
+            if token is not None and token.number is None and not token.queue.deleted:
+                by_queue.setdefault(token.queue, []).append(token.message)
+        for queue, messages in by_queue.items():
+            present = [message for message in messages if message.lookup_identifier in queue.entries]
+            try:
+                self._manager.outgoing.transferred(queue, present)
+            except MessageStorageFailed as error:  # they are sent again, and known there
+                logger.error("messages for %s were sent and can't be removed: %s", queue.destination, error)
+                for message in present:
+                    self.put_back(queue, message.lookup_identifier)
+
+    def is_acknowledgment(self, packet: UserMessage) -> bool:
+        """Whether a packet is an OrderAck or FinalAck for this queue manager: it is for the order queue, with a class
+        of theirs (deviation D-89)."""
+        name, message_class = packet.user.destination, packet.properties.message_class
+        address = packet.user.queue_manager_address
+        if name is None or not (address == NO_GUID or self._manager.machine.is_called(address)):
+            return False
+        if message_class != MessageClass.ORDER_ACK and message_class < MessageClass.ACK_RECEIVE:
+            return False
+        return name.is_order_queue
+
+    def _may_acknowledge(self, sequence: QueueSequence | None, peer: bytes) -> bool:
+        """Only the next hop, or a queue manager of the routing table, speaks for a destination: identifiers of
+        sequences can be guessed."""
+        return sequence is None or sequence.peer in (b"", peer) or self._routing.host(peer) is not None
+
+    def acknowledge(self, packet: UserMessage, peer: bytes) -> bool:
+        """An OrderAck or a FinalAck ([MS-MQQB] 3.1.5.6, 3.1.5.7). What does not fit any message of ours is ignored.
+
+        Returns False if it could not be stored, and is to come again."""
+        properties = packet.properties
+        try:
+            if properties.message_class == MessageClass.ORDER_ACK:
+                self._order_ack(OrderAckBody.parse(properties.body), peer)
+            elif properties.message_class >= MessageClass.ACK_RECEIVE:
+                self._final_ack(FinalAckBody.parse(properties.body), properties.message_class, peer)
+        except BadPacket as error:
+            logger.warning("queue manager %s sent an acknowledgment that can't be read: %s", _text(peer), error)
+        except MessageStorageFailed as error:
+            logger.warning("an acknowledgment has no room, and comes again: %s", error)
+            return False
+        return True
+
+    def _order_ack(self, body: OrderAckBody, peer: bytes) -> None:
+        sequence = self._sequences.find(body)
+        if sequence is None:
+            logger.debug("queue manager %s acknowledged a sequence that is not known, or no more", _text(peer))
+            return
+        if not sequence.peer or not self._may_acknowledge(sequence, peer):
+            _ignored(sequence.queue, peer)
+            return
+        queue = sequence.queue
+        present, operations = sequence.acknowledged(body, self._now())
+        for key in present:
+            self._ready.pop((queue.number, key), None)
+        try:
+            if operations and not queue.deleted:
+                self._manager.outgoing.ordered(queue, present, operations)
+        except MsmqError:
+            self._sequences.reload(self._manager.store.definitions, queue)
+            raise
+        sequence.report(self._now(), self._seconds(), ordered=True)
+
+    def _final_ack(self, body: FinalAckBody, message_class: int, peer: bytes) -> None:
+        if body.source_queue_manager != self._manager.machine.identifier:
+            return
+        for queue in self._manager.registry.outgoing.values():
+            key = self._find(queue, body.message_id)
+            if key is None:
+                continue
+            if not self._may_acknowledge(self._sequences.get(queue), peer):
+                _ignored(queue, peer)
+                return
+            try:
+                reason = MessageClass(message_class)
+            except ValueError:  # whatever is at least 0x8000 is a refusal (deviation D-109)
+                reason = MessageClass.NACK_BAD_DST_Q
+            self._ready.pop((queue.number, key), None)
+            self._manager.outgoing.finished(queue, key, reason)
+            return
+
+    def _find(self, queue: OutgoingQueue, message_id: int) -> int | None:
+        """The message with this MessageID that waits for an acknowledgment: its low 32 bits are the identifier."""
+        latest = self._manager.changes.sequence
+        for high in {latest >> 32, max((latest >> 32) - 1, 0)}:
+            key = lookup_id(0, high << 32 | message_id)
+            if key in queue.entries or (queue.journal is not None and key in queue.journal.entries):
+                return key
+        return None
+
+
+def _text(identifier: bytes) -> str:
+    return str(UUID(bytes_le=identifier))
+
+
+def _ignored(queue: OutgoingQueue, peer: bytes) -> None:
+    logger.warning(
+        "messages for %s wait for an acknowledgment of their next hop; one came from queue manager %s and is ignored. "
+        "If messages go there by a router, put both into routing_file", queue.destination, _text(peer),
+    )  # fmt: skip
+
+
+def _token(queue: OutgoingQueue, message: Message, number: int | None) -> SentMessage:
+    """What has to be known of a message until it is acknowledged: its body only for a journal copy."""
+    if not message.journaling_requested:
+        message.body = b""
+    return SentMessage(queue, message, number)
+
+
+@lru_cache(NAMES_KEPT)
+def _named_for_others(format_name: str, computer: str) -> str:
+    """The format name under which another machine finds queues that are named as those of this machine; empty if the
+    name is good as it is (deviation D-108)."""
+    if not format_name:
+        return ""
+    try:
+        name = names.parse_format_name(format_name)
+    except MsmqError:
+        return ""
+    elements = name.elements if isinstance(name, names.MultipleElementFormatName) else (name,)
+    given = [_named_with(element, computer) for element in elements]
+    return ",".join(map(str, given)) if given != list(elements) else ""
+
+
+def _named_with(name: names.SingleFormatName, computer: str) -> names.SingleFormatName:
+    if isinstance(name, names.DirectFormatName) and name.host.lower() in (".", "localhost"):
+        return replace(name, protocol="OS", address=computer)
+    return name

@@ -1,0 +1,265 @@
+"""The transactional sequences of outgoing queues, with the messages that their numbers were given to.
+
+A number is durable before its message leaves, and stays with it for good (deviation D-97): `QueueSequence.number`
+gives numbers to many messages at once, and `ready` says that the store has them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from openmsmq.packet.internal import OrderAckBody
+from openmsmq.peering import durable
+from openmsmq.queueing.outgoing_queues import OutgoingQueue, SequenceInfo
+from openmsmq.store import Drop, Operation
+from openmsmq.transport.sequence import OutgoingSequence, SequenceId
+
+
+class Identifiers:
+    """Gives TxSequenceIDs, each greater than all before, also after a restart (deviation D-97)."""
+
+    def __init__(self, last: SequenceId, seconds: Callable[[], int]) -> None:
+        """`seconds` since 1970 UTC."""
+        self._last, self._seconds = last, seconds
+
+    def new(self) -> SequenceId:
+        now = max(self._seconds(), 1) & 0xFFFFFFFF
+        last = self._last
+        self._last = SequenceId(now, 1) if now > last.timestamp else SequenceId(last.timestamp, last.ordinal + 1)
+        return self._last
+
+
+@dataclass(slots=True, eq=False)
+class QueueSequence:
+    """The sequence of one outgoing queue.
+
+    Attributes:
+        peer: the queue manager on whose session the latest message was sent; empty before.
+        pending: durable numbers whose messages are to be sent, in order.
+        is_waiting: numbers were given, and are not durable yet.
+    """
+
+    queue: OutgoingQueue
+    core: OutgoingSequence
+    peer: bytes = b""
+    pending: deque[int] = field(default_factory=deque)
+    is_waiting: bool = False
+    messages: dict[int, int] = field(default_factory=dict)  # number -> lookup identifier, unacknowledged
+    chunks: dict[int, int] = field(default_factory=dict)  # first number -> last number of what was stored together
+    is_stored: bool = False
+
+    def number(self, lookup_identifiers: Sequence[int]) -> tuple[list[int], list[Operation]]:
+        """Give numbers to messages. The operations have to be durable before `ready` is called; if they can't be
+        stored, call `take_back`."""
+        core, number = self.core, self.queue.number
+        first = core.next_number
+        numbers = [core.assign() for _ in lookup_identifiers]
+        self.messages.update(zip(numbers, lookup_identifiers, strict=True))
+        self.chunks[first] = numbers[-1]
+        operations: list[Operation] = [durable.put_numbers(number, first, lookup_identifiers)]
+        if not self.is_stored:
+            operations += self._put_sequence()
+        self.is_waiting = True
+        return numbers, operations
+
+    def stored(self) -> None:
+        """What `number` returned is in the store, if not yet durable."""
+        self.is_stored = True
+
+    def take_back(self, numbers: Sequence[int]) -> None:
+        """What `number` returned could not be stored: its numbers are given to nobody."""
+        self.is_waiting = False
+        self.chunks.pop(numbers[0], None)
+        for number in numbers:
+            self.withdraw(number)
+
+    def ready(self, numbers: Iterable[int]) -> None:
+        """These numbers are durable."""
+        self.is_waiting = False
+        self.pending.extend(number for number in numbers if number in self.messages)
+
+    def rewind(self) -> None:
+        """Everything unacknowledged is to be sent again, in order."""
+        if not self.is_waiting:
+            self.pending = deque(self.core.unacknowledged)
+        else:  # what is not durable follows by itself
+            durable_until = max((last for first, last in self.chunks.items() if last < self._newest), default=0)
+            self.pending = deque(number for number in self.core.unacknowledged if number <= durable_until)
+
+    @property
+    def _newest(self) -> int:
+        return max(self.chunks.values(), default=0)
+
+    def previous(self, number: int) -> int:
+        """PreviousTxSequenceNumber of a message that is sent now; what has left the queue otherwise is passed over."""
+        while (before := self.core.previous(number)) in self.messages and not self._is_there(before):
+            self.withdraw(before)
+        return before
+
+    def _is_there(self, number: int) -> bool:
+        return self.messages[number] in self.queue.entries
+
+    def withdraw(self, number: int) -> None:
+        """The message of a number has left the queue without an OrderAck."""
+        if self.messages.pop(number, None) is not None:
+            self.core.withdraw(number)
+
+    def acknowledged(self, body: OrderAckBody, now: float) -> tuple[list[int], list[Operation]]:
+        """Messages that an OrderAck completes, and what joins the batch of their removal."""
+        before, identifier = self.core.last_ack, self.core.identifier
+        done = self.core.acknowledged(body, now)
+        if self.core.last_ack == before and self.core.identifier == identifier:
+            return [], []
+        keys = [key for number in done if (key := self.messages.pop(number, None)) is not None]
+        operations: list[Operation] = []
+        renewed = self.core.identifier != identifier
+        for first, last in list(self.chunks.items()):
+            if renewed or last <= self.core.last_ack:
+                del self.chunks[first]
+                operations.append(durable.drop_numbers(self.queue.number, first))
+        if renewed:
+            self.messages.clear()
+            operations.append(durable.drop_sequence(self.queue.number))
+            self.is_stored = False
+        else:
+            operations += self._put_sequence()
+        acknowledged = set(done)
+        self.pending = deque(number for number in self.pending if number not in acknowledged)
+        present = [key for key in keys if key in self.queue.entries]
+        return present, operations
+
+    def _put_sequence(self) -> list[Operation]:
+        core = self.core
+        stored = durable.StoredSequence(core.identifier, core.last_ack)
+        return [durable.put_identifier(core.identifier), durable.put_sequence(self.queue.number, stored)]
+
+    def report_resending(self, now: float, seconds: int) -> None:
+        """Write when everything is sent again ([MS-MQQB] 3.1.5.6, 3.1.5.8.8): `now` by the clock of the sequence, which
+        never goes back, is `seconds` since 1970 UTC."""
+        core, info = self.core, self.queue.transfer_info
+        deadline = core.next_deadline
+        info.eod_resend_interval = core.resend_interval // 1000
+        info.eod_resend_count = core.resend_index
+        info.eod_resend_time = 0 if deadline is None else seconds + int(max(0.0, deadline - now)) // 1000
+
+    def report(self, now: float, seconds: int, *, ordered: bool = False) -> None:
+        """Write OutgoingTransferInfo ([MS-MQQB] 3.1.5.8.8). `ordered`: an OrderAck has come just now."""
+        self.report_resending(now, seconds)
+        core, info = self.core, self.queue.transfer_info
+        unacknowledged = core.unacknowledged
+        info.eod_next_seq = self._info(core.next_number, core.next_number - 1)
+        info.eod_no_ack_count = len(unacknowledged)
+        info.eod_first_non_ack = self._info(unacknowledged[0], core.last_ack) if unacknowledged else SequenceInfo()
+        last = unacknowledged[-1] if unacknowledged else 0
+        info.eod_last_non_ack = self._info(last, core.previous(last)) if last else SequenceInfo()
+        info.eod_no_read_count = len(self.queue.journal) if self.queue.journal is not None else 0
+        info.eod_last_ack_count = core.last_ack_count
+        if ordered:
+            info.eod_last_ack_time = seconds
+            info.eod_last_ack = self._info(core.last_ack, max(core.last_ack - 1, 0))
+
+    def _info(self, number: int, previous: int) -> SequenceInfo:
+        identifier = self.core.identifier
+        return SequenceInfo(identifier.timestamp << 32 | identifier.ordinal, number, previous)
+
+
+class Sequences:
+    """The sequences of all outgoing queues that have sent something in a transaction."""
+
+    def __init__(
+        self, definitions: Mapping[bytes, bytes], queues: Iterable[OutgoingQueue], seconds: Callable[[], int]
+    ) -> None:
+        self._identifiers = Identifiers(durable.identifier_of(definitions.get(durable.LAST_IDENTIFIER)), seconds)
+        self._by_queue: dict[OutgoingQueue, QueueSequence] = {}
+        self.orphans: list[Operation] = []
+        self._recover(definitions, {queue.number: queue for queue in queues})
+
+    def _recover(self, definitions: Mapping[bytes, bytes], queues: Mapping[int, OutgoingQueue]) -> None:
+        """Take up sequences with messages that wait for an OrderAck; the others begin anew when they are needed."""
+        numbers: dict[int, dict[int, tuple[int, ...]]] = {}
+        for name, value in definitions.items():
+            if name.startswith(durable.NUMBERS_PREFIX):
+                queue, first, keys = durable.numbers_of(name, value)
+                numbers.setdefault(queue, {})[first] = keys
+        for name, value in definitions.items():
+            if not name.startswith(durable.OUTGOING_PREFIX):
+                continue
+            number = int(name.removeprefix(durable.OUTGOING_PREFIX))
+            chunks = numbers.pop(number, {})
+            found = queues.get(number)
+            sequence = _recovered(found, durable.sequence_of(value), chunks, self._identifiers.new) if found else None
+            if found is not None and sequence is not None:
+                self._by_queue[found] = sequence
+            else:
+                self.orphans += [Drop(name), *(durable.drop_numbers(number, first) for first in chunks)]
+        for number, left in numbers.items():
+            self.orphans += [durable.drop_numbers(number, first) for first in left]
+
+    def of(self, queue: OutgoingQueue) -> QueueSequence:
+        """The sequence of a queue, begun where there is none."""
+        sequence = self._by_queue.get(queue)
+        if sequence is None:
+            sequence = self._by_queue[queue] = QueueSequence(queue, OutgoingSequence(self._identifiers.new))
+        return sequence
+
+    def get(self, queue: OutgoingQueue) -> QueueSequence | None:
+        """The sequence of a queue, if it has one."""
+        return self._by_queue.get(queue)
+
+    def find(self, body: OrderAckBody) -> QueueSequence | None:
+        """The sequence that an OrderAck names."""
+        wanted = SequenceId(body.sequence_timestamp, body.sequence_ordinal)
+        return next((one for one in self._by_queue.values() if one.core.identifier == wanted), None)
+
+    def reload(self, definitions: Mapping[bytes, bytes], queue: OutgoingQueue) -> None:
+        """A change of a sequence could not be stored: what the store has is true."""
+        self._by_queue.pop(queue, None)
+        of_queue = {
+            name: value
+            for name, value in definitions.items()
+            if name == durable.drop_sequence(queue.number).name
+            or name.startswith(durable.NUMBERS_PREFIX + b"%d/" % queue.number)
+        }
+        self._recover(of_queue, {queue.number: queue})
+
+    def __iter__(self) -> Iterator[QueueSequence]:
+        return iter(list(self._by_queue.values()))
+
+    def forget(self, queue: OutgoingQueue) -> None:
+        """What `removal` returned is stored."""
+        self._by_queue.pop(queue, None)
+
+    def removal(self, queue: OutgoingQueue) -> list[Operation]:
+        """What removes the sequence of a deleted queue from the store. Changes nothing."""
+        sequence = self._by_queue.get(queue)
+        if sequence is None or not sequence.is_stored:
+            return []
+        return [
+            durable.drop_sequence(queue.number),
+            *(durable.drop_numbers(queue.number, first) for first in sequence.chunks),
+        ]
+
+
+def _recovered(
+    queue: OutgoingQueue,
+    stored: durable.StoredSequence,
+    chunks: Mapping[int, tuple[int, ...]],
+    new_identifier: Callable[[], SequenceId],
+) -> QueueSequence | None:
+    """None if no message of it is left in the queue."""
+    messages = {
+        number: key
+        for first, keys in chunks.items()
+        for number, key in enumerate(keys, first)
+        if number > stored.last_ack and key in queue.entries
+    }
+    if not messages:
+        return None
+    following = max(first + len(keys) for first, keys in chunks.items())
+    core = OutgoingSequence(new_identifier, stored.identifier, following, stored.last_ack, sorted(messages))
+    sequence = QueueSequence(queue, core, messages=messages, is_stored=True)
+    sequence.chunks = {first: first + len(keys) - 1 for first, keys in chunks.items()}
+    sequence.rewind()
+    return sequence

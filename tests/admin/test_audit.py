@@ -1,0 +1,122 @@
+"""The files of the audit log."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import stat
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openmsmq.admin.audit import AuditEntry, AuditFilter, AuditLog
+
+
+def entry(name: str = "orders") -> AuditEntry:
+    return AuditEntry("queue.delete", "queue", name, "alice", "S-1-5-21-1-2-3-1001", "rpc 10.0.0.7", count=3)
+
+
+def test_a_record_says_who_from_where_what_and_how_many(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path)
+    log.append(entry())
+    log.append(
+        AuditEntry("queue.properties", "queue", "o", "bob", before={"label": "a\x1b"}, after={"label": "x" * 1000})
+    )
+    first, second = log.read()
+    assert first["actor"] == {"name": "alice", "sid": "S-1-5-21-1-2-3-1001"}
+    assert first["from"] == {"door": "rpc", "peer": "10.0.0.7"}
+    assert (first["action"], first["object"]["name"], first["count"], first["seq"]) == (
+        "queue.delete", "orders", 3, "1",
+    )  # fmt: skip
+    assert "\x1b" not in second["before"]["label"] and len(second["after"]["label"]) == 256
+    assert stat.S_IMODE((tmp_path / "audit.jsonl").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fits"),
+    [
+        (AuditFilter(), True), (AuditFilter(action="queue.*"), True), (AuditFilter(action="Queue.*"), False),
+        (AuditFilter(name="ORD*"), True), (AuditFilter(name="ord"), False), (AuditFilter(by="AL?CE"), True),
+        (AuditFilter(by="s-1-5-21-*-1001"), True), (AuditFilter(by="S-1-5"), False), (AuditFilter(denied=True), False),
+        (AuditFilter(before=2), True), (AuditFilter(before=1), False), (AuditFilter(by="bob", name="orders"), False),
+    ],
+)  # fmt: skip
+def test_records_are_found_by_action_object_and_who(wanted: AuditFilter, fits: bool, tmp_path: Path) -> None:
+    log = AuditLog(tmp_path)
+    log.append(entry())
+    [record] = log.read()
+    assert wanted.fits(record) is fits
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"actor": "alice"}, {"actor": {"name": "alice"}}, {"object": None}, {"seq": 7}, {"seq": "x"},
+        {"seq": "9" * 9999}, {"count": "3"}, {"before": []}, {"from": {"door": 1, "peer": None}}, {"result": None},
+        "no object", ["list"],
+    ],
+)  # fmt: skip
+def test_what_is_no_record_is_left_out(change: Any, tmp_path: Path) -> None:
+    log = AuditLog(tmp_path)
+    for name in ("first", "second"):
+        log.append(entry(name))
+    file = tmp_path / "audit.jsonl"
+    first, second = file.read_text().splitlines()
+    damaged = json.loads(first) | change if isinstance(change, dict) else change
+    file.write_text("".join(f"{line}\n" for line in (json.dumps(damaged), "{", "[" * 100_000, second)))
+    assert [record["object"]["name"] for record in log.read()] == ["second"]
+
+
+def test_the_files_are_bounded_and_numbers_go_on(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path, size=2000, files=3)
+    for number in range(100):
+        log.append(entry(f"q{number}"), sync=False)
+    files = sorted(path.name for path in tmp_path.glob("*.jsonl*"))
+    assert files == ["audit.jsonl", "audit.jsonl.1", "audit.jsonl.2"]
+    assert all(path.stat().st_size < 2500 for path in tmp_path.iterdir())
+    numbers = [int(record["seq"]) for record in log.read()]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert [r["object"]["name"] for r in log.read() if r["action"] == "queue.delete"][-1] == "q99"
+
+
+def test_several_writers_lose_nothing(tmp_path: Path) -> None:
+    def write(name: str) -> None:
+        log = AuditLog(tmp_path, size=3000, files=100)
+        for number in range(50):
+            log.append(entry(f"{name}{number}"), sync=False)
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    records = list(AuditLog(tmp_path, files=100).read())
+    assert sorted(r["object"]["name"] for r in records if r["action"] == "queue.delete") == sorted(
+        f"{name}{number}" for name in "abcd" for number in range(50)
+    )
+    assert [int(r["seq"]) for r in records] == list(range(1, len(records) + 1))
+
+
+def test_a_full_disk_leaves_no_half_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = AuditLog(tmp_path)
+    log.append(entry())
+    write = __import__("os").write
+    with monkeypatch.context() as patch:
+        patch.setattr("openmsmq.admin.audit.os.write", lambda handle, data: write(handle, data[:10]))
+        with pytest.raises(OSError, match="whole"):
+            log.append(entry())
+    log.append(entry("after"))
+    assert [record["object"]["name"] for record in log.read()] == ["orders", "after"]
+
+
+def test_a_process_that_keeps_the_lock_holds_nobody_up(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path)
+    log.append(entry())
+    with (tmp_path / "audit.lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(OSError, match="kept the lock"):
+            log.append(entry())
+    log.append(entry("after"))
+    assert [record["object"]["name"] for record in log.read()] == ["orders", "after"]

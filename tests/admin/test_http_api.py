@@ -1,0 +1,292 @@
+"""The client of the HTTP API with servers that are hostile, slow, or something else."""
+
+from __future__ import annotations
+
+import json
+import re
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+
+from openmsmq.admin import http_api, http_requests
+from openmsmq.admin.http_api import HttpApi
+from openmsmq.admin.http_requests import (
+    ApiError,
+    ApiNotFound,
+    ApiRefused,
+    ApiTimeout,
+    ApiUnreachable,
+    by_token,
+)
+
+TOKEN = "omq_secret"
+WHO = by_token(TOKEN)
+Script = Callable[[socket.socket], None]
+
+
+class Server:
+    """Answers each request on a port of loopback by a script; `requests` are their heads, `bodies` what follows."""
+
+    def __init__(self, script: Script, *, keep: int = 1) -> None:
+        self.requests: list[bytes] = []
+        self.bodies: list[bytes] = []
+        self.connections = 0
+        self._script, self._keep = script, keep  # requests that a connection may make
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                self.connections += 1
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rb") as lines, suppress(OSError):
+            for _ in range(self._keep):
+                head = b""
+                while not head.endswith(b"\r\n\r\n"):
+                    line = lines.readline()
+                    if not line:
+                        return
+                    head += line
+                length = re.search(rb"(?i)content-length: (\d+)", head)
+                self.requests.append(head)
+                self.bodies.append(lines.read(int(length.group(1))) if length else b"")
+                self._script(connection)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@contextmanager
+def served(script: Script, *, keep: int = 1) -> Iterator[Server]:
+    server = Server(script, keep=keep)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def answer(body: bytes, status: str = "200 OK", kind: str = "application/json", more: str = "") -> Script:
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n{more}\r\n".encode()
+    return lambda connection: connection.sendall(head + body)
+
+
+def document(value: Any) -> Script:
+    return answer(json.dumps(value).encode())
+
+
+def problem(status: int, detail: str) -> Script:
+    body = json.dumps({"status": status, "detail": detail}).encode()
+    return answer(body, f"{status} No", "application/problem+json")
+
+
+def ask(script: Script, seconds: float = 30.0) -> http_api.OpenHandlesInfo:
+    with served(script) as server, HttpApi(server.url, WHO, seconds=seconds) as api:
+        return api.handles()
+
+
+NONE = {"handles": [], "matching": 0, "next": None}
+ROW = {
+    "id": "ab", "queue": "p1", "name": "m\\private$\\q", "access": "receive", "since": 1, "exclusive": True,
+    "waiting": 0, "cursors": 0, "held": 0, "user": "bob", "sid": "S-1", "origin": "rpc 10.0.0.7",
+}  # fmt: skip
+
+
+def test_a_row_is_read() -> None:
+    found = ask(document({"handles": [ROW], "matching": 1, "next": None}))
+    assert found.handles[0]._asdict() == ROW and found.matching == 1
+
+
+@pytest.mark.parametrize("status", ["301 Moved", "302 Found", "307 Temporary Redirect", "308 Permanent Redirect"])
+def test_a_redirect_is_not_followed_and_the_token_stays_here(status: str) -> None:
+    with served(document(NONE)) as other:
+        script = answer(b"", status, more=f"Location: {other.url}/api/v1/handles\r\n")
+        with pytest.raises(ApiUnreachable, match="leads on to") as caught:
+            ask(script)
+        assert other.url in str(caught.value) and TOKEN not in str(caught.value)
+        assert not other.requests
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_without_end_is_not_read_to_its_end(chunked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_requests, "_LARGEST", 1 << 20)
+    sent = 0
+
+    def pour(connection: socket.socket) -> None:
+        nonlocal sent
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+        piece = b" " * 65536
+        connection.sendall(head + (b"Transfer-Encoding: chunked\r\n\r\n" if chunked else b"\r\n"))
+        while True:
+            connection.sendall(b"10000\r\n" + piece + b"\r\n" if chunked else piece)
+            sent += len(piece)
+
+    with pytest.raises(ApiUnreachable, match=r"more than 1,048,576 bytes"):
+        ask(pour)
+    assert sent < 64 << 20
+
+
+def gone(connection: socket.socket, seconds: float) -> bool:
+    """Whether the client, who has sent all that it sends, closes its connection within that time."""
+    return bool(select.select([connection], [], [], seconds)[0])
+
+
+def test_an_answer_that_trickles_ends_at_the_time_limit() -> None:
+    """Each byte comes soon after the one before it."""
+
+    def trickle(connection: socket.socket) -> None:
+        for byte in b"HTTP/1.1 200 OK\r\nX: " + b"x" * 1000:
+            connection.sendall(bytes([byte]))
+            if gone(connection, 0.05):
+                return
+
+    started = time.monotonic()
+    with pytest.raises(ApiTimeout, match=r"has not answered within 0.5 s"):
+        ask(trickle, seconds=0.5)
+    assert time.monotonic() - started < 10
+
+
+def test_a_body_that_does_not_come_ends_at_the_time_limit() -> None:
+    def stop(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{")
+        while connection.recv(4096):  # until the client has given up
+            pass
+
+    with pytest.raises(ApiTimeout):
+        ask(stop, seconds=0.3)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        answer(b"<html>", kind="text/html"),
+        answer(b'{"handles": [], "matching": 0}', kind="text/plain"),
+        answer(b"{"),
+        answer(b"[]"),
+        answer(b"[" * 100_000),
+        answer(b"\xff"),
+        document({"handles": []}),
+        document({"handles": {}, "matching": 0}),
+        document({"handles": [], "matching": "0"}),
+        document({"handles": [], "matching": True}),
+        document({"handles": [7], "matching": 1}),
+        document({"handles": [ROW | {"since": None}], "matching": 1}),
+        document({"handles": [{name: value for name, value in ROW.items() if name != "since"}], "matching": 1}),
+        answer(b"not found", "404 Not Found", "text/plain"),
+        answer(b"{}", "404 Not Found", "application/problem+json"),
+        answer(b'{"detail": 7}', "403 Forbidden", "application/problem+json"),
+    ],
+)
+def test_what_is_not_the_api_is_said_to_be_another_server(script: Script) -> None:
+    with pytest.raises(ApiUnreachable, match="is not the HTTP API of openmsmq, or not of this version"):
+        ask(script)
+
+
+@pytest.mark.parametrize("raw", [b"", b"SSH-2.0-x\r\n", b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1000 + b"\r\n"])
+def test_what_is_not_http_is_not_reached(raw: bytes) -> None:
+    with pytest.raises(ApiUnreachable, match="does not answer as an HTTP server does"):
+        ask(lambda connection: connection.sendall(raw))
+
+
+def test_a_port_where_nobody_listens_is_not_reached() -> None:
+    with socket.socket() as bound:  # it is kept, so that nobody else listens there
+        bound.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        with HttpApi(url, WHO) as api, pytest.raises(ApiUnreachable, match="refused"):
+            api.handles()
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(401, ApiRefused), (403, ApiRefused), (404, ApiNotFound), (429, ApiError), (503, ApiError), (500, ApiError)],
+)
+def test_a_refusal_has_what_the_server_says(status: int, kind: type[ApiError]) -> None:
+    with pytest.raises(ApiError, match="the reason of the server") as caught:
+        ask(problem(status, "the reason of the server"))
+    assert type(caught.value) is kind
+
+
+def test_of_a_long_reason_the_beginning_is_shown() -> None:
+    with pytest.raises(ApiError) as caught:
+        ask(problem(503, "x" * 100_000))
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_list_that_does_not_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_requests, "MOST_PAGES", 3)
+    with served(document({"queues": [], "next": "more"}), keep=10) as server, HttpApi(server.url, WHO) as api:
+        with pytest.raises(ApiError, match="does not end"):
+            list(api.queues())
+        assert (len(server.requests), server.connections) == (3, 1)
+
+
+def test_a_connection_that_the_server_has_closed_is_made_again() -> None:
+    with served(document(NONE)) as server, HttpApi(server.url, WHO) as api:
+        for _ in range(3):
+            assert api.handles().matching == 0
+        assert server.connections == 3
+
+
+def test_a_change_is_sent_once() -> None:
+    with served(lambda connection: None) as server, HttpApi(server.url, WHO) as api:
+        with pytest.raises(ApiUnreachable):
+            api.close_handle("ab")
+        assert len(server.requests) == 1 and server.requests[0].startswith(b"DELETE /api/v1/handles/ab ")
+
+
+def test_what_is_named_stays_one_step_of_the_path() -> None:
+    with served(problem(404, "no")) as server, HttpApi(server.url, WHO) as api:
+        with pytest.raises(ApiNotFound):
+            api.handle("../queues?x#\r\nX: y")
+        assert server.requests[0].startswith(b"GET /api/v1/handles/..%2Fqueues%3Fx%23%0D%0AX%3A%20y HTTP/1.1\r\n")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "host:18021", "ftp://host", "https://", "https://host/?x=1", "https://host/#x", "https://u:p@host",
+     "http://10.0.0.7:18021", "http://localhost.example.org:18021"],
+)  # fmt: skip
+def test_a_url_to_which_no_token_may_go_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match=r"URL|https"):
+        HttpApi(url, WHO)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://[::1]:1", "http://localhost:1", "https://10.0.0.7"])
+def test_a_url_of_loopback_or_with_tls_is_taken(url: str) -> None:
+    HttpApi(url, WHO).close()
+
+
+def queue(name: str, kind: str = "queue") -> dict[str, Any]:
+    return {"id": name, "kind": kind, "name": name, "messages": 0, "bytes": 0, "came": 0, "left": 0, "grown": 0,
+            "journal_messages": 0, "waiting": 0, "state": ""}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ("orders", "m\\private$\\orders"), (".\\private$\\ORDERS", "m\\private$\\orders"),
+        ("m\\private$\\orders", "m\\private$\\orders"), ("orders;journal", "m\\private$\\orders;journal"),
+        ("DeadLetter", "deadletter"), ("deadxact", "xactdeadletter"),
+        ("DIRECT=OS:m\\private$\\orders", "DIRECT=OS:m\\private$\\orders"), (".\\public", "m\\public"),
+    ],
+)  # fmt: skip
+def test_queues_are_named_as_people_name_them(said: str, found: str) -> None:
+    rows = [
+        queue("DIRECT=OS:m\\private$\\orders", "outgoing"), queue("m\\private$\\orders2"),
+        queue("m\\private$\\orders"), queue("m\\private$\\orders;journal", "journal"), queue("m\\public"),
+        queue("deadletter", "deadletter"), queue("xactdeadletter", "deadletter"),
+    ]  # fmt: skip
+    with served(document({"queues": rows, "next": None})) as server, HttpApi(server.url, WHO) as api:
+        assert api.queue_named(said).name == found
+        with pytest.raises(ApiNotFound, match="there is no queue other"):
+            api.queue_named("other")

@@ -1,0 +1,74 @@
+"""What granting and revoking makes of a descriptor."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openmsmq.admin.permissions import denied, effective, granted, lost, revoked, sid_for
+from openmsmq.model.constants import QueueAccessMask as Q
+from openmsmq.model.security import EVERYONE, Ace, SecurityDescriptor, allow, deny
+
+ALICE, STAFF = "S-1-5-21-1-2-3-1001", "S-1-5-21-1-2-3-1002"
+SEND, RECEIVE, CHANGE = int(Q.WRITE_MESSAGE), int(Q.RECEIVE_MESSAGE), int(Q.CHANGE_QUEUE_PERMISSIONS)
+masks = st.integers(1, 0xFFFFF)
+aces = st.builds(Ace, st.sampled_from([0, 1]), st.just(0), masks, st.sampled_from([ALICE, STAFF, EVERYONE]))
+descriptors = st.builds(SecurityDescriptor, dacl=st.none() | st.lists(aces, max_size=5).map(tuple))
+
+
+def test_a_grant_is_one_entry_and_lifts_a_denial() -> None:
+    before = SecurityDescriptor(dacl=(deny(ALICE, SEND | RECEIVE), allow(ALICE, CHANGE)))
+    assert granted(before, ALICE, SEND).dacl == (deny(ALICE, RECEIVE), allow(ALICE, CHANGE | SEND))
+
+
+@given(descriptors, masks)
+def test_what_is_granted_is_had_unless_a_group_is_denied(before: SecurityDescriptor, mask: int) -> None:
+    after = granted(before, ALICE, mask)
+    assert after.grants({ALICE}, mask)
+    assert effective(after, {ALICE}) & mask == mask & 0xF003F
+
+
+@given(descriptors, masks)
+def test_what_is_denied_nobody_has_by_a_group(before: SecurityDescriptor, mask: int) -> None:
+    assert not denied(before, ALICE, mask).grants({ALICE, STAFF, EVERYONE}, mask)
+
+
+@given(descriptors.filter(lambda d: d.dacl is not None), masks)
+def test_what_is_revoked_is_gone_and_nothing_else(before: SecurityDescriptor, mask: int) -> None:
+    after = revoked(before, ALICE, mask)
+    for bit in (1 << n for n in range(20)):
+        assert after.grants({ALICE}, bit) == (before.grants({ALICE}, bit) and not bit & mask)
+        assert after.grants({STAFF}, bit) == before.grants({STAFF}, bit)
+
+
+def test_generic_rights_are_taken_apart_when_one_is_revoked() -> None:
+    before = SecurityDescriptor(dacl=(allow(ALICE, 0x10000000),))
+    after = revoked(before, ALICE, SEND)
+    assert not after.grants({ALICE}, SEND) and after.grants({ALICE}, int(Q.GENERIC_ALL) & ~SEND)
+
+
+def test_unknown_entries_stay() -> None:
+    odd = Ace(9, 0, 1, "", b"\x09\0\x08\0\1\0\0\0")
+    before = SecurityDescriptor(dacl=(odd, allow(ALICE, SEND)))
+    assert odd in (granted(before, STAFF, SEND).dacl or ())
+    assert odd in (revoked(before, ALICE, SEND).dacl or ())
+
+
+def test_who_locks_itself_out_is_told() -> None:
+    everybody = SecurityDescriptor(owner=STAFF, dacl=(allow(EVERYONE, int(Q.GENERIC_ALL)),))
+    (first, second, *others) = lost(everybody, revoked(everybody, EVERYONE, 0xFFFFFFFF), {ALICE, EVERYONE})
+    assert "change the permissions" in first and "see the permissions" in second
+    owner, administrators = others
+    assert f"the owner, {STAFF}, may not use the queue" in owner and "administrators may not" in administrators
+    assert lost(everybody, revoked(everybody, EVERYONE, 0xFFFFFFFF), {STAFF, EVERYONE}) == others
+    nobody = SecurityDescriptor(dacl=(allow(ALICE, CHANGE),))
+    assert "nobody" in lost(nobody, revoked(nobody, ALICE, CHANGE), {STAFF})[0]
+
+
+def test_users_are_named_in_many_ways() -> None:
+    known = {"alice": ALICE}.get
+    assert [sid_for(who, known) for who in ("alice", "HERE\\alice", ALICE, "Everyone")] == [ALICE] * 3 + [EVERYONE]
+    for who in ("bob", "S-1-x"):
+        with pytest.raises(ValueError):
+            sid_for(who, known)

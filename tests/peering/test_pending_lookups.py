@@ -1,0 +1,110 @@
+"""Messages that wait for the certificates of a sender, and those behind them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import Any, cast
+
+from openmsmq.packet import UserMessage
+from openmsmq.peering.connection import PeerConnection
+from openmsmq.peering.pending_lookups import PendingLookups
+from openmsmq.transport import MessageReceived
+
+
+class FakeConnection:
+    is_over = False
+    address = "192.0.2.1"
+
+    def close(self) -> None:
+        self.is_over = True
+
+
+class World:
+    """Messages are texts; what ends with a question mark needs the directory, which answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.judged: list[str] = []
+        self.answer = asyncio.Event()
+        self.connection = FakeConnection()
+        self.holding = PendingLookups(self.look_up, self.judge, asyncio.get_running_loop())
+        self.closes_at = self.fails_at = ""
+
+    def look_up(self, message: UserMessage) -> Awaitable[None] | None:
+        return self._wait() if cast("str", message).endswith("?") else None
+
+    async def _wait(self) -> None:
+        await self.answer.wait()
+
+    def judge(self, connection: PeerConnection, messages: Sequence[MessageReceived]) -> None:
+        for received in messages:
+            text = cast("str", received.message)
+            if text == self.fails_at:
+                raise OSError("no store")
+            self.judged.append(text)
+            if text == self.closes_at:
+                self.connection.is_over = True
+                return
+
+    def receive(self, *texts: str) -> None:
+        messages: Any = [MessageReceived(cast("UserMessage", text), b"", None) for text in texts]
+        self.holding.received(cast("PeerConnection", self.connection), messages)
+
+    async def answered(self) -> list[str]:
+        self.answer.set()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return self.judged
+
+
+def test_what_needs_no_answer_is_judged_at_once() -> None:
+    async def run() -> None:
+        world = World()
+        world.receive("a", "b")
+        assert world.judged == ["a", "b"]
+
+    asyncio.run(run())
+
+
+def test_what_comes_behind_a_message_that_waits_waits_too() -> None:
+    async def run() -> None:
+        world = World()
+        world.receive("a", "b?", "c")
+        world.receive("d", "e?")
+        assert world.judged == ["a"]
+        assert await world.answered() == ["a", "b?", "c", "d", "e?"]
+        world.receive("f")
+        assert world.judged[-1] == "f"
+
+    asyncio.run(run())
+
+
+def test_nothing_is_judged_for_a_connection_that_ended_meanwhile() -> None:
+    async def run() -> None:
+        world = World()
+        world.receive("a?", "b")
+        world.connection.is_over = True
+        assert await world.answered() == []
+
+    asyncio.run(run())
+
+
+def test_what_stands_behind_a_message_that_ends_the_connection_is_not_judged() -> None:
+    async def run() -> None:
+        world = World()
+        world.closes_at = "a?"
+        world.receive("a?", "b")
+        assert await world.answered() == ["a?"]
+
+    asyncio.run(run())
+
+
+def test_a_connection_whose_messages_can_not_be_judged_is_closed() -> None:
+    async def run() -> None:
+        world = World()
+        world.fails_at = "a?"
+        world.receive("a?", "b")
+        assert await world.answered() == []
+        assert world.connection.is_over
+
+    asyncio.run(run())
