@@ -195,3 +195,12 @@ def test_a_daemon_does_not_start_with_a_broken_users_file_or_machine_file(tmp_pa
 
 def test_help_names_the_rights() -> None:
     assert "ChangeQueuePermissions" in checked("queue", "grant", "--help")
+
+
+def test_top_says_which_queues_it_cannot_show(run: Run, service: Daemon) -> None:
+    run("queue", "create", "unseen", user="chief")
+    run("queue", "revoke", "unseen", "everyone", "--yes", user="chief")
+    ended = invoke("top", "--count", "1", "--user", "bob", OPENMSMQ_PASSWORD="Secret#1", **at(service))
+    assert ended.code == 0 and "unseen" not in ended.stdout
+    assert "not shown to this user (MQ_ERROR_ACCESS_DENIED)" in ended.stderr
+    assert "unseen" in ended.stderr or "…" in ended.stderr

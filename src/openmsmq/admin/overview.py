@@ -7,6 +7,7 @@ API also has the messages that came and went, and how many readers wait.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, Protocol
 
 from openmsmq.admin.http_api import HttpApi
@@ -14,7 +15,7 @@ from openmsmq.admin.http_requests import ApiNotFound
 from openmsmq.admin.naming import DEAD_LETTER_QUEUES, path_of
 from openmsmq.client.calls import UNANSWERED
 from openmsmq.client.sync import QueueManager
-from openmsmq.model.errors import MsmqError, ReceiveTimeout
+from openmsmq.model.errors import MsmqError, QueueNotFound, ReceiveTimeout
 
 Order = Literal["messages", "grown"]
 _HIDDEN: Final = ("journal",)  # kinds in lists of the HTTP API: a row has the depth of its journal
@@ -59,6 +60,10 @@ class DepthSource(Protocol):
     def seconds(self) -> float:
         """For how long it may show the same figures."""
 
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Queues that the last look could not show, with the name of the error."""
+
     def look(self) -> dict[str, Depth]:
         """Each queue that the caller may see."""
 
@@ -68,22 +73,28 @@ class DepthSource(Protocol):
 
 
 class ByProtocols:
-    """Private queues, the dead-letter queues, and outgoing queues that are in use. What is refused is left out."""
+    """Private queues, the dead-letter queues, and outgoing queues that are in use. `left_out` has the queues that the
+    server does not show to this caller, with the name of the error."""
 
     counts = False
     seconds: float = 0.0
 
     def __init__(self, qm: QueueManager) -> None:
         self._qm: Final = qm
+        self.left_out: dict[str, str] = {}
 
     def look(self) -> dict[str, Depth]:
         depths = {}
+        self.left_out = {}
         for name in (*self._qm.queues(), *DEAD_LETTER_QUEUES):
             try:
                 counts = self._qm.counts(path_of(name))
             except UNANSWERED:
                 raise
-            except MsmqError:  # deleted meanwhile, or not for this caller
+            except QueueNotFound:  # deleted meanwhile
+                continue
+            except MsmqError as error:
+                self.left_out[name] = error.name
                 continue
             journal = counts["journal_message_count"]
             depths[name] = Depth(name, counts["message_count"], counts["bytes_in_queue"], journal, "")
@@ -110,6 +121,7 @@ class HttpDepths:
 
     counts = True
     seconds: float = 1.0  # for which the server keeps the rows of a user
+    left_out: Mapping[str, str] = MappingProxyType({})  # the server lists what the user may see
 
     def __init__(self, api: HttpApi) -> None:
         self._api: Final = api

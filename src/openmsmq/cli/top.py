@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, cast
@@ -16,6 +16,7 @@ from openmsmq.admin.overview import ByProtocols, DepthSource, HttpDepths, Order,
 from openmsmq.cli.connection import Address, connect, is_here, level_option, server_options
 from openmsmq.cli.output import echo, json_option, live_table, print_json
 from openmsmq.cli.web_api import ApiOptions, Missing, api_options
+from openmsmq.model.text import counted
 
 _COLUMNS = ("queue", "messages", "change/s", "in/s", "out/s", "in 5 min", "waiting", "bytes", "journal", "first is",
             "state")  # fmt: skip
@@ -67,7 +68,9 @@ def top(
                     print_json(_document(row))
                 sys.stdout.flush()
             else:
-                show([_cells(row, time.time()) for row in lines], f"{len(lines)} of {len(everything)} queues")
+                show([_cells(row, time.time()) for row in lines], _footer(len(lines), len(everything), source.left_out))
+            if source.left_out and not looks and not sys.stdout.isatty():  # a terminal has it below the table
+                echo(_left_out(source.left_out), err=True)
             before, then, looks = found, now, looks + 1
             if count and looks >= count:
                 return
@@ -85,6 +88,17 @@ def _source(api: ApiOptions, address: Address, level: str | None) -> Iterator[De
     else:
         with client:
             yield HttpDepths(client)
+
+
+def _footer(shown: int, known: int, left_out: Mapping[str, str]) -> str:
+    said = f"{shown} of {known} queues"
+    return f"{said}; {_left_out(left_out)}" if left_out else said
+
+
+def _left_out(queues: Mapping[str, str]) -> str:
+    reasons, names = ", ".join(sorted(set(queues.values()))), ", ".join(sorted(queues)[:3])
+    more = ", …" if len(queues) > 3 else ""
+    return f"{counted(len(queues), 'queue')} not shown to this user ({reasons}): {names}{more}"
 
 
 def _is_used(row: QueueRates) -> bool:
