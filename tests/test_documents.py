@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from itertools import product
@@ -16,6 +15,7 @@ import click
 import pytest
 
 import openmsmq
+import warm
 from daemon import Daemon
 from openmsmq.cli.root import cli
 from openmsmq.model import security
@@ -137,8 +137,7 @@ def test_each_line_of_the_readmes_shell_block_runs_on_a_new_daemon(tmp_path: Pat
     text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## From the shell")[2]
     lines = text.partition("```sh\n")[2].partition("```")[0].splitlines()
     assert len(lines) > 15
-    (tmp_path / "openmsmq").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m openmsmq.cli "$@"\n')
-    (tmp_path / "openmsmq").chmod(0o755)
+    warm.install(tmp_path)
     with Daemon(tmp_path / "data") as daemon:
         places = {
             "OPENMSMQ_PORT_OFFSET=10000": f"OPENMSMQ_PORT={daemon.port}",

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
+import warm
 from daemon import Daemon
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "operating.md"
@@ -115,8 +116,7 @@ CTRL_C = "openmsmq top"  # goes on until then
 
 @pytest.mark.parametrize("block", [each for each in blocks() if not each.needs], ids=lambda block: block.heading)
 def test_each_line_runs_on_a_new_daemon(tmp_path: Path, block: Block) -> None:
-    (tmp_path / "openmsmq").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m openmsmq.cli "$@"\n')
-    (tmp_path / "openmsmq").chmod(0o755)
+    warm.install(tmp_path)
     (tmp_path / "answers").write_text(f"{PASSWORD}\n{PASSWORD}\n")
     (tmp_path / "daemon.toml").write_text(FOREIGN_SITE)
     (tmp_path / "backups").mkdir()

@@ -1,6 +1,8 @@
-"""A process that has imported the daemon and forks for each one that a test starts: ready in a tenth of the time.
+"""A process that has imported `openmsmq` and forks for each command that a test runs: a daemon is ready in a fifth of
+the time, and any other command needs no start.
 
-    launch(["serve", ...], stdout, stderr, environment) -> Process
+    launch(["serve", ...], stderr, environment)    a daemon
+    install(directory)                             `openmsmq` for shells whose PATH begins with the directory
 
 As a program (`python warm.py SOCKET`) this is that parent; it ends with the process of the tests.
 """
@@ -11,6 +13,7 @@ import contextlib
 import gc
 import json
 import os
+import secrets
 import select
 import signal
 import socket
@@ -18,9 +21,27 @@ import struct
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 _STATUS = struct.Struct("<i")
 _LONGEST = 1 << 20  # bytes of a request
+_COMMAND = """#!{python} -IS
+import json, os, signal, socket, struct, sys
+parent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+parent.connect("\\0{address}")
+status, there = os.pipe()
+request = {{"arguments": sys.argv[1:], "environment": dict(os.environ), "directory": os.getcwd()}}
+socket.send_fds(parent, [json.dumps(request).encode()], [0, 1, 2, there])
+os.close(there)
+pid = int(parent.recv(32))
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda number, frame: os.kill(pid, number))
+code, = struct.unpack("<i", os.read(status, 4))
+if code < 0:
+    signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+sys.exit(code)
+"""
 
 
 class Process:
@@ -62,11 +83,15 @@ class _Parent:
     """The warm parent of this process, which is started for the first daemon."""
 
     def __init__(self) -> None:
-        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with there:
-            os.set_inheritable(there.fileno(), True)
-            subprocess.Popen([sys.executable, __file__, str(there.fileno())], close_fds=False)
-        self._socket = here
+        self.address = f"openmsmq-tests-{os.getpid()}-{secrets.token_hex(4)}"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(f"\0{self.address}")
+            listener.listen(64)
+            os.set_inheritable(listener.fileno(), True)
+            subprocess.Popen([sys.executable, __file__, str(listener.fileno())], close_fds=False)
+        # The first connection is that of the tests: the parent ends with it.
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.connect(f"\0{self.address}")
         self._owner = os.getpid()
 
     @property
@@ -77,23 +102,36 @@ class _Parent:
         read_out, write_out = os.pipe()
         read_status, write_status = os.pipe()
         request = {"arguments": list(arguments), "environment": dict(environment), "directory": os.getcwd()}
+        nothing = os.open(os.devnull, os.O_RDONLY)
         try:
-            socket.send_fds(self._socket, [json.dumps(request).encode()], [write_out, stderr, write_status])
+            passed = [nothing, write_out, stderr, write_status]
+            socket.send_fds(self._socket, [json.dumps(request).encode()], passed)
             pid = int(self._socket.recv(32))
         finally:
-            os.close(write_out)
-            os.close(write_status)
+            for descriptor in (nothing, write_out, write_status):
+                os.close(descriptor)
         return Process(pid, read_status, read_out)
 
 
 _parents: list[_Parent] = []
 
 
-def launch(arguments: Sequence[str], stderr: int, environment: Mapping[str, str]) -> Process:
-    """Run `openmsmq` with these arguments in a fork of the warm parent."""
+def _parent() -> _Parent:
     if not _parents or not _parents[0].is_ours:
         _parents[:] = [_Parent()]
-    return _parents[0].launch(arguments, stderr, environment)
+    return _parents[0]
+
+
+def launch(arguments: Sequence[str], stderr: int, environment: Mapping[str, str]) -> Process:
+    """Run `openmsmq` with these arguments in a fork of the warm parent."""
+    return _parent().launch(arguments, stderr, environment)
+
+
+def install(directory: Path) -> None:
+    """Make `openmsmq` in a directory: a command that runs in a fork of the warm parent."""
+    command = directory / "openmsmq"
+    command.write_text(_COMMAND.format(python=sys.executable, address=_parent().address))
+    command.chmod(0o755)
 
 
 # -- the parent --------------------------------------------------------------------------------------------------------
@@ -107,8 +145,8 @@ def _import_daemon() -> None:
     import openmsmq.server.web  # noqa: F401
 
 
-def serve(connection: socket.socket) -> None:
-    """Fork for each request until the tests are over."""
+def serve(listener: socket.socket) -> None:
+    """Fork for each request until the tests are over, which made the first connection."""
     _import_daemon()
     gc.collect()
     gc.freeze()
@@ -118,28 +156,33 @@ def serve(connection: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the tests end this
-    while True:
-        ready, _, _ = select.select([connection, wake_read], [], [])
+    tests, _ = listener.accept()
+    connections = {tests.fileno(): tests}
+    while tests.fileno() in connections:
+        ready, _, _ = select.select([listener, wake_read, *connections], [], [])
         if wake_read in ready:
             os.read(wake_read, 4096)
         _reap(statuses)
-        if connection not in ready:
-            continue
-        data, descriptors, _, _ = socket.recv_fds(connection, _LONGEST, 3)
-        if not data:
-            break
-        stdout, stderr, status = descriptors
-        pid = os.fork()
-        if pid == 0:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            others = [connection.fileno(), wake_read, wake_write, status, *statuses.values()]
-            _become(json.loads(data), stdout, stderr, others)
-        statuses[pid] = status
-        os.close(stdout)
-        os.close(stderr)
-        connection.send(str(pid).encode())
+        if listener in ready:
+            accepted, _ = listener.accept()
+            connections[accepted.fileno()] = accepted
+        for number in connections.keys() & set(ready):
+            data, passed, _, _ = socket.recv_fds(connections[number], _LONGEST, 4)
+            if not data:
+                connections.pop(number).close()
+                continue
+            *streams, status = passed
+            pid = os.fork()
+            if pid == 0:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+                others = [listener.fileno(), wake_read, wake_write, *connections, status, *statuses.values()]
+                _become(json.loads(data), streams, others)
+            statuses[pid] = status
+            for descriptor in streams:
+                os.close(descriptor)
+            connections[number].send(str(pid).encode())
     for pid in statuses:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -156,13 +199,13 @@ def _reap(statuses: dict[int, int]) -> None:
         os.close(pipe)
 
 
-def _become(request: dict[str, object], stdout: int, stderr: int, others: list[int]) -> None:
-    """The child is the daemon from here on."""
+def _become(request: dict[str, object], streams: list[int], others: list[int]) -> None:
+    """The child is `openmsmq` from here on."""
     code = 1
     try:
-        os.dup2(stdout, 1)
-        os.dup2(stderr, 2)
-        for descriptor in {stdout, stderr, *others} - {0, 1, 2}:
+        for number, descriptor in enumerate(streams):
+            os.dup2(descriptor, number)
+        for descriptor in {*streams, *others} - {0, 1, 2}:
             os.close(descriptor)
         os.chdir(str(request["directory"]))
         os.environ.clear()

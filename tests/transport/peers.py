@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from openmsmq.packet import UserMessage
 from openmsmq.packet.framing import Framer
-from openmsmq.packet.headers import MessagePropertiesHeader, SessionHeader, UserHeader
+from openmsmq.packet.headers import SHA1, MessagePropertiesHeader, SessionHeader, UserHeader
 from openmsmq.packet.internal import InternalPacket, parse_internal
 from openmsmq.packet.queue_names import NameType, QueueName
 from openmsmq.packet.reader import Reader
@@ -16,7 +16,7 @@ QUEUE = QueueName(NameType.DIRECT, direct="OS:bob\\private$\\orders")
 
 def message(body: bytes = b"", recoverable: bool = False) -> UserMessage:
     user = UserHeader(ALICE, delivery=int(recoverable), destination=QUEUE)
-    return UserMessage(user=user, properties=MessagePropertiesHeader(body=body))
+    return UserMessage(user=user, properties=MessagePropertiesHeader(body=body, hash_algorithm=SHA1))
 
 
 def with_session(packet: UserMessage, header: SessionHeader) -> bytes:
