@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from openmsmq.cli.root import cli, main
 from openmsmq.spark.jobs import Server
+from openmsmq.spark.jobs.session import cause
 from spark.jobs.sending import send
 
 Run = Callable[..., str]
@@ -178,3 +179,19 @@ def test_what_is_wrong_is_found_before_spark_starts(
         main()
     error = capsys.readouterr().err
     assert (ended.value.code, said in error) == (code, True), error
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (
+            ['Exception in thread "main" java.lang.ExceptionInInitializerError', "\tat org.apache.spark.Utils(1)",
+             "Caused by: java.net.UnknownHostException: vm: vm: Name or service not known", "\t... 17 more"],
+            "Caused by: java.net.UnknownHostException: vm: vm: Name or service not known",
+        ),
+        (["Error: Could not find or load main class X"], "Error: Could not find or load main class X"),
+        (["/usr/bin/java: not found"], "/usr/bin/java: not found"),
+    ],
+)  # fmt: skip
+def test_a_spark_that_does_not_start_says_the_innermost_cause(lines, said):
+    assert cause(lines) == said

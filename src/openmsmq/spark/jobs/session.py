@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
 from py4j.protocol import Py4JError
@@ -27,6 +27,8 @@ _SETTINGS = {
     "spark.sql.maxConcurrentOutputFileWriters": "64",  # rows need not be sorted by partition before they are written
     "spark.sql.streaming.pollingDelay": "100ms",
 }
+# A line that names an exception, of Java or of Python.
+_EXCEPTION = re.compile(r"(Caused by: |Exception in thread \"[^\"]*\" )?((\w+\.)+)?[A-Z]\w*(Error|Exception)\b")
 # The last line of a traceback, `package.Error: what happened`, somewhere in the text of a Java exception.
 _LAST_LINE = re.compile(r"^(?:py4j[^:\n]*: )?((?:\w+\.)*[A-Z]\w*): (.+)$", re.MULTILINE)
 _TRACEBACK = "Traceback (most recent call last)"
@@ -62,7 +64,8 @@ def session(master: str = "local[*]", name: str = "openmsmq", quiet: bool = True
 
 @contextmanager
 def _silenced() -> Iterator[None]:
-    """A process that is started now has a file for its output; if it does not start, the last line of that is raised.
+    """Redirect the output of a process that is started now to a file; if it does not start, raise what its output says
+    of the cause.
 
     Java logs its warnings to standard output, where a program's answers go.
     """
@@ -77,12 +80,19 @@ def _silenced() -> Iterator[None]:
         except Exception as error:
             file.seek(0)
             lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-            said = f": {lines[-1].strip()}" if lines else ""
+            said = f": {cause(lines)}" if lines else ""
             raise PipelineError(f"Spark does not start: {failure(error)}{said}") from error
         finally:
             for descriptor, original in kept.items():
                 os.dup2(original, descriptor)
                 os.close(original)
+
+
+def cause(lines: Sequence[str]) -> str:
+    """The line of a program's output that says why it failed: the innermost exception of Java's or Python's trace
+    (`Caused by: …`), else the last line."""
+    exceptions = [line.strip() for line in lines if _EXCEPTION.match(line.strip())]
+    return exceptions[-1] if exceptions else lines[-1].strip()
 
 
 def _java() -> str | None:
