@@ -243,7 +243,7 @@ def test_handles_are_listed_and_closed(daemon: Daemon, client: Client, operator:
         short = path.rpartition("\\")[2]
         [row] = documents(run(daemon, operator, "handle", "list", short, "--exclusive", "--json"))
         assert (row["user"], row["access"], row["exclusive"], row["origin"]) == (USER, "receive", True, "rpc 127.0.0.1")
-        assert abs(time.time() - row["since"]) < 60
+        assert abs(time.time() - row["since"]) < 900
         shown = run(daemon, operator, "handle", "list", path).stdout
         assert row["id"] in shown and "deny receive" in shown and " UTC" in shown
         assert documents(run(daemon, operator, "handle", "close", row["id"], "--dry-run", "--json")) == [row]
