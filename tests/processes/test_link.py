@@ -7,10 +7,10 @@ import sys
 
 ASK = """
 import socket
-from openmsmq.processes.link import Link
+from openmsmq.processes.link import DaemonLink
 ours, theirs = socket.socketpair()
 theirs.shutdown(socket.SHUT_RD)  # so the first that notices is who sends
-Link(ours).ask("anything", b"bytes")
+DaemonLink(ours).ask("anything", b"bytes")
 print("goes on")
 """
 
