@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import shlex
@@ -224,6 +225,14 @@ def test_the_table_of_errors_names_every_exported_exception() -> None:
     exported = [getattr(openmsmq, name) for name in openmsmq.__all__]
     errors = [kind for kind in exported if isinstance(kind, type) and issubclass(kind, openmsmq.MsmqError)]
     assert [kind.__name__ for kind in errors if f"`{kind.__name__}`" not in text] == []
+
+
+def test_the_page_on_compatibility_names_modules_that_say_what_is_public() -> None:
+    rows = table_rows(ROOT / "docs" / "compatibility.md", r"(?!public$|-).*")
+    named = {name for row in rows for name in re.findall(r"`(openmsmq[\w.]*)\.__all__`", row[1])}
+    assert named == {"openmsmq", "openmsmq.aio", "openmsmq.com", "openmsmq.spark"}
+    for name in named:
+        assert importlib.import_module(name).__all__
 
 
 def test_the_glossary_has_each_term_once() -> None:
