@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder -
 export TEST_SEED := $(SEED)
 # Tests of what is there among compiled modules only, and by night all whose modules are compiled and take no test doubles.
 NATIVE_TESTS := tests/compiled tests/ndr/test_engine.py tests/queueing/test_deadlines.py tests/queueing/test_entries.py
-COMPILED_TESTS := tests/bulk/test_segment_reader.py tests/compiled tests/ndr tests/queueing tests/store tests/conversion tests/model
+COMPILED_TESTS := tests/flight/test_segment_reader.py tests/compiled tests/ndr tests/queueing tests/store tests/conversion tests/model
 
 .PHONY: setup deb package-test java samba nftables domain curl browser prometheus deployments compiled interpreted demo test nightly wheel-test mutants lint bench image-test clean
 
@@ -103,7 +103,7 @@ wheel-test: $(STAMP)
 
 lint: $(STAMP)
 	@$(BIN)/python tools/native.py --generate
-	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image tools/sanitize tools/fuzz tools/try-wheel tools/make-deb tools/try-package tools/mutate tools/share-classes tools/native.py tools/hatch_build.py tools/fetch-helm tools/chart
+	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image tools/sanitize tools/fuzz tools/try-wheel tools/make-deb tools/try-package tools/mutate tools/share-classes tools/native.py tools/import_contract.py tools/hatch_build.py tools/fetch-helm tools/chart
 	@$(BIN)/mypy
 	@$(BIN)/mypy demo
 	@$(BIN)/lint-imports --no-logo

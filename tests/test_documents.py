@@ -1,12 +1,12 @@
-"""Documents say what is so: links, commands, examples, deviations, the table of packages."""
+"""Documents say what is so: links, commands, examples, deviations."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import shlex
 import subprocess
-import tomllib
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -20,12 +20,7 @@ from daemon import Daemon
 from openmsmq.cli.root import cli
 from openmsmq.model import security
 from openmsmq.model.constants import MachineAccessMask, QueueAccessMask
-from openmsmq.queueing.authorization import (
-    SEES,
-    SEES_AND_SENDS,
-    default_machine_security,
-    default_queue_security,
-)
+from openmsmq.model.default_descriptors import SEES, SEES_AND_SENDS, default_machine_security, default_queue_security
 from openmsmq.rpc.users import UsersFile
 from openmsmq.server.config import Configuration
 from openmsmq.server.machine_security import everyones_access
@@ -221,25 +216,7 @@ def test_an_identifier_in_the_code_has_a_row() -> None:
             assert set(re.findall(r"\bD-\d\d+\b", file.read_text(encoding="utf-8"))) <= known, file
 
 
-# -- packages and errors -------------------------------------------------------------------------------------------
-
-
-def test_the_table_of_packages_is_what_the_import_contracts_say() -> None:
-    """Otherwise: change pyproject.toml, [[tool.importlinter.contracts]], or docs/architecture.md."""
-    packages = {path.parent.name for path in SOURCES.glob("*/__init__.py")}
-    tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
-    allowed = {}
-    contracts = tools["importlinter"]["contracts"]
-    for contract in [contract for contract in contracts if contract["type"] == "forbidden"]:
-        (source,) = contract["source_modules"]
-        name = source.removeprefix("openmsmq.")
-        forbidden = {module.removeprefix("openmsmq.") for module in contract["forbidden_modules"]}
-        allowed[name] = packages - forbidden - {name}
-    rows = table_rows(ROOT / "docs" / "architecture.md", r"`\w+`")
-    written = {row[0].strip("`"): set(re.findall(r"`(\w+)`", row[2])) for row in rows}
-    assert written.pop("cli") == set()  # "everything"
-    assert written == allowed
-    assert {*written, "cli"} == packages
+# -- errors -------------------------------------------------------------------------------------------
 
 
 def test_the_table_of_errors_names_every_exported_exception() -> None:
@@ -247,6 +224,14 @@ def test_the_table_of_errors_names_every_exported_exception() -> None:
     exported = [getattr(openmsmq, name) for name in openmsmq.__all__]
     errors = [kind for kind in exported if isinstance(kind, type) and issubclass(kind, openmsmq.MsmqError)]
     assert [kind.__name__ for kind in errors if f"`{kind.__name__}`" not in text] == []
+
+
+def test_the_page_on_compatibility_names_modules_that_say_what_is_public() -> None:
+    rows = table_rows(ROOT / "docs" / "compatibility.md", r"(?!public$|-).*")
+    named = {name for row in rows for name in re.findall(r"`(openmsmq[\w.]*)\.__all__`", row[1])}
+    assert named == {"openmsmq", "openmsmq.aio", "openmsmq.com", "openmsmq.spark"}
+    for name in named:
+        assert importlib.import_module(name).__all__
 
 
 def test_the_glossary_has_each_term_once() -> None:

@@ -12,6 +12,10 @@ from typing import Any
 
 import pytest
 
+from openmsmq.console import limits as web_limits
+from openmsmq.console.bounded import BoundedProtocol
+from openmsmq.console.callers import WebSessions
+from openmsmq.console.live import Streams
 from openmsmq.dcom import pinging
 from openmsmq.dcom.budget import ObjectBudget
 from openmsmq.dcom.pinging import PingSets
@@ -37,10 +41,6 @@ from openmsmq.rpc.server import ServerLimits
 from openmsmq.rpc.throttle import Attempt, FailureLimits, PeerFailures
 from openmsmq.transport.routing import Routing
 from openmsmq.transport.sequence import SequenceId
-from openmsmq.web import limits as web_limits
-from openmsmq.web.bounded import BoundedProtocol
-from openmsmq.web.callers import WebSessions
-from openmsmq.web.live import Streams
 from queueing.world import World
 
 SOURCES = 100_000
@@ -186,7 +186,7 @@ def http_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BoundedProtocol, "open_connections", set())
     monkeypatch.setattr(BoundedProtocol, "peers", type(BoundedProtocol.peers)())
     monkeypatch.setattr(H11Protocol, "connection_made", lambda *_: None)
-    monkeypatch.setattr("openmsmq.web.bounded.logger.warning", lambda *_: None)
+    monkeypatch.setattr("openmsmq.console.bounded.logger.warning", lambda *_: None)
 
     class Clock:
         def time(self) -> float:
@@ -223,7 +223,7 @@ def http_sessions() -> None:
 
 
 def streams() -> None:
-    """`tests/web/test_live.py` opens them."""
+    """`tests/console/test_live.py` opens them."""
     shares = Shares[str](Streams.shares.total, Streams.shares.each)
     opened = sum(shares.take(STRANGER) for _ in range(SOURCES))
     assert opened == web_limits.STREAMS_PER_USER and shares.take(KNOWN)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 import openmsmq
 
 PACKAGE = Path(openmsmq.__file__).parent
+ROOT = Path(__file__).parents[1]
+CONTRACT = ROOT / "tools" / "import_contract.py"
+DOCUMENT = ROOT / "docs" / "architecture.md"
 
 
 def name_of(path: Path) -> str:
@@ -54,3 +61,45 @@ def test_no_class_of_the_queue_manager_continues_another_one() -> None:
     }
     own = {name: bases for name, bases in parents.items() if any(base in parents for base in bases)}
     assert own == {"TransitQueue": ["Queue"], "OutgoingQueue": ["TransitQueue"], "ConnectorQueue": ["TransitQueue"]}
+
+
+@pytest.fixture(scope="module")
+def contract() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("import_contract", CONTRACT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+TABLE = """
+| package | what it is | what it may import |
+|---|---|---|
+| `commands` | the `top` \\| the rest | everything |
+| `service` | serves `model` | `model` (errors) |
+| `store` | a log | – |
+| `model` | words | – |
+"""
+
+
+def test_a_row_of_the_table_allows_what_its_last_cell_names(contract: ModuleType) -> None:
+    allowed = contract.allowed_imports(TABLE)
+    assert allowed == {"commands": {"service", "store", "model"}, "service": {"model"}, "store": set(), "model": set()}
+
+
+def test_an_import_that_no_row_allows_is_named(contract: ModuleType) -> None:
+    links = [("service.a", "store.b"), ("service.a", "model.c"), ("service.a", "service.b"), ("service.a", "compiled")]
+    assert list(contract.broken_imports(contract.allowed_imports(TABLE), links)) == [
+        "service.a imports store.b: service may not import store"
+    ]
+
+
+def test_a_row_that_allows_a_package_above_it_is_refused(contract: ModuleType) -> None:
+    with pytest.raises(ValueError, match="store may import service"):
+        contract.allowed_imports(TABLE.replace("a log | –", "a log | `service`"))
+
+
+def test_processes_beside_the_daemon_know_nothing_of_the_queue_manager(contract: ModuleType) -> None:
+    allowed = contract.allowed_imports(DOCUMENT.read_text(encoding="utf-8"))
+    daemon = {"server", "doors", "protocols", "peering", "queueing"}
+    assert {name for name in ("console", "flight", "spark", "bulk", "client", "com") if allowed[name] & daemon} == set()

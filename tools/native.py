@@ -34,7 +34,7 @@ STABLE_SUFFIX = ".abi3.so"  # what is written in C for the stable ABI serves lat
 GROUP = "openmsmq.native"  # mypyc puts the code of all modules into `openmsmq/native__mypyc`, and a shim beside each
 # What is compiled in, beside the modules themselves: constants and declarations of what they import.
 INPUTS = (
-    "bulk",
+    "flight",
     "idl",
     "peering",
     "model",
@@ -42,6 +42,7 @@ INPUTS = (
     "packet",
     "protocols",
     "queueing",
+    "record",
     "rpc",
     "store",
     "conversion",

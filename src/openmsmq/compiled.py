@@ -36,7 +36,7 @@ MODULES: Final = (
 )  # fmt: skip
 # What has no Python source: whoever imports it does without where it is not there.
 WRITTEN_IN_C: Final = (
-    "bulk.checksums",
+    "flight.checksums",
     "ndr.engine",
     "protocols.receive_stubs",
     "protocols.send_stubs",

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from bulk.plane import Plane
 from command_line import add_user, invoke
 from daemon import Daemon
+from flight.plane import Plane
 from openmsmq.model.errors import AccessDenied
 
 Run = Callable[..., str]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from openmsmq.bulk.segment_reader import checksums_of
+from openmsmq.flight.segment_reader import checksums_of
 from openmsmq.queueing.deadlines import Heap
 from openmsmq.queueing.entries import Entries
 from openmsmq.queueing.stamping import stamp_records

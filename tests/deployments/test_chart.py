@@ -23,13 +23,13 @@ import pytest
 import yaml
 
 import openmsmq
+from console.certificate import self_signed
 from daemon import eventually, free_port
 from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.server.config import STANDARD_PORTS, Configuration
 from openmsmq.server.loading import load
 from test_documents import parse
 from wanted import library, missing, program
-from web.certificate import self_signed
 
 PROJECT = Path(openmsmq.__file__).parents[2]
 PACKAGING = PROJECT / "packaging"

@@ -20,9 +20,9 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from dcom.world import ComWorld
-from openmsmq.bulk import record_columns, requests, rows
 from openmsmq.dcom import activation, coercion, objref
 from openmsmq.dcom.variant import VT, from_wire, to_wire
+from openmsmq.flight import record_columns, rows
 from openmsmq.interfaces import ms_oaut
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.security import sid_bytes
@@ -31,6 +31,7 @@ from openmsmq.ndr.serialization import deserialize, serialize
 from openmsmq.packet.errors import BadPacket
 from openmsmq.packet.reader import Reader
 from openmsmq.packet.user_message import UserMessage
+from openmsmq.processes import flight_requests
 from openmsmq.protection import certificates, keys
 from openmsmq.protection.arrival import Accepted, ArrivalProtection, Demands
 from openmsmq.protection.departure import DepartureProtection
@@ -38,7 +39,7 @@ from openmsmq.protection.faults import ProtectionError
 from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.protocols.mqac.classes import CLASSES
 from openmsmq.queueing import drafts
-from openmsmq.queueing.message_record import decode_message
+from openmsmq.record.message_record import decode_message
 from openmsmq.rpc.faults import Fault
 from protection.material import HERE
 from protection.world import Directory
@@ -53,16 +54,16 @@ worlds: list[ComWorld] = []
 
 def fuzz_requests(data: bytes) -> None:
     """The first byte chooses an operation, the rest is its JSON. What is accepted is plain JSON within the limits."""
-    operation = sorted(requests.REQUESTS)[(data[0] if data else 0) % len(requests.REQUESTS)]
+    operation = sorted(flight_requests.REQUESTS)[(data[0] if data else 0) % len(flight_requests.REQUESTS)]
     try:
-        values = requests.check(operation, requests.parse(data[1:]))
+        values = flight_requests.check(operation, flight_requests.parse(data[1:]))
     except MsmqError as error:
         if error.hresult != HResult.MQ_ERROR_INVALID_PARAMETER:
             raise
         error.detail.encode()
         return
     text = json.dumps(values, allow_nan=False, ensure_ascii=False).encode()
-    assert requests.check(operation, requests.parse(text)) == values
+    assert flight_requests.check(operation, flight_requests.parse(text)) == values
 
 
 def fuzz_arrow(data: bytes) -> None:

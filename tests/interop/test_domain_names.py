@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from command_line import add_user
+from console.browser import Client, Refused
 from daemon import Daemon, eventually
 from interop import domain_controller as domain
 from interop.domain_controller import DomainController, login
 from openmsmq.model.errors import AccessDenied
 from wanted import library
-from web.browser import Client, Refused
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("domain")]
 PASSWORD = "Passw0rd!"

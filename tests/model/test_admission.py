@@ -21,7 +21,7 @@ from openmsmq.model.admission import (
 from openmsmq.model.constants import MAXIMUM_LABEL, MAXIMUM_MESSAGE_SIZE
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
-from openmsmq.queueing.message_record import decode_message, encode_message
+from openmsmq.record.message_record import decode_message, encode_message
 
 EMOJI = "\U0001f600"
 GUID = "5f1b2c3d-0000-1111-2222-333344445555"

@@ -19,6 +19,7 @@ from typing import Any
 
 from openmsmq.model import names, security
 from openmsmq.model.constants import Access, PropId, ReceiveAction, Share
+from openmsmq.model.default_descriptors import default_machine_security
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
 from openmsmq.peering.options import TransferOptions
@@ -26,7 +27,7 @@ from openmsmq.peering.service import MessageService
 from openmsmq.protection.arrival import ArrivalProtection
 from openmsmq.protection.departure import DepartureProtection
 from openmsmq.protection.policy import CryptoPolicy
-from openmsmq.queueing.authorization import SYSTEM, default_machine_security
+from openmsmq.queueing.authorization import SYSTEM
 from openmsmq.queueing.machine import Machine
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import NoTransport, OutgoingQueue

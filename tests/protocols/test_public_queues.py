@@ -18,13 +18,14 @@ from openmsmq.interfaces.ms_mqmp import OBJECT_FORMAT
 from openmsmq.interfaces.ms_mqmq import tag_inner_PROPVARIANT as PROPVARIANT
 from openmsmq.model import names, security
 from openmsmq.model.constants import Access, PropId, QueueAccessMask, Share, VarType
+from openmsmq.model.default_descriptors import default_machine_security, default_queue_security
 from openmsmq.model.errors import HResult as H
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.message import Message
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.protocols.public_queues import MOST_ELEMENTS, PublicQueues, properties_of, record_of
 from openmsmq.queueing import locations
-from openmsmq.queueing.authorization import SYSTEM, default_machine_security, default_queue_security
+from openmsmq.queueing.authorization import SYSTEM
 from openmsmq.queueing.locations import QueueLocation
 from openmsmq.queueing.machine import MachineLimits
 from protocols.clients import Client, Pending, Server, queue_format, text_variant

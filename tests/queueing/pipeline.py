@@ -8,14 +8,14 @@ from array import array
 from collections.abc import Generator, Iterator
 from typing import Any, TypeVar
 
-from openmsmq.bulk.context import Context
+from openmsmq.doors.context import Context
 from openmsmq.model.constants import Access
 from openmsmq.model.message import Message
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.consumer_group import BatchLimits, ConsumerGroup
-from openmsmq.queueing.message_record import encode_message
 from openmsmq.queueing.queue import Queue
 from openmsmq.queueing.stages import Draft, Stage, StageTarget
+from openmsmq.record.message_record import encode_message
 from queueing.world import ALICE, World
 from store.memory_vfs import MemoryVfs
 

@@ -16,8 +16,8 @@ from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
 from openmsmq.model.security import sid_bytes
 from openmsmq.queueing.drafts import form_of, odd_drafts, odd_drafts_in_python, why_not
-from openmsmq.queueing.message_record import decode_message, encode_message
 from openmsmq.queueing.stages import Draft
+from openmsmq.record.message_record import decode_message, encode_message
 from queueing.pipeline import draft
 from queueing.world import ALICE, World
 

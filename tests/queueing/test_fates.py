@@ -10,9 +10,10 @@ import pytest
 
 from openmsmq.model import names
 from openmsmq.model.constants import Access, MessageClass, ReceiveAction, SecurityInformation, Share
+from openmsmq.model.default_descriptors import default_machine_security
 from openmsmq.model.errors import HResult, InsufficientResources
 from openmsmq.model.security import SecurityDescriptor
-from openmsmq.queueing.authorization import Caller, default_machine_security
+from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.machine import MachineLimits
 from openmsmq.queueing.registry import FIRST_QUEUE_NUMBER
 from queueing.pipeline import stage

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.message import Message
-from openmsmq.queueing.message_record import encode_message
 from openmsmq.queueing.queue import HeldRecord
+from openmsmq.record.message_record import encode_message
 from queueing.world import ACCEPT, World
 
 KEYS = [4 << 56 | number for number in (7, 5, 6)]

@@ -10,9 +10,10 @@ import pytest
 from openmsmq.model import security
 from openmsmq.model.constants import QueueAccessMask as Q
 from openmsmq.model.constants import SecurityInformation
+from openmsmq.model.default_descriptors import SEES, SEES_AND_SENDS
 from openmsmq.model.errors import AccessDenied, HResult, InsufficientResources
 from openmsmq.model.security import Ace, SecurityDescriptor
-from openmsmq.queueing.authorization import SEES, SEES_AND_SENDS, Caller
+from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.machine import MachineLimits
 from openmsmq.queueing.queue import Queue
 from openmsmq.rpc.users import UsersFile

@@ -10,10 +10,11 @@ import pytest
 
 from openmsmq.model import names, security
 from openmsmq.model.constants import INFINITE, Access, PropId, ReceiveAction, Share
+from openmsmq.model.default_descriptors import default_machine_security
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.queueing.auditing import Auditor, AuditRecord
-from openmsmq.queueing.authorization import Caller, default_machine_security
+from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.descriptors import OpenQueueDescriptor, QueueCursor
 from openmsmq.queueing.machine import Machine
 from openmsmq.queueing.manager import QueueManager

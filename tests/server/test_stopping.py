@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 from threading import Event, Thread
 
+from console.browser import ADMINISTRATOR, PASSWORD, Client, bare, port_of
+from console.conftest import OPTIONS, users
 from daemon import Daemon, eventually
 from openmsmq.model.errors import MsmqError, ReceiveTimeout
 from openmsmq.rpc.errors import RpcConnectionError
-from web.browser import ADMINISTRATOR, PASSWORD, Client, bare, port_of
-from web.conftest import OPTIONS, users
 
 PATH = ".\\private$\\q"
 

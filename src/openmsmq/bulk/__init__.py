@@ -1,4 +1,4 @@
-"""The bulk plane: queues as Apache Arrow record batches, over Arrow Flight. See docs/bulk.md.
+"""The bulk plane for programs: its client, and the columns of its record batches. See docs/bulk.md.
 
-Only this package and its users import pyarrow; the queue manager runs without it.
+Only this package, the Flight process and Spark import pyarrow; the queue manager runs without it.
 """

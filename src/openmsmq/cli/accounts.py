@@ -103,7 +103,7 @@ class Accounts:
         from openmsmq.admin.data_directories import demand
         from openmsmq.admin.machine_guard import MachineGuard
         from openmsmq.cli.recording import LocalAudit
-        from openmsmq.queueing.authorization import default_machine_security
+        from openmsmq.model.default_descriptors import default_machine_security
 
         record = LocalAudit(self.configuration)
         name = self.configuration.machine_name

@@ -6,6 +6,7 @@ from enum import IntEnum, IntFlag
 
 INFINITE = 0xFFFFFFFF  # a timeout or life time without end
 MAXIMUM_LABEL = 249  # characters; the buffer holds 250 with its terminator ([MS-MQMP] 3.1.5.2)
+MAXIMUM_GROUP_NAME = MAXIMUM_LABEL  # characters of the name of a consumer group or a sink
 MOST_DELIVERIES = 0xFFFF  # the largest delivery limit: a message counts aborted receives in 16 bits
 MAXIMUM_MESSAGE_SIZE = 4 * 1024 * 1024  # bytes, headers included
 

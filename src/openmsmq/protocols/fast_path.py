@@ -24,8 +24,8 @@ from openmsmq.protocols.qmcomm2 import QmComm2
 from openmsmq.protocols.record_layouts import READ, WRITTEN
 from openmsmq.protocols.remote_read import RemoteRead
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
-from openmsmq.queueing.message_record import FIXED, encode_message
 from openmsmq.queueing.sending import PlainMessages
+from openmsmq.record.message_record import FIXED, encode_message
 from openmsmq.rpc.association import HeldHandles
 from openmsmq.rpc.call import RpcInterface
 from openmsmq.store import MessageRows

@@ -4,7 +4,7 @@
 
    At anything else, and at what is not as declared, there is no answer; the Python code (`transfer.receive_buffer`,
    `queueing.reading`) takes the call, and knows what to say of it. What a record holds is declared in
-   `queueing.message_record`; `openmsmq.protocols.record_layouts` says where. */
+   `record.message_record`; `openmsmq.protocols.record_layouts` says where. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

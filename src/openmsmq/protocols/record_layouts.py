@@ -6,7 +6,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from openmsmq.queueing.message_record import FIXED, OFFSET, PARTS
+from openmsmq.record.message_record import FIXED, OFFSET, PARTS
 
 
 def _layout(*fields: str) -> bytes:

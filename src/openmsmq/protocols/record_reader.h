@@ -1,4 +1,4 @@
-/* Taking a message record apart: what it holds is declared in `queueing.message_record`, and where, in the layout that
+/* Taking a message record apart: what it holds is declared in `record.message_record`, and where, in the layout that
    `openmsmq.protocols.record_layouts` makes. Behind stub_reader.h. */
 
 /* Where the fields of a record stand. */

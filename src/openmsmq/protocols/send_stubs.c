@@ -3,7 +3,7 @@
 
    At the first stub that asks for anything else, or is not as declared, it stops; the Python code (`transfer.send_buffer`,
    `queueing.sending`) takes that one, and knows what to say of it. So it may leave out what Python takes, never the other
-   way round. What the records hold is declared in `queueing.message_record`; `openmsmq.protocols.record_layouts` says where. */
+   way round. What the records hold is declared in `record.message_record`; `openmsmq.protocols.record_layouts` says where. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

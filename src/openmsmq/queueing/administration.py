@@ -9,12 +9,13 @@ from uuid import UUID
 
 from openmsmq.model import names
 from openmsmq.model.constants import MessageClass, PropId, SecurityInformation
+from openmsmq.model.default_descriptors import default_queue_security
 from openmsmq.model.errors import HResult, IllegalQueuePathName, InsufficientResources, MsmqError, QueueExists
 from openmsmq.model.sddl import to_sddl
 from openmsmq.model.security import AUTHENTICATED_USERS, EVERYONE, SecurityDescriptor, sid_bytes
 from openmsmq.queueing import properties as queue_properties
 from openmsmq.queueing.auditing import Actor, Auditor, AuditRecord
-from openmsmq.queueing.authorization import Authorization, Caller, DirectoryRecord, Right, default_queue_security
+from openmsmq.queueing.authorization import Authorization, Caller, DirectoryRecord, Right
 from openmsmq.queueing.consumer_groups import ConsumerGroups
 from openmsmq.queueing.handles import Handles
 from openmsmq.queueing.message_locks import MessageLocks

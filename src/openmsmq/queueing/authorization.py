@@ -6,7 +6,6 @@ is not listed is denied. docs/security.md has the same table in words.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
@@ -253,40 +252,3 @@ def _name_of(target: Subject) -> str:
     if target is None:
         return "the queue manager"
     return target.properties.path_name if isinstance(target, Queue) else target.name
-
-
-#: What Everyone gets of a new queue of a domain user ([MS-MQDMPR] 3.1.7.1.3.1), who gets everything.
-SEES: Final = int(_Q.GET_QUEUE_PROPERTIES | _Q.GET_QUEUE_PERMISSIONS)
-#: What Everyone gets where the owner is no domain user, and the queue manager serves other machines (D-181).
-SEES_AND_SENDS: Final = SEES | int(_Q.WRITE_MESSAGE)
-
-
-def default_queue_security(owner: str, everyone: int = int(_Q.GENERIC_ALL)) -> SecurityDescriptor:
-    """What a queue of an owner has that was created without a list. `everyone` is what Everyone gets: all, where the
-    owner is no domain user ([MS-MQDMPR] 3.1.7.1.3.1); else the owner and administrators get all."""
-    entries = [security.allow(security.EVERYONE, everyone), security.allow(security.LOCAL_SYSTEM, _Q.GENERIC_ALL)]
-    if everyone != _Q.GENERIC_ALL:
-        entries += [security.allow(owner, _Q.GENERIC_ALL), security.allow(security.ADMINISTRATORS, _Q.GENERIC_ALL)]
-    return SecurityDescriptor(owner=owner, group=owner, dacl=tuple(entries))
-
-
-READ_SYSTEM_QUEUES: Final = (
-    MachineAccessMask.RECEIVE_DEADLETTER_MESSAGE | MachineAccessMask.RECEIVE_JOURNAL_QUEUE_MESSAGE
-)
-
-
-def default_machine_security(readers: Iterable[str] = ()) -> SecurityDescriptor:
-    """Workgroup mode: Everyone may create queues; only the system changes the machine. Deviation D-23 from
-    [MS-MQDMPR] 3.1.7.1.3.1: the system queues hold messages of queues that a caller may not read, so administrators
-    read them, and `readers` (SIDs)."""
-    everyone = MachineAccessMask.CREATE_QUEUE | MachineAccessMask.GET_MACHINE_PROPERTIES
-    return SecurityDescriptor(
-        owner=security.ADMINISTRATORS,
-        group=security.ADMINISTRATORS,
-        dacl=(
-            security.allow(security.ADMINISTRATORS, MachineAccessMask.GENERIC_ALL),
-            security.allow(security.LOCAL_SYSTEM, MachineAccessMask.GENERIC_ALL),
-            security.allow(security.EVERYONE, everyone),
-            *(security.allow(reader, READ_SYSTEM_QUEUES) for reader in readers),
-        ),
-    )

@@ -23,7 +23,6 @@ from openmsmq.model.lookup_id import sequence_of
 from openmsmq.model.message import Message
 from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.entries import Stored
-from openmsmq.queueing.message_record import encode_message
 from openmsmq.queueing.outgoing_queues import can_go_out, wire_name
 from openmsmq.queueing.queue import APPLICATION_QUEUES, HeldRecord, Queue, QueueKind
 from openmsmq.queueing.records import (
@@ -33,6 +32,7 @@ from openmsmq.queueing.records import (
     route_definition,
     split_final_ack,
 )
+from openmsmq.record.message_record import encode_message
 from openmsmq.store import Drop, Insert, Move, Operation, Remove, StoreFailed, StoreFull
 
 logger = logging.getLogger(__name__)

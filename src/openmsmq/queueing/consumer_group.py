@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from openmsmq.model.constants import INFINITE, MAXIMUM_LABEL
+from openmsmq.model.constants import INFINITE
 from openmsmq.model.lookup_id import sequence_of
 from openmsmq.queueing.queue import Lock, LockKind, Queue
 
@@ -22,7 +22,6 @@ T = TypeVar("T")
 Steps: TypeAlias = Generator[None, None, T]
 
 GROUP_PREFIX = b"group/"
-MAXIMUM_NAME = MAXIMUM_LABEL  # characters of the name of a group or sink
 
 
 class BatchLimits(NamedTuple):

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, takewhile
 from typing import Final
 
-from openmsmq.model.constants import MessageClass
+from openmsmq.model.constants import MAXIMUM_GROUP_NAME, MessageClass
 from openmsmq.model.errors import IllegalPropertyValue, QueueDeleted, TransactionSequence
 from openmsmq.model.lookup_id import LAST_SEQUENCE, sequence_of
 from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes
-from openmsmq.queueing.consumer_group import MAXIMUM_NAME, BatchLimits, ConsumerGroup, Steps, parse_group_definition
+from openmsmq.queueing.consumer_group import BatchLimits, ConsumerGroup, Steps, parse_group_definition
 from openmsmq.queueing.message_locks import MessageLocks
 from openmsmq.queueing.queue import LockKind, Queue
 from openmsmq.queueing.records import DRAFT_HEAD, is_asking
@@ -164,8 +164,8 @@ class ConsumerGroups:
         check_positions(start=start)
         _check_exists(queue)
         self._check_given(start)
-        if not name or len(name) > MAXIMUM_NAME:
-            raise IllegalPropertyValue(detail=f"{name!r}: the name of a group has 1 to {MAXIMUM_NAME} characters")
+        if not name or len(name) > MAXIMUM_GROUP_NAME:
+            raise IllegalPropertyValue(detail=f"{name!r}: the name of a group has 1 to {MAXIMUM_GROUP_NAME} characters")
         group = self.group(queue, name, token)
         before = None if group is None else group.cursor
         if group is None:

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
+from openmsmq.model.default_descriptors import default_machine_security
 from openmsmq.queueing.administration import Administration
 from openmsmq.queueing.arrivals import Arrivals
 from openmsmq.queueing.auditing import Auditor, NoAudit
-from openmsmq.queueing.authorization import Authorization, default_machine_security
+from openmsmq.queueing.authorization import Authorization
 from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.consumer_group import GROUP_PREFIX
 from openmsmq.queueing.consumer_groups import ConsumerGroups

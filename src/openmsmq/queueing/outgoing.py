@@ -13,9 +13,10 @@ from typing import Final
 
 from openmsmq.model import names
 from openmsmq.model.constants import MessageClass
+from openmsmq.model.default_descriptors import default_queue_security
 from openmsmq.model.errors import MessageStorageFailed
 from openmsmq.model.message import Message
-from openmsmq.queueing.authorization import SYSTEM, default_queue_security
+from openmsmq.queueing.authorization import SYSTEM
 from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.message_locks import MessageLocks

@@ -20,9 +20,9 @@ from openmsmq.model.lookup_id import PRIORITY_PARTS, PRIORITY_STEP, sequence_of
 from openmsmq.model.message import Message
 from openmsmq.queueing.deadlines import CapturedDeadlines
 from openmsmq.queueing.entries import CapturedEntries, Entries, Stored
-from openmsmq.queueing.message_record import decode_message
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.sorted_keys import SortedKeys
+from openmsmq.record.message_record import decode_message
 from openmsmq.store import QueueColumns
 
 SYSTEM_JOURNAL: Final = 0x7FFFFFF1  # numbers of the system queues

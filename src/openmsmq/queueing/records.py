@@ -15,9 +15,9 @@ from typing import Any
 from openmsmq.model import names
 from openmsmq.model.constants import INFINITE, Acknowledge, Journal
 from openmsmq.model.lookup_id import LAST_SEQUENCE, lookup_id, priority_part
-from openmsmq.queueing.message_record import OFFSET
 from openmsmq.queueing.properties import LOCAL_PROPERTIES, QueueProperties
 from openmsmq.queueing.stamping import stamp_records
+from openmsmq.record.message_record import OFFSET
 
 # Offsets of what is read and filled in without decoding.
 _ACKNOWLEDGEMENTS_AT, _JOURNALING_AT = OFFSET["acknowledgements_requested"], OFFSET["journaling_requested"]

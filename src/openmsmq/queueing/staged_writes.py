@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 from typing import Final
 
 from openmsmq.model.admission import CLEARLY_SMALL
-from openmsmq.model.constants import INFINITE, Access, Share
+from openmsmq.model.constants import INFINITE, MAXIMUM_GROUP_NAME, Access, Share
 from openmsmq.model.errors import HResult, IllegalPropertyValue, InsufficientResources, MsmqError, QueueDeleted
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.lookup_id import lookup_id, priority_part
@@ -25,11 +25,9 @@ from openmsmq.model.shares import Shares
 from openmsmq.queueing.authorization import Authorization, Caller, Owned, Right
 from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes, new_identifier
-from openmsmq.queueing.consumer_group import MAXIMUM_NAME
 from openmsmq.queueing.drafts import form_of, odd_drafts, why_not
 from openmsmq.queueing.entries import stored
 from openmsmq.queueing.handles import Handles
-from openmsmq.queueing.message_record import decode_message
 from openmsmq.queueing.outgoing import OutgoingQueues
 from openmsmq.queueing.queue import Queue, QueueKind, over_quota
 from openmsmq.queueing.records import DRAFT_HEAD, deadline_word, is_asking, is_eventful, stamp_draft, stamp_drafts
@@ -40,6 +38,7 @@ from openmsmq.queueing.source_names import queue_name
 from openmsmq.queueing.stages import Draft, RefusedRow, Stage, StageTarget, parse_note
 from openmsmq.queueing.storage import UNREADABLE, MessageStore, fetching, storing
 from openmsmq.queueing.transactions import Transactions
+from openmsmq.record.message_record import decode_message
 from openmsmq.store import Insert, MessageRows, Operation, QueueColumns
 
 logger = logging.getLogger(__name__)
@@ -90,8 +89,8 @@ class StagedWrites:
         """A stage to `add` to and to `seal`. `query` identifies whose batch it is. Raises IllegalPropertyValue,
         MsmqError for a batch that is older than the last one of the sink, or of another query, AccessDenied for a sink
         of somebody else."""
-        if not sink or len(sink) > MAXIMUM_NAME:
-            raise IllegalPropertyValue(detail=f"{sink!r}: the name of a sink has 1 to {MAXIMUM_NAME} characters")
+        if not sink or len(sink) > MAXIMUM_GROUP_NAME:
+            raise IllegalPropertyValue(detail=f"{sink!r}: the name of a sink has 1 to {MAXIMUM_GROUP_NAME} characters")
         if not 0 <= batch <= LAST_BATCH or partition < 0:
             raise IllegalPropertyValue(detail=f"batch {batch}, partition {partition}: numbers from 0")
         self._sinks.check_batch(sink, batch, caller, query)

@@ -15,7 +15,6 @@ from openmsmq.model.message import Message
 from openmsmq.queueing.change_set import ChangeSet, store_insert
 from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.message_locks import MessageLocks
-from openmsmq.queueing.message_record import decode_message
 from openmsmq.queueing.queue import Lock, LockKind, Queue
 from openmsmq.queueing.records import abort_definition, split_deadline_word
 from openmsmq.queueing.registry import Registry
@@ -30,6 +29,7 @@ from openmsmq.queueing.unit_of_work import (
     decode_note,
     encode_note,
 )
+from openmsmq.record.message_record import decode_message
 from openmsmq.store import Operation, Put, QueueColumns, StoreFull
 
 logger = logging.getLogger(__name__)

@@ -18,8 +18,8 @@ from openmsmq import __version__
 from openmsmq.admin.audit import AuditEntry, AuditLog
 from openmsmq.admin.settings import write_settings
 from openmsmq.admin.web_address import forget_address
-from openmsmq.bulk.control import Control
 from openmsmq.compiled import how_it_runs
+from openmsmq.doors.flight import Control
 from openmsmq.model.constants import Access
 from openmsmq.model.histogram import Histogram
 from openmsmq.peering.arrival import SenderTrustPolicy
@@ -82,7 +82,7 @@ logger = logging.getLogger(__name__)
 
 IP_HANDSHAKE, IP_READ = 0, 1  # of R_QMGetRTQMServerPort: qmcomm and qmcomm2, and qm2qm
 _FLIGHT = Program(
-    "Arrow Flight", "openmsmq.bulk.flight_server", ("pyarrow", "numpy"), "flight",
+    "Arrow Flight", "openmsmq.flight.server", ("pyarrow", "numpy"), "flight",
     "its streams and uploads were cut off and can be repeated",
 )  # fmt: skip
 

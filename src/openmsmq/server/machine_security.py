@@ -10,9 +10,9 @@ from pathlib import Path
 from openmsmq.admin.machine_guard import machine_file
 from openmsmq.model import security
 from openmsmq.model.constants import QueueAccessMask
+from openmsmq.model.default_descriptors import READ_SYSTEM_QUEUES, SEES, SEES_AND_SENDS, default_machine_security
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.protection.keyring import KeyringError
-from openmsmq.queueing.authorization import READ_SYSTEM_QUEUES, SEES, SEES_AND_SENDS, default_machine_security
 from openmsmq.rpc.users import UsersFile
 from openmsmq.server.config import Configuration, ConfigurationError
 from openmsmq.server.domain_names import names_of_domain

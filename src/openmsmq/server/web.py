@@ -11,6 +11,9 @@ from typing import Final
 from openmsmq.admin.alarms import Alarms
 from openmsmq.admin.tokens import TokensFile, TokensFileError, TokenUses, write_uses
 from openmsmq.admin.web_address import address_of, forget_address, write_address
+from openmsmq.doors.console import DomainAccounts, WebGateway
+from openmsmq.doors.figures import Latency
+from openmsmq.doors.remedies import Forget
 from openmsmq.model.histogram import Histogram
 from openmsmq.processes.child import ChildProcess, Program
 from openmsmq.protection.keyring import KeyringError
@@ -29,15 +32,12 @@ from openmsmq.server.background import in_background
 from openmsmq.server.config import Configuration
 from openmsmq.server.interfaces import SERVED
 from openmsmq.store import Store
-from openmsmq.web.daemon_side import DomainAccounts, WebGateway
-from openmsmq.web.figures import Latency
-from openmsmq.web.remedies import Forget
 
 logger = logging.getLogger(__name__)
 
 _SOCKET: Final = "web.sock"  # in the data directory
 _PROGRAM: Final = Program(
-    "web", "openmsmq.web.serving", ("jinja2", "msgspec", "starlette", "urllib3", "uvicorn"), "web",
+    "web", "openmsmq.console.serving", ("jinja2", "msgspec", "starlette", "urllib3", "uvicorn"), "web",
     "its users have to log in again",
 )  # fmt: skip
 

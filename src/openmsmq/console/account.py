@@ -1,0 +1,84 @@
+"""Logging in and out."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+from starlette.responses import Response
+
+from openmsmq.console.limits import SESSION_SECONDS
+from openmsmq.console.services import Services, WebSettings
+from openmsmq.console.table import ROLE_WORDS, HttpOperation, Input, Output, RoleWord, WebRequest
+from openmsmq.model.roles import Role
+
+
+class LoginRequest(Input, frozen=True):
+    """A name and a password of the users file."""
+
+    user: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+    password: Annotated[str, msgspec.Meta(max_length=1024)]
+
+
+class CurrentUser(Output, frozen=True):
+    """Who asks, and in what role. `csrf` belongs into the header X-CSRF-Token of changes by a session with a cookie;
+    null without one."""
+
+    user: str
+    sid: str
+    administrator: bool
+    role: RoleWord
+    csrf: str | None
+
+
+def open_session(asked: WebRequest) -> Response:
+    given: LoginRequest = asked.body
+    secret, who = begin(asked.services, given, asked.caller.peer)
+    response = Response(msgspec.json.encode(who), 201, media_type="application/json")
+    set_cookie(response, asked.services.settings, secret)
+    return response
+
+
+def begin(services: Services, given: LoginRequest, peer: str) -> tuple[str, CurrentUser]:
+    """The secret of a new session, and whose it is. Raises Problem."""
+    known = services.login(given.user, given.password, peer)
+    secret, session = services.sessions.open(known["ticket"], known["sid"], known["name"])
+    role = ROLE_WORDS[Role(known["role"])]
+    return secret, CurrentUser(known["name"], known["sid"], known["administrator"], role, session.csrf)
+
+
+def set_cookie(response: Response, settings: WebSettings, secret: str) -> None:
+    """With an empty secret it goes."""
+    response.set_cookie(
+        settings.cookie, secret, max_age=int(SESSION_SECONDS) if secret else 0, path="/", secure=settings.tls,
+        httponly=True, samesite="strict",
+    )  # fmt: skip
+
+
+def get_session(asked: WebRequest) -> CurrentUser:
+    caller = asked.caller
+    csrf = caller.session.csrf if caller.session is not None else None
+    return CurrentUser(caller.name, caller.sid, caller.administrator, ROLE_WORDS[caller.role], csrf)
+
+
+def close_session(asked: WebRequest) -> None:
+    if asked.caller.session is not None:
+        asked.services.sessions.close(asked.caller.session)
+
+
+OPERATIONS: Final = (
+    HttpOperation(
+        "POST",
+        "/session",
+        open_session,
+        "Log in: the answer sets a cookie",
+        CurrentUser,
+        body=LoginRequest,
+        status=201,
+        needs_login=False,
+    ),
+    HttpOperation("GET", "/session", get_session, "Who asks", CurrentUser, role=Role.MONITOR),
+    HttpOperation(
+        "DELETE", "/session", close_session, "End the session with which this is asked", status=204, role=Role.MONITOR
+    ),
+)

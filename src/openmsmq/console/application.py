@@ -1,0 +1,297 @@
+"""The ASGI application: hosts, headers, who asks, and the way from a request to the handler of its operation and back.
+
+Handlers run in threads, because the client of the queue manager blocks; the loop only moves bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, Final, TypeVar
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from openmsmq.console import problems
+from openmsmq.console.callers import WebCaller, WebSession, basic, bearer, same
+from openmsmq.console.limits import BODY, BODY_SECONDS, THREADS, WORK_SECONDS
+from openmsmq.console.openapi import PREFIX, document
+from openmsmq.console.problems import Problem
+from openmsmq.console.services import CHALLENGE, Services
+from openmsmq.console.table import HttpOperation, Input, WebRequest, parse_body, parse_query
+from openmsmq.model.errors import AccessDenied, MsmqError
+from openmsmq.model.roles import Role
+from openmsmq.model.text import printable
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Endpoint = Callable[[Request], Awaitable[Response]]
+_SAFE: Final = ("GET", "HEAD", "OPTIONS")
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+)
+# With the policy no-referrer, browsers would say "Origin: null" where a form of ours is sent.
+_HEADERS: Final = {
+    b"content-security-policy": _POLICY.encode(), b"x-content-type-options": b"nosniff",
+    b"referrer-policy": b"same-origin", b"cross-origin-opener-policy": b"same-origin",
+    b"cross-origin-resource-policy": b"same-origin", b"cache-control": b"no-store", b"x-frame-options": b"DENY",
+}  # fmt: skip
+_STRICT_TRANSPORT: Final = b"max-age=31536000"
+
+
+class Web:
+    """The application of one process."""
+
+    def __init__(self, services: Services, operations: tuple[HttpOperation, ...]) -> None:
+        self.services: Final = services
+        self._threads: Final = ThreadPoolExecutor(THREADS, "request")
+        self._openapi_text: Final = msgspec.json.encode(document(operations))
+        self._roles: Final = {operation.handler: operation.role for operation in operations}
+        self._hosts: Final = {name.casefold() for name in (*services.settings.hosts, "localhost")}
+        self.routes: Final = [
+            *(self._route(path, operations) for path in dict.fromkeys(operation.path for operation in operations)),
+            Route("/openapi.json", self.endpoint(self._openapi), methods=["GET"]),
+            Route("/problems/{status:int}", self.endpoint(self._problem), methods=["GET"]),
+        ]
+
+    def application(self, more: list[Route]) -> ASGIApp:
+        """The application with these routes besides."""
+        handlers = {404: self._not_found, 405: self._not_found}
+        return self._guarded(Starlette(routes=[*self.routes, *more], exception_handlers=handlers))
+
+    # -- operations ------------------------------------------------------------------------------------------------
+
+    def _route(self, path: str, operations: tuple[HttpOperation, ...]) -> Route:
+        """One for all methods of a path, or the answer to another method would not name them all."""
+        by_method = {operation.method: operation for operation in operations if operation.path == path}
+
+        async def perform(request: Request) -> Response:
+            return await self._perform(by_method["GET" if request.method == "HEAD" else request.method], request)
+
+        return Route(PREFIX + path, self.endpoint(perform), methods=list(by_method))
+
+    async def _perform(self, operation: HttpOperation, request: Request) -> Response:
+        query = parse_query(operation.query, request.query_params.multi_items())
+        caller = await self.caller(request) if operation.needs_login else WebCaller("", "", "", False, peer_of(request))
+        if operation.needs_login:
+            self.demand_role(operation.handler, caller)
+        if operation.changes:
+            self.demand_own_page(request, caller.session, request.headers.get("x-csrf-token"))
+        body = None if operation.body is None else await self._document_in(request, operation.body)
+        asked = WebRequest(self.services, caller, request.path_params, query, body)
+        answer = await self.work(operation.handler, asked)
+        if isinstance(answer, Response):
+            return answer
+        if answer is None:
+            return Response(status_code=operation.status)
+        return json_response(answer, operation.status)
+
+    async def _document_in(self, request: Request, wanted: type[Input]) -> Any:
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise Problem(415, "the body has to be application/json")
+        return parse_body(wanted, await self.read(request))
+
+    async def work(self, work: Callable[..., T], *arguments: Any) -> T:
+        """What a function returns that blocks. Raises Problem where it takes too long; it goes on then by itself."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(WORK_SECONDS):
+                return await loop.run_in_executor(self._threads, partial(work, *arguments))
+        except TimeoutError as error:
+            if isinstance(error, MsmqError):
+                raise
+            raise Problem(504, f"the queue manager has not answered within {WORK_SECONDS:.0f} s") from None
+
+    async def read(self, request: Request) -> bytes:
+        """The body of a request. Raises Problem for one that is too large or too slow."""
+        parts, size = [], 0
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                async for part in request.stream():
+                    size += len(part)
+                    if size > BODY:
+                        raise Problem(413, f"a body of more than {BODY} bytes", headers={"Connection": "close"})
+                    parts.append(part)
+        except TimeoutError:
+            raise Problem(408, f"the body has not come within {BODY_SECONDS:.0f} s",
+                          headers={"Connection": "close"}) from None  # fmt: skip
+        return b"".join(parts)
+
+    # -- who asks --------------------------------------------------------------------------------------------------
+
+    async def caller(self, request: Request) -> WebCaller:
+        """By cookie, bearer token, or name and password. Raises Problem without a login that the daemon accepts."""
+        sessions, value = self.services.sessions, request.headers.get("authorization")
+        peer = peer_of(request)
+        if value is None:
+            secret = self._cookie_in(request)
+            session = sessions.find(secret) if secret else None
+            if session is None:
+                raise Problem(401, "no login, or one that has ended", headers=CHALLENGE)
+            try:
+                return self._caller(await self.work(self._whoami, session.ticket), peer, session)
+            except AccessDenied as error:
+                sessions.close(session)
+                raise Problem(401, error.detail, headers=CHALLENGE) from None
+        if (given := basic(value)) is not None:
+            return self._caller(await self.work(self.services.login, *given, peer), peer)
+        token = bearer(value)
+        if token is None:
+            raise Problem(401, "this is neither a name and password nor a token", headers=CHALLENGE)
+        return self._caller(await self.work(self.services.login_by_token, token, peer), peer)
+
+    def _whoami(self, ticket: str) -> Mapping[str, Any]:
+        return {"ticket": ticket, **self.services.link.call("whoami", ticket=ticket)}
+
+    @staticmethod
+    def _caller(known: Mapping[str, Any], peer: str, session: WebSession | None = None) -> WebCaller:
+        return WebCaller(known["ticket"], known["name"], known["sid"], known["administrator"], peer,
+                      Role(known["role"]), known["token"], session)  # fmt: skip
+
+    def demand_role(self, handler: Callable[[WebRequest], Any], caller: WebCaller) -> None:
+        """Raises AccessDenied where the caller's role is less than the operation of a handler wants."""
+        wanted = self._roles[handler]
+        if caller.role < wanted:
+            raise AccessDenied(
+                detail=f"this needs the role {wanted.word}; {caller.name} has the role {caller.role.word} here"
+            )
+
+    def demand_own_page(self, request: Request, session: WebSession | None, token: str | None) -> None:
+        """Raises Problem for a change that another site made a browser ask for. Every browser says from where it asks;
+        a session with a cookie has to show its token, too."""
+        site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+        if site not in (None, "same-origin", "none") or (origin is not None and origin != self._origin(request)):
+            raise Problem(403, "another site asks for this")
+        if session is not None and not same(token, session.csrf):
+            raise Problem(403, "the CSRF token of this session is missing or wrong (header X-CSRF-Token)")
+
+    def _origin(self, request: Request) -> str:
+        return f"{'https' if self.services.settings.tls else 'http'}://{request.headers.get('host', '')}"
+
+    def _cookie_in(self, request: Request) -> str | None:
+        try:
+            found = SimpleCookie(request.headers.get("cookie", "")).get(self.services.settings.cookie)
+        except CookieError:
+            return None
+        return found.value if found is not None else None
+
+    # -- what is not in the table -----------------------------------------------------------------------------------
+
+    async def _openapi(self, request: Request) -> Response:
+        return Response(self._openapi_text, media_type="application/json")
+
+    async def _problem(self, request: Request) -> Response:
+        title = problems.explained(request.path_params["status"])
+        if title is None:
+            raise Problem(404, "there is no such problem")
+        return Response(f"{request.path_params['status']}: {title}\n", media_type="text/plain")
+
+    async def _not_found(self, request: Request, error: Exception) -> Response:
+        status = getattr(error, "status_code", 404)
+        problem = Problem(status, f"{request.method} {request.url.path[:200]}: {problems.explained(status)}",
+                          headers=getattr(error, "headers", None))  # fmt: skip
+        return problem_response(problem, request)
+
+    # -- around everything -----------------------------------------------------------------------------------------
+
+    def endpoint(self, work: Endpoint) -> Endpoint:
+        """The same, but what it raises becomes an answer."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                return await work(request)
+            except Problem as problem:
+                return problem_response(problem, request)
+            except MsmqError as error:
+                return problem_response(problems.of_error(error), request)
+            except ClientDisconnect:
+                return Response(status_code=400)
+            except ConnectionError as error:
+                logger.warning("the queue manager does not answer: %s", error)
+                return problem_response(Problem(503, f"the queue manager does not answer: {error}"), request)
+            except Exception:
+                logger.exception("%s %s failed", request.method, printable(request.url.path[:200]))
+                return problem_response(Problem(500, "this request failed, see the log"), request)
+
+        return answer
+
+    def _guarded(self, app: ASGIApp) -> ASGIApp:
+        """The application behind the check of hosts, and with the headers that every answer has."""
+
+        async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http":
+                if scope["type"] == "lifespan":
+                    await app(scope, receive, send)
+                return
+            scope["state"] = {"request_id": secrets.token_hex(8)}
+
+            async def send_guarded(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    given = {name.lower() for name, _ in message["headers"]}
+                    headers = {name: value for name, value in _HEADERS.items() if name not in given}
+                    if self.services.settings.tls:
+                        headers[b"strict-transport-security"] = _STRICT_TRANSPORT
+                    message["headers"] = [*message["headers"], *headers.items()]
+                await send(message)
+
+            if _has_two_lengths(scope):
+                problem = Problem(400, "Content-Length and Transfer-Encoding: only one of them says where a body ends",
+                                  headers={"Connection": "close"})  # fmt: skip
+                await problem_response(problem, Request(scope))(scope, receive, send_guarded)
+            elif self._is_for_us(scope):
+                await app(scope, receive, send_guarded)
+            else:
+                detail = "this server does not know the host that was asked for; see the setting web_hosts"
+                await problem_response(Problem(421, detail), Request(scope))(scope, receive, send_guarded)
+
+        return guarded
+
+    def _is_for_us(self, scope: Scope) -> bool:
+        """A page of another site that lets its name resolve to this address (DNS rebinding) shows another name. An
+        address is no name that anybody could do this with."""
+        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        if len(hosts) != 1:
+            return False
+        host = hosts[0]
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        return name.casefold() in self._hosts or _is_address(name)
+
+
+def _has_two_lengths(scope: Scope) -> bool:
+    """RFC 9112 6.1: such a request may be an attempt to smuggle another one behind it, so the connection ends."""
+    names = {name for name, _ in scope["headers"]}
+    return b"content-length" in names and b"transfer-encoding" in names
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def peer_of(request: Request) -> str:
+    """The address of whoever asks."""
+    return request.client.host if request.client is not None else "?"
+
+
+def json_response(document: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(document), status, media_type="application/json")
+
+
+def problem_response(problem: Problem, request: Request) -> Response:
+    body = msgspec.json.encode(problem.document(request.scope["state"]["request_id"]))
+    return Response(body, problem.status, problem.headers, media_type=problems.MEDIA_TYPE)

@@ -1,0 +1,139 @@
+"""Who asks: sessions by cookie, tokens, or name and password with each request; and that browsers ask for their users
+only (CSRF). Tokens are known to the daemon (`operating.tokens`).
+
+A session is a ticket of the daemon under 256 random bits, of which this process keeps the hash. It ends by itself, by
+`close`, and when the daemon no longer accepts its ticket: with the password, the user, or the daemon.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from openmsmq.admin.tokens import PREFIX
+from openmsmq.console.limits import IDLE_SECONDS, SESSION_SECONDS, SESSIONS, SESSIONS_PER_USER
+from openmsmq.model.roles import Role
+
+
+@dataclass(slots=True)
+class WebSession:
+    """Named by a cookie; changes need `csrf`."""
+
+    ticket: str = field(repr=False)
+    sid: str
+    name: str
+    csrf: str = field(repr=False)
+    begun: float
+    used: float
+
+
+@dataclass(frozen=True, slots=True)
+class WebCaller:
+    """Whom the daemon has authenticated for this request, and what bounds them; `token` is the identifier of the token
+    by which they log in, empty for none."""
+
+    ticket: str = field(repr=False)
+    name: str
+    sid: str
+    administrator: bool
+    peer: str
+    role: Role = Role.MONITOR
+    token: str = ""
+    session: WebSession | None = None
+
+    @property
+    def administers(self) -> bool:
+        """Whether what is for administrators only is for this one, here."""
+        return self.administrator and self.role is Role.ADMINISTRATOR
+
+
+class WebSessions:
+    """All of them, in memory. Threads may share it."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock: Final = clock
+        self._lock: Final = threading.Lock()
+        self._sessions: Final[dict[bytes, WebSession]] = {}
+
+    def open(self, ticket: str, sid: str, name: str) -> tuple[str, WebSession]:
+        """A new one, and the secret that names it. The least used one of the same user, or of all, may end for it."""
+        secret = secrets.token_urlsafe(32)
+        now = self._clock()
+        session = WebSession(ticket, sid, name, secrets.token_urlsafe(32), now, now)
+        with self._lock:
+            self._sweep(now)
+            self._make_room([key for key, known in self._sessions.items() if known.sid == sid], SESSIONS_PER_USER)
+            self._make_room(list(self._sessions), SESSIONS)
+            self._sessions[_hashed(secret)] = session
+        return secret, session
+
+    def find(self, secret: str) -> WebSession | None:
+        """The session that a secret names, as long as it holds; that is a use of it."""
+        now = self._clock()
+        with self._lock:
+            session = self._sessions.get(_hashed(secret))
+            if session is None:
+                return None
+            if _is_over(session, now):
+                del self._sessions[_hashed(secret)]
+                return None
+            session.used = now
+            return session
+
+    def close(self, session: WebSession) -> None:
+        with self._lock:
+            for key in [key for key, known in self._sessions.items() if known is session]:
+                del self._sessions[key]
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def _sweep(self, now: float) -> None:
+        for key in [key for key, session in self._sessions.items() if _is_over(session, now)]:
+            del self._sessions[key]
+
+    def _make_room(self, keys: list[bytes], most: int) -> None:
+        keys.sort(key=lambda key: self._sessions[key].used)
+        for key in keys[: max(0, len(keys) - most + 1)]:
+            del self._sessions[key]
+
+
+def _is_over(session: WebSession, now: float) -> bool:
+    return now - session.used > IDLE_SECONDS or now - session.begun > SESSION_SECONDS
+
+
+def _hashed(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()
+
+
+def basic(value: str) -> tuple[str, str] | None:
+    """User and password of an Authorization header (RFC 7617); None for another scheme or a malformed one."""
+    scheme, _, encoded = value.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        text = base64.b64decode(encoded.strip(), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    user, separator, password = text.partition(":")
+    return (user, password) if separator else None
+
+
+def bearer(value: str) -> str | None:
+    """The token in an Authorization header (RFC 6750); None for anything else."""
+    scheme, _, token = value.partition(" ")
+    found = token.strip()
+    return found if scheme.lower() == "bearer" and found.startswith(PREFIX) else None
+
+
+def same(given: str | None, expected: str) -> bool:
+    """Whether two secrets are the same, in equal time."""
+    return given is not None and hmac.compare_digest(given.encode(), expected.encode())

@@ -1,0 +1,173 @@
+"""`/livez`, `/readyz` and `/metrics`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from concurrent.futures import TimeoutError as FutureTimeout
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from openmsmq.admin import metrics
+from openmsmq.console.application import Web
+from openmsmq.console.problems import Problem
+from openmsmq.console.queues import ListQuery, Text, matches
+from openmsmq.console.services import Services
+from openmsmq.console.table import Input, parse_query
+from openmsmq.model.errors import MsmqError
+from openmsmq.model.histogram import Histogram
+from openmsmq.model.left_out import LEFT_OUT
+
+Figures: TypeAlias = metrics.Figure | Mapping[tuple[str, ...], metrics.Figure]
+_PATIENCE: Final = 2.0  # seconds that the daemon may take to say that it is there
+
+
+class QueueMetricsQuery(Input, frozen=True):
+    """`queue` is a pattern as in the list of queues."""
+
+    queue: Text = "*"
+    family: Literal["messages", "windows", "readers", "flow"] = "messages"
+
+
+def routes(web: Web) -> list[Route]:
+    """Their routes."""
+    services = web.services
+
+    async def livez(request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(request: Request) -> Response:
+        checks = await web.work(partial(check, services))
+        ready = all(said == "ok" for said in checks.values())
+        verbose = "verbose" in request.query_params
+        lines = [f"{name}: {said}" for name, said in checks.items()] if verbose or not ready else ["ok"]
+        age = services.history.age
+        if verbose and age is not None:  # no reason to be taken out of service: messages do not need it
+            lines.append(f"figures: {age:.0f} s old")
+        return PlainTextResponse("\n".join(lines) + "\n", 200 if ready else 503)
+
+    async def show(request: Request) -> Response:
+        if not services.settings.open_metrics:
+            await web.caller(request)
+        return Response(await web.work(partial(aggregated, services)), media_type=metrics.CONTENT_TYPE)
+
+    async def show_queues(request: Request) -> Response:
+        query = parse_query(QueueMetricsQuery, request.query_params.multi_items())
+        caller = await web.caller(request)
+        text = await web.work(partial(by_queue, services, caller.ticket, query))
+        return Response(text, media_type=metrics.CONTENT_TYPE)
+
+    return [
+        Route("/livez", web.endpoint(livez), methods=["GET"]),
+        Route("/readyz", web.endpoint(readyz), methods=["GET"]),
+        Route("/metrics", web.endpoint(show), methods=["GET"]),
+        Route("/metrics/queues", web.endpoint(show_queues), methods=["GET"]),
+    ]
+
+
+def check(services: Services) -> dict[str, str]:
+    """What has to be so for work to be done -> ok, or what is wrong."""
+    try:
+        found: dict[str, str] = services.link.ask("health").result(_PATIENCE)[0]
+    except FutureTimeout:
+        return {"daemon": f"no answer within {_PATIENCE:.0f} s"}
+    except (MsmqError, ConnectionError) as error:
+        return {"daemon": str(error)}
+    return {"daemon": "ok", **found}
+
+
+def aggregated(services: Services) -> str:
+    """Figures of the daemon and of this process, without names of queues. One that can't be had is left out."""
+    found: dict[str, Any] = services.link.call("figures")
+    settings = services.settings
+    sources: dict[str, Callable[[], Figures]] = {name: partial(_figure, name, value) for name, value in found.items()}
+    sources |= {
+        "disk_free_bytes": lambda: shutil.disk_usage(settings.directory).free,
+        "store_size_bytes": lambda: {("all",): _size(Path(settings.store))},
+        "process_resident_memory_bytes": lambda: {
+            ("daemon",): _resident(os.getppid()), ("web",): _resident(os.getpid()),
+        },
+    }  # fmt: skip
+    figures = dict(LEFT_OUT.each("metrics", sources.items(), lambda item: (item[0], item[1]()), lambda item: item[0]))
+    return metrics.render(figures)
+
+
+def _figure(name: str, value: Any) -> Figures:
+    """A figure of the daemon as `admin.metrics` has it."""
+    match name:
+        case "logins_total" | "messages_refused_total":
+            return {tuple(key.split(" ")): count for key, count in value.items()}
+        case "build_info":
+            return {tuple(value): 1}
+        case "event_loop_delay_seconds" | "store_sync_duration_seconds":
+            return _histogram(value)
+        case "rpc_duration_seconds":
+            return {(interface, operation): _histogram(numbers) for interface, operation, *numbers in value}
+    return {(label,): each for label, each in value.items()} if isinstance(value, dict) else value
+
+
+def _histogram(numbers: list[Any]) -> Histogram:
+    histogram = Histogram()
+    *histogram.counts, histogram.total = numbers
+    return histogram
+
+
+def by_queue(services: Services, ticket: str, query: QueueMetricsQuery) -> str:
+    """Figures of the queues that a user may see. Raises Problem for too many."""
+    wanted = ListQuery(filter=query.queue)
+    rows = [row for row in services.rows.of(ticket) if matches(row, wanted)]
+    figures: dict[str, dict[tuple[str, ...], metrics.Figure]] = {}
+    for row in rows:
+        for name, labels, value in _of(row, query.family):
+            figures.setdefault(name, {})[labels] = value
+    try:
+        return metrics.render_queues(query.family, figures)
+    except ValueError as error:
+        raise Problem(422, str(error)) from None
+
+
+def _of(row: Mapping[str, Any], family: str) -> list[tuple[str, tuple[str, ...], int]]:
+    labels = (row["name"], row["kind"])
+    if family == "readers":
+        return [
+            ("queue_handles", labels, row["handles"]), ("queue_waiting_readers", labels, row["waiting"]),
+            ("queue_exclusive", labels, int(row["exclusive"])), ("queue_quota_bytes", labels, row["quota"] * 1024),
+        ]  # fmt: skip
+    if family == "messages":
+        names = ("messages", "bytes", "journal_messages", "journal_bytes")
+        return [(f"queue_{name}", labels, row[name]) for name in names]
+    if family == "flow":
+        return [
+            ("queue_messages_in_total", labels, row["came"]), ("queue_messages_out_total", labels, row["left"])
+        ]  # fmt: skip
+    if row["kind"] not in ("queue", "outgoing"):
+        return []
+    return [
+        ("messages_in_queue", (row["name"],), row["messages"]), ("bytes_in_queue", (row["name"],), row["bytes"]),
+        ("messages_in_journal_queue", (row["name"],), row["journal_messages"]),
+        ("bytes_in_journal_queue", (row["name"],), row["journal_bytes"]),
+    ]  # fmt: skip
+
+
+def _size(directory: Path) -> int:
+    """Of the files in a directory; one may go meanwhile."""
+    total = 0
+    for entry in os.scandir(directory):
+        try:
+            total += entry.stat().st_size
+        except FileNotFoundError:
+            continue
+    return total
+
+
+def _resident(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+    except OSError:
+        return 0

@@ -1,0 +1,134 @@
+"""The OpenAPI document (3.1), made of the table of routes: `python -m openmsmq.console.openapi` prints it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import sys
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from openmsmq import __version__
+from openmsmq.console.problems import MEDIA_TYPE, explained
+from openmsmq.console.table import Empty, HttpOperation
+
+PREFIX: Final = "/api/v1"
+_REFERENCE: Final = "#/components/schemas/{name}"
+_OF_ALL: Final = (400, 401, 403, 421, 422, 429, 500, 503, 504)
+_OF_CHANGES: Final = (413, 415)
+_PARAMETER: Final = re.compile(r"\{([a-z]+)\}")
+_BYTES: Final = {"type": "string", "format": "binary"}
+_PROBLEM: Final = {
+    "type": "object",
+    "required": ["type", "title", "status", "detail", "request_id"],
+    "properties": {
+        "type": {"type": "string"}, "title": {"type": "string"}, "status": {"type": "integer"},
+        "detail": {"type": "string"}, "request_id": {"type": "string"},
+        "hresult": {"type": "string", "pattern": "^0x[0-9A-F]{8}$"},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object", "required": ["pointer", "detail"],
+                "properties": {"pointer": {"type": "string"}, "detail": {"type": "string"}},
+            },
+        },
+    },
+}  # fmt: skip
+
+
+def document(operations: Iterable[HttpOperation]) -> dict[str, Any]:
+    """The whole document; the same for the same table."""
+    table = list(operations)
+    types = [kind for operation in table for kind in (operation.answer, operation.body) if kind is not None]
+    _, schemas = msgspec.json.schema_components(dict.fromkeys(types), ref_template=_REFERENCE)
+    for schema in schemas.values():
+        if "description" in schema:  # a docstring; Python before 3.13 leaves the indentation of the source in it
+            schema["description"] = inspect.cleandoc(schema["description"])
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in table:
+        paths.setdefault(PREFIX + operation.path, {})[operation.method.lower()] = _described(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "openmsmq", "version": __version__,
+            "description": "A queue manager. Numbers of 64 bits are strings. See docs/web.md.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": dict(sorted(paths.items())),
+        "components": {
+            "schemas": dict(sorted({**schemas, "Problem": _PROBLEM}.items())),
+            "securitySchemes": {
+                "basic": {"type": "http", "scheme": "basic"},
+                "bearer": {"type": "http", "scheme": "bearer"},
+            },
+        },
+        "security": [{"basic": []}, {"bearer": []}],
+    }  # fmt: skip
+
+
+def _described(operation: HttpOperation) -> dict[str, Any]:
+    answer: dict[str, Any] = {"description": operation.summary}
+    if operation.answer is not None:
+        answer["content"] = {"application/json": {"schema": _reference(operation.answer)}}
+    elif operation.status != 204:
+        schema = {"type": "string"} if operation.media_type.startswith("text/") else _BYTES
+        answer["content"] = {operation.media_type: {"schema": schema}}
+    answers = {str(operation.status): answer}
+    if operation.partial:
+        answers["207"] = answer | {"description": operation.partial}
+    problem = {MEDIA_TYPE: {"schema": {"$ref": _REFERENCE.format(name="Problem")}}}
+    statuses = {*_OF_ALL, *operation.statuses, *(_OF_CHANGES if operation.changes else ())}
+    found: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "parameters": [*_path_parameters(operation), *_query_parameters(operation)],
+        "responses": {
+            **answers,
+            **{str(status): {"description": explained(status), "content": problem} for status in sorted(statuses)},
+        },
+    }
+    if operation.needs_login:
+        found["x-role"] = operation.role.word
+    if operation.body is not None:
+        found["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": _reference(operation.body)}},
+        }
+    return found
+
+
+def _reference(kind: Any) -> Any:
+    (schema,), _ = msgspec.json.schema_components([kind], ref_template=_REFERENCE)
+    return schema
+
+
+def _path_parameters(operation: HttpOperation) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in _PARAMETER.findall(operation.path)
+    ]
+
+
+def _query_parameters(operation: HttpOperation) -> list[dict[str, Any]]:
+    if operation.query is Empty:
+        return []
+    schema = msgspec.json.schema(operation.query)["$defs"][operation.query.__name__]
+    required = schema.get("required", [])
+    return [
+        {"name": name, "in": "query", "required": name in required, "schema": part}
+        for name, part in schema["properties"].items()
+    ]
+
+
+def text(operations: Iterable[HttpOperation]) -> str:
+    """As it is checked in."""
+    return json.dumps(document(operations), indent=1, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    from openmsmq.console.resources import OPERATIONS
+
+    sys.stdout.write(text(OPERATIONS))

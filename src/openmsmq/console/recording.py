@@ -1,0 +1,40 @@
+"""The audit log, for what this process does by several calls that each say less: the daemon records its own share."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from openmsmq.admin.audit import AuditEntry, AuditLog
+from openmsmq.console.problems import Problem
+from openmsmq.console.table import WebRequest
+
+logger = logging.getLogger(__name__)
+
+
+def record(
+    asked: WebRequest,
+    action: str,
+    kind: str,
+    name: str,
+    *,
+    count: int | None = None,
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a record before the change is made. Raises Problem where it can't be written and has to be."""
+    settings = asked.services.settings
+    if not settings.audit:
+        return
+    caller = asked.caller
+    entry = AuditEntry(
+        action, kind, name, caller.name, caller.sid, f"http {caller.peer}", count=count, before=before, after=after
+    )
+    try:
+        AuditLog(settings.directory, size=settings.audit_bytes).append(entry)
+    except OSError as error:
+        logger.error("the audit log can't be written: %s; not recorded: %s %s by %s", error, action, name, caller.name)
+        if settings.audit_required:
+            detail = f"{action}: the audit log can't be written, and audit_required is set"
+            raise Problem(507, detail) from None

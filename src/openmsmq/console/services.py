@@ -1,0 +1,173 @@
+"""What handlers work with, and what the process was started with."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import threading
+import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from openmsmq.console.backup_job import BackupJob
+from openmsmq.console.callers import WebCaller, WebSessions
+from openmsmq.console.history import FigureHistory
+from openmsmq.console.managers import Managers
+from openmsmq.console.problems import Problem
+from openmsmq.model.errors import AccessDenied, HResult, MsmqError
+from openmsmq.processes.link import DaemonLink
+
+_FRESH: Final = 1.0  # seconds that rows of queues count as new: a page and its next one ask for the same ones
+_LINES: Final = msgspec.json.Decoder(dict[str, Any])
+#: Not Basic: browsers would ask for a password, keep it, and send it by themselves.
+CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="openmsmq"'}
+
+
+@dataclass(frozen=True, slots=True)
+class WebSettings:
+    """See `server.web.WebServer`. `hosts` are the names of the machine; `open_metrics`: sums are for everybody;
+    `backups`: where backups go, empty for nowhere; `outside`: files that are not in the data directory."""
+
+    host: str
+    port: int
+    certificate: str
+    key: str
+    socket: str
+    data_dir: str
+    store: str
+    users_file: str
+    backups: str
+    outside: list[str]
+    webhook: str
+    webhook_key_file: str
+    hosts: list[str]
+    open_metrics: bool
+    audit: bool
+    audit_required: bool
+    audit_bytes: int
+    log_level: str
+    log_format: str
+
+    @property
+    def tls(self) -> bool:
+        return bool(self.certificate)
+
+    @property
+    def cookie(self) -> str:
+        """Its name. Browsers keep no cookies apart by port, and to one with this prefix they hold by its rules."""
+        return "__Host-openmsmq" if self.tls else f"openmsmq-{self.port}"
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.data_dir)
+
+    @property
+    def users_path(self) -> Path:
+        return Path(self.users_file)
+
+
+class QueueRows:
+    """Rows of queues, as the daemon has them for each user, kept for a second. Who asks while they are on their way
+    waits for the same ones, so one user makes the daemon list all queues once a second at most."""
+
+    def __init__(self, link: DaemonLink, clock: Callable[[], float] = time.monotonic) -> None:
+        self._link: Final = link
+        self._clock: Final = clock
+        self._lock: Final = threading.Lock()
+        self._kept: dict[str, tuple[float, Future[list[dict[str, Any]]]]] = {}
+
+    def of(self, ticket: str) -> list[dict[str, Any]]:
+        """Raises MsmqError."""
+        now = self._clock()
+        with self._lock:
+            self._kept = {key: kept for key, kept in self._kept.items() if now - kept[0] < _FRESH}
+            known = self._kept.get(ticket)
+            if known is None:
+                rows: Future[list[dict[str, Any]]] = Future()
+                self._kept[ticket] = now, rows
+        if known is not None:
+            return known[1].result()
+        try:
+            _, data = self._link.ask("queues", ticket=ticket).result()
+            rows.set_result(_LINES.decode_lines(bytes(data)))
+        except BaseException as error:
+            self.forget(ticket)
+            rows.set_exception(error)
+        return rows.result()
+
+    def forget(self, ticket: str) -> None:
+        """The user has changed something, and looks next."""
+        with self._lock:
+            self._kept.pop(ticket, None)
+
+
+class Seals:
+    """Documents that this process gives away and knows again: cursors and selections. They end with it."""
+
+    def __init__(self) -> None:
+        self._secret: Final = secrets.token_bytes(32)
+
+    def seal(self, document: Any) -> str:
+        data = json.dumps(document, separators=(",", ":")).encode()
+        return urlsafe_b64encode(hmac.digest(self._secret, data, "sha256")[:16] + data).decode().rstrip("=")
+
+    def open(self, text: str, what: str) -> Any:
+        """Raises Problem for anything that was not sealed here."""
+        try:
+            raw = urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4))
+        except ValueError:
+            raw = b""
+        if not hmac.compare_digest(raw[:16], hmac.digest(self._secret, raw[16:], "sha256")[:16]):
+            raise Problem(400, f"this {what} is not one of this server, or the server was restarted: begin anew")
+        return json.loads(raw[16:])
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Threads share all of it."""
+
+    settings: WebSettings
+    link: DaemonLink
+    managers: Managers
+    rows: QueueRows
+    history: FigureHistory = field(default_factory=FigureHistory)
+    sessions: WebSessions = field(default_factory=WebSessions)
+    backups: BackupJob = field(default_factory=BackupJob)
+    seals: Seals = field(default_factory=Seals)
+
+    def login(self, user: str, password: str, peer: str) -> Mapping[str, Any]:
+        """Ticket, name, SID, role, token, and whether that is an administrator. Raises Problem for a login that the
+        daemon refuses, or does not look at yet."""
+        return self._logged_in("login", user=user, password=password, peer=peer)
+
+    def login_by_token(self, token: str, peer: str) -> Mapping[str, Any]:
+        """The same for a token."""
+        return self._logged_in("login_by_token", token=token, peer=peer)
+
+    def _logged_in(self, operation: str, **given: str) -> Mapping[str, Any]:
+        try:
+            found: Mapping[str, Any] = self.link.call(operation, **given)
+        except AccessDenied as error:
+            raise Problem(401, error.detail, headers=CHALLENGE) from None
+        if "wait" in found:
+            wait = int(found["wait"]) + 1
+            raise Problem(429, f"too many logins that failed: wait {wait} s", headers={"Retry-After": str(wait)})
+        return found
+
+    def queue(self, ticket: str, identifier: str) -> dict[str, Any]:
+        """The row of a queue. Raises QueueNotFound, also for what the user may not see."""
+        row: dict[str, Any] = self.link.call("queue", ticket=ticket, id=identifier)
+        return row
+
+    @staticmethod
+    def demand_administrator(caller: WebCaller) -> None:
+        """For what is in files of the daemon, which no right of MSMQ is about. Raises AccessDenied."""
+        if not caller.administers:
+            raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, "this is for administrators of the queue manager")

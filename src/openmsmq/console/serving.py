@@ -1,0 +1,109 @@
+"""The web process: `python -m openmsmq.console.serving FD`, started by the daemon (`server.web`)."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import socket
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from threading import Thread
+
+import uvicorn
+
+from openmsmq.console import accounts_pages, health
+from openmsmq.console.application import Web
+from openmsmq.console.bounded import BoundedProtocol, sweep
+from openmsmq.console.history import record
+from openmsmq.console.limits import CONNECTIONS, HEADERS, HEADERS_SECONDS
+from openmsmq.console.managers import Managers
+from openmsmq.console.pages import Console
+from openmsmq.console.resources import OPERATIONS
+from openmsmq.console.services import QueueRows, Services, WebSettings
+from openmsmq.console.webhook import Webhook, posting
+from openmsmq.model.errors import MsmqError
+from openmsmq.processes import logs
+from openmsmq.processes.link import DaemonLink
+
+_PATIENCE = 5.0  # seconds that the daemon may take to say that it is there
+
+
+def main() -> None:
+    """Serve on the address that the daemon gives, over the socket that is file descriptor `argv[1]`. The settings are a
+    line of JSON."""
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    settings = WebSettings(**json.loads(sys.stdin.readline()))
+    logs.configure(settings.log_level, settings.log_format)
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        listener = socket.create_server((settings.host, settings.port), family=family, backlog=CONNECTIONS)
+    except OSError as error:
+        sys.exit(f"HTTP on {settings.host}:{settings.port}: {error}")
+    settings = replace(settings, port=listener.getsockname()[1])
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # or the second write of an answer waits for 40 ms
+    link = DaemonLink(connection)
+    services = Services(settings, link, Managers(settings.socket), QueueRows(link))
+    Thread(target=record, args=(link, services.history, settings.directory), name="history", daemon=True).start()
+    if settings.webhook:
+        _tell_alarms(settings, link)
+    web = Web(services, OPERATIONS)
+    console = Console(web)
+    config = uvicorn.Config(
+        web.application([*health.routes(web), *console.routes, *accounts_pages.routes(console)]),
+        http=BoundedProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=int(HEADERS_SECONDS),
+        h11_max_incomplete_event_size=HEADERS,
+        ssl_certfile=settings.certificate or None,
+        ssl_keyfile=settings.key or None,
+    )
+    gc.freeze()  # the collector need not look at all modules again and again
+    asyncio.run(_serve(uvicorn.Server(config), listener))
+
+
+def _tell_alarms(settings: WebSettings, link: DaemonLink) -> None:
+    """By webhook, in a thread. A key that can't be read ends the process: nothing may go out unsigned then."""
+    try:
+        key = Path(settings.webhook_key_file).read_bytes().strip() if settings.webhook_key_file else b""
+    except OSError as error:
+        sys.exit(f"alarm_webhook_key_file: {error}")
+    if settings.webhook_key_file and not key:
+        sys.exit(f"alarm_webhook_key_file: {settings.webhook_key_file} is empty")
+    webhook = Webhook(
+        settings.directory, settings.hosts[0], settings.webhook, key, posting(), partial(_is_served, link)
+    )
+    Thread(target=webhook.run, name="webhook", daemon=True).start()
+
+
+def _is_served(link: DaemonLink) -> bool:
+    try:
+        link.ask("figures").result(_PATIENCE)
+    except (MsmqError, ConnectionError, TimeoutError):
+        return False
+    return True
+
+
+async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
+    sweeping = asyncio.create_task(sweep())
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    while not server.started and not serving.done():
+        await asyncio.sleep(0.01)
+    if server.started:
+        print(listener.getsockname()[1], flush=True)
+    await serving
+    sweeping.cancel()
+    with suppress(asyncio.CancelledError):
+        await sweeping
+
+
+if __name__ == "__main__":
+    main()

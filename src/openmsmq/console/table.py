@@ -1,0 +1,131 @@
+"""What an operation of the API is: one table routes requests, checks them, and makes the OpenAPI document."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from openmsmq.admin.checked_json import RepeatedMember, strict
+from openmsmq.client.sync import QueueManager
+from openmsmq.console.callers import WebCaller
+from openmsmq.console.problems import Problem
+from openmsmq.model.roles import Role
+
+if TYPE_CHECKING:
+    from openmsmq.console.services import Services
+
+_AT: Final = re.compile(r"(?s)(.*?)(?: - at `(?:key in )?\$(.*)`)?")
+_STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+
+RoleWord = Literal["monitor", "operator", "administrator"]
+ROLE_WORDS: Final[dict[Role, RoleWord]] = {
+    Role.MONITOR: "monitor", Role.OPERATOR: "operator", Role.ADMINISTRATOR: "administrator",
+}  # fmt: skip
+
+
+class Input(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a request may have, and nothing else."""
+
+
+class Output(msgspec.Struct, frozen=True):
+    """What an answer has."""
+
+
+class Empty(Input, frozen=True):
+    """No parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebRequest:
+    """A request that was checked. `caller` is that of an operation which needs a login."""
+
+    services: Services
+    caller: WebCaller
+    path: Mapping[str, str] = field(default_factory=dict)
+    query: Any = None
+    body: Any = None
+
+    @contextmanager
+    def queue_manager(self) -> Iterator[QueueManager]:
+        """The queue manager as the caller sees it."""
+        with self.services.managers.of(self.caller.ticket, self.caller.peer) as manager:
+            yield manager
+
+
+@dataclass(frozen=True, slots=True)
+class HttpOperation:
+    """One method of one path. `answer` is the type of what `handler` returns; None for an answer of other media.
+
+    `statuses` are those of problems that it may answer with, besides those of all. `role` is what a caller needs at
+    least; what the daemon allows them decides, too. `partial`: what the answer with status 207 leaves out; empty if
+    there is no such answer.
+    """
+
+    method: str
+    path: str
+    handler: Callable[[WebRequest], Any]
+    summary: str
+    answer: Any = None
+    query: type[Input] = Empty
+    body: type[Input] | None = None
+    status: int = 200
+    statuses: tuple[int, ...] = ()
+    media_type: str = "application/json"
+    needs_login: bool = True
+    role: Role = Role.ADMINISTRATOR
+    partial: str = ""
+
+    @property
+    def changes(self) -> bool:
+        return self.method != "GET"
+
+    @property
+    def name(self) -> str:
+        return self.handler.__name__
+
+
+def parse_query(wanted: type[Input], pairs: Iterable[tuple[str, str]]) -> Any:
+    """Raises Problem naming the parameter."""
+    given: dict[str, str] = {}
+    for name, value in pairs:
+        if name in given:
+            raise Problem(400, f"{name} is given twice", errors={name: "given twice"})
+        given[name] = value
+    try:
+        return msgspec.convert(given, wanted, strict=False)
+    except msgspec.ValidationError as error:
+        at, said = _taken_apart(str(error))
+        raise Problem(400, f"{at.lstrip('/') or 'the query'}: {said}", errors={at.lstrip("/"): said}) from None
+
+
+def parse_body(wanted: type[Input], data: bytes) -> Any:
+    """Raises Problem with a JSON pointer. msgspec takes no NaN, no number for a bool, no text for a number."""
+    try:
+        answer = msgspec.json.decode(data, type=wanted)
+        strict(data)  # msgspec takes the last of several members of the same name
+        return answer
+    except msgspec.ValidationError as error:
+        at, said = _taken_apart(str(error))
+        raise Problem(422, f"{at or 'the document'}: {said}", errors={at: said}) from None
+    except RepeatedMember as error:
+        raise Problem(422, str(error), errors={"": str(error)}) from None
+    except (msgspec.DecodeError, ValueError) as error:
+        raise Problem(400, f"that is not JSON: {error}") from None
+    except RecursionError:
+        raise Problem(400, "the document is nested too deeply") from None
+
+
+def _taken_apart(text: str) -> tuple[str, str]:
+    """The JSON pointer and the sentence of what msgspec says."""
+    found = _AT.fullmatch(text)
+    assert found is not None
+    steps = [name or index for name, index in _STEP.findall(found.group(2) or "")]
+    named = re.search(r"(?:unknown|required) field `(.*)`", found.group(1))
+    if named:
+        steps.append(named.group(1))
+    return "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps), found.group(1)

@@ -1,0 +1,189 @@
+"""Operations of the bulk plane: what queues hold, and where on the disk it lies."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from array import array
+from typing import Any
+
+from openmsmq.doors.context import Context, limits, run
+from openmsmq.model.constants import Access
+from openmsmq.model.left_out import LEFT_OUT
+from openmsmq.model.lookup_id import sequence_of
+from openmsmq.processes.flight_requests import invalid
+from openmsmq.queueing.authorization import Caller
+from openmsmq.queueing.consumer_group import ConsumerGroup
+from openmsmq.queueing.queue import Queue
+from openmsmq.store.incarnation import incarnation
+
+_MOST_RANGES = 100_000  # of a plan, however many were asked for: one answer has them all
+PIECE_ROWS = 1024  # positions of a slice that are gathered in one turn of the loop
+_SLICE_ROWS = 4096
+_SLICE_BYTES = 8 << 20
+_SLICE_RECORDS = 256  # their records are made by the event loop
+
+
+class Slice:
+    """Positions for who reads the records elsewhere; full before that takes long.
+
+    Attributes:
+        keys: lookup identifiers.
+    """
+
+    def __init__(self) -> None:
+        self.keys: list[int] = []
+        self._places: list[bytes] = []
+        self._sizes: list[bytes] = []
+        self._records: list[bytes] = []  # of express messages, which nobody else can read
+        self._volume = 0
+
+    def is_full(self) -> bool:
+        """Whether it takes no more."""
+        return len(self.keys) >= _SLICE_ROWS or self._volume >= _SLICE_BYTES or len(self._records) >= _SLICE_RECORDS
+
+    def take(self, queue: Queue, keys: list[int]) -> None:
+        """Add positions of a queue, until it is full."""
+        at = 0
+        while at < len(keys) and not self.is_full():
+            most, room = _SLICE_ROWS - len(self.keys), _SLICE_BYTES - self._volume
+            places, sizes, volume = queue.entries.places(keys, at, most, room)
+            if not places:
+                record = queue.held_record(keys[at])
+                assert record is not None  # available, and not in the store
+                places, sizes, volume = bytes(8), len(record).to_bytes(4, sys.byteorder), len(record)
+                self._records.append(record + bytes(-volume % 8))
+            self._places.append(places)
+            self._sizes.append(sizes)
+            self._volume += volume
+            end = at + len(places) // 8
+            self.keys += keys[at:end]
+            at = end
+
+    def data(self) -> bytes:
+        """Lookup identifiers, locations (0 for a record that follows, padded to a multiple of eight), sizes."""
+        return b"".join([array("Q", self.keys).tobytes(), *self._places, *self._sizes, *self._records])
+
+
+class Slicing:
+    """Positions are returned in slices. Records stay on the disk; the Flight process reads them there."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._registry, self._groups = context.manager.registry, context.manager.consumer_groups
+        self._incarnation = incarnation(context.store)
+        self._slicing = asyncio.Lock()  # one piece of one slice in a turn of the loop
+
+    async def do_queues(self, caller: Caller) -> list[dict[str, Any]]:
+        def shown(queue: Queue) -> dict[str, Any] | None:
+            text, source = self._context.name_of(queue)
+            if not self._context.may_open(caller, text, source):
+                return None
+            return {
+                "queue": text, "source": source, "transactional": bool(queue.properties.transactional),
+                "count": len(queue.available), "bytes": queue.total_bytes,
+                "stable": self._groups.last_stable(queue),
+            }  # fmt: skip
+
+        queues = list(self._registry.queues.values())
+        found = LEFT_OUT.each("queues of the bulk plane", queues, shown, lambda queue: queue.properties.path_name)
+        return [one for one in found if one is not None]
+
+    async def do_position(
+        self, caller: Caller, queue: str, source: str = "queue", group: str | None = None
+    ) -> dict[str, Any]:
+        found = self._context.source(caller, queue, source)
+        stable = self._groups.last_stable(found, self._groups.group(found, group) if group else None)
+        ends = [sequence_of(key) for key in found.ends()]
+        return {
+            "first": min(ends, default=0), "last": max(ends, default=0),
+            "stable": stable, "count": len(found.available), "queue": self._context.name_of(found)[0],
+        }  # fmt: skip
+
+    async def do_lag(
+        self, caller: Caller, queue: str, start: int, source: str = "queue", group: str | None = None
+    ) -> dict[str, int]:
+        """What the group has claimed there counts: it will read that next."""
+        found = self._context.source(caller, queue, source)
+        holder = self._groups.group(found, group) if group else None
+        stable = self._groups.last_stable(found, holder)
+        held = 0 if holder is None else len(holder.keys) - holder.until(start)
+        return {"count": held + found.count_within(start, stable), "stable": stable}
+
+    async def do_incarnation(self, _: Caller) -> dict[str, str]:
+        return {"incarnation": self._incarnation}
+
+    async def do_plan(
+        self,
+        caller: Caller,
+        queue: str,
+        source: str = "queue",
+        start: int = 0,
+        end: int | None = None,
+        partitions: int = 1,
+        max_messages: int | None = None,
+        max_bytes: int | None = None,
+        group: str | None = None,
+        token: str | None = None,
+    ) -> dict[str, Any]:
+        found, holder, end = self._readable(caller, queue, source, group, token, end)
+        end, ranges = await run(
+            self._groups.divide(
+                found, start, end, min(partitions, _MOST_RANGES), limits(max_messages, max_bytes), holder
+            )
+        )
+        return {"end": end, "ranges": [dict(zip(("start", "end", "count", "bytes"), r, strict=True)) for r in ranges]}
+
+    def _readable(
+        self, caller: Caller, queue: str, source: str, group: str | None, token: str | None, end: int | None
+    ) -> tuple[Queue, ConsumerGroup | None, int]:
+        """The queue, the group whose claim is read, and up to where: `end` if it is given."""
+        if group is None:
+            found = self._context.source(caller, queue, source)
+            return found, None, self._groups.last_stable(found) if end is None else end
+        found = self._context.source(caller, queue, source, Access.RECEIVE)
+        holder = self._groups.group(found, group, token or "")
+        assert holder is not None  # a token that is wrong is refused
+        return found, holder, holder.end if end is None else end
+
+    async def do_slice(
+        self,
+        caller: Caller,
+        queue: str,
+        source: str = "queue",
+        start: int = 0,
+        end: int | None = None,
+        group: str | None = None,
+        token: str | None = None,
+    ) -> tuple[dict[str, Any], bytes]:
+        """Positions from `start` on, in pieces between which others have their turn, as `Slice.data`. The value has
+        `aborts`, lookup identifiers with the counts that are not in their records."""
+        found, holder, end = self._readable(caller, queue, source, group, token, end)
+        slice = Slice()
+        async with self._slicing:
+            while not slice.is_full():
+                keys = self._groups.within(found, start, end, PIECE_ROWS, holder)
+                slice.take(found, keys)
+                if len(keys) < PIECE_ROWS:
+                    break
+                start = sequence_of(keys[-1])
+                await asyncio.sleep(0)
+        if self._context.store.end != self._context.store.durable_end:
+            await self._context.durable()
+        text, kind = self._context.name_of(found)
+        counts = found.aborts  # of few messages, or none
+        aborts = [(key, counts[key]) for key in slice.keys if key in counts] if counts else []
+        values = {"count": len(slice.keys), "end": end, "path": text, "source": kind, "aborts": aborts}
+        return {"result": values}, slice.data()
+
+    async def do_locate(
+        self, caller: Caller, queue: str, data: bytearray, source: str = "queue"
+    ) -> tuple[dict[str, Any], bytes]:
+        """Where messages are now that were not where a slice said; 0 for one that has gone."""
+        if len(data) % 8:
+            raise invalid(f"locate: {len(data)} bytes, allowed: lookup identifiers of 8 bytes each")
+        found = self._context.source(caller, queue, source)
+        keys = array("Q", data)
+        places = array("Q", [(found.location(key) or 0) if key in found.entries else 0 for key in keys])
+        await self._context.durable()
+        return {"result": {}}, places.tobytes()

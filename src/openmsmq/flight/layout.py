@@ -1,0 +1,18 @@
+"""The fixed part of a message record (record/message_record.py) as a numpy type, to take thousands apart at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from openmsmq.record import message_record
+
+_TYPES = {"B": "u1", "H": "<u2", "I": "<u4", "16s": "V16", "20s": "V20"}
+
+#: What follows the fixed part, in this order; `lengths` has the bytes of each.
+PARTS = tuple(name for name, _ in message_record.PARTS)
+PART = {name: index for index, name in enumerate(PARTS)}
+VERSION = message_record.VERSION
+
+FIXED = np.dtype(
+    [(field.name, _TYPES[field.code]) for field in message_record.FIELDS] + [("lengths", "<u4", (len(PARTS),))]
+)

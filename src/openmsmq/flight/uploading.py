@@ -1,0 +1,118 @@
+"""The rows of one `do_put` on their way to the daemon, chunk by chunk, and what is reported about them meanwhile."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from openmsmq.flight.rows import NOTHING, Encoded, RowEncoder, fail
+from openmsmq.model.errors import MsmqError, error_for
+from openmsmq.processes.flight_requests import check
+from openmsmq.processes.link import Answer, DaemonLink
+
+_ENCODED = 2048  # rows that are encoded at a time
+_CHUNK = 512  # rows that the daemon stores at a time
+_CHUNK_BYTES = 1 << 20
+_IN_FLIGHT = 8  # chunks that wait for their sync
+
+
+class Upload:
+    """One stage that is being written.
+
+    Who finds a row that can't be sent, the encoder or the daemon, calls `refuse`. That fails the upload, unless
+    rows are collected: then all refused rows before the row `through` are reported to the writer, in the order of rows.
+    """
+
+    def __init__(
+        self, link: DaemonLink, caller: list[str] | None, handle: str, report: Callable[[dict[str, Any]], None] | None
+    ) -> None:
+        """`report` gets `{"through": number, "refused": [[number, HRESULT, detail], ...]}` while rows come; None fails
+        the upload with the first row that is refused, by raising its MsmqError."""
+        self._link, self._caller, self._handle = link, caller, handle
+        self._report = report
+        self._refused: list[tuple[int, int, str]] = []
+        self._asked: deque[tuple[Encoded, Future[Answer]]] = deque()
+        self._through = 0
+
+    def target(self, queue: str) -> tuple[int, str] | MsmqError:
+        """Index and format name of a queue that rows name, or why they are refused."""
+        try:
+            values = check("target", {"stage": self._handle, "queue": queue})
+        except MsmqError as error:
+            return error
+        found = self._link.call("target", caller=self._caller, **values)
+        if "refused" in found:
+            return error_for(*found["refused"])
+        return found["index"], found["name"]
+
+    def refuse(self, row: int, error: MsmqError) -> None:
+        """A row can't be sent."""
+        if self._report is None:
+            fail(row, error)
+        self._refused.append((row, error.hresult, error.detail))
+
+    def run(self, encoder: RowEncoder, batches: Iterable[pa.RecordBatch]) -> dict[str, Any]:
+        """Stage all rows. The last chunk is marked as the last.
+
+        Returns:
+            Handle and rows of the stage, and what was not reported yet, as `report` gets it.
+        """
+        held = NOTHING
+        for batch in batches:
+            for start in range(0, batch.num_rows, _ENCODED):
+                for chunk in _pieces(encoder.encode(batch.slice(start, _ENCODED))):
+                    if len(held):
+                        self._send(held, False)
+                    held = chunk
+                if self._report is not None:
+                    self._report_progress(held, encoder.rows)
+        self._send(held, True)
+        while self._asked:
+            staged = self._answer()
+        return {"handle": staged["handle"], "rows": staged["rows"], **self._take_refused(encoder.rows)}
+
+    def _send(self, chunk: Encoded, last: bool) -> None:
+        if len(self._asked) >= _IN_FLIGHT:
+            self._answer()
+        columns = chunk.targets.tobytes() + chunk.sizes.tobytes()
+        values = {"stage": self._handle, "count": len(chunk), "last": last}
+        self._asked.append((chunk, self._link.ask("stage", columns, chunk.records, caller=self._caller, **values)))
+
+    def _report_progress(self, held: Encoded, encoded: int) -> None:
+        while self._asked and self._asked[0][1].done():
+            self._answer()
+        waiting = [chunk for chunk in (*(chunk for chunk, _ in self._asked), held) if len(chunk)]
+        through = int(waiting[0].rows[0]) if waiting else encoded
+        if through > self._through and self._report is not None:
+            self._through = through
+            self._report(self._take_refused(through))
+
+    def _answer(self) -> dict[str, Any]:
+        """What became of the chunk that has waited longest."""
+        chunk, future = self._asked.popleft()
+        answer: dict[str, Any] = future.result()[0]
+        for place, hresult, detail in answer["refused"]:
+            self.refuse(int(chunk.rows[place]), error_for(hresult, detail))
+        return answer
+
+    def _take_refused(self, through: int) -> dict[str, Any]:
+        """The refused rows before the row `through`, which are reported now."""
+        refused = sorted(self._refused)
+        ready = [row for row in refused if row[0] < through]
+        self._refused = refused[len(ready) :]
+        return {"through": through, "refused": ready}
+
+
+def _pieces(rows: Encoded) -> Iterator[Encoded]:
+    """Rows in portions that do not hold the daemon's event loop for long."""
+    start = 0
+    while start < len(rows):
+        fitting = int(np.searchsorted(rows.bounds, rows.bounds[start] + _CHUNK_BYTES, "right")) - 1
+        end = max(start + 1, min(start + _CHUNK, fitting, len(rows)))
+        yield rows.part(start, end)
+        start = end

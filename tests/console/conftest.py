@@ -1,0 +1,60 @@
+"""A daemon with HTTP for a module, and users with names and passwords."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from console.browser import ADMINISTRATOR, PASSWORD, USER, Client, OwnWeb
+from daemon import Daemon
+from openmsmq.rpc.users import UsersFile
+
+_numbers = itertools.count(1)
+# The system queues are for administrators, as they are by default.
+OPTIONS = ("--web", "--web-port", "0", "--system-queue-readers", "S-1-5-18")
+
+
+def users(directory: Path) -> UsersFile:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = UsersFile(directory / "users.json")
+    found.add(ADMINISTRATOR, PASSWORD, administrator=True)
+    found.add(USER, PASSWORD)
+    return found
+
+
+@pytest.fixture(scope="session")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    directory = tmp_path_factory.mktemp("web") / "data"
+    users(directory)
+    with Daemon(directory, *OPTIONS) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def client(daemon: Daemon) -> Client:
+    """An administrator with name and password."""
+    return Client(daemon)
+
+
+@pytest.fixture
+def bob(daemon: Daemon) -> Client:
+    """A user who is no administrator."""
+    return Client(daemon, USER)
+
+
+@pytest.fixture
+def queue(client: Client) -> str:
+    """The identifier of a new queue."""
+    return str(client.post("/queues", name=f"q{next(_numbers)}")["id"])
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[OwnWeb]:
+    """A daemon that the test may harm."""
+    directory = tmp_path / "data"
+    accounts = users(directory)
+    with Daemon(directory, *OPTIONS) as daemon:
+        yield OwnWeb(daemon, accounts)

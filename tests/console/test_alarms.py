@@ -1,0 +1,266 @@
+"""Alarms by HTTP, in metrics, in the console and by webhook, with servers that are slow, hostile or gone."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import psutil
+import pytest
+
+from command_line import checked
+from console.browser import USER, Browser, Client, ask
+from console.conftest import OPTIONS, users
+from daemon import Daemon, eventually
+from openmsmq.admin.alarms import Alarms, document_of, read_delivered, write_alarms
+from openmsmq.console import webhook
+from openmsmq.console.webhook import SIGNATURE, TRIES, Webhook, posting, signature
+
+THRESHOLDS = {"disk": 1000, "quota": 90, "sync": 1000, "deadletters": 100, "oldest": 3600, "outgoing": 900}
+ALWAYS = ("--alarm-disk-megabytes", str(1 << 30))  # a petabyte: no disk has as much free
+
+
+class Receiver:
+    """An HTTP server that keeps what is posted and answers as the test says."""
+
+    def __init__(self, *answers: int) -> None:
+        """`answers` are statuses; 200 when they are over."""
+        self.got: list[tuple[dict[str, str], bytes]] = []
+        self.answers = list(answers)
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                receiver.got.append((dict(self.headers), body))
+                status = receiver.answers.pop(0) if receiver.answers else 200
+                self.send_response(status)
+                if status in (301, 302, 307):
+                    self.send_header("Location", "http://127.0.0.1:1/elsewhere")
+                self.end_headers()
+
+            def log_message(self, *arguments: Any) -> None:
+                return None
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/alarms"
+
+    @contextmanager
+    def running(self) -> Iterator[Receiver]:
+        thread = Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self.server.shutdown()
+            self.server.server_close()
+
+    @property
+    def documents(self) -> list[dict[str, Any]]:
+        return [json.loads(body) for _, body in self.got]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+        self.waits: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
+
+
+def happened(directory: Path, *values: int, alarms: Alarms | None = None) -> Alarms:
+    """An alarm of the disk for each step below and above the threshold."""
+    alarms = alarms or Alarms()
+    for value in values:
+        alarms.look({("disk", ""): value}, THRESHOLDS, 1000)
+    write_alarms(directory, document_of(alarms))
+    return alarms
+
+
+def hook(directory: Path, url: str, clock: Clock, key: bytes = b"") -> Webhook:
+    return Webhook(directory, "mq1", url, key, posting(), wait=clock.wait, clock=clock)
+
+
+def test_each_event_is_told_once_also_after_a_restart(tmp_path: Path) -> None:
+    alarms = happened(tmp_path, 1)
+    with Receiver().running() as receiver:
+        hook(tmp_path, receiver.url, Clock()).deliver()
+        hook(tmp_path, receiver.url, Clock()).deliver()
+        happened(tmp_path, 5000, 1, alarms=alarms)
+        hook(tmp_path, receiver.url, Clock()).deliver()
+        hook(tmp_path, receiver.url, Clock()).deliver()
+        assert [one["state"] for one in receiver.documents] == ["raised", "cleared", "raised"]
+        assert [one["seq"] for one in receiver.documents] == [1, 2, 3]
+        keys = [headers["Idempotency-Key"] for headers, _ in receiver.got]
+        assert len(set(keys)) == 3
+
+
+def test_whoever_asks_for_the_first_time_hears_what_is_on_and_no_more(tmp_path: Path) -> None:
+    happened(tmp_path, 1, 5000, 1, 5000, 1)
+    with Receiver().running() as receiver:
+        hook(tmp_path, receiver.url, Clock()).deliver()
+        assert [(one["state"], one["seq"]) for one in receiver.documents] == [("raised", 5)]
+
+
+def test_a_process_whose_daemon_is_frozen_tells_nothing(tmp_path: Path) -> None:
+    happened(tmp_path, 1)
+    with Receiver().running() as receiver:
+        frozen = hook(tmp_path, receiver.url, Clock())
+        frozen.is_served = lambda: False
+        frozen.deliver()
+        assert receiver.got == [] and read_delivered(tmp_path) is None
+
+
+def test_what_is_posted_is_signed(tmp_path: Path) -> None:
+    happened(tmp_path, 1)
+    with Receiver().running() as receiver:
+        hook(tmp_path, receiver.url, Clock(), b"key").deliver()
+        [(headers, body)] = receiver.got
+    expected = hmac.new(b"key", b"1800000000." + body, hashlib.sha256).hexdigest()
+    assert headers[SIGNATURE] == f"t=1800000000,sha256={expected}"
+    assert signature(b"", 5, body) == {}
+    assert "key" not in repr(hook(tmp_path, "", Clock(), b"secret key"))
+
+
+def test_a_server_that_fails_is_tried_again_and_given_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    with Receiver(500, 503).running() as receiver:
+        happened(tmp_path, 1)
+        hook(tmp_path, receiver.url, clock).deliver()
+        assert len(receiver.got) == 3 and len(clock.waits) == 2 and clock.waits[0] <= 1 < clock.waits[1] * 2
+        assert len({headers["Idempotency-Key"] for headers, _ in receiver.got}) == 1
+    caplog.clear()
+    alarms = happened(tmp_path, 1, 5000)
+    alarms.seq = 2
+    with Receiver(*[500] * 100).running() as receiver:
+        hook(tmp_path, receiver.url, clock).deliver()
+        assert len(receiver.got) == TRIES and "was not delivered" in caplog.text
+        hook(tmp_path, receiver.url, clock).deliver()
+        assert len(receiver.got) == TRIES, "what is given up is over"
+
+
+def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
+    happened(tmp_path, 1)
+    with Receiver(*[307] * 100).running() as receiver:
+        hook(tmp_path, receiver.url, Clock()).deliver()
+        assert len(receiver.got) == TRIES
+
+
+def _silent(connection: socket.socket) -> None:
+    """Never answers."""
+
+
+def _endless(connection: socket.socket) -> None:
+    """Sends an answer without an end."""
+    connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+    try:
+        while True:
+            connection.sendall(b"x" * 65536)
+    except OSError:
+        return
+
+
+def _dies(connection: socket.socket) -> None:
+    connection.close()
+
+
+def _noise(connection: socket.socket) -> None:
+    connection.sendall(b"\xff" * 100)
+    connection.close()
+
+
+@pytest.mark.parametrize("answer", [_silent, _dies, _noise, _endless])
+def test_a_hostile_server_holds_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Callable[[socket.socket], None]
+) -> None:
+    monkeypatch.setattr(webhook, "_SECONDS", 0.3)
+    happened(tmp_path, 1)
+    kept: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                kept.append(connection)
+                Thread(target=answer, args=(connection,), daemon=True).start()
+
+        Thread(target=serve, daemon=True).start()
+        started = time.monotonic()
+        hook(tmp_path, f"http://127.0.0.1:{listener.getsockname()[1]}/", Clock()).deliver()
+        assert time.monotonic() - started < 0.3 * TRIES + 2
+    for connection in kept:
+        connection.close()
+    assert read_delivered(tmp_path) == 1
+
+
+def test_a_daemon_tells_everywhere(tmp_path: Path) -> None:
+    users(tmp_path / "data")
+    key = tmp_path / "key"
+    key.write_text("webhook key\n")
+    with Receiver().running() as receiver:
+        options = (*OPTIONS, *ALWAYS, "--alarm-queue", "alarms", "--alarm-webhook", receiver.url,
+                   "--alarm-webhook-key-file", str(key))  # fmt: skip
+        with Daemon(tmp_path / "data", *options) as daemon:
+            client = Client(daemon)
+            [document] = eventually(lambda: receiver.documents)
+            assert (document["alarm"], document["state"]) == ("disk", "raised")
+            assert receiver.got[0][0][SIGNATURE].startswith("t=")
+            [active] = client.get("/alarms")["active"]
+            assert active["sentence"] == document["sentence"]
+            assert 'openmsmq_alarm_active{alarm="disk"} 1' in ask(daemon, "GET", "/metrics").text
+            assert 'openmsmq_alarm_active{alarm="quota"} 0' in ask(daemon, "GET", "/metrics").text
+            browser = Browser(daemon)
+            browser.login()
+            for page in ("/", "/alarms"):
+                assert "MB free, less than" in browser.ask("GET", page).text
+            assert Client(daemon, USER).get("/alarms")["active"] == [], "alarms of the machine are for administrators"
+            shown = json.loads(checked("alarms", "--json", "--data-dir", str(daemon.directory)))
+            assert shown["name"] == "disk"
+            assert "raised" in checked("alarms", "--history", "--data-dir", str(daemon.directory))
+            client.post("/queues", name="alarms")
+            daemon.stop()
+            daemon.start()
+            assert [one["state"] for one in client.get("/alarms")["events"]] == ["raised"], "not raised again"
+            assert len(receiver.got) == 1
+
+
+def test_alarms_end_when_they_are_switched_off(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    users(directory)
+    with Daemon(directory, *OPTIONS, *ALWAYS) as daemon:
+        eventually(lambda: Client(daemon).get("/alarms")["active"])
+    with Daemon(directory, *OPTIONS, "--alarm-disk-megabytes", "0", "--alarm-queue", "alarms") as daemon:
+        events = eventually(lambda: Client(daemon).get("/alarms")["events"][:-1])
+        assert [event["state"] for event in events] == ["cleared"]
+        assert "no alarm" in checked("alarms", "--data-dir", str(directory))
+
+
+def test_the_url_of_a_webhook_is_shown_to_nobody(tmp_path: Path) -> None:
+    """Its path often is a secret."""
+    users(tmp_path / "data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENMSMQ_ALARM_WEBHOOK", "http://127.0.0.1:9/hidden-path")
+        daemon = Daemon(tmp_path / "data", *OPTIONS).start()
+    with daemon:
+        children = psutil.Process(daemon.pid).children(recursive=True)
+        assert children and not any("hidden-path" in " ".join(child.cmdline()) for child in children)
+        settings = {one["name"]: one["value"] for one in Client(daemon).get("/settings")["settings"]}
+        assert settings["alarm_webhook"] == "http://127.0.0.1/…"
+        for path in (tmp_path / "data").iterdir():
+            assert not path.is_file() or b"hidden-path" not in path.read_bytes(), path

@@ -1,0 +1,216 @@
+"""The console in Chromium: each page, by people and by axe, in both themes, on a narrow screen, with hostile content.
+
+SCREENSHOTS=1 writes those of docs/web.md into docs/images.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console.browser import ADMINISTRATOR, PASSWORD, USER, Client, port_of
+from daemon import Daemon, eventually
+from openmsmq.model.errors import AccessDenied
+from wanted import library, missing
+
+pytestmark = pytest.mark.slow
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}\u202e"
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+MANY = 10_000  # queues
+SHOWN = (("overview", "light"), ("queue", "light"), ("deadletters", "dark"))
+FIRST_PAINT = 500  # milliseconds
+#: Those that this server can break; the best practices of axe are as good.
+STANDARDS = {"runOnly": ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"], "resultTypes": ["violations"]}
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    program = shutil.which("chromium") or missing("Chromium is not installed: make browser")
+    with library("playwright.sync_api", "make browser").sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def says(locator: Any, text: str, seconds: float = 20) -> None:
+    """Wait until an element shows a text."""
+    eventually(lambda: text in locator.inner_text(), seconds)
+
+
+class Tab:
+    """A logged-in page that notes what goes wrong in it."""
+
+    def __init__(self, chromium: Any, daemon: Daemon, **options: Any) -> None:
+        self.context = chromium.new_context(base_url=f"http://127.0.0.1:{port_of(daemon)}", **options)
+        self.page = self.context.new_page()
+        self.wrong: list[str] = []
+        self.page.on("dialog", lambda dialog: (self.wrong.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        self.page.on("pageerror", lambda error: self.wrong.append(f"error {error}"))
+        self.page.on("console", self._console)
+        self.page.goto("/")
+        self.page.fill("[name=user]", ADMINISTRATOR)
+        self.page.fill("[name=password]", PASSWORD)
+        self.page.click("main button")
+        assert self.page.url.endswith("/"), self.page.content()
+
+    def _console(self, said: Any) -> None:
+        if said.type == "error":
+            self.wrong.append(f"{said.text} {said.location}")
+
+    def visit(self, path: str) -> Any:
+        """The page, of which everybody can read everything."""
+        self.page.goto(path)
+        self.hold(path)
+        return self.page
+
+    def hold(self, what: str) -> None:
+        assert not self.wrong, (what, self.wrong)
+        self.page.evaluate(library("axe_playwright_python.base", "make browser").AXE_SCRIPT)
+        found = self.page.evaluate("options => axe.run(options)", STANDARDS)["violations"]
+        assert not found, (what, [(one["id"], one["help"], [node["html"] for node in one["nodes"]]) for one in found])
+        width = self.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+        assert width[0] <= width[1], f"{what} scrolls sideways: {width}"
+
+
+@pytest.fixture(scope="module")
+def paths(daemon: Daemon) -> dict[str, str]:
+    """A page of each kind, with content that people would see, and with content that is hostile."""
+    client = Client(daemon)
+    queue = client.post("/queues", name="orders", label=HOSTILE[:120])["id"]
+    client.send(queue, HOSTILE, "order 1", "order 2", deadletter=True)
+    client.post(f"/queues/{queue}/messages", text='{"order": 7}', label="order 7", priority=5, recoverable=True)
+    lost = client.post("/queues", name="lost")["id"]
+    client.send(lost, *(f"order {n}" for n in range(12)), deadletter=True, time_to_be_received=1)
+    eventually(lambda: client.get("/deadletters/groups")["groups"])
+    client.post("/tokens", name=HOSTILE[:60] + "x")
+    client.post("/groups", name="clerks", members=["bob"])
+    lookup = next(message["lookup"] for message in client.messages(queue) if message["label"] == HOSTILE)
+    return {
+        "overview": "/", "day": "/?range=24h", "queues": "/queues?filter=o&sort=-messages", "queue": f"/queues/{queue}",
+        "rights": f"/queues/{queue}/rights?for=bob",
+        "message": f"/queues/{queue}/messages/{lookup}", "deadletters": "/deadletters", "outgoing": "/outgoing",
+        "users": "/users", "handles": "/handles", "alarms": "/alarms", "tokens": "/tokens",
+        "missing": "/queues/p999999",
+    }  # fmt: skip
+
+
+PAGES = [
+    "overview", "day", "queues", "queue", "rights", "message", "deadletters", "outgoing", "users", "tokens", "handles",
+    "alarms",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everybody_can_read_a_page(
+    chromium: Any, daemon: Daemon, paths: dict[str, str], name: str, scheme: str
+) -> None:
+    tab = Tab(chromium, daemon, color_scheme=scheme, viewport={"width": 1200, "height": 900})
+    page = tab.visit(paths[name])
+    if os.environ.get("SCREENSHOTS") and (name, scheme) in SHOWN:
+        IMAGES.mkdir(exist_ok=True)
+        page.screenshot(path=IMAGES / f"{name}-{scheme}.png")
+    tab.context.close()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_fits_a_narrow_screen(chromium: Any, daemon: Daemon, paths: dict[str, str], name: str) -> None:
+    tab = Tab(chromium, daemon, viewport={"width": 320, "height": 700})
+    tab.visit(paths[name])
+    tab.context.close()
+
+
+def test_hostile_names_labels_and_bodies_are_text(chromium: Any, daemon: Daemon, paths: dict[str, str]) -> None:
+    tab = Tab(chromium, daemon)
+    for name in ("queue", "message"):
+        page = tab.visit(paths[name])
+        assert page.locator("main img, main script[src='x']").count() == 0
+        assert "{{7*7}}" in page.content()
+    tab.context.close()
+
+
+def test_the_keyboard_reaches_content_and_the_first_control(chromium: Any, daemon: Daemon) -> None:
+    tab = Tab(chromium, daemon)
+    page = tab.visit("/queues")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "To the content"
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('main') !== null")
+    tab.context.close()
+
+
+def test_the_overview_is_live_and_can_be_paused(chromium: Any, daemon: Daemon, client: Client, queue: str) -> None:
+    tab = Tab(chromium, daemon)
+    page = tab.visit("/")
+    says(page.locator("#live [data-state]"), "Live")
+    before = page.locator("figure.chart path").first.get_attribute("data-values")
+    client.send(queue, *"abcdefgh")
+    eventually(lambda: float(page.locator("[data-live=came]").inner_text()) > 0)
+    eventually(lambda: page.locator("figure.chart path").first.get_attribute("data-values") != before)
+    page.click("#live button")
+    says(page.locator("#live [data-state]"), "Paused.")
+    tab.hold("paused")
+    page.click("#live button")
+    says(page.locator("#live [data-state]"), "Live")
+    tab.context.close()
+
+
+def test_dead_letters_are_returned_after_a_dry_run(chromium: Any, daemon: Daemon, client: Client) -> None:
+    name = client.post("/queues", name="returned")["id"]
+    client.send(name, "a", "b", deadletter=True, time_to_be_received=1)
+    client.send(name, "stays")
+    eventually(lambda: [
+        group
+        for group in client.get("/deadletters/groups")["groups"]
+        if "returned" in group["destination"] and group["messages"] == 2
+    ])  # fmt: skip
+    tab = Tab(chromium, daemon)
+    page = tab.visit("/deadletters")
+    page.locator("tr", has_text="returned").get_by_role("button", name="Return").click()
+    tab.hold("dry run")
+    assert "2 messages" in page.locator("main").inner_text() and len(client.messages(name)) == 1
+    page.fill("[name=count]", "2")
+    page.click("button.danger")
+    tab.hold("result")
+    eventually(lambda: len(client.messages(name)) == 3)
+    tab.context.close()
+
+
+def test_a_user_gets_the_right_to_send(chromium: Any, daemon: Daemon, client: Client) -> None:
+    name = client.post("/queues", name="guarded")["id"]
+    client.post(f"/queues/{name}/permissions", change="revoke", user="everyone", rights=[])
+    with daemon.connect(user=USER, password=PASSWORD) as manager, pytest.raises(AccessDenied):
+        manager.open(".\\private$\\guarded", "send")
+    tab = Tab(chromium, daemon)
+    page = tab.visit(f"/queues/{name}/rights")
+    page.fill("[name=user]", USER)
+    page.select_option("[name=right]", "WriteMessage")
+    page.click("text=Dry run")
+    tab.hold("dry run")
+    page.click("main form button")
+    tab.hold("rights")
+    assert page.locator("tr", has_text=USER).inner_text().endswith("WriteMessage")
+    with daemon.connect(user=USER, password=PASSWORD) as manager:
+        manager.open(".\\private$\\guarded", "send").send("yes")
+    tab.context.close()
+
+
+def test_a_list_of_ten_thousand_queues_is_painted_at_once(chromium: Any, daemon: Daemon, client: Client) -> None:
+    with daemon.connect() as manager:
+        for number in range(MANY):
+            manager.create_queue(f".\\private$\\many{number}")
+    tab = Tab(chromium, daemon)
+    paints = []
+    for _ in range(3):
+        page = tab.visit("/queues?sort=-messages")
+        paints.append(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime"))
+    assert "10,0" in page.locator("main").inner_text()
+    print(f"first paint with {MANY} queues: {min(paints):.0f} ms")
+    assert min(paints) <= FIRST_PAINT
+    tab.context.close()

@@ -1,0 +1,48 @@
+"""The OpenAPI document: checked in, and made of the table that routes requests."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import openmsmq
+from console.browser import ask
+from daemon import Daemon
+from openmsmq.console.openapi import document, text
+from openmsmq.console.resources import OPERATIONS
+
+CHECKED_IN = Path(openmsmq.__file__).parents[2] / "docs" / "openapi.json"
+
+
+def test_the_document_that_is_checked_in_is_that_of_the_table() -> None:
+    assert CHECKED_IN.read_text() == text(OPERATIONS), "python -m openmsmq.console.openapi > docs/openapi.json"
+
+
+def test_descriptions_do_not_depend_on_how_an_interpreter_indents_docstrings() -> None:
+    schemas = document(OPERATIONS)["components"]["schemas"].values()
+    descriptions = [schema["description"] for schema in schemas if "description" in schema]
+    assert any("\n" in text for text in descriptions), "one of several lines"
+    assert [text for text in descriptions if "\n " in text] == []
+
+
+def test_the_server_shows_the_same(daemon: Daemon) -> None:
+    assert ask(daemon, "GET", "/openapi.json").json == json.loads(CHECKED_IN.read_text())
+
+
+def test_each_operation_has_a_name_of_its_own() -> None:
+    names = [operation.name for operation in OPERATIONS]
+    assert len(names) == len(set(names))
+    assert len({(operation.method, operation.path) for operation in OPERATIONS}) == len(OPERATIONS)
+
+
+def test_every_reference_leads_somewhere() -> None:
+    found = document(OPERATIONS)
+
+    def references(value: object) -> set[str]:
+        if isinstance(value, dict):
+            own = {value["$ref"]} if isinstance(value.get("$ref"), str) else set()
+            return own.union(*(references(part) for part in value.values()))
+        return set().union(*(references(part) for part in value)) if isinstance(value, list) else set()
+
+    names = {f"#/components/schemas/{name}" for name in found["components"]["schemas"]}
+    assert references(found) <= names

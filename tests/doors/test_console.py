@@ -1,0 +1,233 @@
+"""The daemon's half against a web process that has been taken over, and what rows say of queues."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from frame_peer import FramePeer
+from openmsmq.admin.alarms import Alarms
+from openmsmq.admin.tokens import TokensFile, TokenUses
+from openmsmq.doors import rows
+from openmsmq.doors.console import REQUESTS, WebGateway
+from openmsmq.doors.figures import Latency
+from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.histogram import Histogram
+from openmsmq.model.sddl import from_sddl
+from openmsmq.processes.framing import HEADER, MAXIMUM_JSON
+from openmsmq.queueing.auditing import AuditRecord
+from openmsmq.queueing.queue import Queue, QueueKind
+from openmsmq.rpc.login_attempts import LoginAttempts
+from openmsmq.rpc.server import RpcServer
+from openmsmq.rpc.throttle import PERIOD, Attempt, FailureLimits
+from openmsmq.rpc.users import UsersFile
+from openmsmq.server.auditing import Logins
+from queueing.world import World
+
+
+class Peer(FramePeer):
+    """What the web process says, and what it is answered."""
+
+    def __init__(self, world: World, path: Path, domain: Any = None) -> None:
+        self.users = UsersFile(path)
+        self.users.add("alice", "one")
+        self.users.add("root", "one", administrator=True)
+        self.tokens = TokensFile(path.parent)
+        self.deeds: list[AuditRecord] = []
+        self.rpc = RpcServer()
+        self.door = WebGateway(
+            world.manager,
+            self.users,
+            self.tokens,
+            self.rpc,
+            lambda sid: sid is not None and self.users.is_administrator(sid),
+            Histogram(),
+            0,
+            self,
+            TokenUses(path.parent),
+            Alarms(),
+            Latency({}),
+            LoginAttempts(self.rpc.failures, Logins(self, self.users)),
+            self._forget,
+            lambda callback: callback(),
+            domain,
+        )
+
+    def _forget(self, queue: Queue, source: bytes) -> bool:
+        """As the link does."""
+        return queue.incoming.pop((source, ""), None) is not None
+
+    def record(self, deed: AuditRecord) -> None:
+        """The audit log of this door."""
+        self.deeds.append(deed)
+
+    async def __aenter__(self) -> Peer:
+        await self.start(self.door.serve)
+        return self
+
+    async def login(self, user: str = "alice", password: str = "one") -> dict[str, Any]:
+        answer, _ = await self.exchange({"op": "login", "user": user, "password": password, "peer": "10.0.0.7"})
+        return answer
+
+    async def ticket(self, user: str = "alice") -> str:
+        return str((await self.login(user))["result"]["ticket"])
+
+
+def with_peer(tmp_path: Path, test: Callable[[Peer, World], Coroutine[Any, Any, None]], domain: Any = None) -> None:
+    world = World()
+
+    async def run() -> None:
+        async with Peer(world, tmp_path / "users.json", domain) as peer:
+            await test(peer, world)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [], 5, None, {}, {"op": 5}, {"op": "shutdown"}, {"op": "serve"}, {"op": "_login"}, {"op": "login"},
+        {"op": "login", "user": 5, "password": "", "peer": ""},
+        {"op": "login", "user": "a", "password": "b", "peer": "c", "administrator": True},
+        {"op": "login", "user": "a" * 5000, "password": "b", "peer": "c"},
+        {"op": "queues"}, {"op": "queues", "ticket": None}, {"op": "queues", "ticket": "x", "id": "p1"},
+        {"op": "figures", "ticket": "x"},
+    ],
+)  # fmt: skip
+def test_what_is_not_in_the_table_is_refused(tmp_path: Path, values: Any) -> None:
+    async def test(peer: Peer, world: World) -> None:
+        answer, _ = await peer.exchange(values)
+        assert answer["hresult"] == 0xC00E0006
+        assert "result" in await peer.login()
+
+    with_peer(tmp_path, test)
+
+
+def test_bytes_that_are_no_frame_end_the_connection(tmp_path: Path) -> None:
+    for data in (HEADER.pack(1, 3, 0) + b"nan", HEADER.pack(1, MAXIMUM_JSON + 1, 0), HEADER.pack(1, 1, 0) + b"\xff"):
+
+        async def test(peer: Peer, world: World, data: bytes = data) -> None:
+            assert await peer.raw(data) == b""
+
+        (tmp_path / "users.json").unlink(missing_ok=True)
+        with_peer(tmp_path, test)
+
+
+def test_all_about_a_user_needs_a_ticket_that_the_daemon_gave(tmp_path: Path) -> None:
+    async def test(peer: Peer, world: World) -> None:
+        for operation, members in REQUESTS.items():
+            if "ticket" in members:
+                values = {name: kind("x") for name, kind in members.items()} | {"op": operation}
+                answer, _ = await peer.exchange(values)
+                assert answer["hresult"] == 0xC00E0025, operation
+
+    with_peer(tmp_path, test)
+
+
+def test_rows_are_those_that_the_user_may_see(tmp_path: Path) -> None:
+    async def test(peer: Peer, world: World) -> None:
+        seen, hidden = world.create("seen"), world.create("hidden")
+        closed = from_sddl("D:(A;;0xF003F;;;BA)").pack()
+        hidden.properties = hidden.properties._replace(security=closed)
+        found = {}
+        for user in ("alice", "root"):
+            answer, data = await peer.exchange({"op": "queues", "ticket": await peer.ticket(user)})
+            names = [json.loads(line)["id"] for line in data.splitlines()]
+            assert answer["result"] == len(names)
+            found[user] = set(names)
+        assert found["root"] - found["alice"] == {rows.id_of(hidden)} and rows.id_of(seen) in found["alice"]
+        ticket = await peer.ticket()
+        answer, _ = await peer.exchange({"op": "queue", "ticket": ticket, "id": rows.id_of(hidden)})
+        missing, _ = await peer.exchange({"op": "queue", "ticket": ticket, "id": "p99999"})
+        assert answer["hresult"] == missing["hresult"] == 0xC00E0003, "what may not be seen is not there"
+
+    with_peer(tmp_path, test)
+
+
+def test_failures_of_a_host_count_for_all_of_its_logins(tmp_path: Path) -> None:
+    async def test(peer: Peer, world: World) -> None:
+        for _ in range(FailureLimits().login):
+            peer.rpc.failures.count("10.0.0.7", Attempt.LOGIN)
+        assert 0 < (await peer.login())["result"]["wait"] <= PERIOD
+
+    with_peer(tmp_path, test)
+
+
+def test_every_queue_has_an_identifier_by_which_it_is_found(tmp_path: Path) -> None:
+    world = World()
+    queue = world.create("q", JOURNAL=1)
+    registry = world.manager.registry
+    for known in registry.queues.values():
+        assert known.kind is QueueKind.AWAITING or rows.find(world.manager, rows.id_of(known)) is known
+    assert rows.find(world.manager, f"p{queue.number}j") is queue.journal
+    wrong = ["", "p", "p0", "q16", f"o{queue.number}", f"p{queue.number}jj", f"p-{queue.number}", "p" + "9" * 11,
+             "journalj", f"s{queue.number}", f"p{queue.number | 0x80000000}", "p²"]  # fmt: skip
+    for identifier in wrong:
+        assert rows.find(world.manager, identifier) is None, identifier
+
+
+DORA, DORA_SID, CLERKS = r"DOM\dora", "S-1-5-21-9-9-9-1104", "S-1-5-21-9-9-9-1105"
+
+
+class FakeDomain:
+    """Knows dora; may be away."""
+
+    def __init__(self) -> None:
+        self.away = False
+        self.asked: list[Any] = []
+
+    async def sid_of(self, name: str) -> str | None:
+        self.asked.append(name)
+        if self.away:
+            raise MsmqError(HResult.MQ_ERROR_NO_DS, "away")
+        return DORA_SID if name in (DORA, "dora@dom.test") else None
+
+    async def groups_of(self, sid: str) -> list[str]:
+        return [CLERKS]
+
+    async def names_of(self, sids: list[str]) -> dict[str, str]:
+        self.asked.append(sids)
+        return {} if self.away else {sid: DORA for sid in sids if sid == DORA_SID}
+
+
+def test_names_of_the_domain_are_known_where_there_is_one(tmp_path: Path) -> None:
+    domain = FakeDomain()
+
+    async def test(peer: Peer, world: World) -> None:
+        ticket = await peer.ticket()
+
+        async def ask(operation: str, **values: Any) -> Any:
+            answer, _ = await peer.exchange({"op": operation, "ticket": ticket, **values})
+            return answer.get("result", answer.get("hresult"))
+
+        assert await ask("sid", name=DORA) == await ask("sid", name="dora@dom.test") == {"sid": DORA_SID}
+        assert await ask("sid", name="alice") == await ask("sid", name=r".\alice") == {"sid": ""}
+        assert await ask("sid", name=r"DOM\nobody") == HResult.MQ_ERROR_ILLEGAL_USER
+        assert {DORA_SID, CLERKS, "S-1-5-11"} <= set(await ask("sids", name=DORA))
+        known = await ask("names", sids=[DORA_SID, "S-1-5-32-544", 5, None, "S-1-5-21-" + "1" * 300])
+        assert known == {DORA_SID: DORA} and domain.asked[-1] == [DORA_SID]
+        assert await ask("names", sids=[DORA_SID] * 4000) == {DORA_SID: DORA} and len(domain.asked[-1]) == 100
+        domain.away = True
+        assert await ask("sid", name=DORA) == HResult.MQ_ERROR_NO_DS
+        assert await ask("names", sids=[DORA_SID]) == {}
+        for values in ({"op": "names", "ticket": "x", "sids": [DORA_SID]}, {"op": "sid", "ticket": "x", "name": DORA}):
+            answer, _ = await peer.exchange(values)
+            assert "result" not in answer  # who has not logged in learns nothing
+
+    with_peer(tmp_path, test, domain)
+
+
+def test_without_a_domain_no_name_is_one_of_a_domain(tmp_path: Path) -> None:
+    async def test(peer: Peer, world: World) -> None:
+        ticket = await peer.ticket()
+        answer, _ = await peer.exchange({"op": "sid", "ticket": ticket, "name": DORA})
+        assert answer["result"] == {"sid": ""}
+        answer, _ = await peer.exchange({"op": "names", "ticket": ticket, "sids": [DORA_SID]})
+        assert answer["result"] == {}
+
+    with_peer(tmp_path, test)

@@ -1,0 +1,28 @@
+"""Each public class name occurs once, so that a name in a message, a trace or a document says which class it is."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import openmsmq
+
+PACKAGE = Path(openmsmq.__file__).parent
+#: The asyncio client has the names of the blocking one, and both have those of what they stand for on the server.
+CLIENT = {"Cursor", "MessageQueue", "QueueManager", "Transaction"}
+
+
+def test_a_public_class_name_occurs_once() -> None:
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for path in sorted(PACKAGE.rglob("*.py")):
+        module = path.relative_to(PACKAGE).as_posix()
+        if module.startswith("interfaces/"):  # generated: the names of the specifications
+            continue
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(module)
+    twice = {name: modules for name, modules in found.items() if len(modules) > 1 and name not in CLIENT}
+    assert not twice
+    for name in CLIENT:
+        assert {"client/sync.py", "client/asynchronous.py"} <= set(found[name])

@@ -1,0 +1,67 @@
+"""The import contract of packages, by the table of docs/architecture.md, for `lint-imports` (pyproject.toml).
+
+A row of the table is a package, what it is, and the packages that it may import, which stand below it: so imports go
+down the table only, and there are no circles. `everything` allows all packages below. Modules that are in no package
+(`openmsmq.aio`, `openmsmq.compiled`) are free.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from importlinter import Contract, ContractCheck, fields, output
+
+Link = tuple[str, str]  # importing and imported module, without the root package
+
+
+def allowed_imports(document: str) -> dict[str, set[str]]:
+    """What each package may import, in the order of the table. Raises ValueError for a row that allows itself, a row
+    above it or a package that has no row."""
+    allowed: dict[str, set[str]] = {}
+    rows = re.findall(r"^\| `(\w+)` \|.*\| ([^|]*) \|$", document, re.M)
+    below = [name for name, _ in rows]
+    for name, cell in rows:
+        below.remove(name)
+        allowed[name] = set(below) if cell == "everything" else set(re.findall(r"`(\w+)`", cell))
+        upwards = sorted(allowed[name].difference(below))
+        if upwards:
+            raise ValueError(f"{name} may import {', '.join(upwards)}, for which there is no row below")
+    return allowed
+
+
+def broken_imports(allowed: Mapping[str, set[str]], links: Iterable[Link]) -> Iterator[str]:
+    """The imports between packages that no row allows."""
+    for importer, imported in sorted(links):
+        package, wanted = importer.partition(".")[0], imported.partition(".")[0]
+        if package in allowed and wanted in allowed and wanted != package and wanted not in allowed[package]:
+            yield f"{importer} imports {imported}: {package} may not import {wanted}"
+
+
+class AllowedImports(Contract):
+    """Each package imports only what its row of `document` allows, and each package has a row."""
+
+    type_name = "allowed"
+
+    document = fields.StringField()
+    ignore_imports = fields.SetField(subfield=fields.StringField(), required=False)
+
+    def check(self, graph, verbose):  # type: ignore[no-untyped-def]
+        (root,) = self.session_options["root_packages"]
+        allowed = allowed_imports(Path(self.document).read_text(encoding="utf-8"))
+        packages = {name.split(".")[1] for name in graph.modules if graph.find_children(name) and name != root}
+        missing = packages.symmetric_difference(allowed)
+        links = {
+            (importer.removeprefix(f"{root}."), imported.removeprefix(f"{root}."))
+            for importer in graph.modules
+            for imported in graph.find_modules_directly_imported_by(importer)
+            if f"{importer} -> {imported}" not in (self.ignore_imports or ())
+        }
+        problems = [f"{name}: a package without a row, or a row without a package" for name in sorted(missing)]
+        problems += broken_imports(allowed, links)
+        return ContractCheck(kept=not problems, metadata={"problems": problems})
+
+    def render_broken_contract(self, check):  # type: ignore[no-untyped-def]
+        for problem in check.metadata["problems"]:
+            output.print_error(problem)
