@@ -30,7 +30,7 @@ from pyspark.sql.datasource import (
 
 from daemon import Daemon
 from openmsmq.bulk.client import BulkClient
-from openmsmq.spark.filters import Selection
+from openmsmq.spark.filters import PushedFilters
 from openmsmq.spark.options import BATCH_READ, parse
 from openmsmq.spark.reading import FilteringReader, QueueRange
 from openmsmq.spark.schema import spark_schema
@@ -163,7 +163,7 @@ def test_queues_that_a_filter_leaves_out_are_not_planned(service: Daemon, rows: 
 
 
 def test_a_range_of_positions_needs_no_other_column() -> None:
-    selection = Selection()
+    selection = PushedFilters()
     assert selection.take(GreaterThan(("sequence",), 5)) and selection.take(IsNotNull(("sequence",)))
     assert (selection.after, selection.columns()) == (5, [])
 
@@ -177,11 +177,11 @@ def test_a_range_of_positions_needs_no_other_column() -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_evaluated_exactly_stays_with_spark(condition: Filter) -> None:
-    assert not Selection().take(condition) and not Selection().take(Not(condition))
+    assert not PushedFilters().take(condition) and not PushedFilters().take(Not(condition))
 
 
 def test_a_time_that_is_not_known_matches_nothing() -> None:
-    selection = Selection()
+    selection = PushedFilters()
     assert selection.take(Not(GreaterThan(("arrival_time",), datetime(2026, 1, 1, tzinfo=UTC))))
     times = pa.array([None, datetime(2025, 1, 1, tzinfo=UTC)], pa.timestamp("us", tz="UTC"))
     assert selection.rows(pa.RecordBatch.from_pydict({"arrival_time": times})).num_rows == 1

@@ -13,7 +13,7 @@ from openmsmq.dcom.bindings import Bindings
 from openmsmq.dcom.hresults import ComError, ComResult, ResolverError
 from openmsmq.dcom.objref import StandardReference
 from openmsmq.dcom.orpc import check_header
-from openmsmq.dcom.server import CallContext, ComObject, ComServer, ServedInterface, check_count
+from openmsmq.dcom.server import CallContext, ComServer, ServedInterface, ServedObject, check_count
 from openmsmq.interfaces import com as c
 from openmsmq.interfaces import ms_dcom as d
 from openmsmq.ndr import BadStubData, Interface, NdrError, Operation
@@ -105,11 +105,11 @@ def _activate(context: CallContext, clsid: UUID, iids: Sequence[UUID], factory: 
     check_count(len(iids))
     if clsid not in server.classes:
         raise ComError(ComResult.REGDB_E_CLASSNOTREG, f"there is no class {clsid}")
-    target: ComObject = ClassFactory(clsid) if factory else server.classes[clsid](context)
+    target: ServedObject = ClassFactory(clsid) if factory else server.classes[clsid](context)
     return references(context, target, iids)
 
 
-def references(context: CallContext, target: ComObject, iids: Sequence[UUID]) -> list[Result]:
+def references(context: CallContext, target: ServedObject, iids: Sequence[UUID]) -> list[Result]:
     """For each interface a reference or why there is none. Raises ComError E_NOINTERFACE if there is none at all."""
     results: list[Result] = []
     for iid in iids:

@@ -44,14 +44,14 @@ class Host(Protocol):
         """Run something beside the calls."""
 
 
-class ComObject(Exportable, Protocol):
+class ServedObject(Exportable, Protocol):
     """An object that is called through the server."""
 
     def call(self, context: CallContext, operation: Operation, request: Any) -> Any | Awaitable[Any]:
         """Carry out an operation of `context.interface`; returns the response. Raises ComError, MsmqError."""
 
 
-Factory = Callable[["CallContext"], ComObject]
+Factory = Callable[["CallContext"], ServedObject]
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class ComServer:
     resolver_port: int = RESOLVER_PORT
     budgets: Budgets = field(default_factory=Budgets)
     remote: RemoteProcesses = field(default_factory=lambda: RemoteProcesses({}))
-    rem_unknown: ComObject = field(init=False)
+    rem_unknown: ServedObject = field(init=False)
 
     def resolver_bindings(self, local_host: str) -> Bindings:
         """Where the object resolver is, without endpoint: the address at which the client reached us, and the name."""
@@ -201,7 +201,7 @@ class CallContext:
         """The address at which the client reached us."""
         return self.call.connection.local_host
 
-    def reference(self, target: ComObject, iid: UUID) -> StandardReference:
+    def reference(self, target: ServedObject, iid: UUID) -> StandardReference:
         """A reference to give to the caller. Raises ComError."""
         resolver = self.server.reference_bindings(self.local_host)
         return self.server.exporter.marshal(target, iid, resolver, self.owner)

@@ -64,7 +64,7 @@ _DOOR: Final = "http"
 _MOST_NAMES: Final = 100  # of the domain that are asked for at a time
 
 
-class DomainAccounts(Protocol):
+class AccountLookup(Protocol):
     """Accounts of a domain. Methods raise MsmqError while it does not answer, but `names_of`."""
 
     async def sid_of(self, name: str) -> str | None:
@@ -96,7 +96,7 @@ class WebGateway:
         logins: LoginAttempts,
         forget_sequence: Forget,
         when_durable: Callable[[Callable[[], None]], None],
-        domain: DomainAccounts | None = None,
+        domain: AccountLookup | None = None,
     ) -> None:
         """`rpc` is the daemon's server; `logins` are those of all entry points. `syncs` is how
         long syncs of the store took; `epoch` how often it was taken over. `auditor` gets logins, `uses` those by

@@ -11,7 +11,7 @@ from typing import Final
 from openmsmq.admin.alarms import Alarms
 from openmsmq.admin.tokens import TokensFile, TokensFileError, TokenUses, write_uses
 from openmsmq.admin.web_address import address_of, forget_address, write_address
-from openmsmq.doors.console import DomainAccounts, WebGateway
+from openmsmq.doors.console import AccountLookup, WebGateway
 from openmsmq.doors.figures import Latency
 from openmsmq.doors.remedies import Forget
 from openmsmq.model.histogram import Histogram
@@ -48,7 +48,7 @@ class WebServer:
     def __init__(
         self, configuration: Configuration, environment: Environment, users: UsersFile, rpc: RpcServer,
         syncs: Histogram, names: list[str], store: Store, auditor: Auditor, alarms: Alarms, logins: LoginAttempts,
-        forget_sequence: Forget, domain: DomainAccounts | None,
+        forget_sequence: Forget, domain: AccountLookup | None,
     ) -> None:  # fmt: skip
         """`rpc` is the daemon's server for everybody; `syncs` how long syncs of the store took; `names` are those of
         this machine; `forget_sequence` is that of the link; `domain` knows accounts besides those of `users`."""

@@ -60,7 +60,7 @@ _COMPARISONS: dict[type[Filter], Callable[[Any, Any], pa.Array]] = {
 }
 
 
-class Selection:
+class PushedFilters:
     """What the filters leave.
 
     Attributes:

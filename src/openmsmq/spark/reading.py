@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from openmsmq.bulk.client import BulkClient, Claim, QueueInfo, Range
 from openmsmq.model.errors import MsmqError, QueueDeleted, QueueNotFound
 from openmsmq.model.malloc import set_thresholds
-from openmsmq.spark.filters import Selection
+from openmsmq.spark.filters import PushedFilters
 from openmsmq.spark.hosts import FLIGHT, HostAway, ManyHosts, divided, joined
 from openmsmq.spark.offsets import Offsets
 from openmsmq.spark.options import DataSourceOptions, OptionError
@@ -73,7 +73,7 @@ class Fetching:
         self._is_known = False  # whether somebody has had an answer from the server
         self._away: set[str] = set()  # hosts without which this goes on
         self._threads: ThreadPoolExecutor | None = None
-        self.selection = Selection()
+        self.selection = PushedFilters()
         if options.startingTimestamp is not None:
             self.selection.take(GreaterThanOrEqual(("arrival_time",), options.startingTimestamp))
 

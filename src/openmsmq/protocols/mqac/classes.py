@@ -8,7 +8,7 @@ from uuid import UUID
 
 from openmsmq.dcom import persistence
 from openmsmq.dcom.exporter import Exporter
-from openmsmq.dcom.server import CallContext, ComObject, ComServer, Host
+from openmsmq.dcom.server import CallContext, ComServer, Host, ServedObject
 from openmsmq.interfaces import com, ms_dcom, ms_oaut
 from openmsmq.ndr import Interface
 from openmsmq.protocols.environment import Environment
@@ -56,5 +56,5 @@ def com_server(
     return ComServer(exporter, host, classes, interfaces, level, computer_name)
 
 
-def _factory(kind: type[MqacObject], environment: Environment) -> Callable[[CallContext], ComObject]:
+def _factory(kind: type[MqacObject], environment: Environment) -> Callable[[CallContext], ServedObject]:
     return lambda context: kind(environment)
