@@ -16,7 +16,7 @@ _PAGE: Final = 500
 _HERE: Final = ".\\"  # of path names: the machine of the server
 
 
-class QueueInfo(NamedTuple):
+class ListedQueue(NamedTuple):
     """A queue as lists have it. `came` and `left` count messages since the daemon started, `grown` is how many messages
     more it holds than five minutes ago, `waiting` are reads that wait for messages."""
 
@@ -58,7 +58,7 @@ class OpenHandlesInfo(NamedTuple):
     matching: int
 
 
-class SequenceInfo(NamedTuple):
+class ListedSequence(NamedTuple):
     """How far a queue manager, `source`, is with a transactional queue."""
 
     queue: str
@@ -73,7 +73,7 @@ class SequenceInfo(NamedTuple):
 class SequencesInfo(NamedTuple):
     """The latest ones; `matching` is how many there are."""
 
-    sequences: list[SequenceInfo]
+    sequences: list[ListedSequence]
     matching: int
 
 
@@ -113,13 +113,13 @@ class HttpApi:
         """Whose credentials these are."""
         return cast("CallerInfo", self.requests.value(self.requests.ask("GET", "/session"), CallerInfo))
 
-    def queues(self, text: str = "") -> Iterator[QueueInfo]:
+    def queues(self, text: str = "") -> Iterator[ListedQueue]:
         """All that the user may see, or those with a text or pattern in their names; the fullest first."""
         query = {"sort": "-messages", "limit": str(_PAGE)} | ({"filter": text} if text else {})
         for page in self.requests.pages("/queues", query):
-            yield from self.requests.member(page, "queues", list[QueueInfo])
+            yield from self.requests.member(page, "queues", list[ListedQueue])
 
-    def queue_named(self, name: str) -> QueueInfo:
+    def queue_named(self, name: str) -> ListedQueue:
         """Of a name as people type it. Raises ApiNotFound."""
         wanted = shown(path_of(name)).casefold()
         text = wanted.removeprefix(_HERE)
@@ -196,7 +196,7 @@ class HttpApi:
         self.close()
 
 
-def _is_called(queue: QueueInfo, wanted: str) -> bool:
+def _is_called(queue: ListedQueue, wanted: str) -> bool:
     """Whether a name, in lower case, is that of a queue. Outgoing queues have the name of their destination."""
     name = queue.name.casefold()
     if wanted.startswith(_HERE) and queue.kind not in ("outgoing", "connector"):

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import click
 
-from openmsmq.admin.http_api import SequenceInfo
+from openmsmq.admin.http_api import ListedSequence
 from openmsmq.admin.http_requests import ApiNotFound
 from openmsmq.cli.output import dry_run_option, echo, json_option, print_rows, report
 from openmsmq.cli.web_api import ApiOptions, api_options
@@ -45,7 +45,7 @@ def list_(api: ApiOptions, queue: str | None, limit: int, as_json: bool) -> None
         echo(f"{len(found.sequences):,} of {counted(found.matching, 'sequence')} are shown (--limit)", err=True)
 
 
-def _cells(each: SequenceInfo) -> list[str | int]:
+def _cells(each: ListedSequence) -> list[str | int]:
     return [each.name, each.source, each.number, each.rejected, time_text(each.accessed), each.sequence]
 
 
