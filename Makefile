@@ -91,8 +91,8 @@ nightly: java samba nftables domain curl browser prometheus deployments compiled
 	@$(BIN)/python tools/fuzz 120
 	@$(MAKE) --no-print-directory wheel-test mutants
 
-# Changes of single operators that the tests have to notice; which ones, SEED says.
-MUTANTS ?= 300
+# Changes of single places that the tests have to notice; which ones, SEED says.
+MUTANTS ?= 500
 mutants: $(STAMP)
 	@$(BIN)/python tools/mutate --seed $(SEED) --count $(MUTANTS)
 
