@@ -92,7 +92,7 @@ def _convert(name: str, value: Any) -> Any:
     kind = _TYPES[name]
     if "ForeignSite" in kind:
         return tuple(_foreign_site(table) for table in _tables(name, value))
-    if kind == "Policy":
+    if kind == CryptoPolicy.__name__:
         return _policy(name, value)
     if "Path" in kind:
         return Path(value).expanduser()
