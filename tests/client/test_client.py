@@ -15,6 +15,7 @@ import pytest
 import openmsmq
 import openmsmq.aio
 from daemon import Daemon, meanwhile
+from openmsmq.client.arguments import as_message
 from openmsmq.model import security
 from openmsmq.model.constants import INFINITE, QueueAccessMask, SecurityInformation
 from openmsmq.model.security import SecurityDescriptor
@@ -310,7 +311,7 @@ def test_opening_what_is_not_there_says_what_is_wrong(qm, name, error):
 
 def test_a_message_with_properties_of_its_own_takes_no_others():
     with pytest.raises(TypeError, match="label"):
-        openmsmq.client.sync.as_message(openmsmq.Message(), {"label": "x"})
+        as_message(openmsmq.Message(), {"label": "x"})
 
 
 def test_the_asyncio_client_has_the_same_operations(service, queue):

@@ -11,14 +11,19 @@ from openmsmq.conversion.propvariants import pack
 from openmsmq.conversion.queue_format import to_queue_format
 from openmsmq.conversion.receive_buffer import BufferSizes, receive_buffer
 from openmsmq.conversion.send_buffer import send_buffer
+from openmsmq.directory.connection import DirectoryConnection
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT
 from openmsmq.model import names
 from openmsmq.model.constants import Access, ReceiveAction, VarType
+from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.ndr import Operation
+from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.dispatch import NdrInterface
 from openmsmq.protocols.environment import Environment
+from openmsmq.protocols.message_security import MessageSecurity
+from openmsmq.protocols.public_queues import PublicQueues
 from openmsmq.protocols.qm2qm import Qm2Qm
 from openmsmq.protocols.qmcomm import QmComm
 from openmsmq.protocols.qmcomm2 import QmComm2
@@ -66,6 +71,29 @@ class Pending:
         return self._decode(self._connection.answer)
 
 
+class NoNetwork:
+    """For a queue manager that is alone: it reaches no other one."""
+
+    async def enlist(self, where: Whereabouts, uow: bytes, secret: bytes, participant: bytes) -> None:
+        raise self.unreachable(where)
+
+    async def prepare(self, where: Whereabouts, uow: bytes, secret: bytes) -> None:
+        raise self.unreachable(where)
+
+    async def commit(self, where: Whereabouts, uow: bytes, secret: bytes) -> None:
+        raise self.unreachable(where)
+
+    async def abort(self, where: Whereabouts, uow: bytes, secret: bytes) -> None:
+        raise self.unreachable(where)
+
+    async def outcome(self, where: Whereabouts, uow: bytes, secret: bytes) -> int:
+        raise self.unreachable(where)
+
+    @staticmethod
+    def unreachable(where: Whereabouts) -> MsmqError:
+        return MsmqError(HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE, f"{where.name} can't be reached from here")
+
+
 @dataclass
 class FakeTimer:
     due: float
@@ -89,6 +117,11 @@ class Server:
             seconds=lambda: self.seconds,
             tidy=lambda: self.tidied.append(True),
             is_administrator=lambda sid: sid in self.administrators,
+            message_security=MessageSecurity.without_keys(self.world.manager.machine.identifier),
+            public_queues=PublicQueues(self.world.manager, DirectoryConnection(None)),
+            coordinator=Coordinator(
+                self.world.manager, NoNetwork(), lambda: Whereabouts("HERE", (), 0), self.when_durable
+            ),
         )
         self.interfaces: list[NdrInterface] = [
             QmComm(self.environment), QmComm2(self.environment), QmMgmt(self.environment),

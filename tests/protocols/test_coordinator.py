@@ -37,7 +37,7 @@ class Site:
         self.world.store.sync()
 
     def _connect(self) -> None:
-        self.coordinator = Coordinator(self.world.manager, self.net, self.where, self._when_durable)
+        self.coordinator = Coordinator(self.world.manager, self.net, lambda: self.where, self._when_durable)
 
     def _when_durable(self, action: Callable[[], object]) -> None:
         self.net.step(f"{self.where.name} before sync")

@@ -11,9 +11,10 @@ from openmsmq.admin.naming import path_of, public_path_of
 from openmsmq.cli.connection import connected
 from openmsmq.cli.output import dry_run_option, json_option, management_rows, print_json, print_table, report
 from openmsmq.cli.permissions import OF_QUEUE
+from openmsmq.client.arguments import COUNTS
 from openmsmq.client.calls import UNANSWERED
 from openmsmq.client.operations import PROPERTIES
-from openmsmq.client.sync import COUNTS, QueueManager
+from openmsmq.client.sync import QueueManager
 from openmsmq.model.constants import MOST_DELIVERIES, Access
 from openmsmq.model.errors import MsmqError, QueueNotFound
 from openmsmq.model.security import SecurityDescriptor

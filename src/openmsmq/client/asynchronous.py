@@ -1,4 +1,4 @@
-"""The client for asyncio: the names of `openmsmq`, with `await`.
+"""The client for asyncio: the names of `openmsmq`, with `await`. `tools/sync_client.py` makes the blocking one of it.
 
 A task may be cancelled at any moment. What a receive through MS-MQRR has locked by then is put back; where the message
 is being removed already, the receive returns it, and the task's next receive raises CancelledError. A receive through
@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 
 from openmsmq.client import operations as o
 from openmsmq.client import qm2qm, qmcomm, remote_read, transaction_calls
+from openmsmq.client.arguments import ALL_SECURITY, COUNTS, STANDARD_PORT, as_message, credentials_of
 from openmsmq.client.calls import (
     CALL_FAILURES,
     CallerRefused,
@@ -45,7 +46,6 @@ from openmsmq.client.open_queue import (
 from openmsmq.client.reopening import CursorHandle, Locked, ReopeningQueue, countdown, open_handle
 from openmsmq.client.retrying import RECONNECT
 from openmsmq.client.runner import Runner
-from openmsmq.client.sync import ALL_SECURITY, COUNTS, STANDARD_PORT, as_message, credentials_of
 from openmsmq.model.bodies import BodyValue
 from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.errors import MsmqError, ReceiveTimeout
@@ -71,7 +71,17 @@ async def connect(
     reconnect_seconds: float = RECONNECT,
     dead_peer_seconds: int = DEAD_PEER,
 ) -> QueueManager:
-    """Connect to a queue manager; see `openmsmq.connect`."""
+    """Connect to a queue manager.
+
+    `port` defaults to 2103 + `port_offset`. With `user` the calls are authenticated by NTLM at `level`
+    (PKT_INTEGRITY if not given, but PKT_PRIVACY for RemoteRead, as servers demand); without, they are anonymous. With
+    `kerberos` a ticket authenticates them: True for that in the cache of the environment, for the service `host/` and
+    `host`, which then is the server's name as the domain knows it; KerberosCredentials for others.
+    `timeout` in seconds bounds the connect. A call whose connection is lost later tries for `reconnect_seconds` to
+    reach the server again, if it has not been sent or does no harm when it is done twice. `dead_peer_seconds` is how
+    long the server's machine may not acknowledge what TCP sends. Raises RpcConnectionError, AuthenticationError, or
+    MsmqError when the server refuses the caller, KerberosUnavailable, and ValueError for a user beside a ticket.
+    """
     credentials = credentials_of(host, user, password, domain, kerberos)
     security = {
         "credentials": credentials, "level": level, "spnego": spnego, "timeout": timeout,
@@ -83,7 +93,7 @@ async def connect(
         private = Runner(host, port, security | {"level": AuthLevel.PKT_PRIVACY})
     manager = QueueManager(runner, private)
     try:
-        await manager.machine_id()
+        await manager.machine_id()  # proves that the server is there and accepts us
     except BaseException:
         await manager.close()
         raise
@@ -103,7 +113,7 @@ class _Closing(ABC):
 
 
 class QueueManager(_Closing):
-    """A connection to a queue manager; see `openmsmq.QueueManager` for what each method does and raises."""
+    """A connection to a queue manager; see `connect`."""
 
     def __init__(self, runner: Runner, private: Runner) -> None:
         """`private` is for calls that servers want protected; it may be the same."""
@@ -113,66 +123,91 @@ class QueueManager(_Closing):
         self._has_own_transactions: bool | None = None
         self._joining = asyncio.Lock()
         self._joined: WeakValueDictionary[bytes, Transaction] = WeakValueDictionary()
-        self._licence = os.urandom(16)
+        self._licence = os.urandom(16)  # LicenceGuid, [MS-MQMP] 3.2.1.1
         self._client = socket.gethostname()
 
     async def close(self) -> None:
+        """Close all connections: open queues and unfinished transactions end with them."""
         self._runner.close()
         self._private.close()
 
     async def machine_id(self) -> str:
+        """The GUID of the queue manager."""
         return await self._runner.run(o.query(4))
 
     async def version(self) -> str:
+        """The MSMQ version that the server says it is."""
         return await self._runner.run(o.query(3))
 
     async def create_queue(self, path_name: str, *, security: bytes | None = None, **properties: Any) -> str:
+        """Create a private queue, for example `.\\private$\\orders`, or a public one, `.\\orders`, which the directory
+        of an openmsmq server keeps; returns its format name.
+
+        Properties by name: label, transactional, journal, quota and journal_quota (kilobytes), priv_level, type
+        (UUID), authenticate, base_priority, multicast_address. Raises QueueExists, IllegalQueuePathName, ...
+        """
         return await self._runner.run(o.create_queue(path_name, properties, security))
 
     async def delete_queue(self, name: str) -> None:
+        """Delete a queue, by path name or format name, with its messages."""
         await self._runner.run(o.delete_queue(name))
 
     async def properties(self, name: str, *wanted: str) -> dict[str, Any]:
+        """Properties of a queue by name; all of them if none is named."""
         return await self._runner.run(o.get_properties(name, wanted or tuple(o.PROPERTIES)))
 
     async def set_properties(self, name: str, **properties: Any) -> None:
+        """Change properties of a queue, all or none."""
         await self._runner.run(o.set_properties(name, properties))
 
     async def security(self, name: str, information: int = ALL_SECURITY) -> bytes:
+        """The security descriptor of a queue, self-relative; see `openmsmq.model.security`."""
         return await self._runner.run(o.get_security(name, information))
 
     async def set_security(self, name: str, descriptor: bytes, information: int) -> None:
         await self._runner.run(o.set_security(name, information, descriptor))
 
     async def format_name(self, path_name: str) -> str:
+        """The private format name of a queue; PUBLIC= and its identifier for the path name of a public one."""
         return await self._runner.run(o.resolve(path_name))
 
     async def queues(self) -> list[str]:
+        """The path names of all private queues."""
         names: list[str] = (await self._runner.run(o.management(None, "private_queues")))["private_queues"]
         return names
 
     async def counts(self, name: str) -> dict[str, int]:
+        """message_count, bytes_in_queue, journal_message_count and bytes_in_journal of a queue."""
         return await self._runner.run(o.management(name, *COUNTS))
 
     async def management(self, name: str | None = None) -> dict[str, Any]:
+        """Management properties (MS-MQMR) of a queue, an outgoing one by the name of its destination, or about the
+        machine; None for what there is no value of."""
         return await self._runner.run(o.management(name))
 
     async def outgoing(self) -> list[dict[str, Any]]:
+        """The management properties of each outgoing queue that has messages or is open."""
         return await self._runner.run(o.outgoing())
 
     async def pause(self, name: str) -> None:
+        """Hold messages in the outgoing queue for a destination, until `resume` or a restart of the server. For
+        administrators, as all actions. Raises AccessDenied, QueueNotFound."""
         await self._runner.run(o.act(name, "PAUSE"))
 
     async def resume(self, name: str) -> None:
+        """Undo `pause`."""
         await self._runner.run(o.act(name, "RESUME"))
 
     async def connect_machine(self) -> None:
+        """Let the server transfer messages to other machines again."""
         await self._runner.run(o.act(None, "CONNECT"))
 
     async def disconnect_machine(self) -> None:
+        """Let the server transfer no messages to other machines, until `connect_machine` or its end."""
         await self._runner.run(o.act(None, "DISCONNECT"))
 
     async def tidy(self) -> None:
+        """Make the server release disk space that it does not need."""
         await self._runner.run(o.act(None, "TIDY"))
 
     async def open(
@@ -184,6 +219,14 @@ class QueueManager(_Closing):
         protocol: str = "auto",
         reconnect: bool = False,
     ) -> MessageQueue:
+        """Open a queue by path name or format name; `access` is "receive", "send" or "peek".
+
+        `exclusive` denies other readers. `protocol` is "remoteread" (MS-MQRR), "qm2qm" (MS-MQQP), "qmcomm" (MS-MQMP),
+        or "auto": for reading RemoteRead where the server offers it to this caller, else qmcomm;
+        `MessageQueue.protocol` says which. With `reconnect` the queue is opened anew by its name when its handle was
+        lost, and the operation goes on, unless it may have been done already. Raises QueueNotFound, SharingViolation,
+        AccessDenied.
+        """
         access = to_access(access)
         wanted = candidates(protocol, access)
         if wanted[0] == "remoteread":
@@ -204,6 +247,7 @@ class QueueManager(_Closing):
         return MessageQueue(self, self._runner, handle, reconnect)
 
     async def _check_remote_read(self) -> None:
+        """Once; raises CallerRefused or ProtocolUnavailable, also when an open was refused before."""
         if self._remote_read_refused is not None:
             raise self._remote_read_refused
         if not self._remote_read_checked:
@@ -218,11 +262,16 @@ class QueueManager(_Closing):
         return await self._runner.open(open_handle(name, steps, reconnect))
 
     async def transaction(self) -> Transaction:
-        """`async with await qm.transaction() as tx: await queue.send(message, transaction=tx)`."""
+        """A new internal transaction:
+        `async with await qm.transaction() as tx: await queue.send(message, transaction=tx)`."""
         held = ServerResource("transaction", "")
         return Transaction(self, self._runner, await self._runner.run(opening(o.enlist(), held)), held)
 
     async def join(self, transaction: Transaction) -> None:
+        """Take part in a transaction of another queue manager; sends and receives in it do so by themselves.
+
+        Both have to be openmsmq: a Microsoft DTC is not spoken. Raises MsmqError.
+        """
         async with self._joining:
             if transaction.manager is not self and transaction.uow not in self._joined:
                 token = await transaction.token()
@@ -242,7 +291,10 @@ class QueueManager(_Closing):
 
 
 class Transaction:
-    """An internal transaction; see `openmsmq.Transaction`."""
+    """An internal transaction. As a context manager it commits, or aborts when an exception leaves the block.
+
+    Used with a queue of another queue manager it becomes a distributed one: all of it commits, or nothing.
+    """
 
     def __init__(self, manager: QueueManager, runner: Runner, enlisted: o.Enlisted, held: ServerResource) -> None:
         self.manager, self._runner, self._enlisted, self.held = manager, runner, enlisted, held
@@ -250,18 +302,23 @@ class Transaction:
         self.finished = False
 
     async def token(self) -> bytes:
+        """The propagation token: with it and `uow` other queue managers take part."""
         return await self._runner.run(holding(transaction_calls.propagation_token(self.uow), self.held))
 
     @property
     def uow(self) -> bytes:
+        """The unit of work, 16 bytes."""
         return self._enlisted.uow
 
     async def commit(self) -> None:
+        """Make all of it lasting. Raises HandleLost with `outcome_unknown` when no answer came; TransactionUsage after
+        the end of the transaction."""
         check_not_finished(self.finished)
         await self._runner.run(holding(o.commit(self._enlisted), self.held))
         self.finished = True
 
     async def abort(self) -> None:
+        """Undo all of it. Raises TransactionUsage after the end of the transaction."""
         check_not_finished(self.finished)
         self.finished = True
         await self._runner.run(holding(o.abort(self._enlisted), self.held))
@@ -278,12 +335,15 @@ class Transaction:
         try:
             await self.abort()
         except MsmqError:
-            if error is None:
+            if error is None:  # the server aborts it by itself when the connection goes
                 raise
 
 
 class MessageQueue(_Closing):
-    """An open queue; `async for` peeks at what is there and takes nothing away. See `openmsmq.MessageQueue`."""
+    """An open queue. `async for` peeks at what is there, from first to last, and takes nothing away.
+
+    What its protocol lacks and MS-MQMP has (transactions, `format_name`) goes by a second handle of qmcomm.
+    """
 
     def __init__(self, manager: QueueManager, runner: Runner, handle: ReopeningQueue, reconnect: bool) -> None:
         self._manager, self._runner, self._handle, self._reconnect = manager, runner, handle, reconnect
@@ -293,6 +353,7 @@ class MessageQueue(_Closing):
 
     @property
     def protocol(self) -> str:
+        """The protocol it was opened through: "remoteread", "qm2qm" or "qmcomm"."""
         return self._handle.queue.protocol
 
     async def close(self) -> None:
@@ -329,6 +390,11 @@ class MessageQueue(_Closing):
     async def send(
         self, message: Message | BodyValue, *, transaction: Transaction | None = None, **properties: Any
     ) -> str:
+        """Send a message, or a value as its body with properties by name (label="x", recoverable=True, ...).
+
+        Returns the message identifier. Raises MsmqError; TransactionUsage where the queue and the send disagree about
+        transactions; an RpcConnectionError with `outcome_unknown` where the message was sent and no answer came.
+        """
         message = as_message(message, properties)
         handle = self._qmcomm if self._qmcomm and not self._closed else await self._through_qmcomm("sending")
         uow, held = await self._part_of(transaction)
@@ -346,6 +412,7 @@ class MessageQueue(_Closing):
     # -- taking messages ---------------------------------------------------------------------------------------
 
     async def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> Message:
+        """Take the first message; waits `timeout` seconds, for ever with None. Raises ReceiveTimeout."""
         left = countdown(milliseconds(timeout), time.monotonic)
         if transaction is None:
             return await self._received(lambda queue: queue.take(left()))
@@ -365,6 +432,11 @@ class MessageQueue(_Closing):
 
     @asynccontextmanager
     async def receive_lock(self, timeout: float | None = None) -> AsyncIterator[Message]:
+        """Take the first message when the block succeeds; an exception puts it back in its place.
+
+        Meanwhile nobody else sees it. Waits as `receive` does. Raises ReceiveTimeout; MsmqError if the queue is not
+        open through MS-MQRR.
+        """
         taken = await self._locked(timeout)
         try:
             yield taken.message
@@ -374,7 +446,10 @@ class MessageQueue(_Closing):
         await self._end(taken, True)
 
     async def consume(self, timeout: float | None = None) -> AsyncGenerator[Message, None]:
-        """As `openmsmq.MessageQueue.consume`.
+        """Take one message after the other: each is removed when the loop asks for the next one.
+
+        Leaving the loop by an exception, `break` or `return` puts the current message back. Ends when none has come
+        for `timeout` seconds, never with None.
 
         After `break` the message is put back when the loop gets to close the iterator, at once with
         `contextlib.aclosing`.
@@ -392,10 +467,12 @@ class MessageQueue(_Closing):
                 await self._end(taken, done)
 
     async def receive_by_lookup_id(self, identifier: int, direction: str = "current") -> Message:
+        """Take the message with a lookup identifier, or the "next" or "previous" one. Raises MessageNotFound."""
         seek = to_seek(direction)
         return await self._received(lambda queue: queue.take_by_lookup_identifier(identifier, seek))
 
     async def receive_by_correlation_id(self, identifier: bytes | str, timeout: float | None = None) -> Message:
+        """Take the first message with a correlation identifier; waits for one to come. Raises ReceiveTimeout."""
         left, wanted = countdown(milliseconds(timeout), time.monotonic), to_identifier(identifier)
         return await self._received(lambda queue: queue.take_by_correlation_identifier(wanted, left(), time.monotonic))
 
@@ -414,8 +491,7 @@ class MessageQueue(_Closing):
         if not taken.locked:
             return
         try:
-            if await self._runner.finish(taken.end(remove)):
-                raise asyncio.CancelledError
+            await self._runner.end(taken.end(remove))
         except CALL_FAILURES:
             if remove:  # else the server puts it back by itself, when the queue is closed or some minutes have gone
                 raise
@@ -423,30 +499,37 @@ class MessageQueue(_Closing):
     # -- looking and more --------------------------------------------------------------------------------------
 
     async def peek(self, timeout: float | None = None) -> Message:
+        """Look at the first message and leave it. Raises ReceiveTimeout."""
         left = countdown(milliseconds(timeout), time.monotonic)
         return await self._run(lambda queue: queue.peek(ReceiveAction.PEEK_CURRENT, left()))
 
     async def peek_by_lookup_id(self, identifier: int, direction: str = "current") -> Message:
+        """Look at the message with a lookup identifier, or the "next" or "previous" one. Raises MessageNotFound."""
         seek = to_seek(direction)
         return await self._run(lambda queue: queue.peek_by_lookup_identifier(identifier, seek))
 
     async def cancel(self) -> None:
+        """End the receives and peeks of other tasks that wait at this queue: they raise OperationCancelled."""
         await self._run(lambda queue: queue.cancel())
 
     async def move(self, identifier: int, to: str = "") -> None:
+        """Move a message, by its lookup identifier, to a subqueue by name, or back to the queue itself with ""."""
         await self._run(lambda queue: queue.move(identifier, to, self._manager._licence))
 
     async def reject(self, identifier: int) -> None:
+        """Reject a message that was received in a transaction, by its lookup identifier."""
         await self._run(lambda queue: queue.reject(identifier))
 
     async def purge(self) -> None:
+        """Delete all messages."""
         await self._run(lambda queue: queue.purge())
 
     async def cursor(self) -> Cursor:
+        """A cursor, to look at one message after the other and take the one it stands on."""
         self._check_open()
         return Cursor(self, await self._runner.run(self._handle.cursor()))
 
-    async def __aiter__(self) -> AsyncIterator[Message]:
+    async def __aiter__(self) -> AsyncGenerator[Message, None]:
         async with await self.cursor() as cursor:
             try:
                 yield await cursor.peek(0)
@@ -457,7 +540,7 @@ class MessageQueue(_Closing):
 
 
 class Cursor(_Closing):
-    """See `openmsmq.Cursor`."""
+    """[MS-MQDMPR] 3.2: `peek` begins, `peek_next` goes on, `receive` takes the message the cursor stands on."""
 
     def __init__(self, queue: MessageQueue, handle: CursorHandle) -> None:
         self._queue, self._handle = queue, handle
@@ -466,9 +549,11 @@ class Cursor(_Closing):
         await self._queue._runner.run(self._handle.close())
 
     async def peek(self, timeout: float | None = None) -> Message:
+        """The message the cursor stands on, or the first one. Raises ReceiveTimeout, MessageAlreadyReceived."""
         return await self._peek(ReceiveAction.PEEK_CURRENT, timeout)
 
     async def peek_next(self, timeout: float | None = None) -> Message:
+        """Advance and look. Raises ReceiveTimeout; IllegalCursorAction before the first `peek`."""
         return await self._peek(ReceiveAction.PEEK_NEXT, timeout)
 
     async def _peek(self, action: ReceiveAction, timeout: float | None) -> Message:
@@ -476,6 +561,10 @@ class Cursor(_Closing):
         return await self._queue._runner.run(self._handle.peek(action, milliseconds(timeout)))
 
     async def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> Message:
+        """Take the message the cursor stands on. Raises MessageAlreadyReceived, MessageNotFound, ReceiveTimeout.
+
+        In a transaction only if the queue was opened with protocol="qmcomm", or through MS-MQRR of an openmsmq server.
+        """
         self._queue._check_open()
         wait, runner = milliseconds(timeout), self._queue._runner
         if transaction is None:

@@ -12,8 +12,10 @@ from typing import Any
 from weakref import WeakSet
 
 from openmsmq.client.calls import ClientAssociation, ClientCall, Steps, T, client_closed, decoded, fault_error
+from openmsmq.client.reopening import Locked
 from openmsmq.client.retrying import Attempts
 from openmsmq.model.errors import MsmqError
+from openmsmq.model.message import Message
 from openmsmq.rpc import client as rpc
 from openmsmq.rpc.errors import BindError, RpcConnectionError, RpcFault
 
@@ -68,6 +70,16 @@ class Pool:
         except StopIteration as stop:
             value: T = stop.value
             return value
+
+    def receive(self, steps: Steps[Locked]) -> Message:
+        """Take a message and remove it."""
+        taken = self.run(steps)
+        if taken.locked:
+            self.run(taken.end(True))
+        return taken.message
+
+    # What a task of asyncio may be cut off in, a thread does as it does all else.
+    open = end = run
 
     def call(self, call: ClientCall) -> Any:
         """The answer to one call. Raises MsmqError."""

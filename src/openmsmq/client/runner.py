@@ -103,6 +103,11 @@ class Runner:
             raise
         return cancelled
 
+    async def end(self, steps: Steps[Any]) -> None:
+        """As `finish`, but raises CancelledError afterwards if the task was cancelled meanwhile."""
+        if await self.finish(steps):
+            raise asyncio.CancelledError
+
     async def open(self, steps: Steps[Opened]) -> Opened:
         """Open a queue. When the task is cancelled meanwhile, the queue is closed again as soon as it is open."""
         task = asyncio.get_running_loop().create_task(self.run(steps))

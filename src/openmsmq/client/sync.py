@@ -1,4 +1,7 @@
-"""The blocking client. Objects may be shared by threads: calls run on a pool of connections of one association."""
+"""The blocking client. Objects may be shared by threads: calls run on a pool of connections of one association.
+
+Generated from asynchronous.py by tools/sync_client.py; never edited.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,13 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 from weakref import WeakValueDictionary
 
 from openmsmq.client import operations as o
 from openmsmq.client import qm2qm, qmcomm, remote_read, transaction_calls
+from openmsmq.client.arguments import ALL_SECURITY, COUNTS, STANDARD_PORT, as_message, credentials_of
 from openmsmq.client.calls import (
     CALL_FAILURES,
     CallerRefused,
@@ -46,15 +48,10 @@ from openmsmq.model.bodies import BodyValue
 from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.errors import MsmqError, ReceiveTimeout
 from openmsmq.model.message import Message, identifier_text
-from openmsmq.rpc.credentials import Credentials
 from openmsmq.rpc.errors import BindError
 from openmsmq.rpc.kerberos import KerberosCredentials
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.sockets import DEAD_PEER
-
-STANDARD_PORT = 2103  # of qmcomm and qmcomm2, [MS-MQMP] 3.1.4.24
-ALL_SECURITY = 0x7  # owner, group and DACL
-COUNTS = ("message_count", "bytes_in_queue", "journal_message_count", "bytes_in_journal")
 
 
 def connect(
@@ -100,18 +97,6 @@ def connect(
         raise
     pool.reconnect_seconds = private.reconnect_seconds = reconnect_seconds
     return manager
-
-
-def credentials_of(
-    host: str, user: str | None, password: str, domain: str, kerberos: bool | KerberosCredentials
-) -> Credentials | KerberosCredentials | None:
-    """What `connect` was given, in one. Raises ValueError."""
-    if not kerberos:
-        return Credentials(user, password, domain) if user is not None else None
-    if user is not None:
-        raise ValueError("user is for NTLM; with kerberos the ticket says who calls")
-    given = kerberos if isinstance(kerberos, KerberosCredentials) else KerberosCredentials()
-    return given if given.service else replace(given, service=f"host/{host}")
 
 
 class _Closing(ABC):
@@ -188,7 +173,7 @@ class QueueManager(_Closing):
 
     def queues(self) -> list[str]:
         """The path names of all private queues."""
-        names: list[str] = self._pool.run(o.management(None, "private_queues"))["private_queues"]
+        names: list[str] = (self._pool.run(o.management(None, "private_queues")))["private_queues"]
         return names
 
     def counts(self, name: str) -> dict[str, int]:
@@ -248,17 +233,18 @@ class QueueManager(_Closing):
             try:
                 self._check_remote_read()
                 steps = partial(remote_read.open_queue, name, access, exclusive, self._licence)
-                return MessageQueue(
-                    self, self._private, self._private.run(open_handle(name, steps, reconnect)), reconnect
-                )
+                handle = self._private.open(open_handle(name, steps, reconnect))
+                return MessageQueue(self, self._private, handle, reconnect)
             except (CallerRefused, ProtocolUnavailable) as error:
                 self._remote_read_refused = error
                 if len(wanted) == 1:
                     raise
         if wanted[0] == "qm2qm":
             session = partial(qm2qm.open_queue, name, access, exclusive, self._licence)
-            return MessageQueue(self, self._pool, self._pool.run(open_handle(name, session, reconnect)), reconnect)
-        return MessageQueue(self, self._pool, self._open_qmcomm(name, access, exclusive, reconnect), reconnect)
+            handle = self._pool.open(open_handle(name, session, reconnect))
+            return MessageQueue(self, self._pool, handle, reconnect)
+        handle = self._open_qmcomm(name, access, exclusive, reconnect)
+        return MessageQueue(self, self._pool, handle, reconnect)
 
     def _check_remote_read(self) -> None:
         """Once; raises CallerRefused or ProtocolUnavailable, also when an open was refused before."""
@@ -273,10 +259,11 @@ class QueueManager(_Closing):
 
     def _open_qmcomm(self, name: str, access: Access, exclusive: bool, reconnect: bool) -> ReopeningQueue:
         steps = partial(qmcomm.open_queue, name, access, exclusive, self._client, self._licence)
-        return self._pool.run(open_handle(name, steps, reconnect))
+        return self._pool.open(open_handle(name, steps, reconnect))
 
     def transaction(self) -> Transaction:
-        """A new internal transaction: `with qm.transaction() as tx: queue.send(message, transaction=tx)`."""
+        """A new internal transaction:
+        `with qm.transaction() as tx: queue.send(message, transaction=tx)`."""
         held = ServerResource("transaction", "")
         return Transaction(self, self._pool, self._pool.run(opening(o.enlist(), held)), held)
 
@@ -287,7 +274,8 @@ class QueueManager(_Closing):
         """
         with self._joining:
             if transaction.manager is not self and transaction.uow not in self._joined:
-                self._private.run(transaction_calls.enlist_remote(transaction.uow, transaction.token()))
+                token = transaction.token()
+                self._private.run(transaction_calls.enlist_remote(transaction.uow, token))
                 self._joined[transaction.uow] = transaction
 
     def _serves_own_transactions(self, transaction: Transaction) -> bool:
@@ -338,19 +326,17 @@ class Transaction:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if self.finished:
             return
         if kind is None:
             self.commit()
-        else:
-            try:
-                self.abort()
-            except MsmqError:
-                if error is None:  # the server aborts it by itself when the connection goes
-                    raise
+            return
+        try:
+            self.abort()
+        except MsmqError:
+            if error is None:  # the server aborts it by itself when the connection goes
+                raise
 
 
 class MessageQueue(_Closing):
@@ -362,7 +348,7 @@ class MessageQueue(_Closing):
     def __init__(self, manager: QueueManager, pool: Pool, handle: ReopeningQueue, reconnect: bool) -> None:
         self._manager, self._pool, self._handle, self._reconnect = manager, pool, handle, reconnect
         self._qmcomm = handle if handle.queue.protocol == "qmcomm" else None
-        self._lock = threading.Lock()
+        self._opening = threading.Lock()
         self._closed = False
 
     @property
@@ -390,7 +376,7 @@ class MessageQueue(_Closing):
 
     def _through_qmcomm(self, what: str) -> ReopeningQueue:
         self._check_open()
-        with self._lock:
+        with self._opening:
             if self._qmcomm is None:
                 queue = self._handle.queue
                 check_second_handle(queue, what)
@@ -409,7 +395,7 @@ class MessageQueue(_Closing):
         transactions; an RpcConnectionError with `outcome_unknown` where the message was sent and no answer came.
         """
         message = as_message(message, properties)
-        handle = self._through_qmcomm("sending")
+        handle = self._qmcomm if self._qmcomm and not self._closed else self._through_qmcomm("sending")
         uow, held = self._part_of(transaction)
         steps = handle.send(message, uow)
         return identifier_text(self._manager._pool.run(holding(steps, *held)))
@@ -434,8 +420,8 @@ class MessageQueue(_Closing):
         pool, handle = self._pool, self._handle
         if not self._takes_in(transaction):
             pool, handle = self._manager._pool, self._through_qmcomm("a receive in a transaction")
-        steps = handle.take(lambda queue: queue.take_in_transaction(uow, left()))
-        return self._finished(pool.run(holding(steps, *held)))
+        self._check_open()
+        return pool.receive(holding(handle.take(lambda queue: queue.take_in_transaction(uow, left())), *held))
 
     def _takes_in(self, transaction: Transaction) -> bool:
         """Whether a receive in a transaction goes through the protocol that the queue was opened with."""
@@ -489,25 +475,19 @@ class MessageQueue(_Closing):
     def _locked(self, timeout: float | None) -> Locked:
         if not self._handle.queue.two_phases:
             raise self._handle.queue.lacks("two phases of a receive")
-        left = countdown(milliseconds(timeout), time.monotonic)
-        return self._take(lambda queue: queue.take(left()))
-
-    def _take(self, operation: Callable[[OpenQueue], Steps[TakenMessage]]) -> Locked:
         self._check_open()
-        return self._pool.run(self._handle.take(operation))
+        left = countdown(milliseconds(timeout), time.monotonic)
+        return self._pool.run(self._handle.take(lambda queue: queue.take(left())))
 
     def _received(self, operation: Callable[[OpenQueue], Steps[TakenMessage]]) -> Message:
-        return self._finished(self._take(operation))
-
-    def _finished(self, taken: Locked) -> Message:
-        self._end(taken, True)
-        return taken.message
+        self._check_open()
+        return self._pool.receive(self._handle.take(operation))
 
     def _end(self, taken: Locked, remove: bool) -> None:
         if not taken.locked:
             return
         try:
-            self._pool.run(taken.end(remove))
+            self._pool.end(taken.end(remove))
         except CALL_FAILURES:
             if remove:  # else the server puts it back by itself, when the queue is closed or some minutes have gone
                 raise
@@ -584,21 +564,10 @@ class Cursor(_Closing):
         self._queue._check_open()
         wait, pool = milliseconds(timeout), self._queue._pool
         if transaction is None:
-            return self._queue._finished(pool.run(self._handle.take(lambda queue, cursor: queue.take(wait, cursor))))
+            return pool.receive(self._handle.take(lambda queue, cursor: queue.take(wait, cursor)))
         uow, held = self._queue._part_of(transaction)
         assert uow is not None
         if not self._queue._takes_in(transaction):
             raise self._handle.queue.lacks("internal transactions", has="MS-MQMP has (protocol='qmcomm')")
         steps = self._handle.take(lambda queue, cursor: queue.take_in_transaction(uow, wait, cursor))
-        return self._queue._finished(pool.run(holding(steps, *held)))
-
-
-def as_message(value: Message | BodyValue, properties: dict[str, Any]) -> Message:
-    """A message from a value and properties; `recoverable=True` is short for delivery_guarantee=1."""
-    if "recoverable" in properties:
-        properties["delivery_guarantee"] = int(bool(properties.pop("recoverable")))
-    if isinstance(value, Message):
-        if properties:
-            raise TypeError(f"a Message has its own properties; not allowed beside it: {', '.join(properties)}")
-        return value
-    return Message.of(value, **properties)
+        return pool.receive(holding(steps, *held))

@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from openmsmq.transport.routing import Manager, Routing, RoutingLink, Site
+from openmsmq.transport.routing import Manager, RoutingLink, Site
+from openmsmq.transport.routing import Routing as Routing
 
 _KEYS: Mapping[str, Mapping[str, type]] = {
     "queue_manager": {

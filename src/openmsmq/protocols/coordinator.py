@@ -108,11 +108,11 @@ class Coordinator:
         self,
         manager: QueueManager,
         network: TransactionNetwork,
-        here: Whereabouts,
+        here: Callable[[], Whereabouts],
         when_durable: Callable[[Callable[[], object]], None],
     ) -> None:
-        """`here` is the address that participants get; `when_durable` runs an action once all that is written is on the
-        disk."""
+        """`here` returns the address that participants get; `when_durable` runs an action once all that is written is
+        on the disk."""
         self._store, self._transactions, self._network = manager.store, manager.transactions, network
         self.here, self._when_durable = here, when_durable
         self._distributed: dict[bytes, _Distributed] = {}
@@ -131,7 +131,7 @@ class Coordinator:
         if distributed is None:
             distributed = _Distributed(transaction, secrets.token_bytes(16))
             self._distributed[transaction.identifier] = distributed
-        return PropagationToken(distributed.secret, self.here).encode()
+        return PropagationToken(distributed.secret, self.here()).encode()
 
     def add_participant(self, uow: bytes, secret: bytes, participant: bytes) -> None:
         """TmEnlist: another queue manager takes part. Raises TransactionSequence if it is too late."""
@@ -219,7 +219,7 @@ class Coordinator:
     async def _enlist(self, uow: bytes, token: bytes, decoded: PropagationToken) -> None:
         if self._is_enlisted(uow, token):
             return
-        await self._network.enlist(decoded.coordinator, uow, decoded.secret, self.here.encode())
+        await self._network.enlist(decoded.coordinator, uow, decoded.secret, self.here().encode())
         if not self._is_enlisted(uow, token):  # by another call meanwhile
             self._transactions.create(uow).coordinator = token
 

@@ -6,13 +6,12 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from openmsmq.directory.connection import DirectoryConnection
-from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.model.security import sid_bytes
-from openmsmq.protocols.coordinator import Coordinator, Whereabouts
+from openmsmq.protocols.coordinator import Coordinator
 from openmsmq.protocols.message_security import MessageSecurity
 from openmsmq.protocols.proxies import NoRemoteQueueManagers, RemoteQueueManagers, RemoteQueueProxyHandle
 from openmsmq.protocols.public_queues import PublicQueues
@@ -47,27 +46,18 @@ class WhenDurable(Protocol):
     def __call__(self, callback: Callable[[], object], calls: int = 1) -> None: ...
 
 
-class NoNetwork:
-    """For a queue manager that is alone: it takes part in no transaction of others."""
+class CallTasks:
+    """Tasks that calls have started: each is kept until it is done."""
 
-    async def enlist(self, where: Whereabouts, uow: bytes, secret: bytes, participant: bytes) -> None:
-        raise _unreachable(where)
+    def __init__(self) -> None:
+        self._tasks: Final[set[asyncio.Task[Any]]] = set()
 
-    async def prepare(self, where: Whereabouts, uow: bytes, secret: bytes) -> None:
-        raise _unreachable(where)
-
-    async def commit(self, where: Whereabouts, uow: bytes, secret: bytes) -> None:
-        raise _unreachable(where)
-
-    async def abort(self, where: Whereabouts, uow: bytes, secret: bytes) -> None:
-        raise _unreachable(where)
-
-    async def outcome(self, where: Whereabouts, uow: bytes, secret: bytes) -> int:
-        raise _unreachable(where)
-
-
-def _unreachable(where: Whereabouts) -> MsmqError:
-    return MsmqError(HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE, f"{where.name} can't be reached from here")
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start a task on the running loop."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
 
 @dataclass(slots=True)
@@ -95,27 +85,18 @@ class Environment:
     # Who is served at all, and what readers on other machines need; for interfaces that judge their callers themselves.
     policy: SecurityPolicy = SecurityPolicy()
     remote_read_security: RemoteReadSecurity = RemoteReadSecurity()
+    message_security: MessageSecurity = field(kw_only=True)
+    public_queues: PublicQueues = field(kw_only=True)
+    coordinator: Coordinator = field(kw_only=True)
+    tasks: CallTasks = field(default_factory=CallTasks)
     remote: RemoteQueueManagers = field(default_factory=NoRemoteQueueManagers)
     proxies: dict[int, RemoteQueueProxyHandle] = field(default_factory=dict)  # by their contexts
     directory: DirectoryConnection = field(default_factory=lambda: DirectoryConnection(None))
-    public_queues: PublicQueues = field(init=False)
-    coordinator: Coordinator = field(init=False)
-    message_security: MessageSecurity = field(init=False)
     _callers: dict[tuple[str | None, bool, frozenset[str], str], Caller] = field(default_factory=dict)
-    _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.message_security = MessageSecurity.without_keys(self.manager.machine.identifier)
-        self.public_queues = PublicQueues(self.manager, self.directory)
-        nowhere = Whereabouts(self.manager.machine.computer_name, (), 0)
-        self.coordinator = Coordinator(self.manager, NoNetwork(), nowhere, self.when_durable)
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run something beside the calls; it is kept until it is done."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        """Run something beside the calls; see `CallTasks`."""
+        return self.tasks.spawn(work)
 
     @property
     def backlog(self) -> int:

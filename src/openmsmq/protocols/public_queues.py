@@ -48,13 +48,20 @@ AWAY: Final = (HResult.MQ_ERROR_NO_DS, HResult.MQ_ERROR_NO_RESPONSE_FROM_OBJECT_
 class PublicQueues:
     """See the module. Methods that ask the directory raise what `DirectoryConnection.ask` raises."""
 
-    def __init__(self, manager: QueueManager, directory: DirectoryConnection) -> None:
+    def __init__(
+        self,
+        manager: QueueManager,
+        directory: DirectoryConnection,
+        published_keys: Callable[[], bytes] = bytes,
+        knows_keys: Callable[[bytes], bool] = lambda identifier: True,
+    ) -> None:
+        """`published_keys` returns MQDSPUBLICKEYS of this queue manager, for others; may take a second, and raise
+        OSError or LookupError. `knows_keys` says whether the keys of a queue manager were looked up lately, by its GUID
+        of 16 bytes."""
         self._manager: Final = manager
         self.directory: Final = directory
-        #: MQDSPUBLICKEYS of this queue manager, for others; may take a second, and raise OSError or LookupError.
-        self.published_keys: Callable[[], bytes] = bytes
-        #: Whether it is known lately which keys a queue manager has, by its GUID of 16 bytes.
-        self.knows_keys: Callable[[bytes], bool] = lambda identifier: True
+        self._published_keys: Final = published_keys
+        self._knows_keys: Final = knows_keys
         self._own: Final = UUID(bytes_le=manager.machine.identifier)
         self._changing: Final = asyncio.Lock()  # between an answer of the directory and what follows from it here
         self._is_registered = False
@@ -78,11 +85,11 @@ class PublicQueues:
         """Whether the keys of another queue manager, for which a body may have to be encrypted, are not known."""
         if self.directory.offline or not isinstance(name, names.PrivateFormatName):
             return False
-        return not self._manager.registry.is_local(name) and not self.knows_keys(name.guid.bytes_le)
+        return not self._manager.registry.is_local(name) and not self._knows_keys(name.guid.bytes_le)
 
     async def _learn_keys(self, machine: UUID) -> None:
         """`DirectoryConnection.on_machine` gets them. Without them nothing can be encrypted, and all else goes on."""
-        if not self.knows_keys(machine.bytes_le):
+        if not self._knows_keys(machine.bytes_le):
             try:
                 await self.directory.ask(lambda d: d.machine(machine), HResult.MQ_ERROR_MACHINE_NOT_FOUND)
             except MsmqError as error:
@@ -356,7 +363,7 @@ class PublicQueues:
         dns_names = tuple(name for name in (machine.qualified_name,) if "." in name)
         security = self._manager.authorization.machine.pack()
         try:
-            keys = await asyncio.to_thread(self.published_keys)
+            keys = await asyncio.to_thread(self._published_keys)
         except (OSError, LookupError) as error:
             logger.error("the keys of this queue manager can't be given to the directory: %s", error)
             keys = b""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
 
 logger = logging.getLogger(__name__)
 
@@ -20,3 +20,19 @@ def in_background(what: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[No
 def _note_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         logger.error("%s has stopped until the daemon is started again: %s", task.get_name(), error, exc_info=error)
+
+
+class BackgroundWork:
+    """Several of them; see `DaemonPart`."""
+
+    def __init__(self, work: Mapping[str, Callable[[], Coroutine[Any, Any, None]]]) -> None:
+        """By what the log calls each."""
+        self._work: Final = work
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        self._tasks = [in_background(what, work()) for what, work in self._work.items()]
+
+    async def stop(self, grace: float) -> None:
+        for task in self._tasks:
+            task.cancel()

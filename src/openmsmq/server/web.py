@@ -14,24 +14,20 @@ from openmsmq.admin.web_address import address_of, forget_address, write_address
 from openmsmq.doors.console import AccountLookup, WebGateway
 from openmsmq.doors.figures import Latency
 from openmsmq.doors.remedies import Forget
-from openmsmq.model.histogram import Histogram
 from openmsmq.processes.child import ChildProcess, Program
 from openmsmq.protection.keyring import KeyringError
-from openmsmq.protocols.environment import Environment
-from openmsmq.queueing.auditing import Auditor
+from openmsmq.queueing.auditing import NoAudit
 from openmsmq.rpc.call import InterfaceTable
 from openmsmq.rpc.dispatcher import SecurityPolicy
-from openmsmq.rpc.login_attempts import LoginAttempts
 from openmsmq.rpc.pdu import AuthLevel
 from openmsmq.rpc.server import RpcServer
 from openmsmq.rpc.tickets import ticket_acceptor
 from openmsmq.rpc.timing import Timings
 from openmsmq.rpc.unix_sockets import bind_unix
-from openmsmq.rpc.users import UsersFile
 from openmsmq.server.background import in_background
-from openmsmq.server.config import Configuration
+from openmsmq.server.calls import Calls
+from openmsmq.server.context import DaemonContext
 from openmsmq.server.interfaces import SERVED
-from openmsmq.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -43,16 +39,20 @@ _PROGRAM: Final = Program(
 
 
 class WebServer:
-    """Serves HTTP beside the event loop."""
+    """Serves HTTP beside the event loop; see `DaemonPart`."""
 
     def __init__(
-        self, configuration: Configuration, environment: Environment, users: UsersFile, rpc: RpcServer,
-        syncs: Histogram, names: list[str], store: Store, auditor: Auditor, alarms: Alarms, logins: LoginAttempts,
-        forget_sequence: Forget, domain: AccountLookup | None,
-    ) -> None:  # fmt: skip
-        """`rpc` is the daemon's server for everybody; `syncs` how long syncs of the store took; `names` are those of
-        this machine; `forget_sequence` is that of the link; `domain` knows accounts besides those of `users`."""
-        self._configuration: Final = configuration
+        self,
+        context: DaemonContext,
+        calls: Calls,
+        alarms: Alarms,
+        forget_sequence: Forget,
+        domain: AccountLookup | None,
+    ) -> None:
+        """`forget_sequence` is that of the service for other queue managers; `domain` knows accounts besides those of
+        the users file."""
+        self._context: Final = context
+        configuration, environment, rpc = context.configuration, calls.environment, calls.rpc
         data_dir = configuration.data_dir.resolve()
         latency = Latency({
             interface.description.name: [operation.name for operation in interface.description.operations]
@@ -62,8 +62,9 @@ class WebServer:
         self._tokens: Final = TokensFile(data_dir)
         self._uses: Final = TokenUses(data_dir)
         self._door: Final = WebGateway(
-            environment.manager, users, self._tokens, rpc, environment.is_administrator, syncs, store.epoch, auditor,
-            self._uses, alarms, latency, logins, forget_sequence, environment.when_durable, domain,
+            environment.manager, calls.users, self._tokens, rpc, environment.is_administrator, context.syncs,
+            context.store.epoch, context.audit or NoAudit(), self._uses, alarms, latency, calls.logins,
+            forget_sequence, environment.when_durable, domain,
         )  # fmt: skip
         # A Unix socket is as private as the level privacy, so interfaces ask for no more than a ticket.
         table = InterfaceTable(interface(environment, AuthLevel.NONE) for interface in SERVED)
@@ -71,14 +72,12 @@ class WebServer:
             table, policy=SecurityPolicy(allow_anonymous=False), acceptor=ticket_acceptor(self._door.identity)
         )
         self._rpc.may_answer = rpc.may_answer
-        self._store: Final = store.directory
-        self._names: Final = names
         self._process: ChildProcess | None = None
         self._watching: list[asyncio.Task[None]] = []
 
-    async def start(self, port: int) -> tuple[str, int]:
-        """Address and port. Raises OSError when it does not come up."""
-        configuration = self._configuration
+    async def start(self) -> None:
+        """Raises OSError when it does not come up."""
+        configuration = self._context.configuration
         data_dir = configuration.data_dir.resolve()
         path = data_dir / _SOCKET
         await self._rpc.listen_unix(bind_unix(path))
@@ -94,10 +93,11 @@ class WebServer:
             if not path.resolve().is_relative_to(data_dir) and path.exists()
         ]
         self._process = ChildProcess(
-            _PROGRAM, self._door.serve, configuration.web_address, port, certificate=certificate, key=key,
-            socket=str(path), data_dir=str(data_dir), store=self._store,
+            _PROGRAM, self._door.serve, configuration.web_address,
+            self._context.ports.number("web_port"), certificate=certificate, key=key,
+            socket=str(path), data_dir=str(data_dir), store=self._context.store.directory,
             users_file=str(configuration.users_path.resolve()), backups=str(configuration.backup_directory or ""),
-            outside=outside, hosts=[*self._names, *configuration.web_host_names],
+            outside=outside, hosts=self._names(),
             webhook=configuration.alarm_webhook, webhook_key_file=str(configuration.alarm_webhook_key_file or ""),
             open_metrics=configuration.web_shows_sums, audit=configuration.audit,
             audit_required=configuration.audit_required, audit_bytes=configuration.audit_megabytes << 20,
@@ -110,7 +110,13 @@ class WebServer:
             )
         except KeyringError as error:  # a full disk
             logger.warning("commands on this machine need --url, for the address could not be written down: %s", error)
-        return configuration.web_address, self._process.port
+        self._context.ports.endpoints["web"] = configuration.web_address, self._process.port
+
+    def _names(self) -> list[str]:
+        """The names by which browsers may call this machine."""
+        configuration = self._context.configuration
+        own = (configuration.machine_name, self._context.qualified_name, *configuration.alias_names)
+        return [*own, *configuration.web_host_names]
 
     async def _write_uses(self) -> None:
         """When tokens were used, once a minute, until this is cancelled; the disk is waited for in a thread."""
@@ -130,7 +136,7 @@ class WebServer:
         if uses is None:
             return
         try:
-            write_uses(self._configuration.data_dir, uses)
+            write_uses(self._context.configuration.data_dir, uses)
         except KeyringError as error:
             logger.warning("when tokens were used could not be written down: %s", error)
 
@@ -142,7 +148,7 @@ class WebServer:
             task.cancel()
         self._write(self._uses_to_write())
         self._rpc.close()
-        data_dir = self._configuration.data_dir.resolve()
+        data_dir = self._context.configuration.data_dir.resolve()
         if self._rpc.may_answer():  # else it is that of the daemon which has taken over
             forget_address(data_dir)
         (data_dir / _SOCKET).unlink(missing_ok=True)

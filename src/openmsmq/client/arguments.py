@@ -1,0 +1,38 @@
+"""Arguments of the client: what programs may give, as what its operations take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from openmsmq.model.bodies import BodyValue
+from openmsmq.model.message import Message
+from openmsmq.rpc.credentials import Credentials
+from openmsmq.rpc.kerberos import KerberosCredentials
+
+STANDARD_PORT = 2103  # of qmcomm and qmcomm2, [MS-MQMP] 3.1.4.24
+ALL_SECURITY = 0x7  # owner, group and DACL
+COUNTS = ("message_count", "bytes_in_queue", "journal_message_count", "bytes_in_journal")
+
+
+def credentials_of(
+    host: str, user: str | None, password: str, domain: str, kerberos: bool | KerberosCredentials
+) -> Credentials | KerberosCredentials | None:
+    """What `connect` was given, in one. Raises ValueError."""
+    if not kerberos:
+        return Credentials(user, password, domain) if user is not None else None
+    if user is not None:
+        raise ValueError("user is for NTLM; with kerberos the ticket says who calls")
+    given = kerberos if isinstance(kerberos, KerberosCredentials) else KerberosCredentials()
+    return given if given.service else replace(given, service=f"host/{host}")
+
+
+def as_message(value: Message | BodyValue, properties: dict[str, Any]) -> Message:
+    """A message from a value and properties; `recoverable=True` is short for delivery_guarantee=1."""
+    if "recoverable" in properties:
+        properties["delivery_guarantee"] = int(bool(properties.pop("recoverable")))
+    if isinstance(value, Message):
+        if properties:
+            raise TypeError(f"a Message has its own properties; not allowed beside it: {', '.join(properties)}")
+        return value
+    return Message.of(value, **properties)

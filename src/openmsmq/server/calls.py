@@ -1,0 +1,173 @@
+"""The RPC endpoints of the daemon, and what calls pass on their way to the queue manager and back."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from openmsmq.protocols.coordinator import Coordinator, Whereabouts
+from openmsmq.protocols.environment import CallTasks, Environment
+from openmsmq.protocols.fast_path import FastPath
+from openmsmq.protocols.message_security import MessageSecurity
+from openmsmq.protocols.public_queues import PublicQueues
+from openmsmq.rpc.call import InterfaceTable
+from openmsmq.rpc.dispatcher import SecurityPolicy
+from openmsmq.rpc.epm import Endpoint, EndpointMapper
+from openmsmq.rpc.login_attempts import LoginAttempts
+from openmsmq.rpc.mgmt import Management
+from openmsmq.rpc.ntlm import ServerNames
+from openmsmq.rpc.pdu import SyntaxId
+from openmsmq.rpc.server import RpcServer, ServerLimits
+from openmsmq.rpc.users import UsersFile
+from openmsmq.server.auditing import Logins
+from openmsmq.server.automation import AutomationObjects
+from openmsmq.server.background import in_background
+from openmsmq.server.config import LEVELS
+from openmsmq.server.context import DaemonContext
+from openmsmq.server.interfaces import served
+from openmsmq.server.logins import acceptor_of, login_at_peers, service_name
+from openmsmq.server.remote import Peers
+from openmsmq.store.committer import Committer
+from openmsmq.store.uring_sync import UringSync
+
+IP_HANDSHAKE, IP_READ = 0, 1  # of R_QMGetRTQMServerPort: qmcomm and qmcomm2, and qm2qm
+
+
+class Calls:
+    """The RPC server with its interfaces; see `DaemonPart`.
+
+    Attributes:
+        users: local users and groups.
+        rpc: the server.
+        logins: failed and successful logins of all entry points.
+        committer: syncs the store, then answers.
+        environment: what the interfaces work with.
+    """
+
+    def __init__(self, context: DaemonContext, syncer: UringSync | None) -> None:
+        """`syncer` syncs beside the event loop, if there is one. Raises UsersFileError when users can't be read."""
+        self._context: Final = context
+        self.users: Final = UsersFile(context.configuration.users_path)
+        self.users.check()
+        self._policy: Final = SecurityPolicy(
+            context.configuration.accepts_anonymous, LEVELS[context.configuration.minimum_level]
+        )
+        self.rpc: Final = self._server()
+        reporter = None if context.audit is None else Logins(context.audit, self.users)
+        self.rpc.logins = self.logins = LoginAttempts(self.rpc.failures, reporter)
+        self.committer: Final = self._committer(syncer)
+        self.rpc.calls.turn = self.committer
+        tasks = CallTasks()
+        self._peers: Final = Peers(
+            context.manager.machine.identifier, context.configuration.hosts_of_peers,
+            login_at_peers(context.configuration), tasks.spawn,
+        )  # fmt: skip
+        self._coordinator: Final = Coordinator(
+            context.manager, self._peers, self._whereabouts, self.committer.when_durable
+        )
+        self.environment: Final = self._environment(tasks)
+        self._automation: AutomationObjects | None = None
+        self._resolving: asyncio.Task[None] | None = None  # of transactions in doubt
+
+    def _server(self) -> RpcServer:
+        configuration = self._context.configuration
+        names = ServerNames(configuration.machine_name.upper(), dns_computer=self._context.qualified_name)
+        limits = ServerLimits(
+            max_connections=configuration.max_connections,
+            max_connections_per_peer=configuration.max_connections_per_peer,
+        )
+        rpc = RpcServer(
+            policy=self._policy, acceptor=acceptor_of(configuration, self.users.lookup, names), server_limits=limits,
+            dead_peer_seconds=configuration.dead_peer_seconds,
+        )  # fmt: skip
+        rpc.may_answer = self._context.is_owner
+        return rpc
+
+    def _committer(self, syncer: UringSync | None) -> Committer:
+        """What can share a sync does, and who has waited gets the answer before the loop looks for more to do."""
+        rpc = self.rpc
+        return Committer(
+            self._context.store, asyncio.get_running_loop(), on_failure=self._context.store_failed, syncer=syncer,
+            gather=rpc.read_sources, before=(rpc.calls.serve_gathered, self._context.manager.turn),
+            answering=rpc.hold, answered=rpc.flush, calls=rpc.calls.calls_in, took=self._context.syncs.observe,
+        )  # fmt: skip
+
+    def _environment(self, tasks: CallTasks) -> Environment:
+        context, configuration, users = self._context, self._context.configuration, self.users
+        protections = context.protections
+        return Environment(
+            context.manager,
+            context.store,
+            self.committer.when_durable,
+            later=asyncio.get_running_loop().call_later,
+            may_hold_up=self.committer.may_hold_up,
+            tidy=context.tidy.set,
+            is_administrator=lambda sid: (
+                configuration.anonymous_is_administrator if sid is None else users.is_administrator(sid)
+            ),
+            groups_of=users.groups_of,
+            domain_administrators=configuration.domain_administrator_sids,
+            policy=self._policy,
+            remote_read_security=configuration.remote_read_security,
+            directory=context.directory,
+            message_security=MessageSecurity(
+                context.manager.machine.identifier, protections.arrival, protections.internal
+            ),
+            public_queues=PublicQueues(
+                context.manager, context.directory, protections.published_keys, protections.peer_keys.is_fresh
+            ),
+            coordinator=self._coordinator,
+            tasks=tasks,
+            remote=self._peers,
+        )
+
+    def _whereabouts(self) -> Whereabouts:
+        """How other queue managers reach this one, for transactions."""
+        address, port = self._context.ports.endpoints["qmcomm"]
+        machine = self._context.manager.machine
+        everywhere = address in ("0.0.0.0", "::")
+        own = [a for a in machine.addresses if ":" not in a] if everywhere else [address]
+        return Whereabouts(self._context.configuration.machine_name, tuple(own), port)
+
+    async def start(self) -> None:
+        """Open the endpoints. Raises OSError when a port can't be had."""
+        configuration, ports, rpc = self._context.configuration, self._context.ports, self.rpc
+        served_here = [
+            interface(self.environment, configuration.minimum_level_of(interface.description.name))
+            for interface in served(configuration)
+        ]
+        table = InterfaceTable(served_here)
+        if FastPath.are_served():
+            rpc.calls.together = FastPath(self.environment, served_here)
+        principal = service_name(configuration, self._context.qualified_name)
+        table.add(Management(table, rpc.statistics, principal))
+        mapper = EndpointMapper()
+        mapper_table = InterfaceTable([mapper])
+        mapper_table.add(Management(mapper_table, rpc.statistics, principal))
+        await ports.listen(rpc, mapper_table, table)
+        address, port = ports.endpoints["qmcomm"]
+        self.environment.ports |= {IP_HANDSHAKE: port, IP_READ: port}
+        for interface in table:
+            if interface.name != Management.name:
+                host = "" if address == "0.0.0.0" or ":" in address else address  # towers have IPv4 only
+                mapper.register(Endpoint(SyntaxId(interface.uuid, interface.version), port, "Message Queuing", host))
+        self._offer_objects(mapper_table, table)
+        loop = asyncio.get_running_loop()
+        self._resolving = in_background("resolving transactions in doubt", self._coordinator.run(loop.time))
+
+    def _offer_objects(self, mapper_table: InterfaceTable, table: InterfaceTable) -> None:
+        """Only the object resolver says where objects are, so they are not in the endpoint map."""
+        configuration, endpoints = self._context.configuration, self._context.ports.endpoints
+        # Event sinks are in processes of users, of whose services nothing is known.
+        at_sinks = {} if configuration.peer_login == "kerberos" else login_at_peers(configuration)("")
+        self._automation = AutomationObjects(self.environment, configuration, at_sinks)
+        self._automation.offer(mapper_table, table)
+        self._automation.start(endpoints["qmcomm"][1], endpoints["ept"][1])
+
+    async def stop(self, grace: float) -> None:
+        if self._resolving is not None:
+            self._resolving.cancel()
+            self._peers.close()
+        if self._automation is not None:
+            self._automation.stop()
+        await self.rpc.shut_down(grace)

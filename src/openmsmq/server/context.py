@@ -1,0 +1,69 @@
+"""What the parts of a daemon share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from openmsmq.directory.connection import DirectoryConnection
+from openmsmq.model.histogram import Histogram
+from openmsmq.queueing.manager import QueueManager
+from openmsmq.server.auditing import Audit
+from openmsmq.server.config import Configuration
+from openmsmq.server.listening import Ports
+from openmsmq.server.protections import Protections
+from openmsmq.store import Store
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DaemonContext:
+    """The queue manager and what is there before the first call.
+
+    Attributes:
+        qualified_name: DNS name of this machine.
+        audit: None if nothing is recorded.
+        syncs: how long syncs of the store took.
+        tidy: set when an administrator wants the disk space of deleted messages back.
+        is_owner: whether the store is still this daemon's; otherwise the daemon ends.
+        store_failed: ends the daemon.
+    """
+
+    configuration: Configuration
+    store: Store
+    manager: QueueManager
+    directory: DirectoryConnection
+    protections: Protections
+    ports: Ports
+    qualified_name: str
+    audit: Audit | None
+    syncs: Histogram
+    tidy: asyncio.Event
+    is_owner: Callable[[], bool]
+    store_failed: Callable[[BaseException], None]
+
+
+class DaemonPart(Protocol):
+    """A part that runs from `start` to `stop`. `stop` is also called when `start` has failed."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self, grace: float) -> None:
+        """`grace` is how many seconds requests that are under way may take to end."""
+
+
+class Parts:
+    """The parts that were started, in this order; they stop in the reverse order."""
+
+    def __init__(self) -> None:
+        self._started: list[DaemonPart] = []
+
+    async def start(self, part: DaemonPart) -> None:
+        """Raises what `part.start` raises."""
+        self._started.append(part)
+        await part.start()
+
+    async def stop(self, grace: float) -> None:
+        while self._started:
+            await self._started.pop().stop(grace)

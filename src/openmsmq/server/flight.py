@@ -1,0 +1,52 @@
+"""The Flight process of the daemon, and the end of stages whose writers are gone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from openmsmq.doors.flight import Control
+from openmsmq.processes.child import ChildProcess, Program
+from openmsmq.server.background import in_background
+from openmsmq.server.calls import Calls
+from openmsmq.server.context import DaemonContext
+
+_PROGRAM: Final = Program(
+    "Arrow Flight", "openmsmq.flight.server", ("pyarrow", "numpy"), "flight",
+    "its streams and uploads were cut off and can be repeated",
+)  # fmt: skip
+
+
+class FlightProcess:
+    """Serves Arrow Flight beside the event loop; see `DaemonPart`."""
+
+    def __init__(self, context: DaemonContext, calls: Calls) -> None:
+        self._configuration: Final = context.configuration
+        self._ports: Final = context.ports
+        self._control: Final = Control(
+            context.manager, context.store, calls.committer.when_durable, calls.users,
+            accepts_anonymous=context.configuration.accepts_anonymous,
+            is_administrator=calls.environment.is_administrator,
+            stage_time_limit=context.configuration.stage_time_limit, logins=calls.logins,
+        )  # fmt: skip
+        self._process: ChildProcess | None = None
+        self._dropping: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Raises OSError when the process does not come up."""
+        configuration = self._configuration
+        certificate, key = (str(path or "") for path in (configuration.flight_certificate, configuration.flight_key))
+        host = f"[{configuration.listen}]" if ":" in configuration.listen else configuration.listen
+        self._process = ChildProcess(
+            _PROGRAM, self._control.serve, host, self._ports.number("flight_port"), certificate=certificate, key=key,
+            log_level=configuration.log_level, log_format=configuration.log_format,
+        )  # fmt: skip
+        await self._process.start()
+        self._dropping = in_background("dropping abandoned stages", self._control.drop_abandoned())
+        self._ports.endpoints["flight"] = configuration.listen, self._process.port
+
+    async def stop(self, grace: float) -> None:
+        if self._dropping is not None:
+            self._dropping.cancel()
+        if self._process is not None:
+            await self._process.stop()
