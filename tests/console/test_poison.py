@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 
+from openmsmq.actions.alarms import list_alarms
+from openmsmq.actions.audit import AuditQuery, list_records
+from openmsmq.actions.site import OPERATOR_OF_FILES, ActionSite
+from openmsmq.actions.table import Empty
 from openmsmq.admin import definitions
 from openmsmq.admin.alarms import BY_NAME, Alarms, document_of, write_alarms
 from openmsmq.admin.audit import AuditEntry, AuditLog
-from openmsmq.console import administration, alarms, dead_letters, health
+from openmsmq.console import dead_letters, health
 from openmsmq.console.history import FigureHistory
 from openmsmq.doors import figures, rows
 from openmsmq.doors.growth import DepthTrend
@@ -155,15 +159,20 @@ def asked_by_administrator(directory: Path, **services: Any) -> Any:
     )
 
 
+def site_of(directory: Path) -> ActionSite:
+    """A data directory in which a daemon has started, and whoever may write it."""
+    (directory / "settings.json").write_text("{}")
+    return ActionSite(directory, directory / "users.json", OPERATOR_OF_FILES, record=lambda *_, **__: None)
+
+
 def test_a_damaged_record_spoils_no_audit_page_and_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = AuditLog(tmp_path)
     for name in ("a", "b"):
         log.append(AuditEntry("queue.create", "queue", name, "alice"))
     (path,) = tmp_path.glob("audit*.jsonl")
     path.write_bytes(path.read_bytes().replace(b"\n", b"\n{ poison\n", 1))
-    asked = asked_by_administrator(tmp_path)
-    asked.query = administration.AuditQuery()
-    assert [record.object for record in administration.list_records(asked).records] == ["b", "a"]
+    found = list_records.perform(site_of(tmp_path), AuditQuery())
+    assert [record.object for record in found.records] == ["b", "a"]
     assert LEFT_OUT.counts["audit records"] == 1 and "line 2 of" in caplog.text
 
 
@@ -173,7 +182,7 @@ def test_a_damaged_alarm_spoils_no_list_and_is_named(tmp_path: Path, caplog: pyt
     document = document_of(known)
     document["active"][1]["value"] = document["events"][1]["alarm"]["since"] = "poison"
     write_alarms(tmp_path, document)
-    found = alarms.list_alarms(asked_by_administrator(tmp_path))
+    found = list_alarms.perform(site_of(tmp_path), Empty())
     assert [alarm.queue for alarm in found.active] == ["a", "z"]
     assert [event.alarm.queue for event in found.events] == ["z", "a"]
     assert LEFT_OUT.counts["alarms"] == LEFT_OUT.counts["alarm events"] == 1 and "poison" in caplog.text

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.text import printable
@@ -67,6 +67,15 @@ class AuditFilter:
             and (not self.denied or record["result"] == "denied")
             and (self.before is None or int(record["seq"]) < self.before)
         )
+
+
+class AuditRecorder(Protocol):
+    """Writes into the audit log before a change is made; may raise to prevent it."""
+
+    def __call__(
+        self, action: str, kind: str, name: str, before: dict[str, Any] | None = None,
+        after: dict[str, Any] | None = None, count: int | None = None,
+    ) -> None: ...  # fmt: skip
 
 
 class AuditLog:

@@ -19,12 +19,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
 
 from openmsmq import __version__
 from openmsmq.admin.checked_json import Unexpected, converted, parsed
 
+Answer = TypeVar("Answer", bound=msgspec.Struct)
 SECONDS: Final = 70.0  # for a request: the server gives up after 60
 _CONNECT_SECONDS: Final = 10.0
 _LARGEST: Final = 16 << 20  # bytes of an answer
@@ -229,6 +232,13 @@ class HttpRequests:
             return converted(value, wanted, name)
         except Unexpected as error:
             raise self._stranger(f"an answer has no {error}, or not as expected") from None
+
+    def struct(self, document: Mapping[str, Any], wanted: type[Answer]) -> Answer:
+        """A document as a struct of msgspec; it may have other members, too. Raises ApiUnreachable."""
+        try:
+            return msgspec.convert(document, wanted)
+        except msgspec.ValidationError as error:
+            raise self._stranger(f"an answer is not as expected: {str(error)[:_LONGEST_DETAIL]}") from None
 
     def _stranger(self, said: str) -> ApiError:
         return ApiUnreachable(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from openmsmq.actions.errors import ActionRefused
 from openmsmq.admin.backup import BackupError
 from openmsmq.admin.http_requests import ApiError, ApiNotFound, ApiRefused, ApiTimeout, ApiUnreachable
 from openmsmq.admin.tokens import TokensFileError
@@ -31,6 +32,7 @@ _EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (StoreError, FAILED),
     (UsersFileError, FAILED),
     (TokensFileError, FAILED),
+    (ActionRefused, FAILED),
     (BackupError, FAILED),
     (DirectoryUnavailable, FAILED),
     (OSError, FAILED),

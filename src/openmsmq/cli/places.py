@@ -16,6 +16,8 @@ from openmsmq.cli.output import echo
 from openmsmq.cli.web_api import ApiOptions
 
 if TYPE_CHECKING:
+    from openmsmq.actions.site import ActionSite
+    from openmsmq.actions.table import Action
     from openmsmq.admin.administration.by_http import HttpAdministration
     from openmsmq.admin.administration.interface import AdminOperations
     from openmsmq.server.config import Configuration
@@ -71,15 +73,6 @@ class AdminTarget(NamedTuple):
             with self.http() as http:
                 yield http
 
-    @contextmanager
-    def open_new(self) -> Iterator[AdminOperations]:
-        """Also where no daemon has started yet: its first users are added so. Raises UsageError where a daemon of this
-        machine runs, and the directory is the default one, which it does not use."""
-        if self.is_here:
-            self._check_daemon(self.configuration().data_dir)
-        with self.open() as opened:
-            yield opened
-
     def _check_daemon(self, data_dir: Path) -> None:
         from openmsmq.admin.data_directories import is_started
         from openmsmq.cli.connection import answering_port
@@ -91,17 +84,30 @@ class AdminTarget(NamedTuple):
             raise click.UsageError(f"{said}: --data-dir or OPENMSMQ_DATA_DIR names its data directory")
         echo(f"{said}: it will not know what is added here", err=True)
 
-    @contextmanager
-    def open_as(self, user: str, password: Callable[[], str]) -> Iterator[AdminOperations]:
-        """As a user by HTTP, whose password is asked for; a data directory asks for none."""
+    def perform(
+        self, action: Action, given: Callable[[], Any], as_user: str = "", password: Callable[[], str] = str
+    ) -> Any:
+        """The output of an action, of which `given` makes the input. With `as_user` it is done for that user, who logs
+        in with `password` by HTTP. Raises UsageError where the options are not enough, and what the action raises."""
         if self.is_here:
-            yield self._data_directory()
-            return
-        from openmsmq.admin.administration.by_http import HttpAdministration
+            if action.founds:
+                self._check_daemon(self.configuration().data_dir)
+            return action.perform(self._site(as_user), given())
+        from openmsmq.actions import by_http
         from openmsmq.admin.http_requests import by_password
 
-        with self._api().client_as(by_password(user, password())) as client:
-            yield HttpAdministration(client.requests)
+        api = self._api()
+        with api.client_as(by_password(as_user, password())) if as_user else api.client() as client:
+            return by_http.perform(client.requests, action, given())
+
+    def _site(self, as_user: str) -> ActionSite:
+        """Raises NoSuchAccount."""
+        from openmsmq.actions.site import OPERATOR_OF_FILES, ActionSite
+        from openmsmq.cli.recording import LocalAudit
+
+        known = self.configuration()
+        site = ActionSite(known.data_dir, known.users_path, OPERATOR_OF_FILES, LocalAudit(known), known.machine_name)
+        return site.acting_for(as_user) if as_user else site
 
     @contextmanager
     def http(self) -> Iterator[HttpAdministration]:
@@ -126,9 +132,7 @@ class AdminTarget(NamedTuple):
         from openmsmq.cli.recording import LocalAudit
 
         known = self.configuration()
-        files = AdminFiles(
-            known.data_dir, known.users_path, (known.users_path, known.directory_file), known.machine_name
-        )
+        files = AdminFiles(known.data_dir, (known.users_path, known.directory_file))
         return DataDirectory(files, LocalAudit(known))
 
     def _api(self) -> ApiOptions:

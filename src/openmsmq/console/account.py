@@ -7,9 +7,11 @@ from typing import Annotated, Final
 import msgspec
 from starlette.responses import Response
 
+from openmsmq.actions.fields import ROLE_WORDS, RoleWord
+from openmsmq.actions.table import Input, Output
 from openmsmq.console.limits import SESSION_SECONDS
 from openmsmq.console.services import Services, WebSettings
-from openmsmq.console.table import ROLE_WORDS, HttpOperation, Input, Output, RoleWord, WebRequest
+from openmsmq.console.table import HttpOperation, WebRequest
 from openmsmq.model.roles import Role
 
 

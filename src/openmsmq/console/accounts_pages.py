@@ -8,8 +8,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from openmsmq.console import tokens, users
+from openmsmq.actions import tokens, users
 from openmsmq.console.callers import WebCaller
+from openmsmq.console.derived import body_of, handler_of
 from openmsmq.console.pages import Console, converted, whole
 from openmsmq.model.roles import Role
 
@@ -21,44 +22,45 @@ def routes(console: Console) -> list[Route]:
     show, change = console.looking, console.changing
 
     async def show_users(request: Request, caller: WebCaller) -> Response:
-        found = await console.ask(users.list_users, request, caller)
+        found = await console.ask(handler_of(users.list_users), request, caller)
         return console.render("users.html", caller, "Users", found=found, command=found.command)
 
     async def add_user(request: Request, caller: WebCaller) -> Response:
         form = request.state.form
         values = {name: form.get(name, "") for name in ("name", *_FIELDS_OF_USER)}
         body = converted({**values, "administrator": "administrator" in form}, users.NewUser)
-        await console.ask(users.create_user, request, caller, body=body)
+        await console.ask(handler_of(users.create_user), request, caller, body=body)
         return RedirectResponse("/users", 303)
 
     async def change_user(request: Request, caller: WebCaller) -> Response:
         form = request.state.form
         given: dict[str, Any] = {name: form[name] for name in _FIELDS_OF_USER if form.get(name)}
-        await console.ask(users.change_user, request, caller, body=converted(given, users.UserChange))
+        body = converted(given, body_of(users.change_user))
+        await console.ask(handler_of(users.change_user), request, caller, body=body)
         return RedirectResponse("/users", 303)
 
     async def remove_user(request: Request, caller: WebCaller) -> Response:
-        await console.ask(users.delete_user, request, caller)
+        await console.ask(handler_of(users.delete_user), request, caller)
         return RedirectResponse("/users", 303)
 
     async def add_group(request: Request, caller: WebCaller) -> Response:
         body = converted({"name": request.state.form.get("name", "")}, users.NewGroup)
-        await console.ask(users.create_group, request, caller, body=body)
+        await console.ask(handler_of(users.create_group), request, caller, body=body)
         return RedirectResponse("/users", 303)
 
     async def change_group(request: Request, caller: WebCaller) -> Response:
         form = request.state.form
         member = form.get("user", "")
-        body = converted({"leave" if form.get("change") == "leave" else "join": [member]}, users.GroupChange)
-        await console.ask(users.change_group, request, caller, body=body)
+        body = converted({"leave" if form.get("change") == "leave" else "join": [member]}, body_of(users.change_group))
+        await console.ask(handler_of(users.change_group), request, caller, body=body)
         return RedirectResponse("/users", 303)
 
     async def remove_group(request: Request, caller: WebCaller) -> Response:
-        await console.ask(users.delete_group, request, caller)
+        await console.ask(handler_of(users.delete_group), request, caller)
         return RedirectResponse("/users", 303)
 
     async def show_tokens(request: Request, caller: WebCaller) -> Response:
-        found = await console.ask(tokens.list_tokens, request, caller)
+        found = await console.ask(handler_of(tokens.list_tokens), request, caller)
         roles = [role.word for role in Role if role <= caller.role]
         return console.render("tokens.html", caller, "Tokens", found=found, roles=roles, command=found.command)
 
@@ -66,11 +68,12 @@ def routes(console: Console) -> list[Route]:
         """Its page shows the secret once."""
         form = request.state.form
         values = {"name": form.get("name", ""), "role": form.get("role", ""), "days": whole(form.get("days", ""))}
-        made = await console.ask(tokens.create_token, request, caller, body=converted(values, tokens.NewToken))
+        body = converted(values, tokens.NewToken)
+        made = await console.ask(handler_of(tokens.create_token), request, caller, body=body)
         return console.render("token.html", caller, "Token", made=made, command=made.command)
 
     async def revoke_token(request: Request, caller: WebCaller) -> Response:
-        await console.ask(tokens.revoke_token, request, caller)
+        await console.ask(handler_of(tokens.revoke_token), request, caller)
         return RedirectResponse("/tokens", 303)
 
     return [

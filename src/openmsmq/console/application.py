@@ -22,13 +22,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from openmsmq.actions.table import Input
 from openmsmq.console import problems
 from openmsmq.console.callers import WebCaller, WebSession, basic, bearer, same
 from openmsmq.console.limits import BODY, BODY_SECONDS, THREADS, WORK_SECONDS
 from openmsmq.console.openapi import PREFIX, document
 from openmsmq.console.problems import Problem
 from openmsmq.console.services import CHALLENGE, Services
-from openmsmq.console.table import HttpOperation, Input, WebRequest, parse_body, parse_query
+from openmsmq.console.table import HttpOperation, WebRequest, parse_body, parse_query
 from openmsmq.model.errors import AccessDenied, MsmqError
 from openmsmq.model.roles import Role
 from openmsmq.model.text import printable

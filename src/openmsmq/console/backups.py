@@ -16,11 +16,12 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from openmsmq.actions.table import Input, Output
 from openmsmq.admin.backup import FAILURES, MANIFEST, back_up
 from openmsmq.console.backup_job import BackupJob
 from openmsmq.console.problems import Problem
 from openmsmq.console.recording import record
-from openmsmq.console.table import HttpOperation, Input, Output, WebRequest
+from openmsmq.console.table import HttpOperation, WebRequest
 
 logger = logging.getLogger(__name__)
 

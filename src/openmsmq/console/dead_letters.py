@@ -6,6 +6,7 @@ import time
 from shlex import quote
 from typing import Any, Final, Literal
 
+from openmsmq.actions.table import Input, Output
 from openmsmq.admin import dead_letters
 from openmsmq.admin.explaining import explanation
 from openmsmq.admin.naming import DEAD_LETTER_QUEUES, path_of, shown
@@ -13,7 +14,7 @@ from openmsmq.admin.selection import Criteria, select
 from openmsmq.console.limits import SCANNED
 from openmsmq.console.problems import Problem
 from openmsmq.console.queues import CountQuery, Deleted, demand_count
-from openmsmq.console.table import HttpOperation, Input, Output, WebRequest
+from openmsmq.console.table import HttpOperation, WebRequest
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.roles import Role

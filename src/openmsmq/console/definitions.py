@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from starlette.responses import Response
 
+from openmsmq.actions.table import Input, Output
 from openmsmq.admin.definitions import (
     DONE,
     LEFT,
@@ -30,9 +31,8 @@ from openmsmq.admin.permissions import sid_for
 from openmsmq.admin.settings import settings_in_force
 from openmsmq.client.sync import QueueManager
 from openmsmq.console.problems import Problem
-from openmsmq.console.recording import record
-from openmsmq.console.table import HttpOperation, Input, Output, WebRequest
-from openmsmq.console.users import recorded_users
+from openmsmq.console.recording import record, recorded_users
+from openmsmq.console.table import HttpOperation, WebRequest
 from openmsmq.model.default_descriptors import default_machine_security
 from openmsmq.model.text import counted
 from openmsmq.rpc.users import UsersFile

@@ -7,10 +7,11 @@ from typing import Any, Final
 
 import msgspec
 
+from openmsmq.actions.table import Input, Output
 from openmsmq.console.paging import Cursor, cut
 from openmsmq.console.problems import Problem
 from openmsmq.console.queues import Limit, Text
-from openmsmq.console.table import HttpOperation, Input, Output, WebRequest
+from openmsmq.console.table import HttpOperation, WebRequest
 from openmsmq.model.roles import Role
 
 

@@ -9,11 +9,12 @@ from typing import ClassVar, Final
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
+from openmsmq.actions.table import Input, Output
 from openmsmq.admin.series import Range
 from openmsmq.console.history import FigureHistory
 from openmsmq.console.limits import STREAMS, STREAMS_PER_USER
 from openmsmq.console.problems import Problem
-from openmsmq.console.table import HttpOperation, Input, Output, WebRequest
+from openmsmq.console.table import HttpOperation, WebRequest
 from openmsmq.model.errors import AccessDenied
 from openmsmq.model.roles import Role
 from openmsmq.model.shares import Shares

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from starlette.responses import Response
 
+from openmsmq.actions.table import Input, Output
 from openmsmq.admin import body_text
 from openmsmq.admin.message_json import to_json
 from openmsmq.admin.naming import path_of
@@ -22,7 +23,7 @@ from openmsmq.client.sync import MessageQueue, QueueManager
 from openmsmq.console.limits import PAGE, PAGE_BYTES, SCANNED, SHOWN_BODY
 from openmsmq.console.problems import Problem
 from openmsmq.console.queues import Limit, Text
-from openmsmq.console.table import HttpOperation, Input, Output, WebRequest
+from openmsmq.console.table import HttpOperation, WebRequest
 from openmsmq.model.constants import INFINITE, Access
 from openmsmq.model.errors import MessageNotFound, ReceiveTimeout
 from openmsmq.model.message import Message, identifier_from_text

@@ -12,8 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from openmsmq import __version__
+from openmsmq.actions.table import Input
 from openmsmq.console.problems import MEDIA_TYPE, explained
-from openmsmq.console.table import Empty, HttpOperation
+from openmsmq.console.table import HttpOperation
 
 PREFIX: Final = "/api/v1"
 _REFERENCE: Final = "#/components/schemas/{name}"
@@ -90,6 +91,9 @@ def _described(operation: HttpOperation) -> dict[str, Any]:
             **{str(status): {"description": explained(status), "content": problem} for status in sorted(statuses)},
         },
     }
+    if operation.description:
+        found["description"] = operation.description
+    found |= operation.extensions
     if operation.needs_login:
         found["x-role"] = operation.role.word
     if operation.body is not None:
@@ -106,21 +110,28 @@ def _reference(kind: Any) -> Any:
 
 
 def _path_parameters(operation: HttpOperation) -> list[dict[str, Any]]:
+    known = _properties(operation.path_fields)
     return [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        _parameter(name, "path", True, known.get(name, {"type": "string"}))
         for name in _PARAMETER.findall(operation.path)
     ]
 
 
 def _query_parameters(operation: HttpOperation) -> list[dict[str, Any]]:
-    if operation.query is Empty:
-        return []
-    schema = msgspec.json.schema(operation.query)["$defs"][operation.query.__name__]
-    required = schema.get("required", [])
+    required = [each.name for each in msgspec.structs.fields(operation.query) if each.required]
     return [
-        {"name": name, "in": "query", "required": name in required, "schema": part}
-        for name, part in schema["properties"].items()
+        _parameter(name, "query", name in required, schema) for name, schema in _properties(operation.query).items()
     ]
+
+
+def _properties(kind: type[Input]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = msgspec.json.schema(kind)["$defs"][kind.__name__]["properties"]
+    return found
+
+
+def _parameter(name: str, place: str, required: bool, schema: dict[str, Any]) -> dict[str, Any]:
+    described = {"description": schema.pop("description")} if "description" in schema else {}
+    return {"name": name, "in": place, "required": required, **described, "schema": schema}
 
 
 def text(operations: Iterable[HttpOperation]) -> str:

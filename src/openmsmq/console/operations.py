@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from openmsmq.actions.table import Input, Output
 from openmsmq.admin.acting import HAS_NO_TARGET, NEEDS_TARGET, Act, MessageAction, action
 from openmsmq.admin.editing import MessageEdits
 from openmsmq.admin.naming import path_of
@@ -18,7 +19,7 @@ from openmsmq.console.limits import SCANNED
 from openmsmq.console.problems import Problem
 from openmsmq.console.queues import Text
 from openmsmq.console.recording import record
-from openmsmq.console.table import HttpOperation, Input, Output, WebRequest
+from openmsmq.console.table import HttpOperation, WebRequest
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.reasons import find_reason, reason_of
 from openmsmq.model.roles import Role

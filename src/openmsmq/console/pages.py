@@ -20,12 +20,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from openmsmq.actions.alarms import list_alarms
 from openmsmq.admin.acting import HAS_NO_TARGET
 from openmsmq.admin.series import Rates
 from openmsmq.admin.series import shown as figure
 from openmsmq.console import (
     account,
-    alarms,
     charts,
     dead_letters,
     handles,
@@ -38,6 +38,7 @@ from openmsmq.console import (
 )
 from openmsmq.console.application import Web, peer_of
 from openmsmq.console.callers import WebCaller
+from openmsmq.console.derived import handler_of
 from openmsmq.console.problems import Problem
 from openmsmq.console.table import WebRequest, parse_query
 from openmsmq.model.errors import MsmqError
@@ -201,7 +202,7 @@ class Console:
     async def _overview(self, request: Request, caller: WebCaller) -> Response:
         query = parse_query(live.SeriesQuery, request.query_params.multi_items())
         found = await self.ask(queues.overview, request, caller)
-        on = await self.ask(alarms.list_alarms, request, caller)
+        on = await self.ask(handler_of(list_alarms), request, caller)
         shown = live.may_see(WebRequest(self._web.services, caller))
         rates = self._web.services.history.rates(query.range) if shown else []
         return self.render(
@@ -251,7 +252,7 @@ class Console:
         return self.render("outgoing.html", caller, "Outgoing queues", found=found, command=found.command)
 
     async def _alarms(self, request: Request, caller: WebCaller) -> Response:
-        found = await self.ask(alarms.list_alarms, request, caller)
+        found = await self.ask(handler_of(list_alarms), request, caller)
         return self.render("alarms.html", caller, "Alarms", found=found, command=found.command)
 
     async def _handles(self, request: Request, caller: WebCaller) -> Response:

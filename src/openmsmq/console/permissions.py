@@ -7,11 +7,12 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from openmsmq.actions.table import Input, Output
 from openmsmq.admin import permissions
 from openmsmq.admin.guards import QueueGuard
 from openmsmq.console.problems import Problem
 from openmsmq.console.queues import Text
-from openmsmq.console.table import HttpOperation, Input, Output, WebRequest
+from openmsmq.console.table import HttpOperation, WebRequest
 from openmsmq.model.constants import SecurityInformation
 from openmsmq.model.rights import mask_of, words_of
 from openmsmq.model.roles import Role

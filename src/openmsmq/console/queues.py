@@ -10,11 +10,12 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from openmsmq import __version__
+from openmsmq.actions.table import Input, Output
 from openmsmq.admin.naming import path_of
 from openmsmq.console.limits import LARGEST_PAGE, PAGE
 from openmsmq.console.paging import Cursor, cut
 from openmsmq.console.problems import Problem
-from openmsmq.console.table import HttpOperation, Input, Output, WebRequest
+from openmsmq.console.table import HttpOperation, WebRequest
 from openmsmq.model.constants import INFINITE, MOST_DELIVERIES, Access
 from openmsmq.model.errors import AccessDenied, ReceiveTimeout
 from openmsmq.model.roles import Role

@@ -6,11 +6,10 @@ from typing import Final
 
 from openmsmq.console import (
     account,
-    administration,
-    alarms,
     backups,
     dead_letters,
     definitions,
+    derived,
     handles,
     live,
     messages,
@@ -18,14 +17,11 @@ from openmsmq.console import (
     permissions,
     queues,
     sequences,
-    tokens,
-    users,
 )
 from openmsmq.console.table import HttpOperation
 
 OPERATIONS: Final[tuple[HttpOperation, ...]] = (
     *account.OPERATIONS, *queues.OPERATIONS, *messages.OPERATIONS, *operations.OPERATIONS, *dead_letters.OPERATIONS,
-    *permissions.OPERATIONS, *handles.OPERATIONS, *sequences.OPERATIONS, *tokens.OPERATIONS, *users.OPERATIONS,
-    *administration.OPERATIONS,
-    *definitions.OPERATIONS, *backups.OPERATIONS, *alarms.OPERATIONS, *live.OPERATIONS,
+    *permissions.OPERATIONS, *handles.OPERATIONS, *sequences.OPERATIONS, *derived.OPERATIONS,
+    *definitions.OPERATIONS, *backups.OPERATIONS, *live.OPERATIONS,
 )  # fmt: skip

@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from openmsmq.actions.table import Empty, Input
 from openmsmq.admin.checked_json import RepeatedMember, strict
 from openmsmq.client.sync import QueueManager
 from openmsmq.console.callers import WebCaller
@@ -21,23 +22,6 @@ if TYPE_CHECKING:
 
 _AT: Final = re.compile(r"(?s)(.*?)(?: - at `(?:key in )?\$(.*)`)?")
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
-
-RoleWord = Literal["monitor", "operator", "administrator"]
-ROLE_WORDS: Final[dict[Role, RoleWord]] = {
-    Role.MONITOR: "monitor", Role.OPERATOR: "operator", Role.ADMINISTRATOR: "administrator",
-}  # fmt: skip
-
-
-class Input(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a request may have, and nothing else."""
-
-
-class Output(msgspec.Struct, frozen=True):
-    """What an answer has."""
-
-
-class Empty(Input, frozen=True):
-    """No parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +47,8 @@ class HttpOperation:
 
     `statuses` are those of problems that it may answer with, besides those of all. `role` is what a caller needs at
     least; what the daemon allows them decides, too. `partial`: what the answer with status 207 leaves out; empty if
-    there is no such answer.
+    there is no such answer. `path_fields` describes the parameters in the path, `extensions` go into the OpenAPI
+    document.
     """
 
     method: str
@@ -79,6 +64,9 @@ class HttpOperation:
     needs_login: bool = True
     role: Role = Role.ADMINISTRATOR
     partial: str = ""
+    description: str = ""
+    path_fields: type[Input] = Empty
+    extensions: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def changes(self) -> bool:

@@ -1,1 +1,1 @@
-"""Users, tokens, records, alarms, settings and backups of a daemon: in its data directory, or by its HTTP API."""
+"""Definitions and backups of a daemon: in its data directory, or by its HTTP API."""

@@ -1,0 +1,141 @@
+"""The audit log, for administrators."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from openmsmq.actions.errors import ActionRefused
+from openmsmq.actions.fields import CommandText
+from openmsmq.actions.site import ActionSite
+from openmsmq.actions.table import Action, ActionCommand, Count, Input, Output, Pages, Rows, action
+from openmsmq.admin.audit import VERSION, AuditFilter, AuditLog
+
+_LARGEST: Final = 1000  # records in an answer
+Pattern = Annotated[str, Meta(max_length=1024)]
+
+
+class AuditQuery(Input, frozen=True):
+    """Which records are meant."""
+
+    action: Annotated[Pattern, Meta(description="Pattern for the action, such as queue.*.", examples=["queue.*"])] = "*"
+    object: Annotated[
+        Pattern, Meta(description="Pattern for what it was done to, such as *orders*.", examples=["*orders*"])
+    ] = "*"
+    by: Annotated[Pattern, Meta(description="Pattern for who did it: name or SID.", examples=["alice"])] = "*"
+    denied: Annotated[bool, Meta(description="Only what was denied.")] = False
+    before: Annotated[
+        Annotated[int, Meta(ge=1, le=(1 << 53) - 1)] | None, Meta(description="Only records before that number.")
+    ] = None
+    limit: Annotated[int, Meta(ge=1, le=_LARGEST, description="Most records in the answer: the newest that fit.")] = 100
+
+
+class ActorView(Output, frozen=True):
+    """Who made a change."""
+
+    name: Annotated[str, Meta(description="Name of the user.")]
+    sid: Annotated[str | None, Meta(description="SID of the user; null for users of the operating system.")]
+
+
+class SettingOrigin(Output, frozen=True):
+    """From where a change was made."""
+
+    door: Annotated[str, Meta(description="The way in.", examples=["rpc", "http", "flight", "cli"])]
+    peer: Annotated[str | None, Meta(description="Address of the peer; null if there is none.")]
+
+
+class AuditRecordView(Output, frozen=True):
+    """A record of the audit log."""
+
+    seq: Annotated[str, Meta(description="Number of the record; it rises by one.", examples=["17"])]
+    time: Annotated[str, Meta(description="When it was recorded (UTC).", examples=["2026-11-22T12:00:00.000Z"])]
+    actor: Annotated[ActorView, Meta(description="Who made the change.")]
+    origin: Annotated[SettingOrigin, Meta(description="From where.")]
+    action: Annotated[str, Meta(description="What was done.", examples=["queue.create"])]
+    type: Annotated[str, Meta(description="Type of the object.", examples=["queue"])]
+    object: Annotated[str, Meta(description="Name of the object.")]
+    count: Annotated[int | None, Meta(description="How many messages or other things; null if it is one.")]
+    before: Annotated[dict[str, Any] | None, Meta(description="The values that differ, before the change.")]
+    after: Annotated[dict[str, Any] | None, Meta(description="The values that differ, after the change.")]
+    result: Annotated[str, Meta(description="`ok`, or `denied`.")]
+
+
+class AuditPage(Output, frozen=True):
+    """Records of the audit log."""
+
+    records: Annotated[list[AuditRecordView], Meta(description="The newest first.")]
+    command: CommandText
+
+
+def _document(record: AuditRecordView, found: AuditPage) -> dict[str, Any]:
+    """As the log has it."""
+    return {
+        "v": VERSION, "seq": record.seq, "time": record.time, "actor": msgspec.structs.asdict(record.actor),
+        "from": msgspec.structs.asdict(record.origin), "action": record.action,
+        "object": {"type": record.type, "name": record.object}, "count": record.count, "before": record.before,
+        "after": record.after, "result": record.result,
+    }  # fmt: skip
+
+
+def _cells(record: AuditRecordView) -> list[Any]:
+    origin = " ".join(filter(None, (record.origin.door, record.origin.peer)))
+    count = "" if record.count is None else record.count
+    return [record.time, record.actor.name, origin, record.action, record.object, count, record.result,
+            _difference(record)]  # fmt: skip
+
+
+def _difference(record: AuditRecordView) -> str:
+    before, after = record.before or {}, record.after or {}
+    return ", ".join(
+        f"{name}: {before[name]} -> {value}" if name in before else f"{name}: {value}" for name, value in after.items()
+    )
+
+
+@action(
+    "audit.list", http="GET /audit", administrators=True,
+    pages=Pages("records", "limit", _LARGEST, "before", lambda record: record.seq),
+    commands=(
+        ActionCommand(
+            "audit",
+            {
+                "limit": Count("--count -n", 20, "The newest (0: all)."), "action": "--action", "by": "--by",
+                "object": "--object", "denied": "--denied",
+            },
+            Rows(
+                lambda found: found.records[::-1],
+                ("time", "who", "from", "action", "object", "count", "result", "change"), _cells, _document,
+            ),
+            help="Show who changed what, from where and how much: the audit log in the data directory of a daemon.\n\n"
+            "With --url, of the daemon whose HTTP API that is, for administrators of the queue manager.",
+        ),
+    ),
+)  # fmt: skip
+def list_records(site: ActionSite, given: AuditQuery) -> AuditPage:
+    """Show who changed what, from where and how much: the newest records that fit.
+
+    Patterns have * and ?.
+    """
+    wanted = AuditFilter(given.action, given.object, given.by, given.denied, given.before)
+    newest: deque[AuditRecordView] = deque(maxlen=given.limit or None)
+    log = AuditLog(site.data_dir)
+    try:
+        newest.extend(_record(document) for document in log.read() if wanted.fits(document))
+    except OSError as error:
+        raise ActionRefused(503, f"the audit log can't be read: {error}") from None
+    return AuditPage(list(newest)[::-1], site.command)
+
+
+def _record(document: Mapping[str, Any]) -> AuditRecordView:
+    actor, origin, thing = document["actor"], document["from"], document["object"]
+    return AuditRecordView(
+        document["seq"], document["time"], ActorView(actor["name"], actor["sid"]),
+        SettingOrigin(origin["door"], origin["peer"]), document["action"], thing["type"], thing["name"],
+        document["count"], document["before"], document["after"], document["result"],
+    )  # fmt: skip
+
+
+ACTIONS: Final[tuple[Action, ...]] = (list_records,)

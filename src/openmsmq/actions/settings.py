@@ -1,0 +1,87 @@
+"""The settings that a daemon runs with, for administrators."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from openmsmq.actions.errors import ActionRefused
+from openmsmq.actions.fields import CommandText
+from openmsmq.actions.site import ActionSite
+from openmsmq.actions.table import Action, ActionCommand, Input, Output, Rows, action
+from openmsmq.admin.settings import settings_in_force
+from openmsmq.model.text import printable_json
+
+_DEFAULT: Final = "default"  # where a setting comes from that nobody has set
+
+
+class SettingQuery(Input, frozen=True):
+    """Which settings are meant."""
+
+    name: Annotated[
+        str,
+        Meta(max_length=200, description="Name of one setting, or a pattern with * and ?.", examples=["web_*"]),
+    ] = "*"
+    changed: Annotated[bool, Meta(description="Only settings that somebody has set.")] = False
+
+
+class SettingView(Output, frozen=True):
+    """A setting in force."""
+
+    name: Annotated[str, Meta(description="Name of the setting.", examples=["web_port"])]
+    value: Annotated[Any, Meta(description="Its value.", examples=[18021])]
+    source: Annotated[str, Meta(description="Where it comes from: default, file, environment or option.")]
+
+
+class SettingList(Output, frozen=True):
+    """Settings in force."""
+
+    settings: Annotated[list[SettingView], Meta(description="The settings, by name.")]
+    command: CommandText
+
+
+def _document(each: SettingView, found: SettingList) -> dict[str, Any]:
+    return {**msgspec.structs.asdict(each), "default": each.source == _DEFAULT}
+
+
+def _text(value: object) -> str:
+    return "" if value is None else value if isinstance(value, str) else printable_json(value)
+
+
+@action(
+    "setting.list", http="GET /settings", administrators=True, refuses={OSError: 503},
+    commands=(
+        ActionCommand(
+            "settings", {"name": "[NAME|PATTERN]", "changed": "--changed"},
+            Rows(
+                lambda found: found.settings, ("setting", "value", "from"),
+                lambda each: [each.name, _text(each.value), each.source], _document,
+                empty="all of them are the default",
+            ),
+            more="NAME is one setting, PATTERN has * and ?. They are those of its last start, which its data directory "
+            "has; with --url, the HTTP API of a daemon is asked, for administrators of the queue manager. Exit code 1 "
+            "if there is none of that name.",
+        ),
+    ),
+)  # fmt: skip
+def list_settings(site: ActionSite, given: SettingQuery) -> SettingList:
+    """Show the settings that a daemon runs with, and where each comes from: default, file, environment or option."""
+    known = settings_in_force(site.data_dir)
+    if not known:
+        raise ActionRefused(503, f"{site.directory} has no settings: no daemon has started with it")
+    wanted = given.name.lower().replace("-", "_")
+    found = {name: entry for name, entry in sorted(known.items()) if fnmatchcase(name, wanted)}
+    if not found:
+        raise ActionRefused(422, f"there is no setting {given.name}; `openmsmq settings` shows all", "name")
+    shown = [
+        SettingView(name, entry["value"], entry["source"])
+        for name, entry in found.items()
+        if not given.changed or entry["source"] != _DEFAULT
+    ]
+    return SettingList(shown, site.command)
+
+
+ACTIONS: Final[tuple[Action, ...]] = (list_settings,)

@@ -1,0 +1,181 @@
+"""Tokens for scripts: users see and revoke their own, administrators all."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
+
+from openmsmq.actions.errors import ActionRefused
+from openmsmq.actions.fields import ROLE_WORDS, CommandText, EpochSeconds, RoleWord
+from openmsmq.actions.site import ActionSite
+from openmsmq.actions.table import (
+    Action,
+    ActionCommand,
+    Effect,
+    Empty,
+    Input,
+    Line,
+    Output,
+    Rows,
+    action,
+)
+from openmsmq.admin.tokens import DAYS, LONGEST_DAYS, LONGEST_NAME, ApiToken, TokensFile, TokensFileError, read_uses
+from openmsmq.model.errors import AccessDenied
+from openmsmq.model.roles import Role, role_of
+from openmsmq.model.text import time_text
+
+_REFUSES: Final = {TokensFileError: 409}
+_CREATE: Final = """Make a token and print it, which can't be done later: the file has its hash.
+
+It ends with its days, with `revoke`, and with the user; a new password does not end it. With --url a user makes their
+own, with their password, because a token makes no tokens.
+"""
+
+
+class KnownToken(Output, frozen=True):
+    """A token, without its secret."""
+
+    id: Annotated[str, Meta(description="Identifier of the token.", examples=["5f0c21ab"])]
+    name: Annotated[str, Meta(description="What the token is for.", examples=["nightly backup"])]
+    user: Annotated[str, Meta(description="User whose rights the token has.", examples=["alice"])]
+    role: Annotated[RoleWord, Meta(description="What the token may do at most.")]
+    created: Annotated[EpochSeconds, Meta(description="When it was made, in seconds since 1970.")]
+    expires: Annotated[EpochSeconds, Meta(description="When it ends, in seconds since 1970.")]
+    used: Annotated[
+        EpochSeconds | None,
+        Meta(description="When it was used last, in seconds since 1970, to a minute; null for never."),
+    ]
+
+
+class TokenList(Output, frozen=True):
+    """Tokens, by user and name."""
+
+    tokens: Annotated[list[KnownToken], Meta(description="Those of the user, or of all users for an administrator.")]
+    command: CommandText
+
+
+class NewToken(Input, frozen=True):
+    """A token that is to be made."""
+
+    name: Annotated[
+        str,
+        Meta(
+            min_length=1, max_length=LONGEST_NAME, examples=["nightly backup"],
+            description="What the token is for; no two tokens of a user share it.",
+        ),
+    ]  # fmt: skip
+    role: Annotated[RoleWord, Meta(description="What it may do at most; not more than its maker.")] = "monitor"
+    days: Annotated[int, Meta(ge=1, le=LONGEST_DAYS, description="How long it holds, in days.", examples=[30])] = DAYS
+
+
+class CreatedToken(Output, frozen=True):
+    """A new token with its secret."""
+
+    secret: Annotated[
+        str, Meta(description="Shown this once; scripts send `Authorization: Bearer SECRET`.", examples=["omq_…"])
+    ]
+    token: Annotated[KnownToken, Meta(description="The token.")]
+    command: CommandText
+
+
+class TokenRevocation(Input, frozen=True):
+    """A token that is to end."""
+
+    token: Annotated[str, Meta(description="Identifier of the token.", examples=["5f0c21ab"])]
+
+
+class RevokedToken(Output, frozen=True):
+    """A token that holds no longer."""
+
+    token: Annotated[KnownToken, Meta(description="The token.")]
+    command: CommandText
+
+
+def _cells(each: KnownToken) -> list[str]:
+    used = "never" if each.used is None else time_text(each.used)
+    return [each.id, each.name, each.user, each.role, time_text(each.expires), used]
+
+
+@action(
+    "token.list", http="GET /tokens", role=Role.MONITOR, refuses=_REFUSES,
+    commands=(
+        ActionCommand(
+            "token list",
+            show=Rows(lambda found: found.tokens, ("token", "name", "user", "role", "ends", "used"), _cells),
+        ),
+    ),
+)  # fmt: skip
+def list_tokens(site: ActionSite, given: Empty) -> TokenList:
+    """Show tokens: identifier, name, user, role, when they end, and when each was used last, to a minute."""
+    caller, uses = site.caller, read_uses(site.data_dir)
+    found = [_known(token, uses) for token in _file(site).list() if caller.administers or token.sid == caller.sid]
+    return TokenList(found, site.command)
+
+
+@action(
+    "token.create", http="POST /tokens", status=201, effect=Effect.CHANGES, role=Role.MONITOR, audit=("token.create",),
+    refuses=_REFUSES,
+    commands=(
+        ActionCommand(
+            "token create", {"name": "NAME", "role": "--role", "days": "--days"},
+            Line(
+                lambda made: made.secret,
+                lambda made: {"secret": made.secret, "id": made.token.id, "expires": made.token.expires},
+            ),
+            help=_CREATE, as_user="Whose rights it has; with --url, whose password is asked for.",
+        ),
+    ),
+)  # fmt: skip
+def create_token(site: ActionSite, given: NewToken) -> CreatedToken:
+    """Make a token for scripts.
+
+    It ends with its days, when it is revoked, and with the user; a new password does not end it. Users make their own,
+    with their password, because a token makes no tokens.
+    """
+    caller, role = site.caller, role_of(given.role)
+    if caller.token:
+        raise AccessDenied(detail="a token makes no tokens: log in with a password")
+    if role > caller.role:
+        raise AccessDenied(detail=f"a token of the role {role.word} is more than your own role, {caller.role.word}")
+    secret, token = _file(site).create(given.name, caller.name, caller.sid, role, given.days)
+    return CreatedToken(secret, _known(token, {}), site.command)
+
+
+@action(
+    "token.revoke", http="DELETE /tokens/{token}", effect=Effect.DESTROYS, role=Role.MONITOR, audit=("token.revoke",),
+    refuses=_REFUSES,
+    commands=(
+        ActionCommand(
+            "token revoke", {"token": "TOKEN"},
+            Line(lambda gone: f"revoked {gone.token.name} of {gone.token.user}", err=True),
+            help="End a token at once; TOKEN is its identifier, as `token list` shows it.",
+        ),
+    ),
+)  # fmt: skip
+def revoke_token(site: ActionSite, given: TokenRevocation) -> RevokedToken:
+    """End a token at once."""
+    file, caller = _file(site), site.caller
+    found = next((token for token in file.list() if token.id == given.token), None)
+    if found is None or not (caller.administers or found.sid == caller.sid):
+        raise ActionRefused(404, f"there is no token {given.token[:40]}; `openmsmq token list` shows all")
+    return RevokedToken(_known(file.revoke(given.token), read_uses(site.data_dir)), site.command)
+
+
+def _file(site: ActionSite) -> TokensFile:
+    def on_change(name: str, token: ApiToken) -> None:
+        after: dict[str, Any] = {
+            "user": token.user, "token": token.id, "role": token.role.word, "expires": token.expires,
+        }  # fmt: skip
+        site.record(name, "token", token.name, after=after)
+
+    return TokensFile(site.data_dir, on_change=on_change)
+
+
+def _known(token: ApiToken, uses: dict[str, int]) -> KnownToken:
+    return KnownToken(
+        token.id, token.name, token.user, ROLE_WORDS[token.role], token.created, token.expires, uses.get(token.id)
+    )
+
+
+ACTIONS: Final[tuple[Action, ...]] = (list_tokens, create_token, revoke_token)

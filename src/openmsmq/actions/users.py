@@ -1,0 +1,313 @@
+"""Users and groups of the users file, for administrators."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from openmsmq.actions.errors import ActionRefused
+from openmsmq.actions.fields import ROLE_WORDS, CommandText, RoleWord
+from openmsmq.actions.site import ActionSite
+from openmsmq.actions.table import (
+    PASSWORD,
+    Action,
+    ActionCommand,
+    Effect,
+    Empty,
+    Input,
+    Line,
+    Output,
+    Rows,
+    Without,
+    action,
+)
+from openmsmq.admin import data_directories
+from openmsmq.model.roles import role_of
+from openmsmq.rpc.users import MAX_NAME, NoSuchAccount, UsersFile, UsersFileError
+
+_REFUSES: Final = {NoSuchAccount: 404, UsersFileError: 409}
+_ROLE: Final = "What the user may do by HTTP at most; rights say what of it."
+
+AccountName = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
+AccountNames = Annotated[list[AccountName], Meta(max_length=1000)]
+NewPassword = Annotated[str, Meta(min_length=1, max_length=1024)]
+UserName = Annotated[str, Meta(description="Name of the user.", examples=["alice"])]
+GroupName = Annotated[str, Meta(description="Name of the group.", examples=["clerks"])]
+
+
+class KnownUser(Output, frozen=True):
+    """A user whom NTLM and the HTTP server authenticate."""
+
+    name: UserName
+    sid: Annotated[str, Meta(description="SID of the user.", examples=["S-1-5-21-1-2-3-1000"])]
+    administrator: Annotated[bool, Meta(description="Whether the user is an administrator of the queue manager.")]
+    role: Annotated[RoleWord, Meta(description=_ROLE)]
+    groups: Annotated[list[str], Meta(description="Names of the groups that the user is a member of.")]
+
+
+class KnownGroup(Output, frozen=True):
+    """Users to whom rights are given together."""
+
+    name: GroupName
+    sid: Annotated[str, Meta(description="SID of the group.", examples=["S-1-5-21-1-2-3-1001"])]
+    members: Annotated[list[str], Meta(description="Names of users, or SIDs of users that were removed.")]
+
+
+class UserList(Output, frozen=True):
+    """All users and groups."""
+
+    users: Annotated[list[KnownUser], Meta(description="The users, by name.")]
+    groups: Annotated[list[KnownGroup], Meta(description="The groups, by name.")]
+    command: CommandText
+
+
+class NewUser(Input, frozen=True):
+    """A user who is to be added."""
+
+    name: Annotated[AccountName, Meta(description="Name of the user.", examples=["carol"])]
+    password: Annotated[NewPassword, Meta(description="Password of the user.")]
+    administrator: Annotated[
+        bool,
+        Meta(
+            description="Make the user an administrator: it may pause outgoing queues, read them, disconnect the "
+            "machine, ..."
+        ),
+    ] = False
+    role: Annotated[RoleWord, Meta(description=_ROLE)] = "administrator"
+
+
+class UserChange(Input, frozen=True):
+    """Changes of a user; what is not given stays. A new password ends the sessions of the user, not the tokens."""
+
+    user: UserName
+    password: Annotated[NewPassword, Meta(description="The new password.")] | UnsetType = UNSET
+    administrator: (
+        Annotated[bool, Meta(description="Whether the user is an administrator of the queue manager.")] | UnsetType
+    ) = UNSET
+    role: Annotated[RoleWord, Meta(description=_ROLE)] | UnsetType = UNSET
+
+
+class NamedUser(Input, frozen=True):
+    """A user."""
+
+    user: UserName
+
+
+class NewGroup(Input, frozen=True):
+    """A group that is to be added."""
+
+    name: Annotated[AccountName, Meta(description="Name of the group.", examples=["clerks"])]
+    members: Annotated[AccountNames, Meta(description="Names of the first members.", examples=[["alice"]])] = (
+        msgspec.field(default_factory=list)
+    )
+
+
+class GroupChange(Input, frozen=True):
+    """Users who join or leave a group."""
+
+    group: GroupName
+    join: Annotated[AccountNames, Meta(description="Names of users who become members.")] = msgspec.field(
+        default_factory=list
+    )
+    leave: Annotated[AccountNames, Meta(description="Names of users who are members no longer.")] = msgspec.field(
+        default_factory=list
+    )
+
+
+class NamedGroup(Input, frozen=True):
+    """A group."""
+
+    group: GroupName
+
+
+class CommandResultView(Output, frozen=True):
+    """A change that was made."""
+
+    done: Annotated[str, Meta(description="What was done.", examples=["changed user carol"])]
+    command: CommandText
+
+
+class AddedAccount(CommandResultView, frozen=True):
+    """A user or group that was added."""
+
+    sid: Annotated[str, Meta(description="Its SID.", examples=["S-1-5-21-1-2-3-1000"])]
+
+
+def _user_cells(each: KnownUser) -> list[str]:
+    return [each.name, each.sid, "yes" if each.administrator else "", each.role, ", ".join(each.groups)]
+
+
+def _group_cells(each: KnownGroup) -> list[str]:
+    return [each.name, each.sid, ", ".join(each.members)]
+
+
+@action(
+    "user.list", http="GET /users", administrators=True, refuses={UsersFileError: 409},
+    commands=(
+        ActionCommand(
+            "user list", help="List users with their SIDs and groups.",
+            show=Rows(
+                lambda found: found.users, ("user", "SID", "administrator", "role by HTTP", "groups"), _user_cells
+            ),
+        ),
+        ActionCommand(
+            "user group list", help="List groups with their SIDs and members.",
+            show=Rows(lambda found: found.groups, ("group", "SID", "members"), _group_cells),
+        ),
+    ),
+)  # fmt: skip
+def list_users(site: ActionSite, given: Empty) -> UserList:
+    """List users and groups with their SIDs."""
+    file = _file(site)
+    groups, names = file.groups(), file.names()
+    users = [
+        KnownUser(user.name, user.sid, user.administrator, ROLE_WORDS[user.role],
+                  [group.name for group in groups if user.sid in group.members])
+        for user in file.list()
+    ]  # fmt: skip
+    known = [KnownGroup(each.name, each.sid, sorted(names.get(sid, sid) for sid in each.members)) for each in groups]
+    return UserList(users, known, site.command)
+
+
+@action(
+    "user.add", http="POST /users", status=201, effect=Effect.CHANGES, administrators=True, audit=("user.add",),
+    refuses={UsersFileError: 409}, founds=True,
+    commands=(
+        ActionCommand(
+            "user add", {"name": "NAME", "password": PASSWORD, "administrator": "--admin", "role": "--role"},
+            Line(lambda made: made.sid), help="Add a user; prints its SID.",
+        ),
+    ),
+)  # fmt: skip
+def create_user(site: ActionSite, given: NewUser) -> AddedAccount:
+    """Add a user."""
+    made = _new_file(site).add(
+        given.name, given.password, administrator=given.administrator, role=role_of(given.role)
+    )  # fmt: skip
+    return AddedAccount(f"added user {given.name}", site.command, made.sid)
+
+
+@action(
+    "user.change", http="PATCH /users/{user}", effect=Effect.CHANGES, administrators=True,
+    audit=("user.password", "user.administrator", "user.no-administrator", "user.role.*"), refuses=_REFUSES,
+    commands=(
+        ActionCommand(
+            "user passwd", {"user": "NAME", "password": PASSWORD}, help="Change the password of a user."
+        ),
+        ActionCommand(
+            "user admin", {"user": "NAME", "administrator": Without("--revoke", "Revoke administrator rights.")},
+            help="Make a user an administrator of the queue manager.",
+        ),
+        ActionCommand(
+            "user role", {"user": "NAME", "role": "ROLE"},
+            help="Bound what a user may do by HTTP and in the console: `monitor` sees figures, names and states; "
+            "`operator` also reads, sends, moves and deletes messages; `administrator` does whatever the user's rights "
+            "allow.",
+        ),
+    ),
+)  # fmt: skip
+def change_user(site: ActionSite, given: UserChange) -> CommandResultView:
+    """Change the password, the role or the administrator rights of a user.
+
+    A new password ends the sessions of the user, not the tokens.
+    """
+    file, name = _file(site), given.user
+    if given.administrator is not UNSET or given.role is not UNSET:
+        _demand_other(site, name)
+    if given.password is not UNSET:
+        file.set_password(name, given.password)
+    if given.administrator is not UNSET:
+        file.set_administrator(name, given.administrator)
+    if given.role is not UNSET:
+        file.set_role(name, role_of(given.role))
+    if given == UserChange(name):
+        raise ActionRefused(422, "nothing to change; allowed: password, administrator, role")
+    return CommandResultView(f"changed user {name}", site.command)
+
+
+@action(
+    "user.remove", http="DELETE /users/{user}", effect=Effect.DESTROYS, administrators=True, audit=("user.remove",),
+    refuses=_REFUSES, commands=(ActionCommand("user remove", {"user": "NAME"}),),
+)  # fmt: skip
+def delete_user(site: ActionSite, given: NamedUser) -> CommandResultView:
+    """Remove a user."""
+    _demand_other(site, given.user)
+    _file(site).remove(given.user)
+    return CommandResultView(f"removed user {given.user}", site.command)
+
+
+@action(
+    "group.add", http="POST /groups", status=201, effect=Effect.CHANGES, administrators=True, audit=("group.add",),
+    refuses=_REFUSES, founds=True,
+    commands=(
+        ActionCommand(
+            "user group add", {"name": "NAME", "members": "[USER]..."}, Line(lambda made: made.sid),
+            help="Add a group, with members if any are named; prints its SID.",
+        ),
+    ),
+)  # fmt: skip
+def create_group(site: ActionSite, given: NewGroup) -> AddedAccount:
+    """Add a group, with members if any are named."""
+    made = _new_file(site).add_group(given.name, given.members)
+    return AddedAccount(f"added group {given.name}", site.command, made.sid)
+
+
+@action(
+    "group.change", http="PATCH /groups/{group}", effect=Effect.CHANGES, administrators=True, audit=("group.members",),
+    refuses=_REFUSES,
+    commands=(
+        ActionCommand(
+            "user group join", {"group": "NAME", "join": "USER..."},
+            help="Make users members of a group, from their next call on.",
+        ),
+        ActionCommand(
+            "user group leave", {"group": "NAME", "leave": "USER..."}, help="Make users members of a group no longer."
+        ),
+    ),
+)  # fmt: skip
+def change_group(site: ActionSite, given: GroupChange) -> CommandResultView:
+    """Make users members of a group, or members no longer, from their next call on."""
+    if not (given.join or given.leave):
+        raise ActionRefused(422, "nothing to change; allowed: join, leave")
+    _file(site).change_members(given.group, given.join, given.leave)
+    return CommandResultView(f"changed group {given.group}", site.command)
+
+
+@action(
+    "group.remove", http="DELETE /groups/{group}", effect=Effect.DESTROYS, administrators=True, audit=("group.remove",),
+    refuses=_REFUSES, commands=(ActionCommand("user group remove", {"group": "NAME"}),),
+)  # fmt: skip
+def delete_group(site: ActionSite, given: NamedGroup) -> CommandResultView:
+    """Remove a group. Rights that were granted to it stay in the descriptors of queues, without effect."""
+    _file(site).remove_group(given.group)
+    return CommandResultView(f"removed group {given.group}", site.command)
+
+
+def _file(site: ActionSite) -> UsersFile:
+    """Raises NoDataDirectory where neither the file nor the data directory is there."""
+    if not site.users_file.exists():
+        data_directories.demand(site.directory)
+    return UsersFile(site.users_file, on_change=lambda name, user: site.record(name, "user", user))
+
+
+def _new_file(site: ActionSite) -> UsersFile:
+    """For users who are there before the daemon's first start."""
+    site.users_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return UsersFile(site.users_file, on_change=lambda name, user: site.record(name, "user", user))
+
+
+def _demand_other(site: ActionSite, name: str) -> None:
+    """An administrator must not lose the server with a click. Raises ActionRefused."""
+    if site.caller.name and name.casefold() == site.caller.name.casefold():
+        raise ActionRefused(
+            409,
+            "you can't remove yourself or take your own rights: another administrator can, or `openmsmq user` on the "
+            "machine of the server",
+        )
+
+
+ACTIONS: Final[tuple[Action, ...]] = (
+    list_users, create_user, change_user, delete_user, create_group, change_group, delete_group
+)  # fmt: skip

@@ -1,0 +1,169 @@
+"""The table of actions: what each row says, and that commands and HTTP operations follow from it alone."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import click
+import msgspec
+import pytest
+
+from openmsmq.actions.site import OPERATOR_OF_FILES, ActionCaller, ActionSite
+from openmsmq.actions.table import PASSWORD, Action, ActionCommand, Effect, Empty, Input, Output, action, default_of
+from openmsmq.cli.commands import load
+from openmsmq.cli.places import AdminTarget
+from openmsmq.console.derived import ACTIONS
+from openmsmq.console.derived import OPERATIONS as DERIVED
+from openmsmq.console.openapi import document
+from openmsmq.console.resources import OPERATIONS
+from openmsmq.model.errors import MsmqError
+from openmsmq.model.roles import Role
+
+#: Commands and operations of moved nouns that are no actions, and why.
+BY_HAND = {
+    "token check": "asks GET /session, which is about the login and no token",
+}
+COMMANDS = [(row, command) for row in ACTIONS for command in row.commands]
+
+
+def site(record: Any = None, **changes: Any) -> ActionSite:
+    given: dict[str, Any] = {"caller": OPERATOR_OF_FILES, **changes}
+    return ActionSite(Path("/nowhere"), Path("/nowhere/users.json"), record=record or mock.Mock(), **given)
+
+
+def leaves(path: str, command: click.Command) -> Iterator[str]:
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            yield from leaves(f"{path} {name}", inner)
+    else:
+        yield path
+
+
+def test_names_routes_and_commands_are_in_one_row_each() -> None:
+    names, routes, commands = (
+        [row.name for row in ACTIONS], [row.http for row in ACTIONS], [command.words for _, command in COMMANDS]
+    )  # fmt: skip
+    for found in (names, routes, commands):
+        assert len(found) == len(set(found))
+
+
+def test_no_operation_of_a_noun_is_written_by_hand() -> None:
+    nouns = {row.path.split("/")[1] for row in ACTIONS}
+    found = {f"{each.method} {each.path}" for each in OPERATIONS if each.path.split("/")[1] in nouns}
+    assert found == {row.http for row in ACTIONS} == {f"{each.method} {each.path}" for each in DERIVED}
+
+
+def test_no_command_of_a_noun_is_written_by_hand() -> None:
+    nouns = {command.words.split()[0] for _, command in COMMANDS}
+    found = {path for noun in nouns for path in leaves(noun, load(noun))}
+    assert found == {command.words for _, command in COMMANDS} | BY_HAND.keys()
+
+
+@pytest.mark.parametrize("row", ACTIONS, ids=lambda row: str(row.name))
+def test_a_row_is_complete(row: Action) -> None:
+    assert row.summary and row.commands
+    assert (row.method == "GET") is (row.effect is Effect.READS) is (not row.audit)
+    assert (row.method == "DELETE") is (row.effect is Effect.DESTROYS)
+    fields = {each.name for each in msgspec.structs.fields(row.input)}
+    assert set(row.in_path) <= fields
+    of_pages = {row.pages.before} if row.pages is not None else set()
+    assert {name for command in row.commands for name in command.spelled} | of_pages == fields
+    assert all({*row.in_path} <= command.spelled.keys() for command in row.commands)
+
+
+@pytest.mark.parametrize("row", ACTIONS, ids=lambda row: str(row.name))
+def test_every_parameter_and_member_is_described(row: Action) -> None:
+    found = document(DERIVED)
+    operation = found["paths"][f"/api/v1{row.path}"][row.method.lower()]
+    assert operation["summary"] == row.summary
+    assert all(parameter.get("description") for parameter in operation["parameters"])
+    for name, schema in found["components"]["schemas"].items():
+        if name != "Problem":
+            assert schema.get("description"), name
+            missing = [member for member, part in schema["properties"].items() if not part.get("description")]
+            assert not missing, f"{name}: {missing}"
+
+
+@pytest.mark.parametrize(("row", "command"), COMMANDS, ids=lambda value: getattr(value, "words", ""))
+def test_the_equal_command_is_read_as_the_same_input(
+    row: Action, command: ActionCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command that an answer names is the action that was done."""
+    wanted = example(row, command)
+    text = row.command_for(site(caller=replace(OPERATOR_OF_FILES, name="alice o'hara")), wanted)
+    found: list[Any] = []
+
+    def perform(place: AdminTarget, action: Action, given: Any, as_user: str = "", password: Any = None) -> Any:
+        found.append((action, given(), as_user))
+        raise click.Abort
+
+    monkeypatch.setattr(AdminTarget, "perform", perform)
+    for words in map(shlex.split, text.split("; ")):
+        options = ["--password-stdin"] if PASSWORD in command.spelled.values() else []
+        with mock.patch("sys.stdin", new=mock.Mock(readline=lambda: "secret\n")), pytest.raises(click.Abort):
+            load(words[1]).main([*words[2:], *options], standalone_mode=False)
+    assert found == [(row, wanted, "alice o'hara" if command.as_user else "")]
+
+
+def example(row: Action, command: ActionCommand) -> Any:
+    """An input with a value other than the default in each field that the command sets."""
+    values = {}
+    for each in msgspec.structs.fields(row.input):
+        if each.name in command.spelled:
+            values[each.name] = _value(each, command.spelled[each.name])
+    return row.input(**values)
+
+
+def _value(each: msgspec.structs.FieldInfo, spelling: Any) -> Any:
+    default = None if each.required else default_of(each)
+    text = "secret" if spelling == PASSWORD else "it's two words"
+    candidates: list[Any] = [text, "monitor", "operator", 7, True, False, ["a b"]]
+    for candidate in candidates:
+        if candidate != default:
+            try:
+                return msgspec.convert(candidate, each.type)
+            except msgspec.ValidationError:
+                continue
+    raise AssertionError(each)
+
+
+class Nothing(Output, frozen=True):
+    """Nothing."""
+
+
+def test_an_action_records_only_what_its_row_says() -> None:
+    @action("x.change", http="POST /x", effect=Effect.CHANGES, audit=("x.change", "x.role.*"), commands=())
+    def change(site: ActionSite, given: Named) -> Nothing:
+        """Change it."""
+        site.record(given.name, "x", "y")
+        return Nothing()
+
+    record = mock.Mock()
+    for name in ("x.change", "x.role.monitor"):
+        change.perform(site(record), Named(name))
+    with pytest.raises(RuntimeError, match=r"says that it records .*, not x\.remove"):
+        change.perform(site(record), Named("x.remove"))
+    assert [call.args[0] for call in record.call_args_list] == ["x.change", "x.role.monitor"]
+
+
+class Named(Input, frozen=True):
+    """A name."""
+
+    name: str
+
+
+def test_what_is_for_administrators_runs_for_nobody_else() -> None:
+    ran = mock.Mock(return_value=Nothing())
+    row = Action("x.see", lambda site, given: ran(), Empty, Nothing, "GET /x", (), administrators=True)
+    for administrator, role in ((False, Role.ADMINISTRATOR), (True, Role.OPERATOR)):
+        caller = ActionCaller("x", "S-1", administrator, role)
+        with pytest.raises(MsmqError, match="for administrators"):
+            row.perform(site(caller=caller), Empty())
+    assert not ran.called
+    row.perform(site(), Empty())
+    assert ran.called

@@ -1,0 +1,20 @@
+"""Commands and HTTP API keep what users rely on: `recorded.txt`, where lines that begin with + were added later."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from surface.facts import facts
+
+RECORDED = (Path(__file__).parent / "recorded.txt").read_text(encoding="utf-8").splitlines()
+
+
+def test_no_command_option_operation_or_member_is_lost() -> None:
+    lost = {line.removeprefix("+ ") for line in RECORDED} - set(facts())
+    assert not lost, "\n".join(sorted(lost))
+
+
+def test_what_is_added_to_commands_and_api_is_listed() -> None:
+    """Otherwise: add these lines to recorded.txt, each behind a plus and a space."""
+    added = set(facts()) - {line.removeprefix("+ ") for line in RECORDED}
+    assert not added, "\n".join(f"+ {line}" for line in sorted(added))
