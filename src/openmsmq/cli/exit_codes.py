@@ -5,6 +5,7 @@ from __future__ import annotations
 from openmsmq.admin.backup import BackupError
 from openmsmq.admin.http_requests import ApiError, ApiNotFound, ApiRefused, ApiTimeout, ApiUnreachable
 from openmsmq.admin.tokens import TokensFileError
+from openmsmq.files.private import PrivateFileError
 from openmsmq.model.errors import AccessDenied, MsmqError, QueueExists, QueueNotFound, ReceiveTimeout
 from openmsmq.protection.directories import DirectoryUnavailable
 from openmsmq.rpc.errors import AuthenticationError
@@ -32,6 +33,7 @@ _EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (UsersFileError, FAILED),
     (TokensFileError, FAILED),
     (BackupError, FAILED),
+    (PrivateFileError, FAILED),
     (DirectoryUnavailable, FAILED),
     (OSError, FAILED),
     (ValueError, FAILED),
