@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from openmsmq.files.private import write_private
 from openmsmq.protection import algorithms
 from openmsmq.protection.certificates import UserCertificate
-from openmsmq.protection.keyring import CertificatesFile, KeyFiles, KeyringError, PeerKeysFile, write_private
+from openmsmq.protection.keyring import CertificatesFile, KeyFiles, KeyringError, PeerKeysFile
 from openmsmq.protection.policy import CryptoPolicy
 from protection.material import ALICE, BOB, HERE, THERE, certificate_of
 from protection.world import published
@@ -36,14 +37,6 @@ def test_keys_are_made_once_for_the_levels_that_are_allowed_and_nobody_else_read
 def test_own_keys_have_2048_bits(tmp_path: Path) -> None:
     (made,) = KeyFiles(tmp_path).ensure(CryptoPolicy())
     assert made.key.bits == 2048
-
-
-def test_a_file_that_is_there_already_is_not_replaced_by_a_second_process(tmp_path: Path) -> None:
-    write_private(tmp_path / "key", b"first", replace=False)
-    with pytest.raises(FileExistsError):
-        write_private(tmp_path / "key", b"second", replace=False)
-    assert (tmp_path / "key").read_bytes() == b"first"
-    assert os.listdir(tmp_path) == ["key"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from openmsmq.files.locks import locked
 from openmsmq.rpc import users as users_module
-from openmsmq.rpc.locks import locked
 from openmsmq.rpc.ntlm import nt_hash
 from openmsmq.rpc.users import UsersFile, UsersFileError
 

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
+from openmsmq.files.private import PrivateFileError, write_private
 from openmsmq.model.left_out import LEFT_OUT
-from openmsmq.protection.keyring import KeyringError, write_private
 
 logger = logging.getLogger(__name__)
 
@@ -167,7 +167,7 @@ def _event(entry: Mapping[str, Any]) -> Event:
 
 
 def write_alarms(data_dir: Path, document: Mapping[str, Any]) -> None:
-    """Raises KeyringError."""
+    """Raises PrivateFileError."""
     write_private(data_dir / ALARMS_FILE, (json.dumps(document, indent=1) + "\n").encode())
 
 
@@ -191,7 +191,7 @@ def write_delivered(data_dir: Path, seq: int) -> None:
     """Where that fails, a restart delivers it again, and the log says so."""
     try:
         write_private(data_dir / _DELIVERED_FILE, f"{seq}\n".encode())
-    except KeyringError as error:
+    except PrivateFileError as error:
         logger.warning("alarm event %d was delivered, which could not be written down: %s", seq, error)
 
 

@@ -17,9 +17,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from openmsmq.files.locks import locked, open_own
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.text import printable
-from openmsmq.rpc.locks import locked, open_own
 
 AUDIT_FILE: Final = "audit.jsonl"
 _LOCK_FILE: Final = "audit.lock"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from openmsmq.admin.web_address import ADDRESS_FILE
-from openmsmq.protection.keyring import KeyringError, write_private
+from openmsmq.files.private import PrivateFileError, write_private
 from openmsmq.store import OsVfs, StoreError, fsck
 from openmsmq.store.copying import copy_log
 from openmsmq.store.incarnation import RESTORED
@@ -39,7 +39,7 @@ class BackupError(Exception):
 
 
 #: What making a backup raises.
-FAILURES: Final = (BackupError, StoreError, KeyringError, OSError)
+FAILURES: Final = (BackupError, StoreError, PrivateFileError, OSError)
 
 
 @dataclass(frozen=True, slots=True)

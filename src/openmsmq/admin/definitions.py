@@ -18,6 +18,7 @@ from openmsmq.admin.definitions_schema import FORMAT, DefinitionsError, parse, p
 from openmsmq.admin.guards import Guard, QueueGuard
 from openmsmq.client.calls import UNANSWERED
 from openmsmq.client.sync import QueueManager
+from openmsmq.files.private import PrivateFileError
 from openmsmq.model.constants import SecurityInformation
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.left_out import LEFT_OUT
@@ -25,7 +26,6 @@ from openmsmq.model.rights import MACHINE_RIGHTS, QUEUE_RIGHTS, NamedRight, mask
 from openmsmq.model.roles import Role, role_of
 from openmsmq.model.sddl import from_sddl, to_sddl
 from openmsmq.model.security import SecurityDescriptor, allow, deny
-from openmsmq.protection.keyring import KeyringError
 from openmsmq.rpc.users import UsersFile, UsersFileError
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ _FIXED: Final = ("transactional",)  # what only a new queue can have otherwise
 _EVERYTHING: Final = SecurityInformation.OWNER | SecurityInformation.DACL
 
 #: What files of the data directory raise that can't be used.
-UNREADABLE: Final = (UsersFileError, KeyringError, OSError)
+UNREADABLE: Final = (UsersFileError, PrivateFileError, OSError)
 
 SidOf = Callable[[str], str]  # the SID of a name; raises ValueError
 Document = dict[str, Any]

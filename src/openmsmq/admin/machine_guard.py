@@ -7,18 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from openmsmq.files.private import CachedFile, write_private
 from openmsmq.model.constants import SecurityInformation
 from openmsmq.model.rights import MACHINE_RIGHTS, NamedRight
 from openmsmq.model.sddl import from_sddl, to_sddl
 from openmsmq.model.security import SecurityDescriptor
-from openmsmq.protection.keyring import CachedFile, write_private
 
 MACHINE_FILE: Final = "machine.sddl"
 
 
 class MachineGuard:
-    """That of a queue manager, whose daemon notices a change within a second; raises KeyringError for a file that can't
-    be used. `default` is what holds without a file."""
+    """That of a queue manager, whose daemon notices a change within a second; raises PrivateFileError for a file that
+    can't be used. `default` is what holds without a file."""
 
     rights: tuple[NamedRight, ...] = MACHINE_RIGHTS
     name: str = "the queue manager"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from openmsmq.protection.keyring import write_private
+from openmsmq.files.private import write_private
 
 SETTINGS_FILE: Final = "settings.json"
 
@@ -25,6 +25,6 @@ def settings_in_force(data_dir: Path) -> dict[str, Any]:
 
 
 def write_settings(data_dir: Path, settings: Mapping[str, Any]) -> None:
-    """Raises KeyringError."""
+    """Raises PrivateFileError."""
     text = json.dumps(settings, indent=1, sort_keys=True, default=str)
     write_private(data_dir / SETTINGS_FILE, (text + "\n").encode())

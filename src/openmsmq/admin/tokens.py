@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from openmsmq.files.locks import locked
+from openmsmq.files.private import CachedFile, PrivateFileError, write_private
 from openmsmq.model.roles import Role, role_of
-from openmsmq.protection.keyring import CachedFile, KeyringError, write_private
-from openmsmq.rpc.locks import locked
 
 TOKENS_FILE: Final = "tokens.json"
 USES_FILE: Final = "token-uses.json"
@@ -118,13 +118,13 @@ class TokensFile:
         try:
             with locked(self._file.path.with_suffix(".lock")):
                 yield self._known()
-        except (OSError, KeyringError) as error:
+        except (OSError, PrivateFileError) as error:
             raise TokensFileError(str(error)) from error
 
     def _known(self) -> dict[str, ApiToken]:
         try:
             return self._file.value()
-        except KeyringError as error:
+        except PrivateFileError as error:
             raise TokensFileError(str(error)) from error
 
     def _save(self, tokens: dict[str, ApiToken]) -> None:
@@ -160,7 +160,7 @@ class TokenUses:
 
 
 def write_uses(data_dir: Path, uses: Mapping[str, int]) -> None:
-    """Raises KeyringError."""
+    """Raises PrivateFileError."""
     write_private(data_dir / USES_FILE, (json.dumps(uses) + "\n").encode())
 
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from openmsmq.protection.keyring import write_private
+from openmsmq.files.private import write_private
 
 ADDRESS_FILE: Final = "web-address.json"
 _THIS_MACHINE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # by which those that stand for all are reached
@@ -29,7 +29,7 @@ def address_of(host: str, port: int, certificate: Path | None) -> WebAddress:
 
 
 def write_address(data_dir: Path, address: WebAddress) -> None:
-    """Raises KeyringError."""
+    """Raises PrivateFileError."""
     write_private(data_dir / ADDRESS_FILE, (json.dumps(address._asdict()) + "\n").encode())
 
 

@@ -6,6 +6,7 @@ from openmsmq.actions.errors import ActionRefused
 from openmsmq.admin.backup import BackupError
 from openmsmq.admin.http_requests import ApiError, ApiNotFound, ApiRefused, ApiTimeout, ApiUnreachable
 from openmsmq.admin.tokens import TokensFileError
+from openmsmq.files.private import PrivateFileError
 from openmsmq.model.errors import AccessDenied, MsmqError, QueueExists, QueueNotFound, ReceiveTimeout
 from openmsmq.protection.directories import DirectoryUnavailable
 from openmsmq.rpc.errors import AuthenticationError
@@ -34,6 +35,7 @@ _EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (TokensFileError, FAILED),
     (ActionRefused, FAILED),
     (BackupError, FAILED),
+    (PrivateFileError, FAILED),
     (DirectoryUnavailable, FAILED),
     (OSError, FAILED),
     (ValueError, FAILED),

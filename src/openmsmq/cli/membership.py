@@ -26,7 +26,7 @@ from openmsmq.directory.active.locating import Named
 from openmsmq.directory.active.provider import ActiveDirectory
 from openmsmq.directory.active.session import LdapCredentials, LdapSession, LdapUnavailable, libraries
 from openmsmq.directory.provider import DirectoryDenied, DirectoryError, DirectoryNotConnected, ObjectExists
-from openmsmq.protection.keyring import KeyringError, write_private
+from openmsmq.files.private import PrivateFileError, write_private
 from openmsmq.protocols.certificates import certificates_in, certificates_to
 from openmsmq.protocols.public_queues import record_of
 from openmsmq.queueing.properties import QueueProperties
@@ -273,7 +273,7 @@ def _perform(steps: Any, *, dry_run: bool) -> None:
 def _failures() -> Iterator[None]:
     try:
         yield
-    except (DirectoryError, LdapUnavailable, KerberosUnavailable, StoreError, KeyringError, OSError) as error:
+    except (DirectoryError, LdapUnavailable, KerberosUnavailable, StoreError, PrivateFileError, OSError) as error:
         raise click.ClickException(str(error)) from None
 
 

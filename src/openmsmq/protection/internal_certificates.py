@@ -17,8 +17,9 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import NameOID
 
+from openmsmq.files.private import CachedFile, write_private
 from openmsmq.model.security import sid_bytes
-from openmsmq.protection.keyring import EXPONENT, CachedFile, write_private
+from openmsmq.protection.keyring import EXPONENT, KeyringError
 
 VALID: Final = timedelta(days=8 * 365)  # nobody looks at it here; other queue managers may
 
@@ -55,13 +56,13 @@ class InternalCertificates:
         """In place of the one that was there. Raises KeyringError."""
         key = certificate.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         encoded = x509.load_der_x509_certificate(certificate.encoded).public_bytes(Encoding.PEM)
-        write_private(self._file(sid).path, key + encoded)
+        write_private(self._file(sid).path, key + encoded, error=KeyringError)
 
     def _file(self, sid: str) -> CachedFile[InternalCertificate | None]:
         file = self._files.get(sid)
         if file is None:
             sid_bytes(sid)  # raises ValueError for what is no SID, and so no name of a file
-            file = self._files[sid] = CachedFile(self._directory / f"{sid}.pem", _parsed, None)
+            file = self._files[sid] = CachedFile(self._directory / f"{sid}.pem", _parsed, None, error=KeyringError)
         return file
 
 

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import base64
 import json
-import logging
-import os
-import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -26,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from openmsmq.files.private import CachedFile, PrivateFileError, write_private
 from openmsmq.model.security import sid_text
 from openmsmq.protection import algorithms
 from openmsmq.protection.certificates import UserCertificate, pack_certificates, unpack_certificates
@@ -33,96 +31,11 @@ from openmsmq.protection.directories import DirectoryUnavailable
 from openmsmq.protection.keys import DirectoryKey, RsaPublicKey, pack_directory_keys, unpack_directory_keys
 from openmsmq.protection.policy import CryptoPolicy
 
-logger = logging.getLogger(__name__)
-T = TypeVar("T")
 EXPONENT = 65537
 
 
-class KeyringError(DirectoryUnavailable):
-    """A file can't be used; the message names it and says what to do."""
-
-
-class CachedFile(Generic[T]):
-    """What a file holds, read again when it has changed; `absent` without a file."""
-
-    def __init__(self, path: Path, parse: Callable[[bytes], T], absent: T) -> None:
-        self.path: Final = path
-        self._parse: Final = parse
-        self._absent: Final = absent
-        self._seen: tuple[int, int, int] | None = None
-        self._value = absent
-        self._logged = ""
-
-    def value(self) -> T:
-        """Raises KeyringError, which is logged: the sender of a message learns little of it."""
-        try:
-            value = self._read()
-        except KeyringError as error:
-            if str(error) != self._logged:  # at each message it would be the same line
-                self._logged = str(error)
-                logger.error("%s", error)
-            raise
-        self._logged = ""
-        return value
-
-    def _read(self) -> T:
-        try:
-            with self.path.open("rb") as file:
-                status = os.fstat(file.fileno())
-                seen = (status.st_ino, status.st_mtime_ns, status.st_size)
-                if seen == self._seen:
-                    return self._value
-                if status.st_mode & 0o077:
-                    raise KeyringError(f"{self.path} is open to others; make its mode 0600")
-                self._value, self._seen = self._parse(file.read()), seen
-        except FileNotFoundError:
-            self._value, self._seen = self._absent, None
-        except OSError as error:
-            raise KeyringError(f"{self.path}: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:  # BadPacket is a ValueError
-            raise KeyringError(f"{self.path} can't be read: {error!r}") from error
-        return self._value
-
-
-def write_private(path: Path, data: bytes, *, replace: bool = True) -> None:
-    """Write a file that nobody else may read, not even for a moment; it is there whole or not at all.
-
-    Raises FileExistsError where there is one and it is not to be replaced, KeyringError.
-    """
-    try:
-        if not path.parent.is_dir():
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _give_to(path.parent, path.parent.parent.stat())
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                _give_to(file.fileno(), (path if path.exists() else path.parent).stat())
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            if replace:
-                os.replace(temporary, path)
-            else:
-                os.link(temporary, path)
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary)
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-    except FileExistsError:
-        raise
-    except OSError as error:
-        raise KeyringError(f"{path}: {error.strerror}") from error
-
-
-def _give_to(file: int | Path, owner: os.stat_result) -> None:
-    """Root may act for a daemon that runs as another user: what it makes belongs to whom the file belonged to, and what
-    is new to the owner of its directory."""
-    if os.geteuid() == 0:
-        os.chown(file, owner.st_uid, owner.st_gid)
+class KeyringError(PrivateFileError, DirectoryUnavailable):
+    """A file of keys or certificates can't be used."""
 
 
 class KeyFiles:
@@ -130,7 +43,9 @@ class KeyFiles:
 
     def __init__(self, data_dir: Path) -> None:
         self._files: Final = {
-            level: CachedFile[rsa.RSAPrivateKey | None](data_dir / "keys" / f"level-{level}.pem", _private_key, None)
+            level: CachedFile[rsa.RSAPrivateKey | None](
+                data_dir / "keys" / f"level-{level}.pem", _private_key, None, error=KeyringError
+            )
             for level in algorithms.PROVIDERS
         }
 
@@ -160,7 +75,7 @@ class KeyFiles:
                 key = rsa.generate_private_key(EXPONENT, policy.own_rsa_bits)
                 pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
                 with suppress(FileExistsError):
-                    write_private(file.path, pem, replace=False)
+                    write_private(file.path, pem, replace=False, error=KeyringError)
         return self.public_keys()
 
 
@@ -175,7 +90,9 @@ class PeerKeysFile:
     """Public keys of other queue managers: see `directories.KeyDirectory`."""
 
     def __init__(self, data_dir: Path) -> None:
-        self._file: Final = CachedFile[Mapping[bytes, list[DirectoryKey]]](data_dir / "peer-keys.json", _peer_keys, {})
+        self._file: Final = CachedFile[Mapping[bytes, list[DirectoryKey]]](
+            data_dir / "peer-keys.json", _peer_keys, {}, error=KeyringError
+        )
 
     def public_keys_of(self, identifier: bytes) -> Sequence[DirectoryKey]:
         """Raises KeyringError."""
@@ -214,7 +131,7 @@ class CertificatesFile:
 
     def __init__(self, data_dir: Path) -> None:
         self._file: Final = CachedFile[Mapping[str, list[UserCertificate]]](
-            data_dir / "certificates.json", _certificates, {}
+            data_dir / "certificates.json", _certificates, {}, error=KeyringError
         )
 
     def look_up(self, sid: bytes, certificate: bytes) -> None:
@@ -270,7 +187,7 @@ def _certificates(data: bytes) -> dict[str, list[UserCertificate]]:
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
-    write_private(path, (json.dumps(content, indent=1) + "\n").encode())
+    write_private(path, (json.dumps(content, indent=1) + "\n").encode(), error=KeyringError)
 
 
 def _text(data: bytes) -> str:

@@ -11,14 +11,15 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, NamedTuple
 
+from openmsmq.files.locks import locked
+from openmsmq.files.private import CachedFile, PrivateFileError, write_private
 from openmsmq.model.roles import Role, role_of
-from openmsmq.rpc.locks import locked
 from openmsmq.rpc.ntlm import nt_hash
 
 logger = logging.getLogger(__name__)
@@ -59,6 +60,15 @@ class UserGroup:
     members: frozenset[str] = frozenset()
 
 
+class _Content(NamedTuple):
+    """What the file says; names are casefolded."""
+
+    users: Mapping[str, User]
+    groups: Mapping[str, UserGroup]
+    machine_sid: str  # empty without a file
+    next_rid: int
+
+
 class UsersFile:
     """Users and groups on disk. `lookup` reads the file again when it has changed: the daemon needs no notification."""
 
@@ -73,7 +83,8 @@ class UsersFile:
         self._path = path
         self._on_change = on_change
         self._random = random
-        self._seen: tuple[int, int, int] | None = None
+        self._file: Final = CachedFile(path, _parse, _Content({}, {}, "", FIRST_RID), kind="users")
+        self._content: _Content | None = None
         self._machine_sid = ""
         self._next_rid = FIRST_RID
         self._users: dict[str, User] = {}
@@ -243,37 +254,19 @@ class UsersFile:
 
     def _load(self) -> None:
         try:
-            with self._path.open("rb") as file:
-                status = os.fstat(file.fileno())
-                seen = (status.st_ino, status.st_mtime_ns, status.st_size)
-                if seen == self._seen:
-                    return
-                if status.st_mode & 0o077:
-                    raise UsersFileError(f"{self._path} may be read by others; make its mode 0600")
-                content = json.load(file)
-            users, groups, machine_sid, next_rid = _parse(content)
-        except FileNotFoundError:
-            self._users, self._groups, self._groups_of = {}, {}, {}
-            self._administrators, self._next_rid, self._seen = frozenset(), FIRST_RID, None
-            self._machine_sid = self._machine_sid or self._new_machine_sid()
+            content = self._file.read()
+        except PrivateFileError as error:
+            raise UsersFileError(str(error)) from error
+        if content is self._content:
             return
-        except PermissionError as error:
-            detail = (
-                f"{self._path} can't be read by uid {os.geteuid()}: {error.strerror}; make it the property of the user "
-                "that runs the daemon (chown), with mode 0600"
-            )
-            raise UsersFileError(detail) from error
-        except OSError as error:
-            raise UsersFileError(f"{self._path}: {error}") from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UsersFileError(f"{self._path} is no file of users: {error!r}") from error
-        self._users, self._groups, self._machine_sid, self._next_rid = users, groups, machine_sid, next_rid
-        self._seen = seen
+        self._content = content
+        self._users, self._groups, self._next_rid = dict(content.users), dict(content.groups), content.next_rid
+        self._machine_sid = content.machine_sid or self._machine_sid or self._new_machine_sid()
         self._groups_of = {
-            user.sid: frozenset(group.sid for group in groups.values() if user.sid in group.members)
-            for user in users.values()
+            user.sid: frozenset(group.sid for group in self._groups.values() if user.sid in group.members)
+            for user in self._users.values()
         }
-        self._administrators = frozenset(user.sid for user in users.values() if user.administrator)
+        self._administrators = frozenset(user.sid for user in self._users.values() if user.administrator)
 
     def is_own(self, sid: str) -> bool:
         """Whether a SID is of an account of this machine, whether or not it is still there, and not of a domain."""
@@ -295,7 +288,7 @@ class UsersFile:
         except OSError as error:
             raise UsersFileError(f"{self._path}: {error}") from error
         finally:
-            self._seen = None  # what the file says counts, and not what was to be
+            self._content = None  # what the file says counts, and not what was to be
 
     def _write(self) -> None:
         content = {
@@ -311,32 +304,10 @@ class UsersFile:
                 for _, group in sorted(self._groups.items())
             ],
         }
-        temporary = self._path.with_name(self._path.name + ".new")
-        temporary.unlink(missing_ok=True)
-        # Created with its final mode: the hashes are never readable by others, not even for a moment.
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            self._keep_owner(file.fileno())
-            json.dump(content, file, indent=1)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self._path)
-        directory = os.open(self._path.parent, os.O_RDONLY)
         try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-
-    def _keep_owner(self, descriptor: int) -> None:
-        """The file belongs to whom it belonged to, a new one to the owner of its directory: root may add users for a
-        daemon that runs as another user."""
-        try:
-            owner = self._path.stat()
-        except FileNotFoundError:
-            owner = self._path.parent.stat()
-        if (owner.st_uid, owner.st_gid) != (os.geteuid(), os.getegid()) and os.geteuid() == 0:
-            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+            write_private(self._path, (json.dumps(content, indent=1) + "\n").encode())
+        except PrivateFileError as error:
+            raise UsersFileError(str(error)) from error
 
 
 def check_account_name(name: str) -> None:
@@ -350,7 +321,8 @@ def _check_password(name: str, password: str) -> None:
         raise UsersFileError(f"the password of {name} is empty; it needs one character or more")
 
 
-def _parse(content: Any) -> tuple[dict[str, User], dict[str, UserGroup], str, int]:
+def _parse(data: bytes) -> _Content:
+    content = json.loads(data)
     users = {}
     for entry in content["users"]:
         administrator = entry.get("administrator", False) is True
@@ -365,4 +337,4 @@ def _parse(content: Any) -> tuple[dict[str, User], dict[str, UserGroup], str, in
         if not group.sid.startswith("S-1-"):
             raise ValueError(f"group {group.name} is malformed")
         groups[group.name.casefold()] = group
-    return users, groups, str(content["machine_sid"]), int(content["next_rid"])
+    return _Content(users, groups, str(content["machine_sid"]), int(content["next_rid"]))

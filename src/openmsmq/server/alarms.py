@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from openmsmq.admin.alarms import Alarms, Event, document_of, event_document, read_alarms, write_alarms
+from openmsmq.files.private import PrivateFileError
 from openmsmq.model.constants import INFINITE, Access, Share
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.histogram import BUCKETS, Histogram
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.message import Message
 from openmsmq.model.names import parse_format_name
-from openmsmq.protection.keyring import KeyringError
 from openmsmq.queueing.authorization import SYSTEM
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import OutgoingQueue, OutgoingState
@@ -94,7 +94,7 @@ class AlarmWatch:
             document = document_of(self.alarms)
             try:
                 await asyncio.get_running_loop().run_in_executor(None, write_alarms, self._data_dir, document)
-            except KeyringError as error:  # a full disk is itself an alarm
+            except PrivateFileError as error:  # a full disk is itself an alarm
                 logger.error("alarms can't be written down, so a restart may raise them again: %s", error)
             self._send(events)
         return events

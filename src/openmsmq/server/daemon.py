@@ -21,11 +21,11 @@ from openmsmq.admin.audit import AuditEntry, AuditLog
 from openmsmq.admin.settings import write_settings
 from openmsmq.admin.web_address import forget_address
 from openmsmq.compiled import how_it_runs
+from openmsmq.files.private import PrivateFileError
 from openmsmq.model.histogram import Histogram
 from openmsmq.peering.routing_table import RoutingTableError
 from openmsmq.peering.routing_table import load as load_routing
 from openmsmq.processes import logs
-from openmsmq.protection.keyring import KeyringError
 from openmsmq.queueing.machine import Machine, MachineLimits
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import NoTransport, OutgoingQueue
@@ -210,7 +210,7 @@ class Daemon:
         self._announce_security()
         try:
             write_settings(configuration.data_dir, configuration.described())
-        except KeyringError as error:  # a full disk, which is to be emptied by receiving
+        except PrivateFileError as error:  # a full disk, which is to be emptied by receiving
             logger.warning("the settings in force could not be written down: %s", error)
         if self._audit is not None:
             self._audit.started(AuditEntry("daemon.start", "machine", configuration.machine_name, "system",

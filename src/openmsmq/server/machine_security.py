@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from openmsmq.admin.machine_guard import machine_file
+from openmsmq.files.private import PrivateFileError
 from openmsmq.model import security
 from openmsmq.model.constants import QueueAccessMask
 from openmsmq.model.default_descriptors import READ_SYSTEM_QUEUES, SEES, SEES_AND_SENDS, default_machine_security
 from openmsmq.model.security import SecurityDescriptor
-from openmsmq.protection.keyring import KeyringError
 from openmsmq.rpc.users import UsersFile
 from openmsmq.server.config import Configuration, ConfigurationError
 from openmsmq.server.domain_names import names_of_domain
@@ -24,7 +24,7 @@ class MachineSecurity:
     """The descriptor that holds now. `readers`, the SIDs of `system_queue_readers`, are added to what the file says."""
 
     def __init__(self, data_dir: Path, readers: Sequence[str]) -> None:
-        """Raises KeyringError for a file that can't be read: what it denies is not to be granted instead."""
+        """Raises PrivateFileError for a file that can't be read: what it denies is not to be granted instead."""
         self._file = machine_file(data_dir)
         self._readers = tuple(readers)
         self._descriptor = self._read()
@@ -35,7 +35,7 @@ class MachineSecurity:
 
     def current(self) -> SecurityDescriptor:
         """A file that can't be read any more changes nothing; the log says so, once."""
-        with suppress(KeyringError):
+        with suppress(PrivateFileError):
             self._descriptor = self._read()
         return self._descriptor
 

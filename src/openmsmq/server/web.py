@@ -14,8 +14,8 @@ from openmsmq.admin.web_address import address_of, forget_address, write_address
 from openmsmq.doors.console import AccountLookup, WebGateway
 from openmsmq.doors.figures import Latency
 from openmsmq.doors.remedies import Forget
+from openmsmq.files.private import PrivateFileError
 from openmsmq.processes.child import ChildProcess, Program
-from openmsmq.protection.keyring import KeyringError
 from openmsmq.queueing.auditing import NoAudit
 from openmsmq.rpc.call import InterfaceTable
 from openmsmq.rpc.dispatcher import SecurityPolicy
@@ -108,7 +108,7 @@ class WebServer:
             write_address(
                 data_dir, address_of(configuration.web_address, self._process.port, configuration.web_certificate)
             )
-        except KeyringError as error:  # a full disk
+        except PrivateFileError as error:  # a full disk
             logger.warning("commands on this machine need --url, for the address could not be written down: %s", error)
         self._context.ports.endpoints["web"] = configuration.web_address, self._process.port
 
@@ -137,7 +137,7 @@ class WebServer:
             return
         try:
             write_uses(self._context.configuration.data_dir, uses)
-        except KeyringError as error:
+        except PrivateFileError as error:
             logger.warning("when tokens were used could not be written down: %s", error)
 
     async def stop(self, grace: float) -> None:

@@ -1,0 +1,122 @@
+"""Files that nobody but their owner may read: mode 0600, replaced atomically, read again when they have changed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class PrivateFileError(Exception):
+    """A file can't be used; the message names it and says what to do."""
+
+
+class CachedFile(Generic[T]):
+    """What a file holds, read again when it has changed."""
+
+    def __init__(
+        self,
+        path: Path,
+        parse: Callable[[bytes], T],
+        absent: T,
+        *,
+        error: type[PrivateFileError] = PrivateFileError,
+        kind: str = "",
+    ) -> None:
+        """`absent` is the value without a file. `error` is raised for a file that can't be used; where `parse` raises
+        ValueError, KeyError, TypeError or AttributeError, it says that this is no file of `kind`."""
+        self.path: Final = path
+        self._error: Final = error
+        self._kind: Final = kind
+        self._parse: Final = parse
+        self._absent: Final = absent
+        self._seen: tuple[int, int, int] | None = None
+        self._value = absent
+        self._logged = ""
+
+    def value(self) -> T:
+        """Raises PrivateFileError, which is logged: the sender of a message learns little of it."""
+        try:
+            value = self.read()
+        except PrivateFileError as error:
+            if str(error) != self._logged:  # at each message it would be the same line
+                self._logged = str(error)
+                logger.error("%s", error)
+            raise
+        self._logged = ""
+        return value
+
+    def read(self) -> T:
+        """As `value`, but logs nothing."""
+        try:
+            with self.path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                seen = (status.st_ino, status.st_mtime_ns, status.st_size)
+                if seen == self._seen:
+                    return self._value
+                if status.st_mode & 0o077:
+                    raise self._error(f"{self.path} is open to others; make its mode 0600")
+                self._value, self._seen = self._parse(file.read()), seen
+        except FileNotFoundError:
+            self._value, self._seen = self._absent, None
+        except PermissionError as error:
+            raise self._error(
+                f"{self.path} can't be read by uid {os.geteuid()}: {error.strerror}; make it the property of the user "
+                "that runs the daemon (chown), with mode 0600"
+            ) from error
+        except OSError as error:
+            raise self._error(f"{self.path}: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:  # BadPacket is a ValueError
+            problem = f"is no file of {self._kind}" if self._kind else "can't be read"
+            raise self._error(f"{self.path} {problem}: {error!r}") from error
+        return self._value
+
+
+def write_private(
+    path: Path, data: bytes, *, replace: bool = True, error: type[PrivateFileError] = PrivateFileError
+) -> None:
+    """Write a file that nobody else may read, not even for a moment; it is there whole or not at all.
+
+    Raises FileExistsError where there is one and it is not to be replaced, and `error`.
+    """
+    try:
+        if not path.parent.is_dir():
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _give_to(path.parent, path.parent.parent.stat())
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                _give_to(file.fileno(), (path if path.exists() else path.parent).stat())
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            if replace:
+                os.replace(temporary, path)
+            else:
+                os.link(temporary, path)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except FileExistsError:
+        raise
+    except OSError as problem:
+        raise error(f"{path}: {problem.strerror}") from problem
+
+
+def _give_to(file: int | Path, owner: os.stat_result) -> None:
+    """Root may act for a daemon that runs as another user: what it makes belongs to whom the file belonged to, and what
+    is new to the owner of its directory."""
+    if os.geteuid() == 0:
+        os.chown(file, owner.st_uid, owner.st_gid)
