@@ -42,6 +42,13 @@ def test_a_client_command_loads_no_daemon_and_no_spark() -> None:
     assert not [m for m in loaded if m.startswith(unused)]
 
 
+@pytest.mark.parametrize("name", ["alarms", "audit"])
+def test_a_command_of_the_table_of_actions_loads_no_users_file_before_it_works(name: str) -> None:
+    loaded = loaded_by(name, "--help")
+    assert "openmsmq.actions.table" in loaded
+    assert not [m for m in loaded if m.startswith(("openmsmq.rpc.users", "openmsmq.rpc.ntlm", "rich"))]
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_table_of_commands_says_what_the_commands_say(name: str) -> None:
     command = load(name)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from openmsmq.admin import data_directories
-from openmsmq.admin.audit import AuditRecorder
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.roles import Role
-from openmsmq.rpc.users import NoSuchAccount, UsersFile
+
+if TYPE_CHECKING:
+    from openmsmq.admin.audit import AuditRecorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,15 @@ class ActionSite:
     @property
     def data_dir(self) -> Path:
         """Raises NoDataDirectory for a directory in which no daemon has started."""
+        from openmsmq.admin import data_directories  # a command by HTTP does not need it
+
         return data_directories.demand(self.directory)
 
     def acting_for(self, user: str) -> ActionSite:
-        """The same for a user of the users file. Raises UsersFileError."""
+        """The same for a user of the users file. Raises UsersFileError, NoDataDirectory."""
+        from openmsmq.admin import data_directories
+        from openmsmq.rpc.users import NoSuchAccount, UsersFile
+
         if not self.users_file.exists():
             data_directories.demand(self.directory)
         wanted = user.casefold()
