@@ -26,6 +26,7 @@ from openmsmq.protocols.remote_read import CLEANUP_TIMEOUT, RR_ACK, RR_NACK
 from openmsmq.rpc import requests
 from openmsmq.rpc.call import UNAUTHENTICATED, Call, InterfaceTable, RpcCaller
 from openmsmq.rpc.client_connection import ClientConnection
+from openmsmq.rpc.connection_states import BY_TRANSPORT
 from openmsmq.rpc.dispatcher import MOST_GATHERED
 from openmsmq.rpc.pdu import AuthLevel, SyntaxId
 from openmsmq.rpc.security import Identity
@@ -152,7 +153,7 @@ class SocketConnection(Connection):
         core._binder.plain_caller = caller
 
     def hear(self, data: bytes) -> None:
-        if not self.protocol._polled:
+        if self.protocol._reader == BY_TRANSPORT:
             self.protocol.data_received(data)
             return
         while data:

@@ -21,6 +21,7 @@ from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces import ms_mqrr
 from openmsmq.model.constants import Access
 from openmsmq.rpc.client_connection import ClientConnection
+from openmsmq.rpc.connection_states import DEAF
 from openmsmq.rpc.pdu import SyntaxId
 from protocols.clients import queue_format
 
@@ -172,7 +173,7 @@ def test_nothing_is_read_from_a_peer_that_does_not_read_until_it_does() -> None:
         def is_still() -> bool:
             """Nothing has come for a second, while the connection is paused."""
             seen.append(len(door.server.world.queue("a")))
-            return connection._paused_since is not None and seen[-100:] == [seen[-1]] * 100
+            return connection._hold & DEAF and seen[-100:] == [seen[-1]] * 100
 
         await until(is_still)
         assert seen[-1] < count

@@ -35,6 +35,7 @@ from openmsmq.model.constants import Access
 from openmsmq.model.message import Message
 from openmsmq.rpc import requests
 from openmsmq.rpc.call import UNAUTHENTICATED, Call
+from openmsmq.rpc.connection_states import BY_POLLER, BY_TRANSPORT
 from openmsmq.rpc.dispatcher import MOST_GATHERED
 from openmsmq.rpc.server import ServerLimits
 from openmsmq.rpc.timing import Timings
@@ -450,7 +451,7 @@ def test_what_the_system_does_not_watch_the_transport_reads_on() -> None:
         handle = client.open("a", Access.SEND).phQueue
         client.hear(request(1, SEND.opnum, express(handle), 50))
         door.settle()
-        assert not client.protocol._polled
+        assert client.protocol._reader == BY_TRANSPORT
         assert client.said()[12] == 50
 
     in_a_loop(work)
@@ -467,11 +468,11 @@ def test_what_the_system_does_not_watch_again_after_a_pause_the_transport_reads_
         handle = client.open("a", Access.SEND).phQueue
         client.hear(request(1, SEND.opnum, express(handle), 50))
         door.settle()
-        assert client.protocol._polled and client.said()[12] == 50
+        assert client.protocol._reader == BY_POLLER and client.said()[12] == 50
         client.protocol._pause_reading()
         door.rpc.poller, real = Refusing(), door.rpc.poller  # type: ignore[assignment]
         client.protocol._resume()
-        assert not client.protocol._polled
+        assert client.protocol._reader == BY_TRANSPORT
         door.rpc.poller = real
         client.hear(request(2, SEND.opnum, express(handle), 51))
         door.settle()

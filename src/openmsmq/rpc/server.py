@@ -20,6 +20,22 @@ from openmsmq.rpc.assembly import ReassemblyBudget
 from openmsmq.rpc.association import AssociationTable, Random
 from openmsmq.rpc.blocking_auth import AuthExecutor
 from openmsmq.rpc.call import Call, InterfaceTable
+from openmsmq.rpc.connection_states import (
+    ANSWERED,
+    ASKED,
+    BY_POLLER,
+    BY_TRANSPORT,
+    CAUGHT_UP,
+    CORKED,
+    DEAF,
+    DEAFENED,
+    FLUSHED,
+    HEARS,
+    HELD,
+    HOLDS,
+    SCHEDULED,
+    UNHELD,
+)
 from openmsmq.rpc.dispatcher import Dispatcher, SecurityPolicy
 from openmsmq.rpc.limits import RpcLimits
 from openmsmq.rpc.security import AcceptorFactory, LoginObserver, NullObserver
@@ -264,14 +280,13 @@ class _Connection(asyncio.Protocol):
         self._core: ServerConnection | None = None
         self._source: requests.Source | None = None
         self._known = 0  # how many negotiations the source knows
-        self._polled = False  # whether a poller reads the socket, and not the transport
-        self._corked = False
         self._backlog: list[Event] = []
-        self._asking = False  # whether a login waits for somebody else's answer
-        self._flush_scheduled = False
+        self._hold = UNHELD
+        self._reader = BY_TRANSPORT
+        self._replies = FLUSHED
         self._connected = self._heard = 0.0
         self._incomplete_since: float | None = None
-        self._paused_since: float | None = None
+        self._deaf_since = 0.0  # while its state is DEAF
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         server = self._server
@@ -354,16 +369,16 @@ class _Connection(asyncio.Protocol):
             source.know(self._server.calls.contexts_of(core.contexts, caller), caller, handles, core.max_reply)
         source.is_open = core.bound and caller is not None and core.expects_whole_requests and not self._backlog
         poller, transport = self._server.poller, self._transport
-        if poller is None or transport is None or self._polled or not source.is_open:
+        if poller is None or transport is None or self._reader == BY_POLLER or not source.is_open:
             return
-        if self._paused_since is None and not self._asking and not transport.is_closing():
+        if not self._hold & HELD and not transport.is_closing():
             try:
                 poller.add(source)
             except OSError as error:  # the system has a limit for what is watched
                 log.warning("the transport goes on reading the connection from %s: %s", core.peer_host, error)
                 return
             transport.pause_reading()
-            self._polled = True
+            self._reader = BY_POLLER
 
     def call_of(self, request: requests.Request) -> Call:
         """See `ServerConnection.call_of`."""
@@ -381,7 +396,7 @@ class _Connection(asyncio.Protocol):
         source = self._source
         if source is not None:
             source.is_open = False
-        self._corked = True
+        self._replies = CORKED
         try:
             events = core.receive_data(data)
             if self._backlog:
@@ -402,7 +417,7 @@ class _Connection(asyncio.Protocol):
                         self._end(event)
                     if core.output_size > FLUSH_SIZE:
                         self.flush()
-                        if self._paused_since is not None:
+                        if self._hold & DEAF:
                             self._backlog += events[done:]
                             return
                 if not core.more:
@@ -414,7 +429,7 @@ class _Connection(asyncio.Protocol):
             log.exception("connection handler failed")
             self.close()
         finally:
-            self._corked = False
+            self._replies = FLUSHED
         self.flush()
         if source is not None:
             self._open_source(core, source)
@@ -439,23 +454,24 @@ class _Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         # The peer does not read. Its further requests would only make more replies that nobody reads.
-        self._paused_since = self._loop.time()
+        self._deaf_since = self._loop.time()
+        self._hold = HOLDS[self._hold][DEAFENED]
         self._pause_reading()
 
     def resume_writing(self) -> None:
-        self._paused_since = None
+        self._hold = HOLDS[self._hold][HEARS]
         if self._core is not None:
             self._loop.call_soon(self._resume)
 
     def _ask(self, asked: AuthQueryNeeded) -> None:
         """Nothing more is read from the peer until the question has an answer."""
         assert self._transport is not None
-        self._asking = True
+        self._hold = HOLDS[self._hold][ASKED]
         self._pause_reading()
         self._server.questions.ask(asked.question, self._answered)
 
     def _answered(self) -> None:
-        self._asking = False
+        self._hold = HOLDS[self._hold][ANSWERED]
         core = self._core
         if core is not None:
             core.answered()
@@ -466,31 +482,32 @@ class _Connection(asyncio.Protocol):
     def _resume(self) -> None:
         """Serve what had to wait, and read on if the peer keeps up."""
         core = self._core
-        if core is None or self._transport is None or self._paused_since is not None or self._asking:
+        if core is None or self._transport is None or self._hold & HELD:
             return
         self._serve(core, b"")
-        if self._paused_since is not None or self._asking or self._transport.is_closing():
+        if self._hold & HELD or self._transport.is_closing():
             return
-        if not self._polled:
+        self._hold = HOLDS[self._hold][CAUGHT_UP]
+        if self._reader == BY_TRANSPORT:
             self._transport.resume_reading()
         elif self._source is not None and self._server.poller is not None:
             try:
                 self._server.poller.add(self._source)
             except OSError as error:  # epoll has no room: its own transport reads this connection from now on
                 log.warning("the poller can't watch a connection, its transport reads it now: %s", error)
-                self._polled = False
+                self._reader = BY_TRANSPORT
                 self._transport.resume_reading()
 
     def _pause_reading(self) -> None:
-        if self._polled and self._source is not None and self._server.poller is not None:
+        if self._reader == BY_POLLER and self._source is not None and self._server.poller is not None:
             self._server.poller.remove(self._source)
         elif self._transport is not None:
             self._transport.pause_reading()
 
     def _stop_polling(self) -> None:
-        if self._polled and self._source is not None and self._server.poller is not None:
+        if self._reader == BY_POLLER and self._source is not None and self._server.poller is not None:
             self._server.poller.remove(self._source)
-        self._polled = False
+        self._reader = BY_TRANSPORT
 
     @property
     def pending(self) -> int:
@@ -521,7 +538,7 @@ class _Connection(asyncio.Protocol):
         reasons = (
             ("it has not bound", None if core.bound else self._connected, limits.first_pdu),
             ("a PDU is incomplete", self._waits_since, limits.incomplete_pdu),
-            ("it does not read its replies", self._paused_since, limits.unread_replies),
+            ("it does not read its replies", self._deaf_since if self._hold & DEAF else None, limits.unread_replies),
             ("it is idle", None if core.pending else self._last_heard, limits.idle),
         )
         for reason, since, allowed in reasons:
@@ -562,8 +579,8 @@ class _Connection(asyncio.Protocol):
             self.close()
 
     def _output_ready(self) -> None:
-        if not self._corked and not self._flush_scheduled:
-            self._flush_scheduled = True
+        if self._replies == FLUSHED:
+            self._replies = SCHEDULED
             self._server.flush_soon(self)
 
     def _write(self, transport: asyncio.Transport, data: bytes) -> None:
@@ -580,7 +597,8 @@ class _Connection(asyncio.Protocol):
 
     def flush(self, allowed: bool | None = None) -> None:
         """Send what has been answered; `allowed` says that `may_answer` has been asked already."""
-        self._flush_scheduled = False
+        if self._replies == SCHEDULED:
+            self._replies = FLUSHED
         core = self._core
         if core is not None and core.output and self._transport is not None:
             data = core.data_to_send()
@@ -590,14 +608,14 @@ class _Connection(asyncio.Protocol):
                     return
                 self._server.statistics.packets_out += 1
                 self._write(self._transport, data)
-                if self._paused_since is not None:
+                if self._hold & DEAF:
                     self._check_unread()
 
     def send(self, data: bytes) -> None:
         """Send what the socket did not take at once."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
-            if self._paused_since is not None:
+            if self._hold & DEAF:
                 self._check_unread()
 
 
