@@ -12,6 +12,7 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -95,20 +96,32 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             terminalreporter.write_line(f"over its budget of {budget} s: {what} took {seconds:.0f} s")
 
 
+def _shares_a_daemon(path: str) -> bool:
+    """Whether the tests of a file share a daemon, which each worker that has one of them would start."""
+    if path.startswith(("tests/console/", "tests/flight/")):  # with a process beside it, which takes a second to start
+        return True
+    text = Path(__file__).parents[1].joinpath(path).read_text(encoding="utf-8")
+    return 'scope="module"' in text and "Daemon(" in text
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep the tests with the session of Spark in one worker, and those that kill drivers in another.
+    """Keep the tests with the session of Spark in one worker, those that kill drivers in another, and those that share
+    a daemon together.
 
     pytest-xdist 3.8 marks groups in an attribute of items that pytest 9.2 no longer reads, so `loadgroup` alone ignores
     `xdist_group`.
     """
     from xdist.scheduler import LoadGroupScheduling
 
+    shares = cache(_shares_a_daemon)
+
     class ByDirectory(LoadGroupScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            if "tests/spark/" not in nodeid:
-                return nodeid
-            return "kills" if "test_kills.py" in nodeid else "spark"
+            if "tests/spark/" in nodeid:
+                return "kills" if "test_kills.py" in nodeid else "spark"
+            path = nodeid.partition("::")[0]
+            return path if shares(path) else nodeid
 
     return ByDirectory(config, log) if config.getvalue("dist") == "loadgroup" else None
 

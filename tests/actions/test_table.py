@@ -14,7 +14,17 @@ import msgspec
 import pytest
 
 from openmsmq.actions.site import OPERATOR_OF_FILES, ActionCaller, ActionSite
-from openmsmq.actions.table import PASSWORD, Action, ActionCommand, Effect, Empty, Input, Output, action, default_of
+from openmsmq.actions.table import (
+    PASSWORD,
+    Action,
+    ActionCommand,
+    ActionEffect,
+    Empty,
+    Input,
+    Output,
+    action,
+    default_of,
+)
 from openmsmq.cli.commands import load
 from openmsmq.cli.places import AdminTarget
 from openmsmq.console.derived import ACTIONS
@@ -67,8 +77,8 @@ def test_no_command_of_a_noun_is_written_by_hand() -> None:
 @pytest.mark.parametrize("row", ACTIONS, ids=lambda row: str(row.name))
 def test_a_row_is_complete(row: Action) -> None:
     assert row.summary and row.commands
-    assert (row.method == "GET") is (row.effect is Effect.READS) is (not row.audit)
-    assert (row.method == "DELETE") is (row.effect is Effect.DESTROYS)
+    assert (row.method == "GET") is (row.effect is ActionEffect.READS) is (not row.audit)
+    assert (row.method == "DELETE") is (row.effect is ActionEffect.DESTROYS)
     fields = {each.name for each in msgspec.structs.fields(row.input)}
     assert set(row.in_path) <= fields
     of_pages = {row.pages.before} if row.pages is not None else set()
@@ -137,7 +147,7 @@ class Nothing(Output, frozen=True):
 
 
 def test_an_action_records_only_what_its_row_says() -> None:
-    @action("x.change", http="POST /x", effect=Effect.CHANGES, audit=("x.change", "x.role.*"), commands=())
+    @action("x.change", http="POST /x", effect=ActionEffect.CHANGES, audit=("x.change", "x.role.*"), commands=())
     def change(site: ActionSite, given: Named) -> Nothing:
         """Change it."""
         site.record(given.name, "x", "y")

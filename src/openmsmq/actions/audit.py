@@ -12,7 +12,7 @@ from msgspec import Meta
 from openmsmq.actions.errors import ActionRefused
 from openmsmq.actions.fields import CommandText
 from openmsmq.actions.site import ActionSite
-from openmsmq.actions.table import Action, ActionCommand, Count, Input, Output, Pages, Rows, action
+from openmsmq.actions.table import Action, ActionCommand, CountOption, Input, Output, Pages, Rows, action
 from openmsmq.admin.audit import VERSION, AuditFilter, AuditLog
 
 _LARGEST: Final = 1000  # records in an answer
@@ -102,7 +102,7 @@ def _difference(record: AuditRecordView) -> str:
         ActionCommand(
             "audit",
             {
-                "limit": Count("--count -n", 20, "The newest (0: all)."), "action": "--action", "by": "--by",
+                "limit": CountOption("--count -n", 20, "The newest (0: all)."), "action": "--action", "by": "--by",
                 "object": "--object", "denied": "--denied",
             },
             Rows(

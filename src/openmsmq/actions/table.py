@@ -31,7 +31,7 @@ class Empty(Input, frozen=True):
     """No parameters."""
 
 
-class Effect(Enum):
+class ActionEffect(Enum):
     """What an action does to the daemon."""
 
     READS = "reads"
@@ -46,7 +46,7 @@ class Without(NamedTuple):
     help: str
 
 
-class Count(NamedTuple):
+class CountOption(NamedTuple):
     """How a command spells the number of rows of an action with pages: the first ones of all pages, or all for 0."""
 
     option: str
@@ -74,7 +74,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LineView:
     """How a command shows the output: a line, or with --json a document, if there is one. `err`: on standard error."""
 
     text: Callable[[Any], str]
@@ -104,8 +104,8 @@ class ActionCommand:
     """
 
     words: str
-    spelled: Mapping[str, str | Without | Count] = field(default_factory=dict)
-    show: Rows | Line | None = None
+    spelled: Mapping[str, str | Without | CountOption] = field(default_factory=dict)
+    show: Rows | LineView | None = None
     help: str = ""
     more: str = ""
     views: Mapping[Flag, Rows] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class Action:
     http: str
     commands: tuple[ActionCommand, ...]
     status: int = 200
-    effect: Effect = Effect.READS
+    effect: ActionEffect = ActionEffect.READS
     role: Role = Role.ADMINISTRATOR
     administrators: bool = False
     audit: tuple[str, ...] = ()
@@ -196,7 +196,7 @@ class Action:
             value = getattr(given, name)
             if isinstance(spelling, Without):
                 yield from () if value else (spelling.option,)
-            elif isinstance(spelling, Count):
+            elif isinstance(spelling, CountOption):
                 yield from () if value == spelling.default else (f"{spelling.option.split()[0]} {value}",)
             elif not spelling.startswith("-"):
                 if value == defaults[name]:

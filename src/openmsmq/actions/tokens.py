@@ -12,10 +12,10 @@ from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import (
     Action,
     ActionCommand,
-    Effect,
+    ActionEffect,
     Empty,
     Input,
-    Line,
+    LineView,
     Output,
     Rows,
     action,
@@ -114,12 +114,12 @@ def list_tokens(site: ActionSite, given: Empty) -> TokenList:
 
 
 @action(
-    "token.create", http="POST /tokens", status=201, effect=Effect.CHANGES, role=Role.MONITOR, audit=("token.create",),
+    "token.create", http="POST /tokens", status=201, effect=ActionEffect.CHANGES, role=Role.MONITOR, audit=("token.create",),
     refuses=_REFUSES,
     commands=(
         ActionCommand(
             "token create", {"name": "NAME", "role": "--role", "days": "--days"},
-            Line(
+            LineView(
                 lambda made: made.secret,
                 lambda made: {"secret": made.secret, "id": made.token.id, "expires": made.token.expires},
             ),
@@ -143,12 +143,12 @@ def create_token(site: ActionSite, given: NewToken) -> CreatedToken:
 
 
 @action(
-    "token.revoke", http="DELETE /tokens/{token}", effect=Effect.DESTROYS, role=Role.MONITOR, audit=("token.revoke",),
+    "token.revoke", http="DELETE /tokens/{token}", effect=ActionEffect.DESTROYS, role=Role.MONITOR, audit=("token.revoke",),
     refuses=_REFUSES,
     commands=(
         ActionCommand(
             "token revoke", {"token": "TOKEN"},
-            Line(lambda gone: f"revoked {gone.token.name} of {gone.token.user}", err=True),
+            LineView(lambda gone: f"revoked {gone.token.name} of {gone.token.user}", err=True),
             help="End a token at once; TOKEN is its identifier, as `token list` shows it.",
         ),
     ),

@@ -14,10 +14,10 @@ from openmsmq.actions.table import (
     PASSWORD,
     Action,
     ActionCommand,
-    Effect,
+    ActionEffect,
     Empty,
     Input,
-    Line,
+    LineView,
     Output,
     Rows,
     Without,
@@ -172,12 +172,12 @@ def list_users(site: ActionSite, given: Empty) -> UserList:
 
 
 @action(
-    "user.add", http="POST /users", status=201, effect=Effect.CHANGES, administrators=True, audit=("user.add",),
+    "user.add", http="POST /users", status=201, effect=ActionEffect.CHANGES, administrators=True, audit=("user.add",),
     refuses={UsersFileError: 409}, founds=True,
     commands=(
         ActionCommand(
             "user add", {"name": "NAME", "password": PASSWORD, "administrator": "--admin", "role": "--role"},
-            Line(lambda made: made.sid), help="Add a user; prints its SID.",
+            LineView(lambda made: made.sid), help="Add a user; prints its SID.",
         ),
     ),
 )  # fmt: skip
@@ -190,7 +190,7 @@ def create_user(site: ActionSite, given: NewUser) -> AddedAccount:
 
 
 @action(
-    "user.change", http="PATCH /users/{user}", effect=Effect.CHANGES, administrators=True,
+    "user.change", http="PATCH /users/{user}", effect=ActionEffect.CHANGES, administrators=True,
     audit=("user.password", "user.administrator", "user.no-administrator", "user.role.*"), refuses=_REFUSES,
     commands=(
         ActionCommand(
@@ -228,7 +228,7 @@ def change_user(site: ActionSite, given: UserChange) -> CommandResultView:
 
 
 @action(
-    "user.remove", http="DELETE /users/{user}", effect=Effect.DESTROYS, administrators=True, audit=("user.remove",),
+    "user.remove", http="DELETE /users/{user}", effect=ActionEffect.DESTROYS, administrators=True, audit=("user.remove",),
     refuses=_REFUSES, commands=(ActionCommand("user remove", {"user": "NAME"}),),
 )  # fmt: skip
 def delete_user(site: ActionSite, given: NamedUser) -> CommandResultView:
@@ -239,11 +239,11 @@ def delete_user(site: ActionSite, given: NamedUser) -> CommandResultView:
 
 
 @action(
-    "group.add", http="POST /groups", status=201, effect=Effect.CHANGES, administrators=True, audit=("group.add",),
+    "group.add", http="POST /groups", status=201, effect=ActionEffect.CHANGES, administrators=True, audit=("group.add",),
     refuses=_REFUSES, founds=True,
     commands=(
         ActionCommand(
-            "user group add", {"name": "NAME", "members": "[USER]..."}, Line(lambda made: made.sid),
+            "user group add", {"name": "NAME", "members": "[USER]..."}, LineView(lambda made: made.sid),
             help="Add a group, with members if any are named; prints its SID.",
         ),
     ),
@@ -255,7 +255,7 @@ def create_group(site: ActionSite, given: NewGroup) -> AddedAccount:
 
 
 @action(
-    "group.change", http="PATCH /groups/{group}", effect=Effect.CHANGES, administrators=True, audit=("group.members",),
+    "group.change", http="PATCH /groups/{group}", effect=ActionEffect.CHANGES, administrators=True, audit=("group.members",),
     refuses=_REFUSES,
     commands=(
         ActionCommand(
@@ -276,7 +276,7 @@ def change_group(site: ActionSite, given: GroupChange) -> CommandResultView:
 
 
 @action(
-    "group.remove", http="DELETE /groups/{group}", effect=Effect.DESTROYS, administrators=True, audit=("group.remove",),
+    "group.remove", http="DELETE /groups/{group}", effect=ActionEffect.DESTROYS, administrators=True, audit=("group.remove",),
     refuses=_REFUSES, commands=(ActionCommand("user group remove", {"group": "NAME"}),),
 )  # fmt: skip
 def delete_group(site: ActionSite, given: NamedGroup) -> CommandResultView:

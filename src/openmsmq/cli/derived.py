@@ -10,7 +10,7 @@ import click
 import msgspec
 from msgspec import inspect
 
-from openmsmq.actions.table import PASSWORD, Action, ActionCommand, Count, Line, Rows, Without, default_of
+from openmsmq.actions.table import PASSWORD, Action, ActionCommand, CountOption, LineView, Rows, Without, default_of
 from openmsmq.cli.output import echo, json_option, print_json, print_table, report
 from openmsmq.cli.places import AdminTarget, new_password, password_stdin_option, place_options
 
@@ -78,11 +78,11 @@ def _name(option: str) -> str:
     return option.lstrip("-").replace("-", "_")
 
 
-def _parameter(field: Any, spelling: str | Without | Count, kind: inspect.Type) -> Callable[..., Any]:
+def _parameter(field: Any, spelling: str | Without | CountOption, kind: inspect.Type) -> Callable[..., Any]:
     """An argument or option for a field."""
     if isinstance(spelling, Without):
         return click.option(spelling.option, field.name, is_flag=True, help=spelling.help)
-    if isinstance(spelling, Count):
+    if isinstance(spelling, CountOption):
         return click.option(
             *spelling.option.split(), field.name, type=click.IntRange(min=0), default=spelling.default,
             show_default=True, help=spelling.help,
@@ -134,8 +134,8 @@ def _values(action: Action, spec: ActionCommand, typed: Mapping[str, Any], secre
     return given
 
 
-def _show(shown: Rows | Line | None, output: Any, as_json: bool) -> None:
-    if isinstance(shown, Line):
+def _show(shown: Rows | LineView | None, output: Any, as_json: bool) -> None:
+    if isinstance(shown, LineView):
         document = shown.document(output) if shown.document is not None else {}
         report(as_json, shown.text(output), document, err=shown.err)
     elif isinstance(shown, Rows):

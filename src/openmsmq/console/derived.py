@@ -11,7 +11,7 @@ import msgspec
 from openmsmq.actions import alarms, audit, settings, tokens, users
 from openmsmq.actions.errors import ActionRefused
 from openmsmq.actions.site import ActionCaller, ActionSite
-from openmsmq.actions.table import Action, Effect, Empty, Input
+from openmsmq.actions.table import Action, ActionEffect, Empty, Input
 from openmsmq.console.problems import Problem
 from openmsmq.console.recording import record
 from openmsmq.console.table import HttpOperation, WebRequest
@@ -33,7 +33,7 @@ def operation(action: Action) -> HttpOperation:
         query=rest if in_query else Empty, body=None if in_query or rest is Empty else rest, status=action.status,
         statuses=tuple(statuses), role=action.role, description=action.description, path_fields=action.input,
         extensions={"x-action": action.name, "x-effect": action.effect.value} | (
-            {"x-audit": list(action.audit)} if action.effect is not Effect.READS else {}
+            {"x-audit": list(action.audit)} if action.effect is not ActionEffect.READS else {}
         ),
     )  # fmt: skip
 
