@@ -114,7 +114,8 @@ def list_tokens(site: ActionSite, given: Empty) -> TokenList:
 
 
 @action(
-    "token.create", http="POST /tokens", status=201, effect=ActionEffect.CHANGES, role=Role.MONITOR, audit=("token.create",),
+    "token.create", http="POST /tokens", status=201, effect=ActionEffect.CHANGES, role=Role.MONITOR,
+    audit=("token.create",),
     refuses=_REFUSES,
     commands=(
         ActionCommand(
@@ -143,7 +144,8 @@ def create_token(site: ActionSite, given: NewToken) -> CreatedToken:
 
 
 @action(
-    "token.revoke", http="DELETE /tokens/{token}", effect=ActionEffect.DESTROYS, role=Role.MONITOR, audit=("token.revoke",),
+    "token.revoke", http="DELETE /tokens/{token}", effect=ActionEffect.DESTROYS, role=Role.MONITOR,
+    audit=("token.revoke",),
     refuses=_REFUSES,
     commands=(
         ActionCommand(

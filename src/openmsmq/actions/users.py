@@ -228,7 +228,8 @@ def change_user(site: ActionSite, given: UserChange) -> CommandResultView:
 
 
 @action(
-    "user.remove", http="DELETE /users/{user}", effect=ActionEffect.DESTROYS, administrators=True, audit=("user.remove",),
+    "user.remove", http="DELETE /users/{user}", effect=ActionEffect.DESTROYS, administrators=True,
+    audit=("user.remove",),
     refuses=_REFUSES, commands=(ActionCommand("user remove", {"user": "NAME"}),),
 )  # fmt: skip
 def delete_user(site: ActionSite, given: NamedUser) -> CommandResultView:
@@ -239,7 +240,8 @@ def delete_user(site: ActionSite, given: NamedUser) -> CommandResultView:
 
 
 @action(
-    "group.add", http="POST /groups", status=201, effect=ActionEffect.CHANGES, administrators=True, audit=("group.add",),
+    "group.add", http="POST /groups", status=201, effect=ActionEffect.CHANGES, administrators=True,
+    audit=("group.add",),
     refuses=_REFUSES, founds=True,
     commands=(
         ActionCommand(
@@ -255,7 +257,8 @@ def create_group(site: ActionSite, given: NewGroup) -> AddedAccount:
 
 
 @action(
-    "group.change", http="PATCH /groups/{group}", effect=ActionEffect.CHANGES, administrators=True, audit=("group.members",),
+    "group.change", http="PATCH /groups/{group}", effect=ActionEffect.CHANGES, administrators=True,
+    audit=("group.members",),
     refuses=_REFUSES,
     commands=(
         ActionCommand(
@@ -276,7 +279,8 @@ def change_group(site: ActionSite, given: GroupChange) -> CommandResultView:
 
 
 @action(
-    "group.remove", http="DELETE /groups/{group}", effect=ActionEffect.DESTROYS, administrators=True, audit=("group.remove",),
+    "group.remove", http="DELETE /groups/{group}", effect=ActionEffect.DESTROYS, administrators=True,
+    audit=("group.remove",),
     refuses=_REFUSES, commands=(ActionCommand("user group remove", {"group": "NAME"}),),
 )  # fmt: skip
 def delete_group(site: ActionSite, given: NamedGroup) -> CommandResultView:
