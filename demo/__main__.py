@@ -31,12 +31,12 @@ import lake
 import receiver
 import senders
 from exchange import exchange
-from files import Record, describe, spread, walk
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 import openmsmq
+from files import Record, describe, spread, walk
 from openmsmq.spark.jobs import Server
 
 ROOT = Path(os.environ.get("DEMO_ROOT", "/usr"))

@@ -10,8 +10,8 @@ from collections import Counter
 from pathlib import Path
 
 import pyarrow.dataset
-from files import Record
 
+from files import Record
 from openmsmq.model.bodies import decode_body
 from openmsmq.spark import jobs
 from openmsmq.spark.jobs.reports import traffic_page

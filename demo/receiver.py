@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from multiprocessing.connection import Connection
 
-from files import Record
-
 import openmsmq
+from files import Record
 
 GIVEN_UP = "given up"
 _GIVE_UP_EACH = 100

@@ -8,9 +8,8 @@ from __future__ import annotations
 import time
 from multiprocessing.connection import Connection
 
-from files import Record
-
 import openmsmq
+from files import Record
 
 BATCH = 50  # messages in a transaction
 RETRY = 0.05  # seconds between attempts to reach a queue manager that is down
