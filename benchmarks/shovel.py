@@ -1,4 +1,4 @@
-"""RabbitMQ's shovel beside `conversion.py`: durable messages from one broker to another on this machine.
+"""RabbitMQ's shovel beside `transfer.py`: durable messages from one broker to another on this machine.
 
     python benchmarks/shovel.py [--count 50000] [--size 1024]
 
