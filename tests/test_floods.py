@@ -214,12 +214,13 @@ def http_sessions() -> None:
     """Only who has logged in has one."""
     sessions = WebSessions(lambda: 0.0)
     secret, _ = sessions.open("ticket", "S-1-5-21-1", "alice")
-    for _ in range(2000):
+    for _ in range(SOURCES // 2):
         sessions.open("ticket", "S-1-5-21-2", "mallory")
     assert len(sessions) == 1 + web_limits.SESSIONS_PER_USER and sessions.find(secret) is not None
-    for number in range(3000):
+    for number in range(SOURCES // 2):
         sessions.open("ticket", f"S-1-5-21-3-{number}", "user")
-    assert len(sessions) == web_limits.SESSIONS
+        assert number % 500 or sessions.find(secret) is not None, "one that is used is not the least used one"
+    assert len(sessions) == web_limits.SESSIONS == sum(map(len, sessions._of_user.values()))
 
 
 def streams() -> None:
@@ -328,20 +329,19 @@ def duplicates() -> None:
 
 
 def stages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staged_writes, "MOST_STAGES", 1500)
-    monkeypatch.setattr(staged_writes, "MOST_STAGES_OF_OWNER", 1000)
+    monkeypatch.setattr(staged_writes, "MOST_STAGES_OF_OWNER", SOURCES // 2)
     world = World()
     written = world.manager.staged_writes
     mallory, alice = (Caller(f"S-1-5-21-9-9-9-{number}", frozenset([f"S-1-5-21-9-9-9-{number}"])) for number in (1, 2))
     first = written.begin("s", 1, 0, "a", alice)
-    for number in range(SOURCES // 20):
+    for number in range(SOURCES):
         with suppress(InsufficientResources):
             written.begin("s", 1, number, "a", mallory)
-    assert len(written.stages()) == 1001
+    assert len(written.stages()) == 1 + SOURCES // 2
     another = written.begin("s", 1, 1, "a", alice)
     for stage in (first, another):
         written.drop(stage)
-    assert written._shares.of(alice.sid) == 0 and written._shares.held == 1000
+    assert written._shares.of(alice.sid) == 0 and written._shares.held == SOURCES // 2
 
 
 #: By the first column of the table.

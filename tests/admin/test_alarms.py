@@ -65,6 +65,7 @@ def test_many_objects_do_not_fill_the_memory() -> None:
     readings = {("quota", f"q{number}"): 99.0 for number in range(3 * EVENTS)}
     alarms.look(readings, THRESHOLDS, 1)
     assert len(alarms.active) == MOST_OF_CONDITION
+    assert alarms.beyond == {"quota": 3 * EVENTS - MOST_OF_CONDITION}, "nobody takes the list for all of them"
     for number in range(5):
         alarms.look({} if number % 2 else readings, THRESHOLDS, 1)
     assert len(alarms.events) == EVENTS
@@ -81,6 +82,23 @@ def test_a_restart_does_not_raise_again_what_is_known(tmp_path: Path) -> None:
     assert known.look({("outgoing", "DIRECT=OS:x\\private$\\y"): 2000}, THRESHOLDS, 3) == []
     [cleared] = known.look({}, THRESHOLDS, 4)
     assert (cleared.seq, cleared.state) == (2, "cleared")
+
+
+def test_how_many_are_not_listed_is_written_down(tmp_path: Path) -> None:
+    alarms = Alarms()
+    readings = {("quota", f"q{number}"): 99.0 for number in range(MOST_OF_CONDITION + 7)}
+    alarms.look(readings, THRESHOLDS, 1)
+    write_alarms(tmp_path, document_of(alarms))
+    assert read_alarms(tmp_path).beyond == {"quota": 7}
+    alarms.look({("quota", "q0"): 99.0}, THRESHOLDS, 2)
+    assert alarms.beyond == {}
+
+
+def test_a_file_of_an_earlier_version_says_nothing_of_what_is_not_listed(tmp_path: Path) -> None:
+    document = document_of(Alarms())
+    del document["beyond"]
+    write_alarms(tmp_path, document)
+    assert read_alarms(tmp_path) == Alarms()
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"active": 5, "events": [], "seq": 0}', '{"active": [{}]}'])

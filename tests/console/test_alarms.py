@@ -21,7 +21,7 @@ from command_line import checked
 from console.browser import USER, Browser, Client, ask
 from console.conftest import OPTIONS, users
 from daemon import Daemon, eventually
-from openmsmq.admin.alarms import Alarms, document_of, read_delivered, write_alarms
+from openmsmq.admin.alarms import EVENTS, Alarms, document_of, read_delivered, write_alarms
 from openmsmq.console import webhook
 from openmsmq.console.webhook import SIGNATURE, TRIES, Webhook, posting, signature
 
@@ -113,6 +113,23 @@ def test_whoever_asks_for_the_first_time_hears_what_is_on_and_no_more(tmp_path: 
     with Receiver().running() as receiver:
         hook(tmp_path, receiver.url, Clock()).deliver()
         assert [(one["state"], one["seq"]) for one in receiver.documents] == [("raised", 5)]
+
+
+def test_events_that_the_file_no_longer_has_are_counted_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    alarms = happened(tmp_path, 1)
+    with Receiver().running() as receiver:
+        hook(tmp_path, receiver.url, Clock()).deliver()
+        happened(tmp_path, *[5000, 1] * (EVENTS // 2 + 3), alarms=alarms)
+        hook(tmp_path, receiver.url, Clock()).deliver()
+        assert len(receiver.got) == 1 + EVENTS
+    assert f"6 alarm events were not delivered by webhook: alarms.json keeps the last {EVENTS} events" in caplog.text
+
+
+def test_a_damaged_number_of_the_last_event_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "alarms.delivered").write_text("?")
+    assert read_delivered(tmp_path) is None and "alarms that are on are delivered again" in caplog.text
 
 
 def test_a_process_whose_daemon_is_frozen_tells_nothing(tmp_path: Path) -> None:

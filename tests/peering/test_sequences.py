@@ -268,3 +268,23 @@ def test_management_sees_when_everything_is_sent_again() -> None:
     sequence.acknowledged(order_ack(sequence, 3), now)
     sequence.report(now, SECONDS + now // 1000, ordered=True)
     assert (info.eod_resend_time, info.eod_resend_count) == (0, 0)
+
+
+def test_an_order_ack_finds_its_sequence_among_many_and_none_that_has_ended() -> None:
+    """A renewed sequence goes by its new identifier; one that is forgotten goes by none."""
+    disk = Disk()
+    queues = [outgoing(number, *range(1, 5)) for number in range(20)]
+    sequences = disk.start(*queues)
+    for queue in queues:
+        give(disk, sequences.of(queue), 1, 2)
+    for queue in queues:
+        sequence = sequences.of(queue)
+        assert sequences.find(order_ack(sequence, 1)) is sequence
+    renewed, forgotten = sequences.of(queues[3]), sequences.of(queues[4])
+    old, gone = order_ack(renewed, 2), order_ack(forgotten, 1)
+    queues[4].entries.clear()
+    sequences.forget(queues[4])
+    renewed.acknowledged(old, 0.0)
+    assert sequences.find(gone) is None and sequences.find(old) is None
+    assert sequences.find(order_ack(renewed, 0)) is renewed
+    assert len(sequences._by_identifier) == 19

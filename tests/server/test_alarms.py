@@ -120,6 +120,23 @@ def test_events_are_written_down_and_sent(tmp_path: Path) -> None:
     assert message.label == "alarm disk raised" and body["alarm"] == "disk" and message.recoverable
 
 
+def test_queues_beyond_the_most_alarms_of_a_condition_are_counted_in_the_log_and_the_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openmsmq.admin.alarms.MOST_OF_CONDITION", 2)
+    monkeypatch.setattr("openmsmq.server.alarms.MOST_OF_CONDITION", 2)
+    watch = Watch(tmp_path, quota=50)
+    for number in range(5):
+        watch.world.create(f"q{number}", QUOTA=10)
+        watch.world.send(f"q{number}", body=bytes(6000))
+    watch.look()
+    watch.look()
+    assert [record.message for record in caplog.records if "3 more objects" in record.message] == [
+        "alarm quota: 3 more objects are over the threshold; at most 2 alarms of a condition are on at once"
+    ]
+    assert read_alarms(tmp_path).beyond == {"quota": 3}
+
+
 def test_a_daemon_that_has_lost_its_store_writes_and_sends_nothing(tmp_path: Path) -> None:
     watch = Watch(tmp_path, queue="DIRECT=OS:.\\private$\\alarms", disk=1 << 40)
     queue = watch.world.create("alarms")

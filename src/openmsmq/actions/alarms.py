@@ -11,7 +11,7 @@ from openmsmq.actions.errors import ActionRefused
 from openmsmq.actions.fields import CommandText, EpochSeconds
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import Action, ActionCommand, Empty, Flag, Output, Rows, action
-from openmsmq.admin.alarms import BY_NAME, EVENTS, Alarm, Event, read_alarms
+from openmsmq.admin.alarms import BY_NAME, EVENTS, MOST_OF_CONDITION, Alarm, Event, read_alarms
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.roles import Role
 from openmsmq.model.text import time_text
@@ -46,6 +46,13 @@ class AlarmList(Output, frozen=True):
     events: Annotated[list[AlarmEventView], Meta(description="What was raised and cleared last, the newest first.")]
     machine: Annotated[str, Meta(description="Name of the machine.", examples=["mq1"])]
     command: CommandText
+    beyond: Annotated[
+        dict[str, int],
+        Meta(
+            description="By condition, how many more objects are over the threshold than the "
+            f"{MOST_OF_CONDITION} for which an alarm is on. Empty for users who see only some queues."
+        ),
+    ]
 
 
 def _alarm_document(alarm: KnownAlarm, found: AlarmList) -> dict[str, Any]:
@@ -63,6 +70,7 @@ _ACTIVE: Final = Rows(
     lambda found: found.active, ("since", "alarm", "what", "do"),
     lambda alarm: [time_text(alarm.since), alarm.alarm, alarm.sentence, alarm.remedy],
     _alarm_document, empty="no alarm is on",
+    notes=lambda found: [f"{name}: {count} more, which are not listed" for name, count in found.beyond.items()],
 )  # fmt: skip
 _HISTORY: Final = Rows(
     lambda found: found.events[::-1], ("time", "", "alarm", "what"),
@@ -103,6 +111,7 @@ def list_alarms(site: ActionSite, given: Empty) -> AlarmList:
         list(LEFT_OUT.each("alarm events", events[: -EVENTS - 1 : -1], _event, lambda event: event.seq)),
         site.machine,
         site.command,
+        {} if site.visible is not None else found.beyond,
     )
 
 

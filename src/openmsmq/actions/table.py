@@ -64,13 +64,14 @@ class Flag(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Rows:
     """How a command shows a list: a table, or with --json a document for each row. `rows` gets the output;
-    `empty` is shown in place of a table without rows."""
+    `empty` is shown in place of a table without rows. `notes` are lines that follow it on standard error."""
 
     rows: Callable[[Any], Sequence[Any]]
     columns: tuple[str, ...]
     cells: Callable[[Any], list[Any]]
     document: Callable[[Any, Any], Mapping[str, Any]] = lambda row, output: msgspec.structs.asdict(row)
     empty: str = ""
+    notes: Callable[[Any], Sequence[str]] = lambda output: ()
 
 
 @dataclass(frozen=True, slots=True)

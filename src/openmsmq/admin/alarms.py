@@ -102,11 +102,13 @@ class Event:
 
 @dataclass(slots=True)
 class Alarms:
-    """What is on, and what has happened."""
+    """What is on, and what has happened. `beyond` counts, by condition, objects over the threshold for which no alarm
+    is on, because there are `MOST_OF_CONDITION` already."""
 
     active: dict[tuple[str, str], Alarm] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     seq: int = 0
+    beyond: dict[str, int] = field(default_factory=dict)
 
     def look(self, readings: Readings, thresholds: Mapping[str, int], now: float) -> list[Event]:
         """What is raised and cleared by these readings. `thresholds` has one for each condition."""
@@ -119,15 +121,19 @@ class Alarms:
                 del self.active[key]
                 happened.append(self._happened("cleared", alarm, now))
         count = Counter(name for name, _ in self.active)
+        beyond: Counter[str] = Counter()
         for (name, queue), value in readings.items():
             threshold = thresholds[name]
-            if value is None or not threshold or (name, queue) in self.active or count[name] >= MOST_OF_CONDITION:
+            if value is None or not threshold or (name, queue) in self.active or not _is_bad(name, value, threshold):
                 continue
-            if _is_bad(name, value, threshold):
-                count[name] += 1
-                alarm = Alarm(name, queue, int(now), int(value), threshold)
-                self.active[name, queue] = alarm
-                happened.append(self._happened("raised", alarm, now))
+            if count[name] >= MOST_OF_CONDITION:
+                beyond[name] += 1
+                continue
+            count[name] += 1
+            alarm = Alarm(name, queue, int(now), int(value), threshold)
+            self.active[name, queue] = alarm
+            happened.append(self._happened("raised", alarm, now))
+        self.beyond = dict(beyond)
         return happened
 
     def _happened(self, state: State, alarm: Alarm, now: float) -> Event:
@@ -155,10 +161,11 @@ def read_alarms(data_dir: Path) -> Alarms:
         active = list(LEFT_OUT.each("alarms", content["active"], _alarm))
         events = list(LEFT_OUT.each("alarm events", content["events"], _event))
         known = {(alarm.name, alarm.queue): alarm for alarm in active if alarm.name in BY_NAME}
-        return Alarms(known, [event for event in events if event.alarm.name in BY_NAME], int(content["seq"]))
+        beyond = {name: int(count) for name, count in content.get("beyond", {}).items() if name in BY_NAME}
+        return Alarms(known, [event for event in events if event.alarm.name in BY_NAME], int(content["seq"]), beyond)
     except FileNotFoundError:
         return Alarms()
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{data_dir / ALARMS_FILE} is no file of alarms: {error!r}") from None
 
 
@@ -175,7 +182,7 @@ def document_of(alarms: Alarms) -> dict[str, Any]:
     """What is written: a copy, which another thread may use."""
     return {
         "format": _FORMAT, "seq": alarms.seq, "active": [asdict(alarm) for alarm in alarms.active.values()],
-        "events": [asdict(event) for event in alarms.events],
+        "events": [asdict(event) for event in alarms.events], "beyond": alarms.beyond,
     }  # fmt: skip
 
 
@@ -183,7 +190,12 @@ def read_delivered(data_dir: Path) -> int | None:
     """The number of the last event that was delivered by webhook; None before the first."""
     try:
         return int((data_dir / _DELIVERED_FILE).read_text(encoding="ascii"))
-    except (OSError, ValueError):
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        logger.warning(
+            "%s can't be read, so alarms that are on are delivered again: %s", data_dir / _DELIVERED_FILE, error
+        )
         return None
 
 

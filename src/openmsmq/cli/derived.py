@@ -147,3 +147,5 @@ def _show(shown: Rows | LineView | None, output: Any, as_json: bool) -> None:
             print_table(shown.columns, map(shown.cells, rows))
         else:
             echo(shown.empty)
+        for note in shown.notes(output):
+            echo(note, err=True)

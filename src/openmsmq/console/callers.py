@@ -14,6 +14,7 @@ import hmac
 import secrets
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -61,7 +62,8 @@ class WebSessions:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock: Final = clock
         self._lock: Final = threading.Lock()
-        self._sessions: Final[dict[bytes, WebSession]] = {}
+        self._sessions: Final[OrderedDict[bytes, WebSession]] = OrderedDict()  # least lately used first
+        self._of_user: Final[dict[str, OrderedDict[bytes, None]]] = {}  # in the same order
 
     def open(self, ticket: str, sid: str, name: str) -> tuple[str, WebSession]:
         """A new one, and the secret that names it. The least used one of the same user, or of all, may end for it."""
@@ -69,41 +71,46 @@ class WebSessions:
         now = self._clock()
         session = WebSession(ticket, sid, name, secrets.token_urlsafe(32), now, now)
         with self._lock:
-            self._sweep(now)
-            self._make_room([key for key, known in self._sessions.items() if known.sid == sid], SESSIONS_PER_USER)
-            self._make_room(list(self._sessions), SESSIONS)
+            while self._sessions and _is_over(next(iter(self._sessions.values())), now):
+                self._end(next(iter(self._sessions)))
+            own = self._of_user.get(sid)
+            if own is not None and len(own) >= SESSIONS_PER_USER:
+                self._end(next(iter(own)))
+            if len(self._sessions) >= SESSIONS:
+                self._end(next(iter(self._sessions)))
             self._sessions[_hashed(secret)] = session
+            self._of_user.setdefault(sid, OrderedDict())[_hashed(secret)] = None
         return secret, session
 
     def find(self, secret: str) -> WebSession | None:
         """The session that a secret names, as long as it holds; that is a use of it."""
-        now = self._clock()
+        key, now = _hashed(secret), self._clock()
         with self._lock:
-            session = self._sessions.get(_hashed(secret))
+            session = self._sessions.get(key)
             if session is None:
                 return None
             if _is_over(session, now):
-                del self._sessions[_hashed(secret)]
+                self._end(key)
                 return None
             session.used = now
+            self._sessions.move_to_end(key)
+            self._of_user[session.sid].move_to_end(key)
             return session
 
     def close(self, session: WebSession) -> None:
         with self._lock:
-            for key in [key for key, known in self._sessions.items() if known is session]:
-                del self._sessions[key]
+            for key in [key for key in self._of_user.get(session.sid, ()) if self._sessions[key] is session]:
+                self._end(key)
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def _sweep(self, now: float) -> None:
-        for key in [key for key, session in self._sessions.items() if _is_over(session, now)]:
-            del self._sessions[key]
-
-    def _make_room(self, keys: list[bytes], most: int) -> None:
-        keys.sort(key=lambda key: self._sessions[key].used)
-        for key in keys[: max(0, len(keys) - most + 1)]:
-            del self._sessions[key]
+    def _end(self, key: bytes) -> None:
+        session = self._sessions.pop(key)
+        own = self._of_user[session.sid]
+        del own[key]
+        if not own:
+            del self._of_user[session.sid]
 
 
 def _is_over(session: WebSession, now: float) -> bool:

@@ -20,7 +20,16 @@ from typing import Final, Protocol
 
 import urllib3
 
-from openmsmq.admin.alarms import Alarms, Event, event_document, read_alarms, read_delivered, write_delivered
+from openmsmq.admin.alarms import (
+    ALARMS_FILE,
+    EVENTS,
+    Alarms,
+    Event,
+    event_document,
+    read_alarms,
+    read_delivered,
+    write_delivered,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -68,9 +77,15 @@ class Webhook:
         except (OSError, ValueError) as error:
             logger.error("alarms can't be delivered by webhook: %s", error)
             return
-        due = _due(alarms, read_delivered(self.data_dir))
+        last = read_delivered(self.data_dir)
+        due = _due(alarms, last)
         if not due or not self.is_served():
             return
+        if last is not None and (missed := due[0].seq - last - 1) > 0:
+            logger.error(
+                "%d alarm events were not delivered by webhook: %s keeps the last %d events only", missed, ALARMS_FILE,
+                EVENTS,
+            )  # fmt: skip
         for event in due:
             self._deliver(event)
             write_delivered(self.data_dir, event.seq)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from openmsmq.packet.internal import OrderAckBody
 from openmsmq.peering import durable
@@ -173,6 +174,7 @@ class Sequences:
     ) -> None:
         self._identifiers = Identifiers(durable.identifier_of(definitions.get(durable.LAST_IDENTIFIER)), seconds)
         self._by_queue: dict[OutgoingQueue, QueueSequence] = {}
+        self._by_identifier: dict[SequenceId, OutgoingQueue] = {}
         self.orphans: list[Operation] = []
         self._recover(definitions, {queue.number: queue for queue in queues})
 
@@ -189,20 +191,50 @@ class Sequences:
             number = int(name.removeprefix(durable.OUTGOING_PREFIX))
             chunks = numbers.pop(number, {})
             found = queues.get(number)
-            sequence = _recovered(found, durable.sequence_of(value), chunks, self._identifiers.new) if found else None
+            sequence = self._recovered(found, durable.sequence_of(value), chunks) if found is not None else None
             if found is not None and sequence is not None:
                 self._by_queue[found] = sequence
+                self._by_identifier[sequence.core.identifier] = found
             else:
                 self.orphans += [Drop(name), *(durable.drop_numbers(number, first) for first in chunks)]
         for number, left in numbers.items():
             self.orphans += [durable.drop_numbers(number, first) for first in left]
 
+    def _recovered(
+        self, queue: OutgoingQueue, stored: durable.StoredSequence, chunks: Mapping[int, tuple[int, ...]]
+    ) -> QueueSequence | None:
+        """None if no message of it is left in the queue."""
+        messages = {
+            number: key
+            for first, keys in chunks.items()
+            for number, key in enumerate(keys, first)
+            if number > stored.last_ack and key in queue.entries
+        }
+        if not messages:
+            return None
+        following = max(first + len(keys) for first, keys in chunks.items())
+        new = partial(self._new_identifier, queue)
+        core = OutgoingSequence(new, stored.identifier, following, stored.last_ack, sorted(messages))
+        sequence = QueueSequence(queue, core, messages=messages, is_stored=True)
+        sequence.chunks = {first: first + len(keys) - 1 for first, keys in chunks.items()}
+        sequence.rewind()
+        return sequence
+
     def of(self, queue: OutgoingQueue) -> QueueSequence:
         """The sequence of a queue, begun where there is none."""
         sequence = self._by_queue.get(queue)
         if sequence is None:
-            sequence = self._by_queue[queue] = QueueSequence(queue, OutgoingSequence(self._identifiers.new))
+            core = OutgoingSequence(partial(self._new_identifier, queue))
+            sequence = self._by_queue[queue] = QueueSequence(queue, core)
         return sequence
+
+    def _new_identifier(self, queue: OutgoingQueue) -> SequenceId:
+        """The identifier with which the sequence of a queue begins, anew if it has one."""
+        if (known := self._by_queue.get(queue)) is not None:
+            self._by_identifier.pop(known.core.identifier, None)
+        identifier = self._identifiers.new()
+        self._by_identifier[identifier] = queue
+        return identifier
 
     def get(self, queue: OutgoingQueue) -> QueueSequence | None:
         """The sequence of a queue, if it has one."""
@@ -210,12 +242,12 @@ class Sequences:
 
     def find(self, body: OrderAckBody) -> QueueSequence | None:
         """The sequence that an OrderAck names."""
-        wanted = SequenceId(body.sequence_timestamp, body.sequence_ordinal)
-        return next((one for one in self._by_queue.values() if one.core.identifier == wanted), None)
+        queue = self._by_identifier.get(SequenceId(body.sequence_timestamp, body.sequence_ordinal))
+        return None if queue is None else self._by_queue.get(queue)
 
     def reload(self, definitions: Mapping[bytes, bytes], queue: OutgoingQueue) -> None:
         """A change of a sequence could not be stored: what the store has is true."""
-        self._by_queue.pop(queue, None)
+        self.forget(queue)
         of_queue = {
             name: value
             for name, value in definitions.items()
@@ -229,7 +261,8 @@ class Sequences:
 
     def forget(self, queue: OutgoingQueue) -> None:
         """What `removal` returned is stored."""
-        self._by_queue.pop(queue, None)
+        if (sequence := self._by_queue.pop(queue, None)) is not None:
+            self._by_identifier.pop(sequence.core.identifier, None)
 
     def removal(self, queue: OutgoingQueue) -> list[Operation]:
         """What removes the sequence of a deleted queue from the store. Changes nothing."""
@@ -240,26 +273,3 @@ class Sequences:
             durable.drop_sequence(queue.number),
             *(durable.drop_numbers(queue.number, first) for first in sequence.chunks),
         ]
-
-
-def _recovered(
-    queue: OutgoingQueue,
-    stored: durable.StoredSequence,
-    chunks: Mapping[int, tuple[int, ...]],
-    new_identifier: Callable[[], SequenceId],
-) -> QueueSequence | None:
-    """None if no message of it is left in the queue."""
-    messages = {
-        number: key
-        for first, keys in chunks.items()
-        for number, key in enumerate(keys, first)
-        if number > stored.last_ack and key in queue.entries
-    }
-    if not messages:
-        return None
-    following = max(first + len(keys) for first, keys in chunks.items())
-    core = OutgoingSequence(new_identifier, stored.identifier, following, stored.last_ack, sorted(messages))
-    sequence = QueueSequence(queue, core, messages=messages, is_stored=True)
-    sequence.chunks = {first: first + len(keys) - 1 for first, keys in chunks.items()}
-    sequence.rewind()
-    return sequence

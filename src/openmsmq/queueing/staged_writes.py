@@ -35,7 +35,7 @@ from openmsmq.queueing.registry import Registry
 from openmsmq.queueing.sending import SendOperations
 from openmsmq.queueing.sinks import Sinks
 from openmsmq.queueing.source_names import queue_name
-from openmsmq.queueing.stages import Draft, RefusedRow, Stage, StageTarget, parse_note
+from openmsmq.queueing.stages import Draft, RefusedRow, Stage, StageTable, StageTarget, parse_note
 from openmsmq.queueing.storage import UNREADABLE, MessageStore, fetching, storing
 from openmsmq.queueing.transactions import Transactions
 from openmsmq.record.message_record import decode_message
@@ -74,16 +74,16 @@ class StagedWrites:
         self._sending: Final = sending
         self._sinks: Final = sinks
         self._random: Final = random
-        self._stages: dict[str, Stage] = {}  # by handle
+        self._stages: Final = StageTable()
         self._shares: Shares[str] = Shares(MOST_STAGES, MOST_STAGES_OF_OWNER)  # stages by owner
 
     def stages(self) -> list[Stage]:
         """All stages."""
-        return list(self._stages.values())
+        return self._stages.all()
 
     def lowest(self, queue: Queue, otherwise: int) -> int:
-        """The lowest sequence that is staged for a queue."""
-        return min((stage.lowest.get(queue.number, otherwise) for stage in self._stages.values()), default=otherwise)
+        """The lowest sequence that is staged for a queue, if that is below `otherwise`."""
+        return self._stages.lowest(queue.number, otherwise)
 
     def begin(self, sink: str, batch: int, partition: int, attempt: str, caller: Caller, query: str = "") -> Stage:
         """A stage to `add` to and to `seal`. `query` identifies whose batch it is. Raises IllegalPropertyValue,
@@ -152,7 +152,7 @@ class StagedWrites:
 
         Raises MsmqError for a stage that was dropped, MessageStorageFailed (disk full).
         """
-        if stage.handle not in self._stages:
+        if self._stages.get(stage.handle) is None:
             raise MsmqError(HResult.MQ_ERROR_OPERATION_CANCELLED, f"stage {stage.handle} was dropped")
         added: dict[int, int] = {}
         refused: list[RefusedRow] = []
@@ -207,6 +207,7 @@ class StagedWrites:
             locations = self._store.append_rows(stage.transaction.number, rows)
         stage.transaction.wrote_pending = True
         stage.add_all(queue.number, positions, list(map(stored, locations, sizes)))
+        self._stages.wrote(stage)
         self._charge(stage, queue.number, bounds[-1] - start)
         stage.eventful += eventful
         if asking:
@@ -219,7 +220,7 @@ class StagedWrites:
     ) -> bool:  # fmt: skip
         """Whether rows can be staged all at once: the stage and the queue are there, there is room for all, each is a
         message, and nothing is to be filled in but identity and times."""
-        if stage.handle not in self._stages or stage.held is not None or not sizes:
+        if self._stages.get(stage.handle) is None or stage.held is not None or not sizes:
             return False
         if target.is_transactional or queue.kind is QueueKind.OUTGOING or queue.deleted:
             return False
@@ -278,6 +279,7 @@ class StagedWrites:
         for insert, location in zip(inserts, locations, strict=True):
             key = priority_part(insert.deadline) | insert.key
             stage.add(insert.queue, key, stored(location, len(insert.payload)))
+        self._stages.wrote(stage)
         stage.rows += len(inserts)
         stage.in_transaction = in_transaction
         stage.eventful += eventful
@@ -290,7 +292,7 @@ class StagedWrites:
 
     def drop(self, stage: Stage) -> None:
         """The stage is no more, complete or not. Raises MessageStorageFailed."""
-        if stage.handle in self._stages:
+        if self._stages.get(stage.handle) is not None:
             self._transactions.drop(stage.transaction)
             self._gone(stage)
 
@@ -301,7 +303,7 @@ class StagedWrites:
 
     def _gone(self, stage: Stage) -> None:
         """A stage has ended."""
-        del self._stages[stage.handle]
+        self._stages.remove(stage)
         self._shares.give_back(stage.owner)
         for queue, size in stage.volume.items():
             self._changes.charge_staged(queue, -size)
@@ -319,8 +321,8 @@ class StagedWrites:
         done = self._sinks.check_batch(sink, batch, caller, query) == batch
         chosen = [] if done else [self._chosen(sink, batch, handle, caller) for handle in dict.fromkeys(handles)]
         others = [
-            stage for stage in self._stages.values()
-            if stage.sink == sink and stage.batch <= batch and stage.sealed and stage not in chosen
+            stage for stage in self._stages.of_sink(sink)
+            if stage.batch <= batch and stage.sealed and stage not in chosen
         ]  # fmt: skip
         if done and not others:
             return
@@ -373,7 +375,7 @@ class StagedWrites:
     def drop_abandoned(self, limit: int) -> int:
         """Drop the stages of sinks whose writers have sent no keep-alive for so many milliseconds, and what is
         remembered of batch writes of that age. Returns how many stages were dropped."""
-        sinks = {stage.sink for stage in self._stages.values()}
+        sinks = self._stages.sinks()
         self._sinks.forget_writers(sinks)
         dropped = 0
         for sink in sinks:
@@ -386,7 +388,7 @@ class StagedWrites:
         return dropped
 
     def _drop_abandoned(self, sink: str, idle: int) -> int:
-        abandoned = [stage for stage in self._stages.values() if stage.sink == sink]
+        abandoned = self._stages.of_sink(sink)
         for stage in abandoned:
             self.drop(stage)
         logger.warning(
@@ -400,8 +402,8 @@ class StagedWrites:
         """Drop stages of a sink: of one batch or of all, named ones or all. Returns how many."""
         wanted = None if handles is None else set(handles)
         dropped = [
-            stage for stage in self._stages.values()
-            if stage.sink == sink and stage.sealed and (batch is None or stage.batch == batch)
+            stage for stage in self._stages.of_sink(sink)
+            if stage.sealed and (batch is None or stage.batch == batch)
             and (wanted is None or stage.handle in wanted)
         ]  # fmt: skip
         for stage in dropped:
@@ -431,12 +433,12 @@ class StagedWrites:
         return True
 
     def _add(self, stage: Stage) -> None:
-        self._stages[stage.handle] = stage
+        self._stages.add(stage)
         self._shares.charge(stage.owner)
 
     def relocated(self, queue: int, lookup_identifier: int, new: int) -> None:
         """A staged message may have moved in the log."""
-        for stage in self._stages.values():
+        for stage in self._stages.at(queue):
             entry = stage.messages.get(queue, {}).get(lookup_identifier)
             if entry is not None:
                 stage.messages[queue][lookup_identifier] = stored(new, entry >> 64)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.lookup_id import sequence_of
@@ -12,6 +13,8 @@ from openmsmq.queueing.drafts import Form
 from openmsmq.queueing.entries import Stored
 from openmsmq.queueing.queue import Queue
 from openmsmq.queueing.unit_of_work import Transaction
+
+Key = TypeVar("Key")
 
 
 @dataclass(slots=True)
@@ -106,6 +109,70 @@ class Stage:
         """What the store remembers of it beside the messages."""
         names = ("handle", "sink", "batch", "partition", "attempt", "owner", "query", "rows")
         return json.dumps({"stage": {name: getattr(self, name) for name in names}}).encode()
+
+
+class StageTable:
+    """All stages by their handles, and which of them are of a sink or have rows for a queue: nothing here looks at all
+    of them."""
+
+    def __init__(self) -> None:
+        self._stages: dict[str, Stage] = {}
+        self._of_sink: dict[str, dict[str, Stage]] = {}
+        self._at: dict[int, dict[str, Stage]] = {}  # by queue number; the lowest sequence first, but for:
+        self._unsorted: set[int] = set()
+
+    def add(self, stage: Stage) -> None:
+        """A new one; after a restart with its rows."""
+        self._stages[stage.handle] = stage
+        self._of_sink.setdefault(stage.sink, {})[stage.handle] = stage
+        self._unsorted.update(stage.lowest)
+        self.wrote(stage)
+
+    def wrote(self, stage: Stage) -> None:
+        """Rows were added to a stage. Sequences rise, so it comes behind those that had rows for the queue before."""
+        for number in stage.lowest:
+            self._at.setdefault(number, {}).setdefault(stage.handle, stage)
+
+    def remove(self, stage: Stage) -> None:
+        """It has ended."""
+        del self._stages[stage.handle]
+        _drop(self._of_sink, stage.sink, stage.handle)
+        for number in stage.lowest:
+            _drop(self._at, number, stage.handle)
+
+    def get(self, handle: str) -> Stage | None:
+        return self._stages.get(handle)
+
+    def all(self) -> list[Stage]:
+        return list(self._stages.values())
+
+    def sinks(self) -> list[str]:
+        """Names of the sinks that have stages."""
+        return list(self._of_sink)
+
+    def of_sink(self, sink: str) -> list[Stage]:
+        return list(self._of_sink.get(sink, {}).values())
+
+    def at(self, queue: int) -> Collection[Stage]:
+        """Those with rows for a queue, by its number."""
+        return self._at.get(queue, {}).values()
+
+    def lowest(self, queue: int, otherwise: int) -> int:
+        """The lowest sequence that is staged for a queue, by its number, if that is below `otherwise`."""
+        at = self._at.get(queue)
+        if at is None:
+            return otherwise
+        if queue in self._unsorted:
+            self._unsorted.discard(queue)
+            at = self._at[queue] = dict(sorted(at.items(), key=lambda item: item[1].lowest[queue]))
+        return min(otherwise, next(iter(at.values())).lowest[queue])
+
+
+def _drop(table: dict[Key, dict[str, Stage]], key: Key, handle: str) -> None:
+    stages = table[key]
+    del stages[handle]
+    if not stages:
+        del table[key]
 
 
 def parse_note(note: bytes) -> dict[str, Any] | None:

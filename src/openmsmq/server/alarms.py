@@ -15,7 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from openmsmq.admin.alarms import Alarms, Event, document_of, event_document, read_alarms, write_alarms
+from openmsmq.admin.alarms import (
+    MOST_OF_CONDITION,
+    Alarms,
+    Event,
+    document_of,
+    event_document,
+    read_alarms,
+    write_alarms,
+)
 from openmsmq.files.private import PrivateFileError
 from openmsmq.model.constants import INFINITE, Access, Share
 from openmsmq.model.errors import MsmqError
@@ -86,8 +94,14 @@ class AlarmWatch:
     async def look(self) -> list[Event]:
         """Look once: what happened is on the disk before it is delivered, so that nothing is delivered twice."""
         readings = {key: value async for key, value in self._readings(self._clock())}
+        before = self.alarms.beyond
         events = self.alarms.look(readings, self._thresholds, self._clock())
-        if events and self._is_owner():
+        for name in self.alarms.beyond.keys() - before.keys():
+            logger.warning(
+                "alarm %s: %d more objects are over the threshold; at most %d alarms of a condition are on at once",
+                name, self.alarms.beyond[name], MOST_OF_CONDITION,
+            )  # fmt: skip
+        if (events or self.alarms.beyond != before) and self._is_owner():
             for event in events:
                 level = logging.WARNING if event.state == "raised" else logging.INFO
                 logger.log(level, "alarm %s %s: %s", event.alarm.name, event.state, event.alarm.sentence)
