@@ -23,10 +23,10 @@ from systems import cpu
 from turns import daemon
 
 import openmsmq
+from msrpc.interfaces import ms_oaut as o
 from openmsmq.com.apartment import Apartment
 from openmsmq.com.proxies import CLASSES, wrap
 from openmsmq.interfaces import mc_mqac as m
-from openmsmq.interfaces import ms_oaut as o
 
 ROOT = Path(__file__).parent.parent
 HOST, PATH, BODY = "127.0.0.1", ".\\private$\\bench", bytes(1024)

@@ -3,8 +3,8 @@
     python benchmarks/hops.py [--verbose]
 
 Counts calls of the project's functions in a daemon that runs the sources, whether or not they are compiled. The
-generated codecs and `ndr` are left out, and so is what depends on the time that passes. `tests/test_hops.py` holds the
-counts to `MOST`.
+generated codecs and `msrpc.ndr` are left out, and so is what depends on the time that passes. `tests/test_hops.py`
+holds the counts to `MOST`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import openmsmq  # noqa: E402
 from openmsmq.server.daemon import Daemon  # noqa: E402
 from openmsmq.server.loading import load  # noqa: E402
 
-PACKAGE = str(Path(openmsmq.__file__).parent) + os.sep
+SOURCES = str(Path(openmsmq.__file__).parents[1]) + os.sep
 MESSAGES = 200
 #: The operations, and the calls that each may take.
 MOST = {"express send": 79, "durable send": 117, "durable send to a waiting reader": 270}
@@ -61,9 +61,9 @@ async def calls(what: str) -> Counter[tuple[str, str]]:
 
     def count(frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(PACKAGE) and not code.co_name.startswith("<"):
-            module = code.co_filename.removeprefix(PACKAGE)
-            if not module.startswith(("interfaces", "ndr")):
+        if event == "call" and code.co_filename.startswith(SOURCES) and not code.co_name.startswith("<"):
+            module = code.co_filename.removeprefix(SOURCES).removeprefix("openmsmq/")
+            if not module.startswith(("interfaces", "msrpc/interfaces", "msrpc/ndr")):
                 found[module, code.co_qualname] += 1
 
     with tempfile.TemporaryDirectory() as directory:

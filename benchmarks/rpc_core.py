@@ -10,15 +10,15 @@ import statistics
 import time
 from uuid import UUID
 
-from openmsmq.rpc.association import AssociationTable
-from openmsmq.rpc.call import Call, InterfaceTable
-from openmsmq.rpc.client_connection import ClientConnection
-from openmsmq.rpc.credentials import Credentials, choose_security, filetime
-from openmsmq.rpc.ntlm import ServerNames, nt_hash
-from openmsmq.rpc.pdu import AuthLevel, SyntaxId
-from openmsmq.rpc.server_connection import ServerConnection
-from openmsmq.rpc.spnego import acceptor as acceptor_of
-from openmsmq.rpc.spnego import ntlm_login
+from msrpc.rpc.association import AssociationTable
+from msrpc.rpc.call import Call, InterfaceTable
+from msrpc.rpc.client_connection import ClientConnection
+from msrpc.rpc.credentials import Credentials, choose_security, filetime
+from msrpc.rpc.ntlm import ServerNames, nt_hash
+from msrpc.rpc.pdu import AuthLevel, SyntaxId
+from msrpc.rpc.server_connection import ServerConnection
+from msrpc.rpc.spnego import acceptor as acceptor_of
+from msrpc.rpc.spnego import ntlm_login
 
 ECHO = SyntaxId(UUID("0b5c9a52-6f0c-4c5e-9d7e-6c1d3b1f0a01"), (1, 0))
 CALLS = 5000

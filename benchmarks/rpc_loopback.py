@@ -15,11 +15,11 @@ from typing import Any
 import uvloop
 from rpc_core import ECHO, Null, acceptor
 
-from openmsmq.rpc import aio, client
-from openmsmq.rpc.call import InterfaceTable
-from openmsmq.rpc.credentials import Credentials
-from openmsmq.rpc.pdu import AuthLevel
-from openmsmq.rpc.server import RpcServer
+from msrpc.rpc import aio, client
+from msrpc.rpc.call import InterfaceTable
+from msrpc.rpc.credentials import Credentials
+from msrpc.rpc.pdu import AuthLevel
+from msrpc.rpc.server import RpcServer
 
 SECONDS = 1.5
 

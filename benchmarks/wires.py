@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from msrpc.rpc import client
 from openmsmq.client import operations, qm2qm, remote_read
 from openmsmq.conversion.receive_buffer import receive_buffer
 from openmsmq.conversion.send_buffer import send_buffer
@@ -21,7 +22,6 @@ from openmsmq.interfaces.ms_mqmr import qmmgmt
 from openmsmq.interfaces.ms_mqrr import RemoteRead
 from openmsmq.model.constants import INFINITE, Access, ReceiveAction
 from openmsmq.model.message import Message
-from openmsmq.rpc import client
 
 BODY = bytes(range(256)) * 4
 OPERATIONS = ("null", "express send", "durable send", "receive")

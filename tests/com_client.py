@@ -14,10 +14,10 @@ from impacket.dcerpc.v5.dtypes import NULL
 from impacket.dcerpc.v5.rpcrt import RPC_C_AUTHN_LEVEL_NONE
 from impacket.uuid import string_to_bin
 
-from openmsmq.dcom.variant import from_wire
-from openmsmq.interfaces import ms_oaut
-from openmsmq.interfaces.ms_dcom import COMVERSION, ORPCTHIS
-from openmsmq.ndr import Interface
+from msrpc.dcom.variant import from_wire
+from msrpc.interfaces import ms_oaut
+from msrpc.interfaces.ms_dcom import COMVERSION, ORPCTHIS
+from msrpc.ndr import Interface
 
 
 class Connection(DCOMConnection):  # type: ignore[misc]

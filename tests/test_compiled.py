@@ -18,8 +18,9 @@ from daemon import Daemon
 from openmsmq import compiled
 
 PACKAGE = Path(openmsmq.__file__).parent
+SOURCES = PACKAGE.parent
 # What a process does that is not this one, whose imports prefer sources.
-HOW_IT_RUNS = "native" if list((PACKAGE / "ndr").glob("engine.*.so")) else "interpreted"
+HOW_IT_RUNS = "native" if list((SOURCES / "msrpc" / "ndr").glob("engine.*.so")) else "interpreted"
 QUEUE = r".\private$\orders"
 
 
@@ -35,7 +36,7 @@ def awaits_in_handlers(node: ast.AST, inside: bool = False) -> Iterator[int]:
 @pytest.mark.parametrize("module", compiled.MODULES)
 def test_no_compiled_coroutine_is_suspended_where_it_handles_exceptions(module: str) -> None:
     """mypyc 2.4 loses the exception that is being handled when a coroutine goes on: a bare `raise` raises another."""
-    source = (PACKAGE / (module.replace(".", "/") + ".py")).read_text()
+    source = (SOURCES / (module.replace(".", "/") + ".py")).read_text()
     assert not list(awaits_in_handlers(ast.parse(source)))
 
 
@@ -43,23 +44,22 @@ def test_no_compiled_coroutine_is_suspended_where_it_handles_exceptions(module: 
 def test_no_compiled_module_declares_an_exception(module: str) -> None:
     """mypyc 2.4 gives the name of an `except ... as error` one type for the whole function: with a compiled class the
     next clause that uses the name raises TypeError instead of handling its own."""
-    declared = [
-        value for value in vars(importlib.import_module(f"openmsmq.{module}")).values() if isinstance(value, type)
-    ]
-    assert not [c for c in declared if issubclass(c, BaseException) and c.__module__ == f"openmsmq.{module}"]
+    declared = [value for value in vars(importlib.import_module(module)).values() if isinstance(value, type)]
+    assert not [c for c in declared if issubclass(c, BaseException) and c.__module__ == module]
 
 
 def test_what_inherits_from_a_compiled_class_is_compiled() -> None:
     """mypyc refuses others when they are made: "interpreted classes cannot inherit from compiled"."""
     names = [
-        path.relative_to(PACKAGE).with_suffix("").as_posix().replace("/", ".")
-        for name in ("client", "model", "ndr", "protocols", "queueing", "rpc", "server", "store", "conversion")
-        for path in (PACKAGE / name).glob("[!_]*.py")
+        path.relative_to(SOURCES).with_suffix("").as_posix().replace("/", ".")
+        for name in ("client", "model", "protocols", "queueing", "server", "store", "conversion")
+        for home in (SOURCES / "msrpc" / "ndr", SOURCES / "msrpc" / "rpc", PACKAGE / name)
+        for path in home.glob("[!_]*.py")
     ]
-    modules = {f"openmsmq.{module}" for module in compiled.MODULES}
+    modules = set(compiled.MODULES)
     classes = [
-        value for name in names for value in vars(importlib.import_module(f"openmsmq.{name}")).values()
-        if isinstance(value, type) and value.__module__ == f"openmsmq.{name}"
+        value for name in names for value in vars(importlib.import_module(name)).values()
+        if isinstance(value, type) and value.__module__ == name
     ]  # fmt: skip
     wrong = [
         kind.__name__ for kind in classes

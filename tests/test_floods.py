@@ -12,13 +12,21 @@ from typing import Any
 
 import pytest
 
+from msrpc.dcom import pinging
+from msrpc.dcom.budget import ObjectBudget
+from msrpc.dcom.pinging import PingSets
+from msrpc.rpc import association, throttle
+from msrpc.rpc.association import AssociationTable
+from msrpc.rpc.faults import Fault
+from msrpc.rpc.pdu import AuthLevel
+from msrpc.rpc.server import ServerLimits
+from msrpc.rpc.throttle import Attempt, FailureLimits, PeerFailures
+from openmsmq.accounts import login_attempts
+from openmsmq.accounts.login_attempts import Delays
 from openmsmq.console import limits as web_limits
 from openmsmq.console.bounded import BoundedProtocol
 from openmsmq.console.callers import WebSessions
 from openmsmq.console.live import Streams
-from openmsmq.dcom import pinging
-from openmsmq.dcom.budget import ObjectBudget
-from openmsmq.dcom.pinging import PingSets
 from openmsmq.model.errors import InsufficientResources
 from openmsmq.model.shares import Shares
 from openmsmq.packet.internal import EstablishConnection
@@ -32,13 +40,6 @@ from openmsmq.queueing import staged_writes
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.queue import Queue, QueueKind
-from openmsmq.rpc import association, login_attempts, throttle
-from openmsmq.rpc.association import AssociationTable
-from openmsmq.rpc.faults import Fault
-from openmsmq.rpc.login_attempts import Delays
-from openmsmq.rpc.pdu import AuthLevel
-from openmsmq.rpc.server import ServerLimits
-from openmsmq.rpc.throttle import Attempt, FailureLimits, PeerFailures
 from openmsmq.transport.routing import Routing
 from openmsmq.transport.sequence import SequenceId
 from queueing.world import World

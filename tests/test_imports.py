@@ -12,18 +12,20 @@ import pytest
 
 import openmsmq
 
-PACKAGE = Path(openmsmq.__file__).parent
+PACKAGES = Path(openmsmq.__file__).parents[1]
 ROOT = Path(__file__).parents[1]
 CONTRACT = ROOT / "tools" / "import_contract.py"
 DOCUMENT = ROOT / "docs" / "architecture.md"
 
 
 def name_of(path: Path) -> str:
-    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+    return ".".join(path.relative_to(PACKAGES).with_suffix("").parts).removesuffix(".__init__")
 
 
 SOURCES = {
-    name_of(path): ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py") if "_compiled" not in path.parts
+    name_of(path): ast.parse(path.read_text())
+    for home in ("msrpc", "openmsmq")
+    for path in (PACKAGES / home).rglob("*.py")
 }
 
 

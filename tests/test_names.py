@@ -8,16 +8,16 @@ from pathlib import Path
 
 import openmsmq
 
-PACKAGE = Path(openmsmq.__file__).parent
+PACKAGES = Path(openmsmq.__file__).parents[1]
 #: The asyncio client has the names of the blocking one, and both have those of what they stand for on the server.
 CLIENT = {"Cursor", "MessageQueue", "QueueManager", "Transaction"}
 
 
 def test_a_public_class_name_occurs_once() -> None:
     found: defaultdict[str, list[str]] = defaultdict(list)
-    for path in sorted(PACKAGE.rglob("*.py")):
-        module = path.relative_to(PACKAGE).as_posix()
-        if module.startswith("interfaces/"):  # generated: the names of the specifications
+    for path in sorted(PACKAGES.rglob("*.py")):
+        module = path.relative_to(PACKAGES).as_posix()
+        if path.parent.name == "interfaces":  # generated: the names of the specifications
             continue
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
@@ -25,4 +25,4 @@ def test_a_public_class_name_occurs_once() -> None:
     twice = {name: modules for name, modules in found.items() if len(modules) > 1 and name not in CLIENT}
     assert not twice
     for name in CLIENT:
-        assert {"client/sync.py", "client/asynchronous.py"} <= set(found[name])
+        assert {"openmsmq/client/sync.py", "openmsmq/client/asynchronous.py"} <= set(found[name])

@@ -2,7 +2,7 @@
 
 A row of the table is a package, what it is, and the packages that it may import, which stand below it: so imports go
 down the table only, and there are no circles. `everything` allows all packages below. Modules that are in no package
-(`openmsmq.aio`, `openmsmq.compiled`) are free.
+(`openmsmq.aio`, `openmsmq.compiled`) are free. Root packages after the first one have one row each.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from importlinter import Contract, ContractCheck, fields, output
 
-Link = tuple[str, str]  # importing and imported module, without the root package
+Link = tuple[str, str]  # importing and imported module, without the first root package
 
 
 def allowed_imports(document: str) -> dict[str, set[str]]:
@@ -48,10 +48,10 @@ class AllowedImports(Contract):
     ignore_imports = fields.SetField(subfield=fields.StringField(), required=False)
 
     def check(self, graph, verbose):  # type: ignore[no-untyped-def]
-        (root,) = self.session_options["root_packages"]
+        root, *others = self.session_options["root_packages"]
         allowed = allowed_imports(Path(self.document).read_text(encoding="utf-8"))
-        packages = {name.split(".")[1] for name in graph.modules if graph.find_children(name) and name != root}
-        missing = packages.symmetric_difference(allowed)
+        inside = [name for name in graph.modules if name.startswith(f"{root}.") and graph.find_children(name)]
+        missing = {*(name.split(".")[1] for name in inside), *others}.symmetric_difference(allowed)
         links = {
             (importer.removeprefix(f"{root}."), imported.removeprefix(f"{root}."))
             for importer in graph.modules

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import runpy
 import shutil
 import subprocess
 import sys
@@ -21,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from importlib.machinery import SOURCE_SUFFIXES, FileFinder, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -28,26 +28,32 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "src"
-PACKAGE = SOURCES / "openmsmq"
+PACKAGES = (SOURCES / "msrpc", SOURCES / "openmsmq")
+LISTS = SOURCES / "openmsmq" / "compiled.py"
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 STABLE_SUFFIX = ".abi3.so"  # what is written in C for the stable ABI serves later interpreters as well
 GROUP = "openmsmq.native"  # mypyc puts the code of all modules into `openmsmq/native__mypyc`, and a shim beside each
 # What is compiled in, beside the modules themselves: constants and declarations of what they import.
 INPUTS = (
-    "flight",
-    "idl",
-    "peering",
-    "model",
-    "ndr",
-    "packet",
-    "protocols",
-    "queueing",
-    "record",
-    "rpc",
-    "store",
-    "conversion",
-    "transport",
+    "msrpc",
+    "msrpc/idl",
+    "msrpc/interfaces",
+    "msrpc/ndr",
+    "msrpc/rpc",
+    "openmsmq/conversion",
+    "openmsmq/flight",
+    "openmsmq/idl",
+    "openmsmq/model",
+    "openmsmq/packet",
+    "openmsmq/peering",
+    "openmsmq/protocols",
+    "openmsmq/queueing",
+    "openmsmq/record",
+    "openmsmq/store",
+    "openmsmq/transport",
 )
+# Directories of IDL files, the packages that are generated from them, and where these are.
+GENERATED = (("msrpc/interfaces", "msrpc.interfaces"), ("openmsmq/idl", "openmsmq.interfaces"))
 # Hidden symbols and no procedure linkage table: functions call each other, and the interpreter, directly.
 DIRECT_CALLS = ["-fvisibility=hidden", "-fno-plt"]
 LARGEST_LOG = 4000  # characters of what a compiler said
@@ -55,7 +61,7 @@ LARGEST_LOG = 4000  # characters of what a compiler said
 
 def lists() -> ModuleType:
     """`openmsmq.compiled`, without the package: which may not be importable yet."""
-    spec = importlib.util.spec_from_file_location("compiled", PACKAGE / "compiled.py")
+    spec = importlib.util.spec_from_file_location("compiled", LISTS)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -63,7 +69,7 @@ def lists() -> ModuleType:
 
 
 def source_in_c(module: str) -> Path:
-    return PACKAGE / f"{module.replace('.', '/')}.c"
+    return SOURCES / f"{module.replace('.', '/')}.c"
 
 
 def is_stable(module: str) -> bool:
@@ -74,25 +80,25 @@ def is_stable(module: str) -> bool:
 def product(module: str) -> Path:
     """Where the extension module of a module belongs."""
     suffix = STABLE_SUFFIX if source_in_c(module).exists() and is_stable(module) else SUFFIX
-    return PACKAGE / f"{module.replace('.', '/')}{suffix}"
+    return SOURCES / f"{module.replace('.', '/')}{suffix}"
 
 
 def products() -> list[Path]:
     """The extension modules that belong beside the sources."""
     found = lists()
-    return [product(module) for module in (*found.MODULES, *found.WRITTEN_IN_C, f"{GROUP.partition('.')[2]}__mypyc")]
+    return [product(module) for module in (*found.MODULES, *found.WRITTEN_IN_C, f"{GROUP}__mypyc")]
 
 
 def inputs() -> Iterator[Path]:
     """What the extension modules are made of."""
-    yield from (Path(__file__).resolve(), PACKAGE / "compiled.py")
+    yield from (Path(__file__).resolve(), LISTS)
     for name in INPUTS:
-        yield from (path for path in (PACKAGE / name).iterdir() if path.suffix in (".py", ".c", ".h", ".idl"))
+        yield from (path for path in (SOURCES / name).iterdir() if path.suffix in (".py", ".c", ".h", ".idl"))
 
 
 def present() -> list[Path]:
     """All extension modules beside the sources that this interpreter would import."""
-    return [path for suffix in (SUFFIX, STABLE_SUFFIX) for path in PACKAGE.rglob(f"*{suffix}")]
+    return [path for home in PACKAGES for suffix in (SUFFIX, STABLE_SUFFIX) for path in home.rglob(f"*{suffix}")]
 
 
 def is_current() -> bool:
@@ -118,7 +124,7 @@ def lacking() -> str | None:
 
 
 def generate() -> None:
-    """Bring the interfaces up to date; see `openmsmq.ndr.build`. Raises CalledProcessError."""
+    """Bring the interfaces up to date; see `msrpc.idl.build`. Raises CalledProcessError."""
     subprocess.run([sys.executable, __file__, "--generate"], check=True, stdout=subprocess.DEVNULL)
 
 
@@ -132,7 +138,14 @@ def run_idl_compiler() -> None:
 
     sys.path_hooks.insert(0, find_sources)
     sys.path.insert(0, str(SOURCES))
-    runpy.run_module("openmsmq.ndr", run_name="__main__")
+    build = import_module("msrpc.idl.build")
+    for directory, package in GENERATED:
+        files = sorted((SOURCES / directory).glob("*.idl"))
+        target = SOURCES / package.replace(".", "/")
+        build.write_modules(files, target, package)
+        made = {f"{build.module_name(path.name)}.py" for path in files} | {"__init__.py"}
+        for stale in (path for path in target.glob("*.py") if path.name not in made):
+            stale.unlink()
 
 
 def build(target: Path) -> None:
@@ -170,7 +183,7 @@ def compile_all(target: Path, scratch: Path) -> None:
 
     found = lists()
     # The files whose names are constants of the group come out as one extension and a shim for each module.
-    paths = [f"openmsmq/{module.replace('.', '/')}.py" for module in found.MODULES]
+    paths = [f"{module.replace('.', '/')}.py" for module in found.MODULES]
     extensions = mypycify(
         # Not as strict as `make lint`: who builds a wheel has none of the packages that are imported.
         ["--config-file", os.devnull, "--ignore-missing-imports", "--cache-dir", str(scratch / "cache"), *paths],
@@ -184,7 +197,7 @@ def compile_all(target: Path, scratch: Path) -> None:
         extension.extra_compile_args = options + DIRECT_CALLS
     extensions += [
         Extension(
-            f"openmsmq.{module}",
+            module,
             [str(source_in_c(module).relative_to(SOURCES))],
             extra_compile_args=["-O2", "-Wall", *DIRECT_CALLS],
             py_limited_api=is_stable(module),

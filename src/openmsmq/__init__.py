@@ -16,6 +16,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from msrpc.ndr.errors import NdrError
+    from msrpc.rpc.errors import (
+        AnswerTimeout,
+        AuthenticationError,
+        BindError,
+        LocalProtocolError,
+        ProtocolError,
+        RemoteProtocolError,
+        RpcConnectionError,
+    )
     from openmsmq.client.calls import CallerRefused, HandleLost, ProtocolUnavailable
     from openmsmq.client.sync import Cursor, MessageQueue, QueueManager, Transaction, connect
     from openmsmq.model.errors import (
@@ -42,16 +52,6 @@ if TYPE_CHECKING:
         TransactionUsage,
     )
     from openmsmq.model.message import Message
-    from openmsmq.ndr.errors import NdrError
-    from openmsmq.rpc.errors import (
-        AnswerTimeout,
-        AuthenticationError,
-        BindError,
-        LocalProtocolError,
-        ProtocolError,
-        RemoteProtocolError,
-        RpcConnectionError,
-    )
 
 # Loaded on demand: the server and the compiler import this package too, and need no client.
 _MODULES_OF = {
@@ -65,8 +65,8 @@ _MODULES_OF = {
         "TransactionUsage",
     ),
     "openmsmq.model.message": ("Message",),
-    "openmsmq.ndr.errors": ("NdrError",),
-    "openmsmq.rpc.errors": (
+    "msrpc.ndr.errors": ("NdrError",),
+    "msrpc.rpc.errors": (
         "AnswerTimeout", "AuthenticationError", "BindError", "LocalProtocolError", "ProtocolError",
         "RemoteProtocolError", "RpcConnectionError",
     ),

@@ -1,7 +1,8 @@
 """What of the queue manager is machine code where it has been built, and whether this process runs it.
 
 `tools/native.py` builds extension modules of `MODULES` with mypyc, and of `WRITTEN_IN_C`: for a wheel by the build
-hook, beside the sources by `make`. `import` prefers an extension module to the source beside it.
+hook, beside the sources by `make`. `import` prefers an extension module to the source beside it. Modules of `msrpc` are
+among them: mypyc compiles calls between modules of one group to calls in C.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from importlib.util import find_spec
 from typing import Final
 
 # What a call passes on its way from the socket to the disk and back, and what pays: docs/architecture.md says how much.
-MODULES: Final = (
+_OF_OPENMSMQ: Final = (
     "peering.arrival", "peering.memory", "peering.sequences",
     "model.histogram", "model.lookup_id",
     "packet.headers", "packet.queue_names", "packet.reader", "packet.user_message",
@@ -26,34 +27,40 @@ MODULES: Final = (
     "queueing.registry", "queueing.sending", "queueing.sinks", "queueing.sorted_keys", "queueing.source_names",
     "queueing.staged_writes", "queueing.storage", "queueing.subqueues",
     "queueing.transactions", "queueing.unit_of_work", "queueing.waiting_line",
-    "rpc.assembly", "rpc.association", "rpc.call", "rpc.dispatcher", "rpc.server", "rpc.server_connection",
-    "rpc.splitter",
     "store.batch", "store.bookkeeping", "store.columns", "store.committer",
     "store.frames", "store.log", "store.operations", "store.ownership",
     "store.row_frames", "store.segments", "store.specs", "store.uring_sync", "store.vfs", "store.writer",
     "conversion.packets", "conversion.queue_format", "conversion.receive_buffer", "conversion.send_buffer",
     "transport.history", "transport.sequence", "transport.session", "transport.window",
 )  # fmt: skip
+_OF_MSRPC: Final = (
+    "rpc.assembly", "rpc.association", "rpc.call", "rpc.dispatcher", "rpc.server", "rpc.server_connection",
+    "rpc.splitter",
+)  # fmt: skip
+MODULES: Final = (
+    *(f"msrpc.{module}" for module in _OF_MSRPC),
+    *(f"openmsmq.{module}" for module in _OF_OPENMSMQ),
+)
 # What has no Python source: whoever imports it does without where it is not there.
 WRITTEN_IN_C: Final = (
-    "flight.checksums",
-    "ndr.engine",
-    "protocols.receive_stubs",
-    "protocols.send_stubs",
-    "protocols.start_receive_stubs",
-    "queueing.deadline_heap",
-    "queueing.packing",
-    "queueing.positions",
-    "rpc.requests",
-    "rpc.whole_pdu_headers",
-    "store.framing",
-    "store.ring",
+    "msrpc.ndr.engine",
+    "msrpc.rpc.requests",
+    "msrpc.rpc.whole_pdu_headers",
+    "openmsmq.flight.checksums",
+    "openmsmq.protocols.receive_stubs",
+    "openmsmq.protocols.send_stubs",
+    "openmsmq.protocols.start_receive_stubs",
+    "openmsmq.queueing.deadline_heap",
+    "openmsmq.queueing.packing",
+    "openmsmq.queueing.positions",
+    "openmsmq.store.framing",
+    "openmsmq.store.ring",
 )
 
 
 def is_native() -> bool:
     """Whether all of `MODULES` are machine code here; otherwise Python interprets them. They are built all or none."""
-    specifications = (find_spec(f"openmsmq.{module}") for module in MODULES)
+    specifications = map(find_spec, MODULES)
     return all(found is not None and isinstance(found.loader, ExtensionFileLoader) for found in specifications)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from openmsmq.accounts.users import NoSuchAccount
 from openmsmq.actions.alarms import list_alarms
 from openmsmq.actions.errors import ActionRefused
 from openmsmq.actions.settings import SettingQuery, list_settings
@@ -20,7 +21,6 @@ from openmsmq.admin.alarms import Alarms, document_of, write_alarms
 from openmsmq.admin.data_directories import NoDataDirectory
 from openmsmq.model.errors import AccessDenied
 from openmsmq.model.roles import Role
-from openmsmq.rpc.users import NoSuchAccount
 
 ALICE = ActionCaller("alice", "S-1-5-21-1", True, Role.ADMINISTRATOR)
 BOB = ActionCaller("bob", "S-1-5-21-2", False, Role.OPERATOR)

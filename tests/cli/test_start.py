@@ -31,7 +31,7 @@ def loaded_by(*arguments: str) -> list[str]:
 def test_the_help_loads_no_command() -> None:
     loaded = loaded_by("--help")
     assert "openmsmq.cli.root" in loaded
-    assert not [m for m in loaded if m.startswith(("openmsmq.client", "openmsmq.rpc", "openmsmq.store", "rich"))]
+    assert not [m for m in loaded if m.startswith(("openmsmq.client", "msrpc.rpc", "openmsmq.store", "rich"))]
 
 
 def test_a_client_command_loads_no_daemon_and_no_spark() -> None:
@@ -46,7 +46,7 @@ def test_a_client_command_loads_no_daemon_and_no_spark() -> None:
 def test_a_command_of_the_table_of_actions_loads_no_users_file_before_it_works(name: str) -> None:
     loaded = loaded_by(name, "--help")
     assert "openmsmq.actions.table" in loaded
-    assert not [m for m in loaded if m.startswith(("openmsmq.rpc.users", "openmsmq.rpc.ntlm", "rich"))]
+    assert not [m for m in loaded if m.startswith(("openmsmq.accounts.users", "msrpc.rpc.ntlm", "rich"))]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -15,12 +15,12 @@ import pytest
 import openmsmq
 import openmsmq.aio
 from daemon import Daemon, meanwhile
+from msrpc.rpc.errors import AuthenticationError
+from openmsmq.accounts.users import UsersFile
 from openmsmq.client.arguments import as_message
 from openmsmq.model import security
 from openmsmq.model.constants import INFINITE, QueueAccessMask, SecurityInformation
 from openmsmq.model.security import SecurityDescriptor
-from openmsmq.rpc.errors import AuthenticationError
-from openmsmq.rpc.users import UsersFile
 
 
 @pytest.fixture(scope="module")

@@ -10,14 +10,15 @@ import threading
 
 import pytest
 
+import msrpc.rpc.client
 import openmsmq
 import openmsmq.aio
 from daemon import Daemon, eventually, meanwhile
+from msrpc.rpc.errors import BindError
 from openmsmq.client.calls import HARMLESS, REPEATABLE, UNKNOWN, ClientAssociation, ClientCall, ServerResource
 from openmsmq.client.pool import Pool
 from openmsmq.client.retrying import Attempts
 from openmsmq.interfaces.ms_mqmp import qmcomm
-from openmsmq.rpc.errors import BindError
 
 QUEUE = r".\private$\back"
 
@@ -343,13 +344,13 @@ def test_connections_notice_a_machine_that_is_gone_after_the_time_that_was_set(s
 
 def test_an_interrupted_call_does_not_end_the_open_queues_of_a_client_with_one_connection(service, monkeypatch):
     with service.connect() as manager, manager.open(QUEUE, "send") as queue:
-        exchange = openmsmq.rpc.client.Connection.exchange
+        exchange = msrpc.rpc.client.Connection.exchange
 
         def interrupted(*_, **__):
-            monkeypatch.setattr(openmsmq.rpc.client.Connection, "exchange", exchange)
+            monkeypatch.setattr(msrpc.rpc.client.Connection, "exchange", exchange)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(openmsmq.rpc.client.Connection, "exchange", interrupted)
+        monkeypatch.setattr(msrpc.rpc.client.Connection, "exchange", interrupted)
         with pytest.raises(KeyboardInterrupt):
             manager.queues()
         queue.send("still open")
@@ -357,11 +358,11 @@ def test_an_interrupted_call_does_not_end_the_open_queues_of_a_client_with_one_c
 
 def test_a_connection_that_was_to_replace_another_one_and_can_not_be_bound_is_closed(service, monkeypatch):
     with service.connect() as manager, manager.open(QUEUE, "send"):
-        exchange, connect = openmsmq.rpc.client.Connection.exchange, openmsmq.client.pool.rpc.connect
+        exchange, connect = msrpc.rpc.client.Connection.exchange, openmsmq.client.pool.rpc.connect
         made = []
 
         def interrupted(*_, **__):
-            monkeypatch.setattr(openmsmq.rpc.client.Connection, "exchange", exchange)
+            monkeypatch.setattr(msrpc.rpc.client.Connection, "exchange", exchange)
             raise KeyboardInterrupt
 
         def refuses(*_, **__):
@@ -373,7 +374,7 @@ def test_a_connection_that_was_to_replace_another_one_and_can_not_be_bound_is_cl
             return made[-1]
 
         monkeypatch.setattr(openmsmq.client.pool.rpc, "connect", connecting)
-        monkeypatch.setattr(openmsmq.rpc.client.Connection, "exchange", interrupted)
+        monkeypatch.setattr(msrpc.rpc.client.Connection, "exchange", interrupted)
         with pytest.raises(KeyboardInterrupt):
             manager.queues()
         (connection,) = made

@@ -8,6 +8,8 @@ from uuid import uuid4
 import pytest
 
 import openmsmq
+from msrpc.rpc.client_connection import ClientConnection, ResponseReceived
+from msrpc.rpc.pdu import SyntaxId
 from openmsmq.client.calls import ClientCall, decoded
 from openmsmq.client.qmcomm import QmcommQueue
 from openmsmq.conversion.receive_buffer import fill
@@ -15,8 +17,6 @@ from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
-from openmsmq.rpc.client_connection import ClientConnection, ResponseReceived
-from openmsmq.rpc.pdu import SyntaxId
 
 MESSAGES = [b"a", b"x" * 5000, b"b", b"y" * 9000, b"c"]
 

@@ -15,15 +15,15 @@ import openmsmq
 import openmsmq.aio
 from client.queues import left, put
 from daemon import Daemon, eventually, meanwhile
+from msrpc.ndr import Interface
+from msrpc.rpc.client import Connection
+from msrpc.rpc.errors import BindError
+from msrpc.rpc.pdu import AuthLevel
+from openmsmq.accounts.users import UsersFile
 from openmsmq.client import remote_read
 from openmsmq.client.calls import CallerRefused, ProtocolUnavailable
 from openmsmq.client.sync import connect
 from openmsmq.model.errors import HResult, OperationCancelled
-from openmsmq.ndr import Interface
-from openmsmq.rpc.client import Connection
-from openmsmq.rpc.errors import BindError
-from openmsmq.rpc.pdu import AuthLevel
-from openmsmq.rpc.users import UsersFile
 
 CORRELATION = bytes(range(20))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from msrpc.rpc.errors import RpcConnectionError, RpcFault
 from openmsmq.client import asynchronous, remote_read
 from openmsmq.client.calls import CALL_FAILURES, ProtocolUnavailable, fault_error
 from openmsmq.client.remote_read import RR_ACK, RR_NACK, RemoteReadQueue
@@ -19,7 +20,6 @@ from openmsmq.model.constants import INFINITE, Access, MessageSeekAction, Receiv
 from openmsmq.model.errors import HResult, MsmqError, OperationCancelled, QueueNotFound, ReceiveTimeout
 from openmsmq.model.message import Message
 from openmsmq.packet.sections import SectionType
-from openmsmq.rpc.errors import RpcConnectionError, RpcFault
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 HANDLE = bytes(range(20))

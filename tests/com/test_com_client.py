@@ -20,13 +20,13 @@ import pytest
 import openmsmq
 from com_client import Connection
 from daemon import Daemon
+from msrpc.dcom.activation import interface_pointer
+from msrpc.dcom.hresults import ComResult
+from msrpc.dcom.persistence import SavedObject
+from msrpc.interfaces import com
+from msrpc.interfaces.ms_dcom import IUnknown
+from msrpc.interfaces.ms_oaut import IDispatch
 from openmsmq.com import VT, CastTo, ComError, Dispatch, ObjectState, Variant, WithEvents, close_all
-from openmsmq.dcom.activation import interface_pointer
-from openmsmq.dcom.hresults import ComResult
-from openmsmq.dcom.persistence import SavedObject
-from openmsmq.interfaces import com
-from openmsmq.interfaces.ms_dcom import IUnknown
-from openmsmq.interfaces.ms_oaut import IDispatch
 from openmsmq.model.errors import MessageNotFound, QueueExists, ReceiveTimeout, SharingViolation
 
 PATIENCE = 20.0  # seconds for an event to come

@@ -14,8 +14,8 @@ from cryptography import x509
 import openmsmq
 from command_line import add_user
 from daemon import Daemon, eventually
+from msrpc.dcom.variant import NOTHING, VT, Variant, to_wire
 from openmsmq.com import ComError, Dispatch, close_all
-from openmsmq.dcom.variant import NOTHING, VT, Variant, to_wire
 from openmsmq.directory.embedded import EmbeddedDirectory
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.errors import HResult, MsmqError

@@ -10,12 +10,12 @@ import pytest
 
 from command_line import add_user
 from daemon import Daemon
+from msrpc.dcom.hresults import ComResult
+from msrpc.rpc.faults import RPC_S_ACCESS_DENIED
+from msrpc.rpc.pdu import AuthLevel
 from openmsmq.com import ComError, Dispatch, close_all
 from openmsmq.com.apartment import RemoteObject
 from openmsmq.com.proxies import wrap
-from openmsmq.dcom.hresults import ComResult
-from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED
-from openmsmq.rpc.pdu import AuthLevel
 
 PASSWORD = "correct horse 7"
 

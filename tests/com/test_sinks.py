@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from daemon import Daemon, eventually
+from msrpc.dcom.bindings import TCP, Bindings
+from msrpc.dcom.hresults import ComResult
+from msrpc.dcom.objref import StandardReference, unpack
+from msrpc.interfaces.ms_dcom import MInterfacePointer
 from openmsmq.com import ComError, Dispatch, WithEvents, close_all
 from openmsmq.com.client import _Sink
-from openmsmq.dcom.bindings import TCP, Bindings
-from openmsmq.dcom.hresults import ComResult
-from openmsmq.dcom.objref import StandardReference, unpack
 from openmsmq.interfaces import mc_mqac as m
-from openmsmq.interfaces.ms_dcom import MInterfacePointer
 
 MANY = 16
 PROGRAM = """

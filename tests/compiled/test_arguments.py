@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from msrpc.rpc.whole_pdus import request, response
 from openmsmq.flight.segment_reader import checksums_of
 from openmsmq.queueing.deadlines import Heap
 from openmsmq.queueing.entries import Entries
 from openmsmq.queueing.stamping import stamp_records
-from openmsmq.rpc.whole_pdus import request, response
 from openmsmq.store import MessageRows
 from openmsmq.store.frames import PENDING
 from openmsmq.store.row_frames import frames_of, payloads_of

@@ -13,6 +13,16 @@ import pytest
 
 import seeds
 from compiled.test_stubs import damaged, some_receive, some_send
+from msrpc.ndr import Interface, Operation
+from msrpc.rpc import requests
+from msrpc.rpc.call import UNAUTHENTICATED, Call, InterfaceTable, RpcCaller
+from msrpc.rpc.client_connection import ClientConnection
+from msrpc.rpc.connection_states import BY_TRANSPORT
+from msrpc.rpc.dispatcher import MOST_GATHERED
+from msrpc.rpc.pdu import AuthLevel, SyntaxId
+from msrpc.rpc.security import Identity
+from msrpc.rpc.server import RpcServer, _Connection
+from msrpc.rpc.server_connection import ServerConnection
 from openmsmq.conversion.receive_buffer import receive_buffer
 from openmsmq.conversion.send_buffer import send_buffer
 from openmsmq.interfaces import ms_mqmp as m
@@ -20,18 +30,8 @@ from openmsmq.interfaces import ms_mqrr
 from openmsmq.interfaces.ms_mqmq import OBJECTID
 from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.message import Message
-from openmsmq.ndr import Interface, Operation
 from openmsmq.protocols.fast_path import FastPath
 from openmsmq.protocols.remote_read import CLEANUP_TIMEOUT, RR_ACK, RR_NACK
-from openmsmq.rpc import requests
-from openmsmq.rpc.call import UNAUTHENTICATED, Call, InterfaceTable, RpcCaller
-from openmsmq.rpc.client_connection import ClientConnection
-from openmsmq.rpc.connection_states import BY_TRANSPORT
-from openmsmq.rpc.dispatcher import MOST_GATHERED
-from openmsmq.rpc.pdu import AuthLevel, SyntaxId
-from openmsmq.rpc.security import Identity
-from openmsmq.rpc.server import RpcServer, _Connection
-from openmsmq.rpc.server_connection import ServerConnection
 from protocols.clients import Server, queue_format
 
 OPEN = m.qmcomm.operation("rpc_QMOpenQueueInternal")

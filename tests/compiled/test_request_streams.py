@@ -17,12 +17,12 @@ from compiled.test_plain_calls import (
     Door,
 )
 from compiled.test_requests import express, request
+from msrpc.rpc.client_connection import ClientConnection
+from msrpc.rpc.connection_states import DEAF
+from msrpc.rpc.pdu import SyntaxId
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces import ms_mqrr
 from openmsmq.model.constants import Access
-from openmsmq.rpc.client_connection import ClientConnection
-from openmsmq.rpc.connection_states import DEAF
-from openmsmq.rpc.pdu import SyntaxId
 from protocols.clients import queue_format
 
 

@@ -28,17 +28,17 @@ from compiled.test_plain_calls import (
     some_start,
 )
 from compiled.test_stubs import some_receive, some_send
+from msrpc.rpc import requests
+from msrpc.rpc.call import UNAUTHENTICATED, Call
+from msrpc.rpc.connection_states import BY_POLLER, BY_TRANSPORT
+from msrpc.rpc.dispatcher import MOST_GATHERED
+from msrpc.rpc.server import ServerLimits
+from msrpc.rpc.timing import Timings
 from openmsmq.conversion.receive_buffer import receive_buffer
 from openmsmq.conversion.send_buffer import send_buffer
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.model.constants import Access
 from openmsmq.model.message import Message
-from openmsmq.rpc import requests
-from openmsmq.rpc.call import UNAUTHENTICATED, Call
-from openmsmq.rpc.connection_states import BY_POLLER, BY_TRANSPORT
-from openmsmq.rpc.dispatcher import MOST_GATHERED
-from openmsmq.rpc.server import ServerLimits
-from openmsmq.rpc.timing import Timings
 
 STREAMS = 12
 CO_CANCEL, ORPHANED = 18, 19  # PDUs

@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 
 import seeds
+from msrpc.ndr import NULL, BadStubData, NdrError
 from openmsmq.conversion.packets import packet_of
 from openmsmq.conversion.receive_buffer import BufferSizes, check_sizes, fill, receive_buffer
 from openmsmq.conversion.send_buffer import message_from_send, send_buffer
@@ -24,7 +25,6 @@ from openmsmq.model.constants import INFINITE, ReceiveAction
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.lookup_id import lookup_id
 from openmsmq.model.message import NULL_IDENTIFIER, Message
-from openmsmq.ndr import NULL, BadStubData, NdrError
 from openmsmq.packet.sections import divide
 from openmsmq.protocols import receive_stubs, send_stubs, start_receive_stubs
 from openmsmq.protocols.record_layouts import READ, WRITTEN

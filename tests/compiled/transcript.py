@@ -19,6 +19,7 @@ import sources
 if __name__ == "__main__" and "sources" in sys.argv[2:]:
     sources.prefer()
 
+from msrpc.ndr.errors import BadStubData, NdrError
 from ndr.vector_args import load, operation, vectors
 from openmsmq import compiled
 from openmsmq.conversion.queue_format import from_queue_format, to_queue_format
@@ -28,7 +29,6 @@ from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.message import Message
 from openmsmq.model.names import parse_format_name
-from openmsmq.ndr.errors import BadStubData, NdrError
 from openmsmq.store import Store
 from queueing.world import World
 from store.memory_vfs import MemoryVfs

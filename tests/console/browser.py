@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from daemon import Daemon
-from openmsmq.rpc.users import UsersFile
+from openmsmq.accounts.users import UsersFile
 
 ADMINISTRATOR, USER, PASSWORD = "alice", "bob", "s3cret"
 

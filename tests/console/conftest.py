@@ -10,7 +10,7 @@ import pytest
 
 from console.browser import ADMINISTRATOR, PASSWORD, USER, Client, OwnWeb
 from daemon import Daemon
-from openmsmq.rpc.users import UsersFile
+from openmsmq.accounts.users import UsersFile
 
 _numbers = itertools.count(1)
 # The system queues are for administrators, as they are by default.

@@ -9,13 +9,13 @@ import pytest
 
 from console.browser import PASSWORD, Browser, Client, OwnWeb, ask, port_of
 from daemon import Daemon, eventually
+from openmsmq.accounts.login_attempts import Delays
+from openmsmq.accounts.users import UsersFile
 from openmsmq.admin.tokens import TokensFile
 from openmsmq.console.callers import WebSessions
 from openmsmq.console.limits import IDLE_SECONDS, SESSION_SECONDS, SESSIONS_PER_USER
 from openmsmq.doors.logins import LONGEST, Tickets
 from openmsmq.model.errors import AccessDenied
-from openmsmq.rpc.login_attempts import Delays
-from openmsmq.rpc.users import UsersFile
 
 
 class Clock:

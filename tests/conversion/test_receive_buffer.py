@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from msrpc.ndr import NULL
 from openmsmq.conversion.receive_buffer import BufferSizes, fill, message_from_receive, receive_buffer
 from openmsmq.conversion.send_buffer import message_from_send, send_buffer
 from openmsmq.interfaces import ms_mqmp
@@ -16,7 +17,6 @@ from openmsmq.model.constants import INFINITE, ReceiveAction
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
 from openmsmq.model.security import sid_bytes
-from openmsmq.ndr import NULL
 
 NOW = 1_700_000_100
 MESSAGE = Message(

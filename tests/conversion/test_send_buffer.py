@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from msrpc.ndr import NULL
 from openmsmq.conversion.send_buffer import is_encrypted, message_from_send, send_buffer
 from openmsmq.interfaces.ms_mqmp import CACTransferBufferV1, CACTransferBufferV1_Send, CACTransferBufferV2
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT
@@ -13,7 +14,6 @@ from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.model.security import sid_bytes
-from openmsmq.ndr import NULL
 
 SID = sid_bytes("S-1-5-21-1-2-3-1001")
 

@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 
 from dcom.world import PEER, ComWorld
-from openmsmq.dcom.budget import ObjectBudget
-from openmsmq.dcom.hresults import ComError, ComResult
-from openmsmq.dcom.persistence import MemoryStream
-from openmsmq.dcom.server import CallContext, ForeignReference
-from openmsmq.dcom.variant import VT, SafeArray, Variant, bstr
-from openmsmq.interfaces import com
+from msrpc.dcom.budget import ObjectBudget
+from msrpc.dcom.hresults import ComError, ComResult
+from msrpc.dcom.persistence import MemoryStream
+from msrpc.dcom.server import CallContext, ForeignReference
+from msrpc.dcom.variant import VT, SafeArray, Variant, bstr
+from msrpc.interfaces import com
+from msrpc.rpc.call import RpcCaller
+from msrpc.rpc.pdu import AuthLevel
+from msrpc.rpc.security import Identity
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.errors import HResult, InsufficientResources, MsmqError, SharingViolation
 from openmsmq.protocols.mqac.bodies import charge_of
 from openmsmq.protocols.mqac.message import MSMQMessage
 from openmsmq.protocols.mqac.queue import MSMQQueue
 from openmsmq.protocols.mqac.sinks import Sink
-from openmsmq.rpc.call import RpcCaller
-from openmsmq.rpc.pdu import AuthLevel
-from openmsmq.rpc.security import Identity
 
 ROOM = 10_000  # bytes
 SETTINGS = "max_com_megabytes", "max_com_megabytes_per_peer"

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from dcom.world import ANONYMOUS, RESOLVER, ComWorld
-from openmsmq.dcom.activation import interface_pointer
-from openmsmq.dcom.hresults import ComError, ComResult
-from openmsmq.dcom.server import CallContext
-from openmsmq.dcom.variant import VT, SafeArray, Variant, to_wire
+from msrpc.dcom.activation import interface_pointer
+from msrpc.dcom.hresults import ComError, ComResult
+from msrpc.dcom.server import CallContext
+from msrpc.dcom.variant import VT, SafeArray, Variant, to_wire
+from msrpc.interfaces import ms_oaut as o
 from openmsmq.interfaces import mc_mqac as m
-from openmsmq.interfaces import ms_oaut as o
 from openmsmq.model.errors import HResult, IllegalPropertyValue, InvalidHandle, MessageNotFound, MsmqError
 from openmsmq.protocols.mqac import management
 from openmsmq.protocols.mqac.transactions import MSMQTransaction

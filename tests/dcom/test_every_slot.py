@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from dcom.world import ComWorld
-from openmsmq.dcom.hresults import ComResult
-from openmsmq.interfaces import ms_oaut as o
+from msrpc.dcom.hresults import ComResult
+from msrpc.interfaces import ms_oaut as o
 from openmsmq.protocols.mqac.classes import CLASSES
 from openmsmq.protocols.mqac.objects import MqacObject
 
@@ -65,9 +65,9 @@ def test_every_slot_answers_by_vtable(kind: type[MqacObject]) -> None:
 
 
 def test_676_slots_are_bound() -> None:
-    from openmsmq.dcom.automation import slots_of
+    from msrpc.dcom.automation import slots_of
+    from msrpc.ndr import Interface
     from openmsmq.interfaces import mc_mqac as m
-    from openmsmq.ndr import Interface
 
     bound = 0
     for interface in vars(m).values():

@@ -8,13 +8,13 @@ from uuid import UUID, uuid4
 import pytest
 
 from dcom.world import ANONYMOUS, PEER, ComWorld
-from openmsmq.dcom.exporter import ObjectOwner
-from openmsmq.dcom.hresults import ComError, ComResult, ResolverError
-from openmsmq.dcom.pinging import MOST_SETS_OF_PEER
+from msrpc.dcom.exporter import ObjectOwner
+from msrpc.dcom.hresults import ComError, ComResult, ResolverError
+from msrpc.dcom.pinging import MOST_SETS_OF_PEER
+from msrpc.interfaces import ms_dcom, ms_oaut
+from msrpc.rpc.faults import Fault
+from msrpc.rpc.pdu import AuthLevel
 from openmsmq.interfaces import mc_mqac as m
-from openmsmq.interfaces import ms_dcom, ms_oaut
-from openmsmq.rpc.faults import Fault
-from openmsmq.rpc.pdu import AuthLevel
 
 
 class Thing:

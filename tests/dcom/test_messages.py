@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from dcom.world import ANONYMOUS, ComWorld
-from openmsmq.dcom.hresults import ComResult
-from openmsmq.dcom.variant import VT, SafeArray, Variant, bstr, from_wire, text_of, to_wire
+from msrpc.dcom.hresults import ComResult
+from msrpc.dcom.variant import VT, SafeArray, Variant, bstr, from_wire, text_of, to_wire
+from msrpc.interfaces import ms_oaut as o
+from msrpc.ndr import Interface
 from openmsmq.interfaces import mc_mqac as m
-from openmsmq.interfaces import ms_oaut as o
 from openmsmq.model.errors import HResult
-from openmsmq.ndr import Interface
 from openmsmq.protocols.mqac.collection import MSMQCollection
 from openmsmq.protocols.mqac.event import MSMQEvent
 from openmsmq.protocols.mqac.message import PROPERTIES

@@ -11,18 +11,18 @@ from uuid import UUID
 import pytest
 
 from dcom.world import ComWorld
-from openmsmq.dcom.activation import interface_pointer
-from openmsmq.dcom.exporter import ObjectOwner
-from openmsmq.dcom.hresults import ComResult
-from openmsmq.dcom.objref import StandardReference
-from openmsmq.dcom.variant import VT, Variant, to_wire
+from msrpc.dcom.activation import interface_pointer
+from msrpc.dcom.exporter import ObjectOwner
+from msrpc.dcom.hresults import ComResult
+from msrpc.dcom.objref import StandardReference
+from msrpc.dcom.variant import VT, Variant, to_wire
+from msrpc.interfaces import ms_dcom, ms_oaut
+from msrpc.ndr import Interface
+from msrpc.rpc.call import UNAUTHENTICATED, RpcCaller
+from msrpc.rpc.faults import RPC_S_ACCESS_DENIED, Fault
+from msrpc.rpc.pdu import AuthLevel
+from msrpc.rpc.security import Identity
 from openmsmq.interfaces import mc_mqac as m
-from openmsmq.interfaces import ms_dcom, ms_oaut
-from openmsmq.ndr import Interface
-from openmsmq.rpc.call import UNAUTHENTICATED, RpcCaller
-from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED, Fault
-from openmsmq.rpc.pdu import AuthLevel
-from openmsmq.rpc.security import Identity
 
 NONE, CONNECT, INTEGRITY, PRIVACY = AuthLevel.NONE, AuthLevel.CONNECT, AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dcom.world import ComWorld
-from openmsmq.dcom.variant import VT, SafeArray, Variant
+from msrpc.dcom.variant import VT, SafeArray, Variant
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.constants import Access, Share
 from openmsmq.model.names import parse_format_name

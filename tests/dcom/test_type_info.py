@@ -7,10 +7,10 @@ from typing import Any, Final
 from uuid import UUID
 
 from dcom.world import ComWorld
-from openmsmq.dcom.hresults import ComResult
-from openmsmq.dcom.variant import VT, text_of
+from msrpc.dcom.hresults import ComResult
+from msrpc.dcom.variant import VT, text_of
+from msrpc.interfaces import ms_oaut as o
 from openmsmq.interfaces import mc_mqac as m
-from openmsmq.interfaces import ms_oaut as o
 from openmsmq.protocols.mqac.classes import CLASSES
 
 CLASS_KIND: Final = 5

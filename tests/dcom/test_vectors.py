@@ -9,11 +9,11 @@ from uuid import UUID
 
 import pytest
 
-from openmsmq.dcom import activation
-from openmsmq.dcom.automation import DISPID_PROPERTYPUT
-from openmsmq.dcom.objref import CustomReference, unpack
-from openmsmq.dcom.variant import VT, from_wire
-from openmsmq.interfaces import ms_dcom, ms_oaut
+from msrpc.dcom import activation
+from msrpc.dcom.automation import DISPID_PROPERTYPUT
+from msrpc.dcom.objref import CustomReference, unpack
+from msrpc.dcom.variant import VT, from_wire
+from msrpc.interfaces import ms_dcom, ms_oaut
 
 CALLS = sorted((Path(__file__).parents[1] / "vectors" / "dcom").glob("call_*.json"))
 

@@ -8,20 +8,20 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 from uuid import UUID
 
-from openmsmq.dcom.activation import VERSION
-from openmsmq.dcom.bindings import Bindings
-from openmsmq.dcom.exporter import Exporter, ObjectOwner
-from openmsmq.dcom.objref import StandardReference, unpack
-from openmsmq.dcom.orpc import OrpcInterface, interfaces_of
-from openmsmq.dcom.resolver import resolver_services
-from openmsmq.dcom.server import CallContext
-from openmsmq.interfaces import ms_dcom
-from openmsmq.interfaces.ms_dcom import ORPCTHIS
-from openmsmq.ndr import Interface
+from msrpc.dcom.activation import VERSION
+from msrpc.dcom.bindings import Bindings
+from msrpc.dcom.exporter import Exporter, ObjectOwner
+from msrpc.dcom.objref import StandardReference, unpack
+from msrpc.dcom.orpc import OrpcInterface, interfaces_of
+from msrpc.dcom.resolver import resolver_services
+from msrpc.dcom.server import CallContext
+from msrpc.interfaces import ms_dcom
+from msrpc.interfaces.ms_dcom import ORPCTHIS
+from msrpc.ndr import Interface
+from msrpc.rpc.association import Association, ContextHandles
+from msrpc.rpc.call import UNAUTHENTICATED, Call, RpcCaller
+from msrpc.rpc.pdu import AuthLevel
 from openmsmq.protocols.mqac.classes import CLASSES, com_server
-from openmsmq.rpc.association import Association, ContextHandles
-from openmsmq.rpc.call import UNAUTHENTICATED, Call, RpcCaller
-from openmsmq.rpc.pdu import AuthLevel
 from protocols.clients import Connection, Server
 
 RESOLVER = Bindings(())

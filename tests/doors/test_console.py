@@ -11,6 +11,10 @@ from typing import Any
 import pytest
 
 from frame_peer import FramePeer
+from msrpc.rpc.server import RpcServer
+from msrpc.rpc.throttle import PERIOD, Attempt, FailureLimits
+from openmsmq.accounts.login_attempts import LoginAttempts
+from openmsmq.accounts.users import UsersFile
 from openmsmq.admin.alarms import Alarms
 from openmsmq.admin.tokens import TokensFile, TokenUses
 from openmsmq.doors import rows
@@ -22,10 +26,6 @@ from openmsmq.model.sddl import from_sddl
 from openmsmq.processes.framing import HEADER, MAXIMUM_JSON
 from openmsmq.queueing.auditing import AuditRecord
 from openmsmq.queueing.queue import Queue, QueueKind
-from openmsmq.rpc.login_attempts import LoginAttempts
-from openmsmq.rpc.server import RpcServer
-from openmsmq.rpc.throttle import PERIOD, Attempt, FailureLimits
-from openmsmq.rpc.users import UsersFile
 from openmsmq.server.auditing import Logins
 from queueing.world import World
 

@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 from frame_peer import FramePeer
+from msrpc.rpc.throttle import Attempt, PeerFailures
+from openmsmq.accounts.login_attempts import LoginAttempts
+from openmsmq.accounts.users import UsersFile
 from openmsmq.doors.context import Context
 from openmsmq.doors.flight import Control
 from openmsmq.model.errors import HResult
@@ -20,9 +23,6 @@ from openmsmq.processes.framing import HEADER, MAXIMUM_BYTES
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.consumer_group import BatchLimits
 from openmsmq.queueing.queue import Queue
-from openmsmq.rpc.login_attempts import LoginAttempts
-from openmsmq.rpc.throttle import Attempt, PeerFailures
-from openmsmq.rpc.users import UsersFile
 from queueing.pipeline import draft
 from queueing.world import World
 

@@ -20,14 +20,15 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from dcom.world import ComWorld
-from openmsmq.dcom import activation, coercion, objref
-from openmsmq.dcom.variant import VT, from_wire, to_wire
+from msrpc.dcom import activation, coercion, objref
+from msrpc.dcom.variant import VT, from_wire, to_wire
+from msrpc.interfaces import ms_oaut
+from msrpc.ndr import BadStubData, NdrError
+from msrpc.ndr.serialization import deserialize, serialize
+from msrpc.rpc.faults import Fault
 from openmsmq.flight import record_columns, rows
-from openmsmq.interfaces import ms_oaut
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.security import sid_bytes
-from openmsmq.ndr import BadStubData, NdrError
-from openmsmq.ndr.serialization import deserialize, serialize
 from openmsmq.packet.errors import BadPacket
 from openmsmq.packet.reader import Reader
 from openmsmq.packet.user_message import UserMessage
@@ -40,7 +41,6 @@ from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.protocols.mqac.classes import CLASSES
 from openmsmq.queueing import drafts
 from openmsmq.record.message_record import decode_message
-from openmsmq.rpc.faults import Fault
 from protection.material import HERE
 from protection.world import Directory
 

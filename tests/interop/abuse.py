@@ -13,10 +13,10 @@ from collections.abc import Iterator
 
 import openmsmq
 from daemon import Daemon, eventually
+from msrpc.rpc.call_pdus import RequestPdu
+from msrpc.rpc.client_connection import ClientConnection
+from msrpc.rpc.pdu import SyntaxId
 from openmsmq.interfaces import ms_mqmp, ms_mqmr
-from openmsmq.rpc.call_pdus import RequestPdu
-from openmsmq.rpc.client_connection import ClientConnection
-from openmsmq.rpc.pdu import SyntaxId
 
 QMCOMM = SyntaxId(ms_mqmp.qmcomm.uuid, ms_mqmp.qmcomm.version)
 QMCOMM2 = SyntaxId(ms_mqmp.qmcomm2.uuid, ms_mqmp.qmcomm2.version)

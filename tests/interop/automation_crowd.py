@@ -8,9 +8,9 @@ all of theirs.
 import sys
 from typing import Any
 
+from msrpc.interfaces import ms_oaut as o
 from openmsmq.com.apartment import Apartment
 from openmsmq.com.proxies import CLASSES, wrap
-from openmsmq.interfaces import ms_oaut as o
 
 RECEIVE, DENY_RECEIVE, MESSAGES = 1, 1, 8
 

@@ -24,7 +24,7 @@ from typing import Any, Self
 from command_line import at
 from daemon import Daemon
 from interop.namespaces import Net, why_not
-from openmsmq.rpc.kerberos import KerberosCredentials
+from msrpc.rpc.kerberos import KerberosCredentials
 
 REALM, DOMAIN, CONTROLLER = "RIG.TEST", "RIG", "dc1"
 ADMINISTRATOR, PASSWORD = "Administrator", "Passw0rd!"

@@ -28,7 +28,7 @@ from interop.domain_controller import (
     kept_directory,
 )
 from interop.name_server import NameServer
-from openmsmq.rpc.keytab import computer_salt, keys_of, pack_keytab
+from msrpc.rpc.keytab import computer_salt, keys_of, pack_keytab
 
 SECOND = "dc2"
 CHILD_REALM, CHILD, CHILD_CONTROLLER = "CHILD.RIG.TEST", "CHILD", "cdc1"

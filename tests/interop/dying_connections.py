@@ -12,8 +12,8 @@ from interop import threaded
 from interop.cutting_proxy import CuttingProxy
 from interop.impacket_client import PASSWORD, USER
 from interop.ledger import Fate, Ledger, Span
+from msrpc.rpc.pdu import AuthLevel
 from openmsmq import MsmqError, aio
-from openmsmq.rpc.pdu import AuthLevel
 
 LIFETIME = 25_000  # bytes that a connection lives for, on average
 RETRY = 0.02  # seconds until the next attempt to reach a server that was killed

@@ -28,14 +28,14 @@ from interop.abuse import (
     send_quietly,
     watched,
 )
+from msrpc.rpc import client
+from msrpc.rpc.errors import RpcFault
+from msrpc.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, NCA_S_OP_RNG_ERROR
 from openmsmq.conversion.receive_buffer import receive_buffer
 from openmsmq.interfaces import ms_mqmp
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT
 from openmsmq.model.constants import ReceiveAction
 from openmsmq.model.errors import MsmqError
-from openmsmq.rpc import client
-from openmsmq.rpc.errors import RpcFault
-from openmsmq.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, NCA_S_OP_RNG_ERROR
 
 RESPONSE, FAULT = 2, 3
 

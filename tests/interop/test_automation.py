@@ -25,12 +25,12 @@ from impacket.uuid import string_to_bin
 from com_client import CLSIDS, GET, METHOD, MISSING, PUTREF, Connection, Object, Refused, Typed
 from daemon import Daemon
 from interop.impacket_client import PASSWORD, USER
-from openmsmq.dcom.objref import StandardReference, unpack
+from msrpc.dcom.objref import StandardReference, unpack
+from msrpc.interfaces import ms_dcom, ms_oaut
+from msrpc.ndr import Interface
 from openmsmq.interfaces import mc_mqac as m
-from openmsmq.interfaces import ms_dcom, ms_oaut
 from openmsmq.model.errors import SharingViolation
 from openmsmq.model.message import Message
-from openmsmq.ndr import Interface
 
 RECEIVE, SEND, PEEK = 1, 2, 0x20
 numbers = count()

@@ -20,11 +20,11 @@ from interop.domain_member import Member
 from interop.impacket_client import INTEGRITY, MQ_OK, Client, body
 from interop.impacket_client import connect as impacket_connection
 from interop.test_remote_half import call_open, handed_on, open_there
+from msrpc.rpc.mgmt import RPC_S_UNKNOWN_AUTHN_SERVICE
 from openmsmq.com import Dispatch, close_all
 from openmsmq.model.errors import MsmqError
 from openmsmq.protection.keys import unpack_directory_keys
 from openmsmq.protocols.certificates import certificates_in
-from openmsmq.rpc.mgmt import RPC_S_UNKNOWN_AUTHN_SERVICE
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("domain")]
 NEAR = "MQ3"

@@ -37,11 +37,11 @@ from interop.domain_controller import (
 from interop.impacket_client import SEND_ACCESS, direct
 from interop.impacket_client import connect as impacket_connection
 from interop.samba_connection import PYTHON, Samba, need_samba
+from msrpc.rpc.errors import AuthenticationError, BindError
+from msrpc.rpc.kerberos import KerberosCredentials, KerberosInitiator, KerberosKeys
+from msrpc.rpc.pdu import AuthLevel
 from openmsmq.model.errors import AccessDenied
 from openmsmq.model.security import sid_bytes
-from openmsmq.rpc.errors import AuthenticationError, BindError
-from openmsmq.rpc.kerberos import KerberosCredentials, KerberosInitiator, KerberosKeys
-from openmsmq.rpc.pdu import AuthLevel
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("domain")]
 LEVELS = [AuthLevel.CONNECT, AuthLevel.PKT, AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY]
@@ -214,7 +214,7 @@ def test_a_service_that_the_domain_does_not_know_and_a_cache_without_tickets_are
 
 ACCEPT = """
 import sys; from pathlib import Path
-from openmsmq.rpc.kerberos import KerberosKeys
+from msrpc.rpc.kerberos import KerberosKeys
 try:
     KerberosKeys(Path(sys.argv[1]), "", Path(sys.argv[2])).acceptor(2).step(bytes.fromhex(sys.argv[3]))
 except Exception as error:

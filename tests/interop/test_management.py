@@ -14,8 +14,8 @@ from command_line import add_user
 from daemon import Daemon, eventually
 from interop import impacket_msmq as calls
 from interop.impacket_client import MQ_ERROR_ACCESS_DENIED, MQ_OK, PASSWORD, PRIVACY, USER, connect
+from openmsmq.accounts.users import UsersFile
 from openmsmq.model.constants import Access
-from openmsmq.rpc.users import UsersFile
 
 OPERATOR = "operator"
 WAITS = ("WAITING", "NEED VALIDATION")  # first its name is resolved, which fails

@@ -14,7 +14,7 @@ from daemon import Daemon
 from interop.impacket_client import MQ_OK, NONE, PASSWORD, PRIVACY, USER, connect
 from interop.impacket_remote_read import REMOTE_READ
 from interop.test_remote_read import RR_ACK, call, opened, parsed, start
-from openmsmq.rpc.pdu import AuthLevel
+from msrpc.rpc.pdu import AuthLevel
 from openmsmq.server.addresses import local_addresses
 
 SEALED: dict[str, Any] = {"user": USER, "password": PASSWORD, "level": AuthLevel.PKT_PRIVACY}

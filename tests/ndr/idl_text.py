@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from openmsmq.ndr import Interface
-from openmsmq.ndr.parser import parse
-from openmsmq.ndr.python_backend import generate
-from openmsmq.ndr.semantics import Analyzer
-from openmsmq.ndr.wiretypes import LibraryType
+from msrpc.idl.parser import parse
+from msrpc.idl.python_backend import generate
+from msrpc.idl.semantics import Analyzer
+from msrpc.idl.wiretypes import LibraryType
+from msrpc.ndr import Interface
 
 NAME = "test.idl"
 

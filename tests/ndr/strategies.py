@@ -10,11 +10,11 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
+from idl_files import SOURCES
+from msrpc.idl import syntax as s
+from msrpc.idl import wiretypes as w
+from msrpc.ndr import NULL, Operation
 from ndr.vector_args import INTERFACES, wire_interface
-from openmsmq.ndr import NULL, Operation
-from openmsmq.ndr import syntax as s
-from openmsmq.ndr import wiretypes as w
-from openmsmq.ndr.python_emitter import module_name
 
 _DEEPEST = 2  # levels of nested structures behind pointers that are drawn
 _COUNTS = 4  # elements at most, where the declaration does not demand more
@@ -154,7 +154,7 @@ def _value(draw: DrawFn, wire: w.WireType, siblings: dict[str, Any], depth: int,
         case w.Array():
             return _elements(draw, wire, siblings, depth)
         case w.Struct():
-            made = getattr(importlib.import_module(f"openmsmq.interfaces.{module_name(wire.home)}"), wire.name)
+            made = getattr(importlib.import_module(SOURCES.module_of(wire.home)), wire.name)
             return made(**_members(draw, wire.fields, depth + 1))
     raise TypeError(wire)
 

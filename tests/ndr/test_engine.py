@@ -10,6 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from msrpc.ndr import NULL, BadStubData, NdrError, Structure
+from msrpc.ndr.engine import Codec, announce, codec, declare
 from ndr.idl_text import interface
 from ndr.strategies import operations, request, response
 from ndr.test_idl_features import FEATURE
@@ -18,8 +20,6 @@ from ndr.vector_args import load, operation, vectors
 from openmsmq.conversion.send_buffer import send_buffer
 from openmsmq.interfaces import ms_mqmp
 from openmsmq.model.message import Message
-from openmsmq.ndr import NULL, BadStubData, NdrError, Structure
-from openmsmq.ndr.engine import Codec, announce, codec, declare
 
 FEW = settings(max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 MANY = settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from msrpc.ndr import NULL, BadStubData, NdrError
 from ndr.idl_text import interface
-from openmsmq.ndr import NULL, BadStubData, NdrError
 
 IDL = """
 [uuid(12345678-1234-1234-1234-123456789abc), version(1.2), pointer_default(unique)]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from msrpc.idl import syntax as s
+from msrpc.idl import wiretypes as w
+from msrpc.idl.lexer import IdlError
+from msrpc.idl.parser import parse
 from ndr.idl_text import library
-from openmsmq.ndr import IdlError
-from openmsmq.ndr import syntax as s
-from openmsmq.ndr import wiretypes as w
-from openmsmq.ndr.parser import parse
 
 AUTOMATION = """
 import "base.idl", "other.idl";

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from msrpc.idl import wiretypes as w
+from msrpc.interfaces import ms_oaut
+from msrpc.ndr import BadStubData, NdrError, Operation, Structure
 from ndr.strategies import operations, request, response
-from openmsmq.interfaces import ms_mqmp, ms_mqmq, ms_mqmr, ms_oaut
-from openmsmq.ndr import BadStubData, NdrError, Operation, Structure
-from openmsmq.ndr import wiretypes as w
+from openmsmq.interfaces import ms_mqmp, ms_mqmq, ms_mqmr
 
 OPERATIONS = operations()
 BY_NAME = {name: (operation, wire) for name, operation, wire in OPERATIONS}

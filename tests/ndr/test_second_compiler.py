@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from openmsmq.ndr.build import IDL_DIRECTORY, compile_idl, idl_files
-from openmsmq.ndr.wiretypes import InterfaceType
+from idl_files import DIRECTORIES, SOURCES, idl_files
+from msrpc.idl.wiretypes import InterfaceType
 
 WIDL = shutil.which("x86_64-w64-mingw32-widl") or shutil.which("widl")
 needs_widl = pytest.mark.skipif(WIDL is None, reason="widl (Debian: mingw-w64-tools) is not installed")
@@ -19,7 +19,7 @@ needs_widl = pytest.mark.skipif(WIDL is None, reason="widl (Debian: mingw-w64-to
 def _header(path: Path, target: Path) -> str:
     assert WIDL is not None
     header = target / "out.h"
-    command = [WIDL, "-h", "-H", str(header), "-I", str(IDL_DIRECTORY), str(path)]
+    command = [WIDL, "-h", "-H", str(header), *(f"-I{directory}" for directory in DIRECTORIES), str(path)]
     done = subprocess.run(command, cwd=target, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return header.read_text(encoding="utf-8")
@@ -29,7 +29,7 @@ def _header(path: Path, target: Path) -> str:
 @pytest.mark.parametrize("path", idl_files(), ids=lambda path: path.name)
 def test_a_second_compiler_finds_the_same_procedures_in_the_same_order(path: Path, tmp_path: Path) -> None:
     header = _header(path, tmp_path)
-    for interface in compile_idl(path.name).interfaces:
+    for interface in SOURCES.compile(path.name).interfaces:
         guard = rf"#define __{interface.name}_INTERFACE_DEFINED__(.*?)#endif +/\* __{interface.name}_INTERFACE"
         body = re.search(guard, header, re.DOTALL)
         assert body is not None, interface.name
@@ -39,7 +39,7 @@ def test_a_second_compiler_finds_the_same_procedures_in_the_same_order(path: Pat
 
 def test_every_interface_has_its_published_number_of_procedures() -> None:
     counts = {
-        i.name: len(i.operations) for path in idl_files() for i in compile_idl(path.name).interfaces if not i.base
+        i.name: len(i.operations) for path in idl_files() for i in SOURCES.compile(path.name).interfaces if not i.base
     }
     published = {"qmcomm": 35, "qmcomm2": 4, "qmmgmt": 2, "qm2qm": 11, "RemoteRead": 16, "ept": 7, "mgmt": 5}
     published |= {"IActivation": 1, "IRemoteSCMActivator": 5, "IObjectExporter": 6, "IUnknown": 3}
@@ -66,13 +66,13 @@ def test_interfaces_of_objects_end_at_their_published_opnum() -> None:
     found = {
         i.name: i.first_opnum + len(i.operations)
         for name in ("ms-dcom.idl", "ms-oaut.idl", "mc-mqac.idl")
-        for i in compile_idl(name).interfaces
+        for i in SOURCES.compile(name).interfaces
     }
     assert {name: found[name] for name in ENDS} == ENDS
 
 
 def test_the_automation_objects_are_15_classes_with_676_members() -> None:
-    library = compile_idl("mc-mqac.idl")
+    library = SOURCES.compile("mc-mqac.idl")
     assert len(library.coclasses) == 15
     assert sum(_members(i) for i in library.interfaces if i.name.startswith("IMSMQ")) == 676
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from idl_files import SOURCES
+from msrpc.idl import wiretypes as w
+from msrpc.ndr import NULL, Interface, Operation, Structure
 from openmsmq.interfaces import ms_mqmp, ms_mqmr, ms_mqqp, ms_mqrr
-from openmsmq.ndr import NULL, Interface, Operation, Structure
-from openmsmq.ndr import wiretypes as w
-from openmsmq.ndr.build import compile_idl
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 INTERFACES: dict[str, Interface] = {
@@ -24,7 +24,7 @@ _IDL = {"qmcomm": "ms-mqmp.idl", "qmcomm2": "ms-mqmp.idl", "qmmgmt": "ms-mqmr.id
 @cache
 def wire_interface(name: str) -> w.InterfaceType:
     """The resolved description of an interface, for generators of arguments."""
-    return next(i for i in compile_idl(_IDL[name]).interfaces if i.name == name)
+    return next(i for i in SOURCES.compile(_IDL[name]).interfaces if i.name == name)
 
 
 def vectors(folder: str = "ndr") -> list[Path]:

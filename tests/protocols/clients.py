@@ -7,6 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from msrpc.ndr import Operation
+from msrpc.rpc.association import Association, ContextHandles
+from msrpc.rpc.call import UNAUTHENTICATED, Call, RpcCaller
+from msrpc.rpc.faults import Fault
+from msrpc.rpc.throttle import PeerFailures
 from openmsmq.conversion.propvariants import pack
 from openmsmq.conversion.queue_format import to_queue_format
 from openmsmq.conversion.receive_buffer import BufferSizes, receive_buffer
@@ -18,7 +23,6 @@ from openmsmq.model import names
 from openmsmq.model.constants import Access, ReceiveAction, VarType
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
-from openmsmq.ndr import Operation
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.dispatch import NdrInterface
 from openmsmq.protocols.environment import Environment
@@ -30,10 +34,6 @@ from openmsmq.protocols.qmcomm2 import QmComm2
 from openmsmq.protocols.qmmgmt import QmMgmt
 from openmsmq.protocols.remote_read import RemoteRead
 from openmsmq.protocols.transaction_manager import TransactionManager
-from openmsmq.rpc.association import Association, ContextHandles
-from openmsmq.rpc.call import UNAUTHENTICATED, Call, RpcCaller
-from openmsmq.rpc.faults import Fault
-from openmsmq.rpc.throttle import PeerFailures
 from queueing.world import World
 
 

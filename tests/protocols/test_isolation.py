@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
+from msrpc.rpc.call import UNAUTHENTICATED, RpcCaller
+from msrpc.rpc.faults import RPC_S_ACCESS_DENIED, Fault
+from msrpc.rpc.pdu import AuthLevel
+from msrpc.rpc.security import Identity
 from openmsmq.interfaces import ms_mqmp as mp
 from openmsmq.interfaces.ms_mqmq import XACTUOW
 from openmsmq.model.constants import INFINITE, Access, ReceiveAction
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
 from openmsmq.queueing import sending
-from openmsmq.rpc.call import UNAUTHENTICATED, RpcCaller
-from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED, Fault
-from openmsmq.rpc.pdu import AuthLevel
-from openmsmq.rpc.security import Identity
 from protocols import test_qm2qm as qm2qm
 from protocols import test_remote_read as remote_read
 from protocols.clients import Connection, Pending, Server, queue_format

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from msrpc.rpc.association import NULL_HANDLE
+from msrpc.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, RPC_X_BAD_STUB_DATA, Fault
 from openmsmq.conversion.packets import message_of
 from openmsmq.interfaces import ms_mqqp as m
 from openmsmq.interfaces.ms_mqmp import CACTransferBufferV1, CACTransferBufferV1_Send
@@ -14,8 +16,6 @@ from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
 from openmsmq.packet.message_packet import MessagePacket
 from openmsmq.protocols.qm2qm import FIRST, LAST, RR_ACK, RR_NACK
-from openmsmq.rpc.association import NULL_HANDLE
-from openmsmq.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, RPC_X_BAD_STUB_DATA, Fault
 from protocols.clients import Client, Pending, Server, queue_format
 
 H = HResult

@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 
+from msrpc.ndr import NULL
+from msrpc.rpc.association import NULL_HANDLE
+from msrpc.rpc.call import UNAUTHENTICATED, Call
+from msrpc.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, RPC_X_BAD_STUB_DATA, Fault
 from openmsmq.conversion.propvariants import pack
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT, XACTUOW
@@ -14,10 +18,6 @@ from openmsmq.model.constants import Access, PropId, VarType
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
 from openmsmq.model.security import SecurityDescriptor
-from openmsmq.ndr import NULL
-from openmsmq.rpc.association import NULL_HANDLE
-from openmsmq.rpc.call import UNAUTHENTICATED, Call
-from openmsmq.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, RPC_X_BAD_STUB_DATA, Fault
 from protocols.clients import Client, Connection, Server, object_format, queue_format, text_variant
 
 H = HResult

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from msrpc.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, Fault
 from openmsmq.conversion.receive_buffer import message_from_receive
 from openmsmq.conversion.send_buffer import send_buffer
 from openmsmq.interfaces import ms_mqmp as m
@@ -11,7 +12,6 @@ from openmsmq.interfaces.ms_mqmq import OBJECTID, XACTUOW
 from openmsmq.model.constants import INFINITE, Access, ReceiveAction
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
-from openmsmq.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, Fault
 from protocols.clients import Client, Server, queue_format
 
 H = HResult

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from msrpc.rpc.association import NULL_HANDLE
+from msrpc.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, RPC_X_BAD_STUB_DATA, Fault
 from openmsmq.conversion.packets import message_of
 from openmsmq.conversion.send_buffer import send_buffer
 from openmsmq.interfaces import ms_mqrr as m
@@ -15,8 +17,6 @@ from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
 from openmsmq.packet.sections import Section, SectionType, join
 from openmsmq.protocols.remote_read import CLEANUP_TIMEOUT, RR_ACK, RR_NACK
-from openmsmq.rpc.association import NULL_HANDLE
-from openmsmq.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, RPC_X_BAD_STUB_DATA, Fault
 from protocols.clients import Client, Pending, Server, object_format, queue_format
 
 H = HResult

@@ -6,6 +6,13 @@ from typing import Any
 
 import pytest
 
+from msrpc.rpc.association import ContextHandles
+from msrpc.rpc.call import UNAUTHENTICATED, Call, RpcCaller
+from msrpc.rpc.dispatcher import SecurityPolicy
+from msrpc.rpc.faults import RPC_S_ACCESS_DENIED, Fault
+from msrpc.rpc.pdu import AuthLevel
+from msrpc.rpc.security import Identity
+from msrpc.rpc.server import RpcServer
 from openmsmq.interfaces import ms_mqrr as m
 from openmsmq.model import security
 from openmsmq.model.constants import Access, QueueAccessMask, SecurityInformation
@@ -14,13 +21,6 @@ from openmsmq.model.security import SecurityDescriptor
 from openmsmq.protocols.remote_read import NegotiatedRemoteRead, RemoteRead
 from openmsmq.protocols.remote_read_security import RemoteReadSecurity
 from openmsmq.queueing.authorization import SYSTEM
-from openmsmq.rpc.association import ContextHandles
-from openmsmq.rpc.call import UNAUTHENTICATED, Call, RpcCaller
-from openmsmq.rpc.dispatcher import SecurityPolicy
-from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED, Fault
-from openmsmq.rpc.pdu import AuthLevel
-from openmsmq.rpc.security import Identity
-from openmsmq.rpc.server import RpcServer
 from protocols.clients import Connection, Server, queue_format
 
 WORKGROUP, DOMAIN = 1, 0

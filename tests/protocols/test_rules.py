@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from msrpc.rpc.faults import RPC_X_BAD_STUB_DATA, Fault
 from openmsmq.conversion.receive_buffer import receive_buffer
 from openmsmq.interfaces import ms_mqmr as mr
 from openmsmq.interfaces import ms_mqrr as rr
@@ -13,7 +14,6 @@ from openmsmq.interfaces.ms_mqmq import BLOB, CALPWSTR, XACTUOW
 from openmsmq.interfaces.ms_mqmq import tag_inner_PROPVARIANT as PROPVARIANT
 from openmsmq.model.constants import INFINITE, Access, LookupAction, ReceiveAction, VarType
 from openmsmq.model.errors import HResult
-from openmsmq.rpc.faults import RPC_X_BAD_STUB_DATA, Fault
 from protocols import test_qm2qm as qm2qm
 from protocols import test_remote_read as remote_read
 from protocols.clients import Client, Server, queue_format

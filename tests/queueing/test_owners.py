@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from openmsmq.accounts.users import UsersFile
 from openmsmq.model import security
 from openmsmq.model.constants import QueueAccessMask as Q
 from openmsmq.model.constants import SecurityInformation
@@ -16,7 +17,6 @@ from openmsmq.model.security import Ace, SecurityDescriptor
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.machine import MachineLimits
 from openmsmq.queueing.queue import Queue
-from openmsmq.rpc.users import UsersFile
 from openmsmq.server.config import Configuration
 from openmsmq.server.machine_security import everyones_access
 from queueing.world import ALICE, BOB, MACHINE, World, refused

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from openmsmq.rpc import spnego
-from openmsmq.rpc.credentials import Credentials
-from openmsmq.rpc.ntlm import ServerNames, nt_hash
+from msrpc.rpc import spnego
+from msrpc.rpc.credentials import Credentials
+from msrpc.rpc.ntlm import ServerNames, nt_hash
 
 NOW = 0x01DC0731F1746000
 SID = "S-1-5-21-1-2-3-1000"

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from openmsmq.rpc.association import NULL_HANDLE, Association, AssociationTable, ContextHandles, HeldHandles, Holder
-from openmsmq.rpc.faults import (
+from msrpc.rpc.association import NULL_HANDLE, Association, AssociationTable, ContextHandles, HeldHandles, Holder
+from msrpc.rpc.faults import (
     NCA_S_FAULT_CONTEXT_MISMATCH,
     NCA_S_FAULT_REMOTE_NO_MEMORY,
     RPC_S_ACCESS_DENIED,
     Fault,
 )
-from openmsmq.rpc.pdu import AuthLevel
+from msrpc.rpc.pdu import AuthLevel
 from rpc.toys import counter_random
 
 ALICE, BOB = "S-1-5-21-1-2-3-1001", "S-1-5-21-1-2-3-1002"

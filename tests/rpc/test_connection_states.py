@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openmsmq.rpc.connection_states import (
+from msrpc.rpc.connection_states import (
     ANSWERED,
     ASKED,
     ASKING,

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from daemon import eventually
-from openmsmq.rpc.blocking_auth import AuthExecutor
-from openmsmq.rpc.client import connect
-from openmsmq.rpc.credentials import Credentials, filetime
-from openmsmq.rpc.errors import AuthenticationError, BindError, LogonUnavailable, RpcFault
-from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED
-from openmsmq.rpc.ntlm import (
+from msrpc.rpc.blocking_auth import AuthExecutor
+from msrpc.rpc.client import connect
+from msrpc.rpc.credentials import Credentials, filetime
+from msrpc.rpc.errors import AuthenticationError, BindError, LogonUnavailable, RpcFault
+from msrpc.rpc.faults import RPC_S_ACCESS_DENIED
+from msrpc.rpc.ntlm import (
     LoggedOn,
     NetworkLogon,
     NtlmAcceptor,
@@ -26,9 +26,9 @@ from openmsmq.rpc.ntlm import (
     nt_hash,
     ntowf_v2,
 )
-from openmsmq.rpc.ntlm_messages import Challenge, NegotiateFlags
-from openmsmq.rpc.security import Identity
-from openmsmq.rpc.throttle import FailureLimits, PeerFailures
+from msrpc.rpc.ntlm_messages import Challenge, NegotiateFlags
+from msrpc.rpc.security import Identity
+from msrpc.rpc.throttle import FailureLimits, PeerFailures
 from rpc.accounts import NOW, TESTER, acceptor, lookup
 from rpc.toys import ECHO, REVERSE, WHO, Toy, running_server
 

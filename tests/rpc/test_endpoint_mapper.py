@@ -14,16 +14,16 @@ from impacket.dcerpc.v5 import mgmt as impacket_mgmt
 from impacket.dcerpc.v5 import transport
 from impacket.uuid import uuidtup_to_bin
 
-from openmsmq.interfaces import ms_rpce_epm as wire
-from openmsmq.rpc.call import InterfaceTable
-from openmsmq.rpc.client import Connection, connect
-from openmsmq.rpc.dispatcher import SecurityPolicy, Statistics
-from openmsmq.rpc.epm import EPT_S_CANT_PERFORM_OP, EPT_S_NOT_REGISTERED, Endpoint, EndpointMapper
-from openmsmq.rpc.errors import RpcFault
-from openmsmq.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, RPC_X_BAD_STUB_DATA
-from openmsmq.rpc.mgmt import RPC_S_UNKNOWN_AUTHN_SERVICE, Management
-from openmsmq.rpc.pdu import SyntaxId
-from openmsmq.rpc.tower import BadTower, Tower
+from msrpc.interfaces import ms_rpce_epm as wire
+from msrpc.rpc.call import InterfaceTable
+from msrpc.rpc.client import Connection, connect
+from msrpc.rpc.dispatcher import SecurityPolicy, Statistics
+from msrpc.rpc.epm import EPT_S_CANT_PERFORM_OP, EPT_S_NOT_REGISTERED, Endpoint, EndpointMapper
+from msrpc.rpc.errors import RpcFault
+from msrpc.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, RPC_X_BAD_STUB_DATA
+from msrpc.rpc.mgmt import RPC_S_UNKNOWN_AUTHN_SERVICE, Management
+from msrpc.rpc.pdu import SyntaxId
+from msrpc.rpc.tower import BadTower, Tower
 from rpc.toys import ECHO, OTHER, Toy, running_server
 
 NULL = bytes(20)

@@ -11,9 +11,9 @@ from impacket.dcerpc.v5 import rpcrt, transport
 from impacket.dcerpc.v5.rpcrt import DCERPCException
 from impacket.uuid import uuidtup_to_bin
 
-from openmsmq.rpc.credentials import filetime
-from openmsmq.rpc.dispatcher import SecurityPolicy
-from openmsmq.rpc.pdu import AuthLevel
+from msrpc.rpc.credentials import filetime
+from msrpc.rpc.dispatcher import SecurityPolicy
+from msrpc.rpc.pdu import AuthLevel
 from rpc.accounts import SID, acceptor
 from rpc.toys import ECHO, NULL, OTHER, REVERSE, WHO, Toy, running_server
 

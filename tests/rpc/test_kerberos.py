@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from openmsmq.rpc import der
-from openmsmq.rpc.errors import AuthenticationError
-from openmsmq.rpc.kerberos import (
+from msrpc.rpc import der
+from msrpc.rpc.errors import AuthenticationError
+from msrpc.rpc.kerberos import (
     KERBEROS_OID,
     KERBEROS_OIDS,
     MICROSOFT_KERBEROS_OID,
@@ -19,9 +19,9 @@ from openmsmq.rpc.kerberos import (
     KerberosUnavailable,
     ap_request,
 )
-from openmsmq.rpc.pdu import AuthLevel, AuthType, Header, PacketType
-from openmsmq.rpc.security import Channel, Identity, fragments
-from openmsmq.rpc.spnego import NTLM_OID, LoginMechanism, NegState, NegTokenInit, NegTokenResp, SpnegoAcceptor, acceptor
+from msrpc.rpc.pdu import AuthLevel, AuthType, Header, PacketType
+from msrpc.rpc.security import Channel, Identity, fragments
+from msrpc.rpc.spnego import NTLM_OID, LoginMechanism, NegState, NegTokenInit, NegTokenResp, SpnegoAcceptor, acceptor
 
 CALLER = Identity("alice", "RIG", "S-1-5-21-1-2-3-1102", login="toy")
 

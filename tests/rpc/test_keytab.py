@@ -8,7 +8,7 @@ import pytest
 from impacket.krb5.crypto import string_to_key
 from impacket.krb5.keytab import Keytab
 
-from openmsmq.rpc.keytab import AES128, AES256, computer_salt, keys_of, pack_keytab
+from msrpc.rpc.keytab import AES128, AES256, computer_salt, keys_of, pack_keytab
 
 
 @pytest.mark.parametrize(

@@ -7,18 +7,18 @@ import time
 
 import pytest
 
-from openmsmq.rpc import aio
-from openmsmq.rpc.call import Call, InterfaceTable
-from openmsmq.rpc.client import connect
-from openmsmq.rpc.errors import BindError, LocalProtocolError, RpcConnectionError, RpcFault
-from openmsmq.rpc.faults import (
+from msrpc.rpc import aio
+from msrpc.rpc.call import Call, InterfaceTable
+from msrpc.rpc.client import connect
+from msrpc.rpc.errors import BindError, LocalProtocolError, RpcConnectionError, RpcFault
+from msrpc.rpc.faults import (
     NCA_S_FAULT_CONTEXT_MISMATCH,
     NCA_S_FAULT_REMOTE_NO_MEMORY,
     NCA_S_FAULT_UNSPEC,
     NCA_S_OP_RNG_ERROR,
 )
-from openmsmq.rpc.pdu import AuthLevel
-from openmsmq.rpc.server import RpcServer
+from msrpc.rpc.pdu import AuthLevel
+from msrpc.rpc.server import RpcServer
 from rpc.toys import BIG, CLOSE, CRASH, ECHO, NULL, OPEN, OTHER, REVERSE, WAIT, Toy, running_server
 
 

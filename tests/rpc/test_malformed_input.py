@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openmsmq.rpc.assembly import Account, ReassemblyBudget
-from openmsmq.rpc.bind_pdus import AlterContext, Auth3, Bind, BindNak, PresentationContext, RejectReason
-from openmsmq.rpc.call_pdus import CoCancel, FaultPdu, Orphaned, RequestPdu, Response, Shutdown, decode_bytes
-from openmsmq.rpc.faults import (
+from msrpc.rpc.assembly import Account, ReassemblyBudget
+from msrpc.rpc.bind_pdus import AlterContext, Auth3, Bind, BindNak, PresentationContext, RejectReason
+from msrpc.rpc.call_pdus import CoCancel, FaultPdu, Orphaned, RequestPdu, Response, Shutdown, decode_bytes
+from msrpc.rpc.faults import (
     NCA_S_FAULT_REMOTE_NO_MEMORY,
     NCA_S_PROTO_ERROR,
     NCA_S_SERVER_TOO_BUSY,
     RPC_S_ACCESS_DENIED,
     RPC_S_PROTOCOL_ERROR,
 )
-from openmsmq.rpc.pdu import NDR, PFC_FIRST_FRAG, PFC_LAST_FRAG, AuthLevel, AuthVerifier, SyntaxId
-from openmsmq.rpc.verification import SIGNATURE as TRAILER
+from msrpc.rpc.pdu import NDR, PFC_FIRST_FRAG, PFC_LAST_FRAG, AuthLevel, AuthVerifier, SyntaxId
+from msrpc.rpc.verification import SIGNATURE as TRAILER
 from rpc.accounts import acceptor
 from rpc.test_connections import bound, initiator
 from rpc.toys import ECHO, REVERSE, Pair, counter_random

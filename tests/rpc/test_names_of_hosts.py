@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from openmsmq.rpc import aio, client
-from openmsmq.rpc.errors import RpcConnectionError
+from msrpc.rpc import aio, client
+from msrpc.rpc.errors import RpcConnectionError
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 64, "\u202e.example", "\ud800"])

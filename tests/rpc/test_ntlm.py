@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openmsmq.rpc.errors import AuthenticationError, LocalProtocolError
-from openmsmq.rpc.ntlm import (
+from msrpc.rpc.errors import AuthenticationError, LocalProtocolError
+from msrpc.rpc.ntlm import (
     MAX_LIFETIME,
     NtlmAcceptor,
     NtlmInitiator,
@@ -21,7 +21,7 @@ from openmsmq.rpc.ntlm import (
     nt_hash,
     ntowf_v2,
 )
-from openmsmq.rpc.ntlm_messages import (
+from msrpc.rpc.ntlm_messages import (
     Authenticate,
     Challenge,
     Negotiate,
@@ -29,8 +29,8 @@ from openmsmq.rpc.ntlm_messages import (
     pack_av_pairs,
     unpack_av_pairs,
 )
-from openmsmq.rpc.pdu import AuthLevel, AuthType
-from openmsmq.rpc.spnego import (
+from msrpc.rpc.pdu import AuthLevel, AuthType
+from msrpc.rpc.spnego import (
     NTLM_OID,
     LoginMechanism,
     NegState,

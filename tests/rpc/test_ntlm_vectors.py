@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from openmsmq.rpc.call_pdus import decode_bytes
-from openmsmq.rpc.ntlm import NtlmAcceptor, ServerNames, nt_hash
-from openmsmq.rpc.ntlm_messages import Authenticate, Challenge, Negotiate
-from openmsmq.rpc.pdu import AuthType, Header
-from openmsmq.rpc.security import Channel
-from openmsmq.rpc.spnego import NTLM_OID, LoginMechanism, SpnegoAcceptor
+from msrpc.rpc.call_pdus import decode_bytes
+from msrpc.rpc.ntlm import NtlmAcceptor, ServerNames, nt_hash
+from msrpc.rpc.ntlm_messages import Authenticate, Challenge, Negotiate
+from msrpc.rpc.pdu import AuthType, Header
+from msrpc.rpc.security import Channel
+from msrpc.rpc.spnego import NTLM_OID, LoginMechanism, SpnegoAcceptor
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "ntlm"
 FILES = sorted(VECTORS.glob("*.json"))

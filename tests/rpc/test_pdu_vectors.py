@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from openmsmq.rpc.call_pdus import decode, decode_bytes
-from openmsmq.rpc.errors import RemoteProtocolError
-from openmsmq.rpc.pdu import AuthLevel, PacketType
-from openmsmq.rpc.splitter import Splitter
+from msrpc.rpc.call_pdus import decode, decode_bytes
+from msrpc.rpc.errors import RemoteProtocolError
+from msrpc.rpc.pdu import AuthLevel, PacketType
+from msrpc.rpc.splitter import Splitter
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 FILES = sorted([*(VECTORS / "pdu").glob("*.json"), *(VECTORS / "ntlm").glob("*.json")])

@@ -9,15 +9,15 @@ from uuid import UUID
 
 import pytest
 
-from openmsmq.rpc.association import AssociationTable
-from openmsmq.rpc.bind_pdus import ContextResult
-from openmsmq.rpc.call import Call, InterfaceTable
-from openmsmq.rpc.call_pdus import decode_bytes
-from openmsmq.rpc.ntlm import ServerNames
-from openmsmq.rpc.pdu import AuthLevel, SyntaxId
-from openmsmq.rpc.server_connection import ServerConnection
-from openmsmq.rpc.spnego import acceptor as acceptor_of
-from openmsmq.rpc.spnego import ntlm_login
+from msrpc.rpc.association import AssociationTable
+from msrpc.rpc.bind_pdus import ContextResult
+from msrpc.rpc.call import Call, InterfaceTable
+from msrpc.rpc.call_pdus import decode_bytes
+from msrpc.rpc.ntlm import ServerNames
+from msrpc.rpc.pdu import AuthLevel, SyntaxId
+from msrpc.rpc.server_connection import ServerConnection
+from msrpc.rpc.spnego import acceptor as acceptor_of
+from msrpc.rpc.spnego import ntlm_login
 from rpc.accounts import NOW, SID, lookup
 
 VECTORS = Path(__file__).parents[1] / "vectors"

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from openmsmq.rpc import aio
-from openmsmq.rpc.bind_pdus import Bind, PresentationContext
-from openmsmq.rpc.call import InterfaceTable
-from openmsmq.rpc.call_pdus import RequestPdu
-from openmsmq.rpc.credentials import Credentials, filetime
-from openmsmq.rpc.errors import RpcConnectionError, RpcFault
-from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED
-from openmsmq.rpc.limits import RpcLimits
-from openmsmq.rpc.pdu import NDR, AuthLevel
-from openmsmq.rpc.server import RpcServer, ServerLimits
+from msrpc.rpc import aio
+from msrpc.rpc.bind_pdus import Bind, PresentationContext
+from msrpc.rpc.call import InterfaceTable
+from msrpc.rpc.call_pdus import RequestPdu
+from msrpc.rpc.credentials import Credentials, filetime
+from msrpc.rpc.errors import RpcConnectionError, RpcFault
+from msrpc.rpc.faults import RPC_S_ACCESS_DENIED
+from msrpc.rpc.limits import RpcLimits
+from msrpc.rpc.pdu import NDR, AuthLevel
+from msrpc.rpc.server import RpcServer, ServerLimits
 from rpc.accounts import TESTER, acceptor
 from rpc.toys import BIG, ECHO, OPEN, REVERSE, WAIT, WHO, Toy
 

@@ -12,20 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openmsmq.interfaces import ms_rpce_epm as epm
-from openmsmq.ndr import BadStubData
-from openmsmq.rpc import aio
-from openmsmq.rpc.bind_pdus import AlterContext, Bind, PresentationContext
-from openmsmq.rpc.call import RpcCaller
-from openmsmq.rpc.client_connection import BindRefused, Bound, FaultReceived, ResponseReceived
-from openmsmq.rpc.dispatcher import SecurityPolicy
-from openmsmq.rpc.errors import RpcConnectionError, RpcFault
-from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED
-from openmsmq.rpc.pdu import NDR, PFC_SUPPORT_HEADER_SIGN, AuthLevel
-from openmsmq.rpc.security import ANONYMOUS, Channel
-from openmsmq.rpc.server import RpcServer, ServerLimits
-from openmsmq.rpc.sockets import peer_has_closed
-from openmsmq.rpc.throttle import PERIOD, Attempt, FailureLimits, PeerFailures
+from msrpc.interfaces import ms_rpce_epm as epm
+from msrpc.ndr import BadStubData
+from msrpc.rpc import aio
+from msrpc.rpc.bind_pdus import AlterContext, Bind, PresentationContext
+from msrpc.rpc.call import RpcCaller
+from msrpc.rpc.client_connection import BindRefused, Bound, FaultReceived, ResponseReceived
+from msrpc.rpc.dispatcher import SecurityPolicy
+from msrpc.rpc.errors import RpcConnectionError, RpcFault
+from msrpc.rpc.faults import RPC_S_ACCESS_DENIED
+from msrpc.rpc.pdu import NDR, PFC_SUPPORT_HEADER_SIGN, AuthLevel
+from msrpc.rpc.security import ANONYMOUS, Channel
+from msrpc.rpc.server import RpcServer, ServerLimits
+from msrpc.rpc.sockets import peer_has_closed
+from msrpc.rpc.throttle import PERIOD, Attempt, FailureLimits, PeerFailures
 from rpc.accounts import acceptor
 from rpc.test_connections import bind
 from rpc.test_server import serve, until

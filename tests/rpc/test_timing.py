@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from openmsmq.rpc.timing import STRIDE, Timings
+from msrpc.rpc.timing import STRIDE, Timings
 
 
 def test_one_of_sixteen_calls_is_timed_whatever_clients_repeat() -> None:

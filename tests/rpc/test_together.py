@@ -10,12 +10,12 @@ from uuid import UUID
 
 import pytest
 
-from openmsmq.rpc.association import AssociationTable
-from openmsmq.rpc.call import UNAUTHENTICATED, Call
-from openmsmq.rpc.dispatcher import MOST_GATHERED, SecurityPolicy
-from openmsmq.rpc.faults import NCA_S_FAULT_UNSPEC, RPC_S_ACCESS_DENIED
-from openmsmq.rpc.pdu import AuthLevel
-from openmsmq.rpc.server import RpcServer
+from msrpc.rpc.association import AssociationTable
+from msrpc.rpc.call import UNAUTHENTICATED, Call
+from msrpc.rpc.dispatcher import MOST_GATHERED, SecurityPolicy
+from msrpc.rpc.faults import NCA_S_FAULT_UNSPEC, RPC_S_ACCESS_DENIED
+from msrpc.rpc.pdu import AuthLevel
+from msrpc.rpc.server import RpcServer
 
 PLAIN, ODD, OTHER = 1, 2, 3  # operations; the first two are gathered
 Log = list[tuple[str, int]]

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from msrpc.rpc.ntlm import nt_hash
+from openmsmq.accounts import users as users_module
+from openmsmq.accounts.users import UsersFile, UsersFileError
 from openmsmq.files.locks import locked
-from openmsmq.rpc import users as users_module
-from openmsmq.rpc.ntlm import nt_hash
-from openmsmq.rpc.users import UsersFile, UsersFileError
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ CHANGES = 40
 CHANGING = f"""
 import sys
 from pathlib import Path
-from openmsmq.rpc.users import UsersFile
+from openmsmq.accounts.users import UsersFile
 
 users, prefix = UsersFile(Path(sys.argv[1])), sys.argv[2]
 print("ready", flush=True)

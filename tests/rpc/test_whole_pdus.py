@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openmsmq.rpc.call_pdus import CALL_HEADER_SIZE, RequestPdu, Response, decode
-from openmsmq.rpc.pdu import HEADER_SIZE, Header
-from openmsmq.rpc.whole_pdus import request, request_in_python, response, response_in_python
+from msrpc.rpc.call_pdus import CALL_HEADER_SIZE, RequestPdu, Response, decode
+from msrpc.rpc.pdu import HEADER_SIZE, Header
+from msrpc.rpc.whole_pdus import request, request_in_python, response, response_in_python
 
 MOST = 200
 

@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
-from openmsmq.rpc.association import AssociationTable
-from openmsmq.rpc.call import Call, InterfaceTable
-from openmsmq.rpc.client_connection import ClientConnection
-from openmsmq.rpc.faults import Fault
-from openmsmq.rpc.limits import RpcLimits
-from openmsmq.rpc.pdu import AuthLevel, SyntaxId
-from openmsmq.rpc.server import RpcServer
-from openmsmq.rpc.server_connection import CallCancelled, ServerConnection
+from msrpc.rpc.association import AssociationTable
+from msrpc.rpc.call import Call, InterfaceTable
+from msrpc.rpc.client_connection import ClientConnection
+from msrpc.rpc.faults import Fault
+from msrpc.rpc.limits import RpcLimits
+from msrpc.rpc.pdu import AuthLevel, SyntaxId
+from msrpc.rpc.server import RpcServer
+from msrpc.rpc.server_connection import CallCancelled, ServerConnection
 
 ECHO = SyntaxId(UUID("0b5c9a52-6f0c-4c5e-9d7e-6c1d3b1f0a01"), (1, 0))
 OTHER = SyntaxId(UUID("0b5c9a52-6f0c-4c5e-9d7e-6c1d3b1f0a02"), (2, 3))

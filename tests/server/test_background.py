@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from openmsmq.rpc.assembly import ReassemblyBudget
+from msrpc.rpc.assembly import ReassemblyBudget
 from openmsmq.server import maintenance as module
 from openmsmq.server.background import in_background
 from openmsmq.server.maintenance import Maintenance, Thresholds

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from openmsmq.rpc.pdu import AuthLevel
+from msrpc.rpc.pdu import AuthLevel
 from openmsmq.server.config import Configuration, ConfigurationError
 from openmsmq.server.interfaces import check_interfaces
 from openmsmq.server.loading import load

@@ -11,13 +11,13 @@ import pytest
 import openmsmq
 from command_line import command
 from daemon import Daemon, eventually
+from msrpc.rpc.pdu import AuthLevel
+from openmsmq.accounts.users import UsersFile
 from openmsmq.model.constants import Access, Share
 from openmsmq.model.message import Message
 from openmsmq.model.names import parse_format_name
 from openmsmq.queueing.authorization import SYSTEM
 from openmsmq.queueing.queue import Queue
-from openmsmq.rpc.pdu import AuthLevel
-from openmsmq.rpc.users import UsersFile
 from openmsmq.server import daemon as server
 from openmsmq.server.loading import load
 from openmsmq.server.maintenance import PERIOD as MAINTENANCE_PERIOD

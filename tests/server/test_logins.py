@@ -9,8 +9,8 @@ import pytest
 
 import openmsmq
 from daemon import Daemon
+from openmsmq.accounts.users import UsersFile
 from openmsmq.admin.audit import AuditLog
-from openmsmq.rpc.users import UsersFile
 
 TRIES = 60  # that fail, fewer than the throttle of a host allows
 

@@ -56,8 +56,8 @@ class ActionSite:
 
     def acting_for(self, user: str) -> ActionSite:
         """The same for a user of the users file. Raises UsersFileError, NoDataDirectory."""
+        from openmsmq.accounts.users import NoSuchAccount, UsersFile
         from openmsmq.admin import data_directories
-        from openmsmq.rpc.users import NoSuchAccount, UsersFile
 
         if not self.users_file.exists():
             data_directories.demand(self.directory)

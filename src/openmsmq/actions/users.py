@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from openmsmq.accounts.users import MAX_NAME, NoSuchAccount, UsersFile, UsersFileError
 from openmsmq.actions.errors import ActionRefused
 from openmsmq.actions.fields import ROLE_WORDS, CommandText, RoleWord
 from openmsmq.actions.site import ActionSite
@@ -25,7 +26,6 @@ from openmsmq.actions.table import (
 )
 from openmsmq.admin import data_directories
 from openmsmq.model.roles import role_of
-from openmsmq.rpc.users import MAX_NAME, NoSuchAccount, UsersFile, UsersFileError
 
 _REFUSES: Final = {NoSuchAccount: 404, UsersFileError: 409}
 _ROLE: Final = "What the user may do by HTTP at most; rights say what of it."

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
+from openmsmq.accounts.users import UsersFile, UsersFileError
 from openmsmq.admin import permissions
 from openmsmq.admin.definitions_schema import FORMAT, DefinitionsError, parse, parse_entry
 from openmsmq.admin.guards import Guard, QueueGuard
@@ -26,7 +27,6 @@ from openmsmq.model.rights import MACHINE_RIGHTS, QUEUE_RIGHTS, NamedRight, mask
 from openmsmq.model.roles import Role, role_of
 from openmsmq.model.sddl import from_sddl, to_sddl
 from openmsmq.model.security import SecurityDescriptor, allow, deny
-from openmsmq.rpc.users import UsersFile, UsersFileError
 
 logger = logging.getLogger(__name__)
 

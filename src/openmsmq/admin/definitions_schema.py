@@ -13,12 +13,12 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from openmsmq.accounts.users import UsersFileError, check_account_name
 from openmsmq.model.constants import INFINITE, MOST_DELIVERIES
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.names import parse_format_name, parse_path_name
 from openmsmq.model.rights import MACHINE_RIGHTS, QUEUE_RIGHTS, NamedRight, mask_of
 from openmsmq.model.sddl import from_sddl
-from openmsmq.rpc.users import UsersFileError, check_account_name
 
 FORMAT: Final = 1
 MAXIMUM_LABEL: Final = 124  # WCHARs, [MS-MQMQ] 2.3.1.8

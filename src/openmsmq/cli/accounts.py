@@ -117,7 +117,7 @@ class Accounts:
 
     def sid(self, who: str) -> str:
         """Raises UsageError for a name that nobody knows, UsersFileError."""
-        from openmsmq.rpc.users import UsersFile
+        from openmsmq.accounts.users import UsersFile
 
         found = self._of_domain(who)
         if found is not None:
@@ -133,7 +133,7 @@ class Accounts:
 
     def names(self) -> Mapping[str, str]:
         """SID -> name; SIDs are shown where the file can't be read, or the domain does not answer."""
-        from openmsmq.rpc.users import UsersFile, UsersFileError
+        from openmsmq.accounts.users import UsersFile, UsersFileError
 
         try:
             local = UsersFile(self.configuration.users_path).names()
@@ -143,7 +143,7 @@ class Accounts:
 
     def sids(self, who: str | None) -> frozenset[str]:
         """All that a caller is, as a daemon with this users file sees it; as far as is known here."""
-        from openmsmq.rpc.users import UsersFile, UsersFileError
+        from openmsmq.accounts.users import UsersFile, UsersFileError
 
         if who is None:
             return frozenset([security.ANONYMOUS, security.EVERYONE])

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import click
 
 import openmsmq
+from msrpc.rpc.kerberos import KerberosCredentials
+from msrpc.rpc.pdu import AuthLevel
 from openmsmq.client.open_queue import PROTOCOLS
 from openmsmq.client.sync import QueueManager
-from openmsmq.rpc.kerberos import KerberosCredentials
-from openmsmq.rpc.pdu import AuthLevel
 
 FLIGHT_PORT = 18020
 STANDARD_PORT = 2103  # of qmcomm

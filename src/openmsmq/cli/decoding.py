@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
+from msrpc.ndr import Interface
+from msrpc.ndr.runtime import Operation
 from openmsmq.cli.captures import BadCapture, is_capture, pieces
 from openmsmq.cli.dissecting import INTERFACES, Conversation, DissectionFinding, find, find_stub
 from openmsmq.cli.output import echo, json_option, print_json
-from openmsmq.ndr import Interface
-from openmsmq.ndr.runtime import Operation
 
 _LONGEST = 64  # bytes of a field that are shown to people; --json has all
 _SEPARATORS = re.compile(r"[\s:,]+|\b0x")

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import click
 
+from openmsmq.accounts.users import UsersFile
 from openmsmq.admin.administration.by_http import HttpAdministration, PlannedStepInfo
 from openmsmq.admin.checked_json import strict
 from openmsmq.admin.data_directories import demand
@@ -26,7 +27,6 @@ from openmsmq.cli.places import AdminTarget, http_options
 from openmsmq.cli.recording import LocalAudit
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.text import counted, printable_json
-from openmsmq.rpc.users import UsersFile
 
 _local = click.option(
     "--local",

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import click
 
+from openmsmq.accounts.users import UsersFile
 from openmsmq.admin.data_directories import demand
 from openmsmq.cli.output import echo, json_option, print_json, print_table
 from openmsmq.directory.active.accounts import DomainAccounts
@@ -24,7 +25,6 @@ from openmsmq.protection.faults import ProtectionError
 from openmsmq.protection.keyring import CertificatesFile, KeyFiles, PeerKeysFile
 from openmsmq.protection.keys import DirectoryKey, pack_directory_keys, unpack_directory_keys
 from openmsmq.protocols.certificates import certificates_in, certificates_to
-from openmsmq.rpc.users import UsersFile
 from openmsmq.server.config import Configuration, ConfigurationError
 from openmsmq.server.controllers import controllers, located
 from openmsmq.server.loading import load

@@ -17,6 +17,8 @@ from uuid import UUID
 
 import click
 
+from msrpc.rpc.kerberos import KerberosUnavailable, check_keytab
+from msrpc.rpc.keytab import computer_salt, keys_of, pack_keytab
 from openmsmq.cli.accounts import Accounts, accounts_options
 from openmsmq.cli.output import dry_run_option, echo
 from openmsmq.directory.active import joining
@@ -30,8 +32,6 @@ from openmsmq.files.private import PrivateFileError, write_private
 from openmsmq.protocols.certificates import certificates_in, certificates_to
 from openmsmq.protocols.public_queues import record_of
 from openmsmq.queueing.properties import QueueProperties
-from openmsmq.rpc.kerberos import KerberosUnavailable, check_keytab
-from openmsmq.rpc.keytab import computer_salt, keys_of, pack_keytab
 from openmsmq.server import domain_migration
 from openmsmq.server.config import Configuration
 from openmsmq.server.controllers import located

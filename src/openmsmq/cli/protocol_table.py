@@ -13,8 +13,8 @@ from fnmatch import fnmatchcase
 from importlib import resources
 from typing import Any
 
+from msrpc.ndr import Interface
 from openmsmq.interfaces import mc_mqac as m
-from openmsmq.ndr import Interface
 from openmsmq.protocols.mqac.classes import CLASSES
 from openmsmq.server.interfaces import SERVED
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from msrpc.rpc.credentials import Credentials
+from msrpc.rpc.kerberos import KerberosCredentials
 from openmsmq.model.bodies import BodyValue
 from openmsmq.model.message import Message
-from openmsmq.rpc.credentials import Credentials
-from openmsmq.rpc.kerberos import KerberosCredentials
 
 STANDARD_PORT = 2103  # of qmcomm and qmcomm2, [MS-MQMP] 3.1.4.24
 ALL_SECURITY = 0x7  # owner, group and DACL

@@ -18,6 +18,10 @@ from functools import partial
 from typing import Any, Self
 from weakref import WeakValueDictionary
 
+from msrpc.rpc.errors import BindError
+from msrpc.rpc.kerberos import KerberosCredentials
+from msrpc.rpc.pdu import AuthLevel
+from msrpc.rpc.sockets import DEAD_PEER
 from openmsmq.client import operations as o
 from openmsmq.client import qm2qm, qmcomm, remote_read, transaction_calls
 from openmsmq.client.arguments import ALL_SECURITY, COUNTS, STANDARD_PORT, as_message, credentials_of
@@ -50,10 +54,6 @@ from openmsmq.model.bodies import BodyValue
 from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.errors import MsmqError, ReceiveTimeout
 from openmsmq.model.message import Message, identifier_text
-from openmsmq.rpc.errors import BindError
-from openmsmq.rpc.kerberos import KerberosCredentials
-from openmsmq.rpc.pdu import AuthLevel
-from openmsmq.rpc.sockets import DEAD_PEER
 
 
 async def connect(

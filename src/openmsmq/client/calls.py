@@ -11,6 +11,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
+from msrpc.ndr import BadStubData, ByteOrder, Interface, Operation
+from msrpc.rpc.errors import AuthenticationError, ProtocolError, RemoteProtocolError, RpcConnectionError, RpcFault
+from msrpc.rpc.faults import (
+    NCA_S_FAULT_CONTEXT_MISMATCH,
+    NCA_S_FAULT_REMOTE_NO_MEMORY,
+    NCA_S_OP_RNG_ERROR,
+    NCA_S_UNK_IF,
+    RPC_S_ACCESS_DENIED,
+)
 from openmsmq.model.constants import INFINITE, MAXIMUM_MESSAGE_SIZE
 from openmsmq.model.errors import (
     AccessDenied,
@@ -21,15 +30,6 @@ from openmsmq.model.errors import (
     MsmqError,
     error_for,
     name_of,
-)
-from openmsmq.ndr import BadStubData, ByteOrder, Interface, Operation
-from openmsmq.rpc.errors import AuthenticationError, ProtocolError, RemoteProtocolError, RpcConnectionError, RpcFault
-from openmsmq.rpc.faults import (
-    NCA_S_FAULT_CONTEXT_MISMATCH,
-    NCA_S_FAULT_REMOTE_NO_MEMORY,
-    NCA_S_OP_RNG_ERROR,
-    NCA_S_UNK_IF,
-    RPC_S_ACCESS_DENIED,
 )
 
 T = TypeVar("T")

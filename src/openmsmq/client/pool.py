@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet
 
+from msrpc.rpc import client as rpc
+from msrpc.rpc.errors import BindError, RpcConnectionError, RpcFault
 from openmsmq.client.calls import ClientAssociation, ClientCall, Steps, T, client_closed, decoded, fault_error
 from openmsmq.client.reopening import Locked
 from openmsmq.client.retrying import Attempts
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.message import Message
-from openmsmq.rpc import client as rpc
-from openmsmq.rpc.errors import BindError, RpcConnectionError, RpcFault
 
 _FAREWELL = 2.0  # seconds for a server to notice that a connection was given up
 RESTARTED = "the server does not know it any more: it has restarted"

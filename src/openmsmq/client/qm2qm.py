@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from msrpc.rpc.association import NULL_HANDLE
 from openmsmq.client.calls import (
     CALL_FAILURES,
     HARMLESS,
@@ -33,7 +34,6 @@ from openmsmq.model.lookup_id import lookup_id, sequence_of
 from openmsmq.model.message import Message
 from openmsmq.packet.errors import BadPacket
 from openmsmq.packet.message_packet import MessagePacket
-from openmsmq.rpc.association import NULL_HANDLE
 
 IP_READ = 1  # fIP of R_QMGetRTQMServerPort: the port of qm2qm
 RR_NACK, RR_ACK = 1, 2

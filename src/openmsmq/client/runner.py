@@ -9,6 +9,10 @@ import time
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
+from msrpc.rpc import aio as rpc
+from msrpc.rpc.client_connection import ResponseReceived
+from msrpc.rpc.errors import AnswerTimeout, RpcConnectionError, RpcFault
+from msrpc.rpc.pdu import SyntaxId
 from openmsmq.client.calls import (
     CALL_FAILURES,
     ClientAssociation,
@@ -23,10 +27,6 @@ from openmsmq.client.calls import (
 from openmsmq.client.reopening import Locked
 from openmsmq.client.retrying import Attempts
 from openmsmq.model.message import Message
-from openmsmq.rpc import aio as rpc
-from openmsmq.rpc.client_connection import ResponseReceived
-from openmsmq.rpc.errors import AnswerTimeout, RpcConnectionError, RpcFault
-from openmsmq.rpc.pdu import SyntaxId
 
 
 class _Closeable(Protocol):

@@ -13,22 +13,22 @@ from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from openmsmq.dcom import activation, persistence
-from openmsmq.dcom.exporter import Exporter
-from openmsmq.dcom.hresults import ComError, ComResult
-from openmsmq.dcom.objref import CustomReference, StandardReference, unpack
-from openmsmq.dcom.orpc import interfaces_of
-from openmsmq.dcom.remote import PING_PERIOD, RESOLVER_PORT, HostPort, RemoteExporter, RemoteProcesses
-from openmsmq.dcom.resolver import resolver_services
-from openmsmq.dcom.server import ComServer
-from openmsmq.interfaces import com
+from msrpc.dcom import activation, persistence
+from msrpc.dcom.exporter import Exporter
+from msrpc.dcom.hresults import ComError, ComResult
+from msrpc.dcom.objref import CustomReference, StandardReference, unpack
+from msrpc.dcom.orpc import interfaces_of
+from msrpc.dcom.remote import PING_PERIOD, RESOLVER_PORT, HostPort, RemoteExporter, RemoteProcesses
+from msrpc.dcom.resolver import resolver_services
+from msrpc.dcom.server import ComServer
+from msrpc.interfaces import com
+from msrpc.interfaces import ms_dcom as d
+from msrpc.interfaces import ms_oaut as o
+from msrpc.rpc.call import InterfaceTable
+from msrpc.rpc.errors import RpcConnectionError, RpcFault
+from msrpc.rpc.server import RpcServer
 from openmsmq.interfaces import mc_mqac as m
-from openmsmq.interfaces import ms_dcom as d
-from openmsmq.interfaces import ms_oaut as o
 from openmsmq.model.errors import MsmqError
-from openmsmq.rpc.call import InterfaceTable
-from openmsmq.rpc.errors import RpcConnectionError, RpcFault
-from openmsmq.rpc.server import RpcServer
 
 logger = logging.getLogger(__name__)
 

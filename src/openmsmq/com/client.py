@@ -9,20 +9,20 @@ from collections.abc import Callable
 from typing import Any, Final
 from uuid import UUID
 
+from msrpc.dcom.automation import METHOD
+from msrpc.dcom.hresults import ComError, ComResult
+from msrpc.dcom.remote import PING_PERIOD, RESOLVER_PORT
+from msrpc.dcom.server import CallContext, ForeignReference
+from msrpc.dcom.variant import from_wire
+from msrpc.interfaces import ms_dcom as d
+from msrpc.interfaces import ms_oaut as o
+from msrpc.ndr import Operation
+from msrpc.rpc.credentials import Credentials
+from msrpc.rpc.pdu import AuthLevel
 from openmsmq.com.apartment import Apartment
 from openmsmq.com.proxies import CLASSES, INTERFACES, ComObject, wrap
 from openmsmq.com.values import from_variant
-from openmsmq.dcom.automation import METHOD
-from openmsmq.dcom.hresults import ComError, ComResult
-from openmsmq.dcom.remote import PING_PERIOD, RESOLVER_PORT
-from openmsmq.dcom.server import CallContext, ForeignReference
-from openmsmq.dcom.variant import from_wire
 from openmsmq.interfaces import mc_mqac as m
-from openmsmq.interfaces import ms_dcom as d
-from openmsmq.interfaces import ms_oaut as o
-from openmsmq.ndr import Operation
-from openmsmq.rpc.credentials import Credentials
-from openmsmq.rpc.pdu import AuthLevel
 
 _apartments: dict[tuple[Any, ...], Apartment] = {}
 _lock = threading.Lock()

@@ -8,19 +8,19 @@ from inspect import Parameter as Formal
 from inspect import Signature
 from typing import Any, Final
 
+from msrpc.dcom.activation import interface_pointer
+from msrpc.dcom.automation import DISPID_PROPERTYPUT, GET, METHOD, PUT, PUTREF
+from msrpc.dcom.hresults import ComError, ComResult
+from msrpc.dcom.persistence import ObjectState, SavedObject
+from msrpc.dcom.variant import VT, Variant, from_wire, text_of, to_wire
+from msrpc.interfaces import ms_oaut as o
+from msrpc.interfaces.ms_dcom import MInterfacePointer
+from msrpc.ndr.runtime import CoClass, Interface, Member
 from openmsmq.com.apartment import Apartment, RemoteObject
 from openmsmq.com.values import from_variant, to_variant
-from openmsmq.dcom.activation import interface_pointer
-from openmsmq.dcom.automation import DISPID_PROPERTYPUT, GET, METHOD, PUT, PUTREF
-from openmsmq.dcom.hresults import ComError, ComResult
-from openmsmq.dcom.persistence import ObjectState, SavedObject
-from openmsmq.dcom.variant import VT, Variant, from_wire, text_of, to_wire
 from openmsmq.interfaces import mc_mqac as m
-from openmsmq.interfaces import ms_oaut as o
-from openmsmq.interfaces.ms_dcom import MInterfacePointer
 from openmsmq.model.constants import MAXIMUM_MESSAGE_SIZE
 from openmsmq.model.errors import error_for
-from openmsmq.ndr.runtime import CoClass, Interface, Member
 
 CLASSES: Final = {value.name: value for value in vars(m).values() if isinstance(value, CoClass)}
 INTERFACES: Final = {value.name: value for value in vars(m).values() if isinstance(value, Interface)}

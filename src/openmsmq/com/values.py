@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from openmsmq.dcom.hresults import ComError, ComResult
-from openmsmq.dcom.variant import EMPTY, NOTHING, VT, SafeArray, Variant
+from msrpc.dcom.hresults import ComError, ComResult
+from msrpc.dcom.variant import EMPTY, NOTHING, VT, SafeArray, Variant
 
 _ORIGIN: Final = datetime(1899, 12, 30, tzinfo=UTC)
 _LONG: Final = range(-(1 << 31), 1 << 31)

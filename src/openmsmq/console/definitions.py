@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from starlette.responses import Response
 
+from openmsmq.accounts.users import UsersFile
 from openmsmq.actions.table import Input, Output
 from openmsmq.admin.definitions import (
     DONE,
@@ -35,7 +36,6 @@ from openmsmq.console.recording import record, recorded_users
 from openmsmq.console.table import HttpOperation, WebRequest
 from openmsmq.model.default_descriptors import default_machine_security
 from openmsmq.model.text import counted
-from openmsmq.rpc.users import UsersFile
 
 
 class ExportQuery(Input, frozen=True):

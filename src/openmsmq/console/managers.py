@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from msrpc.rpc.tickets import Ticket
 from openmsmq.client.pool import Pool
 from openmsmq.client.sync import QueueManager
-from openmsmq.rpc.tickets import Ticket
 
 _MOST: Final = 64
 _IDLE_SECONDS: Final = 60.0

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from openmsmq.accounts.users import UsersFile
 from openmsmq.admin.audit import AuditEntry, AuditLog
 from openmsmq.console.problems import Problem
 from openmsmq.console.table import WebRequest
-from openmsmq.rpc.users import UsersFile
 
 logger = logging.getLogger(__name__)
 

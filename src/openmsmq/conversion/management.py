@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from msrpc.interfaces.ms_dtyp import LARGE_INTEGER, ULARGE_INTEGER
 from openmsmq.conversion import propvariants
-from openmsmq.interfaces.ms_dtyp import LARGE_INTEGER, ULARGE_INTEGER
 from openmsmq.interfaces.ms_mqmq import BLOB, CACLSID, CAL, CALPWSTR, CAPROPVARIANT, CAUH, CAUL
 from openmsmq.interfaces.ms_mqmq import tag_inner_PROPVARIANT as PROPVARIANT
 from openmsmq.model.constants import VarType

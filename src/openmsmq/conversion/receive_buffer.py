@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from msrpc.ndr import NULL, Null
 from openmsmq.conversion.send_buffer import CACTB_RECEIVE, utf16_length
 from openmsmq.interfaces.ms_mqmp import CACTransferBufferV1, CACTransferBufferV1_Receive, CACTransferBufferV2
 from openmsmq.interfaces.ms_mqmq import OBJECTID, XACTUOW
 from openmsmq.model.constants import INFINITE, ReceiveAction
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message
-from openmsmq.ndr import NULL, Null
 
 PACKET_VERSION = 0x10
 _NO_BUFFER = (None, NULL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, TypeGuard, TypeVar
 
+from msrpc.ndr import NULL, Null
 from openmsmq.conversion.queue_format import from_queue_format, to_queue_format
 from openmsmq.interfaces.ms_mqmp import CACTransferBufferV1, CACTransferBufferV1_Send, CACTransferBufferV2
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT, XACTUOW
@@ -13,7 +14,6 @@ from openmsmq.model.constants import INFINITE, MAXIMUM_LABEL, MessageClass
 from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError
 from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message
 from openmsmq.model.security import is_sid
-from openmsmq.ndr import NULL, Null
 
 CACTB_SEND, CACTB_RECEIVE, CACTB_CREATECURSOR = range(3)
 SENDERID_NONE, SENDERID_SID, SENDERID_QM = range(3)

@@ -14,6 +14,11 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
+from msrpc.rpc.errors import AuthenticationError
+from msrpc.rpc.security import Identity
+from msrpc.rpc.server import RpcServer
+from openmsmq.accounts.login_attempts import LoginAttempts
+from openmsmq.accounts.users import UsersFile, UsersFileError
 from openmsmq.admin.alarms import BY_NAME, Alarms
 from openmsmq.admin.tokens import TokensFile, TokenUses
 from openmsmq.doors import figures, rows
@@ -28,11 +33,6 @@ from openmsmq.processes.answering import Answering
 from openmsmq.queueing.auditing import Actor, Auditor
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.manager import QueueManager
-from openmsmq.rpc.errors import AuthenticationError
-from openmsmq.rpc.login_attempts import LoginAttempts
-from openmsmq.rpc.security import Identity
-from openmsmq.rpc.server import RpcServer
-from openmsmq.rpc.users import UsersFile, UsersFileError
 
 logger = logging.getLogger(__name__)
 

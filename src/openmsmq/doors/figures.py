@@ -7,6 +7,8 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from msrpc.rpc.server import RpcServer
+from msrpc.rpc.timing import STRIDE
 from openmsmq import __version__
 from openmsmq.admin.metrics import KINDS, OTHER_REASON
 from openmsmq.compiled import how_it_runs
@@ -18,8 +20,6 @@ from openmsmq.model.reasons import REASONS
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import OutgoingQueue, OutgoingState
 from openmsmq.queueing.queue import Queue
-from openmsmq.rpc.server import RpcServer
-from openmsmq.rpc.timing import STRIDE
 
 _SLUGS: Final = {reason.code: reason.slug for reason in REASONS}
 _MOST_OPERATIONS: Final = 500  # that are timed: more than there are

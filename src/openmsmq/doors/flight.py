@@ -15,6 +15,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from msrpc.rpc.ntlm import nt_hash
+from openmsmq.accounts.login_attempts import LoginAttempts
+from openmsmq.accounts.users import UsersFile
 from openmsmq.doors.claiming import Claiming
 from openmsmq.doors.context import Context
 from openmsmq.doors.slicing import Slicing
@@ -25,9 +28,6 @@ from openmsmq.processes.answering import Answering
 from openmsmq.processes.flight_requests import REQUESTS, check, invalid, shown
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.manager import QueueManager
-from openmsmq.rpc.login_attempts import LoginAttempts
-from openmsmq.rpc.ntlm import nt_hash
-from openmsmq.rpc.users import UsersFile
 from openmsmq.store import DamagedRecord, Store
 
 logger = logging.getLogger(__name__)

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from msrpc.rpc.ntlm import nt_hash
+from openmsmq.accounts.users import UsersFile
 from openmsmq.admin.tokens import ApiToken, TokensFile, TokensFileError
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError
 from openmsmq.model.roles import Role
-from openmsmq.rpc.ntlm import nt_hash
-from openmsmq.rpc.users import UsersFile
 
 LONGEST: Final = 12 * 3600  # seconds that a ticket holds, and an hour more
 _HOUR: Final = 3600

@@ -14,16 +14,16 @@ from functools import partial
 from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
+from msrpc.ndr import BadStubData, Interface, NdrError, Operation
+from msrpc.rpc.association import Holder
+from msrpc.rpc.call import Call
+from msrpc.rpc.faults import RPC_X_BAD_STUB_DATA, Fault
+from msrpc.rpc.pdu import AuthLevel
 from openmsmq.interfaces.ms_mqmq import XACTUOW
 from openmsmq.model.errors import HResult, MsmqError, TransactionSequence
 from openmsmq.model.exhaustion import OutOfResources, exhausted
-from openmsmq.ndr import BadStubData, Interface, NdrError, Operation
 from openmsmq.protocols.environment import Environment
 from openmsmq.queueing.unit_of_work import Transaction
-from openmsmq.rpc.association import Holder
-from openmsmq.rpc.call import Call
-from openmsmq.rpc.faults import RPC_X_BAD_STUB_DATA, Fault
-from openmsmq.rpc.pdu import AuthLevel
 
 logger = logging.getLogger(__name__)
 

@@ -8,6 +8,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeVar
 
+from msrpc.rpc.call import Call
+from msrpc.rpc.call import RpcCaller as RpcCaller
+from msrpc.rpc.dispatcher import SecurityPolicy
 from openmsmq.directory.connection import DirectoryConnection
 from openmsmq.model.message import Message
 from openmsmq.model.security import sid_bytes
@@ -18,9 +21,6 @@ from openmsmq.protocols.public_queues import PublicQueues
 from openmsmq.protocols.remote_read_security import RemoteReadSecurity
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.manager import QueueManager
-from openmsmq.rpc.call import Call
-from openmsmq.rpc.call import RpcCaller as RpcCaller
-from openmsmq.rpc.dispatcher import SecurityPolicy
 
 # The MSMQ version whose behaviour this queue manager follows (R_QMQueryQMRegistryInternal, query 3).
 MSMQ_VERSION = "6.3.0"

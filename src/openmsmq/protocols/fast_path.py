@@ -13,6 +13,8 @@ from array import array
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from msrpc.rpc.association import HeldHandles
+from msrpc.rpc.call import RpcInterface
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.model.message import Message
 from openmsmq.protocols.dispatch import NdrInterface
@@ -26,13 +28,11 @@ from openmsmq.protocols.remote_read import RemoteRead
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
 from openmsmq.queueing.sending import PlainMessages
 from openmsmq.record.message_record import FIXED, encode_message
-from openmsmq.rpc.association import HeldHandles
-from openmsmq.rpc.call import RpcInterface
 from openmsmq.store import MessageRows
 
 try:
+    from msrpc.rpc import requests
     from openmsmq.protocols import receive_stubs, send_stubs, start_receive_stubs
-    from openmsmq.rpc import requests
 except ImportError:  # not built here: see openmsmq.compiled
     if not TYPE_CHECKING:
         receive_stubs = send_stubs = start_receive_stubs = requests = None

@@ -10,7 +10,7 @@ from openmsmq.queueing.queue import Queue, locations_of
 from openmsmq.queueing.storage import UNREADABLE
 
 try:
-    from openmsmq.rpc import requests
+    from msrpc.rpc import requests
 except ImportError:  # not built here: see openmsmq.compiled
     if not TYPE_CHECKING:
         requests = None

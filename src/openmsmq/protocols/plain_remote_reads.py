@@ -19,8 +19,8 @@ from openmsmq.protocols.user_headers import UserHeaders
 from openmsmq.queueing.queue import Queue, locations_of
 
 try:
+    from msrpc.rpc import requests
     from openmsmq.protocols import start_receive_stubs
-    from openmsmq.rpc import requests
 except ImportError:  # not built here: see openmsmq.compiled
     if not TYPE_CHECKING:
         start_receive_stubs = requests = None

@@ -12,11 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from msrpc.rpc.association import Holder
 from openmsmq.model import names
 from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.errors import HResult, InvalidHandle, MsmqError
 from openmsmq.queueing.descriptors import Accept
-from openmsmq.rpc.association import Holder
 
 
 class RemoteSession(Protocol):

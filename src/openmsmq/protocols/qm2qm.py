@@ -12,19 +12,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from msrpc.ndr import NdrError, Operation
+from msrpc.rpc.association import NULL_HANDLE
+from msrpc.rpc.call import Call
+from msrpc.rpc.faults import Fault
+from msrpc.rpc.pdu import AuthLevel
 from openmsmq.conversion.packets import user_message_of
 from openmsmq.interfaces import ms_mqqp as m
 from openmsmq.model.constants import LookupAction, MessageSeekAction, ReceiveAction
 from openmsmq.model.errors import HResult, InvalidHandle, MsmqError, QueueDeleted, TransactionSequence
 from openmsmq.model.message import Message
-from openmsmq.ndr import NdrError, Operation
 from openmsmq.protocols.dispatch import NdrInterface, check
 from openmsmq.protocols.environment import MSMQ_VERSION, Environment
 from openmsmq.queueing.descriptors import OpenQueueDescriptor, RemoteReadState, WaitingMessageReadOperation
-from openmsmq.rpc.association import NULL_HANDLE
-from openmsmq.rpc.call import Call
-from openmsmq.rpc.faults import Fault
-from openmsmq.rpc.pdu import AuthLevel
 
 PCTX_RRSESSION_HANDLE_TYPE = "PCTX_RRSESSION_HANDLE_TYPE"
 PCTX_REMOTEREAD_HANDLE_TYPE = "PCTX_REMOTEREAD_HANDLE_TYPE"

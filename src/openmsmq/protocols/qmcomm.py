@@ -7,6 +7,10 @@ from collections.abc import Awaitable
 from typing import ClassVar
 from uuid import UUID
 
+from msrpc.ndr import NULL
+from msrpc.rpc.association import NULL_HANDLE, Holder
+from msrpc.rpc.call import Call
+from msrpc.rpc.faults import Fault
 from openmsmq.conversion.propvariants import pack_properties, unpack_properties
 from openmsmq.conversion.queue_format import UNKNOWN, from_queue_format, to_queue_format
 from openmsmq.conversion.send_buffer import NULL_UOW, utf16_length
@@ -14,7 +18,6 @@ from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.model import names
 from openmsmq.model.constants import Access, Share
 from openmsmq.model.errors import HResult, InvalidHandle, MsmqError, QueueNotFound, SharingViolation
-from openmsmq.ndr import NULL
 from openmsmq.protocols import public_objects
 from openmsmq.protocols.dispatch import NdrInterface, check, present
 from openmsmq.protocols.environment import MSMQ_VERSION
@@ -23,9 +26,6 @@ from openmsmq.queueing.descriptors import OpenQueueDescriptor, RemoteReadState
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.queue import Queue
 from openmsmq.queueing.unit_of_work import Transaction
-from openmsmq.rpc.association import NULL_HANDLE, Holder
-from openmsmq.rpc.call import Call
-from openmsmq.rpc.faults import Fault
 
 # Kinds of context handles.
 RPC_QUEUE_HANDLE = "RPC_QUEUE_HANDLE"

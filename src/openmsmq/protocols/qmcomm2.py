@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Any, ClassVar
 
+from msrpc.rpc.call import Call
 from openmsmq.conversion.receive_buffer import check_sizes, fill, objectid
 from openmsmq.conversion.send_buffer import CACTB_RECEIVE, NULL_UOW, is_encrypted, message_from_send
 from openmsmq.interfaces import ms_mqmp as m
@@ -18,7 +19,6 @@ from openmsmq.protocols.proxies import RemoteQueueProxyHandle
 from openmsmq.protocols.qmcomm import RPC_QUEUE_HANDLE, owned_descriptor
 from openmsmq.queueing.descriptors import WaitingMessageReadOperation
 from openmsmq.queueing.unit_of_work import Transaction
-from openmsmq.rpc.call import Call
 
 logger = logging.getLogger(__name__)
 

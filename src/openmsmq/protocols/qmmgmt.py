@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, NoReturn
 
+from msrpc.rpc.call import Call
+from msrpc.rpc.faults import RPC_X_BAD_STUB_DATA, Fault
 from openmsmq.conversion.management import MACHINE_PROPERTIES, QUEUE_PROPERTIES, ManagementProperty, pack
 from openmsmq.conversion.queue_format import from_queue_format
 from openmsmq.interfaces import ms_mqmr as m
@@ -16,8 +18,6 @@ from openmsmq.protocols.dispatch import NdrInterface, check, present
 from openmsmq.queueing.authorization import Right
 from openmsmq.queueing.outgoing_queues import OutgoingQueue
 from openmsmq.queueing.queue import Queue
-from openmsmq.rpc.call import Call
-from openmsmq.rpc.faults import RPC_X_BAD_STUB_DATA, Fault
 
 _VT_VECTOR = 0x1000
 _COUNTED_ARMS = ("blob", "caub", "caui", "cal", "caul", "cauh", "cauuid", "calpwstr", "capropvar")  # of PROPVARIANT

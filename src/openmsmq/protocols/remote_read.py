@@ -14,6 +14,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
+from msrpc.ndr import Operation
+from msrpc.rpc.association import NULL_HANDLE, Association
+from msrpc.rpc.call import Call
+from msrpc.rpc.call import RpcCaller as RpcCaller
+from msrpc.rpc.faults import RPC_S_ACCESS_DENIED, Fault
+from msrpc.rpc.pdu import AuthLevel
 from openmsmq.conversion.packets import packet_of
 from openmsmq.conversion.queue_format import CONNECTOR, DIRECT, MACHINE, PRIVATE, PUBLIC, SUBQUEUE, from_queue_format
 from openmsmq.conversion.send_buffer import NULL_UOW
@@ -23,7 +29,6 @@ from openmsmq.model import names
 from openmsmq.model.constants import Access, LookupAction, MessageClass, ReceiveAction, Share
 from openmsmq.model.errors import HResult, IllegalFormatName, InvalidHandle, MsmqError, QueueDeleted
 from openmsmq.model.message import Message
-from openmsmq.ndr import Operation
 from openmsmq.packet.sections import divide
 from openmsmq.protocols.cleanups import Cleanups
 from openmsmq.protocols.dispatch import NdrInterface, check, owned_transaction, present
@@ -31,11 +36,6 @@ from openmsmq.protocols.environment import Environment
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.descriptors import OpenQueueDescriptor, QueueCursor, WaitingMessageReadOperation
 from openmsmq.queueing.unit_of_work import Transaction
-from openmsmq.rpc.association import NULL_HANDLE, Association
-from openmsmq.rpc.call import Call
-from openmsmq.rpc.call import RpcCaller as RpcCaller
-from openmsmq.rpc.faults import RPC_S_ACCESS_DENIED, Fault
-from openmsmq.rpc.pdu import AuthLevel
 
 QUEUE_CONTEXT_HANDLE = "QUEUE_CONTEXT_HANDLE"
 # Deviation D-54 from 3.1.4.2, which leaves connector queues out: an application on another machine may read them as

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from msrpc.rpc.call import Call
 from openmsmq.interfaces import openmsmq_tm as m
 from openmsmq.model.errors import HResult
 from openmsmq.protocols.dispatch import NdrInterface, check, owned_transaction
-from openmsmq.rpc.call import Call
 
 
 class TransactionManager(NdrInterface):

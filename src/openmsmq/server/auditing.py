@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from openmsmq.accounts.users import UsersFile
 from openmsmq.admin.audit import AuditEntry, AuditLog
 from openmsmq.model.errors import InsufficientResources
 from openmsmq.queueing.auditing import LOGIN, Actor, Auditor, AuditRecord
-from openmsmq.rpc.users import UsersFile
 
 _OPENINGS: Final = ("messages.open", "outgoing.open", LOGIN)
 _ONCE_IN: Final = 60.0  # seconds

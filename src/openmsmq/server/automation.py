@@ -10,15 +10,15 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from openmsmq.dcom.budget import ObjectBudget
-from openmsmq.dcom.exporter import Exporter
-from openmsmq.dcom.orpc import interfaces_of
-from openmsmq.dcom.remote import IDLE, MOST_EXPORTERS, MOST_EXPORTERS_OF_HOST, RemoteProcesses
-from openmsmq.dcom.resolver import resolver_services
-from openmsmq.dcom.server import ComServer
+from msrpc.dcom.budget import ObjectBudget
+from msrpc.dcom.exporter import Exporter
+from msrpc.dcom.orpc import interfaces_of
+from msrpc.dcom.remote import IDLE, MOST_EXPORTERS, MOST_EXPORTERS_OF_HOST, RemoteProcesses
+from msrpc.dcom.resolver import resolver_services
+from msrpc.dcom.server import ComServer
+from msrpc.rpc.call import InterfaceTable
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.mqac.classes import com_server
-from openmsmq.rpc.call import InterfaceTable
 from openmsmq.server.background import in_background
 from openmsmq.server.config import Configuration
 

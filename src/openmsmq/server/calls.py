@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from msrpc.rpc.call import InterfaceTable
+from msrpc.rpc.dispatcher import SecurityPolicy
+from msrpc.rpc.epm import Endpoint, EndpointMapper
+from msrpc.rpc.mgmt import Management
+from msrpc.rpc.ntlm import ServerNames
+from msrpc.rpc.pdu import SyntaxId
+from msrpc.rpc.server import RpcServer, ServerLimits
+from openmsmq.accounts.login_attempts import LoginAttempts
+from openmsmq.accounts.users import UsersFile
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.environment import CallTasks, Environment
 from openmsmq.protocols.fast_path import FastPath
 from openmsmq.protocols.message_security import MessageSecurity
 from openmsmq.protocols.public_queues import PublicQueues
-from openmsmq.rpc.call import InterfaceTable
-from openmsmq.rpc.dispatcher import SecurityPolicy
-from openmsmq.rpc.epm import Endpoint, EndpointMapper
-from openmsmq.rpc.login_attempts import LoginAttempts
-from openmsmq.rpc.mgmt import Management
-from openmsmq.rpc.ntlm import ServerNames
-from openmsmq.rpc.pdu import SyntaxId
-from openmsmq.rpc.server import RpcServer, ServerLimits
-from openmsmq.rpc.users import UsersFile
 from openmsmq.server.auditing import Logins
 from openmsmq.server.automation import AutomationObjects
 from openmsmq.server.background import in_background

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from msrpc.rpc.pdu import AuthLevel
+from msrpc.rpc.sockets import DEAD_PEER, LEAST_DEAD_PEER
 from openmsmq.admin.alarms import CONDITIONS
 from openmsmq.admin.audit import FILES, MEGABYTES
 from openmsmq.admin.naming import path_of
@@ -22,8 +24,6 @@ from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.protocols.remote_read_security import RemoteReadSecurity
 from openmsmq.queueing.machine import Machine
 from openmsmq.queueing.outgoing_queues import ForeignSite
-from openmsmq.rpc.pdu import AuthLevel
-from openmsmq.rpc.sockets import DEAD_PEER, LEAST_DEAD_PEER
 
 LEVELS = {
     "none": AuthLevel.NONE,

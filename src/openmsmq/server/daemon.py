@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from openmsmq import __version__
+from openmsmq.accounts.users import UsersFile
 from openmsmq.admin.audit import AuditEntry, AuditLog
 from openmsmq.admin.settings import write_settings
 from openmsmq.admin.web_address import forget_address
@@ -29,7 +30,6 @@ from openmsmq.processes import logs
 from openmsmq.queueing.machine import Machine, MachineLimits
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import NoTransport, OutgoingQueue
-from openmsmq.rpc.users import UsersFile
 from openmsmq.server.addresses import local_addresses
 from openmsmq.server.alarms import AlarmWatch
 from openmsmq.server.auditing import Audit

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 
+from msrpc.rpc.kerberos import KerberosUnavailable, check_keytab
 from openmsmq.directory.active.provider import ActiveDirectory
 from openmsmq.directory.active.session import LdapCredentials, LdapUnavailable, libraries
 from openmsmq.directory.connection import ONLINE_PERIOD, DirectoryConnection
@@ -16,7 +17,6 @@ from openmsmq.directory.provider import DirectoryError
 from openmsmq.model.errors import MsmqError
 from openmsmq.protocols.certificates import certificates_in, certificates_to
 from openmsmq.protocols.public_queues import PublicQueues
-from openmsmq.rpc.kerberos import KerberosUnavailable, check_keytab
 from openmsmq.server.config import Configuration, ConfigurationError
 from openmsmq.server.controllers import controllers, located
 from openmsmq.store import StoreFailed

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from openmsmq.rpc.call import InterfaceTable
-from openmsmq.rpc.server import RpcServer
+from msrpc.rpc.call import InterfaceTable
+from msrpc.rpc.server import RpcServer
 from openmsmq.server.config import Configuration
 
 logger = logging.getLogger(__name__)

@@ -6,13 +6,13 @@ import os
 from collections.abc import Callable
 from typing import Any, Final
 
-from openmsmq.rpc.credentials import Credentials, filetime
-from openmsmq.rpc.kerberos import KERBEROS_OIDS, KerberosCredentials, KerberosKeys, KerberosUnavailable
-from openmsmq.rpc.ntlm import ServerNames, UserLookup
-from openmsmq.rpc.pdu import AuthLevel, AuthType
-from openmsmq.rpc.security import AcceptorFactory
-from openmsmq.rpc.spnego import LoginMechanism, acceptor, ntlm_login
-from openmsmq.rpc.winbind import Winbind, WinbindUnavailable
+from msrpc.rpc.credentials import Credentials, filetime
+from msrpc.rpc.kerberos import KERBEROS_OIDS, KerberosCredentials, KerberosKeys, KerberosUnavailable
+from msrpc.rpc.ntlm import ServerNames, UserLookup
+from msrpc.rpc.pdu import AuthLevel, AuthType
+from msrpc.rpc.security import AcceptorFactory
+from msrpc.rpc.spnego import LoginMechanism, acceptor, ntlm_login
+from msrpc.rpc.winbind import Winbind, WinbindUnavailable
 from openmsmq.server.config import Configuration, ConfigurationError
 from openmsmq.server.remote import SecurityAt
 

@@ -7,13 +7,13 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from openmsmq.accounts.users import UsersFile
 from openmsmq.admin.machine_guard import machine_file
 from openmsmq.files.private import PrivateFileError
 from openmsmq.model import security
 from openmsmq.model.constants import QueueAccessMask
 from openmsmq.model.default_descriptors import READ_SYSTEM_QUEUES, SEES, SEES_AND_SENDS, default_machine_security
 from openmsmq.model.security import SecurityDescriptor
-from openmsmq.rpc.users import UsersFile
 from openmsmq.server.config import Configuration, ConfigurationError
 from openmsmq.server.domain_names import names_of_domain
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from msrpc.rpc.assembly import ReassemblyBudget
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.queueing.manager import QueueManager
-from openmsmq.rpc.assembly import ReassemblyBudget
 from openmsmq.server.memory import trim
 from openmsmq.store import Store, StoreFailed, StoreFull
 from openmsmq.store.committer import Committer

@@ -8,6 +8,13 @@ import logging
 import time
 from typing import Final
 
+from msrpc.rpc.call import InterfaceTable
+from msrpc.rpc.dispatcher import SecurityPolicy
+from msrpc.rpc.pdu import AuthLevel
+from msrpc.rpc.server import RpcServer
+from msrpc.rpc.tickets import ticket_acceptor
+from msrpc.rpc.timing import Timings
+from msrpc.rpc.unix_sockets import bind_unix
 from openmsmq.admin.alarms import Alarms
 from openmsmq.admin.tokens import TokensFile, TokensFileError, TokenUses, write_uses
 from openmsmq.admin.web_address import address_of, forget_address, write_address
@@ -17,13 +24,6 @@ from openmsmq.doors.remedies import Forget
 from openmsmq.files.private import PrivateFileError
 from openmsmq.processes.child import ChildProcess, Program
 from openmsmq.queueing.auditing import NoAudit
-from openmsmq.rpc.call import InterfaceTable
-from openmsmq.rpc.dispatcher import SecurityPolicy
-from openmsmq.rpc.pdu import AuthLevel
-from openmsmq.rpc.server import RpcServer
-from openmsmq.rpc.tickets import ticket_acceptor
-from openmsmq.rpc.timing import Timings
-from openmsmq.rpc.unix_sockets import bind_unix
 from openmsmq.server.background import in_background
 from openmsmq.server.calls import Calls
 from openmsmq.server.context import DaemonContext

@@ -1,1 +1,1 @@
-"""The automation objects of MSMQ over DCOM ([MC-MQAC]): one module for each family of classes, on `openmsmq.dcom`."""
+"""The automation objects of MSMQ over DCOM ([MC-MQAC]): one module for each family of classes, on `msrpc.dcom`."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from openmsmq.dcom.budget import Charge
-from openmsmq.dcom.hresults import ComError, ComResult
-from openmsmq.dcom.persistence import CLSID_SIZE, ObjectState, SavedObject, state_of
-from openmsmq.dcom.server import CallContext, ForeignReference
-from openmsmq.dcom.variant import VT, Variant
-from openmsmq.interfaces import com
+from msrpc.dcom.budget import Charge
+from msrpc.dcom.hresults import ComError, ComResult
+from msrpc.dcom.persistence import CLSID_SIZE, ObjectState, SavedObject, state_of
+from msrpc.dcom.server import CallContext, ForeignReference
+from msrpc.dcom.variant import VT, Variant
+from msrpc.interfaces import com
 from openmsmq.model.constants import MAXIMUM_MESSAGE_SIZE, VarType
 from openmsmq.protocols.mqac.objects import octets
 

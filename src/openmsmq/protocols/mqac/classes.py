@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
-from openmsmq.dcom import persistence
-from openmsmq.dcom.exporter import Exporter
-from openmsmq.dcom.server import CallContext, ComServer, Host, ServedObject
-from openmsmq.interfaces import com, ms_dcom, ms_oaut
-from openmsmq.ndr import Interface
+from msrpc.dcom import persistence
+from msrpc.dcom.exporter import Exporter
+from msrpc.dcom.server import CallContext, ComServer, Host, ServedObject
+from msrpc.interfaces import com, ms_dcom, ms_oaut
+from msrpc.ndr import Interface
+from msrpc.rpc.pdu import AuthLevel
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.mqac.collection import MSMQCollection
 from openmsmq.protocols.mqac.destination import MSMQDestination
@@ -31,7 +32,6 @@ from openmsmq.protocols.mqac.transactions import (
     MSMQTransaction,
     MSMQTransactionDispenser,
 )
-from openmsmq.rpc.pdu import AuthLevel
 
 CLASSES: Final[tuple[type[MqacObject], ...]] = (
     MSMQQuery, MSMQMessage, MSMQQueue, MSMQEvent, MSMQQueueInfo, MSMQQueueInfos, MSMQTransaction,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from openmsmq.dcom import coercion
-from openmsmq.dcom.server import CallContext
-from openmsmq.dcom.variant import Variant, to_wire
+from msrpc.dcom import coercion
+from msrpc.dcom.server import CallContext
+from msrpc.dcom.variant import Variant, to_wire
+from msrpc.interfaces import ms_oaut as o
+from msrpc.interfaces.ms_dcom import IUnknown
+from msrpc.ndr import Operation
 from openmsmq.interfaces import mc_mqac as m
-from openmsmq.interfaces import ms_oaut as o
-from openmsmq.interfaces.ms_dcom import IUnknown
 from openmsmq.model.errors import HResult, MsmqError
-from openmsmq.ndr import Operation
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.mqac.objects import MqacObject
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import ClassVar, Final
 
-from openmsmq.dcom import coercion
-from openmsmq.dcom.hresults import ComError, ComResult
-from openmsmq.dcom.server import CallContext
-from openmsmq.dcom.variant import VT, Variant
+from msrpc.dcom import coercion
+from msrpc.dcom.hresults import ComError, ComResult
+from msrpc.dcom.server import CallContext
+from msrpc.dcom.variant import VT, Variant
+from msrpc.ndr import Interface
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model import names
 from openmsmq.model.constants import Access, Share
 from openmsmq.model.errors import HResult, MsmqError
-from openmsmq.ndr import Interface
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.mqac.naming import after, format_name_in_directory, format_name_of, needs_lookup
 from openmsmq.protocols.mqac.objects import NOBODY, MqacObject

@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any, ClassVar, Final
 from uuid import UUID
 
-from openmsmq.dcom.budget import Charge
-from openmsmq.dcom.hresults import ComError, ComResult
-from openmsmq.dcom.server import CallContext, is_awaitable
-from openmsmq.dcom.variant import EMPTY, VT, Variant
+from msrpc.dcom.budget import Charge
+from msrpc.dcom.hresults import ComError, ComResult
+from msrpc.dcom.server import CallContext, is_awaitable
+from msrpc.dcom.variant import EMPTY, VT, Variant
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.constants import INFINITE, MAXIMUM_MESSAGE_SIZE, MessageClass
 from openmsmq.model.errors import HResult, IllegalPropertyValue, InsufficientResources, MsmqError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from openmsmq.dcom.server import is_awaitable
+from msrpc.dcom.server import is_awaitable
 from openmsmq.model import names
 from openmsmq.model.errors import QueueNotFound
 from openmsmq.protocols.environment import Environment

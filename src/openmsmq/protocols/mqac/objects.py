@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 from uuid import UUID
 
-from openmsmq.dcom import coercion
-from openmsmq.dcom.automation import AutomationObject, Slot
-from openmsmq.dcom.hresults import ComError, ComResult
-from openmsmq.dcom.server import CallContext
-from openmsmq.dcom.type_info import LibraryObject
-from openmsmq.dcom.variant import VT, SafeArray, Variant
+from msrpc.dcom import coercion
+from msrpc.dcom.automation import AutomationObject, Slot
+from msrpc.dcom.hresults import ComError, ComResult
+from msrpc.dcom.server import CallContext
+from msrpc.dcom.type_info import LibraryObject
+from msrpc.dcom.variant import VT, SafeArray, Variant
+from msrpc.ndr import Interface
+from msrpc.ndr.runtime import CoClass
+from msrpc.rpc.association import Holder
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import HResult, MsmqError
-from openmsmq.ndr import Interface
-from openmsmq.ndr.runtime import CoClass
 from openmsmq.protocols.environment import Environment
 from openmsmq.queueing.authorization import Caller
-from openmsmq.rpc.association import Holder
 
 INTERFACES: Final[dict[str, Interface]] = {
     name: value for name, value in vars(m).items() if isinstance(value, Interface)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 from uuid import UUID
 
-from openmsmq.dcom import coercion
-from openmsmq.dcom.hresults import ComError, ComResult
-from openmsmq.dcom.server import CallContext
-from openmsmq.dcom.variant import VT, Variant
+from msrpc.dcom import coercion
+from msrpc.dcom.hresults import ComError, ComResult
+from msrpc.dcom.server import CallContext
+from msrpc.dcom.variant import VT, Variant
 from openmsmq.directory.lookup import Filter, Relation
 from openmsmq.directory.provider import QueueRecord
 from openmsmq.interfaces import mc_mqac as m

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar, Final
 
-from openmsmq.dcom import coercion
-from openmsmq.dcom.hresults import ComError, ComResult
-from openmsmq.dcom.server import CallContext
-from openmsmq.dcom.variant import VT, Variant
+from msrpc.dcom import coercion
+from msrpc.dcom.hresults import ComError, ComResult
+from msrpc.dcom.server import CallContext
+from msrpc.dcom.variant import VT, Variant
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.constants import Access, MessageSeekAction, ReceiveAction, Share
 from openmsmq.model.errors import HResult, InvalidHandle, MsmqError

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar, Final, Protocol, TypeVar, cast
 from uuid import UUID
 
-from openmsmq.dcom.hresults import ComError, ComResult
-from openmsmq.dcom.server import CallContext
-from openmsmq.dcom.variant import Variant
+from msrpc.dcom.hresults import ComError, ComResult
+from msrpc.dcom.server import CallContext
+from msrpc.dcom.variant import Variant
 from openmsmq.directory.provider import QueueRecord
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model import names

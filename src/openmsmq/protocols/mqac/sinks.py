@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from openmsmq.dcom.budget import Charge
-from openmsmq.dcom.hresults import ComError
-from openmsmq.dcom.remote import RemoteExporter, RemoteProcesses
-from openmsmq.dcom.server import CallContext, ForeignReference
-from openmsmq.dcom.variant import VT, Variant, to_wire
+from msrpc.dcom.budget import Charge
+from msrpc.dcom.hresults import ComError
+from msrpc.dcom.remote import RemoteExporter, RemoteProcesses
+from msrpc.dcom.server import CallContext, ForeignReference
+from msrpc.dcom.variant import VT, Variant, to_wire
+from msrpc.interfaces import ms_oaut as o
+from msrpc.interfaces.ms_dcom import STDOBJREF
 from openmsmq.interfaces import mc_mqac as m
-from openmsmq.interfaces import ms_oaut as o
-from openmsmq.interfaces.ms_dcom import STDOBJREF
 
 _METHOD = 1
 

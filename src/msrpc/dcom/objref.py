@@ -1,0 +1,97 @@
+"""OBJREF ([MS-DCOM] 2.2.18): how a reference to an object travels."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+from uuid import UUID
+
+from msrpc.dcom.bindings import Bindings
+from msrpc.interfaces.ms_dcom import STDOBJREF
+from msrpc.ndr import BadStubData
+
+_SIGNATURE = 0x574F454D
+_STANDARD, _HANDLER, _CUSTOM, _EXTENDED = 1, 2, 4, 8
+_HEADER = struct.Struct("<II16s")
+_STD = struct.Struct("<IIQQ16s")
+NOPING = 0x1000  # SORF_NOPING
+_MAXIMUM_KEPT = 512  # bytes of a reference that is kept for the next time
+
+
+@dataclass(frozen=True, slots=True)
+class StandardReference:
+    """A reference to an interface of an object. GUIDs as `UUID`; `resolver` is where its exporter can be looked up.
+
+    Attributes:
+        iid: the interface for which it was marshaled.
+        public_refs: references that its receiver holds now, and releases some time.
+        oxid, oid: exporter and object.
+        ipid: the interface of the object, which calls name as their object UUID.
+        flags: `NOPING` for an object that lives without pings.
+    """
+
+    iid: UUID
+    public_refs: int
+    oxid: int
+    oid: int
+    ipid: UUID
+    resolver: Bindings
+    flags: int = 0
+
+    def pack(self) -> bytes:
+        """An OBJREF_STANDARD (2.2.18.4)."""
+        std = _STD.pack(self.flags, self.public_refs, self.oxid, self.oid, self.ipid.bytes_le)
+        return _HEADER.pack(_SIGNATURE, _STANDARD, self.iid.bytes_le) + std + self.resolver.pack()
+
+    def to_wire(self) -> STDOBJREF:
+        """What RemQueryInterface returns."""
+        return STDOBJREF(self.flags, self.public_refs, self.oxid, self.oid, self.ipid.bytes_le)
+
+
+@dataclass(frozen=True, slots=True)
+class CustomReference:
+    """An object by value: `data` in a form that the class `clsid` knows (2.2.18.6)."""
+
+    iid: UUID
+    clsid: UUID
+    data: bytes
+
+    def pack(self) -> bytes:
+        """An OBJREF_CUSTOM."""
+        head = _HEADER.pack(_SIGNATURE, _CUSTOM, self.iid.bytes_le)
+        # The last field means nothing; clients write the size of what follows and of these two fields there.
+        return head + struct.pack("<16sII", self.clsid.bytes_le, 0, len(self.data) + 8) + self.data
+
+
+Reference = StandardReference | CustomReference
+
+
+def unpack(data: bytes) -> Reference:
+    """Read an OBJREF of any form, of OBJREF_HANDLER and OBJREF_EXTENDED what is standard in them. Raises
+    BadStubData."""
+    return _unpack_again(data) if len(data) <= _MAXIMUM_KEPT else _unpack(data)
+
+
+def _unpack(data: bytes) -> Reference:
+    try:
+        signature, flags, iid = _HEADER.unpack_from(data)
+        if signature != _SIGNATURE:
+            raise BadStubData(f"an OBJREF begins with {signature:#x}")
+        at = _HEADER.size
+        if flags == _CUSTOM:
+            (clsid,) = struct.unpack_from("<16s", data, at)
+            return CustomReference(UUID(bytes_le=iid), UUID(bytes_le=clsid), data[at + 24 :])
+        if flags not in (_STANDARD, _HANDLER, _EXTENDED):
+            raise BadStubData(f"an OBJREF has flags {flags:#x}")
+        sorf, refs, oxid, oid, ipid = _STD.unpack_from(data, at)
+        at += _STD.size + {_STANDARD: 0, _HANDLER: 16, _EXTENDED: 4}[flags]
+        resolver, _ = Bindings.unpack(data, at)
+    except struct.error as error:
+        raise BadStubData(f"an OBJREF is cut short: {error}") from None
+    return StandardReference(UUID(bytes_le=iid), refs, oxid, oid, UUID(bytes_le=ipid), resolver, sorf)
+
+
+# A client passes the same reference with each message that it sends.
+_unpack_again: Final = lru_cache(1024)(_unpack)

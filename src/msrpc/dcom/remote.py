@@ -1,0 +1,421 @@
+"""Objects of other processes ([MS-DCOM] 3.2): finding their exporters, calling them, holding and releasing references.
+
+An exporter is asked for at the object resolver that a reference names, at port 135 or at the port that the address has:
+a program that may not listen at port 135 publishes its own (deviation D-84). Of the addresses only the ports count: the
+host is the one that the reference came from, or one that was named beforehand (deviation D-193).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from msrpc.dcom.activation import VERSION
+from msrpc.dcom.bindings import TCP, Bindings
+from msrpc.dcom.budget import ObjectBudget
+from msrpc.dcom.hresults import ComError, ComResult
+from msrpc.dcom.objref import NOPING, StandardReference
+from msrpc.interfaces import ms_dcom as d
+from msrpc.ndr import Interface, Operation
+from msrpc.rpc.aio import AsyncConnection, connect
+from msrpc.rpc.errors import RpcConnectionError, RpcFault
+from msrpc.rpc.pdu import SyntaxId
+from openmsmq.model.errors import InsufficientResources
+
+logger = logging.getLogger(__name__)
+
+RESOLVER_PORT: Final = 135
+TIME_LIMIT: Final = 10.0  # for what an object of a client does for a call of its own, seconds
+PING_PERIOD: Final = 120.0  # seconds, 3.2.2
+PERIODS: Final = 3  # without an answer to a ping, and the other process is gone (3.1.2.2)
+IDLE: Final = 10.0  # seconds that a connection stays open when no object behind it is held
+RETRY_AFTER: Final = 5.0  # seconds without another attempt where a connection could not be made
+MOST_EXPORTERS: Final = 256  # processes of clients that are connected to; each takes a connection, and one for pings
+MOST_EXPORTERS_OF_HOST: Final = 64
+_MOST_PLACES: Final = 4  # where an exporter is looked for
+_MOST_FAILURES: Final = 1024  # places that are remembered for RETRY_AFTER
+_SHORTEST_PAUSE: Final = 5.0  # seconds between pings that fail
+_ADDRESS: Final = re.compile(r"(?P<host>.*?)(\[(?P<port>\d+)\])?")
+Spawn = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """Where something listens."""
+
+    host: str
+    port: int
+
+
+def places(
+    bindings: Bindings, default_port: int | None, host: str, named: frozenset[str] = frozenset()
+) -> list[HostPort]:
+    """Where to look for what is behind a DUALSTRINGARRAY that came from `host`: there, at the TCP ports that it
+    has, then at addresses of it whose host is among the `named` ones (lower case)."""
+    own: dict[HostPort, None] = {}
+    others: dict[HostPort, None] = {}
+    for tower, address in bindings.addresses:
+        match = _ADDRESS.fullmatch(address)
+        assert match is not None
+        port = int(match["port"]) if match["port"] else default_port
+        if tower == TCP and port is not None and 0 < port < 65536:
+            own[HostPort(host, port)] = None
+            if match["host"].lower() in named:
+                others[HostPort(match["host"], port)] = None
+    return list(own | others)[:_MOST_PLACES]
+
+
+class RemoteExporter:
+    """Another process whose objects are called. `users` is how many objects of it are held and calls are under way: the
+    connection is closed when there have been none for a while."""
+
+    def __init__(self, oxid: int, connection: AsyncConnection, rem_unknown: bytes, resolver: HostPort) -> None:
+        self.oxid, self.rem_unknown, self.resolver = oxid, rem_unknown, resolver
+        self._connection = connection
+        self.users = 0
+        self.closing: asyncio.TimerHandle | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection.is_open
+
+    @property
+    def local_host(self) -> str:
+        """The address of this machine from which the process is reached."""
+        return self._connection.local_host
+
+    async def call(
+        self, interface: Interface, ipid: bytes, operation: Operation, request: Any, causality: bytes | None = None
+    ) -> Any:
+        """Call an object; returns the response, whatever its HRESULT. Raises ComError for a fault,
+        RpcConnectionError."""
+        request.orpcthis = d.ORPCTHIS(version=VERSION, cid=causality or os.urandom(16))
+        syntax = SyntaxId(interface.uuid, interface.version)
+        try:
+            if syntax not in self._connection.core.contexts:
+                await self._connection.bind(*_version(interface))
+            answer = await self._connection.exchange(
+                operation.opnum, operation.encode_request(request), UUID(bytes_le=ipid), interface=syntax
+            )
+        except RpcFault as fault:
+            raise ComError(fault.status, f"{interface.name}::{operation.name}") from fault
+        return operation.decode_response(answer.stub, answer.byte_order)
+
+    async def query(self, ipid: bytes, iid: UUID) -> d.STDOBJREF:
+        """RemQueryInterface for one interface. Raises ComError."""
+        request = d.IRemUnknown_RemQueryInterface_Request(ripid=ipid, cRefs=1, cIids=1, iids=[iid.bytes_le])
+        response = await self._unknown("RemQueryInterface", request)
+        (result,) = response.ppQIResults or [d.REMQIRESULT(response.result)]
+        if result.hResult & 0x80000000:
+            raise ComError(result.hResult, f"no interface {iid}")
+        found: d.STDOBJREF = result.std
+        return found
+
+    async def release(self, references: Sequence[tuple[bytes, int]]) -> None:
+        """RemRelease of public references. Raises ComError."""
+        listed = [d.REMINTERFACEREF(ipid, count, 0) for ipid, count in references]
+        await self._unknown(
+            "RemRelease", d.IRemUnknown_RemRelease_Request(cInterfaceRefs=len(listed), InterfaceRefs=listed)
+        )
+
+    async def add_references(self, ipid: bytes, count: int) -> None:
+        """RemAddRef of public references. Raises ComError."""
+        reference = d.REMINTERFACEREF(ipid, count, 0)
+        request = d.IRemUnknown_RemAddRef_Request(cInterfaceRefs=1, InterfaceRefs=[reference])
+        await self._unknown("RemAddRef", request)
+
+    async def _unknown(self, name: str, request: Any) -> Any:
+        operation = d.IRemUnknown.operation(name)
+        response = await self.call(d.IRemUnknown, self.rem_unknown, operation, request)
+        if response.result & 0x80000000:
+            raise ComError(response.result, f"IRemUnknown::{name}")
+        return response
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+_Key = tuple[str, int]  # the host that a reference came from, and the OXID: nobody names another host's exporter
+
+
+class RemoteProcesses:
+    """The exporters that this process knows, and the objects that it pings.
+
+    `security` is how it authenticates at the hosts that are `named`; elsewhere it is anonymous. References may lead to
+    these hosts, too. `budget` counts exporters by the host that references to them came from. Where a connection could
+    not be made, none is tried for `retry_after` seconds.
+    """
+
+    def __init__(
+        self,
+        security: dict[str, Any],
+        ping_period: float = PING_PERIOD,
+        named: frozenset[str] = frozenset(),
+        budget: ObjectBudget | None = None,
+        idle: float = IDLE,
+        retry_after: float = RETRY_AFTER,
+    ) -> None:
+        self._security, self._ping_period = security, ping_period
+        self._named: Final = frozenset(host.lower() for host in named)
+        self._budget = budget or ObjectBudget(
+            "connections to processes of clients", MOST_EXPORTERS, MOST_EXPORTERS_OF_HOST
+        )
+        self._idle, self._retry_after = idle, retry_after
+        self._exporters: dict[_Key, asyncio.Future[RemoteExporter]] = {}
+        self._held: dict[HostPort, dict[int, int]] = {}  # resolver -> OID -> references to the object here
+        self._pinging: dict[HostPort, asyncio.Task[None]] = {}
+        self._failed: dict[HostPort, float] = {}  # until when nothing is tried there
+
+    @property
+    def exporters(self) -> int:
+        """How many processes are known."""
+        return len(self._exporters)
+
+    async def exporter_of(self, reference: StandardReference, host: str) -> RemoteExporter:
+        """The exporter of a reference that came from `host`, asked for at its resolver if it is not known. Raises
+        RpcConnectionError, ComError, InsufficientResources."""
+        return await self._known((host, reference.oxid), lambda: self._resolve(reference, host))
+
+    @asynccontextmanager
+    async def reached(self, given: StandardReference, host: str) -> AsyncIterator[RemoteExporter]:
+        """The exporter of an object that came as a parameter from `host`, for a limited time; at the end the references
+        that came with it are given back. Raises ComError RPC_E_DISCONNECTED for a process that can't be reached or is
+        slow, InsufficientResources."""
+        try:
+            async with asyncio.timeout(TIME_LIMIT):
+                exporter = await self.exporter_of(given, host)
+                self._use(exporter)
+                try:
+                    yield exporter
+                finally:
+                    try:
+                        if given.public_refs and exporter.is_open:
+                            await exporter.release([(given.ipid.bytes_le, given.public_refs)])
+                    finally:
+                        self._leave(exporter)
+        except TimeoutError:
+            raise ComError(ComResult.RPC_E_DISCONNECTED, f"a process did not answer within {TIME_LIMIT:g} s") from None
+        except (RpcConnectionError, OSError) as error:
+            raise ComError(ComResult.RPC_E_DISCONNECTED, f"a process can't be reached: {error}") from error
+
+    async def adopt(self, oxid: int, bindings: Bindings, rem_unknown: bytes, resolver: HostPort) -> RemoteExporter:
+        """The exporter that an activation has named. Raises RpcConnectionError, InsufficientResources."""
+
+        async def made() -> RemoteExporter:
+            connection = await self._connect(places(bindings, None, resolver.host, self._named))
+            return RemoteExporter(oxid, connection, rem_unknown, resolver)
+
+        return await self._known((resolver.host, oxid), made)
+
+    async def resolver(self, place: HostPort) -> AsyncConnection:
+        """A connection to an object resolver. Raises RpcConnectionError."""
+        return await self._connect([place])
+
+    async def _known(self, key: _Key, make: Callable[[], Awaitable[RemoteExporter]]) -> RemoteExporter:
+        known = self._exporters.get(key)
+        if known is not None and known.done() and not known.result().is_open:
+            self._end(key)
+            known = None
+        if known is None:
+            self._take(key[0])
+            known = self._exporters[key] = asyncio.ensure_future(self._made(key, make))
+        return await asyncio.shield(known)
+
+    async def _made(self, key: _Key, make: Callable[[], Awaitable[RemoteExporter]]) -> RemoteExporter:
+        """A new exporter; one that can't be reached is forgotten at once. Raises as `exporter_of`."""
+        try:
+            async with asyncio.timeout(TIME_LIMIT):
+                exporter = await make()
+        except BaseException as error:
+            self._budget.give_back(key[0])
+            del self._exporters[key]
+            if isinstance(error, TimeoutError):
+                raise RpcConnectionError(f"no answer within {TIME_LIMIT:g} s") from None
+            raise
+        self._use(exporter)
+        asyncio.get_running_loop().call_soon(self._leave, exporter)  # if nobody waits for it any more, it is closed
+        return exporter
+
+    def _take(self, host: str) -> None:
+        """Make room for one exporter more. Raises InsufficientResources."""
+        try:
+            self._budget.take(host)
+        except InsufficientResources:
+            for key, known in list(self._exporters.items()):
+                if known.done() and not known.result().users:
+                    self._end(key)
+            self._budget.take(host)
+
+    async def _resolve(self, reference: StandardReference, host: str) -> RemoteExporter:
+        """ResolveOxid2, 3.2.4.1.2.2."""
+        failure: Exception = RpcConnectionError("the reference names no object resolver that TCP reaches")
+        for place in places(reference.resolver, RESOLVER_PORT, host, self._named):
+            try:
+                connection = await self.resolver(place)
+            except RpcConnectionError as error:
+                failure = error
+                continue
+            try:
+                await connection.bind(*_version(d.IObjectExporter))
+                operation = d.IObjectExporter.operation("ResolveOxid2")
+                request = d.ResolveOxid2_Request(reference.oxid, 1, [TCP])
+                answer = operation.decode_response(
+                    await connection.call(operation.opnum, operation.encode_request(request))
+                )
+            finally:
+                connection.close()
+            if answer.result:
+                raise ComError(answer.result, f"the resolver at {place.host}:{place.port} does not know the exporter")
+            bindings = Bindings.from_wire(answer.ppdsaOxidBindings)
+            exporter = await self._connect(places(bindings, None, place.host, self._named))
+            return RemoteExporter(reference.oxid, exporter, answer.pipidRemUnknown, place)
+        raise failure
+
+    async def _connect(self, found: list[HostPort]) -> AsyncConnection:
+        failure: Exception = RpcConnectionError("the exporter has no address that TCP reaches")
+        now = asyncio.get_running_loop().time()
+        for place in found:
+            if self._failed.get(place, now) > now:
+                failure = RpcConnectionError(f"{place.host}:{place.port} could not be reached a moment ago")
+                continue
+            security = self._security if place.host.lower() in self._named else {}
+            try:
+                return await connect(place.host, place.port, **security)
+            except RpcConnectionError as error:
+                failure = error
+                self._remember_failure(place)
+        raise failure
+
+    def _remember_failure(self, place: HostPort) -> None:
+        now = asyncio.get_running_loop().time()
+        self._failed = {place: until for place, until in self._failed.items() if until > now}
+        if len(self._failed) < _MOST_FAILURES:
+            self._failed[place] = now + self._retry_after
+
+    # -- the end of connections --------------------------------------------------------------------------------
+
+    def _use(self, exporter: RemoteExporter) -> None:
+        exporter.users += 1
+        if exporter.closing is not None:
+            exporter.closing.cancel()
+            exporter.closing = None
+
+    def _leave(self, exporter: RemoteExporter) -> None:
+        exporter.users -= 1
+        if not exporter.users:
+            exporter.closing = asyncio.get_running_loop().call_later(self._idle, self._end_exporter, exporter)
+
+    def _end_exporter(self, exporter: RemoteExporter) -> None:
+        """Nobody has used it for a while."""
+        for key, known in self._exporters.items():
+            if known.done() and known.result() is exporter:
+                self._end(key)
+                return
+        exporter.close()  # another one has its place: it was not open any more
+
+    def _end(self, key: _Key) -> None:
+        exporter = self._exporters.pop(key).result()
+        self._budget.give_back(key[0])
+        exporter.close()
+        if not self._held.get(exporter.resolver):
+            self._stop_pinging(exporter.resolver)
+
+    # -- pings -------------------------------------------------------------------------------------------------
+
+    def hold(self, exporter: RemoteExporter, oid: int, flags: int = 0) -> None:
+        """An object is held: it is pinged until it is dropped (3.2.6.1)."""
+        self._use(exporter)
+        if flags & NOPING:
+            return
+        place = exporter.resolver
+        held = self._held.setdefault(place, {})
+        held[oid] = held.get(oid, 0) + 1
+        if place not in self._pinging:
+            self._pinging[place] = asyncio.ensure_future(self._ping(place))
+
+    def drop(self, exporter: RemoteExporter, oid: int) -> None:
+        """An object is not held any more."""
+        held = self._held.get(exporter.resolver, {})
+        if held.get(oid, 0) > 1:
+            held[oid] -= 1
+        else:
+            held.pop(oid, None)
+        self._leave(exporter)
+
+    def _stop_pinging(self, place: HostPort) -> None:
+        self._held.pop(place, None)
+        task = self._pinging.pop(place, None)
+        if task is not None:
+            task.cancel()
+
+    async def _ping(self, place: HostPort) -> None:
+        """Say every period that we live, and what we hold. A resolver that does not answer for three periods is gone,
+        and so are its objects."""
+        setid, known, sequence = 0, set[int](), 0
+        loop = asyncio.get_running_loop()
+        answered, pause = loop.time(), 0.0
+        while True:
+            held = set(self._held[place])
+            try:
+                async with asyncio.timeout(TIME_LIMIT), await self.resolver(place) as connection:
+                    await connection.bind(*_version(d.IObjectExporter))
+                    added, dropped = held - known, known - held
+                    if added or dropped or not setid:
+                        sequence += 1
+                        setid = await _complex_ping(connection, setid, sequence, sorted(added), sorted(dropped))
+                        known = held if setid else set()
+                    elif not await _simple_ping(connection, setid):
+                        setid, known = 0, set()
+                answered, pause = loop.time(), 0.0
+            except (RpcConnectionError, RpcFault, OSError) as error:  # a time-out, too
+                if loop.time() - answered >= PERIODS * self._ping_period:
+                    logger.warning(
+                        "the object resolver at %s:%d has not answered for %d periods; its objects are given up: %s",
+                        place.host, place.port, PERIODS, error,
+                    )  # fmt: skip
+                    self._held.pop(place, None)
+                    self._pinging.pop(place, None)
+                    return
+                if not pause:
+                    logger.info("the object resolver at %s:%d could not be pinged: %s", place.host, place.port, error)
+                pause = min(self._ping_period, 2 * pause or _SHORTEST_PAUSE)
+            shortest = min(self._ping_period, _SHORTEST_PAUSE)  # a set that is not known there is made anew
+            await asyncio.sleep(pause or (self._ping_period if setid or not held else shortest))
+
+    def close(self) -> None:
+        """Close all connections; what is held is not pinged any more."""
+        for place in list(self._pinging):
+            self._stop_pinging(place)
+        for known in self._exporters.values():
+            if known.done() and not known.cancelled() and known.exception() is None:
+                known.result().close()
+            else:
+                known.cancel()
+
+
+async def _complex_ping(
+    connection: AsyncConnection, setid: int, sequence: int, add: list[int], remove: list[int]
+) -> int:
+    """The identifier of the set; 0 if the resolver does not know it."""
+    operation = d.IObjectExporter.operation("ComplexPing")
+    request = d.ComplexPing_Request(setid, sequence & 0xFFFF, len(add), len(remove), add or None, remove or None)
+    answer = operation.decode_response(await connection.call(operation.opnum, operation.encode_request(request)))
+    found: int = answer.pSetId
+    return found if answer.result in (0, 1911) else 0
+
+
+async def _simple_ping(connection: AsyncConnection, setid: int) -> bool:
+    operation = d.IObjectExporter.operation("SimplePing")
+    stub = operation.encode_request(d.SimplePing_Request(setid))
+    return not operation.decode_response(await connection.call(operation.opnum, stub)).result
+
+
+def _version(interface: Interface) -> tuple[UUID, tuple[int, int]]:
+    return interface.uuid, interface.version

@@ -1,0 +1,319 @@
+"""VARIANT, SAFEARRAY and BSTR ([MS-OAUT] 2.2.23 to 2.2.30) ⇄ Python values that keep their types."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import IntEnum
+from typing import Any, Final
+
+from msrpc.dcom.hresults import ComError, ComResult
+from msrpc.interfaces import ms_oaut as o
+from msrpc.interfaces.ms_dcom import MInterfacePointer
+from msrpc.ndr.runtime import NULL
+from msrpc.ndr.serialization import HEADERS, serialize
+
+Unmarshal = Callable[[MInterfacePointer | None], Any]
+Marshal = Callable[[Any, bool], MInterfacePointer | None]  # an object, and whether by IDispatch
+
+
+class VT(IntEnum):
+    """VARENUM, [MS-OAUT] 2.2.7."""
+
+    EMPTY = 0
+    NULL = 1
+    I2 = 2
+    I4 = 3
+    R4 = 4
+    R8 = 5
+    CY = 6
+    DATE = 7
+    BSTR = 8
+    DISPATCH = 9
+    ERROR = 10
+    BOOL = 11
+    VARIANT = 12
+    UNKNOWN = 13
+    DECIMAL = 14
+    I1 = 16
+    UI1 = 17
+    UI2 = 18
+    UI4 = 19
+    I8 = 20
+    UI8 = 21
+    INT = 22
+    UINT = 23
+    RECORD = 36
+    ARRAY = 0x2000
+    BYREF = 0x4000
+
+
+MISSING: Final = ComResult.DISP_E_PARAMNOTFOUND  # a VT_ERROR of this value stands for an argument that is left out
+# Type -> the arm of the union, and the one by reference.
+_ARMS: Final[dict[int, tuple[str, str]]] = {
+    VT.I8: ("llVal", "pllVal"), VT.I4: ("lVal", "plVal"), VT.UI1: ("bVal", "pbVal"), VT.I2: ("iVal", "piVal"),
+    VT.R4: ("fltVal", "pfltVal"), VT.R8: ("dblVal", "pdblVal"), VT.BOOL: ("boolVal", "pboolVal"),
+    VT.ERROR: ("scode", "pscode"), VT.CY: ("cyVal", "pcyVal"), VT.DATE: ("date", "pdate"),
+    VT.BSTR: ("bstrVal", "pbstrVal"), VT.UNKNOWN: ("punkVal", "ppunkVal"), VT.DISPATCH: ("pdispVal", "ppdispVal"),
+    VT.I1: ("cVal", "pcVal"), VT.UI2: ("uiVal", "puiVal"), VT.UI4: ("ulVal", "pulVal"), VT.UI8: ("ullVal", "pullVal"),
+    VT.INT: ("intVal", "pintVal"), VT.UINT: ("uintVal", "puintVal"), VT.DECIMAL: ("decVal", "pdecVal"),
+    VT.ARRAY: ("parray", "pparray"), VT.RECORD: ("brecVal", "brecVal"),
+}  # fmt: skip
+_OBJECTS: Final = (VT.UNKNOWN, VT.DISPATCH)
+# Element type -> the type of the array on the wire, its member, the bytes and the `struct` format of an element.
+_ELEMENTS: Final[dict[int, tuple[int, str, int, str]]] = {
+    VT.I1: (VT.I1, "ByteStr", 1, "b"), VT.UI1: (VT.I1, "ByteStr", 1, "B"),
+    VT.I2: (VT.I2, "WordStr", 2, "h"), VT.UI2: (VT.I2, "WordStr", 2, "H"), VT.BOOL: (VT.I2, "WordStr", 2, "h"),
+    VT.I4: (VT.I4, "LongStr", 4, "i"), VT.UI4: (VT.I4, "LongStr", 4, "I"), VT.R4: (VT.I4, "LongStr", 4, "f"),
+    VT.INT: (VT.I4, "LongStr", 4, "i"), VT.UINT: (VT.I4, "LongStr", 4, "I"), VT.ERROR: (VT.I4, "LongStr", 4, "I"),
+    VT.I8: (VT.I8, "HyperStr", 8, "q"), VT.UI8: (VT.I8, "HyperStr", 8, "Q"), VT.R8: (VT.I8, "HyperStr", 8, "d"),
+    VT.CY: (VT.I8, "HyperStr", 8, "q"), VT.DATE: (VT.I8, "HyperStr", 8, "d"),
+    VT.BSTR: (VT.BSTR, "BstrStr", 4, ""), VT.VARIANT: (VT.VARIANT, "VariantStr", 16, ""),
+    VT.UNKNOWN: (VT.UNKNOWN, "UnknownStr", 4, ""), VT.DISPATCH: (VT.DISPATCH, "DispatchStr", 4, ""),
+}  # fmt: skip
+_FORMATS_ON_WIRE: Final = {"WordStr": "H", "LongStr": "I", "HyperStr": "q"}
+_FEATURES: Final[dict[int, int]] = {VT.BSTR: 0x100, VT.UNKNOWN: 0x200, VT.DISPATCH: 0x400, VT.VARIANT: 0x800}
+_HAVE_VARTYPE, _HAVE_IID = 0x80, 0x40
+_HAVE_IID_TYPE: Final = VT.UNKNOWN | 0x8000
+_BY_WIRE_TYPE: Final = {VT.I1: VT.UI1, VT.I2: VT.I2, VT.I4: VT.I4, VT.I8: VT.I8}
+_NULL_BSTR = 0xFFFFFFFF
+_SIZE_OF_SCALAR: Final[dict[int, int]] = {int(VT.EMPTY): 20, int(VT.NULL): 20} | dict.fromkeys(
+    map(int, (VT.I8, VT.UI8, VT.R8, VT.DATE, VT.CY)), 32
+)  # bytes; of the others 24
+
+
+@dataclass(frozen=True, slots=True)
+class SafeArray:
+    """An array of `vt`. `values` are in the order of the wire: bytes for VT_UI1, otherwise a list; `bounds` are (lower,
+    count) by dimension, leftmost first."""
+
+    vt: int
+    values: Any
+    bounds: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, vt: int, values: Any) -> SafeArray:
+        """One dimension that begins at 0."""
+        return cls(vt, values, ((0, len(values)),))
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A value of an Automation type. `vt` may have VT.BYREF; `value` is the value itself then, too.
+
+    By type: int, float, bool; str or None (a NULL BSTR); int of ten-thousandths for VT_CY; float of days since
+    1899-12-30 for VT_DATE; Decimal; an object or None; `SafeArray`; `Variant` for VT_VARIANT by reference; None for the
+    rest.
+    """
+
+    vt: int = 0  # VT_EMPTY
+    value: Any = None
+
+    @property
+    def resolved(self) -> Variant:
+        """Without references."""
+        found = self
+        while found.vt == VT.VARIANT | VT.BYREF:
+            found = found.value
+        return Variant(found.vt & ~VT.BYREF, found.value) if found.vt & VT.BYREF else found
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether it stands for an argument that was left out."""
+        return self.vt == VT.EMPTY or (self.vt == VT.ERROR and self.value == MISSING)
+
+
+EMPTY: Final = Variant()
+NOTHING: Final = Variant(VT.ERROR, int(MISSING))
+
+
+# -- BSTR --------------------------------------------------------------------------------------------------------------
+
+
+def bstr(text: str | None) -> o.FLAGGED_WORD_BLOB:
+    """A text or NULL."""
+    if text is None:
+        return o.FLAGGED_WORD_BLOB(_NULL_BSTR, 0, [])
+    raw = text.encode("utf-16-le", "surrogatepass")
+    count = len(raw) // 2
+    return o.FLAGGED_WORD_BLOB(len(raw), count, list(struct.unpack(f"<{count}H", raw)))
+
+
+def text_of(blob: o.FLAGGED_WORD_BLOB | None) -> str | None:
+    """The text of a BSTR. Raises ComError E_INVALIDARG for one of an odd number of bytes."""
+    if blob is None or blob.cBytes == _NULL_BSTR:
+        return None
+    if blob.cBytes != 2 * blob.clSize:
+        raise ComError(ComResult.E_INVALIDARG, f"a BSTR of {blob.cBytes} bytes in {blob.clSize} characters")
+    return struct.pack(f"<{blob.clSize}H", *blob.asData).decode("utf-16-le", "surrogatepass")
+
+
+# -- from the wire -----------------------------------------------------------------------------------------------------
+
+
+def from_wire(wire: o.wireVARIANTStr | None, unmarshal: Unmarshal) -> Variant:
+    """What a VARIANT holds; NULL is VT_EMPTY. Raises ComError."""
+    if wire is None:
+        return EMPTY
+    vt = wire.vt
+    if vt in (VT.EMPTY, VT.NULL):
+        return Variant(vt)
+    if vt == VT.VARIANT | VT.BYREF:
+        inner = wire.pvarVal
+        return Variant(vt, EMPTY if inner in (None, NULL) else from_wire(inner, unmarshal))  # type: ignore[arg-type]
+    base = VT.ARRAY if vt & VT.ARRAY else vt & ~VT.BYREF
+    if base not in _ARMS or base == VT.RECORD or vt & ~(0xFFF | VT.ARRAY | VT.BYREF):
+        raise ComError(ComResult.DISP_E_BADVARTYPE, f"VARIANT of type {vt:#x}")
+    raw = getattr(wire, _ARMS[base][bool(vt & VT.BYREF)])
+    if raw is NULL:
+        raw = None
+    return Variant(vt, _value(base, vt, raw, unmarshal))
+
+
+def _value(base: int, vt: int, raw: Any, unmarshal: Unmarshal) -> Any:
+    if base == VT.BSTR:
+        return text_of(raw)
+    if base in _OBJECTS:
+        return unmarshal(raw)
+    if base == VT.ARRAY:
+        return _array(raw, vt & 0xFFF, unmarshal)
+    if raw is None:
+        return None
+    if base == VT.CY:
+        return raw.int64
+    if base == VT.BOOL:
+        return raw != 0
+    if base == VT.DECIMAL:
+        return _decimal(raw)
+    return raw
+
+
+def _decimal(raw: o.DECIMAL) -> Decimal:
+    digits = Decimal((raw.Hi32 << 64) | raw.Lo64).as_tuple().digits
+    return Decimal(
+        (raw.sign >> 7 & 1, digits, -raw.scale)
+    )  # arithmetic would round to 28 digits; a DECIMAL may have 29
+
+
+def _array(raw: Any, vt: int, unmarshal: Unmarshal) -> SafeArray | None:
+    """2.2.30.10. Raises ComError E_INVALIDARG where types, features or bounds disagree."""
+    if raw is None or raw is NULL:
+        return None
+    union = raw.uArrayStructs
+    kind = union.sfType
+    element = raw.cLocks >> 16 if raw.fFeatures & _HAVE_VARTYPE else vt
+    element = element or vt or _BY_WIRE_TYPE.get(kind, kind & ~0x8000)
+    if kind == _HAVE_IID_TYPE and element in _OBJECTS:
+        values: Any = [unmarshal(pointer) for pointer in union.HaveIidStr.apUnknown]
+    elif element not in _ELEMENTS or _ELEMENTS[element][0] != kind or (vt and vt != element):
+        raise ComError(ComResult.E_INVALIDARG, f"a SAFEARRAY of {kind:#x} with elements of type {element:#x}")
+    else:
+        values = _elements(union, element, unmarshal)
+    bounds = tuple((b.lLbound, b.cElements) for b in reversed(raw.rgsabound))
+    count = 1
+    for _, elements in bounds:
+        count *= elements
+    if not bounds or count != len(values):
+        raise ComError(ComResult.E_INVALIDARG, f"a SAFEARRAY of {len(values)} elements has bounds for {count}")
+    return SafeArray(int(element), values, bounds)
+
+
+def _elements(union: o.SAFEARRAYUNION, element: int, unmarshal: Unmarshal) -> Any:
+    _, member, _, fmt = _ELEMENTS[element]
+    held = getattr(union, member)
+    if member == "ByteStr":
+        raw = held.pData or b""
+        return bytes(raw) if element == VT.UI1 else list(struct.unpack(f"<{len(raw)}b", raw))
+    if fmt:
+        units = held.pData or []
+        packed = struct.pack(f"<{len(units)}{_FORMATS_ON_WIRE[member]}", *units)
+        values = list(struct.unpack(f"<{len(units)}{fmt}", packed))
+        return [value != 0 for value in values] if element == VT.BOOL else values
+    if element == VT.BSTR:
+        return [text_of(blob) for blob in held.aBstr]
+    if element == VT.VARIANT:
+        return [from_wire(wire, unmarshal) for wire in held.aVariant]
+    return [unmarshal(p) for p in (held.apUnknown if element == VT.UNKNOWN else held.apDispatch)]
+
+
+# -- to the wire -------------------------------------------------------------------------------------------------------
+
+
+def to_wire(variant: Variant, marshal: Marshal) -> o.wireVARIANTStr:
+    """The inverse. Raises ComError."""
+    vt, value = variant.vt, variant.value
+    wire = o.wireVARIANTStr(vt=vt)
+    base = VT.ARRAY if vt & VT.ARRAY else vt & ~VT.BYREF
+    if vt == VT.VARIANT | VT.BYREF:
+        wire.pvarVal = to_wire(value, marshal)
+    elif base not in (VT.EMPTY, VT.NULL):
+        if base not in _ARMS or base == VT.RECORD:
+            raise ComError(ComResult.DISP_E_BADVARTYPE, f"VARIANT of type {vt:#x}")
+        is_pointer = base in (VT.BSTR, VT.ARRAY, *_OBJECTS)
+        raw = _raw(base, vt, value, marshal) if is_pointer or value is not None else None
+        if raw is None and (base == VT.ARRAY or (is_pointer and vt & VT.BYREF)):
+            raw = NULL  # a pointer to a NULL
+        setattr(wire, _ARMS[base][bool(vt & VT.BYREF)], raw)
+    wire.clSize = (_size(wire, base) + 7) // 8
+    return wire
+
+
+def _raw(base: int, vt: int, value: Any, marshal: Marshal) -> Any:
+    if base == VT.BSTR:
+        return bstr(value)
+    if base in _OBJECTS:
+        return marshal(value, base == VT.DISPATCH)
+    if base == VT.ARRAY:
+        return None if value is None else _wire_array(value, marshal)
+    if base == VT.CY:
+        return o.CURRENCY(value)
+    if base == VT.BOOL:
+        return -1 if value else 0
+    if base == VT.DECIMAL:
+        sign, digits, exponent = value.as_tuple()
+        if not isinstance(exponent, int) or not exponent >= -28:
+            raise ComError(ComResult.DISP_E_OVERFLOW, f"{value} is no DECIMAL")
+        number = int("".join(map(str, digits))) * 10 ** max(exponent, 0)
+        if number >> 96:
+            raise ComError(ComResult.DISP_E_OVERFLOW, f"{value} is no DECIMAL")
+        return o.DECIMAL(0, max(-exponent, 0), 0x80 if sign else 0, number >> 64, number & (1 << 64) - 1)
+    return value
+
+
+def _wire_array(array: SafeArray, marshal: Marshal) -> o._wireSAFEARRAY:
+    kind, member, size, fmt = _ELEMENTS[array.vt]
+    values, count = array.values, len(array.values)
+    if member == "ByteStr":
+        raw = bytes(values) if array.vt == VT.UI1 else struct.pack(f"<{count}b", *values)
+        held: Any = o.BYTE_SIZEDARR(count, raw)
+    elif fmt:
+        numbers = [-1 if v else 0 for v in values] if array.vt == VT.BOOL else values
+        packed = struct.pack(f"<{count}{fmt}", *numbers)
+        units = list(struct.unpack(f"<{count}{_FORMATS_ON_WIRE[member]}", packed))
+        held = {"WordStr": o.WORD_SIZEDARR, "LongStr": o.DWORD_SIZEDARR, "HyperStr": o.HYPER_SIZEDARR}[member](
+            count, units
+        )
+    elif array.vt == VT.BSTR:
+        held = o.SAFEARR_BSTR(count, [bstr(text) for text in values])
+    elif array.vt == VT.VARIANT:
+        held = o.SAFEARR_VARIANT(count, [to_wire(v, marshal) for v in values])
+    elif array.vt == VT.UNKNOWN:
+        held = o.SAFEARR_UNKNOWN(count, [marshal(v, False) for v in values])
+    else:
+        held = o.SAFEARR_DISPATCH(count, [marshal(v, True) for v in values])
+    union = o.SAFEARRAYUNION(sfType=int(kind))
+    setattr(union, member, held)
+    bounds = [o.SAFEARRAYBOUND(elements, lower) for lower, elements in reversed(array.bounds)]
+    features = _HAVE_VARTYPE | _FEATURES.get(array.vt, 0)
+    return o._wireSAFEARRAY(len(bounds), features, size, array.vt << 16, union, bounds)
+
+
+def _size(wire: o.wireVARIANTStr, base: int) -> int:
+    """Bytes of a VARIANT on the wire."""
+    if base == VT.BSTR and not wire.vt & VT.BYREF:
+        return 36 + 2 * (wire.bstrVal.clSize if wire.bstrVal is not None else 0)
+    if wire.vt & (VT.BYREF | VT.ARRAY) or base in (VT.DECIMAL, *_OBJECTS):
+        return len(serialize(wire)) - HEADERS
+    return _SIZE_OF_SCALAR.get(base, 24)

@@ -1,0 +1,79 @@
+"""From IDL files to modules. Nothing is generated where a package is used."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from msrpc.idl.lexer import IdlError
+from msrpc.idl.parser import parse
+from msrpc.idl.python_backend import generate
+from msrpc.idl.python_emitter import module_name
+from msrpc.idl.semantics import Analyzer
+from msrpc.idl.wiretypes import LibraryType
+
+#: The IDL files of this package, for `import` in others, and the package of the modules that are generated from them.
+OWN: Final[Mapping[Path, str]] = {Path(__file__).parents[1] / "interfaces": "msrpc.interfaces"}
+
+
+class IdlSources:
+    """Directories in which imported IDL files are looked for, with the package of the modules generated from each. An
+    empty package is none: modules that are imported by their name alone. A directory stands before those after it, and
+    before the one of this package."""
+
+    def __init__(self, directories: Mapping[Path, str]) -> None:
+        self._directories: Final = {**directories, **OWN}
+
+    def find(self, name: str) -> tuple[Path, str]:
+        """The path of an IDL file, and the name of its module. Raises IdlError."""
+        for directory, package in self._directories.items():
+            if (directory / name).is_file():
+                return directory / name, f"{package}.{module_name(name)}".lstrip(".")
+        raise IdlError(f"{name} is in none of {', '.join(map(str, self._directories))}")
+
+    def compile(self, name: str) -> LibraryType:
+        """Run the front end over one IDL file. Raises IdlError."""
+        return Analyzer(lambda file: parse(self.find(file)[0].read_text(encoding="utf-8"), file)).analyze(name)
+
+    def module_of(self, name: str) -> str:
+        """The name of the module of an IDL file. Raises IdlError."""
+        return self.find(name)[1]
+
+    def generate(self, name: str) -> str:
+        """The source of the module of one IDL file. Raises IdlError."""
+        return generate(self.compile(name), name, self.module_of)
+
+
+def write_modules(
+    files: Iterable[Path], target: Path, package: str = "", included: Mapping[Path, str] | None = None
+) -> list[Path]:
+    """Write the module of each IDL file into `target`, unless it is there as it should be; each is replaced at once.
+
+    `package` is the package that `target` is. `included` has further directories of IDL files with their packages.
+    Returns the paths of the modules. Raises IdlError, OSError.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    written = []
+    for file in files:
+        source = IdlSources({file.parent: package, **(included or {})}).generate(file.name)
+        path = target / f"{module_name(file.name)}.py"
+        if not path.exists() or path.read_text(encoding="utf-8") != source:
+            _write(path, source)
+        written.append(path)
+    return written
+
+
+def _write(path: Path, text: str) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            # Whoever may read the package may read these: a temporary file is for its owner alone.
+            os.fchmod(handle, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,245 @@
+"""What decoder and encoder share: lines of code, what is known of alignment, facts about wire types."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from msrpc.idl import syntax as s
+from msrpc.idl import wiretypes as w
+from msrpc.idl.lexer import IdlError
+
+
+def module_name(idl: str) -> str:
+    """`ms-mqmq.idl` -> `ms_mqmq`."""
+    return idl.removesuffix(".idl").replace("-", "_")
+
+
+def class_fields(struct: w.Struct | w.Union) -> list[w.Field]:
+    if isinstance(struct, w.Union):
+        return [optional(arm.field) for arm in struct.arms if arm.field]
+    return flatten_parameters(struct.fields)
+
+
+def flatten_parameters(fields: list[w.Field]) -> list[w.Field]:
+    """The arms of a union declared in place become attributes of the structure around it."""
+    flat: list[w.Field] = []
+    for f in fields:
+        if isinstance(f.type, w.Union) and not f.type.name:
+            flat += [optional(arm.field) for arm in f.type.arms if arm.field]
+        else:
+            flat.append(f)
+    return flat
+
+
+def announced_sizes(outputs: list[w.Field]) -> list[str]:
+    """The arguments of the request that `size_is` of varying arrays of the response names: the arrays travel with these
+    as max_count, however few elements they have. A response has them as attributes; None stands for the elements."""
+    known = {f.name for f in outputs}
+    targets = [f.type.to if isinstance(f.type, w.Pointer) else f.type for f in outputs]
+    arrays = [target for target in targets if isinstance(target, w.Array) and target.varying]
+    sizes = [a.size.text for a in arrays if isinstance(a.size, s.Name) and a.size != a.length]
+    return [size for size in dict.fromkeys(sizes) if size not in known]
+
+
+def optional(arm: w.Field) -> w.Field:
+    return w.Field(arm.name, arm.type if isinstance(arm.type, w.Pointer) else w.Pointer("unique", arm.type))
+
+
+def is_bytes(element: w.WireType) -> bool:
+    return isinstance(element, w.Primitive) and element.format in "Bb"
+
+
+def is_wchar(element: w.WireType) -> bool:
+    return isinstance(element, w.Primitive) and element.name == "wchar_t"
+
+
+def static_size(wire_type: w.WireType) -> int | None:
+    """Size on the wire if it never varies and the type's own alignment holds at its start; else None."""
+    match wire_type:
+        case w.Primitive() | w.Opaque() | w.Enum() | w.Pointer():
+            return wire_type.size
+        case w.Struct(fields=fields):
+            offset = 0
+            for f in fields:
+                size = static_size(f.type)
+                if size is None:
+                    return None
+                offset += -offset % f.type.alignment + size
+            return offset
+        case _:
+            return None
+
+
+def python_expression(expression: s.Expression, owner: str) -> str:
+    """An IDL expression over the fields of `owner`. Dereferences vanish: pointers are transparent in Python."""
+    match expression:
+        case s.Number(value=value):
+            return str(value)
+        case s.Name(text=text):
+            return f"{owner}.{text}"
+        case s.Unary(operator="*", operand=operand):
+            return python_expression(operand, owner)
+        case s.Unary(operator="!", operand=operand):
+            return f"(not {python_expression(operand, owner)})"
+        case s.Unary(operator=operator, operand=operand):
+            return f"({operator}{python_expression(operand, owner)})"
+        case s.Binary(operator=operator, left=left, right=right):
+            spelled = {"/": "//", "&&": "and", "||": "or"}.get(operator, operator)
+            shift = "31 & " if operator in ("<<", ">>") else ""  # a shift by what was sent must not eat the memory
+            return f"({python_expression(left, owner)} {spelled} ({shift}{python_expression(right, owner)}))"
+        case s.Conditional(condition=a, then=b, otherwise=c):
+            return (
+                f"({python_expression(b, owner)} if {python_expression(a, owner)} else {python_expression(c, owner)})"
+            )
+    raise IdlError(f"{expression} is no expression over fields")
+
+
+def selector(union: w.Field, owner: str) -> str:
+    """What selects the arm of a union that is a member of `owner`."""
+    return f"{owner}.{union.switch}" if union.selector is None else python_expression(union.selector, owner)
+
+
+class Symbols:
+    """What the generated module has to define or import besides its classes and functions."""
+
+    def __init__(self, idl: str, module_of: Callable[[str], str]) -> None:
+        """`module_of` returns the full name of the module of an IDL file."""
+        self.idl, self._module_of = idl, module_of
+        self.structs: dict[str, str] = {}
+        self.foreign: dict[str, set[str]] = {}
+
+    def struct(self, fmt: str, method: str) -> str:
+        """The name of a module-level bound method of Struct(fmt)."""
+        return self.structs.setdefault(f"Struct({fmt!r}).{method}", f"_S{len(self.structs)}")
+
+    def use(self, struct: w.Struct | w.Union, name: str) -> str:
+        """Refer to `name`, which is generated in the home module of `struct`."""
+        return self.name(struct.home, name)
+
+    def name(self, home: str, name: str) -> str:
+        """Refer to `name`, which is generated in the module of the IDL file `home`."""
+        if home != self.idl:
+            self.foreign.setdefault(self._module_of(home), set()).update([name])
+        return name
+
+
+class Emitter(ABC):
+    """Lines of code plus what is known of the alignment of the current position: p % modulus == remainder."""
+
+    def __init__(self, symbols: Symbols, order: str) -> None:
+        self.symbols, self.order = symbols, order
+        self.lines: list[str] = []
+        self.depth = 1
+        self.modulus, self.remainder = 1, 0
+        self.run: list[tuple[str, str, str]] = []  # format, target or value, line to emit after it
+        self.run_size = 0
+        self.counter = 0
+        self.suffix = "_be" if order == ">" else ""
+        self.available: set[str] | None = None  # names that size_is may refer to; None: all fields
+        self.late: list[str] = []
+        self.preamble = 0  # where a parameter's function may set locals to None
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    def local(self, stem: str) -> str:
+        self.counter += 1
+        return f"{stem}{self.counter}"
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """An indented block that may or may not run: alignment knowledge from inside does not survive it."""
+        self.flush()
+        self.line(head)
+        self.depth += 1
+        before, state = len(self.lines), (self.modulus, self.remainder)
+        yield
+        self.flush()
+        if len(self.lines) == before:
+            self.line("pass")
+        self.depth -= 1
+        self.modulus, self.remainder = state
+
+    def forget_alignment(self) -> None:
+        self.flush()
+        self.modulus, self.remainder = 1, 0
+
+    def scalar(self, fmt: str, size: int, alignment: int, operand: str, after: str = "") -> None:
+        """Add a member of fixed size to the current run."""
+        self.align(alignment)
+        self.run.append((fmt, operand, after))
+        self.run_size += size
+
+    def align(self, alignment: int) -> None:
+        if alignment <= self.modulus:
+            padding = -(self.remainder + self.run_size) % alignment
+            if padding and self.run:
+                self.run.append((f"{padding}x", "", ""))
+                self.run_size += padding
+            elif padding:
+                self.skip(padding)
+                self.remainder = (self.remainder + padding) % self.modulus
+        else:
+            self.flush()
+            self.pad(alignment)
+            self.modulus, self.remainder = alignment, 0
+
+    def flush(self) -> None:
+        if not self.run:
+            return
+        run, self.run = self.run, []
+        fmt = self.order + "".join(f for f, _, _ in run)
+        self.emit_run(fmt, [operand for _, operand, _ in run if operand], self.run_size)
+        for _, _, after in run:
+            if after:
+                self.line(after)
+        self.remainder = (self.remainder + self.run_size) % self.modulus
+        self.run_size = 0
+
+    def advance(self, wire_type: w.WireType) -> None:
+        """Account for a nested construct that was emitted as a call."""
+        size = static_size(wire_type)
+        if size is None:
+            self.modulus, self.remainder = 1, 0
+        else:
+            self.remainder = (self.remainder + size) % self.modulus
+
+    @abstractmethod
+    def skip(self, padding: int) -> None: ...
+
+    @abstractmethod
+    def pad(self, alignment: int) -> None: ...
+
+    @abstractmethod
+    def emit_run(self, fmt: str, operands: list[str], size: int) -> None: ...
+
+    def arms(self, union: w.Union, switch: str) -> Iterator[w.ArmType]:
+        """Emit the branches over the selector; yields each arm with the emitter inside its block."""
+        start = (self.modulus, self.remainder)
+        keyword = "if"
+        default = None
+        for arm in union.arms:
+            if not arm.labels:
+                default = arm
+                continue
+            test = f"== {arm.labels[0]}" if len(arm.labels) == 1 else f"in {tuple(arm.labels)}"
+            with self.block(f"{keyword} {switch} {test}:"):
+                yield arm
+            self.modulus, self.remainder = start
+            keyword = "elif"
+        if default is not None:
+            with self.block("else:" if keyword == "elif" else "if True:"):
+                yield default
+        else:
+            with self.block("else:"):
+                yield w.ArmType([], w.Field("", w.Union("", union.discriminant, [])))
+        self.forget_alignment()
+
+    def resolvable(self, expression: s.Expression | None) -> bool:
+        return expression is not None and (self.available is None or s.names_in(expression) <= self.available)
+
+
+def is_missing_arm(arm: w.ArmType) -> bool:
+    return arm.field is not None and isinstance(arm.field.type, w.Union) and not arm.field.type.arms

@@ -1,0 +1,226 @@
+"""What generated codecs share: the NULL behind a non-NULL pointer, and the description of an interface.
+
+Transfer syntax NDR 2.0 (C706 chapter 14), 8a885d04-1ceb-11c9-9fe8-08002b104860. Stubs are decoded in either integer
+byte order and always encoded little-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, ClassVar, Final, Literal
+from uuid import UUID
+
+from msrpc.ndr.errors import BadStubData, NdrError
+
+ByteOrder = Literal["<", ">"]
+
+MAXIMUM_DEPTH = 16  # nested PROPVARIANTs; no legitimate caller comes near, and each level costs a Python frame
+
+
+class Null:
+    """`NULL` is the value of a non-NULL pointer whose pointee is itself a NULL pointer."""
+
+    _only: ClassVar[Null | None] = None
+
+    def __new__(cls) -> Null:
+        if cls._only is None:
+            cls._only = super().__new__(cls)
+        return cls._only
+
+    def __repr__(self) -> str:
+        return "NULL"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+NULL = Null()
+UNSET: Final = object()  # the default of members that are made anew for each structure
+PADDING = tuple(bytes(n) for n in range(8))
+_FIRST_REFERENT = 0x20000  # as MIDL numbers them; the values mean nothing
+
+
+class Structure:
+    """What generated classes share. Their `__slots__` are the members in the order of the IDL. They are no dataclasses,
+    which would make the methods of some 600 classes at each start: half a second of processor time."""
+
+    __slots__: tuple[str, ...] = ()
+    __hash__ = None  # type: ignore[assignment]  # they can change
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    def __repr__(self) -> str:
+        members = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        return f"{type(self).__name__}({members})"
+
+
+class DecodeState:
+    """Per call: the full pointers met so far and the depth of recursive types."""
+
+    __slots__ = ("depth", "full")
+
+    def __init__(self) -> None:
+        self.full: dict[int, tuple[str, Any]] = {}
+        self.depth = 0
+
+    def alias(self, referent: int, kind: str) -> Any:
+        """What a full pointer refers to that was met before. Raises BadStubData if that is of another type."""
+        found, value = self.full[referent]
+        if found != kind:
+            raise BadStubData(f"a full pointer to {kind} refers to {found}")
+        return value
+
+    def enter(self) -> None:
+        self.depth += 1
+        if self.depth > MAXIMUM_DEPTH:
+            raise BadStubData(f"values nested more than {MAXIMUM_DEPTH} deep")
+
+
+class EncodeState:
+    """Per call: the next referent identifier."""
+
+    __slots__ = ("next",)
+
+    def __init__(self) -> None:
+        self.next = count(_FIRST_REFERENT, 4).__next__
+
+
+def guid_from_big_endian(raw: bytes) -> bytes:
+    """A GUID in big-endian data representation -> the 16 little-endian bytes used everywhere in this project."""
+    return raw[3::-1] + raw[5:3:-1] + raw[7:5:-1] + raw[8:]
+
+
+def handle_from_big_endian(raw: bytes) -> bytes:
+    """A context handle (attributes and UUID) in big-endian data representation -> 20 little-endian bytes."""
+    return raw[3::-1] + guid_from_big_endian(raw[4:])
+
+
+def short_of(name: str) -> BadStubData:
+    return BadStubData(f"{name}: more elements announced than bytes left")
+
+
+# TypeError, ValueError and ZeroDivisionError: expressions of size_is over NULL, or dividing by what was sent.
+_DECODE_ERRORS = (
+    struct.error, UnicodeDecodeError, IndexError, OverflowError, TypeError, ValueError, ZeroDivisionError,
+)  # fmt: skip
+_ENCODE_ERRORS = (
+    struct.error, TypeError, AttributeError, UnicodeEncodeError, OverflowError, ValueError, ZeroDivisionError,
+    RecursionError,
+)  # fmt: skip
+
+_Decode = Callable[[bytes], Any]
+_Encode = Callable[[Any], bytes]
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # there is one of each; to hash what it has takes long
+class Operation:
+    """One procedure: its classes of arguments and its codecs. `None` codecs: the opnum is not used on the wire."""
+
+    opnum: int
+    name: str
+    request: type | None
+    response: type | None
+    decoders: tuple[_Decode, _Decode, _Decode, _Decode] | None = field(repr=False)
+    encoders: tuple[_Encode, _Encode] | None = field(repr=False)
+
+    @property
+    def used_on_wire(self) -> bool:
+        return self.decoders is not None
+
+    def decode_request(self, stub: bytes, order: ByteOrder = "<") -> Any:
+        """Decode a request stub; bytes after it are tolerated. Raises BadStubData."""
+        assert self.decoders is not None
+        try:
+            return self.decoders[order == ">"](stub)
+        except _DECODE_ERRORS as error:
+            raise BadStubData(f"{self.name}: {error}") from None
+
+    def decode_response(self, stub: bytes, order: ByteOrder = "<") -> Any:
+        """Decode a response stub. Raises BadStubData."""
+        assert self.decoders is not None
+        try:
+            return self.decoders[2 + (order == ">")](stub)
+        except _DECODE_ERRORS as error:
+            raise BadStubData(f"{self.name}: {error}") from None
+
+    def encode_request(self, arguments: Any) -> bytes:
+        """Encode a request stub, little-endian. Raises NdrError."""
+        assert self.encoders is not None
+        try:
+            return self.encoders[0](arguments)
+        except _ENCODE_ERRORS as error:
+            raise NdrError(f"{self.name}: {error}") from error
+
+    def encode_response(self, results: Any) -> bytes:
+        """Encode a response stub, little-endian. Raises NdrError."""
+        assert self.encoders is not None
+        try:
+            return self.encoders[1](results)
+        except _ENCODE_ERRORS as error:
+            raise NdrError(f"{self.name}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter as Automation sees it: `type` as written in the IDL, `attributes` of in, out, optional, retval."""
+
+    name: str
+    type: str
+    attributes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A method or property accessor for Automation. `kind`: method, propget, propput or propputref; without `opnum` it
+    is called through Invoke only."""
+
+    opnum: int | None
+    name: str
+    kind: str
+    dispid: int
+    parameters: tuple[Parameter, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Interface:
+    """An interface as its IDL declares it. `operations` is indexed by opnum and begins with those of `base`.
+
+    `members` are those of the interface itself, None where it is not for Automation. The arguments of its operations
+    are numbered: a0, a1 and so on, for the parameters that go in and for those that come out.
+    """
+
+    name: str
+    uuid: UUID
+    version: tuple[int, int]
+    operations: Sequence[Operation] = field(repr=False)
+    base: Interface | None = field(default=None, repr=False)
+    members: tuple[Member, ...] | None = field(default=None, repr=False)
+
+    @property
+    def all_members(self) -> tuple[Member, ...]:
+        """Members with those of the bases, by opnum."""
+        inherited = () if self.base is None else self.base.all_members
+        return inherited + (self.members or ())
+
+    def operation(self, name: str) -> Operation:
+        for operation in self.operations:
+            if operation.name == name:
+                return operation
+        raise KeyError(f"{self.name} has no operation {name!r}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CoClass:
+    """A class of objects: what its objects implement, and the interfaces of `sources`, which they call."""
+
+    name: str
+    uuid: UUID
+    interfaces: tuple[Interface, ...]
+    sources: tuple[Interface, ...]
+    default: Interface

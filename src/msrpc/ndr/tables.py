@@ -1,0 +1,27 @@
+"""What generated modules give their tables to: the engine where it has been compiled, otherwise nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Members = tuple[tuple[str, Any, str | None, tuple[int, int] | None], ...]
+
+try:
+    from msrpc.ndr.engine import announce, codec, declare
+except ImportError:  # not built here
+
+    def announce(kind: type, alignment: int, recursive: bool, has_pointers: bool, /) -> None:
+        """Nobody wants to know of a structure before its members."""
+
+    def declare(kind: type, members: Members, absent: tuple[str, ...], /) -> None:
+        """Nobody wants to know of the members of a structure."""
+
+    def codec(
+        order: str, interpreted: Callable[[Any], Any], kind: type, members: Members, absent: tuple[str, ...], /
+    ) -> Callable[[Any], Any]:
+        """The interpreted codec itself."""
+        return interpreted
+
+
+__all__ = ["announce", "codec", "declare"]

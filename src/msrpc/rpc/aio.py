@@ -1,0 +1,214 @@
+"""The asyncio client: many calls at once on one connection.
+
+    connection = await connect("host", 2103)
+    await connection.bind(interface_uuid, (1, 0))
+    answer = await connection.call(31, stub)
+
+A cancelled call sends co_cancel; the server's late answer to it is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Self, cast
+from uuid import UUID
+
+from msrpc.rpc.client_connection import (
+    BindRefused,
+    Bound,
+    ClientConnection,
+    ClientConnectionEnded,
+    FaultReceived,
+    ResponseReceived,
+)
+from msrpc.rpc.credentials import Credentials, SecurityChoice, choose_security
+from msrpc.rpc.errors import AuthenticationError, BindError, LocalProtocolError, RpcConnectionError, RpcFault
+from msrpc.rpc.kerberos import KerberosCredentials
+from msrpc.rpc.limits import RpcLimits
+from msrpc.rpc.pdu import AuthLevel, SyntaxId
+from msrpc.rpc.sockets import DEAD_PEER, peer_has_closed, set_options, without_brackets
+
+
+class AsyncConnection(asyncio.Protocol):
+    """A connection to one endpoint; see `connect`."""
+
+    def __init__(self, core: ClientConnection, security: SecurityChoice, dead_peer_seconds: int = DEAD_PEER) -> None:
+        self._core = core
+        self._dead_peer_seconds = dead_peer_seconds
+        self._security: SecurityChoice | None = security
+        self._interface: SyntaxId | None = None
+        self._calls: dict[int, asyncio.Future[ResponseReceived]] = {}
+        self._binding: asyncio.Future[None] | None = None
+        self._bind_lock = asyncio.Lock()
+        self._transport: asyncio.Transport | None = None
+        self._lost: str | None = None
+        self._untrusted = False
+        self._flush_scheduled = False
+
+    @property
+    def core(self) -> ClientConnection:
+        """The protocol state, for what this class does not offer."""
+        return self._core
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can still be sent: neither side has closed the connection, as far as is known here."""
+        if self._lost is not None or self._transport is None or self._transport.is_closing():
+            return False
+        sock = self._transport.get_extra_info("socket")
+        return sock is None or not peer_has_closed(sock.fileno())
+
+    @property
+    def local_host(self) -> str:
+        """The address of this end; empty once the connection is closed."""
+        name = self._transport.get_extra_info("sockname") if self._transport is not None else None
+        return str(name[0]) if name else ""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; calls that wait raise `RpcConnectionError`."""
+        if self._transport is not None:
+            self._transport.close()
+
+    async def bind(self, uuid: UUID, version: tuple[int, int]) -> SyntaxId:
+        """Bind the interface, and authenticate with the first bind; see `client.Connection.bind`."""
+        interface = SyntaxId(uuid, version)
+        async with self._bind_lock:
+            if self._binding is not None and not self._binding.done():
+                await asyncio.wait([self._binding])  # of a task that was cancelled; only one can be under way
+            if interface not in self._core.contexts:
+                self._check_connected()
+                choice = self._security or SecurityChoice(0, AuthLevel.NONE, None)
+                self._security = None
+                auth_type, level, context, _ = choice
+                self._core.bind([interface], auth_type=auth_type, level=level, security=context)
+                self._binding = asyncio.get_running_loop().create_future()
+                self._flush()
+                await asyncio.shield(self._binding)
+                if interface not in self._core.contexts:
+                    raise BindError(f"the server does not offer {interface}")
+        self._interface = interface
+        return interface
+
+    async def call(
+        self, opnum: int, stub: bytes, object_uuid: UUID | None = None, *, interface: SyntaxId | None = None
+    ) -> bytes:
+        """Call an operation of `interface` (default: the one bound last) and return the stub of its answer.
+
+        Raises `RpcFault` for a fault, `RpcConnectionError` if the connection is lost.
+        """
+        return (await self.exchange(opnum, stub, object_uuid, interface=interface)).stub
+
+    async def exchange(
+        self, opnum: int, stub: bytes, object_uuid: UUID | None = None, *, interface: SyntaxId | None = None
+    ) -> ResponseReceived:
+        """As `call`; returns the answer with its byte order."""
+        target = interface or self._interface
+        if target is None:
+            raise LocalProtocolError("no interface is bound")
+        self._check_connected()
+        call_id = self._core.request(target, opnum, stub, object_uuid)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[ResponseReceived] = loop.create_future()
+        self._calls[call_id] = future
+        if not self._flush_scheduled:
+            # Calls that are made in one iteration leave in one write.
+            self._flush_scheduled = True
+            loop.call_soon(self._flush)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if self._calls.pop(call_id, None) is not None:
+                self._core.cancel(call_id)
+                self._flush()
+            raise
+
+    # --- asyncio.Protocol ------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            set_options(sock, self._dead_peer_seconds)
+
+    def data_received(self, data: bytes) -> None:
+        for event in self._core.receive_data(data):
+            if isinstance(event, ResponseReceived):
+                future = self._calls.pop(event.call_id, None)
+                if future is not None and not future.done():
+                    future.set_result(event)
+            elif isinstance(event, FaultReceived):
+                future = self._calls.pop(event.call_id, None)
+                if future is not None and not future.done():
+                    future.set_exception(RpcFault(event.status))
+            elif isinstance(event, Bound | BindRefused):
+                self._bound(event)
+            elif isinstance(event, ClientConnectionEnded):
+                self._lost, self._untrusted = event.reason, event.untrusted
+                self.close()
+        self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        reason = self._lost = self._lost or (str(exc) if exc else "the connection was closed")
+        calls, self._calls = self._calls, {}
+        for future in calls.values():
+            if not future.done():
+                future.set_exception(self._failure(reason))
+        if self._binding is not None and not self._binding.done():
+            self._binding.set_exception(self._failure(reason))
+
+    def _failure(self, reason: str) -> RpcConnectionError | AuthenticationError:
+        return (AuthenticationError if self._untrusted else RpcConnectionError)(reason)
+
+    def _bound(self, event: Bound | BindRefused) -> None:
+        binding, self._binding = self._binding, None
+        if binding is None or binding.done():
+            return
+        if isinstance(event, BindRefused):
+            binding.set_exception(BindError(f"the bind was refused with {event.status:#x}", event.status))
+        else:
+            binding.set_result(None)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        data = self._core.data_to_send()
+        if data and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def _check_connected(self) -> None:
+        if self._lost is not None or self._transport is None:
+            raise self._failure(self._lost or "not connected")
+
+
+async def connect(
+    host: str,
+    port: int,
+    *,
+    credentials: Credentials | KerberosCredentials | None = None,
+    level: AuthLevel | None = None,
+    spnego: bool = False,
+    timeout: float | None = 10.0,
+    max_fragment: int | None = None,
+    limits: RpcLimits | None = None,
+    assoc_group_id: int = 0,
+    dead_peer_seconds: int = DEAD_PEER,
+) -> AsyncConnection:
+    """As `client.connect`, for asyncio."""
+    security = choose_security(credentials, level, spnego=spnego)
+    loop = asyncio.get_running_loop()
+    core = ClientConnection(max_fragment=max_fragment, limits=limits, assoc_group_id=assoc_group_id)
+    try:
+        async with asyncio.timeout(timeout):
+            if isinstance(credentials, KerberosCredentials):
+                await asyncio.to_thread(security.prepare)
+            _, protocol = await loop.create_connection(
+                lambda: AsyncConnection(core, security, dead_peer_seconds), without_brackets(host), port
+            )
+    except (OSError, UnicodeError) as error:  # TimeoutError is an OSError; the other one is of a name that can't be one
+        raise RpcConnectionError(f"{host}:{port}: {error or 'no answer in time'}") from error
+    return protocol

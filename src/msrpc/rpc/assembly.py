@@ -1,0 +1,81 @@
+"""Requests whose last fragment has not come (C706 12.6.4.9), and the memory they take."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from msrpc.rpc.security import Channel
+
+
+class ReassemblyBudget:
+    """Bytes that all connections of a server together may hold in incomplete requests.
+
+    Each connection has its own limit too; without this one, many connections could take the machine's memory before
+    any of them has authenticated.
+    """
+
+    __slots__ = ("limit", "peak", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self.peak = 0  # most that was used since somebody set it back
+
+    def book(self, size: int) -> None:
+        self.used += size
+        if self.used > self.peak:
+            self.peak = self.used
+
+
+class Account:
+    """What one connection holds."""
+
+    __slots__ = ("_budget", "_limit", "held")
+
+    def __init__(self, limit: int, budget: ReassemblyBudget | None) -> None:
+        self._limit = limit
+        self._budget = budget or ReassemblyBudget(limit)
+        self.held = 0
+
+    def allows(self, size: int) -> bool:
+        """Whether so many bytes more are within both limits."""
+        return self.held + size <= self._limit and self._budget.used + size <= self._budget.limit
+
+    def book(self, size: int) -> None:
+        """Hold so many bytes more, or fewer if negative."""
+        self.held += size
+        self._budget.book(size)
+
+    def clear(self) -> None:
+        """Give everything back."""
+        self.book(-self.held)
+
+
+class Assembly:
+    """The fragments so far, and what all of them must have in common."""
+
+    __slots__ = ("channel", "context_id", "object_uuid", "opnum", "pieces", "refused", "size")
+
+    def __init__(self, context_id: int, opnum: int, channel: Channel | None) -> None:
+        self.context_id = context_id
+        self.opnum = opnum
+        self.channel = channel
+        self.object_uuid: UUID | None = None
+        self.pieces: list[bytes] = []
+        self.size = 0
+        self.refused = False
+
+    def add(self, stub: bytes) -> int:
+        """Keep a fragment's stub, unless the call was refused; returns how many bytes are kept."""
+        if self.refused or not stub:
+            return 0
+        self.pieces.append(stub)
+        self.size += len(stub)
+        return len(stub)
+
+    def refuse(self) -> int:
+        """The call has got its fault: its further fragments are dropped. Returns how many bytes are given up."""
+        given_up, self.size = self.size, 0
+        self.refused = True
+        self.pieces.clear()
+        return given_up

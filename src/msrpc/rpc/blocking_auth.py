@@ -1,0 +1,74 @@
+"""Questions that others answer, who may be slow or silent: in threads, few at a time, each with a time limit."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from msrpc.rpc.security import Question
+
+log = logging.getLogger(__name__)
+
+AT_A_TIME: Final = 8
+SECONDS: Final = 10.0
+
+
+class _Asked:
+    """One question, and what goes on behind it."""
+
+    def __init__(self, question: Question, then: Callable[[], object]) -> None:
+        self.question = question
+        self.then = then
+        self.over = False
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class AuthExecutor:
+    """Belongs to one event loop. The end of the process waits for no thread: a library may wait for minutes."""
+
+    def __init__(self, at_a_time: int = AT_A_TIME, seconds: float = SECONDS) -> None:
+        self._at_a_time: Final = at_a_time
+        self._seconds: Final = seconds
+        self._waiting: deque[_Asked] = deque()
+        self._running = 0
+
+    def ask(self, question: Question, then: Callable[[], object]) -> None:
+        """Call `question` in a thread, then `then` on the loop; this after the time limit at the latest, whether the
+        question has an answer or has not even been asked."""
+        asked = _Asked(question, then)
+        asked.timer = asyncio.get_running_loop().call_later(self._seconds, self._go_on, asked)
+        self._waiting.append(asked)
+        self._start()
+
+    def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._waiting and self._running < self._at_a_time:
+            asked = self._waiting.popleft()
+            if not asked.over:
+                self._running += 1
+                threading.Thread(target=self._run, args=(loop, asked), name="login", daemon=True).start()
+
+    def _run(self, loop: asyncio.AbstractEventLoop, asked: _Asked) -> None:
+        try:
+            asked.question()
+        except Exception:  # a fault here: the login goes on without an answer, and is refused
+            log.exception("a question has failed")
+        with suppress(RuntimeError):  # the loop has been closed
+            loop.call_soon_threadsafe(self._ended, asked)
+
+    def _ended(self, asked: _Asked) -> None:
+        self._running -= 1
+        self._go_on(asked)
+        self._start()
+
+    def _go_on(self, asked: _Asked) -> None:
+        if not asked.over:
+            asked.over = True
+            if asked.timer is not None:
+                asked.timer.cancel()
+            asked.then()

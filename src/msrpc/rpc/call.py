@@ -1,0 +1,264 @@
+"""What a server's interface sees: the call, its caller, and the protocol an interface fulfils."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, Protocol
+from uuid import UUID
+
+from msrpc.rpc.association import Association, HeldHandles, Holder
+from msrpc.rpc.errors import LocalProtocolError
+from msrpc.rpc.faults import RPC_S_ACCESS_DENIED, Fault
+from msrpc.rpc.pdu import AuthLevel, ByteOrder, SyntaxId
+from msrpc.rpc.security import ANONYMOUS, Channel, Identity
+from msrpc.rpc.sockets import peer_has_closed
+from msrpc.rpc.throttle import Attempt, PeerFailures
+from msrpc.rpc.timing import Timings
+
+
+class RpcInterface(Protocol):
+    """One RPC interface as a server offers it.
+
+    `minimum_level` is what a caller must have negotiated, or the call is answered with access denied; the operations
+    in `open_opnums` are answered without any authentication, or judge for themselves.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def uuid(self) -> UUID: ...
+    @property
+    def version(self) -> tuple[int, int]: ...
+    @property
+    def minimum_level(self) -> AuthLevel: ...
+    @property
+    def open_opnums(self) -> frozenset[int]: ...
+
+    def accepts(self, opnum: int) -> bool:
+        """Whether the operation exists; otherwise the call is answered with nca_s_op_rng_error."""
+
+    def call(self, call: Call) -> None:
+        """Serve the call: sooner or later `call.reply` or `call.fault`, or raise `Fault`."""
+
+
+class InterfaceTable:
+    """The interfaces behind one endpoint."""
+
+    def __init__(self, interfaces: Iterable[RpcInterface] = ()) -> None:
+        self._interfaces: dict[tuple[UUID, int], RpcInterface] = {}
+        for interface in interfaces:
+            self.add(interface)
+
+    def __iter__(self) -> Iterator[RpcInterface]:
+        return iter(tuple(self._interfaces.values()))
+
+    def add(self, interface: RpcInterface) -> None:
+        """Offer the interface; connections see it at their next bind."""
+        self._interfaces[interface.uuid, interface.version[0]] = interface
+
+    def find(self, syntax: SyntaxId) -> RpcInterface | None:
+        """The interface that serves clients of this version: same major, at least their minor (C706 6.1.2)."""
+        interface = self._interfaces.get((syntax.uuid, syntax.version[0]))
+        if interface is None or interface.version[1] < syntax.version[1]:
+            return None
+        return interface
+
+
+@dataclass(frozen=True, slots=True)
+class RpcCaller:
+    """Who calls, and how well protected. An anonymous caller has no SID and is not `authenticated`."""
+
+    identity: Identity
+    level: AuthLevel
+
+    @property
+    def sid(self) -> str | None:
+        return self.identity.sid
+
+    @property
+    def user(self) -> str:
+        return self.identity.user
+
+    @property
+    def domain(self) -> str:
+        return self.identity.domain
+
+    @property
+    def authenticated(self) -> bool:
+        return self.identity.sid is not None
+
+
+UNAUTHENTICATED: Final = RpcCaller(ANONYMOUS, AuthLevel.NONE)
+
+
+class CallConnection(ABC):
+    """What a call needs of the connection on which it came; `server_connection.ServerConnection` is one.
+
+    Attributes:
+        peer_host: address of the client's host; `local_host` that by which it reached this one.
+        failures: what the client's host may still try.
+        descriptor: of the socket, which knows that the peer is gone before anybody has said so; -1 if there is none.
+    """
+
+    def __init__(self, peer_host: str, local_host: str, failures: PeerFailures) -> None:
+        self.peer_host = peer_host
+        self.local_host = local_host
+        self.failures = failures
+        self.descriptor = -1
+
+    @property
+    @abstractmethod
+    def association(self) -> Association | None:
+        """The association group, once bound; still there when it has been left, for calls that end later."""
+
+    @abstractmethod
+    def send_reply(self, call: Call, stub: bytes) -> None:
+        """Answer a call with its marshalled out parameters."""
+
+    @abstractmethod
+    def send_fault(self, call: Call, status: int) -> None:
+        """Answer a call with a fault."""
+
+
+class Call:
+    """One call on the server. Exactly one `reply` or `fault` ends it; it is `over` then."""
+
+    __slots__ = (
+        "_cancelled",
+        "_on_cancel",
+        "byte_order",
+        "call_id",
+        "caller",
+        "channel",
+        "connection",
+        "context_id",
+        "interface",
+        "object_uuid",
+        "opnum",
+        "over",
+        "started",
+        "stub",
+        "timings",
+    )
+
+    def __init__(
+        self,
+        connection: CallConnection,
+        interface: RpcInterface,
+        caller: RpcCaller,
+        channel: Channel | None,
+        call_id: int,
+        context_id: int,
+        opnum: int,
+        stub: bytes,
+        byte_order: ByteOrder = "<",
+        object_uuid: UUID | None = None,
+    ) -> None:
+        self.connection = connection
+        self.interface = interface
+        self.caller = caller
+        self.channel = channel
+        self.call_id = call_id
+        self.context_id = context_id
+        self.opnum = opnum
+        self.stub = stub
+        self.byte_order: ByteOrder = byte_order
+        self.object_uuid = object_uuid
+        self._on_cancel: Callable[[], None] | None = None
+        self._cancelled = False
+        self.over = False
+        self.timings: Timings | None = None  # of a call that is timed, which came at `started`
+        self.started = 0.0
+
+    @property
+    def association(self) -> Association:
+        """The association group of the connection, which holds its context handles."""
+        association = self.connection.association
+        assert association is not None  # a call needs a bind before it
+        return association
+
+    @property
+    def holder(self) -> Holder:
+        """Who holds what this call makes, and whose handles it may use."""
+        return self.handles.holder
+
+    @property
+    def handles(self) -> HeldHandles:
+        """The context handles of the caller in its association."""
+        caller, association = self.caller, self.connection.association
+        assert association is not None  # a call needs a bind before it
+        return association.held_by(caller, caller.identity.sid, caller.level)
+
+    @property
+    def peer(self) -> str:
+        """The address of the client's host."""
+        return self.connection.peer_host
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether nobody will read the answer: the client is gone, perhaps since a moment ago. Asks the kernel."""
+        descriptor = self.connection.descriptor
+        return self._cancelled or (descriptor >= 0 and peer_has_closed(descriptor))
+
+    def failed_guess(self) -> None:
+        """The call showed a value that only its owner knows, and it was not one; see `throttle`. Raises `Fault` when
+        the client has used up its tries."""
+        failures = self.connection.failures
+        if failures.refuses(self.peer, Attempt.CALL):
+            raise Fault(RPC_S_ACCESS_DENIED)
+        failures.count(self.peer, Attempt.CALL)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the client cancelled or orphaned the call, or is gone."""
+        return self._cancelled
+
+    @property
+    def on_cancel(self) -> Callable[[], None] | None:
+        """Called once when the client cancels or orphans the call or its connection is lost, while it is unanswered.
+
+        Set after that has happened, it is called at once. It may answer the call; after a lost connection the answer
+        goes nowhere.
+        """
+        return self._on_cancel
+
+    @on_cancel.setter
+    def on_cancel(self, callback: Callable[[], None] | None) -> None:
+        if self._cancelled and callback is not None and not self.over:
+            callback()
+        else:
+            self._on_cancel = callback
+
+    def reply(self, stub: bytes) -> None:
+        """Answer with the marshalled out parameters. Raises `LocalProtocolError` if the call was answered before."""
+        self._finish()
+        self.connection.send_reply(self, stub)
+
+    def fault(self, status: int) -> None:
+        """Answer with a fault. Raises `LocalProtocolError` if the call was answered before."""
+        self._finish()
+        self.connection.send_fault(self, status)
+
+    def waits(self) -> None:
+        """Its answer depends on somebody else, so the time that it takes says nothing of this server."""
+        self.timings = None
+
+    def cancel(self) -> None:
+        """Notify the handler that the client no longer wants an answer (C706 9.1.1.4)."""
+        if self._cancelled or self.over:
+            return
+        self._cancelled = True
+        callback, self._on_cancel = self._on_cancel, None
+        if callback is not None:
+            callback()
+
+    def _finish(self) -> None:
+        if self.over:
+            raise LocalProtocolError("the call has already been answered")
+        self.over = True
+        self._on_cancel = None
+        timings = self.timings
+        if timings is not None:
+            timings.ended(self.interface.name, self.opnum, self.started)

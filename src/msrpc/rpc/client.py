@@ -1,0 +1,225 @@
+"""The blocking client: a socket around `ClientConnection`.
+
+    with connect("host", 2103) as connection:
+        connection.bind(interface_uuid, (1, 0))
+        answer = connection.call(31, stub)
+
+A connection belongs to one thread. For many calls at once use `aio`.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Self
+from uuid import UUID
+
+from msrpc.rpc.client_connection import (
+    BindRefused,
+    Bound,
+    ClientConnection,
+    ClientConnectionEnded,
+    Event,
+    FaultReceived,
+    ResponseReceived,
+)
+from msrpc.rpc.credentials import Credentials, SecurityChoice, choose_security
+from msrpc.rpc.errors import (
+    AnswerTimeout,
+    AuthenticationError,
+    BindError,
+    LocalProtocolError,
+    RpcConnectionError,
+    RpcFault,
+)
+from msrpc.rpc.kerberos import KerberosCredentials
+from msrpc.rpc.limits import RpcLimits
+from msrpc.rpc.pdu import AuthLevel, SyntaxId
+from msrpc.rpc.sockets import DEAD_PEER, peer_has_closed, set_options, without_brackets
+from msrpc.rpc.tickets import Ticket
+from msrpc.rpc.unix_sockets import connect_unix
+
+RECEIVE_SIZE = 65536
+
+
+class Connection:
+    """A connection to one endpoint; see `connect`."""
+
+    def __init__(self, sock: socket.socket, core: ClientConnection, security: SecurityChoice) -> None:
+        self._socket = sock
+        self._core = core
+        self._security: SecurityChoice | None = security
+        self._interface: SyntaxId | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def core(self) -> ClientConnection:
+        """The protocol state, for what this class does not offer."""
+        return self._core
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can still be sent: neither side has closed the connection, as far as is known here."""
+        return self._socket.fileno() >= 0 and not peer_has_closed(self._socket.fileno())
+
+    def close(self) -> None:
+        """Close the connection; the server runs context handles down with the last one of an association. A call that
+        waits in another thread raises `RpcConnectionError`."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # closing alone would not wake that thread
+        self._socket.close()
+
+    def release(self) -> None:
+        """In a forked child: give up the child's share of the connection, which goes on for the parent."""
+        self._socket.close()
+
+    def abandon(self, patience: float) -> None:
+        """Close after an interrupted call, when the server has seen it: it has handled by then whatever was sent.
+
+        Waits for that at most `patience` seconds for each piece of an answer that is dropped.
+        """
+        with suppress(OSError):
+            self._socket.settimeout(patience)
+            self._socket.shutdown(socket.SHUT_WR)
+            while self._socket.recv(RECEIVE_SIZE):
+                pass
+        self.close()
+
+    def bind(self, uuid: UUID, version: tuple[int, int]) -> SyntaxId:
+        """Bind the interface, and authenticate with the first bind. `call` uses the interface bound last.
+
+        Raises `BindError` if the server does not offer it, `AuthenticationError` if the server cannot be trusted.
+        """
+        interface = SyntaxId(uuid, version)
+        if interface not in self._core.contexts:
+            if self._security is not None:
+                auth_type, level, context, _ = self._security
+                self._core.bind([interface], auth_type=auth_type, level=level, security=context)
+                self._security = None
+            else:
+                self._core.bind([interface])
+            event = self._exchange(lambda e: isinstance(e, Bound | BindRefused))
+            if isinstance(event, BindRefused):
+                raise BindError(f"bind of {interface} was refused with {event.status:#x}", event.status)
+            if interface not in self._core.contexts:
+                raise BindError(f"the server does not offer {interface}")
+        self._interface = interface
+        return interface
+
+    def call(
+        self,
+        opnum: int,
+        stub: bytes,
+        object_uuid: UUID | None = None,
+        *,
+        interface: SyntaxId | None = None,
+        timeout: float | None = None,
+    ) -> bytes:
+        """Call an operation and return the stub of its answer.
+
+        `timeout` in seconds; after it the connection is closed, because the answer may still come. Raises `RpcFault`
+        for a fault, `RpcConnectionError` if the connection is lost, `AnswerTimeout` after `timeout`.
+        """
+        return self.exchange(opnum, stub, object_uuid, interface=interface, timeout=timeout).stub
+
+    def exchange(
+        self,
+        opnum: int,
+        stub: bytes,
+        object_uuid: UUID | None = None,
+        *,
+        interface: SyntaxId | None = None,
+        timeout: float | None = None,
+    ) -> ResponseReceived:
+        """As `call`; returns the answer with its byte order."""
+        target = interface or self._interface
+        if target is None:
+            raise LocalProtocolError("no interface is bound")
+        call_id = self._core.request(target, opnum, stub, object_uuid)
+        event = self._exchange(lambda e: getattr(e, "call_id", None) == call_id, timeout)
+        if isinstance(event, FaultReceived):
+            raise RpcFault(event.status)
+        assert isinstance(event, ResponseReceived)
+        return event
+
+    def _exchange(self, wanted: Callable[[Event], bool], timeout: float | None = None) -> Event:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        try:
+            while True:
+                data = self._core.data_to_send()
+                if data:
+                    self._socket.sendall(data)
+                if deadline is not None:
+                    self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+                received = self._socket.recv(RECEIVE_SIZE)
+                if not received:
+                    raise RpcConnectionError("the server closed the connection")
+                found = None
+                for event in self._core.receive_data(received):
+                    if isinstance(event, ClientConnectionEnded):
+                        raise (AuthenticationError if event.untrusted else RpcConnectionError)(event.reason)
+                    if wanted(event):
+                        found = event
+                if found is not None:
+                    data = self._core.data_to_send()
+                    if data:
+                        self._socket.sendall(data)
+                    return found
+        except TimeoutError as error:
+            self.close()
+            raise AnswerTimeout("the server did not answer in time") from error
+        except (RpcConnectionError, AuthenticationError):
+            self.close()
+            raise
+        except OSError as error:
+            self.close()
+            raise RpcConnectionError(str(error)) from error
+        finally:
+            if deadline is not None and self._socket.fileno() >= 0:
+                self._socket.settimeout(None)
+
+
+def connect(
+    host: str,
+    port: int,
+    *,
+    credentials: Credentials | KerberosCredentials | Ticket | None = None,
+    level: AuthLevel | None = None,
+    spnego: bool = False,
+    timeout: float | None = 10.0,
+    max_fragment: int | None = None,
+    limits: RpcLimits | None = None,
+    assoc_group_id: int = 0,
+    dead_peer_seconds: int = DEAD_PEER,
+) -> Connection:
+    """Connect to an endpoint. Nothing is sent before the first `bind`. A `host` that begins with a slash is the path of
+    a Unix socket, which has no port.
+
+    `timeout` bounds the connect alone. `level` defaults to PKT_INTEGRITY with credentials and to NONE without.
+    `spnego` negotiates the mechanism instead of speaking NTLM at once. `assoc_group_id` joins the association of
+    another connection to the same server (its `core.assoc_group_id`), and so shares its context handles.
+    `dead_peer_seconds` is how long a server may be silent that does not acknowledge what TCP sends. Raises
+    `RpcConnectionError`, with Kerberos also AuthenticationError and KerberosUnavailable: domain controllers are asked
+    first.
+    """
+    security = choose_security(credentials, level, spnego=spnego)
+    security.prepare()
+    try:
+        sock = connect_unix(host, timeout) if host.startswith("/") else _connect_tcp(host, port, timeout)
+        sock.settimeout(None)
+        set_options(sock, dead_peer_seconds)
+    except (OSError, UnicodeError) as error:  # the second for a name that can't be one
+        raise RpcConnectionError(f"{host}:{port}: {error}") from error
+    core = ClientConnection(max_fragment=max_fragment, limits=limits, assoc_group_id=assoc_group_id)
+    return Connection(sock, core, security)
+
+
+def _connect_tcp(host: str, port: int, timeout: float | None) -> socket.socket:
+    return socket.create_connection((without_brackets(host), port), timeout)

@@ -1,0 +1,299 @@
+"""Which calls are served, when, and what becomes of those that fail. No I/O: connections bring calls, interfaces answer
+them, and what waits to be sent is the server's."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from msrpc.ndr import BadStubData
+from msrpc.rpc.call import Call, RpcCaller, RpcInterface
+from msrpc.rpc.faults import (
+    NCA_S_FAULT_CONTEXT_MISMATCH,
+    NCA_S_FAULT_REMOTE_NO_MEMORY,
+    NCA_S_FAULT_UNSPEC,
+    NCA_S_OP_RNG_ERROR,
+    RPC_S_ACCESS_DENIED,
+    RPC_X_BAD_STUB_DATA,
+    Fault,
+)
+from msrpc.rpc.pdu import AuthLevel
+from msrpc.rpc.server_binding import BoundContext
+from msrpc.rpc.throttle import Attempt, PeerFailures
+from msrpc.rpc.timing import Timings
+from openmsmq.model.exhaustion import MEMORY, exhausted
+
+if TYPE_CHECKING:
+    from msrpc.rpc.requests import Poller, Source
+
+log = logging.getLogger(__name__)
+
+# Calls that are served together, at most: fewer than may be pending on one connection.
+MOST_GATHERED: Final = 256
+# What calls with handles of others end in.
+_GUESSES: Final = frozenset([RPC_S_ACCESS_DENIED, NCA_S_FAULT_CONTEXT_MISMATCH])
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityPolicy:
+    """Who may call at all.
+
+    allow_anonymous: whether callers without an identity are served; an interface's `open_opnums` always are.
+    minimum_level: what every caller must have negotiated, on top of what its interface asks for.
+    """
+
+    allow_anonymous: bool = True
+    minimum_level: AuthLevel = AuthLevel.NONE
+
+    def admits(self, caller: RpcCaller, level: AuthLevel) -> bool:
+        """Whether a caller may call an interface that asks for `level`."""
+        has = caller.level
+        return has >= level and has >= self.minimum_level and (self.allow_anonymous or caller.authenticated)
+
+
+@dataclass(slots=True)
+class Statistics:
+    """What the management interface reports ([MS-RPCE] 2.2.1.3.3); packets are portions read and written."""
+
+    calls_in: int = 0
+    packets_in: int = 0
+    packets_out: int = 0
+    faults: int = 0
+    connections: int = 0
+
+
+class BatchHandler(Protocol):
+    """Serves calls that came in one turn of the event loop together."""
+
+    def operations(self, interface: RpcInterface) -> Collection[int]:
+        """The numbers of the operations of an interface whose calls are served together."""
+
+    def by_operation(self, calls: list[Any]) -> list[list[Any]]:
+        """Calls, each a `Call`, or a `requests.Request`, which has `stub`, `handles` and `caller` as well: lists of
+        those of the same operation. All of them are under way at once, so nobody knows which comes before which."""
+
+    def serve(self, calls: list[Any]) -> int:
+        """Serve calls of one operation, the first ones of those given, as many as it can. Returns how many: if none,
+        some are served by their interface. Then this goes on with those that are left."""
+
+
+class BatchListener(Protocol):
+    """Notified before the calls that came in one turn of the loop are served together, and after that."""
+
+    def hold(self) -> None: ...
+
+    def release(self) -> None: ...
+
+
+class Replies(Protocol):
+    """What answers wait for."""
+
+    def hold(self) -> None:
+        """Keep them until `flush`."""
+
+    def flush(self) -> None:
+        """Send them."""
+
+
+class Dispatcher:
+    """Gives calls to their interfaces: one by one, or those that came in one turn of the event loop together.
+
+    Attributes:
+        policy: who may call at all.
+        statistics: what the management interface reports.
+        together: serves some operations together.
+        turn: is notified around that.
+        loop: in which calls come; None for the running one, which takes a system call to find.
+    """
+
+    def __init__(
+        self, policy: SecurityPolicy, failures: PeerFailures, replies: Replies, cut_off: Callable[[Call], None]
+    ) -> None:
+        """
+        Args:
+            policy: see above.
+            failures: what hosts may still try.
+            replies: held while calls are served together.
+            cut_off: closes the connection by which a call came.
+        """
+        self.policy = policy
+        self.statistics = Statistics()
+        self.together: BatchHandler | None = None
+        self.turn: BatchListener | None = None
+        self._failures = failures
+        self._replies = replies
+        self._cut_off = cut_off
+        self._gathered: list[Any] = []
+        self._timings: Timings | None = None
+        self._next_timed = 0  # the number of the next call that is timed
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    def dispatch(self, call: Call) -> None:
+        """Hand the call to its interface, if its caller may call it.
+
+        What the interface raises becomes a fault: `Fault` with its status, `BadStubData` (from the generated codecs)
+        as RPC_X_BAD_STUB_DATA, anything else, which is a bug, as nca_s_fault_unspec with a traceback in the log.
+        """
+        self.statistics.calls_in += 1
+        if self.statistics.calls_in == self._next_timed:
+            self._time(call)
+        together, interface = self.together, call.interface
+        if (
+            together is not None
+            and call.opnum in together.operations(interface)
+            and call.byte_order == "<"
+            and self._admits(call.caller, interface, call.opnum)
+        ):
+            self._gathered.append(call)
+            self._has_gathered()
+            return
+        if self._gathered:
+            self.serve_gathered()
+        self._serve(call)
+
+    def read(self, poller: Poller) -> list[tuple[Source, bytes | None]]:
+        """Gather the requests that all sources of a poller have brought. Returns what it leaves; `serve_turn` has to
+        follow."""
+        before = len(self._gathered)
+        left = poller.read(self._gathered, MOST_GATHERED)
+        self.statistics.packets_in += poller.portions
+        self._count(len(self._gathered) - before)
+        return left
+
+    def _count(self, came: int) -> None:
+        """So many requests have been gathered. One of them may be timed, as a `Call`."""
+        statistics = self.statistics
+        statistics.calls_in += came
+        late = statistics.calls_in - self._next_timed
+        if 0 <= late < came:
+            request = self._gathered[-1 - late]
+            call = self._gathered[-1 - late] = request.owner.call_of(request)
+            self._time(call)
+
+    def _has_gathered(self) -> None:
+        if len(self._gathered) == 1:
+            loop = self.loop or asyncio.get_running_loop()
+            loop.call_soon(self.serve_turn)
+        if len(self._gathered) >= MOST_GATHERED:
+            self.serve_gathered()
+
+    def contexts_of(
+        self, contexts: Mapping[int, BoundContext], caller: RpcCaller
+    ) -> dict[int, tuple[RpcInterface, list[int]]]:
+        """By presentation context, the interface and which of its operations a source may bring for a caller."""
+        together = self.together
+        assert together is not None
+        return {
+            number: (
+                context.interface,
+                [
+                    opnum
+                    for opnum in together.operations(context.interface)
+                    if self._admits(caller, context.interface, opnum)
+                ],
+            )
+            for number, context in contexts.items()
+        }
+
+    def calls_in(self) -> int:
+        """How many calls have come."""
+        return self.statistics.calls_in
+
+    def time_calls(self, timings: Timings) -> None:
+        """Time some of the calls from now on."""
+        self._timings = timings
+        self._next_timed = timings.next_after(self.statistics.calls_in)
+
+    def _time(self, call: Call) -> None:
+        timings = self._timings
+        if timings is not None:
+            call.timings, call.started = timings, timings.clock()
+            self._next_timed = timings.next_after(self.statistics.calls_in)
+
+    def serve_turn(self) -> None:
+        """Serve the calls that came in this turn of the loop."""
+        turn = self.turn
+        if turn is None:
+            self.serve_gathered()
+            return
+        turn.hold()
+        try:
+            self.serve_gathered()
+        finally:
+            turn.release()
+
+    def serve_gathered(self) -> None:
+        """Serve the calls that wait for others: before any other call, and before the loop's next turn."""
+        together, calls = self.together, self._gathered
+        if together is None or not calls:
+            return
+        self._gathered = []
+        self._replies.hold()
+        for some in together.by_operation(calls):
+            self._serve_together(together, some)
+        self._replies.flush()
+
+    def _serve_together(self, together: BatchHandler, calls: list[Any]) -> None:
+        """Each attempt costs a look at all calls that are left. So after one that served none, one call is served
+        alone, then two, four and so on: those of which none is plain cost few attempts."""
+        alone = 1
+        while calls:
+            try:
+                served = together.serve(calls)
+            except Exception:  # a bug: nobody knows which of them were served, so none is served again
+                log.exception("calls can't be served together")
+                for call in calls:
+                    self._refuse(_call_of(call), NCA_S_FAULT_UNSPEC)
+                return
+            if served:
+                calls, alone = calls[served:], 1
+                continue
+            for call in calls[:alone]:
+                self._serve(_call_of(call))
+            calls, alone = calls[alone:], 2 * alone
+
+    def _admits(self, caller: RpcCaller, interface: RpcInterface, opnum: int) -> bool:
+        """Whether a caller may call an operation."""
+        return self.policy.admits(caller, interface.minimum_level) or opnum in interface.open_opnums
+
+    def _serve(self, call: Call) -> None:
+        interface, opnum = call.interface, call.opnum
+        try:
+            if not interface.accepts(opnum):
+                raise Fault(NCA_S_OP_RNG_ERROR)
+            if not self._admits(call.caller, interface, opnum):
+                raise Fault(RPC_S_ACCESS_DENIED)
+            interface.call(call)
+        except Fault as fault:
+            if fault.status in _GUESSES:
+                self._count_guess(call)
+            self._refuse(call, fault.status)
+        except BadStubData as error:
+            log.info("%s opnum %d from %s: %s", interface.name, opnum, call.peer, error)
+            self._refuse(call, RPC_X_BAD_STUB_DATA)
+        except Exception as error:
+            shortage = exhausted(error)
+            if shortage is None:
+                log.exception("%s opnum %d failed", interface.name, opnum)
+                self._refuse(call, NCA_S_FAULT_UNSPEC)
+                return
+            log.error("%s opnum %d from %s failed; nothing has changed: %s", interface.name, opnum, call.peer, shortage)
+            self._refuse(call, NCA_S_FAULT_REMOTE_NO_MEMORY if shortage.ran_out is MEMORY else shortage.hresult)
+
+    def _count_guess(self, call: Call) -> None:
+        """Somebody may be trying handles; whoever does so fast loses the connection each time."""
+        if self._failures.refuses(call.peer, Attempt.CALL):
+            self._cut_off(call)
+        self._failures.count(call.peer, Attempt.CALL)
+
+    def _refuse(self, call: Call, status: int) -> None:
+        self.statistics.faults += 1
+        if not call.over:
+            call.fault(status)
+
+
+def _call_of(call: Any) -> Call:
+    return call if isinstance(call, Call) else call.owner.call_of(call)

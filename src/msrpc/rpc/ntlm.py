@@ -1,0 +1,522 @@
+"""NTLMv2 authentication and session security, both roles ([MS-NLMP]).
+
+Only the strong subset: NTLMv2 responses, extended session security, 128-bit keys. LM and NTLMv1 responses are
+refused. Randomness and time are arguments; users come from a lookup.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from Cryptodome.Cipher import ARC4
+from Cryptodome.Hash import MD4
+
+from msrpc.rpc.errors import AuthenticationError, LocalProtocolError, LogonUnavailable
+from msrpc.rpc.ntlm_messages import (
+    AV_FLAG_MIC_PROVIDED,
+    Authenticate,
+    AvId,
+    Challenge,
+    Negotiate,
+    NegotiateFlags,
+    pack_av_pairs,
+    unpack_av_pairs,
+)
+from msrpc.rpc.pdu import AuthLevel
+from msrpc.rpc.security import ANONYMOUS, Identity, Question
+
+# (domain, user) -> (NT hash, SID), or None for a user who does not exist.
+UserLookup = Callable[[str, str], tuple[bytes, str] | None]
+Random = Callable[[int], bytes]
+# The time as FILETIME: 100 ns since 1601, UTC.
+FileTime = Callable[[], int]
+
+# 3.1.1.1: how old a response may be. It also bounds how wrong the client's clock may be.
+MAX_LIFETIME: Final = 36 * 3600 * 10_000_000
+# An NTLMv2 response: NTProofStr and at least the fixed part of the client challenge (2.2.2.8). NTLMv1's have 24.
+MIN_NTLMV2_RESPONSE: Final = 16 + 28
+SIGNATURE_SIZE: Final = 16
+
+_OFFERED: Final = (
+    NegotiateFlags.UNICODE
+    | NegotiateFlags.REQUEST_TARGET
+    | NegotiateFlags.SIGN
+    | NegotiateFlags.SEAL
+    | NegotiateFlags.NTLM
+    | NegotiateFlags.ALWAYS_SIGN
+    | NegotiateFlags.EXTENDED_SESSION_SECURITY
+    | NegotiateFlags.VERSION
+    | NegotiateFlags.KEY_128
+    | NegotiateFlags.KEY_EXCH
+    | NegotiateFlags.KEY_56
+)
+_SUPPORTED: Final = int(_OFFERED | NegotiateFlags.TARGET_INFO | NegotiateFlags.IDENTIFY)
+_ADDED: Final = int(NegotiateFlags.TARGET_INFO | NegotiateFlags.VERSION)
+_REQUIRED: Final = int(NegotiateFlags.UNICODE | NegotiateFlags.EXTENDED_SESSION_SECURITY | NegotiateFlags.KEY_128)
+
+
+def nt_hash(password: str) -> bytes:
+    """NTOWFv1 (3.3.1): what a server stores for a user."""
+    return MD4.new(password.encode("utf-16-le")).digest()
+
+
+def ntowf_v2(hash_: bytes, user: str, domain: str) -> bytes:
+    """NTOWFv2 (3.3.2) from the NT hash."""
+    # Uppercase() maps character by character; Python would make two letters of some (ß).
+    upper = "".join(c.upper() if len(c.upper()) == 1 else c for c in user)
+    return _hmac_md5(hash_, (upper + domain).encode("utf-16-le"))
+
+
+def _hmac_md5(key: bytes, data: bytes) -> bytes:
+    return hmac.digest(key, data, "md5")
+
+
+def _rc4(key: bytes, data: bytes) -> bytes:
+    encrypted: bytes = ARC4.new(key).encrypt(data)
+    return encrypted
+
+
+class _HmacMd5:
+    """HMAC-MD5 with one key for many messages: the key's two blocks are hashed once (RFC 2104 section 4)."""
+
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, key: bytes) -> None:
+        block = key.ljust(64, b"\0")
+        self._inner = hashlib.md5(bytes(octet ^ 0x36 for octet in block))
+        self._outer = hashlib.md5(bytes(octet ^ 0x5C for octet in block))
+
+    def digest(self, message: bytes) -> bytes:
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(message)
+        outer.update(inner.digest())
+        return outer.digest()
+
+
+class _Rc4Stream:
+    """One direction's RC4 stream, its key stream drawn ahead.
+
+    A signature takes eight octets of it: drawing a block at a time and combining here costs a quarter of calling the
+    cipher for each. Whole bodies go to the cipher.
+    """
+
+    __slots__ = ("_at", "_cipher", "_keystream")
+
+    BLOCK = 256
+
+    def __init__(self, key: bytes) -> None:
+        self._cipher = ARC4.new(key)
+        self._keystream = b""
+        self._at = 0
+
+    def encrypt(self, data: bytes) -> bytes:
+        """Encryption and decryption are the same."""
+        size, at = len(data), self._at
+        left = len(self._keystream) - at
+        if size > left + self.BLOCK:
+            head = self.encrypt(data[:left])
+            body: bytes = head + self._cipher.encrypt(data[left:])
+            return body
+        if size > left:
+            self._keystream = self._keystream[at:] + self._cipher.encrypt(bytes(self.BLOCK))
+            at = 0
+        self._at = at + size
+        mask = int.from_bytes(self._keystream[at : at + size], "little")
+        return (int.from_bytes(data, "little") ^ mask).to_bytes(size, "little")
+
+
+class NtlmSession:
+    """Keys, cipher states and sequence numbers of both directions (3.4)."""
+
+    def __init__(self, exported_session_key: bytes, flags: int, *, is_client: bool) -> None:
+        self.exported_session_key = exported_session_key
+        self._encrypt_checksum = bool(flags & NegotiateFlags.KEY_EXCH)
+        keys = [
+            hashlib.md5(exported_session_key + b"session key to %s %s key magic constant\0" % (way, use)).digest()
+            for way in (b"client-to-server", b"server-to-client")
+            for use in (b"signing", b"sealing")
+        ]
+        self.client_signing_key, self.client_sealing_key, self.server_signing_key, self.server_sealing_key = keys
+        if is_client:
+            sign_key, self._seal_key, verify_key, self._unseal_key = keys
+        else:
+            verify_key, self._unseal_key, sign_key, self._seal_key = keys
+        self._signer, self._verifier = _HmacMd5(sign_key), _HmacMd5(verify_key)
+        self._sent = self._received = 0
+        self.reset_ciphers()
+
+    def reset_ciphers(self) -> None:
+        """Begin both RC4 streams again, as after a mechListMIC; sequence numbers go on ([MS-SPNG] 3.3.5.1)."""
+        self._seal = _Rc4Stream(self._seal_key)
+        self._unseal = _Rc4Stream(self._unseal_key)
+
+    def sign(self, message: bytes) -> bytes:
+        """NTLMSSP_MESSAGE_SIGNATURE with extended session security (3.4.4.2)."""
+        number = self._sent.to_bytes(4, "little")
+        self._sent = (self._sent + 1) & 0xFFFFFFFF
+        checksum = self._signer.digest(number + message)[:8]
+        if self._encrypt_checksum:
+            checksum = self._seal.encrypt(checksum)
+        return b"\x01\0\0\0" + checksum + number
+
+    def verify(self, message: bytes, signature: bytes) -> None:
+        """Check the peer's next signature. Raises `AuthenticationError`."""
+        number = self._received.to_bytes(4, "little")
+        self._received = (self._received + 1) & 0xFFFFFFFF
+        checksum = self._verifier.digest(number + message)[:8]
+        if self._encrypt_checksum:
+            checksum = self._unseal.encrypt(checksum)
+        if not hmac.compare_digest(b"\x01\0\0\0" + checksum + number, signature):
+            raise AuthenticationError("the signature is wrong")
+
+    def wrap(self, prefix: bytes, body: bytes, suffix: bytes) -> tuple[bytes, bytes]:
+        """Seal the body, then sign the plain text of all three (3.4.6): the cipher runs over the body first."""
+        sealed = self._seal.encrypt(body)
+        return sealed, self.sign(prefix + body + suffix)
+
+    def unwrap(self, prefix: bytes, body: bytes, suffix: bytes, signature: bytes) -> bytes:
+        """The reverse of `wrap` (3.4.7)."""
+        plain = self._unseal.encrypt(body)
+        self.verify(prefix + plain + suffix, signature)
+        return plain
+
+
+class _Ntlm:
+    """What both roles share: the session once the exchange is over."""
+
+    # Whether or not it was negotiated ([MS-RPCE] 3.3.1.5.2.2).
+    always_signs_headers = True
+
+    def __init__(self) -> None:
+        self.session: NtlmSession | None = None
+        self.identity: Identity | None = None
+
+    @property
+    def complete(self) -> bool:
+        return self.session is not None
+
+    def _established(self) -> NtlmSession:
+        if self.session is None:
+            raise LocalProtocolError("the authentication is not complete")
+        return self.session
+
+    def question(self, token: bytes) -> Question | None:
+        return None
+
+    def signature_size(self, level: int) -> int:
+        return SIGNATURE_SIZE
+
+    def sign(self, message: bytes) -> bytes:
+        return self._established().sign(message)
+
+    def verify(self, message: bytes, signature: bytes) -> None:
+        self._established().verify(message, signature)
+
+    def wrap(self, prefix: bytes, body: bytes, suffix: bytes) -> tuple[bytes, bytes]:
+        return self._established().wrap(prefix, body, suffix)
+
+    def unwrap(self, prefix: bytes, body: bytes, suffix: bytes, signature: bytes) -> bytes:
+        return self._established().unwrap(prefix, body, suffix, signature)
+
+    def reset_ciphers(self) -> None:
+        self._established().reset_ciphers()
+
+
+class NtlmInitiator(_Ntlm):
+    """The client (3.1). `random` is asked for the client challenge, then for the session key."""
+
+    def __init__(
+        self, user: str, password: str, domain: str, *, random: Random, now: FileTime, target_name: str = ""
+    ) -> None:
+        super().__init__()
+        self._user = user
+        self._domain = domain
+        self._hash = nt_hash(password)
+        self._random = random
+        self._now = now
+        self._target_name = target_name
+        self._negotiate = b""
+
+    def step(self, token: bytes) -> bytes:
+        """NEGOTIATE at first, then AUTHENTICATE in answer to CHALLENGE."""
+        if not self._negotiate:
+            self._negotiate = Negotiate(_OFFERED).pack()
+            return self._negotiate
+        if self.session is not None:
+            raise AuthenticationError("NTLM has no further leg")
+        return self._authenticate(token)
+
+    def _authenticate(self, token: bytes) -> bytes:
+        challenge = Challenge.unpack(token)
+        flags = challenge.flags & int(_OFFERED)
+        if flags & _REQUIRED != _REQUIRED or not flags & NegotiateFlags.SIGN:
+            raise AuthenticationError("the server chose weak NTLM features")
+        offered = dict(unpack_av_pairs(challenge.target_info))
+        timestamp = offered.get(AvId.TIMESTAMP)
+        pairs = dict(offered)
+        if timestamp is not None:
+            av_flags = int.from_bytes(offered.get(AvId.FLAGS, b""), "little") | AV_FLAG_MIC_PROVIDED
+            pairs[AvId.FLAGS] = av_flags.to_bytes(4, "little")
+        pairs[AvId.CHANNEL_BINDINGS] = bytes(16)
+        pairs[AvId.TARGET_NAME] = self._target_name.encode("utf-16-le")
+        nonce = self._random(8)
+        time = timestamp if timestamp is not None else self._now().to_bytes(8, "little")
+        blob = b"\x01\x01" + bytes(6) + time + nonce + bytes(4) + pack_av_pairs(pairs.items()) + bytes(4)
+        response_key = ntowf_v2(self._hash, self._user, self._domain)
+        proof = _hmac_md5(response_key, challenge.server_challenge + blob)
+        if timestamp is not None:
+            lm_response = bytes(24)
+        else:
+            lm_response = _hmac_md5(response_key, challenge.server_challenge + nonce) + nonce
+        key = _hmac_md5(response_key, proof)
+        encrypted = b""
+        if flags & NegotiateFlags.KEY_EXCH:
+            exported = self._random(16)
+            key, encrypted = exported, _rc4(key, exported)
+        message = Authenticate(
+            flags, lm_response, proof + blob, self._domain, self._user, "", encrypted, bytes(16)
+        ).pack()
+        mic_at = Authenticate.MIC_OFFSET
+        if timestamp is not None:
+            mic = _hmac_md5(key, self._negotiate + token + message)
+            message = message[:mic_at] + mic + message[mic_at + 16 :]
+        self.session = NtlmSession(key, flags, is_client=True)
+        return message
+
+
+@dataclass(frozen=True, slots=True)
+class ServerNames:
+    """What a CHALLENGE says about the server; for one that stands alone, all are its own name."""
+
+    computer: str
+    domain: str = ""
+    dns_computer: str = ""
+    dns_domain: str = ""
+
+    def av_pairs(self, now: int) -> bytes:
+        """The target info, in the order in which Windows sends it."""
+        named = (
+            (AvId.NB_DOMAIN_NAME, self.domain or self.computer),
+            (AvId.NB_COMPUTER_NAME, self.computer),
+            (AvId.DNS_DOMAIN_NAME, self.dns_domain or self.computer),
+            (AvId.DNS_COMPUTER_NAME, self.dns_computer or self.computer),
+        )
+        pairs = [(int(kind), text.encode("utf-16-le")) for kind, text in named]
+        return pack_av_pairs([*pairs, (AvId.TIMESTAMP, now.to_bytes(8, "little"))])
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkLogon:
+    """What somebody needs who checks a response for us ([MS-APDS] 3.1.5.1)."""
+
+    domain: str
+    user: str
+    workstation: str
+    challenge: bytes
+    lm_response: bytes
+    nt_response: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedOn:
+    """A response was right. `key` is the session base key (3.3.2)."""
+
+    identity: Identity
+    key: bytes
+
+
+class DomainUsers(Protocol):
+    """Accounts whose responses somebody else checks."""
+
+    @property
+    def first(self) -> bool:
+        """Whether they count before local users of the same name, where the client does not say of which domain it
+        is."""
+
+    def is_called(self, domain: str) -> bool:
+        """Whether this is a name of the domain, as far as is known."""
+
+    def names(self, names: ServerNames) -> ServerNames:
+        """The server's names, with those of the domain."""
+
+    def log_on(self, logon: NetworkLogon) -> LoggedOn | None:
+        """None for a user whom the domain does not know. Waits. Raises AuthenticationError for one whom it refuses,
+        LogonUnavailable when it can't be asked."""
+
+
+class NtlmAcceptor(_Ntlm):
+    """The server (3.2). `random` is asked for the challenge; `level` is what the client wants to protect."""
+
+    def __init__(
+        self,
+        lookup: UserLookup,
+        names: ServerNames,
+        *,
+        random: Random,
+        now: FileTime,
+        level: int = AuthLevel.PKT_PRIVACY,
+        allow_anonymous: bool = False,
+        domain: DomainUsers | None = None,
+    ) -> None:
+        super().__init__()
+        self._domain = domain
+        # What the domain has said, once it has been asked.
+        self._answer: LoggedOn | AuthenticationError | None = None
+        self._asked = False
+        self._lookup = lookup
+        self._names = names
+        self._random = random
+        self._now = now
+        self._level = level
+        self._allow_anonymous = allow_anonymous
+        self._negotiate = b""
+        self._challenge = b""
+        self._server_challenge = b""
+
+    def question(self, token: bytes) -> Question | None:
+        """The domain has to check the response of a user who may be one of its own."""
+        domain = self._domain
+        if domain is None or not self._negotiate or self._asked or self.session is not None:
+            return None
+        try:
+            message = Authenticate.unpack(token)
+            self._check_form(message)
+        except AuthenticationError:
+            return None  # `step` says why
+        if _is_anonymous(message) or not self._may_be_of_domain(domain, message):
+            return None
+        logon = NetworkLogon(
+            message.domain, message.user, message.workstation, self._server_challenge, message.lm_response,
+            message.nt_response,
+        )  # fmt: skip
+        self._asked = True
+        self._answer = LogonUnavailable(f"the domain has not said in time who {message.user!r} is")
+
+        def ask() -> None:
+            try:
+                self._answer = domain.log_on(logon)
+            except AuthenticationError as error:
+                self._answer = error
+
+        return ask
+
+    def _may_be_of_domain(self, domain: DomainUsers, message: Authenticate) -> bool:
+        said = message.domain.casefold()
+        if said and said in (self._names.computer.casefold(), self._names.dns_computer.casefold()):
+            return False
+        named = domain.is_called(message.domain) or "@" in message.user
+        return named or domain.first or self._lookup(message.domain, message.user) is None
+
+    def step(self, token: bytes) -> bytes:
+        """CHALLENGE in answer to NEGOTIATE, nothing in answer to AUTHENTICATE."""
+        if not self._negotiate:
+            return self._answer_negotiate(token)
+        if self.session is not None:
+            raise AuthenticationError("NTLM has no further leg")
+        self._check(Authenticate.unpack(token), token)
+        return b""
+
+    def _answer_negotiate(self, token: bytes) -> bytes:
+        offered = Negotiate.unpack(token).flags
+        if offered & _REQUIRED != _REQUIRED:
+            raise AuthenticationError("the client offers weak NTLM features only")
+        self._negotiate = token
+        self._server_challenge = self._random(8)
+        names = self._names
+        target = NegotiateFlags.TARGET_TYPE_DOMAIN if names.domain else NegotiateFlags.TARGET_TYPE_SERVER
+        flags = offered & _SUPPORTED | _ADDED | target
+        info = names.av_pairs(self._now())
+        self._challenge = Challenge(flags, self._server_challenge, names.domain or names.computer, info).pack()
+        return self._challenge
+
+    def _check_form(self, message: Authenticate) -> None:
+        """What can be refused without a look at any account (3.2.5.1.2)."""
+        flags = message.flags
+        if flags & _REQUIRED != _REQUIRED:
+            raise AuthenticationError("the client chose weak NTLM features")
+        if self._level >= AuthLevel.PKT and not flags & NegotiateFlags.SIGN:
+            raise AuthenticationError("the client did not negotiate signing")
+        if self._level >= AuthLevel.PKT_PRIVACY and not flags & NegotiateFlags.SEAL:
+            raise AuthenticationError("the client did not negotiate sealing")
+        response = message.nt_response
+        if not _is_anonymous(message) and (len(response) < MIN_NTLMV2_RESPONSE or response[16:18] != b"\x01\x01"):
+            raise AuthenticationError("only NTLMv2 responses are accepted")
+
+    def _check(self, message: Authenticate, token: bytes) -> None:
+        """3.2.5.1.2."""
+        self._check_form(message)
+        flags = message.flags
+        if _is_anonymous(message):
+            if not self._allow_anonymous:
+                raise AuthenticationError("anonymous callers are not served")
+            base_key, identity, blob = bytes(16), ANONYMOUS, b""
+        else:
+            base_key, identity = self._check_account(message)
+            blob = message.nt_response[16:]
+        key = base_key
+        if flags & NegotiateFlags.KEY_EXCH:
+            # 3.2.5.1.2 exchanges a key for signing and sealing only; clients send one without them as well.
+            if len(message.session_key) == 16:
+                key = _rc4(base_key, message.session_key)
+            elif flags & (NegotiateFlags.SIGN | NegotiateFlags.SEAL):
+                raise AuthenticationError("the client sent no session key")
+        if blob:
+            self._check_blob(blob, key, message, token)
+        self.identity = identity
+        self.session = NtlmSession(key, flags, is_client=False)
+
+    def _check_account(self, message: Authenticate) -> tuple[bytes, Identity]:
+        """The session base key and the user. What the domain has said of a user whom it knows counts: another try with
+        a local account of this name would make two passwords good."""
+        domain, answer = self._domain, self._answer
+        if domain is None or not self._asked:
+            return self._check_response(message)
+        if isinstance(answer, LoggedOn):
+            return answer.key, answer.identity
+        if answer is not None and not isinstance(answer, LogonUnavailable):
+            raise answer
+        if domain.is_called(message.domain) or self._lookup(message.domain, message.user) is None:
+            raise answer or _unknown(message)
+        return self._check_response(message)
+
+    def _check_response(self, message: Authenticate) -> tuple[bytes, Identity]:
+        """The session base key and the local user, if the NTLMv2 response is right."""
+        response = message.nt_response
+        found = self._lookup(message.domain, message.user)
+        # An unknown user costs as much time as a wrong password.
+        hash_, sid = found if found is not None else (bytes(16), "")
+        proof, blob = response[:16], response[16:]
+        # Some clients wrongly compute with an empty domain.
+        for domain in (message.domain, ""):
+            response_key = ntowf_v2(hash_, message.user, domain)
+            expected = _hmac_md5(response_key, self._server_challenge + blob)
+            if hmac.compare_digest(expected, proof) and found is not None:
+                return _hmac_md5(response_key, proof), Identity(message.user, message.domain, sid, login="ntlm")
+        raise _unknown(message)
+
+    def _check_blob(self, blob: bytes, key: bytes, message: Authenticate, token: bytes) -> None:
+        """The client's time, and its MIC over all three messages if it says that there is one."""
+        time = int.from_bytes(blob[8:16], "little")
+        if abs(time - self._now()) > MAX_LIFETIME:
+            raise AuthenticationError("the response is too old")
+        pairs = dict(unpack_av_pairs(blob[28:]))
+        if not int.from_bytes(pairs.get(AvId.FLAGS, b""), "little") & AV_FLAG_MIC_PROVIDED:
+            return
+        at = Authenticate.MIC_OFFSET
+        cleared = token[:at] + bytes(16) + token[at + 16 :]
+        mic = _hmac_md5(key, self._negotiate + self._challenge + cleared)
+        if message.mic is None or not hmac.compare_digest(mic, message.mic):
+            raise AuthenticationError("the MIC is wrong")
+
+
+def _is_anonymous(message: Authenticate) -> bool:
+    return not message.user and not message.nt_response and message.lm_response in (b"", b"\0")
+
+
+def _unknown(message: Authenticate) -> AuthenticationError:
+    detail = f"unknown user or wrong password: {message.domain!r} {message.user!r}"
+    return AuthenticationError(detail, message.user)

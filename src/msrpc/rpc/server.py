@@ -1,0 +1,623 @@
+"""The asyncio server: it moves bytes between transports and `ServerConnection`, and calls to their interfaces.
+
+One `asyncio.Protocol` per connection, no task and no thread per connection or call. Replies that become ready in one
+iteration of the loop leave in one write. Nothing a peer sends, and nothing an interface raises, ends the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from msrpc.rpc.assembly import ReassemblyBudget
+from msrpc.rpc.association import AssociationTable, Random
+from msrpc.rpc.blocking_auth import AuthExecutor
+from msrpc.rpc.call import Call, InterfaceTable
+from msrpc.rpc.connection_states import (
+    ANSWERED,
+    ASKED,
+    BY_POLLER,
+    BY_TRANSPORT,
+    CAUGHT_UP,
+    CORKED,
+    DEAF,
+    DEAFENED,
+    FLUSHED,
+    HEARS,
+    HELD,
+    HOLDS,
+    SCHEDULED,
+    UNHELD,
+)
+from msrpc.rpc.dispatcher import Dispatcher, SecurityPolicy
+from msrpc.rpc.limits import RpcLimits
+from msrpc.rpc.security import AcceptorFactory, LoginObserver, NullObserver
+from msrpc.rpc.server_connection import AuthQueryNeeded, CallCancelled, ConnectionEnded, Event, ServerConnection
+from msrpc.rpc.sockets import DEAD_PEER, set_options
+from msrpc.rpc.throttle import FailureLimits, PeerFailures
+
+try:
+    from msrpc.rpc import requests
+except ImportError:  # not built here
+    if not TYPE_CHECKING:
+        requests = None
+
+log = logging.getLogger(__name__)
+
+# How often connections are looked at for the timeouts below. One sweep costs less than a timer per connection.
+SWEEP_PERIOD: Final = 5.0
+# How often a server that shuts down looks whether its calls have ended.
+SHUT_DOWN_POLL: Final = 0.02
+FLUSH_TIME: Final = 0.5  # seconds that peers have to take what has been answered
+# Connections that wait to be accepted: after a restart all clients come back at once.
+LISTEN_BACKLOG: Final = 1024
+# Replies are handed to the transport when so much has gathered, which shows whether the peer reads them.
+FLUSH_SIZE: Final = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """Bounds for all connections together, and times in seconds.
+
+    max_connections: file descriptors are finite, and the log needs some.
+    max_connections_per_peer: of one host, so that no host takes all; on loopback all clients are one host.
+    incomplete_requests: bytes of requests whose last fragment has not come, on all connections together; sixty of the
+        largest size. A request that does not fit is refused with nca_s_fault_remote_no_memory.
+    first_pdu: a connection that has not bound by then is closed; a client binds at once.
+    incomplete_pdu: when a PDU or fragmented request is incomplete, the next whole PDU may take this long.
+    unread_bytes: replies that wait in one connection for the peer to read; sixteen of the largest size.
+    unread_replies: a peer that does not read its replies for so long is gone.
+    idle: a bound connection without calls is closed after this time; None keeps it, because a client may hold context
+        handles for days and MSMQ clients do.
+    """
+
+    max_connections: int = 8192
+    max_connections_per_peer: int = 4096
+    failures: FailureLimits = FailureLimits()
+    incomplete_requests: int = 256 * 1024 * 1024
+    unread_bytes: int = 64 * 1024 * 1024
+    first_pdu: float = 30.0
+    incomplete_pdu: float = 60.0
+    unread_replies: float = 120.0
+    idle: float | None = None
+
+
+class RpcServer:
+    """Serves interfaces on any number of endpoints, which share associations and therefore context handles.
+
+    `acceptor` makes a security context for each authentication (see `spnego.ntlm_acceptor`), `random` gives bytes.
+    """
+
+    def __init__(
+        self,
+        interfaces: InterfaceTable | None = None,
+        *,
+        policy: SecurityPolicy | None = None,
+        acceptor: AcceptorFactory | None = None,
+        random: Random = os.urandom,
+        limits: RpcLimits | None = None,
+        server_limits: ServerLimits | None = None,
+        sweep_period: float = SWEEP_PERIOD,
+        dead_peer_seconds: int = DEAD_PEER,
+    ) -> None:
+        self.interfaces = interfaces or InterfaceTable()
+        self.acceptor = acceptor
+        self.limits = limits or RpcLimits()
+        self.server_limits = server_limits or ServerLimits()
+        self.associations = AssociationTable(random)
+        self.budget = ReassemblyBudget(self.server_limits.incomplete_requests)
+        self.failures = PeerFailures(time.monotonic, self.server_limits.failures)
+        self.calls = Dispatcher(policy or SecurityPolicy(), self.failures, self, self.cut_off)
+        self.statistics = self.calls.statistics
+        self.connections: set[_Connection] = set()
+        self.peers: Counter[str] = Counter()  # connections by host
+        self.logins: LoginObserver = NullObserver()
+        #: Asked before anything is sent; if not, the connection is closed.
+        self.may_answer: Callable[[], bool] = _always
+        self.ready: list[Any] = []  # sources with answers, see `requests`
+        self.poller: requests.Poller | None = None
+        self._unflushed: list[_Connection] = []
+        self._is_held = False
+        self.questions = AuthExecutor()
+        self._servers: list[asyncio.Server] = []
+        self._sweep_period = sweep_period
+        self.dead_peer_seconds = dead_peer_seconds
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    async def listen(self, host: str, port: int, interfaces: InterfaceTable | None = None) -> tuple[str, int]:
+        """Open an endpoint and return its address; port 0 lets the system choose. Raises `OSError`."""
+        loop = self._start()
+        table = self.interfaces if interfaces is None else interfaces
+        # Towers of the endpoint mapper and most clients speak IPv4; an IPv6 address must be asked for.
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        # Any: uvloop's `sockets` is a list, not the tuple that asyncio declares.
+        server: Any = await loop.create_server(
+            lambda: _Connection(self, table), host, port, family=family, backlog=LISTEN_BACKLOG
+        )
+        self._servers.append(server)
+        address = server.sockets[0].getsockname()
+        return address[0], address[1]
+
+    async def listen_unix(self, listener: socket.socket, interfaces: InterfaceTable | None = None) -> None:
+        """Serve on a Unix socket that is bound."""
+        loop = self._start()
+        table = self.interfaces if interfaces is None else interfaces
+        server: Any = await loop.create_unix_server(
+            lambda: _Connection(self, table), sock=listener, backlog=LISTEN_BACKLOG
+        )
+        self._servers.append(server)
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        """What all endpoints share."""
+        loop = self.calls.loop = asyncio.get_running_loop()
+        if self._sweeper is None:
+            self._sweeper = loop.call_later(self._sweep_period, self._sweep)
+        if self.poller is None and self.calls.together is not None and requests is not None:
+            self.poller = requests.Poller()
+            loop.add_reader(self.poller.descriptor, self._readable)
+        return loop
+
+    def _readable(self) -> None:
+        """Serve what all sources have brought."""
+        self.read_sources()
+        self.calls.serve_turn()
+
+    def read_sources(self) -> None:
+        """Gather requests of all sources; whatever else they have brought is served."""
+        if self.poller is not None:
+            for source, rest in self.calls.read(self.poller):
+                source.owner.received(rest)
+
+    def flush_soon(self, connection: _Connection) -> None:
+        """Have a connection's replies leave in the loop's next turn, with those of others: one sync makes many."""
+        if not self._unflushed and not self._is_held:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._unflushed.append(connection)
+
+    def hold(self) -> None:
+        """Keep replies until `flush`, which whoever calls this calls in the same turn: the loop needs no other one."""
+        self._is_held = True
+
+    def flush(self) -> None:
+        """Have what waits leave now."""
+        self._is_held = False
+        connections, self._unflushed = self._unflushed, []
+        if not connections and not self.ready:
+            return
+        allowed = self.may_answer()
+        if self.ready:
+            self._flush_sources(allowed)
+        for connection in connections:
+            try:
+                connection.flush(allowed)
+            except Exception:  # one connection's trouble must not keep the others from their replies
+                log.exception("replies can't be sent")
+                connection.close()
+
+    def _flush_sources(self, allowed: bool) -> None:
+        if allowed:
+            self.statistics.packets_out += len(self.ready)
+            for owner, rest in requests.flush(self.ready):
+                owner.send(rest)
+        else:
+            sources, self.ready[:] = self.ready[:], []
+            for source in sources:
+                source.owner.close()
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether connections are accepted."""
+        return bool(self._servers)
+
+    def close_listeners(self) -> None:
+        """Take no new connections."""
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+
+    def close(self) -> None:
+        """Close every endpoint and connection; pending calls are cancelled and context handles run down."""
+        self.close_listeners()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        for connection in tuple(self.connections):
+            connection.close()
+        if self.poller is not None:
+            loop: Any = self.calls.loop  # uvloop's returns None, and not the bool that asyncio declares
+            loop.remove_reader(self.poller.descriptor)
+            self.poller.close()
+            self.poller = None
+
+    async def shut_down(self, grace: float) -> None:
+        """Take no new connections, let pending calls end for at most `grace` seconds, send what has been answered, then
+        close everything.
+
+        Calls that wait for a message usually wait on, so the whole time passes while there are any.
+        """
+        self.close_listeners()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + grace
+        while any(connection.pending for connection in self.connections) and loop.time() < deadline:
+            await asyncio.sleep(SHUT_DOWN_POLL)
+        await asyncio.sleep(0)  # replies leave in the next turn of the loop
+        for connection in tuple(self.connections):
+            connection.finish()
+        flushed = loop.time() + FLUSH_TIME
+        while self.connections and loop.time() < flushed:
+            await asyncio.sleep(SHUT_DOWN_POLL)
+        self.close()
+
+    def cut_off(self, call: Call) -> None:
+        """Close the connection by which a call came, in the loop's next turn."""
+        for connection in tuple(self.connections):
+            if connection.serves(call):
+                asyncio.get_running_loop().call_soon(connection.close)
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for connection in tuple(self.connections):
+            connection.check_time(now, self.server_limits)
+        self._sweeper = loop.call_later(self._sweep_period, self._sweep)
+
+
+class _Connection(asyncio.Protocol):
+    """Bytes in, bytes out."""
+
+    def __init__(self, server: RpcServer, interfaces: InterfaceTable) -> None:
+        self._server = server
+        self._interfaces = interfaces
+        self._transport: asyncio.Transport | None = None
+        self._descriptor = -1
+        self._core: ServerConnection | None = None
+        self._source: requests.Source | None = None
+        self._known = 0  # how many negotiations the source knows
+        self._backlog: list[Event] = []
+        self._hold = UNHELD
+        self._reader = BY_TRANSPORT
+        self._replies = FLUSHED
+        self._connected = self._heard = 0.0
+        self._incomplete_since: float | None = None
+        self._deaf_since = 0.0  # while its state is DEAF
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        server = self._server
+        self._transport = cast(asyncio.Transport, transport)
+        peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        is_unix = not isinstance(local, tuple)  # whose addresses are paths
+        host: str = peer[0] if isinstance(peer, tuple) else ""  # none of a peer that has gone already
+        limits = server.server_limits
+        if len(server.connections) >= limits.max_connections:
+            log.warning("connection from %s refused: max_connections, %d, are open", host, limits.max_connections)
+            self._transport.abort()
+            return
+        if server.peers[host] >= limits.max_connections_per_peer:
+            maximum = limits.max_connections_per_peer
+            log.warning("connection from %s refused: it has max_connections_per_peer, %d, open", host, maximum)
+            self._transport.abort()
+            return
+        self._loop = asyncio.get_running_loop()
+        self._connected = self._heard = self._loop.time()
+        self._core = ServerConnection(
+            self._interfaces,
+            server.associations,
+            peer_host=host,
+            local_host="" if is_unix else local[0],
+            # C706 12.6.4.4: the secondary address is the endpoint; for TCP, its port.
+            secondary_address=b"" if is_unix else str(local[1]).encode(),
+            acceptor=server.acceptor,
+            limits=server.limits,
+            budget=server.budget,
+            failures=server.failures,
+            logins=server.logins,
+        )
+        self._core.on_output = self._output_ready
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            self._descriptor = sock.fileno()
+            set_options(sock, server.dead_peer_seconds)
+            self._core.descriptor = self._descriptor
+        if server.calls.together is not None and requests is not None and sock is not None:
+            self._source = requests.Source(
+                self, transport, self._descriptor, self._core.unanswered, self._core.output, server.ready,
+                server.limits.max_fragment, server.limits.max_pending,
+            )  # fmt: skip
+        server.connections.add(self)
+        server.peers[host] += 1
+        server.statistics.connections += 1
+
+    def data_received(self, data: bytes) -> None:
+        if self._core is not None:
+            self._server.statistics.packets_in += 1
+            self._receive(self._core, data)
+
+    def received(self, data: bytes | None) -> None:
+        """Bytes that the poller has read and its source has not taken; None: there is nothing more to read."""
+        core, transport = self._core, self._transport
+        if core is None or transport is None or transport.is_closing():
+            return
+        if data is not None:
+            self._receive(core, data)
+        else:  # the transport finds out how the connection has ended
+            self._stop_polling()
+            transport.resume_reading()
+
+    def _receive(self, core: ServerConnection, data: bytes) -> None:
+        self._heard = self._loop.time()
+        before = core.pdus_received
+        self._serve(core, data)
+        if not core.waits_for_bytes:
+            self._incomplete_since = None
+        elif self._incomplete_since is None or core.pdus_received != before:
+            # A busy connection may always be in the middle of something; each whole PDU is progress.
+            self._incomplete_since = self._heard
+
+    def _open_source(self, core: ServerConnection, source: requests.Source) -> None:
+        """Let the source take requests, if nothing else is expected."""
+        caller = core.plain_caller
+        if core.negotiations != self._known and core.association is not None and caller is not None:
+            self._known = core.negotiations
+            handles = core.association.held_by(caller, caller.identity.sid, caller.level)
+            source.know(self._server.calls.contexts_of(core.contexts, caller), caller, handles, core.max_reply)
+        source.is_open = core.bound and caller is not None and core.expects_whole_requests and not self._backlog
+        poller, transport = self._server.poller, self._transport
+        if poller is None or transport is None or self._reader == BY_POLLER or not source.is_open:
+            return
+        if not self._hold & HELD and not transport.is_closing():
+            try:
+                poller.add(source)
+            except OSError as error:  # the system has a limit for what is watched
+                log.warning("the transport goes on reading the connection from %s: %s", core.peer_host, error)
+                return
+            transport.pause_reading()
+            self._reader = BY_POLLER
+
+    def call_of(self, request: requests.Request) -> Call:
+        """See `ServerConnection.call_of`."""
+        assert self._core is not None  # whatever a connection has brought is served before it is given up
+        return self._core.call_of(request)
+
+    def respond(self, request: requests.Request, stub: bytes) -> None:
+        """Answer a request that its source has taken."""
+        if self._core is not None:
+            self._core.respond(request.call_id, request.context_id, stub)
+            self._output_ready()
+
+    def _serve(self, core: ServerConnection, data: bytes) -> None:
+        """Dispatch what has arrived, until there is no more or the peer does not read the replies."""
+        source = self._source
+        if source is not None:
+            source.is_open = False
+        self._replies = CORKED
+        try:
+            events = core.receive_data(data)
+            if self._backlog:
+                events, self._backlog = self._backlog + events, []
+            while True:
+                done = 0
+                while done < len(events):
+                    event = events[done]
+                    done += 1
+                    if isinstance(event, Call):
+                        self._server.calls.dispatch(event)
+                    elif isinstance(event, CallCancelled):
+                        self._server.calls.serve_gathered()
+                        self._cancel(event.call)
+                    elif isinstance(event, AuthQueryNeeded):
+                        self._ask(event)
+                    else:
+                        self._end(event)
+                    if core.output_size > FLUSH_SIZE:
+                        self.flush()
+                        if self._hold & DEAF:
+                            self._backlog += events[done:]
+                            return
+                if not core.more:
+                    break
+                self._server.calls.serve_gathered()
+                events = core.receive_data(b"")
+        except Exception:
+            # Nothing above is meant to raise; if it does, this connection cannot be trusted any more.
+            log.exception("connection handler failed")
+            self.close()
+        finally:
+            self._replies = FLUSHED
+        self.flush()
+        if source is not None:
+            self._open_source(core, source)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.connections.discard(self)
+        self._server.calls.serve_gathered()  # what it has sent was sent
+        core, self._core = self._core, None
+        if self._source is not None:
+            self._stop_polling()
+            self._source.descriptor = -1
+            self._source.is_open = False
+            self._source = None
+        if core is not None:
+            core.descriptor = -1
+            self._server.peers[core.peer_host] -= 1
+            if not self._server.peers[core.peer_host]:
+                del self._server.peers[core.peer_host]
+            for call in core.connection_lost():
+                self._cancel(call)
+            core.leave()
+
+    def pause_writing(self) -> None:
+        # The peer does not read. Its further requests would only make more replies that nobody reads.
+        self._deaf_since = self._loop.time()
+        self._hold = HOLDS[self._hold][DEAFENED]
+        self._pause_reading()
+
+    def resume_writing(self) -> None:
+        self._hold = HOLDS[self._hold][HEARS]
+        if self._core is not None:
+            self._loop.call_soon(self._resume)
+
+    def _ask(self, asked: AuthQueryNeeded) -> None:
+        """Nothing more is read from the peer until the question has an answer."""
+        assert self._transport is not None
+        self._hold = HOLDS[self._hold][ASKED]
+        self._pause_reading()
+        self._server.questions.ask(asked.question, self._answered)
+
+    def _answered(self) -> None:
+        self._hold = HOLDS[self._hold][ANSWERED]
+        core = self._core
+        if core is not None:
+            core.answered()
+            self._resume()
+            if not core.waits_for_bytes:
+                self._incomplete_since = None  # what had arrived meanwhile has been served
+
+    def _resume(self) -> None:
+        """Serve what had to wait, and read on if the peer keeps up."""
+        core = self._core
+        if core is None or self._transport is None or self._hold & HELD:
+            return
+        self._serve(core, b"")
+        if self._hold & HELD or self._transport.is_closing():
+            return
+        self._hold = HOLDS[self._hold][CAUGHT_UP]
+        if self._reader == BY_TRANSPORT:
+            self._transport.resume_reading()
+        elif self._source is not None and self._server.poller is not None:
+            try:
+                self._server.poller.add(self._source)
+            except OSError as error:  # epoll has no room: its own transport reads this connection from now on
+                log.warning("the poller can't watch a connection, its transport reads it now: %s", error)
+                self._reader = BY_TRANSPORT
+                self._transport.resume_reading()
+
+    def _pause_reading(self) -> None:
+        if self._reader == BY_POLLER and self._source is not None and self._server.poller is not None:
+            self._server.poller.remove(self._source)
+        elif self._transport is not None:
+            self._transport.pause_reading()
+
+    def _stop_polling(self) -> None:
+        if self._reader == BY_POLLER and self._source is not None and self._server.poller is not None:
+            self._server.poller.remove(self._source)
+        self._reader = BY_TRANSPORT
+
+    @property
+    def pending(self) -> int:
+        """How many calls wait for their answer."""
+        return self._core.pending if self._core is not None else 0
+
+    def serves(self, call: Call) -> bool:
+        """Whether the call came by this connection."""
+        return self._core is call.connection
+
+    def finish(self) -> None:
+        """Close once what has been answered is sent."""
+        self._stop_polling()
+        if self._transport is not None:
+            self._transport.close()
+
+    def close(self) -> None:
+        """Close without waiting for a peer that does not read."""
+        self._stop_polling()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def check_time(self, now: float, limits: ServerLimits) -> None:
+        """Close the connection if it has been silent, slow or deaf for too long."""
+        core = self._core
+        if core is None:
+            return
+        reasons = (
+            ("it has not bound", None if core.bound else self._connected, limits.first_pdu),
+            ("a PDU is incomplete", self._waits_since, limits.incomplete_pdu),
+            ("it does not read its replies", self._deaf_since if self._hold & DEAF else None, limits.unread_replies),
+            ("it is idle", None if core.pending else self._last_heard, limits.idle),
+        )
+        for reason, since, allowed in reasons:
+            if since is not None and allowed is not None and now - since > allowed:
+                log.info("connection from %s closed: %s for %.0f s", core.peer_host, reason, now - since)
+                self.close()
+                return
+
+    @property
+    def _waits_since(self) -> float | None:
+        """Since when a PDU is incomplete."""
+        since = self._incomplete_since
+        return since if since is not None or self._source is None else self._source.incomplete_since or None
+
+    @property
+    def _last_heard(self) -> float:
+        return self._heard if self._source is None else max(self._heard, self._source.heard)
+
+    def _cancel(self, call: Call) -> None:
+        try:
+            call.cancel()
+        except Exception:
+            log.exception("cancelling %s opnum %d failed", call.interface.name, call.opnum)
+
+    def _end(self, event: ConnectionEnded) -> None:
+        assert self._core is not None
+        assert self._transport is not None
+        log.info("connection from %s ended: %s", self._core.peer_host, event.reason)
+        self.flush()
+        self.finish()
+
+    def _check_unread(self) -> None:
+        """Calls that waited may all be answered at once; a peer that reads none of it does not get to keep it here."""
+        assert self._transport is not None
+        size = self._transport.get_write_buffer_size()
+        if size > self._server.server_limits.unread_bytes:
+            log.info("connection closed: %d bytes of replies are unread", size)
+            self.close()
+
+    def _output_ready(self) -> None:
+        if self._replies == FLUSHED:
+            self._replies = SCHEDULED
+            self._server.flush_soon(self)
+
+    def _write(self, transport: asyncio.Transport, data: bytes) -> None:
+        """Send at once what the socket takes: the transport of an event loop would wait for the end of its turn, and
+        the peer has its next request ready by then."""
+        if self._descriptor >= 0 and not transport.get_write_buffer_size():
+            try:
+                sent = os.write(self._descriptor, data)
+            except OSError:  # full, or gone: the transport finds out
+                sent = 0
+            data = data[sent:]
+        if data:
+            transport.write(data)
+
+    def flush(self, allowed: bool | None = None) -> None:
+        """Send what has been answered; `allowed` says that `may_answer` has been asked already."""
+        if self._replies == SCHEDULED:
+            self._replies = FLUSHED
+        core = self._core
+        if core is not None and core.output and self._transport is not None:
+            data = core.data_to_send()
+            if not self._transport.is_closing():
+                if not (self._server.may_answer() if allowed is None else allowed):
+                    self.close()
+                    return
+                self._server.statistics.packets_out += 1
+                self._write(self._transport, data)
+                if self._hold & DEAF:
+                    self._check_unread()
+
+    def send(self, data: bytes) -> None:
+        """Send what the socket did not take at once."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+            if self._hold & DEAF:
+                self._check_unread()
+
+
+def _always() -> bool:
+    return True

@@ -1,0 +1,351 @@
+"""How a server connection negotiates: presentation contexts, features, fragment sizes and security contexts.
+
+C706 12.6.4.3-5 and [MS-RPCE] 3.3.1.5.2-4, 3.3.1.5.6-7.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Literal
+
+from msrpc.rpc.association import Association, AssociationTable
+from msrpc.rpc.bind_pdus import (
+    FEATURE_NEGOTIATION_PREFIX,
+    KEEP_CONNECTION_ON_ORPHAN,
+    SECURITY_CONTEXT_MULTIPLEXING,
+    AlterContext,
+    AlterContextResp,
+    Auth3,
+    Bind,
+    BindAck,
+    BindNak,
+    ContextAnswer,
+    ContextResult,
+    PresentationContext,
+    ProviderReason,
+    RejectReason,
+)
+from msrpc.rpc.call import UNAUTHENTICATED, InterfaceTable, RpcCaller, RpcInterface
+from msrpc.rpc.call_pdus import FaultPdu
+from msrpc.rpc.errors import AuthenticationError, LogonUnavailable, RemoteProtocolError
+from msrpc.rpc.faults import RPC_S_ACCESS_DENIED, RPC_S_PROTOCOL_ERROR
+from msrpc.rpc.limits import RpcLimits
+from msrpc.rpc.pdu import (
+    MIN_FRAGMENT,
+    NDR,
+    PFC_CONC_MPX,
+    PFC_SUPPORT_HEADER_SIGN,
+    PFC_WHOLE,
+    AuthLevel,
+    AuthVerifier,
+    Header,
+    SyntaxId,
+    padded_verifier,
+)
+from msrpc.rpc.security import ANONYMOUS, AcceptorFactory, Channel, LoginObserver, Question, normal_level
+from msrpc.rpc.throttle import Attempt, PeerFailures
+
+log = logging.getLogger(__name__)
+
+_FEATURES = SECURITY_CONTEXT_MULTIPLEXING | KEEP_CONNECTION_ON_ORPHAN
+_LEVELS = (AuthLevel.CONNECT, AuthLevel.PKT, AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundContext:
+    """A presentation context that was accepted."""
+
+    interface: RpcInterface
+    abstract_syntax: SyntaxId
+    transfer_syntax: SyntaxId
+
+
+class _Refused(Exception):
+    """The bind or alter_context cannot be granted: a bind_nak with `reason`, or a fault with `status`."""
+
+    def __init__(self, reason: RejectReason, status: int) -> None:
+        self.reason = reason
+        self.status = status
+
+
+class Binder:
+    """What was negotiated on one connection so far."""
+
+    def __init__(
+        self,
+        interfaces: InterfaceTable,
+        associations: AssociationTable,
+        peer_host: str,
+        secondary_address: bytes,
+        acceptor: AcceptorFactory | None,
+        limits: RpcLimits,
+        failures: PeerFailures,
+        logins: LoginObserver,
+    ) -> None:
+        self._failures = failures
+        self._logins = logins
+        self._interfaces = interfaces
+        self._associations = associations
+        self._peer_host = peer_host
+        self._secondary_address = secondary_address
+        self._acceptor = acceptor
+        self._limits = limits
+        self.association: Association | None = None
+        self.contexts: dict[int, BoundContext] = {}
+        self.channels: dict[int, Channel] = {}
+        self.max_xmit_frag = limits.max_fragment
+        self.header_signing = False
+        self._unprotected = False  # whether contexts were made without authentication
+        # Who calls in a request without a verifier; None if that is to be refused. See `channel_of`.
+        self.plain_caller: RpcCaller | None = UNAUTHENTICATED
+        self._callers: dict[Channel, RpcCaller] = {}
+
+    def question(self, pdu: Bind | Auth3) -> Question | None:
+        """What others have to be asked before `alter` or `auth3` takes the PDU, which goes on with a login. A bind has
+        nothing to ask, as it begins one."""
+        verifier = pdu.verifier
+        if not isinstance(pdu, (AlterContext, Auth3)) or verifier is None:
+            return None
+        channel = self.channels.get(verifier.context_id)
+        if channel is None or not channel.waits or self._failures.refuses(self._peer_host, Attempt.LOGIN):
+            return None
+        if (channel.auth_type, channel.level) != (verifier.auth_type, normal_level(verifier.level)):
+            return None
+        return channel.question(verifier.value)
+
+    # --- bind and alter_context ------------------------------------------------------------------------------------
+
+    def bind(self, pdu: Bind) -> bytes:
+        """The bind_ack or bind_nak. A second bind on a connection adds to it, as some clients expect."""
+        try:
+            if pdu.max_recv_frag < MIN_FRAGMENT:
+                raise _Refused(RejectReason.LOCAL_LIMIT_EXCEEDED, 0)
+            joined = self.association
+            if joined is None:
+                joined = self._join(pdu.assoc_group_id)
+            elif pdu.assoc_group_id not in (0, joined.group_id):
+                joined = None
+            if joined is None:
+                raise _Refused(RejectReason.REASON_NOT_SPECIFIED, 0)
+            fresh, self.association = self.association is None, joined
+            try:
+                answers, verifier = self._negotiate(pdu)
+            except BaseException:
+                if fresh:
+                    self.association = None
+                    self._associations.leave(joined)
+                raise
+        except _Refused as refusal:
+            return BindNak(pdu.call_id, refusal.reason).pack()
+        self.max_xmit_frag = min(self._limits.max_fragment, pdu.max_recv_frag)
+        self._agree_on_header_signing(pdu)
+        return BindAck(
+            pdu.call_id,
+            answers,
+            self.max_xmit_frag,
+            min(self._limits.max_fragment, max(pdu.max_xmit_frag, MIN_FRAGMENT)),
+            joined.group_id,
+            self._secondary_address,
+            PFC_WHOLE | pdu.flags & (PFC_SUPPORT_HEADER_SIGN | PFC_CONC_MPX),
+            verifier,
+        ).pack()
+
+    def alter(self, pdu: AlterContext) -> bytes:
+        """The alter_context_resp, or a fault."""
+        if self.association is None:
+            raise RemoteProtocolError("alter_context before bind")
+        try:
+            answers, verifier = self._negotiate(pdu)
+        except _Refused as refusal:
+            return FaultPdu(pdu.call_id, refusal.status).pack()
+        self._agree_on_header_signing(pdu)
+        return AlterContextResp(
+            pdu.call_id,
+            answers,
+            self.max_xmit_frag,
+            min(self._limits.max_fragment, max(pdu.max_xmit_frag, MIN_FRAGMENT)),
+            self.association.group_id,
+            flags=PFC_WHOLE | pdu.flags & (PFC_SUPPORT_HEADER_SIGN | PFC_CONC_MPX),
+            verifier=verifier,
+        ).pack()
+
+    def _join(self, group_id: int) -> Association | None:
+        if not group_id:
+            return self._associations.join(0, self._peer_host)
+        if self._failures.refuses(self._peer_host, Attempt.JOIN):
+            raise _Refused(RejectReason.TEMPORARY_CONGESTION, 0)  # not: there is no such group
+        joined = self._associations.join(group_id, self._peer_host)
+        if joined is None:
+            self._failures.count(self._peer_host, Attempt.JOIN)
+        return joined
+
+    def _agree_on_header_signing(self, pdu: Bind) -> None:
+        """Once agreed, by bind or alter_context, it holds for the connection ([MS-RPCE] 3.3.1.5.2.2, D-17)."""
+        self.header_signing = self.header_signing or bool(pdu.flags & PFC_SUPPORT_HEADER_SIGN)
+        for channel in self.channels.values():
+            channel.header_signing = self.header_signing
+
+    def _negotiate(self, pdu: Bind) -> tuple[tuple[ContextAnswer, ...], AuthVerifier | None]:
+        accepted: dict[int, BoundContext] = {}
+        answers = tuple(self._answer(context, accepted) for context in pdu.contexts)
+        if len(self.contexts.keys() | accepted.keys()) > self._limits.max_contexts:
+            raise _Refused(RejectReason.LOCAL_LIMIT_EXCEEDED, RPC_S_PROTOCOL_ERROR)
+        verifier = self._security_leg(pdu) if pdu.verifier else None
+        if not pdu.verifier and accepted:
+            self._unprotected = True
+        self.contexts.update(accepted)
+        return answers, verifier
+
+    def _answer(self, context: PresentationContext, accepted: dict[int, BoundContext]) -> ContextAnswer:
+        """[MS-RPCE] 3.3.1.5.3 and 3.3.1.5.6."""
+        for offer in context.transfer_syntaxes:
+            raw = offer.uuid.bytes_le
+            if raw.startswith(FEATURE_NEGOTIATION_PREFIX):
+                return ContextAnswer(ContextResult.NEGOTIATE_ACK, raw[8] & _FEATURES)
+        interface = self._interfaces.find(context.abstract_syntax)
+        if interface is None:
+            return ContextAnswer(ContextResult.PROVIDER_REJECTION, ProviderReason.ABSTRACT_SYNTAX_NOT_SUPPORTED)
+        if NDR not in context.transfer_syntaxes:  # deviation D-28: NDR64 is not offered
+            reason = ProviderReason.PROPOSED_TRANSFER_SYNTAXES_NOT_SUPPORTED
+            return ContextAnswer(ContextResult.PROVIDER_REJECTION, reason)
+        accepted[context.context_id] = BoundContext(interface, context.abstract_syntax, NDR)
+        return ContextAnswer(ContextResult.ACCEPTANCE, 0, NDR)
+
+    # --- security contexts -----------------------------------------------------------------------------------------
+
+    def _security_leg(self, pdu: Bind) -> AuthVerifier | None:
+        """One leg of an authentication ([MS-RPCE] 3.3.1.5.2.1): the verifier of the answer.
+
+        A bind always begins a new context, also under an id that is taken. An alter_context goes on with a context
+        that waits for a further leg, and begins one otherwise, unless it only repeats the leg that completed one
+        (deviation D-60): Samba adds interfaces that way after auth3. The context stays as it is, and the answer has no
+        token.
+        """
+        verifier = pdu.verifier
+        assert verifier is not None
+        level = normal_level(verifier.level)
+        channel = self.channels.get(verifier.context_id)
+        altering = isinstance(pdu, AlterContext)
+        if altering and channel is not None and channel.repeats(verifier.auth_type, level, verifier.value):
+            return None
+        if self._failures.refuses(self._peer_host, Attempt.LOGIN):
+            raise _Refused(RejectReason.TEMPORARY_CONGESTION, RPC_S_ACCESS_DENIED)
+        going_on = altering and channel is not None and channel.waits
+        if going_on:
+            assert channel is not None
+            if (channel.auth_type, channel.level) != (verifier.auth_type, level):
+                raise RemoteProtocolError("auth type or level changes between two legs")
+        else:
+            channel = self._new_channel(verifier, level)
+        try:
+            token = channel.step(verifier.value)
+        except AuthenticationError as error:
+            self._log_failure(error)
+            if going_on or verifier.context_id not in self.channels:
+                # Later requests that use it must be refused ([MS-RPCE] 3.3.1.5.2.1), so it stays known.
+                channel.failed = True
+                self._register(channel)
+            raise _Refused(RejectReason.INVALID_CHECKSUM, RPC_S_ACCESS_DENIED) from None
+        self._register(channel)
+        self._log_login(channel)
+        return padded_verifier(verifier.auth_type, verifier.level, verifier.context_id, token)
+
+    def _new_channel(self, verifier: AuthVerifier, level: int) -> Channel:
+        if len(self.channels.keys() | {verifier.context_id}) > self._limits.max_security_contexts:
+            raise _Refused(RejectReason.LOCAL_LIMIT_EXCEEDED, RPC_S_PROTOCOL_ERROR)
+        context = None
+        if self._acceptor is not None and level in _LEVELS:
+            context = self._acceptor(verifier.auth_type, level)
+        if context is None:
+            raise _Refused(RejectReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED, RPC_S_ACCESS_DENIED)
+        return Channel(verifier.auth_type, level, verifier.context_id, context)
+
+    def _register(self, channel: Channel) -> None:
+        previous = self.channels.get(channel.context_id)
+        if previous is not None:
+            self._callers.pop(previous, None)
+        self.channels[channel.context_id] = channel
+        self._set_plain_caller()
+
+    def auth3(self, pdu: Auth3) -> None:
+        """The last leg; it has no answer, so a failure shows at the first request ([MS-RPCE] 3.3.1.5.2.1)."""
+        verifier = pdu.verifier
+        channel = self.channels.get(verifier.context_id)
+        if channel is None or not channel.waits:
+            raise RemoteProtocolError("auth3 for a security context that expects none")
+        if (channel.auth_type, channel.level) != (verifier.auth_type, normal_level(verifier.level)):
+            raise RemoteProtocolError("auth type or level changes between two legs")
+        try:
+            if self._failures.refuses(self._peer_host, Attempt.LOGIN):
+                raise LogonUnavailable("too many have failed")
+            channel.step(verifier.value)
+        except AuthenticationError as error:
+            self._log_failure(error)
+            channel.failed = True
+        else:
+            channel.failed = not channel.context.complete
+            self._log_login(channel)
+        self._set_plain_caller()
+
+    def _log_login(self, channel: Channel) -> None:
+        who = channel.context.identity if channel.usable else None
+        if who is not None and not who.anonymous:
+            log.info("%s\\%s (%s) logged in from %s by %s", who.domain, who.user, who.sid, self._peer_host, who.login)
+            self._logins.logged_in(who, self._peer_host)
+
+    def _log_failure(self, error: AuthenticationError) -> None:
+        if not isinstance(error, LogonUnavailable):
+            self._failures.count(self._peer_host, Attempt.LOGIN)
+            self._logins.refused(error.user, self._peer_host)
+        log.warning("authentication from %s failed: %s", self._peer_host, error)
+
+    # --- requests --------------------------------------------------------------------------------------------------
+
+    def _implied(self) -> Channel | None:
+        """The channel of requests without a verifier: the only one, if its level is CONNECT (3.3.1.5.4), or one of
+        several (deviation D-16) that all are of this level and of one user, as clients have who authenticate for each
+        interface."""
+        channels = list(self.channels.values())
+        if not channels or any(channel.level != AuthLevel.CONNECT for channel in channels):
+            return None
+        users = {channel.context.identity for channel in channels if channel.usable}
+        return channels[0] if len(channels) == 1 or (len(users) == 1 and all(c.usable for c in channels)) else None
+
+    def _set_plain_caller(self) -> None:
+        channel = self._implied()
+        usable = self._serves_plain if channel is None else channel.usable
+        self.plain_caller = self.caller(channel) if usable else None
+
+    @property
+    def _serves_plain(self) -> bool:
+        """Whether requests without a verifier are served, as an anonymous caller's: not where the client has asked for
+        protection with everything it bound, because somebody in the middle may have sent such a request."""
+        return self._unprotected or all(channel.level < AuthLevel.PKT for channel in self.channels.values())
+
+    def channel_of(self, header: Header, raw: bytes) -> tuple[Channel | None, int]:
+        """The channel that a request belongs to, and the status to refuse it with (0: go on)."""
+        if header.auth_length:
+            at = header.body_end + 4
+            order: Literal["little", "big"] = "little" if header.byte_order == "<" else "big"
+            channel = self.channels.get(int.from_bytes(raw[at : at + 4], order))
+            if channel is None:
+                return None, RPC_S_ACCESS_DENIED
+        else:
+            channel = self._implied()
+            if channel is None:
+                return None, 0 if self._serves_plain else RPC_S_ACCESS_DENIED
+        return channel, 0 if channel.usable else RPC_S_ACCESS_DENIED
+
+    def caller(self, channel: Channel | None) -> RpcCaller:
+        """Who calls through the channel."""
+        if channel is None:
+            return UNAUTHENTICATED
+        caller = self._callers.get(channel)
+        if caller is None:
+            identity = channel.context.identity or ANONYMOUS
+            # Deviation D-18: the session key of an anonymous login is known to everybody, so it protects nothing.
+            level = AuthLevel.NONE if identity.anonymous else AuthLevel(channel.level)
+            caller = RpcCaller(identity, level)
+            self._callers[channel] = caller
+        return caller

@@ -1,0 +1,463 @@
+"""The server's side of one connection, without I/O.
+
+Bytes go into `receive_data`, which returns what happened: `Call` objects to serve, `CallCancelled`, and at the end
+`ConnectionEnded`; while `more` is set, it is to be called again with no bytes. After `AuthQueryNeeded` nothing more
+happens until
+its question has been asked: then `answered` is to be called, and `receive_data` again. What must be sent waits in
+`data_to_send`; `on_output` is called when a reply put something there.
+
+The life of a connection ([MS-RPCE] 3.3.3.4, C706 11.1): a bind opens it and joins an association; further binds and
+alter_contexts add presentation contexts and security contexts; requests refer to both by id. Whatever the peer sends
+that has no meaning ends in a fault and, where the two sides can no longer agree on what follows, in the end of the
+connection. `server_binding` holds the part that binds.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from msrpc.rpc.assembly import Account, Assembly, ReassemblyBudget
+from msrpc.rpc.association import Association, AssociationTable
+from msrpc.rpc.bind_pdus import AlterContext, Auth3, Bind, BindNak, RejectReason
+from msrpc.rpc.call import Call, CallConnection, InterfaceTable, RpcCaller
+from msrpc.rpc.call_pdus import CALL_HEADER_SIZE, CoCancel, FaultPdu, Orphaned, decode, stub_start
+from msrpc.rpc.errors import AuthenticationError, RemoteProtocolError
+from msrpc.rpc.faults import (
+    NCA_S_FAULT_REMOTE_NO_MEMORY,
+    NCA_S_PROTO_ERROR,
+    NCA_S_SERVER_TOO_BUSY,
+    NCA_S_UNK_IF,
+    RPC_S_ACCESS_DENIED,
+)
+from msrpc.rpc.limits import RpcLimits
+from msrpc.rpc.pdu import (
+    HEADER_SIZE,
+    PFC_DID_NOT_EXECUTE,
+    PFC_FIRST_FRAG,
+    PFC_LAST_FRAG,
+    PFC_OBJECT_UUID,
+    PFC_WHOLE,
+    AuthLevel,
+    Header,
+    PacketType,
+    read_uuid,
+)
+from msrpc.rpc.security import AcceptorFactory, Channel, LoginObserver, NullObserver, Question, fragments
+from msrpc.rpc.server_binding import Binder, BoundContext
+from msrpc.rpc.splitter import Splitter
+from msrpc.rpc.throttle import PeerFailures
+from msrpc.rpc.verification import strip_trailer
+from msrpc.rpc.whole_pdus import request, response
+
+if TYPE_CHECKING:
+    from msrpc.rpc.requests import Request
+
+
+@dataclass(frozen=True, slots=True)
+class CallCancelled:
+    """The client cancelled the call, or orphaned it and will not read an answer."""
+
+    call: Call
+    orphaned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionEnded:
+    """The peer broke the protocol: send what is left, then close."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuthQueryNeeded:
+    """Somebody else has to be asked before the login goes on."""
+
+    question: Question
+
+
+Event = Call | CallCancelled | ConnectionEnded | AuthQueryNeeded
+
+_CALL_FIELDS: Final = {"<": struct.Struct("<IHH"), ">": struct.Struct(">IHH")}
+
+
+# Events of one `receive_data`. A client may send thousands of small requests in one segment: they are served by and by,
+# so that those which are answered at once do not all count as pending, and their replies do not pile up.
+MAX_EVENTS: Final = 64
+
+
+class ServerConnection(CallConnection):
+    """See the module. `acceptor` makes security contexts; without it only unauthenticated binds are accepted."""
+
+    def __init__(
+        self,
+        interfaces: InterfaceTable,
+        associations: AssociationTable,
+        *,
+        peer_host: str = "",
+        local_host: str = "",
+        secondary_address: bytes = b"",
+        acceptor: AcceptorFactory | None = None,
+        limits: RpcLimits | None = None,
+        budget: ReassemblyBudget | None = None,
+        failures: PeerFailures | None = None,
+        logins: LoginObserver | None = None,
+    ) -> None:
+        super().__init__(peer_host, local_host, failures or PeerFailures(lambda: 0.0))
+        self.limits = limits or RpcLimits()
+        self.on_output: Callable[[], None] | None = None
+        self._associations = associations
+        self._binder = Binder(
+            interfaces, associations, peer_host, secondary_address, acceptor, self.limits, self.failures,
+            logins or NullObserver(),
+        )  # fmt: skip
+        self._contexts = self._binder.contexts
+        self._splitter = Splitter(self.limits.max_fragment)
+        self._max_fragment = self.limits.max_fragment
+        self.output: list[bytes] = []  # what waits to be sent
+        self.output_size = 0
+        self.more = False
+        self.pdus_received = 0
+        #: By their identifiers, calls that have no answer yet: a `Call`, or a request that `requests.Source` has taken.
+        self.unanswered: dict[int, Any] = {}
+        #: How often presentation or security contexts were negotiated.
+        self.negotiations = 0
+        self._assemblies: dict[int, Assembly] = {}
+        self._memory = Account(self.limits.max_call_size, budget)
+        self._ended = False
+        self._left = False
+        self._asking = False  # what arrives meanwhile waits
+        self._held: Bind | Auth3 | None = None  # the leg of a login that goes on with an answer
+
+    @property
+    def association(self) -> Association | None:
+        """The association group, once bound; still there when it has been left, for calls that end later."""
+        return self._binder.association
+
+    @property
+    def bound(self) -> bool:
+        """Whether a bind succeeded."""
+        return self._binder.association is not None
+
+    @property
+    def pending(self) -> int:
+        """How many calls wait for their answer."""
+        return len(self.unanswered)
+
+    @property
+    def waits_for_bytes(self) -> bool:
+        """Whether a PDU or a fragmented request is incomplete."""
+        return bool(self._splitter.partial or self._assemblies)
+
+    @property
+    def expects_whole_requests(self) -> bool:
+        """Whether the next bytes begin a PDU, and nothing that came before them waits."""
+        return (
+            not (self._splitter.partial or self._assemblies or self.more or self._asking or self._ended)
+            and self._held is None
+        )
+
+    @property
+    def plain_caller(self) -> RpcCaller | None:
+        """Who calls in requests without a verifier; None if they are refused."""
+        return self._binder.plain_caller
+
+    @property
+    def contexts(self) -> dict[int, BoundContext]:
+        """The presentation contexts that were negotiated."""
+        return self._contexts
+
+    @property
+    def max_reply(self) -> int:
+        """The size of the largest fragment that the client takes."""
+        return self._binder.max_xmit_frag
+
+    def call_of(self, request: Request) -> Call:
+        """A call of a request that `requests.Source` has taken. Its answer goes nowhere if the request was orphaned."""
+        call = Call(
+            self, request.interface, request.caller, None, request.call_id, request.context_id, request.opnum,
+            request.stub,
+        )  # fmt: skip
+        if self.unanswered.get(request.call_id) is request:
+            self.unanswered[request.call_id] = call
+        return call
+
+    def data_to_send(self) -> bytes:
+        """Take what must be sent; `output_size` says roughly how much it is."""
+        out = self.output
+        self.output_size = 0
+        if len(out) == 1:
+            return out.pop()
+        data = b"".join(out)
+        out.clear()
+        return data
+
+    def receive_data(self, data: bytes) -> list[Event]:
+        """Take bytes that arrived, in any portions. After `ConnectionEnded` bytes are ignored.
+
+        While `more` is set afterwards, further PDUs have arrived: call again with `b""`.
+        """
+        events: list[Event] = []
+        if self._ended:
+            return events
+        if self._asking:
+            self._splitter.feed(data)
+            return events
+        if self._held is None and not self._splitter.partial and not self._assemblies:
+            data = self._whole_requests(data, events)
+            if not data and events:
+                return events
+        self._any_pdus(data, events)
+        return events
+
+    def answered(self) -> None:
+        """The question of `AuthQueryNeeded` has been asked, or nobody has answered in time."""
+        self._asking = False
+
+    def _whole_requests(self, data: bytes, events: list[Event]) -> bytes:
+        """The hot path: requests of one fragment without a verifier. Returns the bytes from the first other PDU on."""
+        caller = self._binder.plain_caller
+        if caller is None:
+            return data
+        contexts, pending, at, most = self._contexts, self.unanswered, 0, self._max_fragment
+        room = min(MAX_EVENTS, self.limits.max_pending - len(pending))
+        while len(events) < room:
+            found = request(data, at, most)
+            if found is None:
+                break
+            call_id, context_id, opnum, stub = found
+            context = contexts.get(context_id)
+            if context is None or call_id in pending:
+                break
+            call = Call(self, context.interface, caller, None, call_id, context_id, opnum, stub)
+            pending[call_id] = call
+            events.append(call)
+            at += CALL_HEADER_SIZE + len(stub)
+        self.pdus_received += len(events)
+        return b"" if at == len(data) else data[at:]
+
+    def _any_pdus(self, data: bytes, events: list[Event]) -> None:
+        splitter = self._splitter
+        self.more = False
+        raw = data
+        try:
+            held, self._held = self._held, None
+            if held is not None:
+                self._log_in(held)
+            found = splitter.feed_one(data)
+            raw = b""
+            # A fault that the core answers itself makes no event, but it costs as much.
+            for _ in range(MAX_EVENTS):
+                found = found or splitter.next()
+                if found is None:
+                    return
+                header, raw = found
+                found = None
+                self.pdus_received += 1
+                self._handle(header, raw, events)
+                if self._ended or self._asking:
+                    return
+                raw = b""
+            self.more = True
+        except RemoteProtocolError as error:
+            self._refuse(raw or splitter.rest())
+            events.append(self._end(str(error)))
+
+    def connection_lost(self) -> list[Call]:
+        """The transport is gone. Returns the calls to cancel; afterwards `leave` gives the association up."""
+        self._ended = True
+        self._drop_assemblies()
+        calls = [call for call in self.unanswered.values() if isinstance(call, Call)]
+        self.unanswered.clear()
+        return calls
+
+    def leave(self) -> None:
+        """Leave the association; the last connection of it runs the context handles down."""
+        if self.bound and not self._left:
+            self._left = True
+            assert self._binder.association is not None
+            self._associations.leave(self._binder.association)
+
+    # --- answers ---------------------------------------------------------------------------------------------------
+
+    def send_reply(self, call: Call, stub: bytes) -> None:
+        """`Call.reply`: nothing happens if the call was orphaned or the connection is gone."""
+        if self.unanswered.get(call.call_id) is not call:
+            return
+        del self.unanswered[call.call_id]
+        self.respond(call.call_id, call.context_id, stub, call.channel)
+
+    def respond(self, call_id: int, context_id: int, stub: bytes, channel: Channel | None = None) -> None:
+        """Put the answer of a call, which is not among the unanswered ones any more, where it waits to be sent."""
+        size, limit = CALL_HEADER_SIZE + len(stub), self._binder.max_xmit_frag
+        if channel is None and size <= limit:
+            self.output.append(response(call_id, context_id, stub))
+        else:
+            head = struct.pack("<HBB", context_id, 0, 0)
+            self.output += fragments(PacketType.RESPONSE, 0, call_id, head, stub, limit, channel)
+        self.output_size += size
+        if self.on_output is not None:
+            self.on_output()
+
+    def send_fault(self, call: Call, status: int) -> None:
+        """`Call.fault`."""
+        if self.unanswered.get(call.call_id) is not call:
+            return
+        del self.unanswered[call.call_id]
+        self._fault(call.call_id, status, call.context_id)
+        if self.on_output is not None:
+            self.on_output()
+
+    def _fault(self, call_id: int, status: int, context_id: int = 0, flags: int = 0) -> None:
+        # Faults carry no verifier: they hold no secret, and clients take them either way.
+        self.output.append(FaultPdu(call_id, status, context_id, flags=PFC_WHOLE | flags).pack())
+
+    def _refuse(self, raw: bytes) -> None:
+        """The last words to a peer that broke the protocol; `raw` begins with the offending header."""
+        if len(raw) < HEADER_SIZE or raw[2] == PacketType.AUTH3:
+            return  # nobody to answer; and auth3 is never answered ([MS-RPCE] 3.3.1.5.2.1)
+        call_id = int.from_bytes(raw[12:16], "little" if raw[4] & 0x10 else "big")
+        if raw[2] == PacketType.BIND:
+            self.output.append(BindNak(call_id, RejectReason.PROTOCOL_VERSION_NOT_SPECIFIED).pack())
+        else:
+            self._fault(call_id, NCA_S_PROTO_ERROR)
+
+    def _end(self, reason: str) -> ConnectionEnded:
+        self._ended = True
+        self._drop_assemblies()
+        return ConnectionEnded(reason)
+
+    # --- PDUs ------------------------------------------------------------------------------------------------------
+
+    def _handle(self, header: Header, raw: bytes, events: list[Event]) -> None:
+        if header.packet_type == PacketType.REQUEST:
+            self._request(header, raw, events)
+            return
+        pdu = decode(header, raw)
+        if header.flags & PFC_WHOLE != PFC_WHOLE:
+            raise RemoteProtocolError("only requests may be fragmented")
+        match pdu:
+            case Bind() | Auth3():  # an AlterContext is a Bind
+                question = self._binder.question(pdu)
+                if question is None:
+                    self._log_in(pdu)
+                else:
+                    self._held, self._asking = pdu, True
+                    events.append(AuthQueryNeeded(question))
+            case CoCancel():
+                call = self.unanswered.get(pdu.call_id)
+                if isinstance(call, Call):
+                    events.append(CallCancelled(call, False))
+            case Orphaned():
+                self._drop_assembly(pdu.call_id)
+                call = self.unanswered.pop(pdu.call_id, None)
+                if isinstance(call, Call):
+                    events.append(CallCancelled(call, True))
+            case _:
+                raise RemoteProtocolError(f"{pdu.packet_type.name} is not for a server")
+
+    def _log_in(self, pdu: Bind | Auth3) -> None:
+        self.negotiations += 1
+        if isinstance(pdu, Auth3):
+            self._binder.auth3(pdu)
+        elif isinstance(pdu, AlterContext):
+            self.output.append(self._binder.alter(pdu))
+        else:
+            self.output.append(self._binder.bind(pdu))
+
+    def _request(self, header: Header, raw: bytes, events: list[Event]) -> None:
+        if not self.bound:
+            raise RemoteProtocolError("request before bind")
+        start = stub_start(header)
+        order, call_id, flags = header.byte_order, header.call_id, header.flags
+        _, context_id, opnum = _CALL_FIELDS[order].unpack_from(raw, HEADER_SIZE)
+        channel, status = self._binder.channel_of(header, raw)
+        stub = b""
+        if not status:
+            try:
+                stub = channel.open(header, raw, start) if channel and header.auth_length else raw[start:]
+            except AuthenticationError as error:
+                # What follows on this channel cannot be verified either: its sequence and cipher state are lost.
+                self._fault(call_id, RPC_S_ACCESS_DENIED, context_id, PFC_DID_NOT_EXECUTE)
+                events.append(self._end(f"request was refused by the security provider: {error}"))
+                return
+        assembly = self._assemblies.get(call_id)
+        if flags & PFC_FIRST_FRAG:
+            if assembly is not None or call_id in self.unanswered:
+                raise RemoteProtocolError(f"call id {call_id} is in use")
+            assembly = Assembly(context_id, opnum, channel)
+            if not status and context_id not in self._contexts:
+                status = NCA_S_UNK_IF
+            if not status and len(self.unanswered) + len(self._assemblies) >= self.limits.max_pending:
+                status = NCA_S_SERVER_TOO_BUSY
+            if flags & PFC_OBJECT_UUID:
+                assembly.object_uuid = read_uuid(raw, CALL_HEADER_SIZE, order)
+            if not flags & PFC_LAST_FRAG:
+                if len(self._assemblies) >= self.limits.max_pending:
+                    raise RemoteProtocolError("too many requests are incomplete")
+                self._assemblies[call_id] = assembly
+        elif assembly is None:
+            raise RemoteProtocolError("fragment of a request that has not begun")
+        elif (assembly.context_id, assembly.opnum) != (context_id, opnum):
+            raise RemoteProtocolError("context id or opnum changes within a request")
+        elif assembly.channel is not channel:
+            raise RemoteProtocolError("security context changes within a request")
+        if not status and not assembly.refused and not self._memory.allows(len(stub)):
+            status = NCA_S_FAULT_REMOTE_NO_MEMORY
+        if status and not assembly.refused:
+            self._fault(call_id, status, context_id, PFC_DID_NOT_EXECUTE)
+            self._memory.book(-assembly.refuse())
+        self._memory.book(assembly.add(stub))
+        if flags & PFC_LAST_FRAG:
+            self._assemblies.pop(call_id, None)
+            self._memory.book(-assembly.size)
+            if not assembly.refused:
+                self._deliver(header, raw, assembly, events)
+
+    def _deliver(self, header: Header, raw: bytes, assembly: Assembly, events: list[Event]) -> None:
+        stub = b"".join(assembly.pieces)
+        context = self._contexts[assembly.context_id]
+        channel, call_id = assembly.channel, header.call_id
+        caller = self._binder.caller(channel)
+        if channel is not None and channel.level >= AuthLevel.PKT:
+            try:
+                stub = strip_trailer(
+                    stub,
+                    abstract_syntax=context.abstract_syntax,
+                    transfer_syntax=context.transfer_syntax,
+                    header_signing=self._binder.header_signing,
+                    call_id=call_id,
+                    context_id=assembly.context_id,
+                    opnum=assembly.opnum,
+                    drep=raw[4:8],
+                )
+            except AuthenticationError:
+                self._fault(call_id, RPC_S_ACCESS_DENIED, assembly.context_id, PFC_DID_NOT_EXECUTE)
+                return
+        # At level CONNECT nothing is protected: a client that sent a verifier gets one back, others get none.
+        answer_channel = channel if header.auth_length else None
+        call = Call(
+            self,
+            context.interface,
+            caller,
+            answer_channel,
+            call_id,
+            assembly.context_id,
+            assembly.opnum,
+            stub,
+            header.byte_order,
+            assembly.object_uuid,
+        )
+        self.unanswered[call_id] = call
+        events.append(call)
+
+    def _drop_assemblies(self) -> None:
+        self._assemblies.clear()
+        self._memory.clear()
+
+    def _drop_assembly(self, call_id: int) -> None:
+        assembly = self._assemblies.pop(call_id, None)
+        if assembly is not None:
+            self._memory.book(-assembly.size)

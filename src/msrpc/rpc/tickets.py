@@ -1,0 +1,95 @@
+"""Authentication by a ticket: a process beside the daemon speaks for a user whom the daemon has authenticated.
+
+Not a mechanism of [MS-RPCE]: it is offered on the daemon's own Unix socket and nowhere else. A ticket is sent as it is,
+in one leg, and protects nothing, which a Unix socket needs not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from msrpc.rpc.errors import AuthenticationError
+from msrpc.rpc.pdu import AuthType
+from msrpc.rpc.security import AcceptorFactory, Identity, Question, SecurityContext
+
+MAXIMUM_TICKET: Final = 4096  # bytes, with the peer; a name of 256 characters takes up to 3072 of them
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """`text` is what the daemon gave for a login; `peer` is for whom the process speaks now, for the audit log."""
+
+    text: str = field(repr=False)
+    peer: str
+
+    def pack(self) -> bytes:
+        return f"{self.peer}\n{self.text}".encode()
+
+
+class _OneLeg:
+    """What the two sides share: no signatures, no keys."""
+
+    complete = False
+    identity: Identity | None = None
+    always_signs_headers = False
+
+    def question(self, token: bytes) -> Question | None:
+        return None
+
+    def signature_size(self, level: int) -> int:
+        return 0
+
+    def sign(self, message: bytes) -> bytes:
+        raise AuthenticationError("tickets do not sign")
+
+    def verify(self, message: bytes, signature: bytes) -> None:
+        raise AuthenticationError("tickets do not sign")
+
+    def wrap(self, prefix: bytes, body: bytes, suffix: bytes) -> tuple[bytes, bytes]:
+        raise AuthenticationError("tickets do not encrypt")
+
+    def unwrap(self, prefix: bytes, body: bytes, suffix: bytes, signature: bytes) -> bytes:
+        raise AuthenticationError("tickets do not encrypt")
+
+
+class TicketInitiator(_OneLeg):
+    """The process beside the daemon."""
+
+    def __init__(self, ticket: Ticket) -> None:
+        self._ticket = ticket
+
+    def step(self, token: bytes) -> bytes:
+        self.complete = True
+        return self._ticket.pack()
+
+
+class TicketAcceptor(_OneLeg):
+    """The daemon."""
+
+    def __init__(self, check: Callable[[str, str], Identity]) -> None:
+        """`check` gets the text of a ticket and a peer, and raises AuthenticationError."""
+        self._check = check
+
+    def step(self, token: bytes) -> bytes:
+        if len(token) > MAXIMUM_TICKET:
+            raise AuthenticationError(f"a ticket of {len(token)} bytes, allowed: {MAXIMUM_TICKET}")
+        try:
+            peer, separator, text = token.decode().partition("\n")
+        except UnicodeDecodeError:
+            peer, separator, text = "", "", ""
+        if not separator:
+            raise AuthenticationError("that is no ticket")
+        self.identity = self._check(text, peer)
+        self.complete = True
+        return b""
+
+
+def ticket_acceptor(check: Callable[[str, str], Identity]) -> AcceptorFactory:
+    """Takes tickets, and no other mechanism."""
+
+    def accept(auth_type: int, level: int) -> SecurityContext | None:
+        return TicketAcceptor(check) if auth_type == AuthType.TICKET else None
+
+    return accept

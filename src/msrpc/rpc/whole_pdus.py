@@ -1,0 +1,52 @@
+"""Requests and responses of one fragment without a verifier, which most calls are (C706 12.6.4.9 and 12.6.4.10): by
+machine code where `whole_pdu_headers.c` is compiled."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+from msrpc.rpc.call_pdus import CALL_HEADER_SIZE
+
+# version, type and flags as one integer, then data representation, lengths, call id, alloc_hint, context id, opnum.
+_REQUEST: Final = struct.Struct("<IIHHIIHH")
+_RESPONSE: Final = struct.Struct("<IIHHIIHBB")
+_WHOLE_REQUEST: Final = 0x03000005
+_WHOLE_RESPONSE: Final = 0x03020005
+_LITTLE_ENDIAN: Final = 0x10
+
+#: Call id, context id, opnum and stub.
+WholeRequest = tuple[int, int, int, bytes]
+
+
+def request_in_python(data: bytes, at: int, most: int) -> WholeRequest | None:
+    """The request of at most `most` bytes that begins at `at`; None if something else does, or if a part is missing."""
+    room = len(data) - at
+    if room < CALL_HEADER_SIZE:
+        return None
+    word, drep, length, auth, call_id, _, context_id, opnum = _REQUEST.unpack_from(data, at)
+    if (
+        word != _WHOLE_REQUEST
+        or drep != _LITTLE_ENDIAN
+        or auth
+        or not CALL_HEADER_SIZE <= length <= room
+        or length > most
+    ):
+        return None
+    return call_id, context_id, opnum, data[at + CALL_HEADER_SIZE : at + length]
+
+
+def response_in_python(call_id: int, context_id: int, stub: bytes) -> bytes:
+    """The response of a call; `stub` has room in one fragment."""
+    size = CALL_HEADER_SIZE + len(stub)
+    head = _RESPONSE.pack(_WHOLE_RESPONSE, _LITTLE_ENDIAN, size, 0, call_id, len(stub), context_id, 0, 0)
+    return head + stub
+
+
+if TYPE_CHECKING:
+    request, response = request_in_python, response_in_python
+else:
+    try:
+        from msrpc.rpc.whole_pdu_headers import request, response
+    except ImportError:  # not built here
+        request, response = request_in_python, response_in_python

@@ -1,0 +1,158 @@
+"""Logins of all entry points in one place: counted by source and by user, throttled, logged and reported.
+
+RPC and DCOM are throttled by `rpc.server_binding` and tell `LoginAttempts` what has happened; HTTP and Arrow Flight ask
+it. All share one `PeerFailures`, so that a host does not get a second allowance at another entry point.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+from msrpc.rpc.security import Identity
+from msrpc.rpc.throttle import Attempt, PeerFailures
+
+logger = logging.getLogger(__name__)
+
+DOORS: Final = ("rpc", "http", "flight")
+OUTCOMES: Final = ("ok", "refused", "delayed")
+THROTTLED: Final = 10.0  # seconds that a host with too many failures waits
+_FIRST_DELAY, _LONGEST_DELAY = 1.0, 900.0  # seconds after failures; they double
+_FREE: Final = 3  # failures before the first delay: people mistype
+REMEMBERED: Final = 10_000  # users at hosts
+USERS_OF_PEER: Final = 256  # of these, at one host
+FORGOTTEN_AFTER: Final = 2 * _LONGEST_DELAY  # seconds after the last failure
+_ALL_OTHERS: Final = "\0"  # users of a host that has no room for more
+
+
+class _Failures(NamedTuple):
+    """`until` when the next try waits, and when the last one was (`at`): seconds of the clock."""
+
+    tries: int
+    until: float
+    at: float
+
+
+class Reporter(Protocol):
+    """Who wants to know of logins: the audit log. Neither method raises."""
+
+    def succeeded(self, door: str, sid: str, user: str, peer: str, token: str) -> None: ...
+
+    def failed(self, door: str, user: str, peer: str) -> None: ...
+
+
+class NoReporter:
+    """Nobody wants to know of logins."""
+
+    def succeeded(self, door: str, sid: str, user: str, peer: str, token: str) -> None:
+        """Nothing to do."""
+
+    def failed(self, door: str, user: str, peer: str) -> None:
+        """Nothing to do."""
+
+
+class Delays:
+    """How long a user at an address has to wait after wrong passwords: 1 s after three failures, twice as long after
+    each further one. Who fails at one address is not kept out at another.
+
+    One address has room for `USERS_OF_PEER` users; further ones share one entry, so that failures under other names do
+    not end anybody's delay. A user of whom nothing was heard for `FORGOTTEN_AFTER` seconds is forgotten.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock: Final = clock
+        self._failures: OrderedDict[tuple[str, str], _Failures] = OrderedDict()  # the latest failure at the end
+        self._users: Counter[str] = Counter()  # by peer
+
+    def __len__(self) -> int:
+        return len(self._failures)
+
+    def left(self, user: str, peer: str) -> float:
+        """Seconds until the next try; 0 for none."""
+        known = self._failures.get(self._key(user, peer))
+        return max(0.0, known.until - self._clock()) if known is not None else 0.0
+
+    def failed(self, user: str, peer: str) -> None:
+        now = self._clock()
+        while self._failures and next(iter(self._failures.values())).at < now - FORGOTTEN_AFTER:
+            self._forget(next(iter(self._failures)))
+        key = self._key(user, peer)
+        known = self._failures.get(key)
+        count = 1 if known is None else known.tries + 1
+        delay = 0.0 if count < _FREE else min(_FIRST_DELAY * 2 ** min(count - _FREE, 20), _LONGEST_DELAY)
+        self._forget(key)
+        self._failures[key] = _Failures(count, now + delay, now)
+        self._users[peer] += 1
+        if len(self._failures) > REMEMBERED:
+            self._forget(next(iter(self._failures)))
+
+    def succeeded(self, user: str, peer: str) -> None:
+        self._forget((user.casefold(), peer))
+
+    def _key(self, user: str, peer: str) -> tuple[str, str]:
+        key = user.casefold(), peer
+        return key if key in self._failures or self._users.get(peer, 0) < USERS_OF_PEER else (_ALL_OTHERS, peer)
+
+    def _forget(self, key: tuple[str, str]) -> None:
+        if self._failures.pop(key, None) is not None:
+            peer = key[1]
+            self._users[peer] -= 1
+            if not self._users[peer]:
+                del self._users[peer]
+
+
+class LoginAttempts:
+    """Of one daemon. A `door` is "http", "flight" or "rpc"; a `peer` is a host. An empty user is one that is not named
+    before the login, as with a token.
+
+    Attributes:
+        counts: logins by door and outcome: ok, refused, delayed.
+    """
+
+    def __init__(
+        self, failures: PeerFailures, reporter: Reporter | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._failures: Final = failures
+        self._reporter: Final[Reporter] = reporter or NoReporter()
+        self._delays: Final = Delays(clock)
+        self.counts: Final[Counter[tuple[str, str]]] = Counter(
+            {(door, outcome): 0 for door in DOORS for outcome in OUTCOMES}
+        )
+
+    def wait(self, door: str, user: str, peer: str) -> float:
+        """Seconds until a login is looked at; 0 for now. A login that has to wait is counted."""
+        throttled = THROTTLED if self._failures.refuses(peer, Attempt.LOGIN) else 0.0
+        seconds = max(self._delays.left(user, peer) if user else 0.0, throttled)
+        if seconds:
+            self.counts[door, "delayed"] += 1
+        return seconds
+
+    def failed(self, door: str, user: str, peer: str) -> None:
+        """A password or a token was wrong."""
+        self.counts[door, "refused"] += 1
+        self._failures.count(peer, Attempt.LOGIN)
+        if user:
+            self._delays.failed(user, peer)
+        self._reporter.failed(door, user, peer)
+        logger.warning("login by %s from %s refused", door, peer)
+
+    def succeeded(self, door: str, sid: str, user: str, peer: str, token: str = "") -> None:
+        """Somebody has logged in, with the token of that identifier if there is one."""
+        self.counts[door, "ok"] += 1
+        self._delays.succeeded(user, peer)
+        self._reporter.succeeded(door, sid, user, peer, token)
+
+    # -- rpc.security.LoginObserver ------------------------------------------------------------------------------
+
+    def logged_in(self, identity: Identity, peer: str) -> None:
+        """Somebody has logged in by RPC."""
+        self.counts["rpc", "ok"] += 1
+        self._reporter.succeeded("rpc", identity.sid or "", identity.user, peer, "")
+
+    def refused(self, user: str, peer: str) -> None:
+        """Somebody has failed by RPC, which has counted and logged that."""
+        self.counts["rpc", "refused"] += 1
+        self._reporter.failed("rpc", user or "a user without name", peer)
