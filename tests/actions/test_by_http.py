@@ -13,12 +13,20 @@ import pytest
 from admin.test_http_api import answer, document, problem, served
 from openmsmq.actions import alarms, by_http, tokens, users
 from openmsmq.actions.audit import AuditQuery, list_records
+from openmsmq.actions.backups import NewBackup, list_backups, start_backup
 from openmsmq.actions.by_http import perform
+from openmsmq.actions.definitions import DefinitionsRequest, import_definitions
+from openmsmq.actions.errors import ActionIncomplete
+from openmsmq.actions.permissions import PermissionsChange, change_permissions
 from openmsmq.actions.settings import SettingQuery, list_settings
 from openmsmq.actions.table import Action, Empty, Input
 from openmsmq.admin.http_requests import ApiError, ApiNotFound, ApiUnreachable, HttpRequests, by_password, by_token
 
 TOKEN = {"id": "x", "name": "n", "user": "u", "role": "monitor", "created": 1, "expires": 2, "used": None}
+
+STARTED: dict[str, Any] = {"name": "x", "state": "running", "time": None, "messages": None, "error": None}
+PLANNED: dict[str, Any] = {"steps": [{"said": "create queue x", "can": True}], "token": "t", "command": ""}
+DONE: dict[str, Any] = {"steps": [{"said": "create queue x", "result": "done"}], "failed": 0, "command": ""}
 
 ALARMS: dict[str, Any] = {"active": [], "events": [], "machine": "m", "command": ""}
 
@@ -76,6 +84,8 @@ def ask(script: Any, action: Action, given: Input) -> Any:
         ({"tokens": [TOKEN | {"expires": 1 << 60}], "command": ""}, tokens.list_tokens, Empty()),
         ({"tokens": [TOKEN | {"expires": True}], "command": ""}, tokens.list_tokens, Empty()),
         ({"tokens": [TOKEN | {"role": "emperor"}], "command": ""}, tokens.list_tokens, Empty()),
+        ({"directory": "/b", "backups": [{"name": "x"}], "outside": [], "command": ""}, list_backups, Empty()),
+        (STARTED | {"directory": "/b", "backups": [{"name": "x"}], "outside": []}, start_backup, NewBackup("x")),
     ],
 )
 def test_an_answer_without_what_it_needs_is_of_another_server(found: Any, action: Action, given: Input) -> None:
@@ -160,3 +170,95 @@ def test_more_rows_than_were_asked_for_are_not_looked_for() -> None:
         assert [each.seq for each in perform(requests, list_records, AuditQuery(limit=1)).records] == ["7"]
         requests.close()
         assert len(server.requests) == 1
+
+
+# -- changes that are planned ----------------------------------------------------------------------------------------
+
+
+def test_what_a_dry_run_has_said_is_carried_out_with_its_token() -> None:
+    given = DefinitionsRequest({"format": 1}, True)
+    with served(InTurn(PLANNED, DONE), keep=2) as server:
+        requests = HttpRequests(server.url, by_token("omq_secret"))
+        plan = by_http.plan(requests, import_definitions, given)
+        assert [step.said for step in plan.would.steps] == ["create queue x"]
+        assert plan.carry_out().steps[0].result == "done"
+        requests.close()
+        assert server.requests[0].startswith(b"POST /api/v1/definitions/dry-runs HTTP/1.1")
+        assert json.loads(server.bodies[0]) == {"document": {"format": 1}, "local": True}
+        assert server.requests[1].startswith(b"POST /api/v1/definitions HTTP/1.1")
+        assert json.loads(server.bodies[1]) == {"document": {"format": 1}, "local": True, "token": "t"}
+
+
+def test_a_dry_run_by_a_member_of_the_body_asks_the_same_operation() -> None:
+    changed = {"queue": "q", "said": "x", "before": "", "after": "", "words_before": [], "words_after": [],
+               "warnings": [], "done": False, "command": ""}  # fmt: skip
+    with served(document(changed), keep=2) as server:
+        requests = HttpRequests(server.url, by_token("omq_secret"))
+        by_http.plan(requests, change_permissions, PermissionsChange(queue="7", change="revoke", user="bob"))
+        requests.close()
+        assert server.requests[0].startswith(b"POST /api/v1/queues/7/permissions HTTP/1.1")
+        assert json.loads(server.bodies[0])["dry_run"] is True
+
+
+def test_of_a_change_that_is_done_in_part_the_parts_are_known() -> None:
+    failed = DONE | {"steps": [{"said": "create queue x", "result": "failed: no"}], "failed": 1}
+
+    def one_after_the_other(connection: socket.socket) -> None:
+        script = document(PLANNED) if not asked else problem(409, "1 step of 1 failed", steps=failed["steps"], failed=1)
+        asked.append(script)
+        script(connection)
+
+    asked: list[Any] = []
+    with served(one_after_the_other, keep=2) as server:
+        requests = HttpRequests(server.url, by_token("omq_secret"))
+        plan = by_http.plan(requests, import_definitions, DefinitionsRequest({"format": 1}))
+        with pytest.raises(ActionIncomplete, match="1 step of 1 failed") as incomplete:
+            plan.carry_out()
+        requests.close()
+    assert incomplete.value.output.failed == 1 and incomplete.value.output.steps[0].result == "failed: no"
+
+
+def test_a_change_that_is_refused_is_not_taken_for_one_that_is_done_in_part() -> None:
+    def one_after_the_other(connection: socket.socket) -> None:
+        script = problem(412, "make another one") if asked else document(PLANNED)
+        asked.append(script)
+        script(connection)
+
+    asked: list[Any] = []
+    with served(one_after_the_other, keep=2) as server:
+        requests = HttpRequests(server.url, by_token("omq_secret"))
+        plan = by_http.plan(requests, import_definitions, DefinitionsRequest({"format": 1}))
+        with pytest.raises(ApiError, match="make another one"):
+            plan.carry_out()
+        requests.close()
+
+
+# -- changes that go on ----------------------------------------------------------------------------------------------
+
+
+def backups(state: str, error: str | None = None) -> dict[str, Any]:
+    known = {"name": "x", "state": state, "time": None, "messages": 3, "error": error}
+    return {"directory": "/b", "backups": [known], "outside": ["/users.json"], "command": ""}
+
+
+def test_a_backup_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(by_http.time, "sleep", waits.append)
+    script = InTurn(STARTED, backups("running"), backups("running"), backups("done"))
+    made = ask(script, start_backup, NewBackup("x"))
+    assert (made.where, made.messages, made.bytes, made.outside) == ("/b/x", 3, None, ["/users.json"])
+    assert len(waits) == 2
+
+
+@pytest.mark.parametrize(
+    ("then", "said"),
+    [
+        (backups("failed", "the disk is full"), "the disk is full"),
+        (backups("unfinished"), "it is unfinished"),
+        (backups("done") | {"backups": []}, "it is not there any more"),
+    ],
+)
+def test_a_backup_that_fails_says_why(then: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(by_http.time, "sleep", lambda seconds: None)
+    with pytest.raises(ApiError, match=f"the backup /b/x failed: {said}"):
+        ask(InTurn(STARTED, backups("running"), then), start_backup, NewBackup("x"))

@@ -85,8 +85,8 @@ def document(value: Any) -> Script:
     return answer(json.dumps(value).encode())
 
 
-def problem(status: int, detail: str) -> Script:
-    body = json.dumps({"status": status, "detail": detail}).encode()
+def problem(status: int, detail: str, **more: Any) -> Script:
+    body = json.dumps({"status": status, "detail": detail, **more}).encode()
     return answer(body, f"{status} No", "application/problem+json")
 
 

@@ -14,8 +14,8 @@ from command_line import Ended, at, invoke
 from console.browser import ADMINISTRATOR, PASSWORD, USER, Client, port_of
 from console.conftest import OPTIONS, users
 from daemon import Daemon, eventually
-from openmsmq.actions import by_http as pages
-from openmsmq.admin.administration import by_http
+from openmsmq.actions import by_http
+from openmsmq.actions.definitions import Imported
 from openmsmq.cli.exit_codes import DENIED, FAILED, NOT_FOUND
 
 WRONG_USAGE = 2
@@ -204,9 +204,11 @@ def test_the_audit_log_is_the_same_by_every_filter(both: Both, monkeypatch: pyte
         Client(both.daemon).post("/queues", name=f"Audited{number}")
     for pattern in ("*", "queue.create", "token.*"):
         both.same("audit", "--action", pattern, "-n", "0", "--json")
-    whole = pages._all_pages
+    whole = by_http._all_pages
     small = {"largest": 3}
-    monkeypatch.setattr(pages, "_all_pages", lambda http, row, of, given: whole(http, row, of._replace(**small), given))
+    monkeypatch.setattr(
+        by_http, "_all_pages", lambda http, row, of, given: whole(http, row, of._replace(**small), given)
+    )
     assert len(documents(both.same("audit", "--json", "-n", "0"))) > 6
     assert len(documents(both.same("audit", "--json", "-n", "4"))) == 4
     queues = ("audit", "--object", "*audited*", "--action", "queue.create")
@@ -295,7 +297,12 @@ def test_an_import_that_is_not_what_was_planned_is_said(
     both: Both, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "f.json").write_text(json.dumps({"format": 1, "queues": [{"name": "unmade"}]}))
-    monkeypatch.setattr(by_http.HttpAdministration, "import_definitions", lambda *_, **__: [])
+    asked = by_http._ask
+
+    def ask(http: Any, action: Any, *given: Any) -> Any:
+        return Imported([], 0, "") if action.http == "POST /definitions" else asked(http, action, *given)
+
+    monkeypatch.setattr(by_http, "_ask", ask)
     ended = both.there("definitions", "import", str(tmp_path / "f.json"))
     assert ended.code == FAILED and "the import has 0 steps, and its dry run" in ended.stderr
 

@@ -70,7 +70,7 @@ _ACTIVE: Final = Rows(
     lambda found: found.active, ("since", "alarm", "what", "do"),
     lambda alarm: [time_text(alarm.since), alarm.alarm, alarm.sentence, alarm.remedy],
     _alarm_document, empty="no alarm is on",
-    notes=lambda found: [f"{name}: {count} more, which are not listed" for name, count in found.beyond.items()],
+    note=lambda found: "\n".join(f"{name}: {count} more, which are not listed" for name, count in found.beyond.items()),
 )  # fmt: skip
 _HISTORY: Final = Rows(
     lambda found: found.events[::-1], ("time", "", "alarm", "what"),

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import msgspec
 
-from openmsmq.actions.table import Action, Input, Pages, default_of
+from openmsmq.actions.errors import ActionIncomplete, ActionRefused
+from openmsmq.actions.table import Action, ActionPlan, DryRunAt, Empty, Input, Job, Pages, default_of
 from openmsmq.admin.http_requests import MOST_PAGES, ApiError, HttpRequests, step
+
+_LOOK: Final = 1.0  # seconds between looks whether a job has ended
 
 
 def perform(http: HttpRequests, action: Action, given: Input) -> Any:
-    """The output of an action, of all pages if it has pages. Raises ApiError; ApiUnreachable for an answer that is no
-    such output."""
-    return _ask(http, action, given) if action.pages is None else _all_pages(http, action, action.pages, given)
+    """The output of an action, of all pages if it has pages, and after its end if it goes on. Raises ApiError;
+    ApiUnreachable for an answer that is no such output."""
+    if action.pages is not None:
+        return _all_pages(http, action, action.pages, given)
+    answer = _ask(http, action, given)
+    return answer if action.job is None else _followed(http, action.job, answer)
+
+
+def _followed(http: HttpRequests, job: Job, started: Any) -> Any:
+    """Raises ApiError for a job that failed."""
+    try:
+        while (found := job.ended(started, _ask(http, job.look, Empty()))) is None:
+            time.sleep(_LOOK)
+    except ActionRefused as error:
+        raise ApiError(f"{http.url}: {error}") from None
+    return found
 
 
 def _all_pages(http: HttpRequests, action: Action, pages: Pages, given: Input) -> Any:
@@ -39,16 +59,52 @@ def _number(http: HttpRequests, text: str, before: int | None) -> int:
     return number
 
 
-def _ask(http: HttpRequests, action: Action, given: Input) -> Any:
+def plan(http: HttpRequests, action: Action, given: Input) -> ActionPlan[Any, Any]:
+    """What an action would do, by a dry run. Raises as `perform`; carrying it out raises ActionIncomplete, too."""
+    at = action.dry_run
+    if isinstance(at, DryRunAt):
+        would = _ask(http, replace(action, http=at.http, output=action.planned), given)
+    else:
+        would = _ask(http, replace(action, output=action.planned), given, {at: {"dry_run": True}})
+
+    def carry_out() -> Any:
+        try:
+            return _ask(http, action, given, {"body": {"token": would.token}} if action.bound else {})
+        except ApiError as error:
+            with suppress(msgspec.ValidationError):
+                output = msgspec.convert({**error.problem, "command": ""}, action.output)
+                raise ActionIncomplete(str(error), output) from None
+            raise
+
+    return ActionPlan(would, carry_out)
+
+
+def _ask(http: HttpRequests, action: Action, given: Input, more: Mapping[str, Mapping[str, Any]] | None = None) -> Any:
+    """`more` has further parameters, in `query` and in `body`."""
     own = action.in_path
     path = action.path.format(**{name: step(str(getattr(given, name))) for name in own})
-    rest = [each for each in msgspec.structs.fields(action.input) if each.name not in own]
-    values = {each.name: getattr(given, each.name) for each in rest}
-    if action.method in ("GET", "DELETE"):
-        changed = {each.name: values[each.name] for each in rest if values[each.name] != default_of(each)}
-        query = {name: "true" if value is True else str(value) for name, value in changed.items()}
-        answer = http.ask(action.method, path, query)
-    else:
-        body = {name: value for name, value in values.items() if value is not msgspec.UNSET}
-        answer = http.ask(action.method, path, body=body if rest else None)
+    query, body = dict((more or {}).get("query", {})), dict((more or {}).get("body", {}))
+    fields = [each for each in msgspec.structs.fields(action.input) if each.name not in own]
+    has_body = action.method not in ("GET", "DELETE") and (len(fields) > len(action.queries) or body)
+    for each in fields:
+        value = getattr(given, each.name)
+        if has_body and each.name not in action.queries:
+            body |= {} if value is msgspec.UNSET else {each.encode_name: value}
+        elif each.required or value != default_of(each):
+            query[each.encode_name] = value
+    words = {name: "true" if value is True else str(value) for name, value in query.items()}
+    answer = http.ask(action.method, path, words, msgspec.to_builtins(body) if has_body else None)
     return http.struct(answer, action.output)
+
+
+@dataclass(frozen=True, slots=True)
+class ActionsByHttp:
+    """Actions that a daemon does, as the user of a token or of a password."""
+
+    http: HttpRequests
+
+    def perform(self, action: Action, given: Input) -> Any:
+        return perform(self.http, action, given)
+
+    def plan(self, action: Action, given: Input) -> ActionPlan[Any, Any]:
+        return plan(self.http, action, given)

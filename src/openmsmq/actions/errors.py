@@ -2,14 +2,43 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class ActionRefused(Exception):
     """The input names something that is not there, or asks for something that can't be done now.
 
     `status` is the status of HTTP that says so; a command ends with exit code 1. `pointer` is the JSON pointer of the
-    field that is wrong; empty if it is no single field.
+    field that is wrong; empty if it is no single field. `more` are further members of the answer by HTTP.
     """
 
-    def __init__(self, status: int, detail: str, pointer: str = "") -> None:
+    def __init__(self, status: int, detail: str, pointer: str = "", **more: Any) -> None:
         super().__init__(detail)
-        self.status, self.detail, self.pointer = status, detail, pointer
+        self.status, self.detail, self.pointer, self.more = status, detail, pointer, more
+
+
+class ActionIncomplete(Exception):
+    """Some of it was done and some failed: `output` says what, `detail` how much.
+
+    HTTP answers 409 with the members of the output; a command shows it and ends with exit code 1.
+    """
+
+    def __init__(self, detail: str, output: Any) -> None:
+        super().__init__(detail)
+        self.detail, self.output = detail, output
+
+
+class InputError(ValueError):
+    """A value is not allowed: HTTP answers 422, a command says that it was used wrongly. `pointer` as in
+    ActionRefused."""
+
+    def __init__(self, detail: str, pointer: str = "") -> None:
+        super().__init__(detail)
+        self.pointer = pointer
+
+
+class UnknownAccount(InputError):
+    """A name is no user and no group."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, "/user")

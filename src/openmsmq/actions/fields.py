@@ -13,6 +13,9 @@ _YEAR_10000: Final = 253_402_300_800  # in seconds since 1970
 #: A time that can be shown.
 EpochSeconds = Annotated[int, Meta(ge=0, lt=_YEAR_10000)]
 RoleWord = Literal["monitor", "operator", "administrator"]
+Text = Annotated[str, Meta(max_length=1024)]
+#: A queue: by HTTP its identifier, in commands its name.
+QueueText = Annotated[str, Meta(description="Identifier of the queue.", examples=["7"])]
 #: The command that does the same.
 CommandText = Annotated[str, Meta(description="The command that does the same.")]
 

@@ -1,17 +1,60 @@
-"""What an action works with: the files of a daemon, who asks, and the audit log."""
+"""What an action works with: the files of a daemon, a queue manager, who asks, and the audit log."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.roles import Role
 
 if TYPE_CHECKING:
+    from openmsmq.actions.backup_job import BackupJob
     from openmsmq.admin.audit import AuditRecorder
+    from openmsmq.client.sync import QueueManager
+
+
+class AccountNames(Protocol):
+    """Users and groups, as security descriptors name them."""
+
+    def names(self) -> Mapping[str, str]:
+        """Names by SID."""
+
+    def named(self, sids: Collection[str]) -> Mapping[str, str]:
+        """Names of these SIDs, also of those that `names` does not list."""
+
+    def sid(self, who: str) -> str:
+        """Raises UnknownAccount, MsmqError."""
+
+    def sids(self, who: str | None) -> Collection[str]:
+        """All that a user is in an access check, or an anonymous caller. Raises UnknownAccount, MsmqError."""
+
+
+class DaemonCalls(Protocol):
+    """What only the running daemon knows and does, as the caller."""
+
+    def queues(self) -> list[dict[str, Any]]:
+        """A row for each queue that the caller may see."""
+
+    def queue(self, identifier: str) -> dict[str, Any]:
+        """The row of a queue. Raises QueueNotFound, also for one that the caller may not see."""
+
+    def call(self, operation: str, **given: Any) -> Any:
+        """The answer of an operation of `doors.console`. Raises MsmqError."""
+
+    def lines(self, operation: str) -> bytes:
+        """The same for an operation that answers with lines of JSON."""
+
+    def changed(self) -> None:
+        """Rows of queues are not what they were."""
+
+    def seal(self, document: Any) -> str:
+        """A document as text that the server knows again."""
+
+    def unseal(self, text: str, what: str) -> Any:
+        """Raises ActionRefused for a text that is not of this server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +79,12 @@ OPERATOR_OF_FILES: Final = ActionCaller("", "", True, Role.ADMINISTRATOR)
 
 @dataclass(frozen=True, slots=True)
 class ActionSite:
-    """The files of one daemon. `visible` has the names of the queues that the caller may see; None for all queues.
-    `command` is the command that does the same as the action under way."""
+    """The files of one daemon, and its queues.
+
+    `visible` has the names of the queues that the caller may see; None for all queues. `command` is the command that
+    does the same as the action under way. `manager` is the queue manager, for actions that ask it, and `queue` the one
+    of its queues that the input names. `backups` are those by HTTP. `daemon` is there where its HTTP process acts.
+    """
 
     directory: Path
     users_file: Path
@@ -46,6 +93,11 @@ class ActionSite:
     machine: str = ""
     visible: Callable[[], Container[str]] | None = None
     command: str = ""
+    manager: QueueManager = field(default=None, repr=False)  # type: ignore[assignment]
+    accounts: AccountNames = field(default=None, repr=False)  # type: ignore[assignment]
+    daemon: DaemonCalls | None = field(default=None, repr=False)
+    backups: BackupJob = field(default=None, repr=False)  # type: ignore[assignment]
+    queue: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def data_dir(self) -> Path:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
@@ -27,7 +27,6 @@ import msgspec
 from openmsmq import __version__
 from openmsmq.admin.checked_json import Unexpected, converted, parsed
 
-Answer = TypeVar("Answer", bound=msgspec.Struct)
 SECONDS: Final = 70.0  # for a request: the server gives up after 60
 _CONNECT_SECONDS: Final = 10.0
 _LARGEST: Final = 16 << 20  # bytes of an answer
@@ -233,8 +232,8 @@ class HttpRequests:
         except Unexpected as error:
             raise self._stranger(f"an answer has no {error}, or not as expected") from None
 
-    def struct(self, document: Mapping[str, Any], wanted: type[Answer]) -> Answer:
-        """A document as a struct of msgspec; it may have other members, too. Raises ApiUnreachable."""
+    def struct(self, document: Mapping[str, Any], wanted: Any) -> Any:
+        """A document as a type of msgspec; it may have other members, too. Raises ApiUnreachable."""
         try:
             return msgspec.convert(document, wanted)
         except msgspec.ValidationError as error:

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from openmsmq.actions.errors import UnknownAccount
+from openmsmq.actions.site import OPERATOR_OF_FILES, ActionSite
 from openmsmq.admin.permissions import sid_for
 from openmsmq.cli.output import echo
 from openmsmq.directory.active.accounts import DomainAccounts, is_account_name
@@ -18,7 +20,7 @@ from openmsmq.directory.provider import DirectoryError, DirectoryNotConnected, O
 from openmsmq.model import security
 
 if TYPE_CHECKING:
-    from openmsmq.admin.guards import Guard
+    from openmsmq.client.sync import QueueManager
     from openmsmq.server.config import Configuration
 
 _OPTIONS = (
@@ -85,38 +87,35 @@ class Accounts:
 
     def _of_domain(self, who: str) -> str | None:
         """The SID of a name that says that it is of a domain; None for another name, or where no domain is asked.
-        Raises UsageError."""
+        Raises UnknownAccount, UsageError."""
         here = self.configuration.machine_name.casefold()
         if not is_account_name(who) or who.partition("\\")[0].casefold() in ("", here) or self.domain is None:
             return None
         try:
             return self.domain.sid_of(who)
         except ObjectNotFound as error:
-            raise click.UsageError(f"the domain has no user or group {error}") from None
+            raise UnknownAccount(f"the domain has no user or group {error}") from None
         except DirectoryNotConnected as error:
-            raise click.UsageError(f"{error}; it takes a ticket: kinit") from None
+            raise UnknownAccount(f"{error}; it takes a ticket: kinit") from None
         except DirectoryError as error:
-            raise click.UsageError(str(error)) from None
+            raise UnknownAccount(str(error)) from None
 
-    def machine(self) -> Guard:
-        """Who may do what with the queue manager; changes are recorded. Raises NoDataDirectory."""
-        from openmsmq.admin.data_directories import demand
-        from openmsmq.admin.machine_guard import MachineGuard
+    def site(self, qm: QueueManager | None = None) -> ActionSite:
+        """The data directory and a queue manager. Raises UsageError."""
         from openmsmq.cli.recording import LocalAudit
-        from openmsmq.model.default_descriptors import default_machine_security
 
-        record = LocalAudit(self.configuration)
-        name = self.configuration.machine_name
-        return MachineGuard(
-            demand(self.configuration.data_dir),
-            default_machine_security(),
-            lambda before, after: record(
-                "machine.permissions", "machine", name, {"security": before}, {"security": after}
-            ),
-        )
+        known = self.configuration
+        return ActionSite(
+            known.data_dir, known.users_path, OPERATOR_OF_FILES, LocalAudit(known), known.machine_name,
+            manager=qm, accounts=self,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def named(self, sids: Collection[str]) -> Mapping[str, str]:
+        """As `names`, which also asks the domain."""
+        return self.names()
 
     def sid(self, who: str) -> str:
-        """Raises UsageError for a name that nobody knows, UsersFileError."""
+        """Raises UnknownAccount, UsersFileError."""
         from openmsmq.accounts.users import UsersFile
 
         found = self._of_domain(who)
@@ -129,7 +128,7 @@ class Accounts:
         try:
             return sid_for(who, lambda name: UsersFile(self.configuration.users_path).sid_of(name))
         except ValueError as error:
-            raise click.UsageError(f"{error} ({self.configuration.users_path})") from None
+            raise UnknownAccount(f"{error} ({self.configuration.users_path})") from None
 
     def names(self) -> Mapping[str, str]:
         """SID -> name; SIDs are shown where the file can't be read, or the domain does not answer."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from openmsmq.actions import permissions
 from openmsmq.admin.explaining import explanation
 from openmsmq.admin.naming import path_of
 from openmsmq.cli.connection import Address, connect, connected, level_option, server_options
+from openmsmq.cli.derived import add_commands
 from openmsmq.cli.messages import show_first
 from openmsmq.cli.output import dry_run_option, echo, json_option, management_rows, print_json, print_table, report
-from openmsmq.cli.permissions import OF_MACHINE
 from openmsmq.cli.queues import purge_queue
 from openmsmq.cli.web_api import ApiOptions, api_options
 from openmsmq.client.sync import QueueManager
@@ -29,8 +30,7 @@ def machine(context: click.Context, address: Address, level: str | None, as_json
             _show_machine(qm, as_json)
 
 
-for _command in OF_MACHINE:
-    machine.add_command(_command)
+add_commands(machine, permissions.ACTIONS)
 
 
 @machine.command("show")

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import click
 
-from openmsmq.admin.administration.by_http import KnownBackup
+from openmsmq.actions.backups import MadeBackup, NewBackup, back_up_to, document_of, list_backups, start_backup
+from openmsmq.actions.table import ActionsHere, Empty
 from openmsmq.admin.backup import BackupError
 from openmsmq.admin.backup import restore as restore_backup
 from openmsmq.cli.accounts import Accounts, accounts_options
-from openmsmq.cli.output import echo, json_option, print_rows, report
+from openmsmq.cli.derived import show
+from openmsmq.cli.output import echo, json_option, report
 from openmsmq.cli.places import AdminTarget, place_options
 from openmsmq.cli.recording import LocalAudit
 from openmsmq.model.text import counted
@@ -34,13 +36,17 @@ def backup(place: AdminTarget, directory: str | None, listed: bool, as_json: boo
         place.demand_http("--list")
         if directory is not None:
             raise click.UsageError("--list shows all backups: it takes no DIRECTORY")
-        with place.http() as http:
-            print_rows(http.backups(), as_json, ("backup", "began", "messages", "state", "error"), _cells)
+        with place.open() as side:
+            show(list_backups.commands[0].show, side.perform(list_backups, Empty()), as_json)
         return
-    if directory is None and place.is_here:
-        raise click.UsageError("DIRECTORY is missing: a new directory, into which the data directory is copied")
-    with place.open() as daemon:
-        done = daemon.back_up(directory or "")
+    with place.open() as side:
+        if not isinstance(side, ActionsHere):
+            done: MadeBackup = side.perform(start_backup, NewBackup(directory))
+        elif directory is not None:
+            known = place.configuration()
+            done = back_up_to(side.site, directory, (known.users_path, known.directory_file))
+        else:
+            raise click.UsageError("DIRECTORY is missing: a new directory, into which the data directory is copied")
     for path in done.outside:
         echo(f"{path} is outside of the data directory, so not in the backup: back it up as well", err=True)
     parts = [counted(done.messages, "message")] if done.messages is not None else []
@@ -50,13 +56,7 @@ def backup(place: AdminTarget, directory: str | None, listed: bool, as_json: boo
             f"{counted(done.segments, 'segment')} of the log with {done.bytes:,} bytes",
             counted(done.files, "other file"),
         ]
-    document = done._asdict()
-    report(as_json, f"{done.where}: {', '.join(parts)}", {"backup": document.pop("where"), **document})
-
-
-def _cells(each: KnownBackup) -> list[str]:
-    messages = "" if each.messages is None else f"{each.messages:,}"
-    return [each.name, each.time or "", messages, each.state, each.error or ""]
+    report(as_json, f"{done.where}: {', '.join(parts)}", document_of(done))
 
 
 @click.command()

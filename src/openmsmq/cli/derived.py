@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -10,62 +11,126 @@ import click
 import msgspec
 from msgspec import inspect
 
-from openmsmq.actions.table import PASSWORD, Action, ActionCommand, CountOption, LineView, Rows, Without, default_of
-from openmsmq.cli.output import echo, json_option, print_json, print_table, report
-from openmsmq.cli.places import AdminTarget, new_password, password_stdin_option, place_options
+from openmsmq.actions.errors import InputError
+from openmsmq.actions.table import (
+    PASSWORD,
+    Action,
+    ActionCommand,
+    ActionPlace,
+    Always,
+    CountOption,
+    Either,
+    LineView,
+    Rows,
+    Spelling,
+    View,
+    Without,
+    default_of,
+)
+from openmsmq.cli.output import echo, json_option, print_json, print_table
+from openmsmq.cli.places import Place, new_password, password_stdin_option, place_options
+from openmsmq.model.text import printable
 
 _AS_USER = "as_user"
+_FIELD = "field_"  # of names of parameters, so that they are no names of other options
 
 
 def add_commands(group: click.Group, actions: Iterable[Action]) -> None:
     """Give a group the commands of actions whose words lead to it."""
     for action in actions:
         for spec in action.commands:
-            where = group
-            for word in spec.words.split()[1:-1]:
-                found = where.commands[word]
-                assert isinstance(found, click.Group), spec.words
-                where = found
-            where.add_command(command_of(action, spec))
+            where: click.Command = group
+            *words, name = spec.words.split()
+            for word in words[1:]:
+                assert isinstance(where, click.Group), spec.words
+                where = where.commands[word]
+            if not spec.by_hand and words[:1] == [group.name]:
+                assert isinstance(where, click.Group), spec.words
+                where.add_command(command_of(action, spec), name)
 
 
 def command_of(action: Action, spec: ActionCommand | None = None) -> click.Command:
     """The command with its parameters, made of the fields of the input; the first command of the action by default."""
     spec = spec or action.commands[0]
     as_user, asks = bool(spec.as_user), spec.as_user or PASSWORD in spec.spelled.values()
-    views = {_name(view.option): rows for view, rows in spec.views.items()}
+    views = {_name(view.option): shown for view, shown in spec.views.items()}
+    other, change = spec.instead, spec.instead.commands[0] if spec.instead is not None else spec
 
     def run(
-        place: AdminTarget, as_json: bool = False, password_stdin: bool = False, as_user: str = "", **typed: Any
-    ) -> None:
+        place: Place, as_json: bool = False, password_stdin: bool = False, as_user: str = "", dry_run: bool = False,
+        yes: bool = False, **typed: Any,
+    ) -> None:  # fmt: skip
         if as_user and password_stdin:
             place.demand_http(PASSWORD)
-        wanted = [rows for name, rows in views.items() if typed.pop(name)]
-
-        def given() -> msgspec.Struct:
-            secret = None if as_user or not asks else new_password(password_stdin)
-            return action.input(**_values(action, spec, typed, secret))
-
+        wanted = [shown for name, shown in views.items() if typed.pop(name)]
+        if place.is_here and action.founds:
+            place.check_daemon()
+        row, said = action, spec
+        if other is not None and any(
+            typed[_FIELD + name] is not None for name in change.spelled.keys() - spec.spelled.keys()
+        ):
+            row, said = other, change
         password = partial(new_password, password_stdin, f"Password of {as_user}", confirm=False)
-        output = place.perform(action, given, as_user, password)
-        _show(wanted[0] if wanted else spec.show, output, as_json)
+        with place.open(as_user, password) as side, usage_errors(said):
+            secret = None if as_user or not asks else new_password(password_stdin)
+            given = row.input(**_values(row, said, typed, secret))
+            if not said.show_plan:
+                show(wanted[0] if wanted else said.show, side.perform(row, given), as_json)
+                return
+            plan = side.plan(row, given)
+            if dry_run:
+                show(said.show_plan, plan.would, as_json)
+                return
+            question = "" if yes or said.question is None else said.question(plan.would)
+            if question:
+                click.confirm(printable(question, multiline=True), abort=True, err=True)
+            show(said.show, plan.carry_out(), as_json)
 
-    known = {each.name: each for each in msgspec.structs.fields(action.input)}
-    kinds = {each.name: each.type for each in _fields(action)}
-    decorators: list[Callable[..., Any]] = [
-        _parameter(known[name], spelling, kinds[name])
-        for name, spelling in spec.spelled.items()
-        if spelling != PASSWORD
-    ]
+    decorators = [*_parameters(action, spec.spelled)]
+    if other is not None:
+        more = {name: spelling for name, spelling in change.spelled.items() if name not in spec.spelled}
+        decorators += _parameters(other, more, demanded=False)
     decorators += [click.option(view.option, _name(view.option), is_flag=True, help=view.help) for view in spec.views]
     decorators += [click.option("--user", _AS_USER, required=True, help=spec.as_user)] if as_user else []
     decorators += [password_stdin_option] if asks else []
+    decorators += [click.option("--yes", is_flag=True, help=change.yes)] if change.question else []
+    decorators += [click.option("--dry-run", is_flag=True, help=change.dry_run)] if change.show_plan else []
     decorators += [json_option] if isinstance(spec.show, Rows) or (spec.show and spec.show.document) else []
-    callback = place_options(run)
+    callback = _place_options(action.place)(run)
     for decorate in reversed(decorators):
         callback = decorate(callback)
     text = spec.help or f"{action.summary}.\n\n{spec.more or action.description}"
     return click.command(spec.words.rpartition(" ")[2], help=text)(callback)
+
+
+def _place_options(place: ActionPlace) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    if place is ActionPlace.FILES:
+        return place_options
+    from openmsmq.cli.queue_places import OPTIONS  # with the client, which takes longer to load than all of the others
+
+    return OPTIONS[place]
+
+
+def _parameters(
+    action: Action, spelled: Mapping[str, Spelling], *, demanded: bool = True
+) -> Iterator[Callable[..., Any]]:
+    known = {each.name: each for each in msgspec.structs.fields(action.input)}
+    kinds = {each.name: each.type for each in _fields(action)}
+    for name, spelling in spelled.items():
+        if spelling != PASSWORD and not isinstance(spelling, Always):
+            yield _parameter(known[name], spelling, kinds[name], demanded)
+
+
+@contextmanager
+def usage_errors(spec: ActionCommand) -> Iterator[None]:
+    """What the input says that can't be is wrong usage, where no server says so."""
+    try:
+        yield
+    except InputError as error:
+        spelling = spec.spelled.get(error.pointer.lstrip("/"))
+        if isinstance(spelling, str) and spelling.startswith("-"):
+            raise click.BadParameter(str(error), param_hint=spelling.split()[0]) from None
+        raise click.UsageError(str(error)) from None
 
 
 def _fields(action: Action) -> tuple[inspect.Field, ...]:
@@ -78,30 +143,34 @@ def _name(option: str) -> str:
     return option.lstrip("-").replace("-", "_")
 
 
-def _parameter(field: Any, spelling: str | Without | CountOption, kind: inspect.Type) -> Callable[..., Any]:
-    """An argument or option for a field."""
-    if isinstance(spelling, Without):
-        return click.option(spelling.option, field.name, is_flag=True, help=spelling.help)
+def _parameter(field: Any, spelling: Spelling, kind: inspect.Type, demanded: bool) -> Callable[..., Any]:
+    """An argument or option for a field. `demanded`: the command needs one that has no default."""
+    assert not isinstance(spelling, Always)
+    name = _FIELD + field.name
+    if isinstance(spelling, Without | Either):
+        return click.option(spelling.option, name, is_flag=True, help=spelling.help)
     if isinstance(spelling, CountOption):
         return click.option(
-            *spelling.option.split(), field.name, type=click.IntRange(min=0), default=spelling.default,
-            show_default=True, help=spelling.help,
+            *spelling.option.split(), name, type=click.IntRange(min=0), default=spelling.default, show_default=True,
+            help=spelling.help,
         )  # fmt: skip
     described = ""
     if isinstance(kind, inspect.Metadata):
         described, kind = str((kind.extra_json_schema or {}).get("description", "")), kind.type
     default = None if field.required or default_of(field) is msgspec.UNSET else default_of(field)
     if not spelling.startswith("-"):
-        many, optional = spelling.endswith("..."), spelling.startswith("[")
-        return click.argument(
-            field.name, metavar=spelling if many or optional else None if spelling == field.name.upper() else spelling,
-            nargs=-1 if many else 1, required=not optional, type=_type(field, kind),
-        )  # fmt: skip
+        many, optional = "..." in spelling, spelling.startswith("[")
+        type_ = _type(field, kind)
+        shown = None if isinstance(type_, click.Choice) else spelling
+        return click.argument(name, metavar=shown, nargs=-1 if many else 1, required=not optional, type=type_)
+    words = spelling.split()
+    options = [word for word in words if word.startswith("-")]
     if isinstance(kind, inspect.BoolType):
-        return click.option(*spelling.split(), field.name, is_flag=True, help=described)
+        return click.option(*options, name, is_flag=True, help=described)
     return click.option(
-        *spelling.split(), field.name, type=_type(field, kind), default=default, required=field.required,
-        show_default=default not in (None, "", "*"), help=described,
+        *options, name, metavar=words[-1] if words[-1] not in options else None, type=_type(field, kind),
+        default=default, required=field.required and demanded, show_default=default not in (None, "", "*"),
+        help=described,
     )  # fmt: skip
 
 
@@ -128,24 +197,40 @@ def _values(action: Action, spec: ActionCommand, typed: Mapping[str, Any], secre
     """The fields that the command sets."""
     given = {}
     for name, spelling in spec.spelled.items():
-        value = secret if spelling == PASSWORD else typed[name]
+        value = secret if spelling == PASSWORD else typed.get(_FIELD + name)
+        if isinstance(spelling, Either):
+            value = spelling.on if value else spelling.off
+        elif isinstance(spelling, Always):
+            value = spelling.value
         if value is not None:
             given[name] = not value if isinstance(spelling, Without) else list(value) if type(value) is tuple else value
     return given
 
 
-def _show(shown: Rows | LineView | None, output: Any, as_json: bool) -> None:
+def show(shown: View | None, output: Any, as_json: bool) -> None:
+    """Show an output as the row says."""
     if isinstance(shown, LineView):
-        document = shown.document(output) if shown.document is not None else {}
-        report(as_json, shown.text(output), document, err=shown.err)
+        if as_json:
+            print_json(shown.document(output) if shown.document is not None else {})
+        else:
+            text = shown.text(output)
+            for line in [text] if isinstance(text, str) else text:
+                echo(line, err=shown.err)
     elif isinstance(shown, Rows):
         rows = shown.rows(output)
-        if as_json:
-            for row in rows:
+        if not as_json and shown.head is not None:
+            for line in shown.head(output):
+                echo(line)
+        if as_json and shown.whole is not None:
+            print_json(shown.whole(output))
+        elif as_json:
+            for row in rows or ():
                 print_json(shown.document(row, output))
+        elif rows is None:
+            pass
         elif rows or not shown.empty:
             print_table(shown.columns, map(shown.cells, rows))
         else:
             echo(shown.empty)
-        for note in shown.notes(output):
+        if shown.note and (note := shown.note(output)):
             echo(note, err=True)

@@ -5,21 +5,19 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import click
 from click.core import ParameterSource
 
+from openmsmq.actions.table import Action, ActionPlan, ActionsHere, Input
 from openmsmq.cli.output import echo
 from openmsmq.cli.web_api import ApiOptions
 
 if TYPE_CHECKING:
     from openmsmq.actions.site import ActionSite
-    from openmsmq.actions.table import Action
-    from openmsmq.admin.administration.by_http import HttpAdministration
-    from openmsmq.admin.administration.interface import AdminOperations
     from openmsmq.server.config import Configuration
 
 _path = click.Path(path_type=Path)
@@ -44,6 +42,29 @@ _HTTP_OPTIONS = (
 _FILES, _ANSWERS = ("config", "data_dir", "users_file"), ("url", "token_file", "tls_root")
 
 
+class Actions(Protocol):
+    """Does actions, here or by HTTP."""
+
+    def perform(self, action: Action, given: Input) -> Any:
+        """The output. Raises what the action raises, ApiError."""
+
+    def plan(self, action: Action, given: Input) -> ActionPlan[Any, Any]:
+        """The same for a plan."""
+
+
+class Place(Protocol):
+    """Where a command does actions."""
+
+    @property
+    def is_here(self) -> bool: ...
+
+    def demand_http(self, option: str) -> None: ...
+
+    def check_daemon(self) -> None: ...
+
+    def open(self, as_user: str = "", password: Callable[[], str] = str) -> AbstractContextManager[Actions]: ...
+
+
 class AdminTarget(NamedTuple):
     """What the options say. With a URL they mean the HTTP API, else a data directory of this machine."""
 
@@ -65,15 +86,22 @@ class AdminTarget(NamedTuple):
             raise click.UsageError(f"{option} asks the HTTP API: --url says where it is")
 
     @contextmanager
-    def open(self) -> Iterator[AdminOperations]:
-        """Raises UsageError where the options are not enough."""
+    def open(self, as_user: str = "", password: Callable[[], str] = str) -> Iterator[Actions]:
+        """Does actions; with `as_user` for that user, who logs in with `password` by HTTP. Raises UsageError where the
+        options are not enough, NoSuchAccount."""
         if self.is_here:
-            yield self._data_directory()
-        else:
-            with self.http() as http:
-                yield http
+            yield ActionsHere(self._site(as_user))
+            return
+        from openmsmq.actions.by_http import ActionsByHttp
+        from openmsmq.admin.http_requests import by_password
 
-    def _check_daemon(self, data_dir: Path) -> None:
+        api = ApiOptions(self.url, self.token_file, self.tls_root, Path())
+        with api.client_as(by_password(as_user, password())) if as_user else api.client() as client:
+            yield ActionsByHttp(client.requests)
+
+    def check_daemon(self) -> None:
+        """Raises UsageError where a new data directory would be made beside that of a daemon."""
+        data_dir = self.configuration().data_dir
         from openmsmq.admin.data_directories import is_started
         from openmsmq.cli.connection import answering_port
 
@@ -84,22 +112,6 @@ class AdminTarget(NamedTuple):
             raise click.UsageError(f"{said}: --data-dir or OPENMSMQ_DATA_DIR names its data directory")
         echo(f"{said}: it will not know what is added here", err=True)
 
-    def perform(
-        self, action: Action, given: Callable[[], Any], as_user: str = "", password: Callable[[], str] = str
-    ) -> Any:
-        """The output of an action, of which `given` makes the input. With `as_user` it is done for that user, who logs
-        in with `password` by HTTP. Raises UsageError where the options are not enough, and what the action raises."""
-        if self.is_here:
-            if action.founds:
-                self._check_daemon(self.configuration().data_dir)
-            return action.perform(self._site(as_user), given())
-        from openmsmq.actions import by_http
-        from openmsmq.admin.http_requests import by_password
-
-        api = self._api()
-        with api.client_as(by_password(as_user, password())) if as_user else api.client() as client:
-            return by_http.perform(client.requests, action, given())
-
     def _site(self, as_user: str) -> ActionSite:
         """Raises NoSuchAccount."""
         from openmsmq.actions.site import OPERATOR_OF_FILES, ActionSite
@@ -108,14 +120,6 @@ class AdminTarget(NamedTuple):
         known = self.configuration()
         site = ActionSite(known.data_dir, known.users_path, OPERATOR_OF_FILES, LocalAudit(known), known.machine_name)
         return site.acting_for(as_user) if as_user else site
-
-    @contextmanager
-    def http(self) -> Iterator[HttpAdministration]:
-        """What only the HTTP API has. Raises UsageError without a token."""
-        from openmsmq.admin.administration.by_http import HttpAdministration
-
-        with self._api().client() as client:
-            yield HttpAdministration(client.requests)
 
     def configuration(self) -> Configuration:
         """Of a daemon here. Raises UsageError."""
@@ -126,17 +130,6 @@ class AdminTarget(NamedTuple):
             return load(self.config, options={"data_dir": self.data_dir, "users_file": self.users_file})
         except ConfigurationError as error:
             raise click.UsageError(str(error)) from None
-
-    def _data_directory(self) -> AdminOperations:
-        from openmsmq.admin.administration.data_directory import AdminFiles, DataDirectory
-        from openmsmq.cli.recording import LocalAudit
-
-        known = self.configuration()
-        files = AdminFiles(known.data_dir, (known.users_path, known.directory_file))
-        return DataDirectory(files, LocalAudit(known))
-
-    def _api(self) -> ApiOptions:
-        return ApiOptions(self.url, self.token_file, self.tls_root, Path())
 
 
 def place_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,11 +6,12 @@ from typing import Any
 
 import click
 
+from openmsmq.actions import permissions as permission_actions
 from openmsmq.admin import permissions
 from openmsmq.admin.naming import path_of, public_path_of
 from openmsmq.cli.connection import connected
+from openmsmq.cli.derived import add_commands
 from openmsmq.cli.output import dry_run_option, json_option, management_rows, print_json, print_table, report
-from openmsmq.cli.permissions import OF_QUEUE
 from openmsmq.client.arguments import COUNTS
 from openmsmq.client.calls import UNANSWERED
 from openmsmq.client.operations import PROPERTIES
@@ -34,8 +35,7 @@ def queue() -> None:
     """
 
 
-for _command in OF_QUEUE:
-    queue.add_command(_command)
+add_commands(queue, permission_actions.ACTIONS)
 
 
 @queue.command()

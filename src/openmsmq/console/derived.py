@@ -2,104 +2,236 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, cast
+from typing import Annotated, Any, Final, cast
 
 import msgspec
+from msgspec import Meta
+from starlette.responses import Response
 
-from openmsmq.actions import alarms, audit, settings, tokens, users
-from openmsmq.actions.errors import ActionRefused
+from openmsmq.actions import alarms, audit, backups, definitions, permissions, settings, tokens, users
+from openmsmq.actions.errors import ActionIncomplete, ActionRefused, InputError, UnknownAccount
 from openmsmq.actions.site import ActionCaller, ActionSite
-from openmsmq.actions.table import Action, ActionEffect, Empty, Input
+from openmsmq.actions.table import Action, ActionEffect, ActionPlace, DryRunAt, Empty, Input
+from openmsmq.admin.permissions import sid_for
 from openmsmq.console.problems import Problem
 from openmsmq.console.recording import record
 from openmsmq.console.table import HttpOperation, WebRequest
 
 ACTIONS: Final[tuple[Action, ...]] = (
-    *alarms.ACTIONS, *audit.ACTIONS, *settings.ACTIONS, *tokens.ACTIONS, *users.ACTIONS
+    *alarms.ACTIONS, *audit.ACTIONS, *backups.ACTIONS, *definitions.ACTIONS, *permissions.ACTIONS,
+    *settings.ACTIONS, *tokens.ACTIONS, *users.ACTIONS
 )  # fmt: skip
+PlanToken = Annotated[str, Meta(max_length=1024, description="The token of a dry run of the same.")]
+DryRun = Annotated[bool, Meta(description="Only say what would be done.")]
+_TOKEN: Final = ("token", PlanToken)
+_DRY_RUN: Final = ("dry_run", DryRun, False)
 
 
-def operation(action: Action) -> HttpOperation:
-    """What the API has of an action."""
-    rest = _without_path(action)
-    in_query = action.method in ("GET", "DELETE")
+def operations_of(action: Action) -> Iterator[HttpOperation]:
+    """What the API has of an action: an operation, and another one for a dry run that has its own path."""
+    kept = {each.name: _declared(each) for each in msgspec.structs.fields(action.input)}
+    rest = {name: declared for name, declared in kept.items() if name not in action.in_path}
+    queries = set(rest) if action.method in ("GET", "DELETE") else set(action.queries)
+    query = [declared for name, declared in rest.items() if name in queries]
+    body = [declared for name, declared in rest.items() if name not in queries]
     statuses = {*action.statuses, *action.refuses.values()}
     statuses |= {404} if action.in_path else set()
     statuses |= {507} if action.audit else set()
-    return HttpOperation(
-        action.method, action.path, _handler(action), action.summary, action.output,
-        query=rest if in_query else Empty, body=None if in_query or rest is Empty else rest, status=action.status,
-        statuses=tuple(statuses), role=action.role, description=action.description, path_fields=action.input,
+    answer, part = action.output, ""
+    if isinstance(action.dry_run, DryRunAt):
+        method, _, path = action.dry_run.http.partition(" ")
+        yield HttpOperation(
+            method, path, _handler(action, action.dry_run.name), action.dry_run.summary, action.planned,
+            query=_struct(action, query), body=_struct(action, body) if body else None,
+            statuses=action.dry_run.statuses, role=action.role, path_fields=action.input,
+            extensions={"x-action": action.name, "x-effect": ActionEffect.READS.value},
+        )  # fmt: skip
+    elif action.dry_run:
+        (body if action.dry_run == "body" else query).append(_DRY_RUN)
+        answer = answer if answer is action.planned else action.planned | answer
+    if action.bound:
+        body.append(_TOKEN)
+        part = "Order"
+        statuses |= {400, 412}
+    yield HttpOperation(
+        action.method, action.path, _handler(action), action.summary, answer,
+        query=_struct(action, query, "Query"), body=_struct(action, body, part) if body else None, status=action.status,
+        statuses=tuple(statuses), role=action.role, partial=action.partial, description=action.description,
+        path_fields=action.input,
         extensions={"x-action": action.name, "x-effect": action.effect.value} | (
             {"x-audit": list(action.audit)} if action.effect is not ActionEffect.READS else {}
         ),
     )  # fmt: skip
 
 
-def _without_path(action: Action) -> type[Input]:
-    """The input without the fields that are in the path."""
-    kept = [each for each in msgspec.structs.fields(action.input) if each.name not in action.in_path]
-    if not kept:
+def _struct(action: Action, fields: list[Any], part: str = "") -> type[Input]:
+    """The input with these fields alone."""
+    if not fields:
         return Empty
-    if not action.in_path:
+    if [field[0] for field in fields] == [each.name for each in msgspec.structs.fields(action.input)]:
         return action.input
+    fields = sorted(fields, key=len)  # those without a default come first
     made = msgspec.defstruct(
-        action.input.__name__, [_declared(each) for each in kept], bases=(Input,), frozen=True,
-        forbid_unknown_fields=True, namespace={"__doc__": action.input.__doc__},
+        action.input.__name__ + part, fields, bases=(Input,), frozen=True, forbid_unknown_fields=True,
+        namespace={"__doc__": action.input.__doc__},
     )  # fmt: skip
     return cast("type[Input]", made)
 
 
-def _declared(each: msgspec.structs.FieldInfo) -> tuple[str, Any] | tuple[str, Any, Any]:
+def _declared(each: msgspec.structs.FieldInfo) -> tuple[Any, ...]:
+    named = {} if each.encode_name == each.name else {"name": each.encode_name}
     if each.required:
-        return each.name, each.type
+        return (each.name, each.type, msgspec.field(**named)) if named else (each.name, each.type)
     if each.default_factory is msgspec.NODEFAULT:
-        return each.name, each.type, each.default
-    return each.name, each.type, msgspec.field(default_factory=each.default_factory)
+        return each.name, each.type, msgspec.field(default=each.default, **named)
+    return each.name, each.type, msgspec.field(default_factory=each.default_factory, **named)
 
 
-def _handler(action: Action) -> Callable[[WebRequest], Any]:
+def _handler(action: Action, dry_run: str = "") -> Callable[[WebRequest], Any]:
     def handler(asked: WebRequest) -> Any:
-        given = msgspec.structs.asdict(asked.body or asked.query or Empty())
-        return perform(action, asked, action.input(**asked.path, **given))
+        given = dict(asked.path)
+        for part in (asked.query, asked.body):
+            given |= msgspec.structs.asdict(part) if part is not None else {}
+        wanted = bool(given.pop("dry_run", dry_run))
+        token = given.pop("token", "") if action.bound else ""
+        output = perform(action, asked, action.input(**given), dry_run=wanted, token=token)
+        if action.partial and action.is_partial(output):
+            return Response(msgspec.json.encode(output), 207, media_type="application/json")
+        return output
 
-    handler.__name__ = action.run.__name__
+    handler.__name__ = dry_run or action.run.__name__
     return handler
 
 
-def perform(action: Action, asked: WebRequest, given: Input) -> Any:
-    """The output of an action, for the caller of a request. Raises Problem, MsmqError."""
-    settings, caller = asked.services.settings, asked.caller
-
-    def visible() -> set[str]:
-        return {row["name"] for row in asked.services.rows.of(caller.ticket)}
-
-    site = ActionSite(
-        settings.directory, settings.users_path,
-        ActionCaller(caller.name, caller.sid, caller.administrator, caller.role, caller.token), partial(record, asked),
-        settings.hosts[0], None if caller.administrator else visible,
-    )  # fmt: skip
+def perform(action: Action, asked: WebRequest, given: Input, *, dry_run: bool = False, token: str = "") -> Any:
+    """The output of an action, or of its dry run, for the caller of a request. Raises Problem, MsmqError."""
     try:
-        return action.perform(site, given)
+        with _site(action, asked, given) as site:
+            if action.planned is None:
+                return action.perform(site, given)
+            plan = action.plan(site, given)
+            known = {"sid": asked.caller.sid, "plan": _digest(plan.binds)}
+            if dry_run:
+                sealed = {"token": asked.services.seals.seal(known)} if action.bound else {}
+                return msgspec.structs.replace(plan.would, **sealed)
+            if action.bound and asked.services.seals.open(token, "token") != known:
+                raise Problem(412, "what is to be done is not what the dry run has said: make another one")
+            return plan.carry_out()
     except ActionRefused as refused:
         errors = {refused.pointer: str(refused)} if refused.pointer else None
-        raise Problem(refused.status, str(refused), errors=errors) from None
+        raise Problem(refused.status, str(refused), errors=errors, **refused.more) from None
+    except ActionIncomplete as incomplete:
+        members = msgspec.to_builtins(incomplete.output)
+        members.pop("command", None)
+        raise Problem(409, incomplete.detail, **members) from None
+    except InputError as error:
+        raise Problem(422, str(error), errors={error.pointer: str(error)}) from None
     except tuple(action.refuses) as error:
         status = next(status for kind, status in action.refuses.items() if isinstance(error, kind))
         raise Problem(status, str(error)) from None
 
 
-OPERATIONS: Final = tuple(map(operation, ACTIONS))
-_BY_ACTION: Final = {action.name: derived for action, derived in zip(ACTIONS, OPERATIONS, strict=True)}
+def _digest(binds: Any) -> str:
+    return hashlib.sha256(json.dumps(binds, sort_keys=True).encode()).hexdigest()
+
+
+@contextmanager
+def _site(action: Action, asked: WebRequest, given: Input) -> Iterator[ActionSite]:
+    settings, caller = asked.services.settings, asked.caller
+    daemon = ConsoleDaemon(asked)
+    site = ActionSite(
+        settings.directory, settings.users_path,
+        ActionCaller(caller.name, caller.sid, caller.administrator, caller.role, caller.token), partial(record, asked),
+        settings.hosts[0], None if caller.administrator else lambda: {row["name"] for row in daemon.queues()},
+        accounts=ConsoleAccounts(daemon), daemon=daemon, backups=asked.services.backups,
+        queue=daemon.queue(asked.path["queue"]) if "queue" in action.in_path else {},
+    )  # fmt: skip
+    if action.place not in (ActionPlace.QUEUE_MANAGER, ActionPlace.QUEUE_WITH_ACCOUNTS):
+        yield site
+        return
+    with asked.queue_manager() as manager:
+        yield replace(site, manager=manager)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleDaemon:
+    """The daemon, as the caller of a request."""
+
+    asked: WebRequest
+
+    def queues(self) -> list[dict[str, Any]]:
+        return self.asked.services.rows.of(self.asked.caller.ticket)
+
+    def queue(self, identifier: str) -> dict[str, Any]:
+        return self.asked.services.queue(self.asked.caller.ticket, identifier)
+
+    def call(self, operation: str, **given: Any) -> Any:
+        return self.asked.services.link.call(operation, ticket=self.asked.caller.ticket, **given)
+
+    def lines(self, operation: str) -> bytes:
+        _, data = self.asked.services.link.ask(operation, ticket=self.asked.caller.ticket).result()
+        return bytes(data)
+
+    def changed(self) -> None:
+        self.asked.services.rows.forget(self.asked.caller.ticket)
+
+    def seal(self, document: Any) -> str:
+        return self.asked.services.seals.seal(document)
+
+    def unseal(self, text: str, what: str) -> Any:
+        return self.asked.services.seals.open(text, what)
+
+
+class ConsoleAccounts:
+    """Users and groups of the machine, and of its domain."""
+
+    def __init__(self, daemon: ConsoleDaemon) -> None:
+        self._daemon: Final = daemon
+        self._known: dict[str, str] | None = None
+
+    def names(self) -> dict[str, str]:
+        if self._known is None:
+            self._known = self._daemon.call("accounts")
+        return self._known
+
+    def named(self, sids: Collection[str]) -> Mapping[str, str]:
+        missing = sorted({*sids} - self.names().keys())
+        return self.names() | (self._daemon.call("names", sids=missing) if missing else {})
+
+    def sid(self, who: str) -> str:
+        if ("\\" in who or "@" in who) and (found := self._daemon.call("sid", name=who)["sid"]):
+            return str(found)
+        known = {name.casefold(): sid for sid, name in self.names().items()}
+        try:
+            return sid_for(who, lambda name: known.get(name.casefold()))
+        except ValueError as error:
+            raise UnknownAccount(str(error)) from None
+
+    def sids(self, who: str | None) -> Collection[str]:
+        found: Collection[str] = self._daemon.call("sids", name=who)
+        return found
+
+
+OPERATIONS: Final = tuple(operation for action in ACTIONS if action.http for operation in operations_of(action))
+_BY_NAME: Final = {derived.name: derived for derived in OPERATIONS}
+
+
+def operation_of(action: Action) -> HttpOperation:
+    """The operation of an action."""
+    return _BY_NAME[action.run.__name__]
 
 
 def handler_of(action: Action) -> Callable[[WebRequest], Any]:
     """The handler of the operation of an action."""
-    return _BY_ACTION[action.name].handler
+    return operation_of(action).handler
 
 
 def body_of(action: Action) -> type[Input]:
     """What the body of a request for an action has."""
-    return _BY_ACTION[action.name].body or Empty
+    return operation_of(action).body or Empty

@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from openmsmq.actions import permissions
 from openmsmq.actions.alarms import list_alarms
 from openmsmq.admin.acting import HAS_NO_TARGET
 from openmsmq.admin.series import Rates
@@ -32,13 +33,12 @@ from openmsmq.console import (
     live,
     messages,
     operations,
-    permissions,
     problems,
     queues,
 )
 from openmsmq.console.application import Web, peer_of
 from openmsmq.console.callers import WebCaller
-from openmsmq.console.derived import handler_of
+from openmsmq.console.derived import body_of, handler_of, operation_of
 from openmsmq.console.problems import Problem
 from openmsmq.console.table import WebRequest, parse_query
 from openmsmq.model.errors import MsmqError
@@ -297,8 +297,8 @@ class Console:
 
     async def _rights(self, request: Request, caller: WebCaller) -> Response:
         pairs = [(name, value) for name, value in request.query_params.multi_items() if value]
-        query = parse_query(permissions.PermissionsQuery, pairs)
-        found = await self.ask(permissions.get_permissions, request, caller, query=query)
+        query = parse_query(operation_of(permissions.get_permissions).query, pairs)
+        found = await self.ask(handler_of(permissions.get_permissions), request, caller, query=query)
         accounts = await self._web.work(partial(self._web.services.link.call, "accounts", ticket=caller.ticket))
         return self.render(
             "rights.html", caller, "Rights", found=found, query=query, command=found.command,
@@ -313,8 +313,8 @@ class Console:
             "change": form.get("change"), "user": form.get("user"), "rights": [form.get("right", "")],
             "dry_run": "carry_out" not in form, "confirm": "confirm" in form,
         }  # fmt: skip
-        change = converted(values, permissions.PermissionsChange)
-        found = await self.ask(permissions.change_permissions, request, caller, body=change)
+        change = converted(values, body_of(permissions.change_permissions))
+        found = await self.ask(handler_of(permissions.change_permissions), request, caller, body=change)
         if found.done:
             return RedirectResponse(f"/queues/{quote(request.path_params['queue'], safe='')}/rights", 303)
         return self.render(

@@ -6,15 +6,12 @@ from typing import Final
 
 from openmsmq.console import (
     account,
-    backups,
     dead_letters,
-    definitions,
     derived,
     handles,
     live,
     messages,
     operations,
-    permissions,
     queues,
     sequences,
 )
@@ -22,6 +19,6 @@ from openmsmq.console.table import HttpOperation
 
 OPERATIONS: Final[tuple[HttpOperation, ...]] = (
     *account.OPERATIONS, *queues.OPERATIONS, *messages.OPERATIONS, *operations.OPERATIONS, *dead_letters.OPERATIONS,
-    *permissions.OPERATIONS, *handles.OPERATIONS, *sequences.OPERATIONS, *derived.OPERATIONS,
-    *definitions.OPERATIONS, *backups.OPERATIONS, *live.OPERATIONS,
+    *handles.OPERATIONS, *sequences.OPERATIONS, *derived.OPERATIONS,
+    *live.OPERATIONS,
 )  # fmt: skip

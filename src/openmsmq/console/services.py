@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from openmsmq.console.backup_job import BackupJob
+from openmsmq.actions.backup_job import BackupJob
 from openmsmq.console.callers import WebCaller, WebSessions
 from openmsmq.console.history import FigureHistory
 from openmsmq.console.managers import Managers

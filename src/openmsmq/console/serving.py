@@ -15,6 +15,7 @@ from threading import Thread
 
 import uvicorn
 
+from openmsmq.actions.backup_job import BackupJob
 from openmsmq.console import accounts_pages, health
 from openmsmq.console.application import Web
 from openmsmq.console.bounded import BoundedProtocol, sweep
@@ -46,7 +47,8 @@ def main() -> None:
     settings = replace(settings, port=listener.getsockname()[1])
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # or the second write of an answer waits for 40 ms
     link = DaemonLink(connection)
-    services = Services(settings, link, Managers(settings.socket), QueueRows(link))
+    services = Services(settings, link, Managers(settings.socket), QueueRows(link),
+                        backups=BackupJob(settings.backups, settings.outside))  # fmt: skip
     Thread(target=record, args=(link, services.history, settings.directory), name="history", daemon=True).start()
     if settings.webhook:
         _tell_alarms(settings, link)

@@ -1,0 +1,215 @@
+"""Backups of a data directory: into any directory, or by HTTP into the one that `backup_directory` names."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shutil
+import stat
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from openmsmq.actions.backup_job import BackupJob
+from openmsmq.actions.errors import ActionRefused
+from openmsmq.actions.fields import CommandText
+from openmsmq.actions.site import ActionSite
+from openmsmq.actions.table import Action, ActionCommand, ActionEffect, Empty, Input, Job, Output, Rows, action
+from openmsmq.admin.backup import FAILURES, MANIFEST, back_up
+
+logger = logging.getLogger(__name__)
+
+MOST: Final = 1000  # backups in the directory, beyond which none is made
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_BY_HAND: Final = "one command makes backups and lists them"
+
+
+class BackupView(Output, frozen=True):
+    """A backup that was made by HTTP, or is being made."""
+
+    name: Annotated[str, Meta(description="Its directory in the directory of backups.", examples=["nightly"])]
+    state: Annotated[
+        Literal["running", "done", "failed", "unfinished"],
+        Meta(
+            description="`done`: it was read through and has its manifest; `failed`: with `error`; `unfinished`: "
+            "neither, and why is not known."
+        ),
+    ]
+    time: Annotated[
+        str | None, Meta(description="When it began (UTC); null until it is done.", examples=["2026-11-22T12:00:00"])
+    ]
+    messages: Annotated[int | None, Meta(description="Number of messages in it; null until it is done.")]
+    error: Annotated[str | None, Meta(description="Why it failed; null if it did not.")]
+
+
+class BackupList(Output, frozen=True):
+    """Backups that were made by HTTP."""
+
+    directory: Annotated[str, Meta(description="The directory of backups.", examples=["/var/backups/openmsmq"])]
+    backups: Annotated[list[BackupView], Meta(description="The backups, the newest first.")]
+    outside: Annotated[
+        list[str], Meta(description="Files that are not in the data directory, so not in any of the backups.")
+    ]
+    command: CommandText
+
+
+class NewBackup(Input, frozen=True):
+    """A backup that is to be made."""
+
+    name: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=100)] | None,
+        Meta(description="Name of a new directory in the directory of backups; the time by default.",
+             examples=["nightly"]),
+    ] = None  # fmt: skip
+
+
+class MadeBackup(Output, frozen=True):
+    """A backup that is made. What is not known is None."""
+
+    where: str
+    messages: int | None
+    definitions: int | None
+    segments: int | None
+    bytes: int | None
+    files: int | None
+    outside: list[str]
+
+
+@action(
+    "backup.list", http="GET /backups", administrators=True, statuses=(409,),
+    commands=(
+        ActionCommand(
+            "backup", by_hand=_BY_HAND,
+            show=Rows(
+                lambda found: found.backups, ("backup", "began", "messages", "state", "error"),
+                lambda each: [each.name, each.time or "", "" if each.messages is None else f"{each.messages:,}",
+                              each.state, each.error or ""],
+            ),
+        ),
+    ),
+)  # fmt: skip
+def list_backups(site: ActionSite, given: Empty) -> BackupList:
+    """Backups that were made by HTTP."""
+    directory = _directory(site)
+    try:
+        names = [path.name for path in directory.iterdir() if path.is_dir() and _NAME.fullmatch(path.name)]
+    except OSError as error:
+        remedy = "make it, and let the user of the daemon read and write it"
+        raise ActionRefused(503, f"backup_directory {directory}: {error.strerror}; {remedy}") from None
+    found = sorted((_known(site.backups, directory, name) for name in names), key=lambda each: each.time or "",
+                   reverse=True)  # fmt: skip
+    return BackupList(str(directory), found, list(site.backups.outside), f"openmsmq backup {directory}/NAME")
+
+
+def _ended(started: BackupView, found: BackupList) -> MadeBackup | None:
+    """Raises ActionRefused for a backup that failed."""
+    where = f"{found.directory}/{started.name}"
+    made = next((each for each in found.backups if each.name == started.name), None)
+    if made is None or made.state not in ("running", "done"):
+        said = "it is not there any more" if made is None else made.error or f"it is {made.state}"
+        raise ActionRefused(500, f"the backup {where} failed: {said}")
+    return MadeBackup(where, made.messages, None, None, None, None, found.outside) if made.state == "done" else None
+
+
+@action(
+    "backup.make", http="POST /backups", status=202, effect=ActionEffect.CHANGES, administrators=True,
+    audit=("backup.make",), statuses=(409,), job=Job(list_backups, _ended),
+    commands=(ActionCommand("backup", {"name": "[DIRECTORY]"}, by_hand=_BY_HAND),),
+)  # fmt: skip
+def start_backup(site: ActionSite, given: NewBackup) -> BackupView:
+    """Start a backup of the data directory.
+
+    It goes on by itself: a list says when it is done.
+    """
+    directory = _directory(site)
+    now = datetime.fromtimestamp(time.time(), UTC)
+    name = given.name or now.strftime("%Y-%m-%dT%H%M%SZ")
+    if not _NAME.fullmatch(name):
+        allowed = "letters, digits, dots, hyphens and underscores, the first of them a letter or digit"
+        raise ActionRefused(422, f"{name!r} is no name of a backup, which has {allowed}", "/name")
+    target = directory / name
+    if target.exists():
+        raise ActionRefused(409, f"{target} exists")
+    if len(list_backups.run(site, Empty()).backups) >= MOST:
+        raise ActionRefused(409, f"{directory} holds {MOST} backups, which is the limit: remove some")
+    _demand_room(site.directory, directory)
+    site.backups.begin(name)
+    try:
+        site.record("backup.make", "backup", str(target))
+        text = now.isoformat(timespec="seconds")
+        threading.Thread(target=_make, args=(site.backups, site.directory, target, text), name="backup").start()
+    except BaseException:
+        site.backups.end(name, None)
+        raise
+    return BackupView(name, "running", None, None, None)
+
+
+def back_up_to(site: ActionSite, target: str, outside: Sequence[Path]) -> MadeBackup:
+    """Copy the data directory into a new directory. Raises BackupError, StoreError, OSError, NoDataDirectory."""
+    data_dir = site.data_dir
+    done = back_up(data_dir, Path(target), datetime.now(UTC).isoformat(timespec="seconds"))
+    site.record("backup.make", "backup", target, count=done.messages)
+    inside = data_dir.resolve()
+    others = [str(path) for path in outside if path.exists() and inside not in path.resolve().parents]
+    return MadeBackup(target, done.messages, done.definitions, done.segments, done.bytes, done.files, others)
+
+
+def _make(making: BackupJob, data_dir: Path, target: Path, text: str) -> None:
+    error: str | None = "it was interrupted, see the log"
+    try:
+        done = back_up(data_dir, target, text)
+        logger.info("backup %s: %d messages, %d bytes of the log", target, done.messages, done.bytes)
+        error = None
+    except FAILURES as caught:
+        error = str(caught)
+        logger.error("backup %s failed: %s", target, error)
+    finally:
+        making.end(target.name, error)
+
+
+def _demand_room(data_dir: Path, directory: Path) -> None:
+    """Raises ActionRefused. What is written meanwhile needs room, too, so this is no promise."""
+    needed = 0
+    for path in data_dir.rglob("*"):
+        with suppress(FileNotFoundError):  # segments come and go
+            status = path.lstat()
+            needed += status.st_size if stat.S_ISREG(status.st_mode) else 0
+    free = shutil.disk_usage(directory).free
+    if free < needed:
+        said = f"{directory} has {free >> 20} MB free, and a backup takes up to {(needed >> 20) + 1} MB"
+        raise ActionRefused(507, said)
+
+
+def _known(making: BackupJob, directory: Path, name: str) -> BackupView:
+    if making.running == name:
+        return BackupView(name, "running", None, None, None)
+    try:
+        manifest = json.loads((directory / name / MANIFEST).read_text(encoding="utf-8"))
+        return BackupView(name, "done", str(manifest["time"]), int(manifest["messages"]), None)
+    except (OSError, ValueError, KeyError, TypeError):
+        error = making.failed.get(name)
+        return BackupView(name, "unfinished" if error is None else "failed", None, None, error)
+
+
+def _directory(site: ActionSite) -> Path:
+    """Raises ActionRefused where there is none."""
+    if not site.backups.directory:
+        raise ActionRefused(409, "the setting backup_directory is not set: it says where backups by HTTP go")
+    return Path(site.backups.directory)
+
+
+def document_of(made: MadeBackup) -> dict[str, Any]:
+    """As `backup --json` shows it."""
+    known = msgspec.structs.asdict(made)
+    return {"backup": known.pop("where"), **known}
+
+
+ACTIONS: Final[tuple[Action, ...]] = (list_backups, start_backup)

@@ -1,0 +1,181 @@
+"""Queues, rights, users, groups and settings as one document: written down, compared, and made as a document says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
+
+from openmsmq.accounts.users import UsersFile
+from openmsmq.actions.errors import ActionIncomplete, ActionRefused
+from openmsmq.actions.fields import CommandText
+from openmsmq.actions.machine import machine_guard
+from openmsmq.actions.site import ActionSite
+from openmsmq.actions.table import (
+    Action,
+    ActionCommand,
+    ActionEffect,
+    ActionPlace,
+    ActionPlan,
+    DryRunAt,
+    Input,
+    Output,
+    action,
+)
+from openmsmq.admin.definitions import DONE, LEFT, UNREADABLE, Document, apply, export, plan, unreadable
+from openmsmq.admin.definitions_schema import DefinitionsError
+from openmsmq.admin.guards import Guard
+from openmsmq.admin.permissions import sid_for
+from openmsmq.admin.settings import settings_in_force
+from openmsmq.model.text import counted
+
+_REFUSES: Final = dict.fromkeys(UNREADABLE, 503)
+_FILE: Final = "it reads and writes files"
+
+WithLocal = Annotated[
+    bool, Meta(description="Also users, groups, rights on the machine and settings; for administrators.")
+]
+
+
+class DefinitionsQuery(Input, frozen=True):
+    """Which definitions are meant."""
+
+    local: WithLocal = False
+
+
+class DefinitionsRequest(Input, frozen=True):
+    """Definitions that are to be made."""
+
+    document: Annotated[
+        dict[str, Any],
+        Meta(
+            description="A document as `GET /definitions` gives it.",
+            examples=[{"format": 1, "queues": [{"name": "orders", "label": "Orders"}]}],
+        ),
+    ]
+    local: WithLocal = False
+
+
+class PlannedStep(Output, frozen=True):
+    """A difference between what there is and a document."""
+
+    said: Annotated[str, Meta(description="What would be done, or why it can't be.", examples=["create queue orders"])]
+    can: Annotated[bool, Meta(description="Whether an import does it.")]
+
+
+class Differences(Output, frozen=True):
+    """What an import would do."""
+
+    steps: Annotated[list[PlannedStep], Meta(description="The steps, in this order.")]
+    token: Annotated[str, Meta(description="What the import needs; it holds for these steps only.")]
+    command: CommandText
+
+
+class DoneStep(Output, frozen=True):
+    """A step that was done, or was not."""
+
+    said: Annotated[str, Meta(description="What was to be done.", examples=["create queue orders"])]
+    result: Annotated[str, Meta(description="`done`, `left`, or what was wrong.", examples=["done"])]
+
+
+class Imported(Output, frozen=True):
+    """What an import has done."""
+
+    steps: Annotated[list[DoneStep], Meta(description="The steps, in this order.")]
+    failed: Annotated[int, Meta(description="How many steps failed.")]
+    command: CommandText
+
+
+@dataclass(frozen=True, slots=True)
+class _Local:
+    """See `admin.definitions.Local`."""
+
+    users: UsersFile
+    machine: Guard
+
+
+def definitions_of(site: ActionSite, *, local: bool, secrets: bool = False) -> Document:
+    """The document of a queue manager; `secrets` are hashes of passwords. Raises MsmqError, `UNREADABLE`."""
+    names = site.accounts.names()
+    if not local:
+        return export(site.manager, names)
+    return export(site.manager, names, _local(site), settings_in_force(site.data_dir), secrets=secrets)
+
+
+@action(
+    "definitions.export", http="GET /definitions", place=ActionPlace.QUEUE_MANAGER, refuses=_REFUSES,
+    partial="The same without the queues that the caller may not read, which are named with the reason",
+    is_partial=unreadable,
+    commands=(ActionCommand("definitions export", {"local": "--local"}, by_hand=_FILE),),
+)  # fmt: skip
+def export_definitions(site: ActionSite, given: DefinitionsQuery) -> dict[str, Any]:
+    """Definitions as one document.
+
+    Hashes of passwords are never in it.
+    """
+    return definitions_of(site, local=given.local)
+
+
+@action(
+    "definitions.import", http="POST /definitions", effect=ActionEffect.CHANGES, place=ActionPlace.QUEUE_MANAGER,
+    audit=("definitions.import", "user.*", "group.*", "machine.permissions"), refuses=_REFUSES, statuses=(409,),
+    dry_run=DryRunAt(
+        "POST /definitions/dry-runs", "compare_definitions", "What an import of a document would do"
+    ),
+    bound=True,
+    commands=(
+        ActionCommand("definitions import", {"document": "FILE", "local": "--local"}, by_hand=_FILE),
+        ActionCommand("definitions diff", {"document": "FILE", "local": "--local"}, by_hand=_FILE),
+    ),
+)  # fmt: skip
+def import_definitions(site: ActionSite, given: DefinitionsRequest) -> ActionPlan[Differences, Imported]:
+    """Make what a document has and is not so here.
+
+    Where one step fails, the others are done; the answer is a problem, with the results of all as `steps`.
+    """
+    try:
+        here = definitions_of(site, local=given.local)
+        local = _local(site) if given.local else None
+        steps = plan(site.manager, given.document, here, lambda who: _sid(site, who, local), local)
+    except DefinitionsError as error:
+        raise ActionRefused(422, str(error), "/document") from None
+    planned = [PlannedStep(step.said, step.apply is not None) for step in steps]
+    option = " --local" if given.local else ""
+
+    def carry_out() -> Imported:
+        if site.daemon is not None:  # by the protocols, the daemon has a record of each step
+            can = sum(step.can for step in planned)
+            site.record("definitions.import", "machine", site.machine, count=can)
+        done = [DoneStep(step.said, apply(step)) for step in steps]
+        if site.daemon is not None:
+            site.daemon.changed()
+        wrong = [f"{step.said}: {step.result}" for step in done if step.result not in (DONE, LEFT)]
+        output = Imported(done, len(wrong), f"openmsmq definitions import FILE{option}")
+        if wrong:
+            said = f"{counted(len(wrong), 'step')} of {len(done)} failed, the others are done; {wrong[0]}"
+            raise ActionIncomplete(said, output)
+        return output
+
+    binds = [given.document, given.local, [[step.said, step.can] for step in planned]]
+    return ActionPlan(Differences(planned, "", f"openmsmq definitions diff FILE{option}"), carry_out, binds=binds)
+
+
+def _sid(site: ActionSite, who: str, local: _Local | None) -> str:
+    """Also of a user whom an earlier step adds. Raises ValueError."""
+    try:
+        return site.accounts.sid(who)
+    except ValueError:
+        if local is None:
+            raise
+        return sid_for(who, local.users.sid_of)
+
+
+def _local(site: ActionSite) -> _Local:
+    """Raises MsmqError unless the caller administers the queue manager."""
+    site.demand_administrator()
+    users = UsersFile(site.users_file, on_change=lambda name, user: site.record(name, "user", user))
+    return _Local(users, machine_guard(site))
+
+
+ACTIONS: Final[tuple[Action, ...]] = (export_definitions, import_definitions)

@@ -1,0 +1,454 @@
+"""Who may do what with a queue, or with the queue manager itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from openmsmq.actions.errors import ActionRefused, InputError
+from openmsmq.actions.fields import CommandText, QueueText, Text
+from openmsmq.actions.machine import machine_guard
+from openmsmq.actions.site import ActionSite
+from openmsmq.actions.table import (
+    Action,
+    ActionCommand,
+    ActionEffect,
+    ActionPlace,
+    ActionPlan,
+    Always,
+    Either,
+    Flag,
+    Input,
+    LineView,
+    Output,
+    Rows,
+    action,
+)
+from openmsmq.admin import permissions
+from openmsmq.admin.guards import Guard, QueueGuard
+from openmsmq.model.constants import SecurityInformation
+from openmsmq.model.rights import mask_of, words_of
+from openmsmq.model.roles import Role
+from openmsmq.model.sddl import from_sddl, to_sddl
+from openmsmq.model.security import SecurityDescriptor
+
+WELL_KNOWN: Final = ("everyone", "anonymous", "authenticated", "administrators", "system")
+_ALL: Final = 0xFFFFFFFF
+_EVERYBODY: Final = "no access control list: everybody has full control"
+_ACCOUNT: Final = "A user or a group: name, DOMAIN\\name, name@domain, SID or well-known name."
+
+Sddl = Annotated[str, Meta(description="The descriptor as SDDL.", examples=["O:S-1-5-21-1-2-3-1000D:(A;;3;;;WD)"])]
+AccountText = Annotated[str, Meta(min_length=1, max_length=256)]
+RightWord = Annotated[str, Meta(max_length=40)]
+
+
+class AceView(Output, frozen=True):
+    """An entry of an access control list."""
+
+    kind: Annotated[str, Meta(description="`allow`, `deny`, or the number of another type.", examples=["allow"])]
+    sid: Annotated[str, Meta(description="SID of the user or group.", examples=["S-1-1-0"])]
+    name: Annotated[str, Meta(description="Its name, or its SID where nobody knows one.", examples=["Everyone"])]
+    rights: Annotated[list[str], Meta(description="The rights in words.", examples=[["WriteMessage"]])]
+    mask: Annotated[int, Meta(description="The rights as an access mask.")]
+    inherit_only: Annotated[bool, Meta(description="Whether it counts for objects within only.")]
+
+
+class Permissions(Output, frozen=True):
+    """Who may do what."""
+
+    queue: Annotated[str, Meta(description="Name of the queue.", examples=[r"mq1\private$\orders"])]
+    owner: Annotated[str | None, Meta(description="SID of the owner, who may always change the permissions.")]
+    owner_name: Annotated[str | None, Meta(description="Name of the owner.")]
+    entries: Annotated[
+        list[AceView] | None,
+        Meta(description="Entries in the order in which they are checked; null: everybody has full control."),
+    ]
+    sddl: Sddl
+    effective: Annotated[
+        list[str] | None, Meta(description="Rights of the user that was asked for, in words; null if none was.")
+    ]
+    user: Annotated[str | None, Meta(description="The user that was asked for; null if none was.")]
+    command: CommandText
+
+
+class MachinePermissionsQuery(Input, frozen=True, kw_only=True):
+    """Of what permissions are shown."""
+
+    user: Annotated[Text | None, Meta(description="Show what this user may do after all, with its groups.")] = (
+        msgspec.field(name="for", default=None)
+    )
+
+
+class PermissionsQuery(MachinePermissionsQuery, frozen=True, kw_only=True):
+    """Of what permissions are shown."""
+
+    queue: QueueText
+
+
+class MachinePermissionsChange(Input, frozen=True, kw_only=True):
+    """Rights that a user or group gets or loses."""
+
+    change: Annotated[
+        Literal["grant", "deny", "revoke", "undeny"],
+        Meta(description="`revoke` ends what was granted, `undeny` what was denied."),
+    ]
+    user: Annotated[AccountText, Meta(description=_ACCOUNT, examples=["alice"])]
+    rights: Annotated[
+        Annotated[list[RightWord], Meta(max_length=40)],
+        Meta(
+            description="Words for rights, or masks; `revoke` and `undeny` take all without any.",
+            examples=[["WriteMessage", "PeekMessage"]],
+        ),
+    ] = msgspec.field(default_factory=list)
+    confirm: Annotated[bool, Meta(description="Needed where somebody is locked out.")] = False
+
+
+class PermissionsChange(MachinePermissionsChange, frozen=True, kw_only=True):
+    """Rights that a user or group gets or loses."""
+
+    queue: QueueText
+
+
+class MachineSddl(Input, frozen=True, kw_only=True):
+    """A descriptor that replaces what is there."""
+
+    new: Annotated[str, Meta(description="Owner, group and entries, as far as SDDL has them.")]
+
+
+class QueueSddl(MachineSddl, frozen=True, kw_only=True):
+    """A descriptor that replaces what is there."""
+
+    queue: QueueText
+
+
+class QueueOwner(Input, frozen=True, kw_only=True):
+    """A user who is to own a queue."""
+
+    queue: QueueText
+    who: Annotated[AccountText, Meta(description=_ACCOUNT)]
+
+
+class PermissionsChanged(Output, frozen=True):
+    """A change of permissions that was made, or would be made."""
+
+    queue: Annotated[str, Meta(description="Name of the queue.", examples=[r"mq1\private$\orders"])]
+    said: Annotated[str, Meta(description="What is different, in a sentence; empty for nothing.")]
+    before: Annotated[str, Meta(description="The descriptor before the change, as SDDL.")]
+    after: Annotated[str, Meta(description="The descriptor after the change, as SDDL.")]
+    words_before: Annotated[list[str], Meta(description="Owner and entries before the change, in words.")]
+    words_after: Annotated[list[str], Meta(description="Owner and entries after the change, in words.")]
+    warnings: Annotated[list[str], Meta(description="Who is locked out by the change.")]
+    done: Annotated[bool, Meta(description="Whether the change was made.")]
+    command: CommandText
+
+
+# -- how commands show it --------------------------------------------------------------------------------------------
+
+
+def _shown(found: Permissions) -> list[str]:
+    if found.effective is not None:
+        return [" ".join(found.effective) or "nothing"]
+    return [f"owner: {found.owner_name or 'none'}", *([] if found.entries is not None else [_EVERYBODY])]
+
+
+def _entries(found: Permissions) -> list[AceView] | None:
+    return None if found.effective is not None else found.entries
+
+
+def _ace_cells(ace: AceView) -> list[str]:
+    return [ace.kind, ace.name, " ".join(ace.rights), "for objects within only" if ace.inherit_only else ""]
+
+
+def _document(found: Permissions) -> dict[str, Any]:
+    if found.effective is not None:
+        return {"object": found.queue, "user": found.user, "rights": found.effective}
+    known = msgspec.to_builtins(found)
+    return {"object": found.queue, **{name: known[name] for name in ("owner", "owner_name", "entries", "sddl")}}
+
+
+def _change_document(found: PermissionsChanged) -> dict[str, Any]:
+    if not found.said:
+        return {"object": found.queue, "done": False}
+    return {"object": found.queue, "before": found.before, "after": found.after, "warnings": found.warnings,
+            "done": found.done}  # fmt: skip
+
+
+def _planned_lines(found: PermissionsChanged) -> list[str]:
+    if not found.said:
+        return ["nothing is different"]
+    return [
+        f"would be changed: {found.said}", *(f"before: {line}" for line in found.words_before),
+        *(f"after:  {line}" for line in found.words_after), *(f"warning: {text}" for text in found.warnings),
+    ]  # fmt: skip
+
+
+def _question(found: PermissionsChanged) -> str:
+    lines = [f"warning: {text}" for text in found.warnings]
+    return "\n".join([*lines, f"Change the permissions of {found.queue}?"]) if lines else ""
+
+
+_SHOW_CHANGED: Final = LineView(
+    lambda found: f"changed: {found.said}" if found.said else "nothing is different", _change_document
+)
+_SHOW_PLAN: Final = LineView(_planned_lines, _change_document)
+
+
+def _changing(words: str, spelled: Mapping[str, Any], text: str = "", *, part: bool = False) -> ActionCommand:
+    """A command that changes permissions; or what one does that shows them, where it is given an option."""
+    return ActionCommand(
+        words, {**spelled, "confirm": Always(True)} if "change" in spelled else spelled, _SHOW_CHANGED, help=text,
+        show_plan=_SHOW_PLAN, question=_question, yes="Do not ask, even if somebody is locked out.",
+        dry_run="Only show what the permissions would be.", by_hand="it is a part of the command" if part else "",
+    )  # fmt: skip
+
+
+# -- what is done ----------------------------------------------------------------------------------------------------
+
+
+def _guard(site: ActionSite) -> Guard:
+    """Raises ActionRefused for a queue of the system."""
+    if not site.queue:
+        return machine_guard(site)
+    if site.queue["kind"] not in ("queue", ""):
+        raise ActionRefused(409, f"{site.queue['name']} has no permissions of its own")
+    return QueueGuard(site.manager, site.queue["open"])
+
+
+def _name(site: ActionSite) -> str:
+    return site.queue["name"] if site.queue else "the queue manager"
+
+
+def _show(site: ActionSite, user: str | None) -> Permissions:
+    guard = _guard(site)
+    descriptor = guard.read()
+    names = site.accounts.named({descriptor.owner or "", *(ace.sid for ace in descriptor.dacl or ())} - {""})
+    entries = effective = None
+    if descriptor.dacl is not None:
+        entries = [
+            AceView(each.kind, each.sid, each.name, list(each.rights), each.mask, each.inherit_only)
+            for each in permissions.entries(descriptor, names, guard.rights)
+        ]
+    if user is not None:
+        if site.daemon is None:
+            site.accounts.sid(user)  # or a mistyped name would be shown with the rights of everyone
+        effective = list(
+            words_of(permissions.effective(descriptor, site.accounts.sids(user), guard.rights), guard.rights)
+        )
+    owner = permissions.name_for(descriptor.owner, names) if descriptor.owner else None
+    return Permissions(
+        _name(site), descriptor.owner, owner, entries, to_sddl(descriptor), effective, user, site.command
+    )  # fmt: skip
+
+
+Change = Callable[[SecurityDescriptor], SecurityDescriptor]
+ChangePlan = ActionPlan[PermissionsChanged, PermissionsChanged]
+
+
+def _plan(
+    site: ActionSite, change: Change, parts: SecurityInformation, said: str, *, confirmed: bool = True
+) -> ChangePlan:
+    """Nothing is changed where `said` is empty."""
+    guard = _guard(site)
+    before = guard.read()
+    after = change(before)
+    names = site.accounts.names()
+    own = site.accounts.sids(site.caller.name or None) if site.queue else ()
+    warnings = permissions.lost(before, after, own, names) if site.queue else []
+    would = PermissionsChanged(
+        _name(site), said, to_sddl(before), to_sddl(after), _words(before, names, guard),
+        _words(after, names, guard), warnings, False, site.command,
+    )  # fmt: skip
+
+    def carry_out() -> PermissionsChanged:
+        if warnings and not confirmed:
+            raise ActionRefused(412, "; ".join(warnings), "/confirm")
+        if said:
+            guard.write(after, parts)
+        return msgspec.structs.replace(would, done=bool(said))
+
+    return ActionPlan(would, carry_out)
+
+
+def _words(descriptor: SecurityDescriptor, names: Mapping[str, str], guard: Guard) -> list[str]:
+    owner = permissions.name_for(descriptor.owner, names) if descriptor.owner else "none"
+    if descriptor.dacl is None:
+        return [f"owner {owner}", _EVERYBODY]
+    found = permissions.entries(descriptor, names, guard.rights)
+    return [f"owner {owner}", *(" ".join((each.kind, each.name, *each.rights)) for each in found)]
+
+
+def _change(site: ActionSite, given: MachinePermissionsChange) -> ChangePlan:
+    rights = _guard(site).rights
+    sid, mask, takes = site.accounts.sid(given.user), _ALL, given.change in ("revoke", "undeny")
+    if given.rights:
+        try:
+            mask = mask_of(given.rights, rights)
+        except ValueError as error:
+            raise InputError(str(error), "/rights") from None
+    elif not takes:
+        raise InputError(f"{given.change} needs rights", "/rights")
+    changes: dict[str, Change] = {
+        "grant": lambda before: permissions.granted(before, sid, mask),
+        "deny": lambda before: permissions.denied(before, sid, mask),
+        "revoke": lambda before: permissions.revoked(before, sid, mask),
+        "undeny": lambda before: permissions.revoked(before, sid, mask, denials=True),
+    }
+    words, who = " ".join(words_of(mask, rights)) if given.rights else "all rights", given.user
+    said = {
+        "grant": f"{who} has {words}", "deny": f"{who} is denied {words}",
+        "revoke": f"{words} no longer granted to {who}", "undeny": f"{words} no longer denied to {who}",
+    }[given.change]  # fmt: skip
+    said += f" on {_name(site)}"
+    return _plan(site, changes[given.change], SecurityInformation.DACL, said, confirmed=given.confirm)
+
+
+def _replace(site: ActionSite, given: MachineSddl) -> ChangePlan:
+    try:
+        new = from_sddl(given.new)
+    except ValueError as error:
+        raise InputError(str(error), "/new") from None
+    before, parts = _guard(site).read(), SecurityInformation(0)
+    for part, differs in (  # what stays as it is needs no right: a new owner needs TakeQueueOwnership
+        (SecurityInformation.OWNER, new.owner not in (None, before.owner)),
+        (SecurityInformation.GROUP, new.group not in (None, before.group)),
+        (SecurityInformation.DACL, "D:" in given.new.upper() and new.dacl != before.dacl),
+        (SecurityInformation.SACL, new.sacl is not None),
+    ):
+        parts |= part if differs else 0
+    return _plan(site, lambda d: d.merge(new, parts), parts, f"permissions of {_name(site)}" if parts else "")
+
+
+# -- the rows --------------------------------------------------------------------------------------------------------
+
+_VIEWS: Final = {
+    Flag("--sddl", "As SDDL, which --set takes."): LineView(
+        lambda found: found.sddl, lambda found: {"object": found.queue, "sddl": found.sddl}
+    )
+}
+_SHOW: Final = Rows(_entries, ("", "who", "rights", ""), _ace_cells, head=_shown, whole=_document)
+_OWNER: Final = LineView(
+    lambda found: found.owner_name or "none",
+    lambda found: {"object": found.queue, "owner": found.owner, "owner_name": found.owner_name or "none"},
+)
+_GRANT: Final = """Give USER rights on a queue, or deny them.
+
+\b
+USER  a user or a group of the users file, or of the domain (DOMAIN\\name, name@domain), a SID, everyone,
+      anonymous, authenticated, administrators
+RIGHT FullControl, ReceiveMessage, PeekMessage, WriteMessage (Send), ReceiveJournalMessage, DeleteMessage,
+      DeleteJournalMessage, SetQueueProperties, GetQueueProperties, DeleteQueue, GetQueuePermissions,
+      ChangeQueuePermissions, TakeQueueOwnership, GenericRead, GenericWrite, Look, or a mask such as 0x3
+
+A grant lifts a denial of the same rights to the same USER, and a denial a grant.
+"""
+_GRANT_MACHINE: Final = """Give USER rights on the queue manager, or deny them.
+
+\b
+RIGHT FullControl, CreateQueue, SetProperties, GetProperties, PeekDeadLetter, ReceiveDeadLetter,
+      PeekComputerJournal, ReceiveComputerJournal, DeleteDeadLetter, DeleteComputerJournal, Delete,
+      GetPermissions, ChangePermissions, TakeOwnership, or a mask such as 0x3
+"""
+_REVOKE: Final = "were granted to USER; all of them if none is named."
+_DENY: Final = Either("--deny", "deny", "grant", "Deny the rights instead of granting them.")
+_UNDENY: Final = Either("--deny", "undeny", "revoke", "Remove denials instead of grants.")
+_QUEUE: Final = {"queue": "QUEUE"}
+_GRANTING: Final = {"user": "USER", "rights": "RIGHT...", "change": _DENY}
+_REVOKING: Final = {"user": "USER", "rights": "[RIGHT...]", "change": _UNDENY}
+_OF_QUEUE: Final[dict[str, Any]] = {"place": ActionPlace.QUEUE_WITH_ACCOUNTS}
+_OF_MACHINE: Final[dict[str, Any]] = {"http": "", "place": ActionPlace.ACCOUNTS}
+_CHANGES: Final[dict[str, Any]] = {"effect": ActionEffect.CHANGES, "audit": ("machine.permissions",)}
+
+
+@action("permissions.owner", http="", effect=ActionEffect.CHANGES, **_OF_QUEUE,
+        commands=(_changing("queue owner", {**_QUEUE, "who": "[USER]"}, part=True),))  # fmt: skip
+def set_owner(site: ActionSite, given: QueueOwner) -> ChangePlan:
+    """Make a user the owner of a queue."""
+    sid = site.accounts.sid(given.who)
+    said = f"{given.who} owns {_name(site)}"
+    return _plan(site, lambda before: replace(before, owner=sid), SecurityInformation.OWNER, said)
+
+
+@action("permissions.replace", http="", effect=ActionEffect.CHANGES, **_OF_QUEUE,
+        commands=(_changing("queue permissions", {**_QUEUE, "new": "--set SDDL"}, part=True),))  # fmt: skip
+def replace_permissions(site: ActionSite, given: QueueSddl) -> ChangePlan:
+    """Replace owner, group and entries."""
+    return _replace(site, given)
+
+
+@action(
+    "permissions.show", http="GET /queues/{queue}/permissions", role=Role.MONITOR, statuses=(409,), **_OF_QUEUE,
+    commands=(
+        ActionCommand(
+            "queue permissions", {**_QUEUE, "user": "--for USER"}, _SHOW, views=_VIEWS, instead=replace_permissions,
+            help="Show or replace the owner of a queue and who may do what with it.",
+        ),
+        ActionCommand(
+            "queue owner", _QUEUE, _OWNER, instead=set_owner,
+            help="Show the owner of a queue, who may always change its permissions, or make USER the owner.",
+        ),
+    ),
+)  # fmt: skip
+def get_permissions(site: ActionSite, given: PermissionsQuery) -> Permissions:
+    """Who may do what, in words."""
+    return _show(site, given.user)
+
+
+@action(
+    "permissions.change", http="POST /queues/{queue}/permissions", effect=ActionEffect.CHANGES,
+    statuses=(409, 412, 507), dry_run="body", **_OF_QUEUE,
+    commands=(
+        _changing("queue grant", {**_QUEUE, **_GRANTING}, _GRANT),
+        _changing(
+            "queue revoke", {**_QUEUE, **_REVOKING}, f"Take rights that {_REVOKE} What its groups have, it keeps."
+        ),
+    ),
+)  # fmt: skip
+def change_permissions(site: ActionSite, given: PermissionsChange) -> ChangePlan:
+    """Grant, deny or revoke."""
+    return _change(site, given)
+
+
+@action("machine.permissions.replace", **_OF_MACHINE, **_CHANGES,
+        commands=(_changing("machine permissions", {"new": "--set SDDL"}, part=True),))  # fmt: skip
+def replace_machine_permissions(site: ActionSite, given: MachineSddl) -> ChangePlan:
+    """Replace owner, group and entries."""
+    return _replace(site, given)
+
+
+@action(
+    "machine.permissions.show", **_OF_MACHINE,
+    commands=(
+        ActionCommand(
+            "machine permissions", {"user": "--for USER"}, _SHOW, views=_VIEWS, instead=replace_machine_permissions,
+        ),
+    ),
+)  # fmt: skip
+def get_machine_permissions(site: ActionSite, given: MachinePermissionsQuery) -> Permissions:
+    """Show or replace who may do what with the queue manager itself.
+
+    No interface of MSMQ carries these permissions, so this works on the data directory of the daemon, which notices a
+    change within a second. `system_queue_readers` of the daemon is added to what stands there.
+    """
+    return _show(site, given.user)
+
+
+@action(
+    "machine.permissions.change", **_OF_MACHINE, **_CHANGES,
+    commands=(
+        _changing("machine grant", _GRANTING, _GRANT_MACHINE),
+        _changing("machine revoke", _REVOKING, f"Take rights on the queue manager that {_REVOKE}"),
+    ),
+)  # fmt: skip
+def change_machine_permissions(site: ActionSite, given: MachinePermissionsChange) -> ChangePlan:
+    """Grant, deny or revoke rights on the queue manager."""
+    return _change(site, given)
+
+
+ACTIONS: Final[tuple[Action, ...]] = (
+    get_permissions, change_permissions, set_owner, replace_permissions, get_machine_permissions,
+    change_machine_permissions, replace_machine_permissions,
+)  # fmt: skip

@@ -1,0 +1,107 @@
+"""Where commands do actions on queues: at a queue manager, by the protocols of MSMQ."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from openmsmq.actions.site import OPERATOR_OF_FILES, ActionSite
+from openmsmq.actions.table import Action, ActionPlace, ActionPlan, ActionsHere, Input
+from openmsmq.admin.naming import path_of
+from openmsmq.cli.accounts import Accounts, accounts_options
+from openmsmq.cli.connection import Address, connect, level_option, server_options
+from openmsmq.cli.places import Actions
+
+
+class NamedPlace(NamedTuple):
+    """A place that the options name completely."""
+
+    actions: Callable[[], AbstractContextManager[Actions]]
+    is_here: bool = True
+
+    def demand_http(self, option: str) -> None:
+        raise AssertionError(option)
+
+    def check_daemon(self) -> None:
+        pass
+
+    def open(self, as_user: str = "", password: Callable[[], str] = str) -> AbstractContextManager[Actions]:
+        return self.actions()
+
+
+class AtQueueManager(ActionsHere):
+    """Actions at a queue manager, which knows queues by their names."""
+
+    def _named(self, given: Input) -> ActionsHere:
+        if "queue" not in given.__struct_fields__ or not given.queue:  # type: ignore[attr-defined]
+            return ActionsHere(self.site)
+        path = path_of(given.queue)  # type: ignore[attr-defined]
+        return ActionsHere(replace(self.site, queue={"name": path, "open": path, "kind": ""}))
+
+    def perform(self, action: Action, given: Input) -> Any:
+        return self._named(given).perform(action, given)
+
+    def plan(self, action: Action, given: Input) -> ActionPlan[Any, Any]:
+        return self._named(given).plan(action, given)
+
+
+def account_place(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `place`, a data directory, from the options of `accounts`."""
+
+    @accounts_options
+    @functools.wraps(command)
+    def wrapper(*args: Any, accounts: Accounts, **kwargs: Any) -> Any:
+        return command(*args, place=NamedPlace(lambda: nullcontext(ActionsHere(accounts.site()))), **kwargs)
+
+    return wrapper
+
+
+def queue_manager_place(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `place`, a queue manager, from the server options and --level."""
+
+    @server_options
+    @level_option
+    @functools.wraps(command)
+    def wrapper(*args: Any, address: Address, level: str | None, **kwargs: Any) -> Any:
+        @contextmanager
+        def site() -> Iterator[Actions]:
+            with connect(address, level) as qm:
+                yield AtQueueManager(ActionSite(Path(), Path(), OPERATOR_OF_FILES, _nothing, manager=qm))
+
+        return command(*args, place=NamedPlace(site), **kwargs)
+
+    return wrapper
+
+
+def queue_with_accounts_place(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The same with the options of `accounts`, by which users and groups are known."""
+
+    @server_options
+    @level_option
+    @accounts_options
+    @functools.wraps(command)
+    def wrapper(*args: Any, address: Address, level: str | None, accounts: Accounts, **kwargs: Any) -> Any:
+        @contextmanager
+        def site() -> Iterator[Actions]:
+            with connect(address, level) as qm:
+                known = accounts.site(qm)
+                caller = replace(known.caller, name=address.user or "")
+                yield AtQueueManager(replace(known, caller=caller))
+
+        return command(*args, place=NamedPlace(site), **kwargs)
+
+    return wrapper
+
+
+def _nothing(*given: Any, **named: Any) -> None:
+    """The daemon records what is done by the protocols of MSMQ."""
+
+
+OPTIONS = {
+    ActionPlace.ACCOUNTS: account_place, ActionPlace.QUEUE_MANAGER: queue_manager_place,
+    ActionPlace.QUEUE_WITH_ACCOUNTS: queue_with_accounts_place,
+}  # fmt: skip
