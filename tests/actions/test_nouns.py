@@ -50,7 +50,7 @@ def site(tmp_path: Path, records: Records) -> ActionSite:
 
 def test_alarms_are_those_of_the_queues_that_the_caller_may_see(site: ActionSite) -> None:
     known = Alarms()
-    known.look({("oldest", queue): 100 for queue in ("a", "b", "c")}, {"oldest": 10}, 5.0)
+    known.update({("oldest", queue): 100 for queue in ("a", "b", "c")}, {"oldest": 10}, 5.0)
     write_alarms(site.directory, document_of(known))
     found = list_alarms.perform(site, Empty())
     assert [each.queue for each in found.active] == ["a", "b", "c"] and found.machine == "mq1"

@@ -26,7 +26,7 @@ THRESHOLDS = {"disk": 1000, "quota": 90, "sync": 1000, "deadletters": 100, "olde
 def steps(alarms: Alarms, name: str, *values: float | None) -> list[str]:
     """What each reading does."""
     return [
-        "".join(event.state for event in alarms.look({(name, ""): value}, THRESHOLDS, 1000.0 + number))
+        "".join(event.state for event in alarms.update({(name, ""): value}, THRESHOLDS, 1000.0 + number))
         for number, value in enumerate(values)
     ]
 
@@ -52,45 +52,45 @@ def test_what_is_not_known_changes_nothing() -> None:
 
 def test_an_object_that_is_gone_and_a_threshold_of_zero_clear() -> None:
     alarms = Alarms()
-    alarms.look({("quota", "a"): 99, ("quota", "b"): 99}, THRESHOLDS, 1)
-    [gone] = alarms.look({("quota", "b"): 99}, THRESHOLDS, 2)
+    alarms.update({("quota", "a"): 99, ("quota", "b"): 99}, THRESHOLDS, 1)
+    [gone] = alarms.update({("quota", "b"): 99}, THRESHOLDS, 2)
     assert (gone.state, gone.alarm.queue, gone.alarm.since) == ("cleared", "a", 1)
-    [off] = alarms.look({("quota", "b"): 99}, {**THRESHOLDS, "quota": 0}, 3)
+    [off] = alarms.update({("quota", "b"): 99}, {**THRESHOLDS, "quota": 0}, 3)
     assert (off.state, off.alarm.queue) == ("cleared", "b")
-    assert alarms.look({("quota", "b"): 99}, {**THRESHOLDS, "quota": 0}, 4) == [] and not alarms.active
+    assert alarms.update({("quota", "b"): 99}, {**THRESHOLDS, "quota": 0}, 4) == [] and not alarms.active
 
 
 def test_many_objects_do_not_fill_the_memory() -> None:
     alarms = Alarms()
     readings = {("quota", f"q{number}"): 99.0 for number in range(3 * EVENTS)}
-    alarms.look(readings, THRESHOLDS, 1)
+    alarms.update(readings, THRESHOLDS, 1)
     assert len(alarms.active) == MOST_OF_CONDITION
     assert alarms.beyond == {"quota": 3 * EVENTS - MOST_OF_CONDITION}, "nobody takes the list for all of them"
     for number in range(5):
-        alarms.look({} if number % 2 else readings, THRESHOLDS, 1)
+        alarms.update({} if number % 2 else readings, THRESHOLDS, 1)
     assert len(alarms.events) == EVENTS
 
 
 def test_a_restart_does_not_raise_again_what_is_known(tmp_path: Path) -> None:
     alarms = Alarms()
-    alarms.look({("outgoing", "DIRECT=OS:x\\private$\\y"): 1000}, THRESHOLDS, 1)
+    alarms.update({("outgoing", "DIRECT=OS:x\\private$\\y"): 1000}, THRESHOLDS, 1)
     write_alarms(tmp_path, document_of(alarms))
     assert (tmp_path / ALARMS_FILE).stat().st_mode & 0o777 == 0o600
     known = read_alarms(tmp_path)
     assert known == alarms
-    assert known.look({("outgoing", "DIRECT=OS:x\\private$\\y"): None}, THRESHOLDS, 2) == []
-    assert known.look({("outgoing", "DIRECT=OS:x\\private$\\y"): 2000}, THRESHOLDS, 3) == []
-    [cleared] = known.look({}, THRESHOLDS, 4)
+    assert known.update({("outgoing", "DIRECT=OS:x\\private$\\y"): None}, THRESHOLDS, 2) == []
+    assert known.update({("outgoing", "DIRECT=OS:x\\private$\\y"): 2000}, THRESHOLDS, 3) == []
+    [cleared] = known.update({}, THRESHOLDS, 4)
     assert (cleared.seq, cleared.state) == (2, "cleared")
 
 
 def test_how_many_are_not_listed_is_written_down(tmp_path: Path) -> None:
     alarms = Alarms()
     readings = {("quota", f"q{number}"): 99.0 for number in range(MOST_OF_CONDITION + 7)}
-    alarms.look(readings, THRESHOLDS, 1)
+    alarms.update(readings, THRESHOLDS, 1)
     write_alarms(tmp_path, document_of(alarms))
     assert read_alarms(tmp_path).beyond == {"quota": 7}
-    alarms.look({("quota", "q0"): 99.0}, THRESHOLDS, 2)
+    alarms.update({("quota", "q0"): 99.0}, THRESHOLDS, 2)
     assert alarms.beyond == {}
 
 
@@ -110,7 +110,7 @@ def test_a_damaged_file_is_said(tmp_path: Path, content: str) -> None:
 
 def test_conditions_of_another_version_are_left_out(tmp_path: Path) -> None:
     alarms = Alarms()
-    alarms.look({("disk", ""): 1}, THRESHOLDS, 1)
+    alarms.update({("disk", ""): 1}, THRESHOLDS, 1)
     document = json.loads(json.dumps(document_of(alarms)).replace('"disk"', '"moon"'))
     write_alarms(tmp_path, document)
     assert read_alarms(tmp_path) == Alarms(seq=1)
@@ -119,7 +119,7 @@ def test_conditions_of_another_version_are_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", list(BY_NAME))
 def test_an_event_says_what_is_wrong_and_what_to_do(name: str) -> None:
     alarms = Alarms()
-    [event] = alarms.look({(name, "orders {0}"): 1 if BY_NAME[name].low else 10_000}, THRESHOLDS, 5)
+    [event] = alarms.update({(name, "orders {0}"): 1 if BY_NAME[name].low else 10_000}, THRESHOLDS, 5)
     document = event_document(event, "mq1")
     assert document["machine"] == "mq1" and document["state"] == "raised" and document["at"] == 5
     assert document["sentence"].endswith(".") and "{value}" not in document["sentence"] and document["remedy"]

@@ -85,7 +85,7 @@ def happened(directory: Path, *values: int, alarms: Alarms | None = None) -> Ala
     """An alarm of the disk for each step below and above the threshold."""
     alarms = alarms or Alarms()
     for value in values:
-        alarms.look({("disk", ""): value}, THRESHOLDS, 1000)
+        alarms.update({("disk", ""): value}, THRESHOLDS, 1000)
     write_alarms(directory, document_of(alarms))
     return alarms
 

@@ -178,7 +178,7 @@ def test_a_damaged_record_spoils_no_audit_page_and_is_named(tmp_path: Path, capl
 
 def test_a_damaged_alarm_spoils_no_list_and_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     known = Alarms()
-    known.look({("oldest", queue): 100 for queue in ("a", "bad", "z")}, {"oldest": 10}, 5.0)
+    known.update({("oldest", queue): 100 for queue in ("a", "bad", "z")}, {"oldest": 10}, 5.0)
     document = document_of(known)
     document["active"][1]["value"] = document["events"][1]["alarm"]["since"] = "poison"
     write_alarms(tmp_path, document)

@@ -43,7 +43,7 @@ class Domain:
         self.fails = fails
         self.asked: list[NetworkLogon] = []
 
-    def is_called(self, domain: str) -> bool:
+    def is_named(self, domain: str) -> bool:
         return domain.upper() == "DOM"
 
     def names(self, names: ServerNames) -> ServerNames:

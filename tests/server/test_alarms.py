@@ -42,7 +42,7 @@ class Watch:
 
     def look(self, seconds: float = PERIOD) -> list[tuple[str, str, str]]:
         self.now += seconds
-        events = asyncio.run(self.watch.look())
+        events = asyncio.run(self.watch.check())
         return [(event.state, event.alarm.name, event.alarm.queue) for event in events]
 
 

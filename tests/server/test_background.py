@@ -11,7 +11,7 @@ import pytest
 
 from msrpc.rpc.assembly import ReassemblyBudget
 from openmsmq.server import maintenance as module
-from openmsmq.server.background import in_background
+from openmsmq.server.background import start_background_task
 from openmsmq.server.maintenance import Maintenance, Thresholds
 
 
@@ -23,9 +23,9 @@ def test_the_log_says_what_has_stopped(caplog: pytest.LogCaptureFixture) -> None
         await asyncio.Event().wait()
 
     async def scenario() -> None:
-        task = in_background("counting", fails())
+        task = start_background_task("counting", fails())
         await asyncio.wait([task])
-        waiting = in_background("waiting", for_ever())
+        waiting = start_background_task("waiting", for_ever())
         waiting.cancel()
         await asyncio.wait([waiting])
 

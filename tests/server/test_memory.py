@@ -11,13 +11,13 @@ import pytest
 _PROGRAM = """
 import os
 from pathlib import Path
-from openmsmq.server.memory import return_large_blocks
+from openmsmq.server.memory import set_malloc_thresholds
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 if {arranged}:
-    return_large_blocks()
+    set_malloc_thresholds()
 largest = bytearray(30 << 20)
 del largest  # glibc learns its size
 before = resident()

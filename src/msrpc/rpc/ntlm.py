@@ -337,7 +337,7 @@ class DomainUsers(Protocol):
         """Whether they count before local users of the same name, where the client does not say of which domain it
         is."""
 
-    def is_called(self, domain: str) -> bool:
+    def is_named(self, domain: str) -> bool:
         """Whether this is a name of the domain, as far as is known."""
 
     def names(self, names: ServerNames) -> ServerNames:
@@ -408,7 +408,7 @@ class NtlmAcceptor(_Ntlm):
         said = message.domain.casefold()
         if said and said in (self._names.computer.casefold(), self._names.dns_computer.casefold()):
             return False
-        named = domain.is_called(message.domain) or "@" in message.user
+        named = domain.is_named(message.domain) or "@" in message.user
         return named or domain.first or self._lookup(message.domain, message.user) is None
 
     def step(self, token: bytes) -> bytes:
@@ -479,7 +479,7 @@ class NtlmAcceptor(_Ntlm):
             return answer.key, answer.identity
         if answer is not None and not isinstance(answer, LogonUnavailable):
             raise answer
-        if domain.is_called(message.domain) or self._lookup(message.domain, message.user) is None:
+        if domain.is_named(message.domain) or self._lookup(message.domain, message.user) is None:
             raise answer or _unknown(message)
         return self._check_response(message)
 

@@ -180,7 +180,7 @@ class Winbind:
         except LogonUnavailable as error:
             logger.warning("accounts of the domain can't log in by NTLM yet, local users can: %s", error)
 
-    def is_called(self, domain: str) -> bool:
+    def is_named(self, domain: str) -> bool:
         return bool(domain) and domain.casefold() in (self._domain.casefold(), self._dns_domain.casefold())
 
     def names(self, names: ServerNames) -> ServerNames:

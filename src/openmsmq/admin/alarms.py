@@ -110,7 +110,7 @@ class Alarms:
     seq: int = 0
     beyond: dict[str, int] = field(default_factory=dict)
 
-    def look(self, readings: Readings, thresholds: Mapping[str, int], now: float) -> list[Event]:
+    def update(self, readings: Readings, thresholds: Mapping[str, int], now: float) -> list[Event]:
         """What is raised and cleared by these readings. `thresholds` has one for each condition."""
         happened = []
         for key, alarm in list(self.active.items()):

@@ -64,7 +64,7 @@ class DepthSource(Protocol):
     def left_out(self) -> Mapping[str, str]:
         """Queues that the last look could not show, with the name of the error."""
 
-    def look(self) -> dict[str, Depth]:
+    def sample(self) -> dict[str, Depth]:
         """Each queue that the caller may see."""
 
     def oldest(self, key: str, depth: Depth) -> int | None:
@@ -83,7 +83,7 @@ class ByProtocols:
         self._qm: Final = qm
         self.left_out: dict[str, str] = {}
 
-    def look(self) -> dict[str, Depth]:
+    def sample(self) -> dict[str, Depth]:
         depths = {}
         self.left_out = {}
         for name in (*self._qm.queues(), *DEAD_LETTER_QUEUES):
@@ -126,7 +126,7 @@ class HttpDepths:
     def __init__(self, api: HttpApi) -> None:
         self._api: Final = api
 
-    def look(self) -> dict[str, Depth]:
+    def sample(self) -> dict[str, Depth]:
         return {
             queue.id: Depth(queue.name, queue.messages, queue.bytes, queue.journal_messages, queue.state, queue.came,
                             queue.left, queue.waiting, queue.grown)

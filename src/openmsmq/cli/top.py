@@ -55,7 +55,7 @@ def top(
         if order == "grown" and not source.counts:
             raise click.UsageError("--sort grown asks the HTTP API, with a token")
         while True:
-            now, found = time.monotonic(), source.look()
+            now, found = time.monotonic(), source.sample()
             everything = rows(found, before, now - then, cast("Order", order))
             shown = (
                 (key, row)

@@ -28,10 +28,10 @@ class DepthTrend:
     async def watch(self) -> None:
         """Look, until this is cancelled."""
         while True:
-            await self.look()
+            await self.sample()
             await asyncio.sleep(PERIOD)
 
-    async def look(self) -> None:
+    async def sample(self) -> None:
         """Remember how many messages queues hold now."""
         held: dict[int, int] = {}
         for count, queue in enumerate(list(self._queues().values()), 1):

@@ -401,7 +401,7 @@ class Arrival:
     def _is_local(self, packet: UserMessage) -> bool:
         """Whether this queue manager is the destination: it is named, or nobody is (direct format names)."""
         address = packet.user.queue_manager_address
-        return address == NULL_GUID or self._manager.machine.is_called(address)
+        return address == NULL_GUID or self._manager.machine.has_identifier(address)
 
     def _destination(self, packet: UserMessage, message: Message) -> Queue | None:
         """The queue of this machine that a packet is for. Of a direct format name only what follows the computer

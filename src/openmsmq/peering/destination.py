@@ -15,7 +15,7 @@ from openmsmq.transport.connecting import ConnectMachine, NextHop
 @dataclass(slots=True, eq=False)
 class Destination:
     """`queues` are those that have something to send, in turns; `members` all that have had something. `attempt` is
-    what is under way to resolve or connect, `timer` when to try again. `trouble` says why there is no connection,
+    what is under way to resolve or connect, `timer` when to try again. `last_error` says why there is no connection,
     `claim` that a session from another address claims to be with this queue manager; `claimed_at` is the last such
     address."""
 
@@ -26,7 +26,7 @@ class Destination:
     members: set[OutgoingQueue] = field(default_factory=set)
     attempt: asyncio.Task[None] | None = None
     timer: asyncio.TimerHandle | None = None
-    trouble: str = ""
+    last_error: str = ""
     claim: str = ""
     claimed_at: str = ""
 

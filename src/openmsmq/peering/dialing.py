@@ -172,24 +172,24 @@ class Dialer:
         return [NextHop(known, identifier=identifier)]
 
     def _is_unresolved(self, destination: Destination, error: Unresolved) -> None:
-        self.has_trouble(destination, str(error))
+        self.record_failure(destination, str(error))
         destination.record(ConnectionStatus.DNS_FAILURE, self._seconds())
 
     async def _ping(self, destination: Destination, hop: NextHop) -> None:
         """3.1.5.2.2: connect to a hop only if it says that it would accept a session."""
         destination.show(OutgoingState.WAITING)
-        accepts, trouble, port = False, "it accepts no sessions now", self._options.ping_port
+        accepts, failure, port = False, "it accepts no sessions now", self._options.ping_port
         try:
             accepts = await ask(
                 hop.address, port, self._manager.machine.identifier, PING_TIMEOUT / 1000, self._source_for(hop)
             )
         except TimeoutError:
-            trouble = "no answer to a ping: a firewall, or a queue manager that answers none (setting: ping)"
+            failure = "no answer to a ping: a firewall, or a queue manager that answers none (setting: ping)"
         except OSError as error:
-            trouble = why(error)
+            failure = why(error)
         destination.attempt = None
         if not accepts:
-            self.has_trouble(destination, f"{hop.address} UDP port {port}: {trouble}")
+            self.record_failure(destination, f"{hop.address} UDP port {port}: {failure}")
             destination.record(ConnectionStatus.PING_FAILURE, self._seconds(), hop)
         self.carry_out(destination, destination.reaching.pinged(accepts, self._now()))
 
@@ -216,7 +216,7 @@ class Dialer:
         except (OSError, TimeoutError) as error:
             destination.attempt = None
             reason = why(error) if isinstance(error, OSError) and error.errno else str(error)
-            self.has_trouble(
+            self.record_failure(
                 destination,
                 f"{hop.address} port {self._options.port}: {reason or f'no answer within {CONNECT_TIMEOUT:.0f} s'}",
             )
@@ -228,12 +228,12 @@ class Dialer:
         destination.record(ConnectionStatus.IN_PROCESS, self._seconds(), hop)
         self._sessions.connected_for(destination, connection)
 
-    def has_trouble(self, destination: Destination, text: str) -> None:
+    def record_failure(self, destination: Destination, text: str) -> None:
         if destination.claim:
             text = f"{text}; {destination.claim}"
-        if destination.trouble != text:
+        if destination.last_error != text:
             logger.warning("messages for %s wait: %s", destination.target, text)
-        destination.trouble = text
+        destination.last_error = text
 
 
 def _hop_text(address: str) -> str:

@@ -283,7 +283,7 @@ class MessageSender:
         of theirs (deviation D-89)."""
         name, message_class = packet.user.destination, packet.properties.message_class
         address = packet.user.queue_manager_address
-        if name is None or not (address == NO_GUID or self._manager.machine.is_called(address)):
+        if name is None or not (address == NO_GUID or self._manager.machine.has_identifier(address)):
             return False
         if message_class != MessageClass.ORDER_ACK and message_class < MessageClass.ACK_RECEIVE:
             return False

@@ -272,7 +272,7 @@ class MessageService:
             self._serving.setdefault(connection, set()).add(destination)
 
     def _use(self, destination: Destination, connection: PeerConnection) -> None:
-        destination.connection, destination.trouble = connection, ""
+        destination.connection, destination.last_error = connection, ""
         self._serving[connection].add(destination)
         destination.show(OutgoingState.CONNECTED)
 
@@ -356,7 +356,7 @@ class MessageService:
                 destination.record(ConnectionStatus.CONNECTION_REFUSED, self._seconds(), destination.reaching.hop)
             if event.reason not in (CloseReason.IDLE, CloseReason.LOCAL):
                 detail = event.detail or event.reason.value
-                self._finder.has_trouble(destination, f"the session with {connection.address} ended: {detail}")
+                self._finder.record_failure(destination, f"the session with {connection.address} ended: {detail}")
             self._ended(destination, connection)
 
     def _ended(self, destination: Destination, connection: PeerConnection) -> None:

@@ -1,6 +1,6 @@
 """One event of the model as one atomic change: gathered first, written to the store, then applied to the queues.
 
-1. Gather: `insert`, `remove`, `move`, `reveal`, `adopt`, `also`. Nothing else changes.
+1. Gather: `insert`, `remove`, `move`, `publish`, `publish_staged`, `also`. Nothing else changes.
 2. Complete: what the change entails (journal copies, dead letters, acknowledgments) joins it, as room allows.
 3. Write: one batch. If that raises, nothing has changed but the numbers that were used.
 4. Apply to queues, counts and deadlines: no I/O, no callbacks. Should that raise, memory and log disagree: the store is
@@ -232,14 +232,14 @@ class ChangeSet:
         """A refused message goes to the dead letters of this machine ([MS-MQQB] 3.1.5.8.8)."""
         self._copy(self._changes.registry.dead_letters, message, message.size, reason)
 
-    def remove_alone(self, queue: Queue, lookup_identifier: int) -> None:
+    def remove_without_effects(self, queue: Queue, lookup_identifier: int) -> None:
         """Remove a stored message of whose removal nothing follows, or of which nobody can read what would follow."""
         assert queue.location(lookup_identifier) is not None  # what is in memory needs no decoding
         self._take_out(queue, lookup_identifier)
 
     def _is_own(self, message: Message) -> bool:
         """Whether this queue manager sent the message."""
-        return self._changes.machine.is_called(message.source_machine_identifier)
+        return self._changes.machine.has_identifier(message.source_machine_identifier)
 
     def _take_out(self, queue: Queue, lookup_identifier: int) -> int:
         """Remove a position from store and queue. Returns the bytes that it leaves for what follows."""
@@ -309,7 +309,7 @@ class ChangeSet:
         """Write something else in the same batch."""
         self._operations += operations
 
-    def reveal(self, queue: Queue, message: Message, location: int | None) -> None:
+    def publish(self, queue: Queue, message: Message, location: int | None) -> None:
         """Make a send of a transaction visible; it is stored here unless it was written ahead. Raises what reading the
         store raises."""
         self._of_others().reveals.append((queue, message, location))
@@ -321,7 +321,7 @@ class ChangeSet:
             message = queue.message(message.lookup_identifier)  # its body was written ahead
         self.arrive(queue, message)
 
-    def adopt(self, queue: Queue, entries: dict[int, Stored], size: int, asking: Sequence[int]) -> None:
+    def publish_staged(self, queue: Queue, entries: dict[int, Stored], size: int, asking: Sequence[int]) -> None:
         """Make staged messages of so many bytes visible; `asking` are those whose receipt is to be acknowledged."""
         self._of_others().adoptions.append((queue, entries, size, asking))
 
@@ -565,7 +565,7 @@ def is_received_alone(changes: Changes, queue: Queue, message: Message) -> bool:
     """Whether nothing follows from the receipt of a message, unless the queue has a journal then."""
     if not queue.is_destination or message.acknowledgements_requested & _POS_RECEIVE:
         return False
-    return not message.is_transactional or changes.machine.is_called(message.source_machine_identifier)
+    return not message.is_transactional or changes.machine.has_identifier(message.source_machine_identifier)
 
 
 def store_insert(queue: Queue, message: Message) -> Insert:

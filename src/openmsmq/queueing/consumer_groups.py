@@ -295,7 +295,7 @@ class ConsumerGroups:
                 "queue %s: message %#x can't be decoded: received by its group without copy or acknowledgment: %s",
                 queue.properties.path_name, key, error,
             )  # fmt: skip
-            change.remove_alone(queue, key)
+            change.remove_without_effects(queue, key)
         else:
             change.remove(queue, key, message, MessageClass.ACK_RECEIVE)
         change.commit()

@@ -59,7 +59,7 @@ class Machine:
     former: frozenset[bytes] = frozenset()
     everyones_access: Callable[[str], int] = _everything
 
-    def is_called(self, identifier: bytes) -> bool:
+    def has_identifier(self, identifier: bytes) -> bool:
         """Whether an identifier is, or was, that of this queue manager."""
         return identifier == self.identifier or identifier in self.former
 

@@ -78,7 +78,7 @@ class MessageLocks:
             return
         with storing():
             change = ChangeSet(self._changes)
-            change.remove_alone(queue, lookup_identifier)
+            change.remove_without_effects(queue, lookup_identifier)
             change.commit()
 
     def sweep(self, queue: Queue, lookup_identifiers: list[int], reason: MessageClass) -> None:
@@ -90,7 +90,7 @@ class MessageLocks:
             except UNREADABLE as error:
                 path_name = queue.properties.path_name
                 logger.error("queue %s: message %#x is removed; it could not be decoded: %s", path_name, key, error)
-                change.remove_alone(queue, key)
+                change.remove_without_effects(queue, key)
             else:
                 if queue.kind is QueueKind.AWAITING:
                     change.finish(queue, key, message, reason)

@@ -109,13 +109,13 @@ class Registry:
             case names.PublicFormatName(guid=guid, suffix=suffix):
                 return self._suffixed(self.public.get(guid), suffix)
             case names.PrivateFormatName(guid=guid, number=number, suffix=suffix):
-                if not self.machine.is_called(guid.bytes_le):
+                if not self.machine.has_identifier(guid.bytes_le):
                     return None
                 queue = self.queues.get(number)
                 private = queue is not None and queue.kind is QueueKind.PRIVATE
                 return self._suffixed(queue if private else None, suffix)
             case names.MachineFormatName(guid=guid, suffix=suffix):
-                return self.system_queue(suffix) if self.machine.is_called(guid.bytes_le) else None
+                return self.system_queue(suffix) if self.machine.has_identifier(guid.bytes_le) else None
             case names.DirectFormatName(path=path, suffix=suffix, subqueue=subqueue):
                 if not self.machine.is_local(name.host):
                     return None
@@ -140,7 +140,7 @@ class Registry:
         """Whether a format name speaks of this machine, whether or not the queue exists."""
         match name:
             case names.PrivateFormatName(guid=guid) | names.MachineFormatName(guid=guid):
-                return self.machine.is_called(guid.bytes_le)
+                return self.machine.has_identifier(guid.bytes_le)
             case names.PublicFormatName(guid=guid):
                 return guid in self.public
             case names.DirectFormatName():

@@ -354,7 +354,7 @@ class StagedWrites:
                 for key, entry in entries.items():
                     change.discard(key, entry & _LOCATION_MASK)
             else:
-                change.adopt(queue, entries, stage.volume[number], stage.asking.get(number, ()))
+                change.publish_staged(queue, entries, stage.volume[number], stage.asking.get(number, ()))
         for number, key in stage.eventful:
             queue = self._registry.queues.get(number)
             if queue is not None:

@@ -229,7 +229,7 @@ class Transactions:
         """Add an operation of a transaction that commits. Raises MessageStorageFailed for an unreadable message."""
         if isinstance(operation, Enqueued):
             try:
-                change.reveal(operation.queue, operation.message, operation.location)
+                change.publish(operation.queue, operation.message, operation.location)
             except UNREADABLE as error:
                 detail = f"a message sent to {operation.queue.properties.path_name} can't be read again: {error}"
                 raise MessageStorageFailed(detail=detail) from error

@@ -86,16 +86,16 @@ class AlarmWatch:
         """Look, until this is cancelled."""
         while True:
             try:
-                await self.look()
+                await self.check()
             except Exception:  # whatever is wrong with one look, alarms go on
                 logger.exception("alarm check failed; next check in %.0f s", PERIOD)
             await asyncio.sleep(PERIOD)
 
-    async def look(self) -> list[Event]:
+    async def check(self) -> list[Event]:
         """Look once: what happened is on the disk before it is delivered, so that nothing is delivered twice."""
         readings = {key: value async for key, value in self._readings(self._clock())}
         before = self.alarms.beyond
-        events = self.alarms.look(readings, self._thresholds, self._clock())
+        events = self.alarms.update(readings, self._thresholds, self._clock())
         for name in self.alarms.beyond.keys() - before.keys():
             logger.warning(
                 "alarm %s: %d more objects are over the threshold; at most %d alarms of a condition are on at once",

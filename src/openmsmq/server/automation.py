@@ -19,7 +19,7 @@ from msrpc.dcom.server import ComServer
 from msrpc.rpc.call import InterfaceTable
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.mqac.classes import com_server
-from openmsmq.server.background import in_background
+from openmsmq.server.background import start_background_task
 from openmsmq.server.config import Configuration
 
 
@@ -76,7 +76,7 @@ class AutomationObjects:
     def start(self, port: int, resolver_port: int) -> None:
         """Calls to objects and to the object resolver arrive at these ports now."""
         self.server.port, self.server.resolver_port = port, resolver_port
-        self._collecting = in_background("ending abandoned automation objects", self._collect())
+        self._collecting = start_background_task("ending abandoned automation objects", self._collect())
 
     def stop(self) -> None:
         """End all objects."""

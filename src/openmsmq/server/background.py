@@ -10,7 +10,7 @@ from typing import Any, Final
 logger = logging.getLogger(__name__)
 
 
-def in_background(what: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+def start_background_task(what: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     """A task. Should it fail, the log says that `what` has stopped and why: nobody waits for its result."""
     task = asyncio.get_running_loop().create_task(work, name=what)
     task.add_done_callback(_note_failure)
@@ -31,7 +31,7 @@ class BackgroundWork:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        self._tasks = [in_background(what, work()) for what, work in self._work.items()]
+        self._tasks = [start_background_task(what, work()) for what, work in self._work.items()]
 
     async def stop(self, grace: float) -> None:
         for task in self._tasks:

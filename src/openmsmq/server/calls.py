@@ -21,7 +21,7 @@ from openmsmq.protocols.message_security import MessageSecurity
 from openmsmq.protocols.public_queues import PublicQueues
 from openmsmq.server.auditing import Logins
 from openmsmq.server.automation import AutomationObjects
-from openmsmq.server.background import in_background
+from openmsmq.server.background import start_background_task
 from openmsmq.server.config import LEVELS
 from openmsmq.server.context import DaemonContext
 from openmsmq.server.interfaces import served
@@ -153,7 +153,7 @@ class Calls:
                 mapper.register(Endpoint(SyntaxId(interface.uuid, interface.version), port, "Message Queuing", host))
         self._offer_objects(mapper_table, table)
         loop = asyncio.get_running_loop()
-        self._resolving = in_background("resolving transactions in doubt", self._coordinator.run(loop.time))
+        self._resolving = start_background_task("resolving transactions in doubt", self._coordinator.run(loop.time))
 
     def _offer_objects(self, mapper_table: InterfaceTable, table: InterfaceTable) -> None:
         """Only the object resolver says where objects are, so they are not in the endpoint map."""

@@ -48,7 +48,7 @@ from openmsmq.server.identity import (
 from openmsmq.server.listening import Ports
 from openmsmq.server.machine_security import MachineSecurity, everyones_access, reader_names, readers_of
 from openmsmq.server.maintenance import Maintenance, Thresholds
-from openmsmq.server.memory import give_back_memory, no_collector, return_large_blocks
+from openmsmq.server.memory import no_collector, set_malloc_thresholds, trim_heap
 from openmsmq.server.messages import PeerMessages
 from openmsmq.server.protections import Protections
 from openmsmq.server.supervision import FENCED, Supervision
@@ -68,7 +68,7 @@ class Daemon:
         self.configuration = configuration
         self.failure: BaseException | None = None
         started = time.monotonic()
-        return_large_blocks()
+        set_malloc_thresholds()
         configuration.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._background = ThreadPoolExecutor(1, "segments")
         self.store = Store.open(
@@ -128,7 +128,7 @@ class Daemon:
             can_seal=self.protections.departure.can_seal, auditor=self._audit, monotonic=_monotonic_milliseconds,
         )  # fmt: skip
         recovered.queues.clear()  # the manager has its own index
-        give_back_memory()
+        trim_heap()
         logger.info(
             "%d queues with %d messages recovered%s",
             len(manager.registry.by_name),

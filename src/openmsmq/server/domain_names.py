@@ -88,19 +88,19 @@ def names_of_domain(configuration: Configuration, names: Sequence[str]) -> list[
 
 async def resolve(setting: str, names: Sequence[str], domain: DomainNames, found: Callable[[str], object]) -> None:
     """Have `found` get the SID of each name as soon as the domain knows it; a start waits for no domain."""
-    waiting, said = list(names), ""
+    waiting, reported = list(names), ""
     while waiting:
         for name in tuple(waiting):
             try:
                 sid = await domain.sid_of(name)
-                trouble = "the domain does not know it"
+                failure = "the domain does not know it"
             except MsmqError as error:
-                sid, trouble = None, str(error)
+                sid, failure = None, str(error)
             if sid is not None:
                 found(sid)
                 waiting.remove(name)
-            elif trouble != said:
-                logger.error("%s: %s counts for nobody yet: %s", setting, name, trouble)
-                said = trouble
+            elif failure != reported:
+                logger.error("%s: %s counts for nobody yet: %s", setting, name, failure)
+                reported = failure
         if waiting:
             await asyncio.sleep(AGAIN)

@@ -7,7 +7,7 @@ from typing import Final
 
 from openmsmq.doors.flight import Control
 from openmsmq.processes.child import ChildProcess, Program
-from openmsmq.server.background import in_background
+from openmsmq.server.background import start_background_task
 from openmsmq.server.calls import Calls
 from openmsmq.server.context import DaemonContext
 
@@ -42,7 +42,7 @@ class FlightProcess:
             log_level=configuration.log_level, log_format=configuration.log_format,
         )  # fmt: skip
         await self._process.start()
-        self._dropping = in_background("dropping abandoned stages", self._control.drop_abandoned())
+        self._dropping = start_background_task("dropping abandoned stages", self._control.drop_abandoned())
         self._ports.endpoints["flight"] = configuration.listen, self._process.port
 
     async def stop(self, grace: float) -> None:

@@ -30,7 +30,7 @@ def no_collector() -> Iterator[None]:
             gc.enable()
 
 
-def give_back_memory() -> None:
+def trim_heap() -> None:
     """Recovery leaves a quarter of its memory free inside the C library, which would keep it: glibc's own call only.
 
     What it leaves in use stays, so the collector of cycles need not walk over a million messages again and again. It
@@ -41,7 +41,7 @@ def give_back_memory() -> None:
     trim()
 
 
-def return_large_blocks() -> None:
+def set_malloc_thresholds() -> None:
     """From now on the C library (glibc only) returns large blocks as soon as they are free.
 
     By itself it learns from the first ones that are freed to keep later ones, up to 64 MiB in each heap: a checkpoint

@@ -24,7 +24,7 @@ from openmsmq.doors.remedies import Forget
 from openmsmq.files.private import PrivateFileError
 from openmsmq.processes.child import ChildProcess, Program
 from openmsmq.queueing.auditing import NoAudit
-from openmsmq.server.background import in_background
+from openmsmq.server.background import start_background_task
 from openmsmq.server.calls import Calls
 from openmsmq.server.context import DaemonContext
 from openmsmq.server.interfaces import SERVED
@@ -82,9 +82,9 @@ class WebServer:
         path = data_dir / _SOCKET
         await self._rpc.listen_unix(bind_unix(path))
         self._watching = [
-            in_background("measuring the loop's delay", self._door.delay.watch()),
-            in_background("measuring the growth of queues", self._door.growth.watch()),
-            in_background("writing when tokens were used", self._write_uses()),
+            start_background_task("measuring the loop's delay", self._door.delay.watch()),
+            start_background_task("measuring the growth of queues", self._door.growth.watch()),
+            start_background_task("writing when tokens were used", self._write_uses()),
         ]
         certificate, key = (str(path or "") for path in (configuration.web_certificate, configuration.web_key))
         outside = [

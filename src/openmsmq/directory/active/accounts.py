@@ -103,15 +103,15 @@ class DomainAccounts:
         else:
             account, _, said = name.rpartition("@")
             conditions = [f"(userPrincipalName={filter_text(name)})", f"(sAMAccountName={filter_text(account)})"]
-        if not domain.is_called(said):
+        if not domain.is_named(said):
             conditions = conditions[:-1]  # a user may have a principal name of another suffix
         for condition in conditions:
             found = session.search(domain.context, condition, ["objectSid"], limit=2)
             if len(found) == 1:
                 return _counting(name, sid_of(found[0]))
-        if domain.is_called(said):
+        if domain.is_named(said):
             raise ObjectNotFound(f"{name!r}")
-        elsewhere = next((other for other in others if other.is_called(said)), None)
+        elsewhere = next((other for other in others if other.is_named(said)), None)
         if elsewhere is not None:
             return self._in_catalog(name, elsewhere.context, f"(sAMAccountName={filter_text(account)})")
         if "\\" not in name:  # a suffix may be of no domain

@@ -26,7 +26,7 @@ class ForestDomain:
         parts = [part for part in name.casefold().split(",") if part.startswith("dc=")]
         return ",".join(parts) == self.context.casefold()
 
-    def is_called(self, name: str) -> bool:
+    def is_named(self, name: str) -> bool:
         return name.casefold() in (self.netbios_name.casefold(), self.dns_name.casefold())
 
 
