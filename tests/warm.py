@@ -3,16 +3,21 @@ the time, and any other command needs no start.
 
     launch(["serve", ...], stderr, environment)    a daemon
     install(directory)                             `openmsmq` for shells whose PATH begins with the directory
+    python()                                       what starts the modules of the project and of PySpark as Python does
 
-As a program (`python warm.py SOCKET`) this is that parent; it ends with the process of the tests.
+As a program (`python warm.py SOCKET`) this is that parent; it ends with the process of the tests. What such a command
+starts by `sys.executable` (the processes beside a daemon, Python workers of Spark) is forked from it, too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
+import importlib
 import json
 import os
+import runpy
 import secrets
 import select
 import signal
@@ -20,19 +25,31 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 _STATUS = struct.Struct("<i")
 _LONGEST = 1 << 20  # bytes of a request
+# Once its process has ended, the parent ends the fork; so a SIGKILL strikes both.
 _COMMAND = """#!{python} -IS
 import json, os, signal, socket, struct, sys
+if {is_python} and sys.argv[1:2] != ["-m"]:
+    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 parent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 parent.connect("\\0{address}")
 status, there = os.pipe()
-request = {{"arguments": sys.argv[1:], "environment": dict(os.environ), "directory": os.getcwd()}}
-socket.send_fds(parent, [json.dumps(request).encode()], [0, 1, 2, there])
+numbers = [int(name) for name in os.listdir("/proc/self/fd")]
+passed = [n for n in numbers if n not in (parent.fileno(), status, there) and os.path.exists("/proc/self/fd/%d" % n)]
+request = {{
+    "arguments": sys.argv[1:], "environment": dict(os.environ), "directory": os.getcwd(), "numbers": passed,
+    "is_python": {is_python}, "python": sys.argv[0] if {is_python} else None, "session": os.getsid(0) == os.getpid(),
+}}
+socket.send_fds(parent, [json.dumps(request).encode()], [*passed, there])
 os.close(there)
+for number in passed:
+    os.close(number)
 pid = int(parent.recv(32))
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, lambda number, frame: os.kill(pid, number))
@@ -40,7 +57,7 @@ code, = struct.unpack("<i", os.read(status, 4))
 if code < 0:
     signal.signal(-code, signal.SIG_DFL)
     os.kill(os.getpid(), -code)
-sys.exit(code)
+os._exit(code)
 """
 
 
@@ -93,6 +110,9 @@ class _Parent:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.connect(f"\0{self.address}")
         self._owner = os.getpid()
+        self._directory = tempfile.TemporaryDirectory()
+        self.python = Path(self._directory.name, "python")
+        _write(self.python, self.address, is_python=True)
 
     @property
     def is_ours(self) -> bool:
@@ -101,7 +121,10 @@ class _Parent:
     def launch(self, arguments: Sequence[str], stderr: int, environment: Mapping[str, str]) -> Process:
         read_out, write_out = os.pipe()
         read_status, write_status = os.pipe()
-        request = {"arguments": list(arguments), "environment": dict(environment), "directory": os.getcwd()}
+        request = {
+            "arguments": list(arguments), "environment": dict(environment), "directory": os.getcwd(),
+            "is_python": False, "python": str(self.python), "numbers": [0, 1, 2], "session": False,
+        }  # fmt: skip
         nothing = os.open(os.devnull, os.O_RDONLY)
         try:
             passed = [nothing, write_out, stderr, write_status]
@@ -129,8 +152,16 @@ def launch(arguments: Sequence[str], stderr: int, environment: Mapping[str, str]
 
 def install(directory: Path) -> None:
     """Make `openmsmq` in a directory: a command that runs in a fork of the warm parent."""
-    command = directory / "openmsmq"
-    command.write_text(_COMMAND.format(python=sys.executable, address=_parent().address))
+    _write(directory / "openmsmq", _parent().address, is_python=False)
+
+
+def python() -> str:
+    """A command that runs `-m MODULE ARGUMENTS` in a fork of the warm parent, and anything else with Python itself."""
+    return str(_parent().python)
+
+
+def _write(command: Path, address: str, *, is_python: bool) -> None:
+    command.write_text(_COMMAND.format(python=sys.executable, address=address, is_python=is_python))
     command.chmod(0o755)
 
 
@@ -143,6 +174,21 @@ def _import_daemon() -> None:
     import openmsmq.cli.service
     import openmsmq.server.daemon
     import openmsmq.server.web  # noqa: F401
+
+
+def _import(request: Mapping[str, Any]) -> None:
+    """What a module of the project, or of PySpark, imports stays for later forks: once, and not for each of them."""
+    for name in _modules(request):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+def _modules(request: Mapping[str, Any]) -> list[str]:
+    arguments = request["arguments"]
+    if not request["is_python"]:
+        return []
+    found = [name for name in arguments[1:3] if name.startswith(("openmsmq.", "pyspark."))]
+    return [*found, "pyspark_msmq", "pyarrow.parquet"] if "pyspark." in arguments[1] else found
 
 
 def serve(listener: socket.socket) -> None:
@@ -158,6 +204,7 @@ def serve(listener: socket.socket) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the tests end this
     tests, _ = listener.accept()
     connections = {tests.fileno(): tests}
+    forks: dict[int, int] = {}  # of a command, by the number of its connection
     while tests.fileno() in connections:
         ready, _, _ = select.select([listener, wake_read, *connections], [], [])
         if wake_read in ready:
@@ -167,19 +214,25 @@ def serve(listener: socket.socket) -> None:
             accepted, _ = listener.accept()
             connections[accepted.fileno()] = accepted
         for number in connections.keys() & set(ready):
-            data, passed, _, _ = socket.recv_fds(connections[number], _LONGEST, 4)
+            data, passed, _, _ = socket.recv_fds(connections[number], _LONGEST, 64)
             if not data:
                 connections.pop(number).close()
+                if forks.get(number) in statuses:
+                    os.kill(forks[number], signal.SIGKILL)
                 continue
+            request = json.loads(data)
             *streams, status = passed
+            _import(request)
             pid = os.fork()
             if pid == 0:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 signal.signal(signal.SIGINT, signal.default_int_handler)
                 others = [listener.fileno(), wake_read, wake_write, *connections, status, *statuses.values()]
-                _become(json.loads(data), streams, others)
+                _become(request, streams, others)
             statuses[pid] = status
+            if number != tests.fileno():
+                forks[number] = pid
             for descriptor in streams:
                 os.close(descriptor)
             connections[number].send(str(pid).encode())
@@ -199,21 +252,19 @@ def _reap(statuses: dict[int, int]) -> None:
         os.close(pipe)
 
 
-def _become(request: dict[str, object], streams: list[int], others: list[int]) -> None:
-    """The child is `openmsmq` from here on."""
+def _become(request: Mapping[str, Any], streams: list[int], others: list[int]) -> None:
+    """The child is the command from here on."""
     code = 1
     try:
-        for number, descriptor in enumerate(streams):
-            os.dup2(descriptor, number)
-        for descriptor in {*streams, *others} - {0, 1, 2}:
-            os.close(descriptor)
-        os.chdir(str(request["directory"]))
+        _take(streams, request["numbers"], others)
+        if request["session"]:
+            os.setsid()
+        os.chdir(request["directory"])
         os.environ.clear()
-        os.environ.update(request["environment"])  # type: ignore[call-overload]
-        sys.argv = ["openmsmq", *request["arguments"]]  # type: ignore[misc]
-        from openmsmq.cli import main
-
-        main()
+        os.environ.update(request["environment"])
+        if request["python"] is not None:
+            sys.executable = request["python"]
+        _run(request["arguments"], is_python=request["is_python"])
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -224,6 +275,32 @@ def _become(request: dict[str, object], streams: list[int], others: list[int]) -
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
+
+
+def _take(streams: list[int], numbers: list[int], others: list[int]) -> None:
+    """Give the descriptors that came the numbers that they had."""
+    high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 1000) for descriptor in streams]
+    for descriptor in {*streams, *others} - {0, 1, 2}:
+        os.close(descriptor)
+    for descriptor, number in zip(high, numbers, strict=True):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+
+
+def _run(arguments: list[str], *, is_python: bool) -> None:
+    if not is_python:
+        sys.argv = ["openmsmq", *arguments]
+        from openmsmq.cli import main
+
+        main()
+        return
+    module = arguments[1]
+    Path("/proc/self/comm").write_text(module[-15:])
+    sys.argv = [module, *arguments[2:]]
+    added = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path not in sys.path]
+    sys.path[:0] = [os.getcwd(), *added]
+    sys.modules.pop(module, None)
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

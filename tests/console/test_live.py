@@ -122,7 +122,7 @@ def test_growth_is_that_of_five_minutes() -> None:
     growth = DepthTrend(lambda: world.manager.registry.queues)
     found = []
     for minute in range(8):
-        asyncio.run(growth.look())
+        asyncio.run(growth.sample())
         found.append(growth.of(queue))
         for _ in range(minute):
             world.send()

@@ -120,7 +120,7 @@ def test_alarms_look_at_all_other_queues(world: World, tmp_path: Any) -> None:
     poisoned(world)
     watch = AlarmWatch(world.manager, tmp_path, thresholds, Histogram(), "", clock=lambda: world.now / 1000)
     world.advance(60_000)
-    events = asyncio.run(watch.look())
+    events = asyncio.run(watch.check())
     assert {event.alarm.queue.rpartition("\\")[2] for event in events if event.alarm.name == "oldest"} == {"a", "z"}
     assert LEFT_OUT.counts["alarm readings"]
 

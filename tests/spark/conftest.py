@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import warm
 from daemon import Daemon
 
 # By tools/share-classes; the drivers that tests start inherit it. Not by SPARK_CONF_DIR, which is in Java's class path:
@@ -57,7 +58,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = warm.python()
     directory = tmp_path_factory.mktemp("spark")
     session = (
         SparkSession.builder.master("local[2,3]")  # local[2] would never try a task again

@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-os.environ["PYSPARK_PYTHON"] = sys.executable
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ["SPARK_LOCAL_DIRS"] = str(Path(sys.argv[3], "scratch"))
 
 from pyspark.sql import SparkSession

@@ -60,23 +60,15 @@ def test_python_workers_that_are_killed(spark: Any, service: Daemon, tmp_path: P
     killed = 0
     while query.isActive and killed < 3:
         for process in psutil.Process().children(recursive=True):
-            if "pyspark" in " ".join(_command(process)) and "daemon" in " ".join(_command(process)):
-                with contextlib.suppress(psutil.Error):  # they come and go by themselves
-                    for worker in process.children()[:1]:
-                        worker.kill()
-                        killed += 1
+            with contextlib.suppress(psutil.Error):  # they come and go by themselves
+                for worker in process.children()[:1] if process.name() == "pyspark.daemon" else []:
+                    worker.kill()
+                    killed += 1
         progress(service, "workers", query, 100)
     with contextlib.suppress(Exception):  # a killed planner ends the query; a killed task is tried again
         query.awaitTermination()
     drain(spark, service, "workers", tmp_path)
     check(spark, service, "workers", tmp_path, sent)
-
-
-def _command(process: psutil.Process) -> list[str]:
-    try:
-        return list(process.cmdline())
-    except psutil.Error:
-        return []
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])

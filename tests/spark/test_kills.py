@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 import seeds
+import warm
 from daemon import Daemon, eventually
 from openmsmq.bulk.client import BulkClient
 from openmsmq.model.message import identifier_text
@@ -40,13 +41,15 @@ class Job:
         self.endings = directory / "endings"
         port = str(lake.flight_port(service))
         self.command = [sys.executable, str(program), port, queue, str(directory), str(self.endings)]
+        self.environment = os.environ | {"PYSPARK_PYTHON": warm.python()}
 
     def start(self) -> subprocess.Popen[bytes]:
         """Begin to make a driver ready; `go` lets it work."""
         with (self.directory / "log").open("ab") as log:
             return subprocess.Popen(
-                self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
-            )
+                self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
+                env=self.environment,
+            )  # fmt: skip
 
     def go(self, driver: subprocess.Popen[bytes]) -> None:
         assert driver.stdin is not None and driver.stdout is not None
