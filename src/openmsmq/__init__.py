@@ -16,20 +16,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from msrpc.ndr.errors import NdrError
-    from msrpc.rpc.errors import (
-        AnswerTimeout,
-        AuthenticationError,
-        BindError,
-        LocalProtocolError,
-        ProtocolError,
-        RemoteProtocolError,
-        RpcConnectionError,
-    )
     from openmsmq.client.calls import CallerRefused, HandleLost, ProtocolUnavailable
     from openmsmq.client.sync import Cursor, MessageQueue, QueueManager, Transaction, connect
     from openmsmq.model.errors import (
         AccessDenied,
+        AnswerTimeout,
+        AuthenticationError,
+        BindError,
         BufferOverflow,
         ClientError,
         IllegalCursorAction,
@@ -38,15 +31,20 @@ if TYPE_CHECKING:
         IllegalQueuePathName,
         InsufficientResources,
         InvalidHandle,
+        LocalProtocolError,
         MessageAlreadyReceived,
         MessageNotFound,
         MessageStorageFailed,
         MsmqError,
+        NdrError,
         OperationCancelled,
+        ProtocolError,
         QueueDeleted,
         QueueExists,
         QueueNotFound,
         ReceiveTimeout,
+        RemoteProtocolError,
+        RpcConnectionError,
         SharingViolation,
         TransactionSequence,
         TransactionUsage,
@@ -58,18 +56,14 @@ _MODULES_OF = {
     "openmsmq.client.calls": ("CallerRefused", "HandleLost", "ProtocolUnavailable"),
     "openmsmq.client.sync": ("Cursor", "MessageQueue", "QueueManager", "Transaction", "connect"),
     "openmsmq.model.errors": (
-        "AccessDenied", "BufferOverflow", "ClientError", "IllegalCursorAction", "IllegalFormatName",
-        "IllegalPropertyValue", "IllegalQueuePathName", "InsufficientResources", "InvalidHandle",
-        "MessageAlreadyReceived", "MessageNotFound", "MessageStorageFailed", "MsmqError", "OperationCancelled",
-        "QueueDeleted", "QueueExists", "QueueNotFound", "ReceiveTimeout", "SharingViolation", "TransactionSequence",
-        "TransactionUsage",
+        "AccessDenied", "AnswerTimeout", "AuthenticationError", "BindError", "BufferOverflow", "ClientError",
+        "IllegalCursorAction", "IllegalFormatName", "IllegalPropertyValue", "IllegalQueuePathName",
+        "InsufficientResources", "InvalidHandle", "LocalProtocolError", "MessageAlreadyReceived", "MessageNotFound",
+        "MessageStorageFailed", "MsmqError", "NdrError", "OperationCancelled", "ProtocolError", "QueueDeleted",
+        "QueueExists", "QueueNotFound", "ReceiveTimeout", "RemoteProtocolError", "RpcConnectionError",
+        "SharingViolation", "TransactionSequence", "TransactionUsage",
     ),
     "openmsmq.model.message": ("Message",),
-    "msrpc.ndr.errors": ("NdrError",),
-    "msrpc.rpc.errors": (
-        "AnswerTimeout", "AuthenticationError", "BindError", "LocalProtocolError", "ProtocolError",
-        "RemoteProtocolError", "RpcConnectionError",
-    ),
 }  # fmt: skip
 _MODULES = {name: module for module, names in _MODULES_OF.items() for name in names}
 

@@ -15,11 +15,11 @@ import pytest
 import openmsmq
 import openmsmq.aio
 from daemon import Daemon, meanwhile
-from msrpc.rpc.errors import AuthenticationError
 from openmsmq.accounts.users import UsersFile
 from openmsmq.client.arguments import as_message
 from openmsmq.model import security
 from openmsmq.model.constants import INFINITE, QueueAccessMask, SecurityInformation
+from openmsmq.model.errors import AuthenticationError
 from openmsmq.model.security import SecurityDescriptor
 
 

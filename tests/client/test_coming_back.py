@@ -14,11 +14,11 @@ import msrpc.rpc.client
 import openmsmq
 import openmsmq.aio
 from daemon import Daemon, eventually, meanwhile
-from msrpc.rpc.errors import BindError
 from openmsmq.client.calls import HARMLESS, REPEATABLE, UNKNOWN, ClientAssociation, ClientCall, ServerResource
 from openmsmq.client.pool import Pool
 from openmsmq.client.retrying import Attempts
 from openmsmq.interfaces.ms_mqmp import qmcomm
+from openmsmq.model.errors import BindError
 
 QUEUE = r".\private$\back"
 

@@ -17,13 +17,12 @@ from client.queues import left, put
 from daemon import Daemon, eventually, meanwhile
 from msrpc.ndr import Interface
 from msrpc.rpc.client import Connection
-from msrpc.rpc.errors import BindError
 from msrpc.rpc.pdu import AuthLevel
 from openmsmq.accounts.users import UsersFile
 from openmsmq.client import remote_read
 from openmsmq.client.calls import CallerRefused, ProtocolUnavailable
 from openmsmq.client.sync import connect
-from openmsmq.model.errors import HResult, OperationCancelled
+from openmsmq.model.errors import BindError, HResult, OperationCancelled
 
 CORRELATION = bytes(range(20))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from msrpc.rpc.errors import RpcConnectionError, RpcFault
+from msrpc.rpc.faults import RpcFault
 from openmsmq.client import asynchronous, remote_read
 from openmsmq.client.calls import CALL_FAILURES, ProtocolUnavailable, fault_error
 from openmsmq.client.remote_read import RR_ACK, RR_NACK, RemoteReadQueue
@@ -17,7 +17,14 @@ from openmsmq.client.reopening import open_handle
 from openmsmq.conversion.packets import packet_of
 from openmsmq.interfaces import ms_mqrr as m
 from openmsmq.model.constants import INFINITE, Access, MessageSeekAction, ReceiveAction
-from openmsmq.model.errors import HResult, MsmqError, OperationCancelled, QueueNotFound, ReceiveTimeout
+from openmsmq.model.errors import (
+    HResult,
+    MsmqError,
+    OperationCancelled,
+    QueueNotFound,
+    ReceiveTimeout,
+    RpcConnectionError,
+)
 from openmsmq.model.message import Message
 from openmsmq.packet.sections import SectionType
 

@@ -21,8 +21,8 @@ import openmsmq
 from com_client import Connection
 from daemon import Daemon
 from msrpc.dcom.activation import interface_pointer
-from msrpc.dcom.hresults import ComResult
 from msrpc.dcom.persistence import SavedObject
+from msrpc.hresults import ComResult
 from msrpc.interfaces import com
 from msrpc.interfaces.ms_dcom import IUnknown
 from msrpc.interfaces.ms_oaut import IDispatch

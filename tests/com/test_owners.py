@@ -10,7 +10,7 @@ import pytest
 
 from command_line import add_user
 from daemon import Daemon
-from msrpc.dcom.hresults import ComResult
+from msrpc.hresults import ComResult
 from msrpc.rpc.faults import RPC_S_ACCESS_DENIED
 from msrpc.rpc.pdu import AuthLevel
 from openmsmq.com import ComError, Dispatch, close_all

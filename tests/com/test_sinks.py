@@ -16,8 +16,8 @@ import pytest
 
 from daemon import Daemon, eventually
 from msrpc.dcom.bindings import TCP, Bindings
-from msrpc.dcom.hresults import ComResult
 from msrpc.dcom.objref import StandardReference, unpack
+from msrpc.hresults import ComResult
 from msrpc.interfaces.ms_dcom import MInterfacePointer
 from openmsmq.com import ComError, Dispatch, WithEvents, close_all
 from openmsmq.com.client import _Sink

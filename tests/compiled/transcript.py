@@ -19,14 +19,14 @@ import sources
 if __name__ == "__main__" and "sources" in sys.argv[2:]:
     sources.prefer()
 
-from msrpc.ndr.errors import BadStubData, NdrError
+from msrpc.errors import BadStubData
 from ndr.vector_args import load, operation, vectors
 from openmsmq import compiled
 from openmsmq.conversion.queue_format import from_queue_format, to_queue_format
 from openmsmq.conversion.receive_buffer import BufferSizes, fill, message_from_receive, receive_buffer
 from openmsmq.conversion.send_buffer import message_from_send, send_buffer
 from openmsmq.model.constants import Access, ReceiveAction
-from openmsmq.model.errors import MsmqError
+from openmsmq.model.errors import MsmqError, NdrError
 from openmsmq.model.message import Message
 from openmsmq.model.names import parse_format_name
 from openmsmq.store import Store

@@ -20,10 +20,11 @@ from console.certificate import self_signed
 from console.conftest import OPTIONS, users
 from daemon import Daemon, eventually
 from msrpc.rpc.client import connect
-from msrpc.rpc.errors import BindError, RpcFault
+from msrpc.rpc.faults import RpcFault
 from msrpc.rpc.tickets import Ticket
 from openmsmq.console.limits import BODY, CONNECTIONS_PER_PEER
 from openmsmq.interfaces import ms_mqmp
+from openmsmq.model.errors import BindError
 from openmsmq.server.config import ConfigurationError
 from openmsmq.server.loading import load
 

@@ -10,16 +10,16 @@ import pytest
 
 from dcom.world import PEER, ComWorld
 from msrpc.dcom.budget import ObjectBudget
-from msrpc.dcom.hresults import ComError, ComResult
 from msrpc.dcom.persistence import MemoryStream
 from msrpc.dcom.server import CallContext, ForeignReference
 from msrpc.dcom.variant import VT, SafeArray, Variant, bstr
+from msrpc.hresults import ComResult
 from msrpc.interfaces import com
 from msrpc.rpc.call import RpcCaller
 from msrpc.rpc.pdu import AuthLevel
 from msrpc.rpc.security import Identity
 from openmsmq.interfaces import mc_mqac as m
-from openmsmq.model.errors import HResult, InsufficientResources, MsmqError, SharingViolation
+from openmsmq.model.errors import ComError, HResult, InsufficientResources, MsmqError, SharingViolation
 from openmsmq.protocols.mqac.bodies import charge_of
 from openmsmq.protocols.mqac.message import MSMQMessage
 from openmsmq.protocols.mqac.queue import MSMQQueue

@@ -9,12 +9,12 @@ import pytest
 
 from dcom.world import ANONYMOUS, RESOLVER, ComWorld
 from msrpc.dcom.activation import interface_pointer
-from msrpc.dcom.hresults import ComError, ComResult
 from msrpc.dcom.server import CallContext
 from msrpc.dcom.variant import VT, SafeArray, Variant, to_wire
+from msrpc.hresults import ComResult
 from msrpc.interfaces import ms_oaut as o
 from openmsmq.interfaces import mc_mqac as m
-from openmsmq.model.errors import HResult, IllegalPropertyValue, InvalidHandle, MessageNotFound, MsmqError
+from openmsmq.model.errors import ComError, HResult, IllegalPropertyValue, InvalidHandle, MessageNotFound, MsmqError
 from openmsmq.protocols.mqac import management
 from openmsmq.protocols.mqac.transactions import MSMQTransaction
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dcom.world import ComWorld
-from msrpc.dcom.hresults import ComResult
+from msrpc.hresults import ComResult
 from msrpc.interfaces import ms_oaut as o
 from openmsmq.protocols.mqac.classes import CLASSES
 from openmsmq.protocols.mqac.objects import MqacObject

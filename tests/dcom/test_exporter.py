@@ -9,12 +9,13 @@ import pytest
 
 from dcom.world import ANONYMOUS, PEER, ComWorld
 from msrpc.dcom.exporter import ObjectOwner
-from msrpc.dcom.hresults import ComError, ComResult, ResolverError
 from msrpc.dcom.pinging import MOST_SETS_OF_PEER
+from msrpc.hresults import ComResult, ResolverError
 from msrpc.interfaces import ms_dcom, ms_oaut
 from msrpc.rpc.faults import Fault
 from msrpc.rpc.pdu import AuthLevel
 from openmsmq.interfaces import mc_mqac as m
+from openmsmq.model.errors import ComError
 
 
 class Thing:

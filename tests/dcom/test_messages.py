@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from dcom.world import ANONYMOUS, ComWorld
-from msrpc.dcom.hresults import ComResult
 from msrpc.dcom.variant import VT, SafeArray, Variant, bstr, from_wire, text_of, to_wire
+from msrpc.hresults import ComResult
 from msrpc.interfaces import ms_oaut as o
 from msrpc.ndr import Interface
 from openmsmq.interfaces import mc_mqac as m

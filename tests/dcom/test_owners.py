@@ -13,9 +13,9 @@ import pytest
 from dcom.world import ComWorld
 from msrpc.dcom.activation import interface_pointer
 from msrpc.dcom.exporter import ObjectOwner
-from msrpc.dcom.hresults import ComResult
 from msrpc.dcom.objref import StandardReference
 from msrpc.dcom.variant import VT, Variant, to_wire
+from msrpc.hresults import ComResult
 from msrpc.interfaces import ms_dcom, ms_oaut
 from msrpc.ndr import Interface
 from msrpc.rpc.call import UNAUTHENTICATED, RpcCaller

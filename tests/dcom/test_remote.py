@@ -16,18 +16,17 @@ from msrpc.dcom import remote
 from msrpc.dcom.bindings import TCP, Bindings
 from msrpc.dcom.budget import ObjectBudget
 from msrpc.dcom.exporter import Exporter
-from msrpc.dcom.hresults import ComError, ComResult
 from msrpc.dcom.objref import StandardReference
 from msrpc.dcom.orpc import interfaces_of
 from msrpc.dcom.remote import HostPort, RemoteProcesses, places
 from msrpc.dcom.resolver import resolver_services
 from msrpc.dcom.server import ComServer
+from msrpc.hresults import ComResult
 from msrpc.interfaces import ms_dcom as d
 from msrpc.interfaces import ms_oaut as o
 from msrpc.rpc.call import InterfaceTable
-from msrpc.rpc.errors import RpcConnectionError
 from msrpc.rpc.server import RpcServer
-from openmsmq.model.errors import InsufficientResources
+from openmsmq.model.errors import ComError, InsufficientResources, RpcConnectionError
 
 HERE = "127.0.0.1"
 SHORT = 0.05  # seconds

@@ -7,8 +7,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from dcom.world import ComWorld
-from msrpc.dcom.hresults import ComResult
 from msrpc.dcom.variant import VT, text_of
+from msrpc.hresults import ComResult
 from msrpc.interfaces import ms_oaut as o
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.protocols.mqac.classes import CLASSES

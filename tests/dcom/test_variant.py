@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msrpc.dcom import coercion
-from msrpc.dcom.hresults import ComError, ComResult
 from msrpc.dcom.variant import EMPTY, NOTHING, VT, SafeArray, Variant, bstr, from_wire, text_of, to_wire
+from msrpc.hresults import ComResult
 from msrpc.interfaces import ms_oaut as o
 from msrpc.ndr.serialization import HEADERS, deserialize, serialize
+from openmsmq.model.errors import ComError
 
 INTEGERS = {VT.I1: "b", VT.UI1: "B", VT.I2: "h", VT.UI2: "H", VT.I4: "i", VT.UI4: "I", VT.I8: "q", VT.UI8: "Q",
             VT.INT: "i", VT.UINT: "I", VT.ERROR: "I"}  # fmt: skip

@@ -29,8 +29,7 @@ from interop.abuse import (
     watched,
 )
 from msrpc.rpc import client
-from msrpc.rpc.errors import RpcFault
-from msrpc.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, NCA_S_OP_RNG_ERROR
+from msrpc.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, NCA_S_OP_RNG_ERROR, RpcFault
 from openmsmq.conversion.receive_buffer import receive_buffer
 from openmsmq.interfaces import ms_mqmp
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT

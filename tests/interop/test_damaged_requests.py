@@ -19,10 +19,11 @@ from daemon import Daemon
 from interop.abuse import INTERFACES, MIB, mutate, watched
 from msrpc.ndr import Operation
 from msrpc.rpc import aio, client
-from msrpc.rpc.errors import RpcConnectionError, RpcFault
+from msrpc.rpc.faults import RpcFault
 from openmsmq.conversion.send_buffer import send_buffer
 from openmsmq.interfaces import ms_mqmp
 from openmsmq.interfaces.ms_mqmq import OBJECTID, QUEUE_FORMAT
+from openmsmq.model.errors import RpcConnectionError
 from openmsmq.model.message import Message
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "ndr"

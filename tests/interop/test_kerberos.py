@@ -37,10 +37,9 @@ from interop.domain_controller import (
 from interop.impacket_client import SEND_ACCESS, direct
 from interop.impacket_client import connect as impacket_connection
 from interop.samba_connection import PYTHON, Samba, need_samba
-from msrpc.rpc.errors import AuthenticationError, BindError
 from msrpc.rpc.kerberos import KerberosCredentials, KerberosInitiator, KerberosKeys
 from msrpc.rpc.pdu import AuthLevel
-from openmsmq.model.errors import AccessDenied
+from openmsmq.model.errors import AccessDenied, AuthenticationError, BindError
 from openmsmq.model.security import sid_bytes
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("domain")]

@@ -25,9 +25,8 @@ from interop.domain_member import CLONE_NEWNS, SOCKETS, Member
 from interop.impacket_client import SEND_ACCESS, direct
 from interop.impacket_client import connect as impacket_connection
 from interop.samba_connection import Samba, need_samba
-from msrpc.rpc.errors import BindError
 from msrpc.rpc.pdu import AuthLevel
-from openmsmq.model.errors import AccessDenied
+from openmsmq.model.errors import AccessDenied, BindError
 from openmsmq.model.security import sid_bytes
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("domain")]

@@ -15,8 +15,7 @@ from daemon import eventually
 from msrpc.rpc.blocking_auth import AuthExecutor
 from msrpc.rpc.client import connect
 from msrpc.rpc.credentials import Credentials, filetime
-from msrpc.rpc.errors import AuthenticationError, BindError, LogonUnavailable, RpcFault
-from msrpc.rpc.faults import RPC_S_ACCESS_DENIED
+from msrpc.rpc.faults import RPC_S_ACCESS_DENIED, RpcFault
 from msrpc.rpc.ntlm import (
     LoggedOn,
     NetworkLogon,
@@ -29,6 +28,7 @@ from msrpc.rpc.ntlm import (
 from msrpc.rpc.ntlm_messages import Challenge, NegotiateFlags
 from msrpc.rpc.security import Identity
 from msrpc.rpc.throttle import FailureLimits, PeerFailures
+from openmsmq.model.errors import AuthenticationError, BindError, LogonUnavailable
 from rpc.accounts import NOW, TESTER, acceptor, lookup
 from rpc.toys import ECHO, REVERSE, WHO, Toy, running_server
 

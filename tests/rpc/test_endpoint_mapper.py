@@ -19,8 +19,7 @@ from msrpc.rpc.call import InterfaceTable
 from msrpc.rpc.client import Connection, connect
 from msrpc.rpc.dispatcher import SecurityPolicy, Statistics
 from msrpc.rpc.epm import EPT_S_CANT_PERFORM_OP, EPT_S_NOT_REGISTERED, Endpoint, EndpointMapper
-from msrpc.rpc.errors import RpcFault
-from msrpc.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, RPC_X_BAD_STUB_DATA
+from msrpc.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, RPC_X_BAD_STUB_DATA, RpcFault
 from msrpc.rpc.mgmt import RPC_S_UNKNOWN_AUTHN_SERVICE, Management
 from msrpc.rpc.pdu import SyntaxId
 from msrpc.rpc.tower import BadTower, Tower

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from msrpc.rpc import der
-from msrpc.rpc.errors import AuthenticationError
 from msrpc.rpc.kerberos import (
     KERBEROS_OID,
     KERBEROS_OIDS,
@@ -16,12 +15,12 @@ from msrpc.rpc.kerberos import (
     KerberosCredentials,
     KerberosInitiator,
     KerberosKeys,
-    KerberosUnavailable,
     ap_request,
 )
 from msrpc.rpc.pdu import AuthLevel, AuthType, Header, PacketType
 from msrpc.rpc.security import Channel, Identity, fragments
 from msrpc.rpc.spnego import NTLM_OID, LoginMechanism, NegState, NegTokenInit, NegTokenResp, SpnegoAcceptor, acceptor
+from openmsmq.model.errors import AuthenticationError, KerberosUnavailable
 
 CALLER = Identity("alice", "RIG", "S-1-5-21-1-2-3-1102", login="toy")
 

@@ -10,15 +10,16 @@ import pytest
 from msrpc.rpc import aio
 from msrpc.rpc.call import Call, InterfaceTable
 from msrpc.rpc.client import connect
-from msrpc.rpc.errors import BindError, LocalProtocolError, RpcConnectionError, RpcFault
 from msrpc.rpc.faults import (
     NCA_S_FAULT_CONTEXT_MISMATCH,
     NCA_S_FAULT_REMOTE_NO_MEMORY,
     NCA_S_FAULT_UNSPEC,
     NCA_S_OP_RNG_ERROR,
+    RpcFault,
 )
 from msrpc.rpc.pdu import AuthLevel
 from msrpc.rpc.server import RpcServer
+from openmsmq.model.errors import BindError, LocalProtocolError, RpcConnectionError
 from rpc.toys import BIG, CLOSE, CRASH, ECHO, NULL, OPEN, OTHER, REVERSE, WAIT, Toy, running_server
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from msrpc.rpc import aio, client
-from msrpc.rpc.errors import RpcConnectionError
+from openmsmq.model.errors import RpcConnectionError
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 64, "\u202e.example", "\ud800"])

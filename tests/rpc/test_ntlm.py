@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msrpc.rpc.errors import AuthenticationError, LocalProtocolError
 from msrpc.rpc.ntlm import (
     MAX_LIFETIME,
     NtlmAcceptor,
@@ -39,6 +38,7 @@ from msrpc.rpc.spnego import (
     SpnegoAcceptor,
     SpnegoInitiator,
 )
+from openmsmq.model.errors import AuthenticationError, LocalProtocolError
 from rpc.accounts import NOW, SID, lookup
 
 KERBEROS_OID = bytes.fromhex("2a864886f712010202")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msrpc.rpc.errors import AuthenticationError
 from msrpc.rpc.pac import MAX_GROUPS, unpack_logon_information
+from openmsmq.model.errors import AuthenticationError
 
 RECORDED = bytes.fromhex((Path(__file__).parent.parent / "vectors/pac/samba-logon-information.hex").read_text())
 DOMAIN = "S-1-5-21-1425125608-932258796-1079990048"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from msrpc.rpc.call_pdus import decode, decode_bytes
-from msrpc.rpc.errors import RemoteProtocolError
 from msrpc.rpc.pdu import AuthLevel, PacketType
 from msrpc.rpc.splitter import Splitter
+from openmsmq.model.errors import RemoteProtocolError
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 FILES = sorted([*(VECTORS / "pdu").glob("*.json"), *(VECTORS / "ntlm").glob("*.json")])

@@ -14,11 +14,11 @@ from msrpc.rpc.bind_pdus import Bind, PresentationContext
 from msrpc.rpc.call import InterfaceTable
 from msrpc.rpc.call_pdus import RequestPdu
 from msrpc.rpc.credentials import Credentials, filetime
-from msrpc.rpc.errors import RpcConnectionError, RpcFault
-from msrpc.rpc.faults import RPC_S_ACCESS_DENIED
+from msrpc.rpc.faults import RPC_S_ACCESS_DENIED, RpcFault
 from msrpc.rpc.limits import RpcLimits
 from msrpc.rpc.pdu import NDR, AuthLevel
 from msrpc.rpc.server import RpcServer, ServerLimits
+from openmsmq.model.errors import RpcConnectionError
 from rpc.accounts import TESTER, acceptor
 from rpc.toys import BIG, ECHO, OPEN, REVERSE, WAIT, WHO, Toy
 

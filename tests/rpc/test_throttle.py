@@ -19,13 +19,13 @@ from msrpc.rpc.bind_pdus import AlterContext, Bind, PresentationContext
 from msrpc.rpc.call import RpcCaller
 from msrpc.rpc.client_connection import BindRefused, Bound, FaultReceived, ResponseReceived
 from msrpc.rpc.dispatcher import SecurityPolicy
-from msrpc.rpc.errors import RpcConnectionError, RpcFault
-from msrpc.rpc.faults import RPC_S_ACCESS_DENIED
+from msrpc.rpc.faults import RPC_S_ACCESS_DENIED, RpcFault
 from msrpc.rpc.pdu import NDR, PFC_SUPPORT_HEADER_SIGN, AuthLevel
 from msrpc.rpc.security import ANONYMOUS, Channel
 from msrpc.rpc.server import RpcServer, ServerLimits
 from msrpc.rpc.sockets import peer_has_closed
 from msrpc.rpc.throttle import PERIOD, Attempt, FailureLimits, PeerFailures
+from openmsmq.model.errors import RpcConnectionError
 from rpc.accounts import acceptor
 from rpc.test_connections import bind
 from rpc.test_server import serve, until

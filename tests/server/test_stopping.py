@@ -15,8 +15,7 @@ from threading import Event, Thread
 from console.browser import ADMINISTRATOR, PASSWORD, Client, bare, port_of
 from console.conftest import OPTIONS, users
 from daemon import Daemon, eventually
-from msrpc.rpc.errors import RpcConnectionError
-from openmsmq.model.errors import MsmqError, ReceiveTimeout
+from openmsmq.model.errors import MsmqError, ReceiveTimeout, RpcConnectionError
 
 PATH = ".\\private$\\q"
 

@@ -16,15 +16,15 @@ from typing import Any, ClassVar, Final
 from uuid import UUID
 
 from msrpc.dcom import coercion
-from msrpc.dcom.hresults import ComError, ComResult
 from msrpc.dcom.server import CallContext, is_awaitable
 from msrpc.dcom.type_info import LibraryObject, TypeInfo
 from msrpc.dcom.variant import EMPTY, VT, Variant, bstr, from_wire, text_of, to_wire
+from msrpc.errors import ComError, HResultError
+from msrpc.hresults import ComResult
 from msrpc.interfaces import ms_oaut as o
 from msrpc.interfaces.ms_dcom import IUnknown
 from msrpc.ndr import Interface, Operation
 from msrpc.ndr.runtime import CoClass, Member, Parameter
-from openmsmq.model.errors import MsmqError
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ class AutomationObject:
         return self._response(context, operation, slot, result)
 
     def run(self, context: CallContext, slot: Slot, arguments: list[Any]) -> Any:
-        """Carry out an operation. Raises ComError, MsmqError."""
+        """Carry out an operation. Raises HResultError."""
         if slot.method in self.not_implemented:
             raise ComError(ComResult.E_NOTIMPL, f"{slot.member.name} is reserved")
         method: Callable[..., Any] = getattr(self, slot.method)
@@ -227,7 +227,7 @@ class AutomationObject:
             return response
         try:
             result = self.run(context, slot, arguments)
-        except MsmqError as error:
+        except HResultError as error:
             return self._exception(response, slot, error)
         if is_awaitable(result):
             return self._invoke_later(context, slot, response, result)
@@ -236,7 +236,7 @@ class AutomationObject:
     async def _invoke_later(self, context: CallContext, slot: Slot, response: Any, result: Awaitable[Any]) -> Any:
         try:
             value = await result
-        except MsmqError as error:
+        except HResultError as error:
             return self._exception(response, slot, error)
         return self._invoke_result(context, slot, response, value)
 
@@ -253,7 +253,7 @@ class AutomationObject:
                 return slot
         raise ComError(ComResult.DISP_E_MEMBERNOTFOUND, f"no member {dispid} for flags {flags:#x}")
 
-    def _exception(self, response: Any, slot: Slot, error: MsmqError) -> Any:
+    def _exception(self, response: Any, slot: Slot, error: HResultError) -> Any:
         """A failed operation is an exception with the HRESULT of its own (3.1.4.4 allows either; the objects of Windows
         do so)."""
         logger.debug("%s::%s failed: %s", self.coclass.name, slot.member.name, error)

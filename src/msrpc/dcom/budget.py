@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from openmsmq.model.errors import InsufficientResources
+from msrpc.errors import LimitReached
 
 
 class ObjectBudget:
@@ -22,10 +22,10 @@ class ObjectBudget:
         return self._by_source.get(source, 0)
 
     def take(self, source: object, amount: int = 1) -> None:
-        """Count `amount` for a source. Raises InsufficientResources, and nothing is counted, if that is too much."""
+        """Count `amount` for a source. Raises LimitReached, and nothing is counted, if that is too much."""
         held = self._by_source.get(source, 0) + amount
         if held > self.share or self.taken + amount > self.total:
-            raise InsufficientResources(detail=self._refusal(source, held > self.share))
+            raise LimitReached(detail=self._refusal(source, held > self.share))
         self._by_source[source] = held
         self.taken += amount
 
@@ -54,7 +54,7 @@ class Charge:
         self.amount = 0
 
     def set(self, amount: int) -> None:
-        """The object has so much now. Raises InsufficientResources, and nothing is changed."""
+        """The object has so much now. Raises LimitReached, and nothing is changed."""
         if amount > self.amount:
             self._budget.take(self._source, amount - self.amount)
         elif amount < self.amount:

@@ -6,8 +6,9 @@ import math
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from typing import Any, Final
 
-from msrpc.dcom.hresults import ComError, ComResult
 from msrpc.dcom.variant import VT, Variant
+from msrpc.errors import ComError
+from msrpc.hresults import ComResult
 
 _RANGES: Final[dict[int, tuple[int, int]]] = {
     VT.I1: (-(1 << 7), (1 << 7) - 1), VT.UI1: (0, (1 << 8) - 1), VT.I2: (-(1 << 15), (1 << 15) - 1),

@@ -15,11 +15,11 @@ from uuid import UUID
 
 from msrpc.dcom.bindings import Bindings
 from msrpc.dcom.budget import ObjectBudget
-from msrpc.dcom.hresults import ComError, ComResult
 from msrpc.dcom.objref import StandardReference
 from msrpc.dcom.pinging import PingSets
+from msrpc.errors import ComError, LimitReached
+from msrpc.hresults import ComResult
 from msrpc.rpc.pdu import AuthLevel
-from openmsmq.model.errors import InsufficientResources
 
 logger = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ class Exporter:
         if owner is not None:
             try:
                 self._budget.take(owner.source)
-            except InsufficientResources as error:
+            except LimitReached as error:
                 logger.warning("an object for %s was refused: %s", owner, error.detail)
                 _released(target)
                 raise ComError(ComResult.E_OUTOFMEMORY, error.detail) from None

@@ -10,13 +10,13 @@ from uuid import UUID
 
 from msrpc.dcom.activation import VERSION, interface_pointer
 from msrpc.dcom.exporter import ExportedInterface
-from msrpc.dcom.hresults import ComError, ComResult
 from msrpc.dcom.server import CallContext, ComServer, ServedInterface, check_count, is_awaitable, owner_of
+from msrpc.errors import ComError, HResultError
+from msrpc.hresults import ComResult
 from msrpc.interfaces import ms_dcom as d
 from msrpc.ndr import BadStubData, Interface, NdrError, Operation
 from msrpc.rpc.call import Call
 from msrpc.rpc.faults import NCA_S_UNK_IF, RPC_S_ACCESS_DENIED, RPC_X_BAD_STUB_DATA, Fault
-from openmsmq.model.errors import HResult, MsmqError
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class OrpcInterface(ServedInterface):
         before = self.server.host.position
         try:
             response = target.call(context, operation, request)
-        except MsmqError as error:
+        except HResultError as error:
             logger.debug("%s::%s failed: %s", self.name, operation.name, error)
             response = failure(operation, error.hresult)
         except BaseException:
@@ -110,10 +110,10 @@ class OrpcInterface(ServedInterface):
 
     def _answer_late(self, context: CallContext, operation: Operation, task: asyncio.Task[Any], before: int) -> None:
         if task.cancelled():
-            response = failure(operation, HResult.MQ_ERROR_OPERATION_CANCELLED)
+            response = failure(operation, self.server.cancelled)
         elif (error := task.exception()) is None:
             response = task.result()
-        elif isinstance(error, MsmqError):
+        elif isinstance(error, HResultError):
             response = failure(operation, error.hresult)
         else:
             logger.error("%s::%s failed", self.name, operation.name, exc_info=error)

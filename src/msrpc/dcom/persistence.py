@@ -12,9 +12,10 @@ from typing import Any, Final
 from uuid import UUID
 
 from msrpc.dcom.budget import Charge
-from msrpc.dcom.hresults import ComError, ComResult
 from msrpc.dcom.remote import RemoteExporter
 from msrpc.dcom.server import CallContext, ForeignReference
+from msrpc.errors import ComError
+from msrpc.hresults import ComResult
 from msrpc.interfaces import com
 from msrpc.interfaces.ms_dcom import STDOBJREF, IUnknown, MInterfacePointer
 from msrpc.interfaces.ms_dtyp import ULARGE_INTEGER
@@ -70,7 +71,7 @@ class MemoryStream:
         return written
 
     def write(self, data: bytes) -> None:
-        """Add bytes. Raises ComError STG_E_MEDIUMFULL, STG_E_REVERTED after `close`; InsufficientResources."""
+        """Add bytes. Raises ComError STG_E_MEDIUMFULL, STG_E_REVERTED after `close`; LimitReached."""
         if self._closed:
             raise ComError(ComResult.STG_E_REVERTED, "this stream was closed")
         if self._size + len(data) > self._limit:
@@ -162,7 +163,7 @@ async def state_of(
 ) -> ObjectState:
     """Have an object of another process save itself, into a stream of `limit` bytes, which count for `charge` while it
     is written. Raises ComError: E_INVALIDARG for an object that can't be saved, STG_E_MEDIUMFULL; RpcConnectionError,
-    InsufficientResources."""
+    LimitReached."""
     interface, persistent = await _persistent(exporter, ipid)
     stream = MemoryStream(limit, charge)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from msrpc.dcom.hresults import ResolverError
+from msrpc.hresults import ResolverError
 
 MOST_SETS: Final = 65_536
 MOST_SETS_OF_PEER: Final = 1024

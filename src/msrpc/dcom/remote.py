@@ -20,14 +20,14 @@ from uuid import UUID
 from msrpc.dcom.activation import VERSION
 from msrpc.dcom.bindings import TCP, Bindings
 from msrpc.dcom.budget import ObjectBudget
-from msrpc.dcom.hresults import ComError, ComResult
 from msrpc.dcom.objref import NOPING, StandardReference
+from msrpc.errors import ComError, LimitReached, RpcConnectionError
+from msrpc.hresults import ComResult
 from msrpc.interfaces import ms_dcom as d
 from msrpc.ndr import Interface, Operation
 from msrpc.rpc.aio import AsyncConnection, connect
-from msrpc.rpc.errors import RpcConnectionError, RpcFault
+from msrpc.rpc.faults import RpcFault
 from msrpc.rpc.pdu import SyntaxId
-from openmsmq.model.errors import InsufficientResources
 
 logger = logging.getLogger(__name__)
 
@@ -180,14 +180,14 @@ class RemoteProcesses:
 
     async def exporter_of(self, reference: StandardReference, host: str) -> RemoteExporter:
         """The exporter of a reference that came from `host`, asked for at its resolver if it is not known. Raises
-        RpcConnectionError, ComError, InsufficientResources."""
+        RpcConnectionError, ComError, LimitReached."""
         return await self._known((host, reference.oxid), lambda: self._resolve(reference, host))
 
     @asynccontextmanager
     async def reached(self, given: StandardReference, host: str) -> AsyncIterator[RemoteExporter]:
         """The exporter of an object that came as a parameter from `host`, for a limited time; at the end the references
         that came with it are given back. Raises ComError RPC_E_DISCONNECTED for a process that can't be reached or is
-        slow, InsufficientResources."""
+        slow, LimitReached."""
         try:
             async with asyncio.timeout(TIME_LIMIT):
                 exporter = await self.exporter_of(given, host)
@@ -206,7 +206,7 @@ class RemoteProcesses:
             raise ComError(ComResult.RPC_E_DISCONNECTED, f"a process can't be reached: {error}") from error
 
     async def adopt(self, oxid: int, bindings: Bindings, rem_unknown: bytes, resolver: HostPort) -> RemoteExporter:
-        """The exporter that an activation has named. Raises RpcConnectionError, InsufficientResources."""
+        """The exporter that an activation has named. Raises RpcConnectionError, LimitReached."""
 
         async def made() -> RemoteExporter:
             connection = await self._connect(places(bindings, None, resolver.host, self._named))
@@ -244,10 +244,10 @@ class RemoteProcesses:
         return exporter
 
     def _take(self, host: str) -> None:
-        """Make room for one exporter more. Raises InsufficientResources."""
+        """Make room for one exporter more. Raises LimitReached."""
         try:
             self._budget.take(host)
-        except InsufficientResources:
+        except LimitReached:
             for key, known in list(self._exporters.items()):
                 if known.done() and not known.result().users:
                     self._end(key)

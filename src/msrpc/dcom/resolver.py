@@ -10,10 +10,11 @@ from uuid import UUID
 from msrpc.dcom import activation
 from msrpc.dcom.activation import VERSION, Exported, interface_pointer
 from msrpc.dcom.bindings import Bindings
-from msrpc.dcom.hresults import ComError, ComResult, ResolverError
 from msrpc.dcom.objref import StandardReference
 from msrpc.dcom.orpc import check_header
 from msrpc.dcom.server import CallContext, ComServer, ServedInterface, ServedObject, check_count
+from msrpc.errors import ComError
+from msrpc.hresults import ComResult, ResolverError
 from msrpc.interfaces import com as c
 from msrpc.interfaces import ms_dcom as d
 from msrpc.ndr import BadStubData, Interface, NdrError, Operation

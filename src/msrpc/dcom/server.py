@@ -11,9 +11,10 @@ from msrpc.dcom.activation import interface_pointer
 from msrpc.dcom.bindings import SPNEGO, TCP, WINNT, Bindings
 from msrpc.dcom.budget import ObjectBudget
 from msrpc.dcom.exporter import Exportable, Exporter, ObjectOwner
-from msrpc.dcom.hresults import ComError, ComResult
 from msrpc.dcom.objref import CustomReference, StandardReference, unpack
 from msrpc.dcom.remote import RESOLVER_PORT, RemoteProcesses
+from msrpc.errors import ComError
+from msrpc.hresults import ComResult
 from msrpc.interfaces.ms_dcom import MInterfacePointer
 from msrpc.ndr import BadStubData, Interface, Operation
 from msrpc.rpc.call import Call
@@ -48,7 +49,7 @@ class ServedObject(Exportable, Protocol):
     """An object that is called through the server."""
 
     def call(self, context: CallContext, operation: Operation, request: Any) -> Any | Awaitable[Any]:
-        """Carry out an operation of `context.interface`; returns the response. Raises ComError, MsmqError."""
+        """Carry out an operation of `context.interface`; returns the response. Raises HResultError."""
 
 
 Factory = Callable[["CallContext"], ServedObject]
@@ -70,7 +71,8 @@ class Budgets:
 class ComServer:
     """`port` is where calls to objects arrive, known once it is open; `minimum_level` is what callers have to
     negotiate. `interfaces` are all that objects can have, by IID, `classes` what makes them, by CLSID. `remote` is how
-    objects of others are called. Where the `resolver_port` is not 135, references name it (deviation D-84)."""
+    objects of others are called, `cancelled` the HRESULT of a call that is cancelled. Where the `resolver_port` is not
+    135, references name it (deviation D-84)."""
 
     exporter: Exporter
     host: Host
@@ -82,6 +84,7 @@ class ComServer:
     resolver_port: int = RESOLVER_PORT
     budgets: Budgets = field(default_factory=Budgets)
     remote: RemoteProcesses = field(default_factory=lambda: RemoteProcesses({}))
+    cancelled: int = ComResult.E_ABORT
     rem_unknown: ServedObject = field(init=False)
 
     def resolver_bindings(self, local_host: str) -> Bindings:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from msrpc.dcom.hresults import ComError, ComResult
 from msrpc.dcom.server import CallContext
 from msrpc.dcom.variant import VT, bstr
+from msrpc.errors import ComError
+from msrpc.hresults import ComResult
 from msrpc.interfaces import ms_oaut as o
 from msrpc.interfaces.ms_dcom import IUnknown
 from msrpc.ndr import Interface, Operation

@@ -9,7 +9,8 @@ from decimal import Decimal
 from enum import IntEnum
 from typing import Any, Final
 
-from msrpc.dcom.hresults import ComError, ComResult
+from msrpc.errors import ComError
+from msrpc.hresults import ComResult
 from msrpc.interfaces import ms_oaut as o
 from msrpc.interfaces.ms_dcom import MInterfacePointer
 from msrpc.ndr.runtime import NULL

@@ -33,7 +33,7 @@ from struct import Struct, unpack_from
 from struct import pack as _pack
 from uuid import UUID
 
-from msrpc.ndr.errors import BadStubData, NdrError
+from msrpc.errors import BadStubData, NdrError
 from msrpc.ndr.runtime import (
     NULL, UNSET as _UNSET, CoClass, DecodeState, EncodeState, Interface, Member, Null, Operation, PADDING as _PAD,
     Parameter, Structure, guid_from_big_endian as _guid_be, handle_from_big_endian as _handle_be, short_of as _short_of,

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any, ClassVar, Final, Literal
 from uuid import UUID
 
-from msrpc.ndr.errors import BadStubData, NdrError
+from msrpc.errors import BadStubData, NdrError
 
 ByteOrder = Literal["<", ">"]
 

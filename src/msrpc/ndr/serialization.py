@@ -6,7 +6,7 @@ import struct
 import sys
 from typing import Any, TypeVar
 
-from msrpc.ndr.errors import BadStubData, NdrError
+from msrpc.errors import BadStubData, NdrError
 from msrpc.ndr.runtime import _DECODE_ERRORS, _ENCODE_ERRORS, DecodeState, EncodeState
 
 _COMMON = struct.Struct("<BBHI")

@@ -13,6 +13,7 @@ import asyncio
 from typing import Self, cast
 from uuid import UUID
 
+from msrpc.errors import AuthenticationError, BindError, LocalProtocolError, RpcConnectionError
 from msrpc.rpc.client_connection import (
     BindRefused,
     Bound,
@@ -22,7 +23,7 @@ from msrpc.rpc.client_connection import (
     ResponseReceived,
 )
 from msrpc.rpc.credentials import Credentials, SecurityChoice, choose_security
-from msrpc.rpc.errors import AuthenticationError, BindError, LocalProtocolError, RpcConnectionError, RpcFault
+from msrpc.rpc.faults import RpcFault
 from msrpc.rpc.kerberos import KerberosCredentials
 from msrpc.rpc.limits import RpcLimits
 from msrpc.rpc.pdu import AuthLevel, SyntaxId

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from msrpc.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, NCA_S_FAULT_REMOTE_NO_MEMORY, RPC_S_ACCESS_DENIED, Fault
 from msrpc.rpc.pdu import AuthLevel
-from openmsmq.model.shares import Shares
+from msrpc.shares import Shares
 
 log = logging.getLogger(__name__)
 

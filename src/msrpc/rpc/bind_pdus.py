@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import ClassVar, Final
 from uuid import UUID
 
-from msrpc.rpc.errors import RemoteProtocolError
+from msrpc.errors import RemoteProtocolError
 from msrpc.rpc.pdu import (
     HEADER_SIZE,
     MAX_CONTEXTS_PER_BIND,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 from uuid import UUID
 
+from msrpc.errors import LocalProtocolError
 from msrpc.rpc.association import Association, HeldHandles, Holder
-from msrpc.rpc.errors import LocalProtocolError
 from msrpc.rpc.faults import RPC_S_ACCESS_DENIED, Fault
 from msrpc.rpc.pdu import AuthLevel, ByteOrder, SyntaxId
 from msrpc.rpc.security import ANONYMOUS, Channel, Identity

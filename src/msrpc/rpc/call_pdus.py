@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 from uuid import UUID
 
+from msrpc.errors import RemoteProtocolError
 from msrpc.rpc.bind_pdus import AlterContext, AlterContextResp, Auth3, Bind, BindAck, BindNak
-from msrpc.rpc.errors import RemoteProtocolError
 from msrpc.rpc.pdu import (
     HEADER_SIZE,
     PFC_OBJECT_UUID,

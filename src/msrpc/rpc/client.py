@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Self
 from uuid import UUID
 
+from msrpc.errors import AnswerTimeout, AuthenticationError, BindError, LocalProtocolError, RpcConnectionError
 from msrpc.rpc.client_connection import (
     BindRefused,
     Bound,
@@ -26,14 +27,7 @@ from msrpc.rpc.client_connection import (
     ResponseReceived,
 )
 from msrpc.rpc.credentials import Credentials, SecurityChoice, choose_security
-from msrpc.rpc.errors import (
-    AnswerTimeout,
-    AuthenticationError,
-    BindError,
-    LocalProtocolError,
-    RpcConnectionError,
-    RpcFault,
-)
+from msrpc.rpc.faults import RpcFault
 from msrpc.rpc.kerberos import KerberosCredentials
 from msrpc.rpc.limits import RpcLimits
 from msrpc.rpc.pdu import AuthLevel, SyntaxId

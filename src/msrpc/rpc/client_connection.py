@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from msrpc.errors import AuthenticationError, LocalProtocolError, RemoteProtocolError
 from msrpc.rpc.bind_pdus import (
     AlterContext,
     AlterContextResp,
@@ -23,7 +24,6 @@ from msrpc.rpc.bind_pdus import (
     PresentationContext,
 )
 from msrpc.rpc.call_pdus import CALL_HEADER_SIZE, CoCancel, FaultPdu, Orphaned, Shutdown, decode, stub_start
-from msrpc.rpc.errors import AuthenticationError, LocalProtocolError, RemoteProtocolError
 from msrpc.rpc.limits import RpcLimits
 from msrpc.rpc.pdu import (
     MIN_FRAGMENT,

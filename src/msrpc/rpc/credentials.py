@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from msrpc.rpc.errors import LocalProtocolError
+from msrpc.errors import LocalProtocolError
 from msrpc.rpc.kerberos import KERBEROS_OIDS, KerberosCredentials, KerberosInitiator
 from msrpc.rpc.ntlm import NtlmInitiator
 from msrpc.rpc.pdu import AuthLevel, AuthType

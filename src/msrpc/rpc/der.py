@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from msrpc.rpc.errors import AuthenticationError
+from msrpc.errors import AuthenticationError
 
 OID: Final = 0x06
 OCTET_STRING: Final = 0x04

@@ -24,7 +24,6 @@ from msrpc.rpc.pdu import AuthLevel
 from msrpc.rpc.server_binding import BoundContext
 from msrpc.rpc.throttle import Attempt, PeerFailures
 from msrpc.rpc.timing import Timings
-from openmsmq.model.exhaustion import MEMORY, exhausted
 
 if TYPE_CHECKING:
     from msrpc.rpc.requests import Poller, Source
@@ -98,6 +97,15 @@ class Replies(Protocol):
         """Send them."""
 
 
+def memory_shortage(error: BaseException | None) -> tuple[int, str] | None:
+    """Whether an error, or the one that caused it, says that memory has run out; see `Dispatcher.shortage`."""
+    while error is not None:
+        if isinstance(error, MemoryError):
+            return NCA_S_FAULT_REMOTE_NO_MEMORY, "out of memory"
+        error = error.__cause__
+    return None
+
+
 class Dispatcher:
     """Gives calls to their interfaces: one by one, or those that came in one turn of the event loop together.
 
@@ -106,6 +114,8 @@ class Dispatcher:
         statistics: what the management interface reports.
         together: serves some operations together.
         turn: is notified around that.
+        shortage: what a call that failed lacked, as the status of its fault and a text for the log; None if it failed
+            for another reason.
         loop: in which calls come; None for the running one, which takes a system call to find.
     """
 
@@ -123,6 +133,7 @@ class Dispatcher:
         self.statistics = Statistics()
         self.together: BatchHandler | None = None
         self.turn: BatchListener | None = None
+        self.shortage: Callable[[BaseException], tuple[int, str] | None] = memory_shortage
         self._failures = failures
         self._replies = replies
         self._cut_off = cut_off
@@ -275,13 +286,14 @@ class Dispatcher:
             log.info("%s opnum %d from %s: %s", interface.name, opnum, call.peer, error)
             self._refuse(call, RPC_X_BAD_STUB_DATA)
         except Exception as error:
-            shortage = exhausted(error)
+            shortage = self.shortage(error)
             if shortage is None:
                 log.exception("%s opnum %d failed", interface.name, opnum)
                 self._refuse(call, NCA_S_FAULT_UNSPEC)
                 return
-            log.error("%s opnum %d from %s failed; nothing has changed: %s", interface.name, opnum, call.peer, shortage)
-            self._refuse(call, NCA_S_FAULT_REMOTE_NO_MEMORY if shortage.ran_out is MEMORY else shortage.hresult)
+            status, text = shortage
+            log.error("%s opnum %d from %s failed; nothing has changed: %s", interface.name, opnum, call.peer, text)
+            self._refuse(call, status)
 
     def _count_guess(self, call: Call) -> None:
         """Somebody may be trying handles; whoever does so fast loses the connection each time."""

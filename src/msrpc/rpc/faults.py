@@ -41,3 +41,14 @@ class Fault(Exception):
 
     def __str__(self) -> str:
         return f"fault {status_name(self.status)}"
+
+
+class RpcFault(Exception):
+    """The server answered a call with a fault PDU; `status` is its code."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+    def __str__(self) -> str:
+        return f"RPC fault {status_name(self.status)}"

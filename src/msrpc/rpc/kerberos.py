@@ -1,5 +1,5 @@
 """Kerberos, both roles ([MS-KILE], RFC 4120 and 4121): auth type 16, or within SPNEGO. The protocol is the library's,
-MIT's through `gssapi` (the extra `openmsmq[domain]`), which is loaded when somebody wants it.
+MIT's through `gssapi` (the extra `msrpc[kerberos]`), which is loaded when somebody wants it.
 
 Three legs in DCE style ([MS-KILE] 3.4.5.1): AP-REQ, AP-REP, AP-REP of the client. The acceptor needs no network: its
 keys are in a keytab. The library checks the ticket, its times, that no authenticator comes twice, and the server's
@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from msrpc.errors import AuthenticationError, KerberosUnavailable, LocalProtocolError, raised_class
 from msrpc.rpc import der
-from msrpc.rpc.errors import AuthenticationError, LocalProtocolError
 from msrpc.rpc.pac import unpack_logon_information
 from msrpc.rpc.pdu import AuthLevel
 from msrpc.rpc.security import SEC_TRAILER_ALIGNMENT, Identity, Question
-from openmsmq.model.errors import ClientError
 
 KERBEROS_OID: Final = bytes.fromhex("2a864886f712010202")  # 1.2.840.113554.1.2.2
 MICROSOFT_KERBEROS_OID: Final = bytes.fromhex("2a864882f712010202")  # 1.2.840.48018.1.2.2, the same protocol
@@ -27,10 +26,6 @@ _LOGON_INFORMATION: Final = b"urn:mspac:logon-info"
 _INITIAL_CONTEXT_TOKEN: Final = b"\x60"  # RFC 2743 3.1
 _AP_REQ_FOLLOWS: Final = b"\x01\x00"  # RFC 4121 4.1
 _AP_REQ: Final = b"\x6e"  # RFC 4120 5.5.1
-
-
-class KerberosUnavailable(ClientError):
-    """Kerberos was asked for and can't be had; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +49,8 @@ def _library() -> Any:
         import gssapi
         import gssapi.raw
     except (ImportError, OSError) as error:
-        advice = "install it with pip install 'openmsmq[domain]', which wants gcc and Debian's libkrb5-dev"
+        package = raised_class(KerberosUnavailable).requirement
+        advice = f"install it with pip install '{package}', which wants gcc and Debian's libkrb5-dev"
         raise KerberosUnavailable(
             f"Kerberos wants the library gssapi, which can't be loaded ({error}): {advice}"
         ) from None
@@ -179,7 +175,7 @@ class KerberosInitiator(_Kerberos):
         kind = gss.NameType.kerberos_principal  # as it is: no resolver decides who the server is
         store = {"ccache": given.cache} if given.cache else {}
         if given.keytab:
-            store = {"client_keytab": given.keytab, "ccache": given.cache or f"MEMORY:openmsmq-{os.getpid()}"}
+            store = {"client_keytab": given.keytab, "ccache": given.cache or f"MEMORY:msrpc-{os.getpid()}"}
         try:
             own = gss.Name(given.principal, kind) if given.principal else None
             user = gss.Credentials(usage="initiate", name=own, mechs=[gss.MechType.kerberos], store=store or None)

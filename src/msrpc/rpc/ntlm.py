@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from Cryptodome.Cipher import ARC4
 from Cryptodome.Hash import MD4
 
-from msrpc.rpc.errors import AuthenticationError, LocalProtocolError, LogonUnavailable
+from msrpc.errors import AuthenticationError, LocalProtocolError, LogonUnavailable
 from msrpc.rpc.ntlm_messages import (
     AV_FLAG_MIC_PROVIDED,
     Authenticate,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Final
 
-from msrpc.rpc.errors import AuthenticationError
+from msrpc.errors import AuthenticationError
 
 SIGNATURE: Final = b"NTLMSSP\0"
 # VERSION (2.2.2.10) is for debugging only; a strict client insists that the CHALLENGE has one.

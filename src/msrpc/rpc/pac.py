@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from msrpc.errors import AuthenticationError
 from msrpc.interfaces import ms_pac
 from msrpc.ndr import BadStubData
-from msrpc.rpc.errors import AuthenticationError
 
 # As a token of Windows may have (1,015 and some built-in ones).
 MAX_GROUPS: Final = 1024

@@ -12,7 +12,7 @@ from enum import IntEnum, IntFlag
 from typing import Final, Literal
 from uuid import UUID
 
-from msrpc.rpc.errors import RemoteProtocolError
+from msrpc.errors import RemoteProtocolError
 
 ByteOrder = Literal["<", ">"]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from msrpc.rpc.errors import AuthenticationError, RemoteProtocolError
+from msrpc.errors import AuthenticationError, RemoteProtocolError
 from msrpc.rpc.pdu import (
     HEADER_SIZE,
     LITTLE_ENDIAN_DREP,

@@ -9,6 +9,7 @@ import logging
 from dataclasses import dataclass
 from typing import Literal
 
+from msrpc.errors import AuthenticationError, LogonUnavailable, RemoteProtocolError
 from msrpc.rpc.association import Association, AssociationTable
 from msrpc.rpc.bind_pdus import (
     FEATURE_NEGOTIATION_PREFIX,
@@ -28,7 +29,6 @@ from msrpc.rpc.bind_pdus import (
 )
 from msrpc.rpc.call import UNAUTHENTICATED, InterfaceTable, RpcCaller, RpcInterface
 from msrpc.rpc.call_pdus import FaultPdu
-from msrpc.rpc.errors import AuthenticationError, LogonUnavailable, RemoteProtocolError
 from msrpc.rpc.faults import RPC_S_ACCESS_DENIED, RPC_S_PROTOCOL_ERROR
 from msrpc.rpc.limits import RpcLimits
 from msrpc.rpc.pdu import (

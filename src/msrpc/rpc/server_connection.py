@@ -19,12 +19,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from msrpc.errors import AuthenticationError, RemoteProtocolError
 from msrpc.rpc.assembly import Account, Assembly, ReassemblyBudget
 from msrpc.rpc.association import Association, AssociationTable
 from msrpc.rpc.bind_pdus import AlterContext, Auth3, Bind, BindNak, RejectReason
 from msrpc.rpc.call import Call, CallConnection, InterfaceTable, RpcCaller
 from msrpc.rpc.call_pdus import CALL_HEADER_SIZE, CoCancel, FaultPdu, Orphaned, decode, stub_start
-from msrpc.rpc.errors import AuthenticationError, RemoteProtocolError
 from msrpc.rpc.faults import (
     NCA_S_FAULT_REMOTE_NO_MEMORY,
     NCA_S_PROTO_ERROR,

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Protocol
 
+from msrpc.errors import AuthenticationError, LocalProtocolError
 from msrpc.rpc import der
-from msrpc.rpc.errors import AuthenticationError, LocalProtocolError
 from msrpc.rpc.ntlm import DomainUsers, FileTime, NtlmAcceptor, Random, ServerNames, UserLookup
 from msrpc.rpc.ntlm_messages import SIGNATURE
 from msrpc.rpc.pdu import AuthType

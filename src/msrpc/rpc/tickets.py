@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from msrpc.rpc.errors import AuthenticationError
+from msrpc.errors import AuthenticationError
 from msrpc.rpc.pdu import AuthType
 from msrpc.rpc.security import AcceptorFactory, Identity, Question, SecurityContext
 

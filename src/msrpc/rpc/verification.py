@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from msrpc.rpc.errors import AuthenticationError
+from msrpc.errors import AuthenticationError
 from msrpc.rpc.pdu import PacketType, SyntaxId
 
 SIGNATURE: Final = bytes.fromhex("8ae3137102f43671")

@@ -12,11 +12,10 @@ import threading
 from dataclasses import replace
 from typing import Any, Final
 
-from msrpc.rpc.errors import AuthenticationError, LogonUnavailable
+from msrpc.errors import AuthenticationError, LogonUnavailable, WinbindUnavailable
 from msrpc.rpc.ntlm import LoggedOn, NetworkLogon, ServerNames
 from msrpc.rpc.pac import SE_GROUP_ENABLED, account_groups
 from msrpc.rpc.security import Identity
-from openmsmq.model.errors import ClientError
 
 logger = logging.getLogger(__name__)
 
@@ -39,10 +38,6 @@ _UNAVAILABLE: Final = {
     0xC000018D: "this machine's account is not good (STATUS_TRUSTED_RELATIONSHIP_FAILURE): `wbinfo -t`",
     0xC0000233: "winbind finds no domain controller (STATUS_DOMAIN_CONTROLLER_NOT_FOUND)",
 }
-
-
-class WinbindUnavailable(ClientError):
-    """Winbind was asked for and can't be had here; the message says what to do."""
 
 
 class _Sid(ctypes.Structure):

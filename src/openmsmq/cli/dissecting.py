@@ -19,10 +19,10 @@ from msrpc.interfaces import ms_rpce_epm, ms_rpce_mgmt
 from msrpc.ndr import BadStubData, Interface, Operation, Structure
 from msrpc.rpc.bind_pdus import Bind, BindAck, BindNak, ContextResult
 from msrpc.rpc.call_pdus import FaultPdu, RequestPdu, Response, decode
-from msrpc.rpc.errors import RemoteProtocolError
 from msrpc.rpc.pdu import HEADER_SIZE, PFC_FIRST_FRAG, PFC_LAST_FRAG, AuthLevel, ByteOrder, Header
 from msrpc.rpc.splitter import Splitter
 from openmsmq.interfaces import ms_mqmp, ms_mqmr, ms_mqqp, ms_mqrr, openmsmq_tm
+from openmsmq.model.errors import RemoteProtocolError
 from openmsmq.packet import BadPacket, MessagePacket, UserMessage
 from openmsmq.packet.headers import SIGNATURE
 from openmsmq.packet.reader import Reader

@@ -10,15 +10,15 @@ from typing import Final
 
 import click
 
-from msrpc.rpc.errors import LogonUnavailable
-from msrpc.rpc.kerberos import KerberosUnavailable, check_keytab
-from msrpc.rpc.winbind import Winbind, WinbindUnavailable
+from msrpc.rpc.kerberos import check_keytab
+from msrpc.rpc.winbind import Winbind
 from openmsmq.cli.accounts import Accounts, accounts_options
 from openmsmq.cli.membership import SYSTEM_KEYTAB, join, leave
 from openmsmq.cli.output import json_option, print_json, print_table
 from openmsmq.directory.active.examining import ExaminationFinding, examine
 from openmsmq.directory.active.session import LdapCredentials, LdapSession, LdapUnavailable, libraries
 from openmsmq.directory.provider import DirectoryError, DirectoryNotConnected
+from openmsmq.model.errors import KerberosUnavailable, LogonUnavailable, WinbindUnavailable
 from openmsmq.server.config import Configuration
 from openmsmq.server.controllers import located
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from msrpc.rpc.errors import AuthenticationError
 from openmsmq.accounts.users import UsersFileError
 from openmsmq.actions.errors import ActionRefused
 from openmsmq.admin.backup import BackupError
 from openmsmq.admin.http_requests import ApiError, ApiNotFound, ApiRefused, ApiTimeout, ApiUnreachable
 from openmsmq.admin.tokens import TokensFileError
 from openmsmq.files.private import PrivateFileError
-from openmsmq.model.errors import AccessDenied, MsmqError, QueueExists, QueueNotFound, ReceiveTimeout
+from openmsmq.model.errors import (
+    AccessDenied,
+    AuthenticationError,
+    MsmqError,
+    QueueExists,
+    QueueNotFound,
+    ReceiveTimeout,
+)
 from openmsmq.protection.directories import DirectoryUnavailable
 from openmsmq.server.supervision import FENCED
 from openmsmq.store import StoreError, StoreFenced

@@ -17,7 +17,7 @@ from uuid import UUID
 
 import click
 
-from msrpc.rpc.kerberos import KerberosUnavailable, check_keytab
+from msrpc.rpc.kerberos import check_keytab
 from msrpc.rpc.keytab import computer_salt, keys_of, pack_keytab
 from openmsmq.cli.accounts import Accounts, accounts_options
 from openmsmq.cli.output import dry_run_option, echo
@@ -29,6 +29,7 @@ from openmsmq.directory.active.provider import ActiveDirectory
 from openmsmq.directory.active.session import LdapCredentials, LdapSession, LdapUnavailable, libraries
 from openmsmq.directory.provider import DirectoryDenied, DirectoryError, DirectoryNotConnected, ObjectExists
 from openmsmq.files.private import PrivateFileError, write_private
+from openmsmq.model.errors import KerberosUnavailable
 from openmsmq.protocols.certificates import certificates_in, certificates_to
 from openmsmq.protocols.public_queues import record_of
 from openmsmq.queueing.properties import QueueProperties

@@ -18,7 +18,6 @@ from functools import partial
 from typing import Any, Self
 from weakref import WeakValueDictionary
 
-from msrpc.rpc.errors import BindError
 from msrpc.rpc.kerberos import KerberosCredentials
 from msrpc.rpc.pdu import AuthLevel
 from msrpc.rpc.sockets import DEAD_PEER
@@ -52,7 +51,7 @@ from openmsmq.client.retrying import RECONNECT
 from openmsmq.client.runner import Runner
 from openmsmq.model.bodies import BodyValue
 from openmsmq.model.constants import Access, ReceiveAction
-from openmsmq.model.errors import MsmqError, ReceiveTimeout
+from openmsmq.model.errors import BindError, MsmqError, ReceiveTimeout
 from openmsmq.model.message import Message, identifier_text
 
 

@@ -12,22 +12,26 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from msrpc.ndr import BadStubData, ByteOrder, Interface, Operation
-from msrpc.rpc.errors import AuthenticationError, ProtocolError, RemoteProtocolError, RpcConnectionError, RpcFault
 from msrpc.rpc.faults import (
     NCA_S_FAULT_CONTEXT_MISMATCH,
     NCA_S_FAULT_REMOTE_NO_MEMORY,
     NCA_S_OP_RNG_ERROR,
     NCA_S_UNK_IF,
     RPC_S_ACCESS_DENIED,
+    RpcFault,
 )
 from openmsmq.model.constants import INFINITE, MAXIMUM_MESSAGE_SIZE
 from openmsmq.model.errors import (
     AccessDenied,
+    AuthenticationError,
     ClientError,
     HResult,
     InsufficientResources,
     InvalidHandle,
     MsmqError,
+    ProtocolError,
+    RemoteProtocolError,
+    RpcConnectionError,
     error_for,
     name_of,
 )

@@ -12,11 +12,11 @@ from typing import Any
 from weakref import WeakSet
 
 from msrpc.rpc import client as rpc
-from msrpc.rpc.errors import BindError, RpcConnectionError, RpcFault
+from msrpc.rpc.faults import RpcFault
 from openmsmq.client.calls import ClientAssociation, ClientCall, Steps, T, client_closed, decoded, fault_error
 from openmsmq.client.reopening import Locked
 from openmsmq.client.retrying import Attempts
-from openmsmq.model.errors import MsmqError
+from openmsmq.model.errors import BindError, MsmqError, RpcConnectionError
 from openmsmq.model.message import Message
 
 _FAREWELL = 2.0  # seconds for a server to notice that a connection was given up

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msrpc.rpc.errors import AnswerTimeout, BindError, RpcConnectionError
 from openmsmq.client.calls import ClientCall, handle_lost
+from openmsmq.model.errors import AnswerTimeout, BindError, RpcConnectionError
 
 RECONNECT = 15.0  # seconds for which calls try to reach the server again, if not set otherwise
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds; each pause is twice as long as the one before

@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from msrpc.rpc import aio as rpc
 from msrpc.rpc.client_connection import ResponseReceived
-from msrpc.rpc.errors import AnswerTimeout, RpcConnectionError, RpcFault
+from msrpc.rpc.faults import RpcFault
 from msrpc.rpc.pdu import SyntaxId
 from openmsmq.client.calls import (
     CALL_FAILURES,
@@ -26,6 +26,7 @@ from openmsmq.client.calls import (
 )
 from openmsmq.client.reopening import Locked
 from openmsmq.client.retrying import Attempts
+from openmsmq.model.errors import AnswerTimeout, RpcConnectionError
 from openmsmq.model.message import Message
 
 

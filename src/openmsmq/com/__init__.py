@@ -12,11 +12,11 @@
 Servers are openmsmq and Windows with MSMQ's DCOM proxy. See docs/com.md.
 """
 
-from msrpc.dcom.hresults import ComError
 from msrpc.dcom.persistence import ObjectState
 from msrpc.dcom.variant import VT, SafeArray, Variant
 from openmsmq.com.client import CastTo, Dispatch, WithEvents, close_all, connect
 from openmsmq.com.proxies import ComObject
+from openmsmq.model.errors import ComError
 
 __all__ = [
     "VT", "CastTo", "ComError", "ComObject", "Dispatch", "ObjectState", "SafeArray", "Variant", "WithEvents",

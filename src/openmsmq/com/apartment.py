@@ -15,20 +15,21 @@ from uuid import UUID
 
 from msrpc.dcom import activation, persistence
 from msrpc.dcom.exporter import Exporter
-from msrpc.dcom.hresults import ComError, ComResult
 from msrpc.dcom.objref import CustomReference, StandardReference, unpack
 from msrpc.dcom.orpc import interfaces_of
 from msrpc.dcom.remote import PING_PERIOD, RESOLVER_PORT, HostPort, RemoteExporter, RemoteProcesses
 from msrpc.dcom.resolver import resolver_services
 from msrpc.dcom.server import ComServer
+from msrpc.hresults import ComResult
 from msrpc.interfaces import com
 from msrpc.interfaces import ms_dcom as d
 from msrpc.interfaces import ms_oaut as o
 from msrpc.rpc.call import InterfaceTable
-from msrpc.rpc.errors import RpcConnectionError, RpcFault
+from msrpc.rpc.faults import RpcFault
 from msrpc.rpc.server import RpcServer
 from openmsmq.interfaces import mc_mqac as m
-from openmsmq.model.errors import MsmqError
+from openmsmq.model.errors import ComError, HResult, MsmqError, RpcConnectionError
+from openmsmq.model.exhaustion import shortage
 
 logger = logging.getLogger(__name__)
 
@@ -210,8 +211,10 @@ class Apartment:
     async def _listen(self, host: str) -> ComServer:
         interfaces = {i.uuid: i for i in _EXPORTED_INTERFACES}
         server = ComServer(Exporter(time.monotonic, os.urandom), _Host(self), {}, interfaces, remote=self.remote)
+        server.cancelled = HResult.MQ_ERROR_OPERATION_CANCELLED
         table = InterfaceTable([*resolver_services(server), *interfaces_of(server)])
         self._listener = RpcServer()
+        self._listener.calls.shortage = shortage
         _, server.port = await self._listener.listen(host, 0, table)
         server.resolver_port = server.port
         return server

@@ -10,10 +10,10 @@ from typing import Any, Final
 from uuid import UUID
 
 from msrpc.dcom.automation import METHOD
-from msrpc.dcom.hresults import ComError, ComResult
 from msrpc.dcom.remote import PING_PERIOD, RESOLVER_PORT
 from msrpc.dcom.server import CallContext, ForeignReference
 from msrpc.dcom.variant import from_wire
+from msrpc.hresults import ComResult
 from msrpc.interfaces import ms_dcom as d
 from msrpc.interfaces import ms_oaut as o
 from msrpc.ndr import Operation
@@ -23,6 +23,7 @@ from openmsmq.com.apartment import Apartment
 from openmsmq.com.proxies import CLASSES, INTERFACES, ComObject, wrap
 from openmsmq.com.values import from_variant
 from openmsmq.interfaces import mc_mqac as m
+from openmsmq.model.errors import ComError
 
 _apartments: dict[tuple[Any, ...], Apartment] = {}
 _lock = threading.Lock()

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from msrpc.dcom.activation import interface_pointer
 from msrpc.dcom.automation import DISPID_PROPERTYPUT, GET, METHOD, PUT, PUTREF
-from msrpc.dcom.hresults import ComError, ComResult
 from msrpc.dcom.persistence import ObjectState, SavedObject
 from msrpc.dcom.variant import VT, Variant, from_wire, text_of, to_wire
+from msrpc.hresults import ComResult
 from msrpc.interfaces import ms_oaut as o
 from msrpc.interfaces.ms_dcom import MInterfacePointer
 from msrpc.ndr.runtime import CoClass, Interface, Member
@@ -20,7 +20,7 @@ from openmsmq.com.apartment import Apartment, RemoteObject
 from openmsmq.com.values import from_variant, to_variant
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.constants import MAXIMUM_MESSAGE_SIZE
-from openmsmq.model.errors import error_for
+from openmsmq.model.errors import ComError, error_for
 
 CLASSES: Final = {value.name: value for value in vars(m).values() if isinstance(value, CoClass)}
 INTERFACES: Final = {value.name: value for value in vars(m).values() if isinstance(value, Interface)}

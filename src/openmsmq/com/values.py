@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from msrpc.dcom.hresults import ComError, ComResult
 from msrpc.dcom.variant import EMPTY, NOTHING, VT, SafeArray, Variant
+from msrpc.hresults import ComResult
+from openmsmq.model.errors import ComError
 
 _ORIGIN: Final = datetime(1899, 12, 30, tzinfo=UTC)
 _LONG: Final = range(-(1 << 31), 1 << 31)

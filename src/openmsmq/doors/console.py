@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from msrpc.rpc.errors import AuthenticationError
 from msrpc.rpc.security import Identity
 from msrpc.rpc.server import RpcServer
 from openmsmq.accounts.login_attempts import LoginAttempts
@@ -26,7 +25,7 @@ from openmsmq.doors.growth import DepthTrend
 from openmsmq.doors.logins import Known, Tickets
 from openmsmq.doors.openings import Openings
 from openmsmq.doors.remedies import Forget, Remedies
-from openmsmq.model.errors import AccessDenied, HResult, MsmqError, QueueNotFound
+from openmsmq.model.errors import AccessDenied, AuthenticationError, HResult, MsmqError, QueueNotFound
 from openmsmq.model.histogram import Histogram
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.processes.answering import Answering

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from openmsmq.model.text import printable
+from msrpc import errors
+from msrpc.errors import HResultError
 
 
 class HResult(IntEnum):
@@ -177,20 +178,14 @@ def name_of(hresult: int) -> str:
         return f"0x{hresult & 0xFFFFFFFF:08X}"
 
 
-class MsmqError(Exception):
+class MsmqError(HResultError):
     """An operation failed with an HRESULT. Subclasses exist for what programs catch.
 
     `hresult` is unsigned; `name` is its symbolic name; `detail` says what was wrong with which value. The text of the
     exception has the detail as `printable` makes it.
     """
 
-    hresult: int = HResult.MQ_ERROR
-
-    def __init__(self, hresult: int | None = None, detail: str = "") -> None:
-        if hresult is not None:
-            self.hresult = hresult & 0xFFFFFFFF
-        self.detail = detail
-        super().__init__(f"{self.name}: {printable(detail)}" if detail else self.name)
+    hresult = HResult.MQ_ERROR
 
     @property
     def name(self) -> str:
@@ -284,12 +279,8 @@ def error_for(hresult: int, detail: str = "") -> MsmqError:
     return _EXCEPTIONS.get(hresult, MsmqError)(hresult, detail)
 
 
-class ClientError(MsmqError):
+class ClientError(errors.RpcError, MsmqError):
     """An operation failed without an answer from the server. Made of its text alone, and shown as it."""
-
-    def __init__(self, detail: str = "") -> None:
-        super().__init__(None, detail)
-        self.args = (printable(detail),)
 
 
 class UnreadableMessage(MsmqError):
@@ -302,3 +293,79 @@ class UnreadableMessage(MsmqError):
     def __init__(self, detail: str, sequence: int) -> None:
         super().__init__(None, detail)
         self.sequence = sequence
+
+
+# What `msrpc` raises for all that use it is an MsmqError here.
+
+
+@errors.raised_for(errors.ComError)
+class ComError(errors.ComError, MsmqError):
+    __doc__ = errors.ComError.__doc__
+
+
+@errors.raised_for(errors.LimitReached)
+class LimitReached(errors.LimitReached, InsufficientResources):
+    __doc__ = errors.LimitReached.__doc__
+    hresult = HResult.MQ_ERROR_INSUFFICIENT_RESOURCES
+
+
+@errors.raised_for(errors.NdrError)
+class NdrError(errors.NdrError, ClientError):
+    __doc__ = errors.NdrError.__doc__
+    hresult = HResult.MQ_ERROR_INVALID_PARAMETER
+
+
+@errors.raised_for(errors.ProtocolError)
+class ProtocolError(errors.ProtocolError, ClientError):
+    __doc__ = errors.ProtocolError.__doc__
+
+
+@errors.raised_for(errors.LocalProtocolError)
+class LocalProtocolError(errors.LocalProtocolError, ProtocolError):
+    __doc__ = errors.LocalProtocolError.__doc__
+
+
+@errors.raised_for(errors.RemoteProtocolError)
+class RemoteProtocolError(errors.RemoteProtocolError, ProtocolError):
+    __doc__ = errors.RemoteProtocolError.__doc__
+
+
+@errors.raised_for(errors.RpcConnectionError)
+class RpcConnectionError(errors.RpcConnectionError, ClientError):
+    __doc__ = errors.RpcConnectionError.__doc__
+    hresult = HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE
+
+
+@errors.raised_for(errors.AnswerTimeout)
+class AnswerTimeout(errors.AnswerTimeout, RpcConnectionError):
+    __doc__ = errors.AnswerTimeout.__doc__
+    hresult = HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE
+
+
+@errors.raised_for(errors.BindError)
+class BindError(errors.BindError, RpcConnectionError):
+    __doc__ = errors.BindError.__doc__
+    hresult = HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE
+
+
+@errors.raised_for(errors.AuthenticationError)
+class AuthenticationError(errors.AuthenticationError, AccessDenied):
+    __doc__ = errors.AuthenticationError.__doc__
+    hresult = HResult.MQ_ERROR_ACCESS_DENIED
+
+
+@errors.raised_for(errors.LogonUnavailable)
+class LogonUnavailable(errors.LogonUnavailable, AuthenticationError):
+    __doc__ = errors.LogonUnavailable.__doc__
+    hresult = HResult.MQ_ERROR_ACCESS_DENIED
+
+
+@errors.raised_for(errors.KerberosUnavailable)
+class KerberosUnavailable(errors.KerberosUnavailable, ClientError):
+    __doc__ = errors.KerberosUnavailable.__doc__
+    requirement = "openmsmq[domain]"
+
+
+@errors.raised_for(errors.WinbindUnavailable)
+class WinbindUnavailable(errors.WinbindUnavailable, ClientError):
+    __doc__ = errors.WinbindUnavailable.__doc__

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from msrpc.rpc.faults import NCA_S_FAULT_REMOTE_NO_MEMORY
 from openmsmq.model.errors import HResult, MessageStorageFailed
 
 
@@ -78,6 +79,15 @@ class OutOfResources(MessageStorageFailed):
         super().__init__(
             ran_out.hresult, f"out of {ran_out.name} ({ran_out.limit()}): {error or 'MemoryError'}; {ran_out.remedy}"
         )
+
+
+def shortage(error: BaseException) -> tuple[int, str] | None:
+    """The status of the fault for a call that failed because a resource has run out, and the text for the log; None
+    where none has. What `msrpc.rpc.dispatcher.Dispatcher.shortage` wants."""
+    found = exhausted(error)
+    if found is None:
+        return None
+    return NCA_S_FAULT_REMOTE_NO_MEMORY if found.ran_out is MEMORY else found.hresult, str(found)
 
 
 def exhausted(error: BaseException | None) -> OutOfResources | None:

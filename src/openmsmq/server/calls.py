@@ -14,6 +14,7 @@ from msrpc.rpc.pdu import SyntaxId
 from msrpc.rpc.server import RpcServer, ServerLimits
 from openmsmq.accounts.login_attempts import LoginAttempts
 from openmsmq.accounts.users import UsersFile
+from openmsmq.model.exhaustion import shortage
 from openmsmq.protocols.coordinator import Coordinator, Whereabouts
 from openmsmq.protocols.environment import CallTasks, Environment
 from openmsmq.protocols.fast_path import FastPath
@@ -81,6 +82,7 @@ class Calls:
             dead_peer_seconds=configuration.dead_peer_seconds,
         )  # fmt: skip
         rpc.may_answer = self._context.is_owner
+        rpc.calls.shortage = shortage
         return rpc
 
     def _committer(self, syncer: UringSync | None) -> Committer:

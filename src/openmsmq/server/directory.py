@@ -8,13 +8,13 @@ import os
 from collections.abc import Callable
 from functools import partial
 
-from msrpc.rpc.kerberos import KerberosUnavailable, check_keytab
+from msrpc.rpc.kerberos import check_keytab
 from openmsmq.directory.active.provider import ActiveDirectory
 from openmsmq.directory.active.session import LdapCredentials, LdapUnavailable, libraries
 from openmsmq.directory.connection import ONLINE_PERIOD, DirectoryConnection
 from openmsmq.directory.embedded import EmbeddedDirectory
 from openmsmq.directory.provider import DirectoryError
-from openmsmq.model.errors import MsmqError
+from openmsmq.model.errors import KerberosUnavailable, MsmqError
 from openmsmq.protocols.certificates import certificates_in, certificates_to
 from openmsmq.protocols.public_queues import PublicQueues
 from openmsmq.server.config import Configuration, ConfigurationError

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from msrpc.rpc.credentials import Credentials, filetime
-from msrpc.rpc.kerberos import KERBEROS_OIDS, KerberosCredentials, KerberosKeys, KerberosUnavailable
+from msrpc.rpc.kerberos import KERBEROS_OIDS, KerberosCredentials, KerberosKeys
 from msrpc.rpc.ntlm import ServerNames, UserLookup
 from msrpc.rpc.pdu import AuthLevel, AuthType
 from msrpc.rpc.security import AcceptorFactory
 from msrpc.rpc.spnego import LoginMechanism, acceptor, ntlm_login
-from msrpc.rpc.winbind import Winbind, WinbindUnavailable
+from msrpc.rpc.winbind import Winbind
+from openmsmq.model.errors import KerberosUnavailable, WinbindUnavailable
 from openmsmq.server.config import Configuration, ConfigurationError
 from openmsmq.server.remote import SecurityAt
 

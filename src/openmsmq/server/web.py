@@ -22,6 +22,7 @@ from openmsmq.doors.console import AccountLookup, WebGateway
 from openmsmq.doors.figures import Latency
 from openmsmq.doors.remedies import Forget
 from openmsmq.files.private import PrivateFileError
+from openmsmq.model.exhaustion import shortage
 from openmsmq.processes.child import ChildProcess, Program
 from openmsmq.queueing.auditing import NoAudit
 from openmsmq.server.background import start_background_task
@@ -72,6 +73,7 @@ class WebServer:
             table, policy=SecurityPolicy(allow_anonymous=False), acceptor=ticket_acceptor(self._door.identity)
         )
         self._rpc.may_answer = rpc.may_answer
+        self._rpc.calls.shortage = shortage
         self._process: ChildProcess | None = None
         self._watching: list[asyncio.Task[None]] = []
 

@@ -18,13 +18,19 @@ from uuid import UUID
 import pyarrow as pa
 
 import openmsmq
-from msrpc.rpc.errors import BindError
 from openmsmq.bulk.client import Lag, QueueInfo, QueuePosition, Range, ReadPlan
 from openmsmq.bulk.message_columns import MESSAGE_SCHEMA, as_unicode
 from openmsmq.client.dead_letters import walk
 from openmsmq.client.sync import MessageQueue
 from openmsmq.model.constants import INFINITE
-from openmsmq.model.errors import MessageNotFound, MsmqError, QueueNotFound, SharingViolation, UnreadableMessage
+from openmsmq.model.errors import (
+    BindError,
+    MessageNotFound,
+    MsmqError,
+    QueueNotFound,
+    SharingViolation,
+    UnreadableMessage,
+)
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message, identifier_text
 from openmsmq.spark.options import DataSourceOptions, OptionError

@@ -6,12 +6,13 @@ import struct
 from typing import Final
 
 from msrpc.dcom.budget import Charge
-from msrpc.dcom.hresults import ComError, ComResult
 from msrpc.dcom.persistence import CLSID_SIZE, ObjectState, SavedObject, state_of
 from msrpc.dcom.server import CallContext, ForeignReference
 from msrpc.dcom.variant import VT, Variant
+from msrpc.hresults import ComResult
 from msrpc.interfaces import com
 from openmsmq.model.constants import MAXIMUM_MESSAGE_SIZE, VarType
+from openmsmq.model.errors import ComError
 from openmsmq.protocols.mqac.objects import octets
 
 BYTES: Final = VT.ARRAY | VT.UI1

@@ -12,6 +12,7 @@ from msrpc.dcom.server import CallContext, ComServer, Host, ServedObject
 from msrpc.interfaces import com, ms_dcom, ms_oaut
 from msrpc.ndr import Interface
 from msrpc.rpc.pdu import AuthLevel
+from openmsmq.model.errors import HResult
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.mqac.collection import MSMQCollection
 from openmsmq.protocols.mqac.destination import MSMQDestination
@@ -53,7 +54,8 @@ def com_server(
         raise TypeError(f"operations without a method: {', '.join(missing)}")
     interfaces: dict[UUID, Interface] = {i.uuid: i for i in (*INTERFACES.values(), *_OTHERS)}
     classes = {kind.coclass.uuid: _factory(kind, environment) for kind in CLASSES}
-    return ComServer(exporter, host, classes, interfaces, level, computer_name)
+    cancelled = HResult.MQ_ERROR_OPERATION_CANCELLED
+    return ComServer(exporter, host, classes, interfaces, level, computer_name, cancelled=cancelled)
 
 
 def _factory(kind: type[MqacObject], environment: Environment) -> Callable[[CallContext], ServedObject]:

@@ -6,14 +6,14 @@ from collections.abc import Awaitable
 from typing import ClassVar, Final
 
 from msrpc.dcom import coercion
-from msrpc.dcom.hresults import ComError, ComResult
 from msrpc.dcom.server import CallContext
 from msrpc.dcom.variant import VT, Variant
+from msrpc.hresults import ComResult
 from msrpc.ndr import Interface
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model import names
 from openmsmq.model.constants import Access, Share
-from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.errors import ComError, HResult, MsmqError
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.mqac.naming import after, format_name_in_directory, format_name_of, needs_lookup
 from openmsmq.protocols.mqac.objects import NOBODY, MqacObject

@@ -7,13 +7,13 @@ import logging
 from typing import Any, ClassVar, Final
 from uuid import UUID
 
-from msrpc.dcom.hresults import ComError, ComResult
 from msrpc.dcom.remote import TIME_LIMIT
 from msrpc.dcom.server import CallContext, ForeignReference
+from msrpc.hresults import ComResult
 from msrpc.interfaces.ms_dcom import IUnknown
 from msrpc.ndr import Interface, Operation
 from openmsmq.interfaces import mc_mqac as m
-from openmsmq.model.errors import MsmqError
+from openmsmq.model.errors import ComError, MsmqError
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.mqac.objects import MqacObject
 from openmsmq.protocols.mqac.sinks import Sink

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar, Final, TypeVar
 from uuid import UUID
 
-from msrpc.dcom.hresults import ComError, ComResult
 from msrpc.dcom.server import CallContext
 from msrpc.dcom.variant import VT, SafeArray, Variant
+from msrpc.hresults import ComResult
 from msrpc.ndr import Interface
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model import names
-from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.errors import ComError, HResult, MsmqError
 from openmsmq.protocols import management
 from openmsmq.protocols.certificates import register, register_internal
 from openmsmq.protocols.environment import MSMQ_VERSION, Environment

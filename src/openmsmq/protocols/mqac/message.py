@@ -11,12 +11,12 @@ from typing import Any, ClassVar, Final
 from uuid import UUID
 
 from msrpc.dcom.budget import Charge
-from msrpc.dcom.hresults import ComError, ComResult
 from msrpc.dcom.server import CallContext, is_awaitable
 from msrpc.dcom.variant import EMPTY, VT, Variant
+from msrpc.hresults import ComResult
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.constants import INFINITE, MAXIMUM_MESSAGE_SIZE, MessageClass
-from openmsmq.model.errors import HResult, IllegalPropertyValue, InsufficientResources, MsmqError
+from openmsmq.model.errors import ComError, HResult, IllegalPropertyValue, InsufficientResources, MsmqError
 from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message
 from openmsmq.model.security import sid_bytes
 from openmsmq.protection.algorithms import SHA512

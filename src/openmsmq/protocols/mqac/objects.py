@@ -8,16 +8,16 @@ from uuid import UUID
 
 from msrpc.dcom import coercion
 from msrpc.dcom.automation import AutomationObject, Slot
-from msrpc.dcom.hresults import ComError, ComResult
 from msrpc.dcom.server import CallContext
 from msrpc.dcom.type_info import LibraryObject
 from msrpc.dcom.variant import VT, SafeArray, Variant
+from msrpc.hresults import ComResult
 from msrpc.ndr import Interface
 from msrpc.ndr.runtime import CoClass
 from msrpc.rpc.association import Holder
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.constants import INFINITE
-from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.errors import ComError, HResult, MsmqError
 from openmsmq.protocols.environment import Environment
 from openmsmq.queueing.authorization import Caller
 

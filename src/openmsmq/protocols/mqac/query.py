@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Final
 from uuid import UUID
 
 from msrpc.dcom import coercion
-from msrpc.dcom.hresults import ComError, ComResult
 from msrpc.dcom.server import CallContext
 from msrpc.dcom.variant import VT, Variant
+from msrpc.hresults import ComResult
 from openmsmq.directory.lookup import Filter, Relation
 from openmsmq.directory.provider import QueueRecord
 from openmsmq.interfaces import mc_mqac as m
-from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.errors import ComError, HResult, MsmqError
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.mqac.objects import MqacObject, seconds_of
 from openmsmq.protocols.mqac.queue_info import MSMQQueueInfo

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar, Final
 
 from msrpc.dcom import coercion
-from msrpc.dcom.hresults import ComError, ComResult
 from msrpc.dcom.server import CallContext
 from msrpc.dcom.variant import VT, Variant
+from msrpc.hresults import ComResult
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.constants import Access, MessageSeekAction, ReceiveAction, Share
-from openmsmq.model.errors import HResult, InvalidHandle, MsmqError
+from openmsmq.model.errors import ComError, HResult, InvalidHandle, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.mqac.event import ARRIVED, ARRIVED_ERROR, MSMQEvent

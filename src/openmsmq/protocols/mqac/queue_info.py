@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar, Final, Protocol, TypeVar, cast
 from uuid import UUID
 
-from msrpc.dcom.hresults import ComError, ComResult
 from msrpc.dcom.server import CallContext
 from msrpc.dcom.variant import Variant
+from msrpc.hresults import ComResult
 from openmsmq.directory.provider import QueueRecord
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model import names
 from openmsmq.model.constants import INFINITE, Access, PropId, QueueAccessMask, Share
-from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError
+from openmsmq.model.errors import ComError, HResult, IllegalPropertyValue, MsmqError
 from openmsmq.model.security import EVERYONE, SecurityDescriptor
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.mqac.naming import (

@@ -6,13 +6,13 @@ from typing import Any
 from uuid import UUID
 
 from msrpc.dcom.budget import Charge
-from msrpc.dcom.hresults import ComError
 from msrpc.dcom.remote import RemoteExporter, RemoteProcesses
 from msrpc.dcom.server import CallContext, ForeignReference
 from msrpc.dcom.variant import VT, Variant, to_wire
 from msrpc.interfaces import ms_oaut as o
 from msrpc.interfaces.ms_dcom import STDOBJREF
 from openmsmq.interfaces import mc_mqac as m
+from openmsmq.model.errors import ComError
 
 _METHOD = 1
 

@@ -7,13 +7,13 @@ from collections.abc import Awaitable
 from typing import Any, ClassVar, Final
 from uuid import UUID
 
-from msrpc.dcom.hresults import ComError, ComResult
 from msrpc.dcom.server import CallContext
 from msrpc.dcom.variant import EMPTY, VT, Variant
+from msrpc.hresults import ComResult
 from msrpc.interfaces.ms_dcom import IUnknown
 from msrpc.ndr import Operation
 from openmsmq.interfaces import mc_mqac as m
-from openmsmq.model.errors import HResult, MsmqError, TransactionSequence
+from openmsmq.model.errors import ComError, HResult, MsmqError, TransactionSequence
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.mqac.objects import NOBODY, MqacObject, boolean, integer
 from openmsmq.queueing.unit_of_work import Transaction

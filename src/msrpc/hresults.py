@@ -1,25 +1,25 @@
-"""Results of calls to objects ([MS-ERREF] 2.1) and the errors that carry them."""
+"""HRESULTs of COM, DCOM and Automation ([MS-ERREF] 2.1)."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 
-from openmsmq.model.errors import MsmqError
-
 
 class ComResult(IntEnum):
-    """HRESULTs of COM, DCOM and Automation. Those of MSMQ are `model.errors.HResult`."""
+    """What calls to objects answer; and two of Windows, as HRESULTs."""
 
     S_OK = 0
     S_FALSE = 1
     E_NOTIMPL = 0x80004001
     E_NOINTERFACE = 0x80004002
     E_POINTER = 0x80004003
+    E_ABORT = 0x80004004
     E_FAIL = 0x80004005
     E_UNEXPECTED = 0x8000FFFF
     E_ACCESSDENIED = 0x80070005
     E_OUTOFMEMORY = 0x8007000E
     E_INVALIDARG = 0x80070057
+    RPC_S_SERVER_UNAVAILABLE = 0x800706BA
     OLE_E_BLANK = 0x80040007
     CLASS_E_NOAGGREGATION = 0x80040110
     REGDB_E_CLASSNOTREG = 0x80040154
@@ -57,15 +57,3 @@ class ResolverError(IntEnum):
     OR_INVALID_OXID = 1910
     OR_INVALID_OID = 1911
     OR_INVALID_SET = 1912
-
-
-class ComError(MsmqError):
-    """A call to an object failed with an HRESULT of COM, DCOM or Automation."""
-
-    @property
-    def name(self) -> str:
-        """The name of the HRESULT, the number where none is known."""
-        try:
-            return ComResult(self.hresult).name
-        except ValueError:
-            return super().name
