@@ -158,7 +158,8 @@ def import_definitions(site: ActionSite, given: DefinitionsRequest) -> ActionPla
         return output
 
     binds = [given.document, given.local, [[step.said, step.can] for step in planned]]
-    return ActionPlan(Differences(planned, "", f"openmsmq definitions diff FILE{option}"), carry_out, binds=binds)
+    would = Differences(planned, "", f"openmsmq definitions diff FILE{option}")
+    return ActionPlan(lambda: would, carry_out, binds=binds)
 
 
 def _sid(site: ActionSite, who: str, local: _Local | None) -> str:

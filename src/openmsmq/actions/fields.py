@@ -14,6 +14,8 @@ _YEAR_10000: Final = 253_402_300_800  # in seconds since 1970
 EpochSeconds = Annotated[int, Meta(ge=0, lt=_YEAR_10000)]
 RoleWord = Literal["monitor", "operator", "administrator"]
 Text = Annotated[str, Meta(max_length=1024)]
+Count = Annotated[int, Meta(ge=0, description="How many messages are believed to be there: else nothing is done.")]
+EpochOrNone = EpochSeconds | None
 #: A queue: by HTTP its identifier, in commands its name.
 QueueText = Annotated[str, Meta(description="Identifier of the queue.", examples=["7"])]
 #: The command that does the same.

@@ -270,7 +270,7 @@ def _plan(
             guard.write(after, parts)
         return msgspec.structs.replace(would, done=bool(said))
 
-    return ActionPlan(would, carry_out)
+    return ActionPlan(lambda: would, carry_out)
 
 
 def _words(descriptor: SecurityDescriptor, names: Mapping[str, str], guard: Guard) -> list[str]:
