@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from shlex import quote
 from typing import Annotated, Any, Final, Literal
 
-from msgspec import Meta
-
 from openmsmq.actions.errors import ActionRefused
-from openmsmq.actions.fields import CommandText
+from openmsmq.actions.fields import CommandText, said
 from openmsmq.actions.queues import NamedQueue, QueueName, QueueRemoval, Removal, daemon_of, removal
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import (
@@ -34,20 +32,20 @@ _AT_QUEUES: Final[dict[str, Any]] = {"place": ActionPlace.QUEUE_MANAGER}
 class Waiting(Output, frozen=True):
     """An outgoing queue."""
 
-    id: Annotated[str, Meta(description="Its identifier.", examples=["o3"])]
+    id: Annotated[str, said("Its identifier.", "o3")]
     name: QueueName
-    state: Annotated[str, Meta(description="State of the connection.", examples=["WAITING"])]
-    messages: Annotated[int, Meta(description="Number of messages.")]
-    bytes: Annotated[int, Meta(description="Their bytes.")]
-    explanation: Annotated[list[str], Meta(description="Sentences: why its messages wait, and what to do.")]
+    state: Annotated[str, said("State of the connection.", "WAITING")]
+    messages: Annotated[int, said("Number of messages.")]
+    bytes: Annotated[int, said("Their bytes.")]
+    explanation: Annotated[list[str], said("Sentences: why its messages wait, and what to do.")]
     command: CommandText
 
 
 class OutgoingList(Output, frozen=True):
     """Outgoing queues."""
 
-    queues: Annotated[list[Waiting], Meta(description="Those with most messages first, at most 100.")]
-    all: Annotated[int, Meta(description="Number of outgoing queues that the user may see.")]
+    queues: Annotated[list[Waiting], said("Those with most messages first, at most 100.")]
+    all: Annotated[int, said("Number of outgoing queues that the user may see.")]
     command: CommandText
 
 

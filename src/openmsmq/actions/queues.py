@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from openmsmq import __version__
 from openmsmq.actions import by_http
 from openmsmq.actions.errors import ActionRefused
-from openmsmq.actions.fields import CommandText, EpochSeconds, QueueText, Text
+from openmsmq.actions.fields import CommandText, EpochSeconds, QueueText, Text, said
 from openmsmq.actions.limits import LARGEST_PAGE, PAGE
 from openmsmq.actions.paging import Cursor, Next, cut
 from openmsmq.actions.site import ActionSite, DaemonCalls
@@ -44,7 +44,7 @@ _HERE: Final = ".\\"  # of path names: the machine of the server
 
 Kind = Literal["queue", "subqueue", "journal", "deadletter", "outgoing", "connector"]
 Kilobytes = Annotated[int, Meta(ge=0, le=INFINITE - 1)]
-QueueName = Annotated[str, Meta(description="Name of the queue.", examples=[r"mq1\private$\orders"])]
+QueueName = Annotated[str, said("Name of the queue.", r"mq1\private$\orders")]
 Limit = Annotated[int, Meta(ge=1, le=LARGEST_PAGE, description="Most rows in the answer.")]
 Believed = Annotated[
     int, Meta(ge=0, description="Number of messages that are believed to be there; another number is refused.")
@@ -65,50 +65,46 @@ PrivLevel = Annotated[int, Meta(ge=0, le=2)]
 class QueueView(Output, frozen=True):
     """A queue."""
 
-    id: Annotated[str, Meta(description="Its identifier, by which other operations name it.", examples=["p7"])]
-    kind: Annotated[Kind, Meta(description="What it is.")]
+    id: Annotated[str, said("Its identifier, by which other operations name it.", "p7")]
+    kind: Annotated[Kind, said("What it is.")]
     name: QueueName
-    label: Annotated[str, Meta(description="Text for people.")]
-    transactional: Annotated[bool, Meta(description="Whether it takes messages in transactions only.")]
-    journaling: Annotated[bool, Meta(description="Whether copies of received messages are kept.")]
-    messages: Annotated[int, Meta(description="Number of messages.")]
-    bytes: Annotated[int, Meta(description="Their bytes.")]
-    came: Annotated[int, Meta(description="Messages that came since the daemon started.")]
-    left: Annotated[int, Meta(description="Messages that left since the daemon started.")]
-    grown: Annotated[int, Meta(description="How many messages more are there than five minutes ago.")]
-    journal_messages: Annotated[int, Meta(description="Number of messages in its journal.")]
-    journal_bytes: Annotated[int, Meta(description="Their bytes.")]
-    quota: Annotated[int | None, Meta(description="Quota in kilobytes; null for none.")]
-    handles: Annotated[int, Meta(description="How often it is open.")]
-    readers: Annotated[int, Meta(description="How often it is open for receiving.")]
-    waiting: Annotated[int, Meta(description="Number of reads that wait for messages.")]
-    exclusive: Annotated[bool, Meta(description="Whether somebody has it for themselves.")]
-    state: Annotated[str, Meta(description="State of an outgoing queue; empty for others.")]
+    label: Annotated[str, said("Text for people.")]
+    transactional: Annotated[bool, said("Whether it takes messages in transactions only.")]
+    journaling: Annotated[bool, said("Whether copies of received messages are kept.")]
+    messages: Annotated[int, said("Number of messages.")]
+    bytes: Annotated[int, said("Their bytes.")]
+    came: Annotated[int, said("Messages that came since the daemon started.")]
+    left: Annotated[int, said("Messages that left since the daemon started.")]
+    grown: Annotated[int, said("How many messages more are there than five minutes ago.")]
+    journal_messages: Annotated[int, said("Number of messages in its journal.")]
+    journal_bytes: Annotated[int, said("Their bytes.")]
+    quota: Annotated[int | None, said("Quota in kilobytes; null for none.")]
+    handles: Annotated[int, said("How often it is open.")]
+    readers: Annotated[int, said("How often it is open for receiving.")]
+    waiting: Annotated[int, said("Number of reads that wait for messages.")]
+    exclusive: Annotated[bool, said("Whether somebody has it for themselves.")]
+    state: Annotated[str, said("State of an outgoing queue; empty for others.")]
 
 
 class QueueDetails(Output, frozen=True):
     """A queue with what takes a look into it."""
 
-    queue: Annotated[QueueView, Meta(description="The queue.")]
-    format_name: Annotated[str, Meta(description="Its format name, or path name.")]
+    queue: Annotated[QueueView, said("The queue.")]
+    format_name: Annotated[str, said("Its format name, or path name.")]
     oldest: Annotated[
         EpochSeconds | None,
-        Meta(
-            description="When the first message came, in seconds since 1970; null for none, or if it may not be read."
-        ),
+        said("When the first message came, in seconds since 1970; null for none, or if it may not be read."),
     ]
-    properties: Annotated[
-        dict[str, str | int | bool | None], Meta(description="Properties; empty for queues that have none.")
-    ]
+    properties: Annotated[dict[str, str | int | bool | None], said("Properties; empty for queues that have none.")]
     command: CommandText
 
 
 class QueueList(Output, frozen=True):
     """One page of queues."""
 
-    queues: Annotated[list[QueueView], Meta(description="The queues.")]
-    matching: Annotated[int, Meta(description="Number of queues that fit the query.")]
-    all: Annotated[int, Meta(description="Number of queues that the user may see.")]
+    queues: Annotated[list[QueueView], said("The queues.")]
+    matching: Annotated[int, said("Number of queues that fit the query.")]
+    all: Annotated[int, said("Number of queues that the user may see.")]
     next: Next
     command: CommandText
 
@@ -116,36 +112,34 @@ class QueueList(Output, frozen=True):
 class KindSum(Output, frozen=True):
     """Queues of one kind."""
 
-    queues: Annotated[int, Meta(description="Number of queues.")]
-    messages: Annotated[int, Meta(description="Number of messages.")]
-    bytes: Annotated[int, Meta(description="Their bytes.")]
+    queues: Annotated[int, said("Number of queues.")]
+    messages: Annotated[int, said("Number of messages.")]
+    bytes: Annotated[int, said("Their bytes.")]
 
 
 class Overview(Output, frozen=True):
     """The machine as the user sees it."""
 
-    machine: Annotated[str, Meta(description="Name of the machine.", examples=["mq1"])]
-    version: Annotated[str, Meta(description="Version of the daemon.")]
-    user: Annotated[str, Meta(description="Name of the user.")]
-    administrator: Annotated[bool, Meta(description="Whether the user is an administrator of the queue manager.")]
-    sums: Annotated[dict[str, KindSum], Meta(description="Sums by kind of queue.")]
-    fullest: Annotated[list[QueueView], Meta(description="Queues with most messages.")]
-    growing: Annotated[list[QueueView], Meta(description="Queues that have grown most in five minutes.")]
-    waiting: Annotated[list[QueueView], Meta(description="Outgoing queues with most messages.")]
+    machine: Annotated[str, said("Name of the machine.", "mq1")]
+    version: Annotated[str, said("Version of the daemon.")]
+    user: Annotated[str, said("Name of the user.")]
+    administrator: Annotated[bool, said("Whether the user is an administrator of the queue manager.")]
+    sums: Annotated[dict[str, KindSum], said("Sums by kind of queue.")]
+    fullest: Annotated[list[QueueView], said("Queues with most messages.")]
+    growing: Annotated[list[QueueView], said("Queues that have grown most in five minutes.")]
+    waiting: Annotated[list[QueueView], said("Outgoing queues with most messages.")]
     command: CommandText
 
 
 class ListQuery(Input, frozen=True):
     """Which queues are meant."""
 
-    filter: Annotated[
-        Text | None, Meta(description="Text in the name, or a pattern with * and ?.", examples=["*orders*"])
-    ] = None
-    kind: Annotated[Kind | None, Meta(description="Only queues of this kind.")] = None
-    nonempty: Annotated[bool, Meta(description="Only queues with messages.")] = False
+    filter: Annotated[Text | None, said("Text in the name, or a pattern with * and ?.", "*orders*")] = None
+    kind: Annotated[Kind | None, said("Only queues of this kind.")] = None
+    nonempty: Annotated[bool, said("Only queues with messages.")] = False
     sort: Annotated[
         Literal["name", "-name", "messages", "-messages", "bytes", "-bytes", "waiting", "-waiting", "grown", "-grown"],
-        Meta(description="Order; with a minus sign, the largest first."),
+        said("Order; with a minus sign, the largest first."),
     ] = "name"
     limit: Limit = PAGE
     cursor: Cursor = None
@@ -164,26 +158,24 @@ class NewQueue(Input, frozen=True):
         str,
         Meta(min_length=1, max_length=400, description="Name of a private queue, or a path name.", examples=["orders"]),
     ]
-    public: Annotated[
-        bool, Meta(description="A public queue, which the directory keeps; NAME is orders or .\\orders.")
-    ] = False
-    label: Annotated[Label, Meta(description=_LABEL)] = ""
-    transactional: Annotated[bool, Meta(description="Takes messages in transactions only.")] = False
-    journal: Annotated[bool, Meta(description=_JOURNAL)] = False
-    quota: Annotated[Kilobytes | None, Meta(description=_QUOTA)] = None
-    journal_quota: Annotated[Kilobytes | None, Meta(description=_JOURNAL_QUOTA)] = None
+    public: Annotated[bool, said("A public queue, which the directory keeps; NAME is orders or .\\orders.")] = False
+    label: Annotated[Label, said(_LABEL)] = ""
+    transactional: Annotated[bool, said("Takes messages in transactions only.")] = False
+    journal: Annotated[bool, said(_JOURNAL)] = False
+    quota: Annotated[Kilobytes | None, said(_QUOTA)] = None
+    journal_quota: Annotated[Kilobytes | None, said(_JOURNAL_QUOTA)] = None
     multicast_address: Annotated[str, Meta(max_length=100, description="address:port")] = ""
-    authenticate: Annotated[bool, Meta(description=_AUTHENTICATE)] = False
-    priv_level: Annotated[PrivLevel, Meta(description=_PRIV_LEVEL)] | UnsetType = UNSET
-    delivery_limit: Annotated[DeliveryLimit, Meta(description=_LIMIT)] | UnsetType = UNSET
-    poison_to_deadletter: Annotated[bool, Meta(description=_POISON)] = False
+    authenticate: Annotated[bool, said(_AUTHENTICATE)] = False
+    priv_level: Annotated[PrivLevel, said(_PRIV_LEVEL)] | UnsetType = UNSET
+    delivery_limit: Annotated[DeliveryLimit, said(_LIMIT)] | UnsetType = UNSET
+    poison_to_deadletter: Annotated[bool, said(_POISON)] = False
 
 
 class PlannedQueue(Output, frozen=True):
     """A queue that would be created."""
 
-    path_name: Annotated[str, Meta(description="Its path name.", examples=[r".\private$\orders"])]
-    exists: Annotated[bool, Meta(description="Whether there is one of that name already.")]
+    path_name: Annotated[str, said("Its path name.", r".\private$\orders")]
+    exists: Annotated[bool, said("Whether there is one of that name already.")]
 
 
 class CreatedQueue(Output, frozen=True):
@@ -198,16 +190,14 @@ class QueueChange(Input, frozen=True):
     """Changes of a queue; what is not given stays."""
 
     queue: QueueText
-    label: Annotated[Label, Meta(description=_LABEL)] | UnsetType = UNSET
-    journal: Annotated[bool, Meta(description=_JOURNAL)] | UnsetType = UNSET
-    quota: Annotated[Kilobytes | None, Meta(description=f"{_QUOTA[:-1]}; null for none.")] | UnsetType = UNSET
-    journal_quota: (
-        Annotated[Kilobytes | None, Meta(description=f"{_JOURNAL_QUOTA[:-1]}; null for none.")] | UnsetType
-    ) = UNSET
-    authenticate: Annotated[bool, Meta(description=_AUTHENTICATE)] | UnsetType = UNSET
-    priv_level: Annotated[PrivLevel, Meta(description=_PRIV_LEVEL)] | UnsetType = UNSET
-    delivery_limit: Annotated[DeliveryLimit, Meta(description=_LIMIT)] | UnsetType = UNSET
-    poison_to_deadletter: Annotated[bool, Meta(description=_POISON)] | UnsetType = UNSET
+    label: Annotated[Label, said(_LABEL)] | UnsetType = UNSET
+    journal: Annotated[bool, said(_JOURNAL)] | UnsetType = UNSET
+    quota: Annotated[Kilobytes | None, said(f"{_QUOTA[:-1]}; null for none.")] | UnsetType = UNSET
+    journal_quota: Annotated[Kilobytes | None, said(f"{_JOURNAL_QUOTA[:-1]}; null for none.")] | UnsetType = UNSET
+    authenticate: Annotated[bool, said(_AUTHENTICATE)] | UnsetType = UNSET
+    priv_level: Annotated[PrivLevel, said(_PRIV_LEVEL)] | UnsetType = UNSET
+    delivery_limit: Annotated[DeliveryLimit, said(_LIMIT)] | UnsetType = UNSET
+    poison_to_deadletter: Annotated[bool, said(_POISON)] | UnsetType = UNSET
 
 
 class QueueRemoval(Input, frozen=True):
@@ -221,9 +211,9 @@ class Deleted(Output, frozen=True):
     """Messages that are gone, or would be."""
 
     queue: QueueName
-    messages: Annotated[int, Meta(description="Number of messages.")]
-    journal: Annotated[int, Meta(description="Number of messages in its journal.")]
-    done: Annotated[bool, Meta(description="Whether it was done.")]
+    messages: Annotated[int, said("Number of messages.")]
+    journal: Annotated[int, said("Number of messages in its journal.")]
+    done: Annotated[bool, said("Whether it was done.")]
     command: CommandText
 
 

@@ -7,10 +7,9 @@ from typing import Annotated, Any, Final
 from uuid import UUID
 
 import msgspec
-from msgspec import Meta
 
 from openmsmq.actions.errors import ActionRefused
-from openmsmq.actions.fields import CommandText, EpochSeconds, QueueText, Text
+from openmsmq.actions.fields import CommandText, EpochSeconds, QueueText, Text, said
 from openmsmq.actions.queues import Limit, QueueName, daemon_of
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import (
@@ -34,45 +33,45 @@ _SOURCE: Final = "Identifier of the queue manager that sends."
 class SequenceView(Output, frozen=True):
     """How far a queue manager is with a queue."""
 
-    queue: Annotated[str, Meta(description="Identifier of the queue.", examples=["p7"])]
+    queue: Annotated[str, said("Identifier of the queue.", "p7")]
     name: QueueName
-    source: Annotated[str, Meta(description=_SOURCE)]
-    sequence: Annotated[str, Meta(description="Identifier of the sequence: a number of 64 bits.", examples=["17"])]
-    number: Annotated[int, Meta(description="Number of the last message that was accepted.")]
-    rejected: Annotated[int, Meta(description="How many messages were rejected.")]
-    accessed: Annotated[EpochSeconds, Meta(description="When a message came last, in seconds since 1970.")]
+    source: Annotated[str, said(_SOURCE)]
+    sequence: Annotated[str, said("Identifier of the sequence: a number of 64 bits.", "17")]
+    number: Annotated[int, said("Number of the last message that was accepted.")]
+    rejected: Annotated[int, said("How many messages were rejected.")]
+    accessed: Annotated[EpochSeconds, said("When a message came last, in seconds since 1970.")]
 
 
 class SequenceList(Output, frozen=True):
     """Transactional sequences."""
 
-    sequences: Annotated[list[SequenceView], Meta(description="Those that fit, the latest first.")]
-    matching: Annotated[int, Meta(description="How many fit.")]
+    sequences: Annotated[list[SequenceView], said("Those that fit, the latest first.")]
+    matching: Annotated[int, said("How many fit.")]
     command: CommandText
 
 
 class SequenceQuery(Input, frozen=True):
     """Which sequences are meant."""
 
-    queue: Annotated[Text | None, Meta(description="Identifier of a queue.", examples=["p7"])] = None
-    source: Annotated[Text | None, Meta(description=_SOURCE)] = None
-    limit: Annotated[Limit, Meta(description="Show at most this many.")] = 100
+    queue: Annotated[Text | None, said("Identifier of a queue.", "p7")] = None
+    source: Annotated[Text | None, said(_SOURCE)] = None
+    limit: Annotated[Limit, said("Show at most this many.")] = 100
 
 
 class SequenceName(Input, frozen=True):
     """A sequence."""
 
     queue: QueueText
-    source: Annotated[UUID, Meta(description=_SOURCE)]
+    source: Annotated[UUID, said(_SOURCE)]
 
 
 class ForgottenSequence(Output, frozen=True):
     """A sequence that was forgotten, or would be."""
 
     queue: QueueName
-    source: Annotated[str, Meta(description=_SOURCE)]
-    sequence: Annotated[SequenceView, Meta(description="How far it was.")]
-    done: Annotated[bool, Meta(description="Whether it was forgotten.")]
+    source: Annotated[str, said(_SOURCE)]
+    sequence: Annotated[SequenceView, said("How far it was.")]
+    done: Annotated[bool, said("Whether it was forgotten.")]
     command: CommandText
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from msgspec import Meta
-
+from openmsmq.actions.fields import said
 from openmsmq.actions.queues import daemon_of
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import Action, ActionCommand, ActionPlace, Input, Output, action
@@ -16,15 +15,13 @@ from openmsmq.model.roles import Role
 class SeriesQuery(Input, frozen=True):
     """Which figures are meant."""
 
-    range: Annotated[Range, Meta(description="Ten minutes by the second, or a day by the minute.")] = "10m"
+    range: Annotated[Range, said("Ten minutes by the second, or a day by the minute.")] = "10m"
 
 
 class Series(Output, frozen=True):
     """Figures over time."""
 
-    points: Annotated[
-        list[Rates], Meta(description="The oldest first. Empty until the server has run for two seconds.")
-    ]
+    points: Annotated[list[Rates], said("The oldest first. Empty until the server has run for two seconds.")]
 
 
 @action(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from msgspec import Meta
-
-from openmsmq.actions.fields import ROLE_WORDS, RoleWord
+from openmsmq.actions.fields import ROLE_WORDS, RoleWord, said
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import Action, ActionCommand, ActionPlace, Empty, LineView, Output, action
 from openmsmq.model.roles import Role
@@ -15,13 +13,13 @@ from openmsmq.model.roles import Role
 class CurrentUser(Output, frozen=True):
     """Who asks, and in what role."""
 
-    user: Annotated[str, Meta(description="Name of the user.", examples=["alice"])]
-    sid: Annotated[str, Meta(description="SID of the user.")]
-    administrator: Annotated[bool, Meta(description="Whether the user is an administrator of the queue manager.")]
-    role: Annotated[RoleWord, Meta(description="What the user may do at most.")]
+    user: Annotated[str, said("Name of the user.", "alice")]
+    sid: Annotated[str, said("SID of the user.")]
+    administrator: Annotated[bool, said("Whether the user is an administrator of the queue manager.")]
+    role: Annotated[RoleWord, said("What the user may do at most.")]
     csrf: Annotated[
         str | None,
-        Meta(description="For the header X-CSRF-Token of changes by a session with a cookie; null without one."),
+        said("For the header X-CSRF-Token of changes by a session with a cookie; null without one."),
     ]
 
 
