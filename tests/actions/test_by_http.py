@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from admin.test_http_api import answer, document, problem, served
+from admin.test_http_requests import answer, document, problem, served
 from openmsmq.actions import alarms, by_http, tokens, users
 from openmsmq.actions.audit import AuditQuery, list_records
 from openmsmq.actions.backups import NewBackup, list_backups, start_backup
@@ -180,7 +180,7 @@ def test_what_a_dry_run_has_said_is_carried_out_with_its_token() -> None:
     with served(InTurn(PLANNED, DONE), keep=2) as server:
         requests = HttpRequests(server.url, by_token("omq_secret"))
         plan = by_http.plan(requests, import_definitions, given)
-        assert [step.said for step in plan.would.steps] == ["create queue x"]
+        assert [step.said for step in plan.would().steps] == ["create queue x"]
         assert plan.carry_out().steps[0].result == "done"
         requests.close()
         assert server.requests[0].startswith(b"POST /api/v1/definitions/dry-runs HTTP/1.1")

@@ -19,9 +19,14 @@ def test_a_line_shows_what_is_more(values: list[float | None], line: str) -> Non
     assert sparkline(values) == line
 
 
+NOTHING = (None, None, None)
+
+
 def test_points_are_means_of_those_they_stand_for_and_the_last_is_the_newest() -> None:
-    found = [Rates(at, at, at, 2 * at, 0) for at in range(1, 8)]
-    assert thinned(found, 3) == [Rates(1, 1, 1, 2, 0), Rates(4, 4, 3, 6, 0), Rates(7, 7, 6, 12, 0)]
+    found = [Rates(at, at, at, 2 * at, 0, *NOTHING) for at in range(1, 8)]
+    assert thinned(found, 3) == [
+        Rates(1, 1, 1, 2, 0, *NOTHING), Rates(4, 4, 3, 6, 0, *NOTHING), Rates(7, 7, 6, 12, 0, *NOTHING)
+    ]  # fmt: skip
     assert thinned(found, 7) == found and thinned([], 3) == []
     known = [Rates(1, 0, 0, 0, 0, sync, None, free) for sync, free in ((None, 5), (2.0, 4), (None, 3), (4.0, None))]
     assert thinned(known, 1) == [Rates(1, 0, 0, 0, 0, 3.0, None, None)]

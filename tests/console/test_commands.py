@@ -18,7 +18,8 @@ from console.browser import PASSWORD, USER, Client, OwnWeb, Refused, port_of
 from console.certificate import self_signed
 from console.conftest import OPTIONS, users
 from daemon import Daemon, eventually
-from openmsmq.admin import http_api, http_requests
+from openmsmq.actions import by_http
+from openmsmq.admin import http_requests
 from openmsmq.admin.web_address import ADDRESS_FILE, read_address
 from openmsmq.cli.exit_codes import DENIED, NOT_FOUND, TIMED_OUT, UNREACHABLE
 from openmsmq.model.errors import MsmqError
@@ -273,7 +274,10 @@ def test_of_several_handles_those_that_are_there_are_closed(daemon: Daemon, oper
 def test_a_list_of_handles_goes_on_over_pages(
     daemon: Daemon, client: Client, operator: str, queue: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_api, "_PAGE", 2)
+    whole = by_http._all_pages
+    monkeypatch.setattr(
+        by_http, "_all_pages", lambda http, row, of, given: whole(http, row, of._replace(largest=2), given)
+    )
     with daemon.connect() as manager, contextlib.ExitStack() as opened:
         for access in ("peek", "receive", "send", "peek", "receive"):
             opened.enter_context(manager.open(path, access))

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
 
 import openmsmq
 from console.browser import ask
 from daemon import Daemon
+from openmsmq.console.examples import example_of
 from openmsmq.console.openapi import document, text
 from openmsmq.console.resources import OPERATIONS
 
@@ -46,3 +50,38 @@ def test_every_reference_leads_somewhere() -> None:
 
     names = {f"#/components/schemas/{name}" for name in found["components"]["schemas"]}
     assert references(found) <= names
+
+
+def test_everything_is_described() -> None:
+    found = document(OPERATIONS)
+    for path, methods in found["paths"].items():
+        for operation in methods.values():
+            assert operation["summary"], path
+            assert [each["name"] for each in operation["parameters"] if not each.get("description")] == [], path
+    for name, schema in found["components"]["schemas"].items():
+        assert schema.get("description"), name
+        assert [member for member, part in schema["properties"].items() if not part.get("description")] == [], name
+
+
+def test_each_request_and_answer_has_an_example_that_fits_its_type() -> None:
+    paths = document(OPERATIONS)["paths"]
+    for each in OPERATIONS:
+        shown = paths[f"/api/v1{each.path}"][each.method.lower()]
+        if each.body is not None:
+            example = shown["requestBody"]["content"]["application/json"]["example"]
+            assert msgspec.convert(example, each.body), each.name
+        if each.answer is not None:
+            content = shown["responses"][str(each.status)]["content"]
+            assert msgspec.convert(content["application/json"]["example"], each.answer), each.name
+
+
+class _Named(msgspec.Struct):
+    name: Annotated[str, msgspec.Meta(examples=["orders"])]
+    size: Annotated[int, msgspec.Meta(ge=5)]
+    label: str = ""
+    day: Annotated[int | None, msgspec.Meta(examples=[7])] = None
+
+
+def test_an_example_has_those_of_the_fields() -> None:
+    assert example_of(_Named) == {"name": "orders", "size": 5, "day": 7}
+    assert example_of(list[_Named]) == [{"name": "orders", "size": 5, "day": 7}]

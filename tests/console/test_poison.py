@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from openmsmq.actions import dead_letters, outgoing
 from openmsmq.actions.alarms import list_alarms
 from openmsmq.actions.audit import AuditQuery, list_records
 from openmsmq.actions.site import OPERATOR_OF_FILES, ActionSite
@@ -17,7 +18,7 @@ from openmsmq.actions.table import Empty
 from openmsmq.admin import definitions
 from openmsmq.admin.alarms import BY_NAME, Alarms, document_of, write_alarms
 from openmsmq.admin.audit import AuditEntry, AuditLog
-from openmsmq.console import dead_letters, health
+from openmsmq.console import health
 from openmsmq.console.history import FigureHistory
 from openmsmq.doors import figures, rows
 from openmsmq.doors.growth import DepthTrend
@@ -216,19 +217,19 @@ def test_dead_letters_of_one_queue_are_shown_though_those_of_another_cannot_be_h
         return SimpleNamespace(chosen=chosen, scanned=1, complete=True)
 
     monkeypatch.setattr(dead_letters, "select", select)
-    asked: Any = SimpleNamespace(query=dead_letters.GroupsQuery(), queue_manager=Manager)
-    found = dead_letters.list_groups(asked)
+    site: Any = SimpleNamespace(manager=Manager())
+    found = dead_letters.list_groups.run(site, dead_letters.GroupsQuery())
     assert [group.queue for group in found.groups] == list(dead_letters.DEAD_LETTER_QUEUES[1:]) and not found.complete
     assert LEFT_OUT.counts["lists of dead letters"] == 1 and "poison" in caplog.text
     failing.update(dead_letters.DEAD_LETTER_QUEUES)
     with pytest.raises(MsmqError, match="poison"):
-        dead_letters.list_groups(asked)
+        dead_letters.list_groups.run(site, dead_letters.GroupsQuery())
 
 
 def test_an_outgoing_queue_that_cannot_be_explained_spoils_no_list(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    outgoing = [
+    rows = [
         {"kind": "outgoing", "id": name, "name": name, "state": "waiting", "messages": 1, "bytes": 1}
         for name in ("a", "bad", "z")
     ]
@@ -238,10 +239,9 @@ def test_an_outgoing_queue_that_cannot_be_explained_spoils_no_list(
             raise RuntimeError("poison")
         return "it waits"
 
-    monkeypatch.setattr(dead_letters, "explanation", explanation)
-    asked: Any = asked_by_administrator(Path(), rows=SimpleNamespace(of=lambda ticket: outgoing))
-    asked.queue_manager = Manager
-    found = dead_letters.list_outgoing(asked)
+    monkeypatch.setattr(outgoing, "explanation", explanation)
+    site: Any = SimpleNamespace(manager=Manager(), daemon=SimpleNamespace(queues=lambda: rows))
+    found = outgoing.list_outgoing.run(site, Empty())
     assert [queue.name for queue in found.queues] == ["a", "z"] and found.all == 3
     assert LEFT_OUT.counts["lists of outgoing queues"] == 1 and "bad" in caplog.text
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import Meta
 
 from openmsmq.actions.errors import ActionRefused
-from openmsmq.actions.fields import CommandText, EpochSeconds
+from openmsmq.actions.fields import CommandText, EpochSeconds, said
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import Action, ActionCommand, Empty, Flag, Output, Rows, action
 from openmsmq.admin.alarms import BY_NAME, EVENTS, MOST_OF_CONDITION, Alarm, Event, read_alarms
@@ -20,37 +19,38 @@ from openmsmq.model.text import time_text
 class KnownAlarm(Output, frozen=True):
     """An alarm."""
 
-    alarm: Annotated[str, Meta(description="Name of the condition.", examples=["disk"])]
-    queue: Annotated[str, Meta(description="Name of the queue; empty for the machine.")]
-    since: Annotated[EpochSeconds, Meta(description="When it was raised, in seconds since 1970.")]
-    value: Annotated[int, Meta(description="The value when it was raised, in `unit`.")]
-    threshold: Annotated[int, Meta(description="The threshold when it was raised, in `unit`.")]
-    unit: Annotated[str, Meta(description="Unit of value and threshold.", examples=["MB"])]
-    sentence: Annotated[str, Meta(description="What is wrong.")]
-    remedy: Annotated[str, Meta(description="What to do about it.")]
+    alarm: Annotated[str, said("Name of the condition.", "disk")]
+    queue: Annotated[str, said("Name of the queue; empty for the machine.")]
+    since: Annotated[EpochSeconds, said("When it was raised, in seconds since 1970.")]
+    value: Annotated[int, said("The value when it was raised, in `unit`.")]
+    threshold: Annotated[int, said("The threshold when it was raised, in `unit`.")]
+    unit: Annotated[str, said("Unit of value and threshold.", "MB")]
+    sentence: Annotated[str, said("What is wrong.")]
+    remedy: Annotated[str, said("What to do about it.")]
 
 
 class AlarmEventView(Output, frozen=True):
     """An alarm was raised or cleared."""
 
-    seq: Annotated[int, Meta(description="Number of the event; it rises by one.")]
-    state: Annotated[Literal["raised", "cleared"], Meta(description="What happened.")]
-    at: Annotated[EpochSeconds, Meta(description="When it happened, in seconds since 1970.")]
-    alarm: Annotated[KnownAlarm, Meta(description="The alarm.")]
+    seq: Annotated[int, said("Number of the event; it rises by one.")]
+    state: Annotated[Literal["raised", "cleared"], said("What happened.")]
+    at: Annotated[EpochSeconds, said("When it happened, in seconds since 1970.")]
+    alarm: Annotated[KnownAlarm, said("The alarm.")]
 
 
 class AlarmList(Output, frozen=True):
     """Alarms and the last events."""
 
-    active: Annotated[list[KnownAlarm], Meta(description="The alarms that are on, the longest first.")]
-    events: Annotated[list[AlarmEventView], Meta(description="What was raised and cleared last, the newest first.")]
-    machine: Annotated[str, Meta(description="Name of the machine.", examples=["mq1"])]
+    active: Annotated[list[KnownAlarm], said("The alarms that are on, the longest first.")]
+    events: Annotated[list[AlarmEventView], said("What was raised and cleared last, the newest first.")]
+    machine: Annotated[str, said("Name of the machine.", "mq1")]
     command: CommandText
     beyond: Annotated[
         dict[str, int],
-        Meta(
-            description="By condition, how many more objects are over the threshold than the "
-            f"{MOST_OF_CONDITION} for which an alarm is on. Empty for users who see only some queues."
+        said(
+            "By condition, how many more objects are over the threshold than the "
+            f"{MOST_OF_CONDITION} for which an alarm is on. Empty for users who see only some queues.",
+            {"quota": 12},
         ),
     ]
 

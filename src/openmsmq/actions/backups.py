@@ -20,7 +20,7 @@ from msgspec import Meta
 
 from openmsmq.actions.backup_job import BackupJob
 from openmsmq.actions.errors import ActionRefused
-from openmsmq.actions.fields import CommandText
+from openmsmq.actions.fields import CommandText, said
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import Action, ActionCommand, ActionEffect, Empty, Input, Job, Output, Rows, action
 from openmsmq.admin.backup import FAILURES, MANIFEST, back_up
@@ -35,29 +35,25 @@ _BY_HAND: Final = "one command makes backups and lists them"
 class BackupView(Output, frozen=True):
     """A backup that was made by HTTP, or is being made."""
 
-    name: Annotated[str, Meta(description="Its directory in the directory of backups.", examples=["nightly"])]
+    name: Annotated[str, said("Its directory in the directory of backups.", "nightly")]
     state: Annotated[
         Literal["running", "done", "failed", "unfinished"],
-        Meta(
-            description="`done`: it was read through and has its manifest; `failed`: with `error`; `unfinished`: "
+        said(
+            "`done`: it was read through and has its manifest; `failed`: with `error`; `unfinished`: "
             "neither, and why is not known."
         ),
     ]
-    time: Annotated[
-        str | None, Meta(description="When it began (UTC); null until it is done.", examples=["2026-11-22T12:00:00"])
-    ]
-    messages: Annotated[int | None, Meta(description="Number of messages in it; null until it is done.")]
-    error: Annotated[str | None, Meta(description="Why it failed; null if it did not.")]
+    time: Annotated[str | None, said("When it began (UTC); null until it is done.", "2026-11-22T12:00:00")]
+    messages: Annotated[int | None, said("Number of messages in it; null until it is done.")]
+    error: Annotated[str | None, said("Why it failed; null if it did not.")]
 
 
 class BackupList(Output, frozen=True):
     """Backups that were made by HTTP."""
 
-    directory: Annotated[str, Meta(description="The directory of backups.", examples=["/var/backups/openmsmq"])]
-    backups: Annotated[list[BackupView], Meta(description="The backups, the newest first.")]
-    outside: Annotated[
-        list[str], Meta(description="Files that are not in the data directory, so not in any of the backups.")
-    ]
+    directory: Annotated[str, said("The directory of backups.", "/var/backups/openmsmq")]
+    backups: Annotated[list[BackupView], said("The backups, the newest first.")]
+    outside: Annotated[list[str], said("Files that are not in the data directory, so not in any of the backups.")]
     command: CommandText
 
 
@@ -66,8 +62,7 @@ class NewBackup(Input, frozen=True):
 
     name: Annotated[
         Annotated[str, Meta(min_length=1, max_length=100)] | None,
-        Meta(description="Name of a new directory in the directory of backups; the time by default.",
-             examples=["nightly"]),
+        said("Name of a new directory in the directory of backups; the time by default.", "nightly"),
     ] = None  # fmt: skip
 
 

@@ -38,16 +38,17 @@ def _followed(http: HttpRequests, job: Job, started: Any) -> Any:
 
 def _all_pages(http: HttpRequests, action: Action, pages: Pages, given: Input) -> Any:
     """As one output, with as many rows as the limit says; all for 0. Raises ApiError for a list without end."""
-    count, before = getattr(given, pages.limit), getattr(given, pages.before)
+    count, after = getattr(given, pages.limit), getattr(given, pages.after)
     rows: list[Any] = []
     for _ in range(MOST_PAGES):
         size = min(count - len(rows), pages.largest) if count else pages.largest
-        page = _ask(http, action, msgspec.structs.replace(given, **{pages.limit: size, pages.before: before}))
+        page = _ask(http, action, msgspec.structs.replace(given, **{pages.limit: size, pages.after: after}))
         found = getattr(page, pages.rows)
         rows += found
-        if len(found) < size or len(rows) == count:
+        ended = len(found) < size if pages.number is not None else page.next is None
+        if ended or 0 < count == len(rows):
             return msgspec.structs.replace(page, **{pages.rows: rows})
-        before = _number(http, pages.number(found[-1]), before)
+        after = page.next if pages.number is None else _number(http, pages.number(found[-1]), after)
     raise ApiError(f"{http.url}: more than {len(rows):,} rows: ask for fewer")
 
 
@@ -76,7 +77,7 @@ def plan(http: HttpRequests, action: Action, given: Input) -> ActionPlan[Any, An
                 raise ActionIncomplete(str(error), output) from None
             raise
 
-    return ActionPlan(would, carry_out)
+    return ActionPlan(lambda: would, carry_out)
 
 
 def _ask(http: HttpRequests, action: Action, given: Input, more: Mapping[str, Mapping[str, Any]] | None = None) -> Any:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from msgspec import Meta
-
 from openmsmq.accounts.users import UsersFile
 from openmsmq.actions.errors import ActionIncomplete, ActionRefused
-from openmsmq.actions.fields import CommandText
+from openmsmq.actions.fields import CommandText, said
 from openmsmq.actions.machine import machine_guard
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import (
@@ -33,9 +31,7 @@ from openmsmq.model.text import counted
 _REFUSES: Final = dict.fromkeys(UNREADABLE, 503)
 _FILE: Final = "it reads and writes files"
 
-WithLocal = Annotated[
-    bool, Meta(description="Also users, groups, rights on the machine and settings; for administrators.")
-]
+WithLocal = Annotated[bool, said("Also users, groups, rights on the machine and settings; for administrators.")]
 
 
 class DefinitionsQuery(Input, frozen=True):
@@ -49,9 +45,9 @@ class DefinitionsRequest(Input, frozen=True):
 
     document: Annotated[
         dict[str, Any],
-        Meta(
-            description="A document as `GET /definitions` gives it.",
-            examples=[{"format": 1, "queues": [{"name": "orders", "label": "Orders"}]}],
+        said(
+            "A document as `GET /definitions` gives it.",
+            {"format": 1, "queues": [{"name": "orders", "label": "Orders"}]},
         ),
     ]
     local: WithLocal = False
@@ -60,30 +56,30 @@ class DefinitionsRequest(Input, frozen=True):
 class PlannedStep(Output, frozen=True):
     """A difference between what there is and a document."""
 
-    said: Annotated[str, Meta(description="What would be done, or why it can't be.", examples=["create queue orders"])]
-    can: Annotated[bool, Meta(description="Whether an import does it.")]
+    said: Annotated[str, said("What would be done, or why it can't be.", "create queue orders")]
+    can: Annotated[bool, said("Whether an import does it.")]
 
 
 class Differences(Output, frozen=True):
     """What an import would do."""
 
-    steps: Annotated[list[PlannedStep], Meta(description="The steps, in this order.")]
-    token: Annotated[str, Meta(description="What the import needs; it holds for these steps only.")]
+    steps: Annotated[list[PlannedStep], said("The steps, in this order.")]
+    token: Annotated[str, said("What the import needs; it holds for these steps only.")]
     command: CommandText
 
 
 class DoneStep(Output, frozen=True):
     """A step that was done, or was not."""
 
-    said: Annotated[str, Meta(description="What was to be done.", examples=["create queue orders"])]
-    result: Annotated[str, Meta(description="`done`, `left`, or what was wrong.", examples=["done"])]
+    said: Annotated[str, said("What was to be done.", "create queue orders")]
+    result: Annotated[str, said("`done`, `left`, or what was wrong.", "done")]
 
 
 class Imported(Output, frozen=True):
     """What an import has done."""
 
-    steps: Annotated[list[DoneStep], Meta(description="The steps, in this order.")]
-    failed: Annotated[int, Meta(description="How many steps failed.")]
+    steps: Annotated[list[DoneStep], said("The steps, in this order.")]
+    failed: Annotated[int, said("How many steps failed.")]
     command: CommandText
 
 
@@ -158,7 +154,8 @@ def import_definitions(site: ActionSite, given: DefinitionsRequest) -> ActionPla
         return output
 
     binds = [given.document, given.local, [[step.said, step.can] for step in planned]]
-    return ActionPlan(Differences(planned, "", f"openmsmq definitions diff FILE{option}"), carry_out, binds=binds)
+    would = Differences(planned, "", f"openmsmq definitions diff FILE{option}")
+    return ActionPlan(lambda: would, carry_out, binds=binds)
 
 
 def _sid(site: ActionSite, who: str, local: _Local | None) -> str:

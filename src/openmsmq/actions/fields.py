@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
 
@@ -10,14 +10,20 @@ from openmsmq.model.roles import Role
 
 _YEAR_10000: Final = 253_402_300_800  # in seconds since 1970
 
+
+def said(text: str, *examples: Any) -> Meta:
+    """What a field is, for people, and values that it may have."""
+    return Meta(description=text, examples=list(examples) or None)
+
+
 #: A time that can be shown.
 EpochSeconds = Annotated[int, Meta(ge=0, lt=_YEAR_10000)]
 RoleWord = Literal["monitor", "operator", "administrator"]
 Text = Annotated[str, Meta(max_length=1024)]
 #: A queue: by HTTP its identifier, in commands its name.
-QueueText = Annotated[str, Meta(description="Identifier of the queue.", examples=["7"])]
+QueueText = Annotated[str, said("Identifier of the queue.", "7")]
 #: The command that does the same.
-CommandText = Annotated[str, Meta(description="The command that does the same.")]
+CommandText = Annotated[str, said("The command that does the same.")]
 
 ROLE_WORDS: Final[dict[Role, RoleWord]] = {
     Role.MONITOR: "monitor", Role.OPERATOR: "operator", Role.ADMINISTRATOR: "administrator",

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from openmsmq.actions.errors import ActionRefused, InputError
-from openmsmq.actions.fields import CommandText, QueueText, Text
+from openmsmq.actions.fields import CommandText, QueueText, Text, said
 from openmsmq.actions.machine import machine_guard
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import (
@@ -41,7 +41,7 @@ _ALL: Final = 0xFFFFFFFF
 _EVERYBODY: Final = "no access control list: everybody has full control"
 _ACCOUNT: Final = "A user or a group: name, DOMAIN\\name, name@domain, SID or well-known name."
 
-Sddl = Annotated[str, Meta(description="The descriptor as SDDL.", examples=["O:S-1-5-21-1-2-3-1000D:(A;;3;;;WD)"])]
+Sddl = Annotated[str, said("The descriptor as SDDL.", "O:S-1-5-21-1-2-3-1000D:(A;;3;;;WD)")]
 AccountText = Annotated[str, Meta(min_length=1, max_length=256)]
 RightWord = Annotated[str, Meta(max_length=40)]
 
@@ -49,37 +49,35 @@ RightWord = Annotated[str, Meta(max_length=40)]
 class AceView(Output, frozen=True):
     """An entry of an access control list."""
 
-    kind: Annotated[str, Meta(description="`allow`, `deny`, or the number of another type.", examples=["allow"])]
-    sid: Annotated[str, Meta(description="SID of the user or group.", examples=["S-1-1-0"])]
-    name: Annotated[str, Meta(description="Its name, or its SID where nobody knows one.", examples=["Everyone"])]
-    rights: Annotated[list[str], Meta(description="The rights in words.", examples=[["WriteMessage"]])]
-    mask: Annotated[int, Meta(description="The rights as an access mask.")]
-    inherit_only: Annotated[bool, Meta(description="Whether it counts for objects within only.")]
+    kind: Annotated[str, said("`allow`, `deny`, or the number of another type.", "allow")]
+    sid: Annotated[str, said("SID of the user or group.", "S-1-1-0")]
+    name: Annotated[str, said("Its name, or its SID where nobody knows one.", "Everyone")]
+    rights: Annotated[list[str], said("The rights in words.", ["WriteMessage"])]
+    mask: Annotated[int, said("The rights as an access mask.")]
+    inherit_only: Annotated[bool, said("Whether it counts for objects within only.")]
 
 
 class Permissions(Output, frozen=True):
     """Who may do what."""
 
-    queue: Annotated[str, Meta(description="Name of the queue.", examples=[r"mq1\private$\orders"])]
-    owner: Annotated[str | None, Meta(description="SID of the owner, who may always change the permissions.")]
-    owner_name: Annotated[str | None, Meta(description="Name of the owner.")]
+    queue: Annotated[str, said("Name of the queue.", r"mq1\private$\orders")]
+    owner: Annotated[str | None, said("SID of the owner, who may always change the permissions.")]
+    owner_name: Annotated[str | None, said("Name of the owner.")]
     entries: Annotated[
         list[AceView] | None,
-        Meta(description="Entries in the order in which they are checked; null: everybody has full control."),
+        said("Entries in the order in which they are checked; null: everybody has full control."),
     ]
     sddl: Sddl
-    effective: Annotated[
-        list[str] | None, Meta(description="Rights of the user that was asked for, in words; null if none was.")
-    ]
-    user: Annotated[str | None, Meta(description="The user that was asked for; null if none was.")]
+    effective: Annotated[list[str] | None, said("Rights of the user that was asked for, in words; null if none was.")]
+    user: Annotated[str | None, said("The user that was asked for; null if none was.")]
     command: CommandText
 
 
 class MachinePermissionsQuery(Input, frozen=True, kw_only=True):
     """Of what permissions are shown."""
 
-    user: Annotated[Text | None, Meta(description="Show what this user may do after all, with its groups.")] = (
-        msgspec.field(name="for", default=None)
+    user: Annotated[Text | None, said("Show what this user may do after all, with its groups.")] = msgspec.field(
+        name="for", default=None
     )
 
 
@@ -94,17 +92,16 @@ class MachinePermissionsChange(Input, frozen=True, kw_only=True):
 
     change: Annotated[
         Literal["grant", "deny", "revoke", "undeny"],
-        Meta(description="`revoke` ends what was granted, `undeny` what was denied."),
+        said("`revoke` ends what was granted, `undeny` what was denied."),
     ]
-    user: Annotated[AccountText, Meta(description=_ACCOUNT, examples=["alice"])]
+    user: Annotated[AccountText, said(_ACCOUNT, "alice")]
     rights: Annotated[
         Annotated[list[RightWord], Meta(max_length=40)],
-        Meta(
-            description="Words for rights, or masks; `revoke` and `undeny` take all without any.",
-            examples=[["WriteMessage", "PeekMessage"]],
+        said(
+            "Words for rights, or masks; `revoke` and `undeny` take all without any.", ["WriteMessage", "PeekMessage"]
         ),
     ] = msgspec.field(default_factory=list)
-    confirm: Annotated[bool, Meta(description="Needed where somebody is locked out.")] = False
+    confirm: Annotated[bool, said("Needed where somebody is locked out.")] = False
 
 
 class PermissionsChange(MachinePermissionsChange, frozen=True, kw_only=True):
@@ -116,7 +113,7 @@ class PermissionsChange(MachinePermissionsChange, frozen=True, kw_only=True):
 class MachineSddl(Input, frozen=True, kw_only=True):
     """A descriptor that replaces what is there."""
 
-    new: Annotated[str, Meta(description="Owner, group and entries, as far as SDDL has them.")]
+    new: Annotated[str, said("Owner, group and entries, as far as SDDL has them.")]
 
 
 class QueueSddl(MachineSddl, frozen=True, kw_only=True):
@@ -129,20 +126,20 @@ class QueueOwner(Input, frozen=True, kw_only=True):
     """A user who is to own a queue."""
 
     queue: QueueText
-    who: Annotated[AccountText, Meta(description=_ACCOUNT)]
+    who: Annotated[AccountText, said(_ACCOUNT)]
 
 
 class PermissionsChanged(Output, frozen=True):
     """A change of permissions that was made, or would be made."""
 
-    queue: Annotated[str, Meta(description="Name of the queue.", examples=[r"mq1\private$\orders"])]
-    said: Annotated[str, Meta(description="What is different, in a sentence; empty for nothing.")]
-    before: Annotated[str, Meta(description="The descriptor before the change, as SDDL.")]
-    after: Annotated[str, Meta(description="The descriptor after the change, as SDDL.")]
-    words_before: Annotated[list[str], Meta(description="Owner and entries before the change, in words.")]
-    words_after: Annotated[list[str], Meta(description="Owner and entries after the change, in words.")]
-    warnings: Annotated[list[str], Meta(description="Who is locked out by the change.")]
-    done: Annotated[bool, Meta(description="Whether the change was made.")]
+    queue: Annotated[str, said("Name of the queue.", r"mq1\private$\orders")]
+    said: Annotated[str, said("What is different, in a sentence; empty for nothing.")]
+    before: Annotated[str, said("The descriptor before the change, as SDDL.")]
+    after: Annotated[str, said("The descriptor after the change, as SDDL.")]
+    words_before: Annotated[list[str], said("Owner and entries before the change, in words.")]
+    words_after: Annotated[list[str], said("Owner and entries after the change, in words.")]
+    warnings: Annotated[list[str], said("Who is locked out by the change.")]
+    done: Annotated[bool, said("Whether the change was made.")]
     command: CommandText
 
 
@@ -270,7 +267,7 @@ def _plan(
             guard.write(after, parts)
         return msgspec.structs.replace(would, done=bool(said))
 
-    return ActionPlan(would, carry_out)
+    return ActionPlan(lambda: would, carry_out)
 
 
 def _words(descriptor: SecurityDescriptor, names: Mapping[str, str], guard: Guard) -> list[str]:

@@ -13,6 +13,7 @@ from openmsmq.model.roles import Role
 if TYPE_CHECKING:
     from openmsmq.actions.backup_job import BackupJob
     from openmsmq.admin.audit import AuditRecorder
+    from openmsmq.admin.series import Range, Rates
     from openmsmq.client.sync import QueueManager
 
 
@@ -44,11 +45,17 @@ class DaemonCalls(Protocol):
     def call(self, operation: str, **given: Any) -> Any:
         """The answer of an operation of `doors.console`. Raises MsmqError."""
 
+    def change(self, operation: str, **given: Any) -> Any:
+        """The same for an operation that changes something, which the audit log has."""
+
     def lines(self, operation: str) -> bytes:
         """The same for an operation that answers with lines of JSON."""
 
     def changed(self) -> None:
         """Rows of queues are not what they were."""
+
+    def rates(self, span: Range) -> list[Rates]:
+        """Figures over time. Raises AccessDenied."""
 
     def seal(self, document: Any) -> str:
         """A document as text that the server knows again."""
@@ -59,13 +66,15 @@ class DaemonCalls(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ActionCaller:
-    """Who asks. `token` is the identifier of the token by which they log in, empty for none."""
+    """Who asks. `token` is the identifier of the token by which they log in, empty for none; `csrf` is the secret of a
+    session with a cookie."""
 
     name: str
     sid: str
     administrator: bool
     role: Role
     token: str = ""
+    csrf: str | None = field(default=None, repr=False)
 
     @property
     def administers(self) -> bool:

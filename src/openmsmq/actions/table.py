@@ -55,11 +55,11 @@ class ActionPlace(Enum):
 class ActionPlan(Generic[Planned, Done]):
     """What a change would do. Everything was checked; nothing is changed until `carry_out` is called.
 
-    `would` is the output of a dry run. `binds` is what must be the same when a plan is made again to be carried out,
+    `would` gives the output of a dry run. `binds` is what must be the same when a plan is made again to be carried out,
     for rows with `bound`.
     """
 
-    would: Planned
+    would: Callable[[], Planned]
     carry_out: Callable[[], Done]
     binds: Any = None
 
@@ -155,13 +155,14 @@ View = Rows | LineView
 
 class Pages(NamedTuple):
     """A list that is asked for in pages. An output has `rows`, at most as many as the field `limit` says, which is at
-    most `largest`; the next page has those before the number of the last row. Numbers fall from row to row."""
+    most `largest`. The field `after` says where the next page begins: before the `number` of the last row, where
+    numbers fall from row to row; else at the cursor in `next` of the output."""
 
     rows: str
     limit: str
     largest: int
-    before: str
-    number: Callable[[Any], str]
+    after: str
+    number: Callable[[Any], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

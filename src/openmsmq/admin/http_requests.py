@@ -15,17 +15,17 @@ import json
 import socket
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, TracebackType
 from typing import Any, Final, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
 from openmsmq import __version__
-from openmsmq.admin.checked_json import Unexpected, converted, parsed
+from openmsmq.admin.checked_json import parsed
 
 SECONDS: Final = 70.0  # for a request: the server gives up after 60
 _CONNECT_SECONDS: Final = 10.0
@@ -119,17 +119,11 @@ class HttpRequests:
     def close(self) -> None:
         self._connection.close()
 
-    def pages(self, path: str, query: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-        """The pages of a list that goes on with a cursor."""
-        cursor: dict[str, str] = {}
-        for _ in range(MOST_PAGES):
-            page = self.ask("GET", path, {**query, **cursor})
-            yield page
-            following = self.member(page, "next", str | None)
-            if following is None:
-                return
-            cursor = {"cursor": following}
-        raise ApiError(f"{self.url}: the list at {path} does not end after {MOST_PAGES:,} pages")
+    def __enter__(self) -> HttpRequests:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
 
     def ask(
         self, method: str, path: str, query: Mapping[str, str] | None = None, body: Mapping[str, Any] | None = None
@@ -218,19 +212,6 @@ class HttpRequests:
         return error
 
     # -- what an answer has ----------------------------------------------------------------------------------------
-
-    def member(self, document: Mapping[str, Any], name: str, wanted: Any) -> Any:
-        """A member of a document, of a type as `checked_json` has them. Raises ApiUnreachable."""
-        if name not in document:
-            raise self._stranger(f"an answer has no {name}")
-        return self.value(document[name], wanted, name)
-
-    def value(self, value: Any, wanted: Any, name: str = "") -> Any:
-        """A value of such a type. Raises ApiUnreachable."""
-        try:
-            return converted(value, wanted, name)
-        except Unexpected as error:
-            raise self._stranger(f"an answer has no {error}, or not as expected") from None
 
     def struct(self, document: Mapping[str, Any], wanted: Any) -> Any:
         """A document as a type of msgspec; it may have other members, too. Raises ApiUnreachable."""

@@ -7,18 +7,14 @@ API also has the messages that came and went, and how many readers wait.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, Protocol
 
-from openmsmq.admin.http_api import HttpApi
-from openmsmq.admin.http_requests import ApiNotFound
 from openmsmq.admin.naming import DEAD_LETTER_QUEUES, path_of
 from openmsmq.client.calls import UNANSWERED
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.errors import MsmqError, QueueNotFound, ReceiveTimeout
 
 Order = Literal["messages", "grown"]
-_HIDDEN: Final = ("journal",)  # kinds in lists of the HTTP API: a row has the depth of its journal
 
 
 class Depth(NamedTuple):
@@ -114,31 +110,6 @@ class ByProtocols:
         except (MsmqError, ReceiveTimeout):
             return None
         return message.arrival_time or message.sent_time
-
-
-class HttpDepths:
-    """All queues that the user of the token may see but journals."""
-
-    counts = True
-    seconds: float = 1.0  # for which the server keeps the rows of a user
-    left_out: Mapping[str, str] = MappingProxyType({})  # the server lists what the user may see
-
-    def __init__(self, api: HttpApi) -> None:
-        self._api: Final = api
-
-    def sample(self) -> dict[str, Depth]:
-        return {
-            queue.id: Depth(queue.name, queue.messages, queue.bytes, queue.journal_messages, queue.state, queue.came,
-                            queue.left, queue.waiting, queue.grown)
-            for queue in self._api.queues()
-            if queue.kind not in _HIDDEN
-        }  # fmt: skip
-
-    def oldest(self, key: str, depth: Depth) -> int | None:
-        try:
-            return self._api.oldest(key)
-        except ApiNotFound:  # deleted meanwhile
-            return None
 
 
 def rows(

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
 
 #: Ten minutes by the second, or a day by the minute.
 Range = Literal["10m", "24h"]
 
 
-class Rates(NamedTuple):
-    """Of all application queues: messages that are there at a time in seconds since 1970, and messages a second up to
-    that time that came, that left, and that nobody received (which are among those that left). `sync` and `call` are
-    how long a sync of the disk and a call by RPC took on average, in seconds, None where there was none; `free` are
-    bytes of the disk of the data directory, None where that is not known."""
+class Rates(msgspec.Struct, frozen=True):
+    """Figures of all application queues at a time.
 
-    at: float
-    messages: int
-    came: float
-    left: float
-    dead: float
-    sync: float | None = None
-    call: float | None = None
-    free: int | None = None
+    Times that something took are means, and null where there was nothing.
+    """
+
+    at: Annotated[float, Meta(ge=0, lt=253_402_300_800, description="The time, in seconds since 1970.")]
+    messages: Annotated[int, Meta(description="Messages that are there.")]
+    came: Annotated[float, Meta(description="Messages a second that came.")]
+    left: Annotated[float, Meta(description="Messages a second that left.")]
+    dead: Annotated[float, Meta(description="Messages a second that nobody received, among those that left.")]
+    sync: Annotated[float | None, Meta(description="Seconds that a sync of the disk took.")]
+    call: Annotated[float | None, Meta(description="Seconds that a call by RPC took.")]
+    free: Annotated[int | None, Meta(description="Free bytes on the disk of the data directory.")]
 
 
 def thinned(found: Sequence[Rates], points: int) -> list[Rates]:
@@ -31,7 +34,8 @@ def thinned(found: Sequence[Rates], points: int) -> list[Rates]:
     step = -(-len(found) // points)
     groups = [found[max(0, end - step) : end] for end in range(len(found), 0, -step)][::-1] if found else []
     return [
-        group[-1]._replace(
+        msgspec.structs.replace(
+            group[-1],
             came=sum(rates.came for rates in group) / len(group),
             left=sum(rates.left for rates in group) / len(group),
             dead=sum(rates.dead for rates in group) / len(group),

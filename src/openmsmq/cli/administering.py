@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import click
 
-from openmsmq.actions import permissions
+from openmsmq.actions import outgoing as outgoing_actions
+from openmsmq.actions import permissions, queues
+from openmsmq.actions.by_http import perform
+from openmsmq.actions.outgoing import delete_outgoing
+from openmsmq.actions.queues import QueueRemoval, queue_named
 from openmsmq.admin.explaining import explanation
 from openmsmq.admin.naming import path_of
 from openmsmq.cli.connection import Address, connect, connected, level_option, server_options
 from openmsmq.cli.derived import add_commands
 from openmsmq.cli.messages import show_first
 from openmsmq.cli.output import dry_run_option, echo, json_option, management_rows, print_json, print_table, report
-from openmsmq.cli.queues import purge_queue
 from openmsmq.cli.web_api import ApiOptions, api_options
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.constants import Access
@@ -84,6 +87,9 @@ def outgoing() -> None:
     """
 
 
+add_commands(outgoing, (*outgoing_actions.ACTIONS, *queues.ACTIONS))
+
+
 @outgoing.command("list")
 @json_option
 @connected
@@ -116,24 +122,6 @@ def show(qm: QueueManager, name: str, as_json: bool) -> None:
 
 @outgoing.command()
 @click.argument("name")
-@json_option
-@connected
-def pause(qm: QueueManager, name: str, as_json: bool) -> None:
-    """Hold messages until `resume` or a restart of the server. For administrators."""
-    _act(qm, "pause", name, as_json)
-
-
-@outgoing.command()
-@click.argument("name")
-@json_option
-@connected
-def resume(qm: QueueManager, name: str, as_json: bool) -> None:
-    """Release held messages. For administrators."""
-    _act(qm, "resume", name, as_json)
-
-
-@outgoing.command()
-@click.argument("name")
 @click.option(
     "--count", "-n", type=int, default=10, show_default=True, help="Maximum number of messages (0: no limit)."
 )
@@ -142,17 +130,6 @@ def resume(qm: QueueManager, name: str, as_json: bool) -> None:
 def peek(qm: QueueManager, name: str, count: int, as_json: bool) -> None:
     """Look at messages that wait for transfer. For administrators."""
     show_first(qm, path_of(name), Access.PEEK_ADMIN, count, as_json)
-
-
-@outgoing.command()
-@click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@dry_run_option
-@json_option
-@connected
-def purge(qm: QueueManager, name: str, yes: bool, dry_run: bool, as_json: bool) -> None:
-    """Delete the messages that wait for transfer. For administrators."""
-    purge_queue(qm, path_of(name), Access.RECEIVE_ADMIN, yes, dry_run, as_json)
 
 
 @outgoing.command()
@@ -169,22 +146,16 @@ def delete(api: ApiOptions, name: str, yes: bool, dry_run: bool, as_json: bool) 
     administrators of the queue manager, with a token of the role administrator; the audit log has it.
     """
     with api.client() as client:
-        queue = client.queue_named(name)
+        queue = queue_named(client, name)
         if queue.kind != "outgoing":
             raise click.UsageError(f"{queue.name} is no outgoing queue")
         count = queue.messages
         document = {"queue": queue.name, "messages": count, "done": not dry_run}
         if dry_run:
-            report(as_json, f"would be deleted: {queue.name}, {counted(queue.messages, 'message')}", document)
+            report(as_json, f"would be deleted: {queue.name}, {counted(count, 'message')}", document)
             return
-        if queue.messages and not yes:
-            asked = f"Delete {counted(queue.messages, 'message')} that wait for {queue.name}?"
-            click.confirm(asked, abort=True, err=True)
-        count = client.delete_outgoing(queue.id, count)
-    report(as_json, f"deleted {queue.name}: {counted(count, 'message')}", {**document, "messages": count})
-
-
-def _act(qm: QueueManager, action: str, name: str, as_json: bool) -> None:
-    {"pause": qm.pause, "resume": qm.resume}[action](path_of(name))
-    state = qm.management(path_of(name))["state"]
-    report(as_json, f"{path_of(name)}: {state}", {"queue": path_of(name), "state": state})
+        if count and not yes:
+            click.confirm(f"Delete {counted(count, 'message')} that wait for {queue.name}?", abort=True, err=True)
+        gone = perform(client, delete_outgoing, QueueRemoval(queue.id, count))
+    said = f"deleted {queue.name}: {counted(gone.messages, 'message')}"
+    report(as_json, said, {**document, "messages": gone.messages})

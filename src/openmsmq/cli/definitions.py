@@ -108,7 +108,7 @@ def export_(side: Actions, local: bool, file: Path | None, secrets: bool) -> Non
 @_side
 def diff(side: Actions, local: bool, file: Path, as_json: bool) -> None:
     """Show what an import of FILE would change. Exit code 1 if there is anything."""
-    steps = _plan(side, file, local).would.steps
+    steps = _plan(side, file, local).would().steps
     _show(steps, as_json)
     sys.exit(1 if steps else 0)
 
@@ -125,7 +125,7 @@ def import_(side: Actions, local: bool, file: Path, dry_run: bool, as_json: bool
     1 if something failed.
     """
     plan = _plan(side, file, local)
-    planned = plan.would.steps
+    planned = plan.would().steps
     failed = 0
     if dry_run or not planned:
         _show(planned, as_json)

@@ -79,9 +79,9 @@ def command_of(action: Action, spec: ActionCommand | None = None) -> click.Comma
                 return
             plan = side.plan(row, given)
             if dry_run:
-                show(said.show_plan, plan.would, as_json)
+                show(said.show_plan, plan.would(), as_json)
                 return
-            question = "" if yes or said.question is None else said.question(plan.would)
+            question = "" if yes or said.question is None else said.question(plan.would())
             if question:
                 click.confirm(printable(question, multiline=True), abort=True, err=True)
             show(said.show, plan.carry_out(), as_json)
@@ -157,7 +157,7 @@ def _parameter(field: Any, spelling: Spelling, kind: inspect.Type, demanded: boo
     described = ""
     if isinstance(kind, inspect.Metadata):
         described, kind = str((kind.extra_json_schema or {}).get("description", "")), kind.type
-    default = None if field.required or default_of(field) is msgspec.UNSET else default_of(field)
+    default = None if field.required or default_of(field) in (msgspec.UNSET, "") else default_of(field)
     if not spelling.startswith("-"):
         many, optional = "..." in spelling, spelling.startswith("[")
         type_ = _type(field, kind)
@@ -169,20 +169,23 @@ def _parameter(field: Any, spelling: Spelling, kind: inspect.Type, demanded: boo
         return click.option(*options, name, is_flag=True, help=described)
     return click.option(
         *options, name, metavar=words[-1] if words[-1] not in options else None, type=_type(field, kind),
-        default=default, required=field.required and demanded, show_default=default not in (None, "", "*"),
+        default=default, required=field.required and demanded, show_default=default not in (None, "*"),
         help=described,
     )  # fmt: skip
 
 
 def _type(field: Any, kind: inspect.Type) -> click.ParamType[Any]:
     """The schema of a field as a type of click, which checks words and ranges; the rest is checked where it is done."""
+    nullable = isinstance(kind, inspect.UnionType)
     if isinstance(kind, inspect.UnionType):
         (kind,) = [each for each in kind.types if not isinstance(each, inspect.NoneType)]
+    while isinstance(kind, inspect.Metadata):
+        kind = kind.type
     if isinstance(kind, inspect.LiteralType):
         return click.Choice(words_of(field.type))
     if isinstance(kind, inspect.IntType):
-        return click.IntRange(kind.ge, kind.le)
-    return click.STRING
+        return click.INT if nullable else click.IntRange(kind.ge, kind.le)
+    return click.UUID if isinstance(kind, inspect.UUIDType) else click.STRING
 
 
 def words_of(kind: Any) -> list[str]:

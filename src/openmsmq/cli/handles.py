@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from openmsmq.admin.http_api import OpenHandleInfo
+from openmsmq.actions import handles
+from openmsmq.actions.by_http import perform
+from openmsmq.actions.handles import NamedHandle, OpenHandleView, close_handle, get_handle
 from openmsmq.admin.http_requests import ApiNotFound
-from openmsmq.cli.output import dry_run_option, echo, json_option, print_json, print_table
+from openmsmq.cli.derived import add_commands, show
+from openmsmq.cli.output import dry_run_option, echo, json_option
 from openmsmq.cli.web_api import ApiOptions, api_options
-from openmsmq.model.text import counted, time_text
-
-_COLUMNS = ("handle", "queue", "access", "share", "waiting", "held", "user", "from", "since")
 
 
 @click.group()
@@ -21,26 +21,7 @@ def handle() -> None:
     """
 
 
-@handle.command("list")
-@click.argument("queue", required=False)
-@click.option("--exclusive", is_flag=True, help="Only those that let nobody else receive.")
-@click.option("--waiting", is_flag=True, help="Only those with reads that wait for messages.")
-@click.option("--limit", type=click.IntRange(min=0), default=100, show_default=True, help="Show so many (0: all).")
-@json_option
-@api_options
-def list_(
-    api: ApiOptions, queue: str | None, exclusive: bool, waiting: bool, limit: int, as_json: bool
-) -> None:  # fmt: skip
-    """Show who has QUEUE open, or any queue: exclusive ones first, then those that wait.
-
-    For administrators of the queue manager; the role monitor is enough for the token.
-    """
-    with api.client() as client:
-        identifier = client.queue_named(queue).id if queue is not None else None
-        found = client.handles(identifier, exclusive=exclusive, waiting=waiting, limit=limit or None)
-    _show(found.handles, as_json)
-    if found.matching > len(found.handles):
-        echo(f"{len(found.handles):,} of {counted(found.matching, 'handle')} are shown (--limit)", err=True)
+add_commands(handle, handles.ACTIONS)
 
 
 @handle.command()
@@ -55,30 +36,16 @@ def close(api: ApiOptions, identifiers: tuple[str, ...], dry_run: bool, as_json:
     is gone, and may open it again. For administrators of the queue manager, with a token of the role operator; the
     audit log has it. Exit code 3 if one was not there; the others are closed.
     """
-    found: list[OpenHandleInfo] = []
+    found: list[OpenHandleView] = []
     missing: list[str] = []
     with api.client() as client:
         for identifier in dict.fromkeys(identifiers):
             try:
-                found.append(client.handle(identifier) if dry_run else client.close_handle(identifier))
+                found.append(perform(client, get_handle if dry_run else close_handle, NamedHandle(identifier)))
             except ApiNotFound:
                 missing.append(identifier)
-    _show(found, as_json)
+    show(handles.rows(lambda handles: handles), found, as_json)
     if not as_json:
         echo(f"{'would be closed' if dry_run else 'closed'}: {len(found)}")
     if missing:
         raise ApiNotFound(f"{client.url}: not there, or closed already: {', '.join(missing)}")
-
-
-def _show(handles: list[OpenHandleInfo], as_json: bool) -> None:
-    if as_json:
-        for each in handles:
-            print_json(each._asdict())
-    elif handles:
-        print_table(_COLUMNS, [_cells(each) for each in handles])
-
-
-def _cells(each: OpenHandleInfo) -> list[str | int]:
-    share = "deny receive" if each.exclusive else "deny none"
-    return [each.id, each.name, each.access, share, each.waiting, each.held, each.user or each.sid, each.origin,
-            time_text(each.since)]  # fmt: skip

@@ -97,7 +97,7 @@ class AdminTarget(NamedTuple):
 
         api = ApiOptions(self.url, self.token_file, self.tls_root, Path())
         with api.client_as(by_password(as_user, password())) if as_user else api.client() as client:
-            yield ActionsByHttp(client.requests)
+            yield ActionsByHttp(client)
 
     def check_daemon(self) -> None:
         """Raises UsageError where a new data directory would be made beside that of a daemon."""

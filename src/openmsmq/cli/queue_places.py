@@ -1,4 +1,4 @@
-"""Where commands do actions on queues: at a queue manager, by the protocols of MSMQ."""
+"""Where commands do actions on queues: at a queue manager, or by the HTTP API of a daemon."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
+from openmsmq.actions.by_http import ActionsByHttp
+from openmsmq.actions.queues import queue_named
 from openmsmq.actions.site import OPERATOR_OF_FILES, ActionSite
 from openmsmq.actions.table import Action, ActionPlace, ActionPlan, ActionsHere, Input
 from openmsmq.admin.naming import path_of
 from openmsmq.cli.accounts import Accounts, accounts_options
 from openmsmq.cli.connection import Address, connect, level_option, server_options
 from openmsmq.cli.places import Actions
+from openmsmq.cli.web_api import ApiOptions, api_options
 
 
 class NamedPlace(NamedTuple):
@@ -37,9 +42,10 @@ class AtQueueManager(ActionsHere):
     """Actions at a queue manager, which knows queues by their names."""
 
     def _named(self, given: Input) -> ActionsHere:
-        if "queue" not in given.__struct_fields__ or not given.queue:  # type: ignore[attr-defined]
+        name = getattr(given, "queue", None)
+        if name is None:
             return ActionsHere(self.site)
-        path = path_of(given.queue)  # type: ignore[attr-defined]
+        path = path_of(name)
         return ActionsHere(replace(self.site, queue={"name": path, "open": path, "kind": ""}))
 
     def perform(self, action: Action, given: Input) -> Any:
@@ -47,6 +53,36 @@ class AtQueueManager(ActionsHere):
 
     def plan(self, action: Action, given: Input) -> ActionPlan[Any, Any]:
         return self._named(given).plan(action, given)
+
+
+class AtDaemon(ActionsByHttp):
+    """Actions of a daemon by its HTTP API, which knows queues by identifiers."""
+
+    def perform(self, action: Action, given: Input) -> Any:
+        return super().perform(action, self._identified(given))
+
+    def plan(self, action: Action, given: Input) -> ActionPlan[Any, Any]:
+        return super().plan(action, self._identified(given))
+
+    def _identified(self, given: Input) -> Input:
+        name = getattr(given, "queue", None)
+        return given if name is None else msgspec.structs.replace(given, queue=queue_named(self.http, name).id)
+
+
+def daemon_place(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `place`, a daemon, from --url, --token-file, --tls-root and --data-dir."""
+
+    @api_options
+    @functools.wraps(command)
+    def wrapper(*args: Any, api: ApiOptions, **kwargs: Any) -> Any:
+        @contextmanager
+        def actions() -> Iterator[Actions]:
+            with api.client() as client:
+                yield AtDaemon(client)
+
+        return command(*args, place=NamedPlace(actions), **kwargs)
+
+    return wrapper
 
 
 def account_place(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -102,6 +138,6 @@ def _nothing(*given: Any, **named: Any) -> None:
 
 
 OPTIONS = {
-    ActionPlace.ACCOUNTS: account_place, ActionPlace.QUEUE_MANAGER: queue_manager_place,
-    ActionPlace.QUEUE_WITH_ACCOUNTS: queue_with_accounts_place,
+    ActionPlace.DAEMON: daemon_place, ActionPlace.ACCOUNTS: account_place,
+    ActionPlace.QUEUE_MANAGER: queue_manager_place, ActionPlace.QUEUE_WITH_ACCOUNTS: queue_with_accounts_place,
 }  # fmt: skip

@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from openmsmq.actions import permissions as permission_actions
+from openmsmq.actions import queues
 from openmsmq.admin import permissions
-from openmsmq.admin.naming import path_of, public_path_of
+from openmsmq.admin.naming import path_of
 from openmsmq.cli.connection import connected
 from openmsmq.cli.derived import add_commands
 from openmsmq.cli.output import dry_run_option, json_option, management_rows, print_json, print_table, report
@@ -16,10 +17,9 @@ from openmsmq.client.arguments import COUNTS
 from openmsmq.client.calls import UNANSWERED
 from openmsmq.client.operations import PROPERTIES
 from openmsmq.client.sync import QueueManager
-from openmsmq.model.constants import MOST_DELIVERIES, Access
-from openmsmq.model.errors import MsmqError, QueueNotFound
+from openmsmq.model.errors import MsmqError
 from openmsmq.model.security import SecurityDescriptor
-from openmsmq.model.text import counted, time_text
+from openmsmq.model.text import time_text
 
 _FLAGS = ("journal", "transactional", "authenticate", "poison_to_deadletter")
 _NUMBERS = ("quota", "journal_quota", "base_priority", "priv_level", "delivery_limit")
@@ -35,59 +35,7 @@ def queue() -> None:
     """
 
 
-add_commands(queue, permission_actions.ACTIONS)
-
-
-@queue.command()
-@click.argument("name")
-@click.option("--public", is_flag=True, help="A public queue, which the directory keeps; NAME is orders or .\\orders.")
-@click.option("--label", help="Text for people, at most 124 characters.")
-@click.option("--transactional", is_flag=True, help="Takes messages in transactions only.")
-@click.option("--journal", is_flag=True, help="Keep copies of received messages in the queue's journal.")
-@click.option("--quota", type=int, help="Quota of the queue in kilobytes.")
-@click.option("--journal-quota", type=int, help="Quota of the journal in kilobytes.")
-@click.option("--multicast-address", help="address:port")
-@click.option("--authenticate", is_flag=True, help="Take messages of authenticated senders only.")
-@click.option(
-    "--priv-level", type=click.IntRange(0, 2), help="Bodies: 0 clear only, 1 both (default), 2 encrypted only."
-)
-@click.option(
-    "--delivery-limit", type=click.IntRange(0, MOST_DELIVERIES),
-    help="Aborted receives after which a message moves to the subqueue poison (0: no limit, the default).",
-)  # fmt: skip
-@click.option(
-    "--poison-to-deadletter", is_flag=True,
-    help="At the delivery limit, move messages to the dead-letter queue instead of the subqueue poison.",
-)  # fmt: skip
-@dry_run_option
-@json_option
-@connected
-def create(qm: QueueManager, name: str, public: bool, dry_run: bool, as_json: bool, **options: Any) -> None:
-    """Create a private queue, or a public one."""
-    properties = {key: value for key, value in options.items() if value is not None and value is not False}
-    path = public_path_of(name) if public else path_of(name)
-    if dry_run:
-        there = _exists(qm, path) if public else _is_among(path, qm.queues())
-        said = f"{path} exists" if there else f"would be created: {path}"
-        report(as_json, said, {"path_name": path, "exists": there, "done": False})
-        return
-    format_name = qm.create_queue(path, **properties)
-    if public:
-        format_name = qm.format_name(path)
-    said = f"created {path}, {format_name}" if public else f"created {path}"
-    report(as_json, said, {"path_name": path, "format_name": format_name})
-
-
-def _is_among(path: str, paths: list[str]) -> bool:
-    return any(there.lower().endswith(path.lower().lstrip(".")) for there in paths)
-
-
-def _exists(qm: QueueManager, path: str) -> bool:
-    try:
-        qm.format_name(path)
-    except QueueNotFound:
-        return False
-    return True
+add_commands(queue, (*queues.ACTIONS, *permission_actions.ACTIONS))
 
 
 @queue.command("list")
@@ -203,49 +151,3 @@ def _assignment(text: str) -> tuple[str, Any]:
         except ValueError:
             raise click.UsageError(f"{text!r}: expected a whole number") from None
     return key, value
-
-
-@queue.command()
-@click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@dry_run_option
-@json_option
-@connected
-def delete(qm: QueueManager, name: str, yes: bool, dry_run: bool, as_json: bool) -> None:
-    """Delete a queue with its messages."""
-    counts = qm.counts(path_of(name))
-    count = counts["message_count"]
-    if dry_run:
-        journal = counts["journal_message_count"]
-        said = f"would be deleted: {path_of(name)} with {counted(count, 'message')}, and {journal:,} in its journal"
-        report(as_json, said, {"queue": path_of(name), "messages": count, "journal": journal, "done": False})
-        return
-    if count and not yes:
-        click.confirm(f"{path_of(name)} holds {count} messages. Delete?", abort=True, err=True)
-    qm.delete_queue(path_of(name))
-    report(as_json, f"deleted {path_of(name)}", {"deleted": path_of(name), "messages": count})
-
-
-@queue.command()
-@click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@dry_run_option
-@json_option
-@connected
-def purge(qm: QueueManager, name: str, yes: bool, dry_run: bool, as_json: bool) -> None:
-    """Delete all messages of a queue. Of what comes meanwhile some may go, too: `msg delete` takes only what it saw."""
-    purge_queue(qm, path_of(name), Access.RECEIVE, yes, dry_run, as_json)
-
-
-def purge_queue(qm: QueueManager, path: str, access: Access, yes: bool, dry_run: bool, as_json: bool) -> None:
-    """Delete all messages, after a question unless `yes`."""
-    count = qm.counts(path)["message_count"]
-    if dry_run:
-        document = {"queue": path, "messages": count, "done": False}
-        report(as_json, f"would be purged: {path}, {counted(count, 'message')}", document)
-        return
-    if count and not yes:
-        click.confirm(f"Delete {count} messages of {path}?", abort=True, err=True)
-    with qm.open(path, access) as opened:
-        opened.purge()
-    report(as_json, f"purged {path}: {counted(count, 'message')}", {"purged": path, "messages": count})

@@ -7,7 +7,11 @@ from datetime import UTC, datetime
 from typing import NamedTuple, cast
 
 import click
+import msgspec
 
+from openmsmq.actions.by_http import perform
+from openmsmq.actions.series import SeriesQuery
+from openmsmq.actions.series import series as series_over_time
 from openmsmq.admin.series import Range, Rates, shown, thinned
 from openmsmq.cli.output import echo, json_option, print_json, print_table
 from openmsmq.cli.web_api import ApiOptions, api_options
@@ -45,10 +49,10 @@ def series(api: ApiOptions, span: str, as_json: bool) -> None:
     anew.
     """
     with api.client() as client:
-        found = client.series(cast("Range", span))
+        found = perform(client, series_over_time, SeriesQuery(cast("Range", span))).points
     if as_json:
         for point in found:
-            print_json(point._asdict())
+            print_json(msgspec.structs.asdict(point))
     elif len(found) < 2:
         echo("there are no figures yet: the HTTP server has just started")
     else:

@@ -8,11 +8,15 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, cast
 
 import click
 
-from openmsmq.admin.overview import ByProtocols, DepthSource, HttpDepths, Order, QueueRates, rows, with_age
+from openmsmq.actions.by_http import perform
+from openmsmq.actions.queues import ListQuery, NamedQueue, QueueDetails, get_queue, list_queues
+from openmsmq.admin.http_requests import ApiNotFound, HttpRequests
+from openmsmq.admin.overview import ByProtocols, Depth, DepthSource, Order, QueueRates, rows, with_age
 from openmsmq.cli.connection import Address, connect, is_here, level_option, server_options
 from openmsmq.cli.output import echo, json_option, live_table, print_json
 from openmsmq.cli.web_api import ApiOptions, Missing, api_options
@@ -20,6 +24,33 @@ from openmsmq.model.text import counted
 
 _COLUMNS = ("queue", "messages", "change/s", "in/s", "out/s", "in 5 min", "waiting", "bytes", "journal", "first is",
             "state")  # fmt: skip
+_HIDDEN = ("journal",)  # kinds in lists of the HTTP API: a row has the depth of its journal
+
+
+class _HttpDepths:
+    """All queues that the user of the token may see but journals."""
+
+    counts = True
+    seconds: float = 1.0  # for which the server keeps the rows of a user
+    left_out: Mapping[str, str] = MappingProxyType({})  # the server lists what the user may see
+
+    def __init__(self, http: HttpRequests) -> None:
+        self._http = http
+
+    def sample(self) -> dict[str, Depth]:
+        return {
+            queue.id: Depth(queue.name, queue.messages, queue.bytes, queue.journal_messages, queue.state, queue.came,
+                            queue.left, queue.waiting, queue.grown)
+            for queue in perform(self._http, list_queues, ListQuery(sort="-messages", limit=0)).queues
+            if queue.kind not in _HIDDEN
+        }  # fmt: skip
+
+    def oldest(self, key: str, depth: Depth) -> int | None:
+        try:
+            found: QueueDetails = perform(self._http, get_queue, NamedQueue(key))
+            return found.oldest
+        except ApiNotFound:  # deleted meanwhile
+            return None
 
 
 @click.command()
@@ -87,7 +118,7 @@ def _source(api: ApiOptions, address: Address, level: str | None) -> Iterator[De
             yield ByProtocols(qm)
     else:
         with client:
-            yield HttpDepths(client)
+            yield _HttpDepths(client)
 
 
 def _footer(shown: int, known: int, left_out: Mapping[str, str]) -> str:

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from openmsmq.admin.http_api import HttpApi
-from openmsmq.admin.http_requests import HttpCredentials, by_token, trusting, trusting_only
+from openmsmq.admin.http_requests import HttpCredentials, HttpRequests, by_token, trusting, trusting_only
 from openmsmq.admin.web_address import WebAddress, read_address
 
 _TOKEN = "OPENMSMQ_TOKEN"
@@ -56,14 +55,14 @@ class ApiOptions(NamedTuple):
     tls_root: str | None
     data_dir: Path
 
-    def client(self) -> HttpApi:
+    def client(self) -> HttpRequests:
         """Raises UsageError where the options are not enough."""
         found = self.client_or_missing()
         if isinstance(found, Missing):
             raise click.UsageError(found.sentence)
         return found
 
-    def client_or_missing(self, *, here: bool = True) -> HttpApi | Missing:
+    def client_or_missing(self, *, here: bool = True) -> HttpRequests | Missing:
         """`here`: a daemon of this machine is meant where no URL is given. Raises UsageError for options that are
         wrong, and for a URL without a token."""
         token = self._token()
@@ -74,14 +73,14 @@ class ApiOptions(NamedTuple):
         try:
             address = None if self.url is not None or not here else read_address(self.data_dir)
             url = self.url if address is None else address.url
-            return Missing(_NO_URL) if url is None else HttpApi(url, by_token(token), self._trust(address))
+            return Missing(_NO_URL) if url is None else HttpRequests(url, by_token(token), self._trust(address))
         except ValueError as error:
             raise click.UsageError(str(error)) from None
 
-    def client_as(self, who: HttpCredentials) -> HttpApi:
+    def client_as(self, who: HttpCredentials) -> HttpRequests:
         """Of the URL, without a token. Raises UsageError for options that are wrong."""
         try:
-            return HttpApi(self.url or "", who, self._trust(None))
+            return HttpRequests(self.url or "", who, self._trust(None))
         except ValueError as error:
             raise click.UsageError(str(error)) from None
 

@@ -7,8 +7,9 @@ from typing import Annotated, Final
 import msgspec
 from starlette.responses import Response
 
-from openmsmq.actions.fields import ROLE_WORDS, RoleWord
-from openmsmq.actions.table import Input, Output
+from openmsmq.actions.fields import ROLE_WORDS
+from openmsmq.actions.sessions import CurrentUser
+from openmsmq.actions.table import Input
 from openmsmq.console.limits import SESSION_SECONDS
 from openmsmq.console.services import Services, WebSettings
 from openmsmq.console.table import HttpOperation, WebRequest
@@ -18,19 +19,10 @@ from openmsmq.model.roles import Role
 class LoginRequest(Input, frozen=True):
     """A name and a password of the users file."""
 
-    user: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
-    password: Annotated[str, msgspec.Meta(max_length=1024)]
-
-
-class CurrentUser(Output, frozen=True):
-    """Who asks, and in what role. `csrf` belongs into the header X-CSRF-Token of changes by a session with a cookie;
-    null without one."""
-
-    user: str
-    sid: str
-    administrator: bool
-    role: RoleWord
-    csrf: str | None
+    user: Annotated[
+        str, msgspec.Meta(min_length=1, max_length=256, description="Name of the user.", examples=["alice"])
+    ]
+    password: Annotated[str, msgspec.Meta(max_length=1024, description="Password of the user.", examples=["secret"])]
 
 
 def open_session(asked: WebRequest) -> Response:
@@ -57,12 +49,6 @@ def set_cookie(response: Response, settings: WebSettings, secret: str) -> None:
     )  # fmt: skip
 
 
-def get_session(asked: WebRequest) -> CurrentUser:
-    caller = asked.caller
-    csrf = caller.session.csrf if caller.session is not None else None
-    return CurrentUser(caller.name, caller.sid, caller.administrator, ROLE_WORDS[caller.role], csrf)
-
-
 def close_session(asked: WebRequest) -> None:
     if asked.caller.session is not None:
         asked.services.sessions.close(asked.caller.session)
@@ -79,7 +65,6 @@ OPERATIONS: Final = (
         status=201,
         needs_login=False,
     ),
-    HttpOperation("GET", "/session", get_session, "Who asks", CurrentUser, role=Role.MONITOR),
     HttpOperation(
         "DELETE", "/session", close_session, "End the session with which this is asked", status=204, role=Role.MONITOR
     ),

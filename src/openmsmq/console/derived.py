@@ -14,19 +14,40 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from openmsmq.actions import alarms, audit, backups, definitions, permissions, settings, tokens, users
+from openmsmq.actions import (
+    alarms,
+    audit,
+    backups,
+    dead_letters,
+    definitions,
+    handles,
+    messages,
+    outgoing,
+    permissions,
+    queues,
+    selections,
+    sequences,
+    series,
+    sessions,
+    settings,
+    tokens,
+    users,
+)
 from openmsmq.actions.errors import ActionIncomplete, ActionRefused, InputError, UnknownAccount
 from openmsmq.actions.site import ActionCaller, ActionSite
 from openmsmq.actions.table import Action, ActionEffect, ActionPlace, DryRunAt, Empty, Input
 from openmsmq.admin.permissions import sid_for
+from openmsmq.admin.series import Range, Rates
 from openmsmq.console.problems import Problem
 from openmsmq.console.recording import record
 from openmsmq.console.table import HttpOperation, WebRequest
+from openmsmq.model.errors import AccessDenied
 
-ACTIONS: Final[tuple[Action, ...]] = (
-    *alarms.ACTIONS, *audit.ACTIONS, *backups.ACTIONS, *definitions.ACTIONS, *permissions.ACTIONS,
-    *settings.ACTIONS, *tokens.ACTIONS, *users.ACTIONS
+_NOUNS: Final = (
+    sessions, queues, messages, selections, dead_letters, outgoing, permissions, handles, sequences, alarms, audit,
+    settings, tokens, users, definitions, backups, series,
 )  # fmt: skip
+ACTIONS: Final[tuple[Action, ...]] = tuple(action for noun in _NOUNS for action in noun.ACTIONS)
 PlanToken = Annotated[str, Meta(max_length=1024, description="The token of a dry run of the same.")]
 DryRun = Annotated[bool, Meta(description="Only say what would be done.")]
 _TOKEN: Final = ("token", PlanToken)
@@ -43,7 +64,7 @@ def operations_of(action: Action) -> Iterator[HttpOperation]:
     statuses = {*action.statuses, *action.refuses.values()}
     statuses |= {404} if action.in_path else set()
     statuses |= {507} if action.audit else set()
-    answer, part = action.output, ""
+    planned, part = None, ""
     if isinstance(action.dry_run, DryRunAt):
         method, _, path = action.dry_run.http.partition(" ")
         yield HttpOperation(
@@ -54,13 +75,13 @@ def operations_of(action: Action) -> Iterator[HttpOperation]:
         )  # fmt: skip
     elif action.dry_run:
         (body if action.dry_run == "body" else query).append(_DRY_RUN)
-        answer = answer if answer is action.planned else action.planned | answer
+        planned = action.planned
     if action.bound:
         body.append(_TOKEN)
         part = "Order"
         statuses |= {400, 412}
     yield HttpOperation(
-        action.method, action.path, _handler(action), action.summary, answer,
+        action.method, action.path, _handler(action), action.summary, action.output, planned=planned,
         query=_struct(action, query, "Query"), body=_struct(action, body, part) if body else None, status=action.status,
         statuses=tuple(statuses), role=action.role, partial=action.partial, description=action.description,
         path_fields=action.input,
@@ -95,34 +116,44 @@ def _declared(each: msgspec.structs.FieldInfo) -> tuple[Any, ...]:
 
 def _handler(action: Action, dry_run: str = "") -> Callable[[WebRequest], Any]:
     def handler(asked: WebRequest) -> Any:
-        given = dict(asked.path)
+        given: dict[str, Any] = {name: asked.path[name] for name in action.in_path}
         for part in (asked.query, asked.body):
             given |= msgspec.structs.asdict(part) if part is not None else {}
         wanted = bool(given.pop("dry_run", dry_run))
         token = given.pop("token", "") if action.bound else ""
         output = perform(action, asked, action.input(**given), dry_run=wanted, token=token)
         if action.partial and action.is_partial(output):
-            return Response(msgspec.json.encode(output), 207, media_type="application/json")
-        return output
+            return _answer(output, 207)
+        return _answer(output, 200) if wanted and action.status != 200 else output
 
     handler.__name__ = dry_run or action.run.__name__
     return handler
 
 
+def _answer(output: Any, status: int) -> Response:
+    return Response(msgspec.json.encode(output), status, media_type="application/json")
+
+
 def perform(action: Action, asked: WebRequest, given: Input, *, dry_run: bool = False, token: str = "") -> Any:
     """The output of an action, or of its dry run, for the caller of a request. Raises Problem, MsmqError."""
+    with action_errors(action), site_of(action, asked) as site:
+        if action.planned is None:
+            return action.perform(site, given)
+        plan = action.plan(site, given)
+        known = {"sid": asked.caller.sid, "plan": _digest(plan.binds)}
+        if dry_run:
+            sealed = {"token": asked.services.seals.seal(known)} if action.bound else {}
+            return msgspec.structs.replace(plan.would(), **sealed)
+        if action.bound and asked.services.seals.open(token, "token") != known:
+            raise Problem(412, "what is to be done is not what the dry run has said: make another one")
+        return plan.carry_out()
+
+
+@contextmanager
+def action_errors(action: Action) -> Iterator[None]:
+    """What an action raises becomes a Problem, or is an MsmqError."""
     try:
-        with _site(action, asked, given) as site:
-            if action.planned is None:
-                return action.perform(site, given)
-            plan = action.plan(site, given)
-            known = {"sid": asked.caller.sid, "plan": _digest(plan.binds)}
-            if dry_run:
-                sealed = {"token": asked.services.seals.seal(known)} if action.bound else {}
-                return msgspec.structs.replace(plan.would, **sealed)
-            if action.bound and asked.services.seals.open(token, "token") != known:
-                raise Problem(412, "what is to be done is not what the dry run has said: make another one")
-            return plan.carry_out()
+        yield
     except ActionRefused as refused:
         errors = {refused.pointer: str(refused)} if refused.pointer else None
         raise Problem(refused.status, str(refused), errors=errors, **refused.more) from None
@@ -131,7 +162,8 @@ def perform(action: Action, asked: WebRequest, given: Input, *, dry_run: bool = 
         members.pop("command", None)
         raise Problem(409, incomplete.detail, **members) from None
     except InputError as error:
-        raise Problem(422, str(error), errors={error.pointer: str(error)}) from None
+        errors = {error.pointer: str(error)} if error.pointer else None
+        raise Problem(422, str(error), errors=errors) from None
     except tuple(action.refuses) as error:
         status = next(status for kind, status in action.refuses.items() if isinstance(error, kind))
         raise Problem(status, str(error)) from None
@@ -142,13 +174,16 @@ def _digest(binds: Any) -> str:
 
 
 @contextmanager
-def _site(action: Action, asked: WebRequest, given: Input) -> Iterator[ActionSite]:
+def site_of(action: Action, asked: WebRequest) -> Iterator[ActionSite]:
+    """What an action works with, for the caller of a request. Raises MsmqError."""
     settings, caller = asked.services.settings, asked.caller
     daemon = ConsoleDaemon(asked)
+    csrf = caller.session.csrf if caller.session is not None else None
     site = ActionSite(
         settings.directory, settings.users_path,
-        ActionCaller(caller.name, caller.sid, caller.administrator, caller.role, caller.token), partial(record, asked),
-        settings.hosts[0], None if caller.administrator else lambda: {row["name"] for row in daemon.queues()},
+        ActionCaller(caller.name, caller.sid, caller.administrator, caller.role, caller.token, csrf),
+        partial(record, asked), settings.hosts[0],
+        None if caller.administrator else lambda: {row["name"] for row in daemon.queues()},
         accounts=ConsoleAccounts(daemon), daemon=daemon, backups=asked.services.backups,
         queue=daemon.queue(asked.path["queue"]) if "queue" in action.in_path else {},
     )  # fmt: skip
@@ -174,6 +209,9 @@ class ConsoleDaemon:
     def call(self, operation: str, **given: Any) -> Any:
         return self.asked.services.link.call(operation, ticket=self.asked.caller.ticket, **given)
 
+    def change(self, operation: str, **given: Any) -> Any:
+        return self.call(operation, peer=self.asked.caller.peer, **given)
+
     def lines(self, operation: str) -> bytes:
         _, data = self.asked.services.link.ask(operation, ticket=self.asked.caller.ticket).result()
         return bytes(data)
@@ -181,11 +219,26 @@ class ConsoleDaemon:
     def changed(self) -> None:
         self.asked.services.rows.forget(self.asked.caller.ticket)
 
+    def rates(self, span: Range) -> list[Rates]:
+        demand_figures(self.asked)
+        return self.asked.services.history.rates(span)
+
     def seal(self, document: Any) -> str:
         return self.asked.services.seals.seal(document)
 
     def unseal(self, text: str, what: str) -> Any:
         return self.asked.services.seals.open(text, what)
+
+
+def may_see_figures(asked: WebRequest) -> bool:
+    """Sums over queues that the user may not see are for administrators, unless anonymous callers may learn them."""
+    return asked.caller.administrator or asked.services.settings.open_metrics
+
+
+def demand_figures(asked: WebRequest) -> None:
+    """Raises AccessDenied for a caller who may not see sums over all queues."""
+    if not may_see_figures(asked):
+        raise AccessDenied(detail="figures of all queues are for administrators of the queue manager")
 
 
 class ConsoleAccounts:

@@ -14,11 +14,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from openmsmq.actions.fields import Text
+from openmsmq.actions.queues import ListQuery, matches
 from openmsmq.actions.table import Input
 from openmsmq.admin import metrics
 from openmsmq.console.application import Web
 from openmsmq.console.problems import Problem
-from openmsmq.console.queues import ListQuery, Text, matches
 from openmsmq.console.services import Services
 from openmsmq.console.table import parse_query
 from openmsmq.model.errors import MsmqError

@@ -15,10 +15,6 @@ ANSWER_BYTES: Final = 64 << 10
 THREADS: Final = 16  # requests that are worked on at once; the others wait
 WORK_SECONDS: Final = 60.0  # for a request to get its answer
 
-PAGE, LARGEST_PAGE = 100, 500
-SHOWN_BODY: Final = 64 << 10  # bytes of a body that are decoded and shown; the rest is a download
-PAGE_BYTES: Final = 16 << 20  # of bodies that are read for one page
-SCANNED: Final = 50_000  # messages that one request looks at
 STREAMS: Final = 32  # of events, each of which holds a connection
 STREAMS_PER_USER: Final = 8
 SESSIONS: Final = 1000

@@ -1,4 +1,4 @@
-"""Figures as they change: a series for charts, and events for pages that are open (server-sent events)."""
+"""Figures as they change, for pages that are open: server-sent events."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import ClassVar, Final
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from openmsmq.actions.table import Input, Output
-from openmsmq.admin.series import Range
+from openmsmq.console.derived import demand_figures
 from openmsmq.console.history import FigureHistory
 from openmsmq.console.limits import STREAMS, STREAMS_PER_USER
 from openmsmq.console.problems import Problem
@@ -24,49 +23,6 @@ _LOOK: Final = 0.5  # seconds between looks for a new sample
 _HEARTBEAT: Final = 15.0  # seconds; then the login is checked, too
 
 
-class SeriesQuery(Input, frozen=True):
-    """`range`: ten minutes by the second, or a day by the minute."""
-
-    range: Range = "10m"
-
-
-class Point(Output, frozen=True):
-    """Of all application queues, at a time in seconds since 1970: messages that are there, and messages a second that
-    came, that left, and that nobody received. `sync` and `call`: how many seconds a sync of the disk and a call by RPC
-    took on average, null where there was none; `free`: bytes of the disk of the data directory."""
-
-    at: float
-    messages: int
-    came: float
-    left: float
-    dead: float
-    sync: float | None
-    call: float | None
-    free: int | None
-
-
-class Series(Output, frozen=True):
-    """The oldest first. Empty until the server has run for two seconds."""
-
-    points: list[Point]
-
-
-def may_see(asked: WebRequest) -> bool:
-    """Sums over queues that the user may not see are for administrators, unless anonymous callers may learn them."""
-    return asked.caller.administrator or asked.services.settings.open_metrics
-
-
-def series(asked: WebRequest) -> Series:
-    _demand(asked)
-    query: SeriesQuery = asked.query
-    return Series([Point(*rates) for rates in asked.services.history.rates(query.range)])
-
-
-def _demand(asked: WebRequest) -> None:
-    if not may_see(asked):
-        raise AccessDenied(detail="figures of all queues are for administrators of the queue manager")
-
-
 class Streams:
     """How many are open, in all and of each user by the SID; the event loop counts them."""
 
@@ -74,7 +30,7 @@ class Streams:
 
 
 def events(asked: WebRequest) -> Response:
-    _demand(asked)
+    demand_figures(asked)
     shares, sid = Streams.shares, asked.caller.sid
     if not shares.has_room(sid):
         raise Problem(
@@ -97,7 +53,7 @@ async def _stream(asked: WebRequest) -> AsyncIterator[bytes]:
             found = history.latest()
             if found is not None and found.at != last:
                 last = found.at
-                yield b"event: figures\ndata: " + msgspec.json.encode(Point(*found)) + b"\n\n"
+                yield b"event: figures\ndata: " + msgspec.json.encode(found) + b"\n\n"
             if loop.time() - checked > _HEARTBEAT:
                 checked = loop.time()
                 await asyncio.wrap_future(services.link.ask("whoami", ticket=asked.caller.ticket))
@@ -110,15 +66,6 @@ async def _stream(asked: WebRequest) -> AsyncIterator[bytes]:
 
 
 OPERATIONS: Final = (
-    HttpOperation(
-        "GET",
-        "/series",
-        series,
-        "Messages, their rates, latency and disk over time",
-        Series,
-        SeriesQuery,
-        role=Role.MONITOR,
-    ),
     HttpOperation(
         "GET",
         "/events",

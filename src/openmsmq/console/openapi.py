@@ -13,6 +13,7 @@ import msgspec
 
 from openmsmq import __version__
 from openmsmq.actions.table import Input
+from openmsmq.console.examples import example_of
 from openmsmq.console.problems import MEDIA_TYPE, explained
 from openmsmq.console.table import HttpOperation
 
@@ -24,16 +25,23 @@ _PARAMETER: Final = re.compile(r"\{([a-z]+)\}")
 _BYTES: Final = {"type": "string", "format": "binary"}
 _PROBLEM: Final = {
     "type": "object",
+    "description": "Why a request was refused (RFC 9457).",
     "required": ["type", "title", "status", "detail", "request_id"],
     "properties": {
-        "type": {"type": "string"}, "title": {"type": "string"}, "status": {"type": "integer"},
-        "detail": {"type": "string"}, "request_id": {"type": "string"},
-        "hresult": {"type": "string", "pattern": "^0x[0-9A-F]{8}$"},
+        "type": {"type": "string", "description": "Path of a page about the status."},
+        "title": {"type": "string", "description": "What the status means."},
+        "status": {"type": "integer", "description": "The status."},
+        "detail": {"type": "string", "description": "What was wrong, and what to do."},
+        "request_id": {"type": "string", "description": "Identifier of the request."},
+        "hresult": {"type": "string", "pattern": "^0x[0-9A-F]{8}$", "description": "Error of the queue manager."},
         "errors": {
-            "type": "array",
+            "type": "array", "description": "Which members or parameters were wrong.",
             "items": {
                 "type": "object", "required": ["pointer", "detail"],
-                "properties": {"pointer": {"type": "string"}, "detail": {"type": "string"}},
+                "properties": {
+                    "pointer": {"type": "string", "description": "JSON pointer of a member, or name of a parameter."},
+                    "detail": {"type": "string", "description": "What was wrong with it."},
+                },
             },
         },
     },
@@ -43,7 +51,12 @@ _PROBLEM: Final = {
 def document(operations: Iterable[HttpOperation]) -> dict[str, Any]:
     """The whole document; the same for the same table."""
     table = list(operations)
-    types = [kind for operation in table for kind in (operation.answer, operation.body) if kind is not None]
+    types = [
+        kind
+        for operation in table
+        for kind in (operation.answer, operation.planned, operation.body)
+        if kind is not None
+    ]
     _, schemas = msgspec.json.schema_components(dict.fromkeys(types), ref_template=_REFERENCE)
     for schema in schemas.values():
         if "description" in schema:  # a docstring; Python before 3.13 leaves the indentation of the source in it
@@ -73,11 +86,13 @@ def document(operations: Iterable[HttpOperation]) -> dict[str, Any]:
 def _described(operation: HttpOperation) -> dict[str, Any]:
     answer: dict[str, Any] = {"description": operation.summary}
     if operation.answer is not None:
-        answer["content"] = {"application/json": {"schema": _reference(operation.answer)}}
+        answer["content"] = _content(operation.answer)
     elif operation.status != 204:
         schema = {"type": "string"} if operation.media_type.startswith("text/") else _BYTES
         answer["content"] = {operation.media_type: {"schema": schema}}
     answers = {str(operation.status): answer}
+    if operation.planned is not None and operation.planned is not operation.answer:
+        answers["200"] = {"description": "What a dry run says", "content": _content(operation.planned)}
     if operation.partial:
         answers["207"] = answer | {"description": operation.partial}
     problem = {MEDIA_TYPE: {"schema": {"$ref": _REFERENCE.format(name="Problem")}}}
@@ -97,11 +112,12 @@ def _described(operation: HttpOperation) -> dict[str, Any]:
     if operation.needs_login:
         found["x-role"] = operation.role.word
     if operation.body is not None:
-        found["requestBody"] = {
-            "required": True,
-            "content": {"application/json": {"schema": _reference(operation.body)}},
-        }
+        found["requestBody"] = {"required": True, "content": _content(operation.body)}
     return found
+
+
+def _content(kind: Any) -> dict[str, Any]:
+    return {"application/json": {"schema": _reference(kind), "example": example_of(kind)}}
 
 
 def _reference(kind: Any) -> Any:

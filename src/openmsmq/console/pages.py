@@ -20,25 +20,16 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from openmsmq.actions import permissions
+from openmsmq.actions import dead_letters, handles, messages, outgoing, permissions, queues, selections
 from openmsmq.actions.alarms import list_alarms
+from openmsmq.actions.series import SeriesQuery
 from openmsmq.admin.acting import HAS_NO_TARGET
 from openmsmq.admin.series import Rates
 from openmsmq.admin.series import shown as figure
-from openmsmq.console import (
-    account,
-    charts,
-    dead_letters,
-    handles,
-    live,
-    messages,
-    operations,
-    problems,
-    queues,
-)
+from openmsmq.console import account, charts, problems
 from openmsmq.console.application import Web, peer_of
 from openmsmq.console.callers import WebCaller
-from openmsmq.console.derived import body_of, handler_of, operation_of
+from openmsmq.console.derived import body_of, handler_of, may_see_figures, operation_of
 from openmsmq.console.problems import Problem
 from openmsmq.console.table import WebRequest, parse_query
 from openmsmq.model.errors import MsmqError
@@ -49,7 +40,7 @@ from openmsmq.model.text import counted, printable, time_text
 _MOST_FIELDS: Final = 60
 _STATIC: Final = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _CHANGES: Final = {"grant": "Grant", "revoke": "Revoke what was granted", "deny": "Deny", "undeny": "Revoke a denial"}
-_NOTHING_YET: Final = Rates(0.0, 0, 0.0, 0.0, 0.0)
+_NOTHING_YET: Final = Rates(0.0, 0, 0.0, 0.0, 0.0, None, None, None)
 Page = Callable[[Request, WebCaller], Awaitable[Response]]
 
 
@@ -200,10 +191,10 @@ class Console:
     # -- looking ---------------------------------------------------------------------------------------------------
 
     async def _overview(self, request: Request, caller: WebCaller) -> Response:
-        query = parse_query(live.SeriesQuery, request.query_params.multi_items())
-        found = await self.ask(queues.overview, request, caller)
+        query = parse_query(SeriesQuery, request.query_params.multi_items())
+        found = await self.ask(handler_of(queues.overview), request, caller)
         on = await self.ask(handler_of(list_alarms), request, caller)
-        shown = live.may_see(WebRequest(self._web.services, caller))
+        shown = may_see_figures(WebRequest(self._web.services, caller))
         rates = self._web.services.history.rates(query.range) if shown else []
         return self.render(
             "overview.html", caller, "Overview", found=found, alarms=on.active, query=query, command=found.command,
@@ -214,18 +205,18 @@ class Console:
     async def _queues(self, request: Request, caller: WebCaller) -> Response:
         pairs = [(name, value) for name, value in request.query_params.multi_items() if value]
         query = parse_query(queues.ListQuery, pairs)
-        found = await self.ask(queues.list_queues, request, caller, query=query)
+        found = await self.ask(handler_of(queues.list_queues), request, caller, query=query)
         return self.render(
             "queues.html", caller, "Queues", found=found, query=query, command=found.command,
             link=lambda **changes: _link("/queues", query, **changes),
         )  # fmt: skip
 
     async def _queue(self, request: Request, caller: WebCaller) -> Response:
-        query = parse_query(messages.PageQuery, request.query_params.multi_items())
-        details = await self.ask(queues.get_queue, request, caller)
+        query = parse_query(operation_of(messages.list_messages).query, request.query_params.multi_items())
+        details = await self.ask(handler_of(queues.get_queue), request, caller)
         page, refused = None, ""
         try:
-            page = await self.ask(messages.list_messages, request, caller, query=query)
+            page = await self.ask(handler_of(messages.list_messages), request, caller, query=query)
         except MsmqError as error:
             refused = str(error)
         return self.render(
@@ -235,8 +226,8 @@ class Console:
         )  # fmt: skip
 
     async def _message(self, request: Request, caller: WebCaller) -> Response:
-        details = await self.ask(queues.get_queue, request, caller)
-        found = await self.ask(messages.get_message, request, caller)
+        details = await self.ask(handler_of(queues.get_queue), request, caller)
+        found = await self.ask(handler_of(messages.get_message), request, caller)
         title = f"{found.summary.label or 'Message'} in {details.queue.name}"
         return self.render(
             "message.html", caller, title, found=found, queue=details.queue, command=found.command
@@ -244,11 +235,11 @@ class Console:
 
     async def _deadletters(self, request: Request, caller: WebCaller) -> Response:
         query = parse_query(dead_letters.GroupsQuery, request.query_params.multi_items())
-        found = await self.ask(dead_letters.list_groups, request, caller, query=query)
+        found = await self.ask(handler_of(dead_letters.list_groups), request, caller, query=query)
         return self.render("deadletters.html", caller, "Dead letters", found=found, command=found.command)
 
     async def _outgoing(self, request: Request, caller: WebCaller) -> Response:
-        found = await self.ask(dead_letters.list_outgoing, request, caller)
+        found = await self.ask(handler_of(outgoing.list_outgoing), request, caller)
         return self.render("outgoing.html", caller, "Outgoing queues", found=found, command=found.command)
 
     async def _alarms(self, request: Request, caller: WebCaller) -> Response:
@@ -257,7 +248,7 @@ class Console:
 
     async def _handles(self, request: Request, caller: WebCaller) -> Response:
         query = parse_query(handles.HandleQuery, request.query_params.multi_items())
-        found = await self.ask(handles.list_handles, request, caller, query=query)
+        found = await self.ask(handler_of(handles.list_handles), request, caller, query=query)
         return self.render("handles.html", caller, "Open queues", found=found, query=query, command=found.command)
 
     def _static(self, name: str, media_type: str) -> Route:
@@ -274,25 +265,27 @@ class Console:
         form = request.state.form
         values = {"name": form.get("name", ""), "label": form.get("label", "")}
         body = converted({**values, "transactional": "transactional" in form}, queues.NewQueue)
-        created = await self.ask(queues.create_queue, request, caller, body=body)
+        created = await self.ask(handler_of(queues.create_queue), request, caller, body=body)
         return RedirectResponse(f"/queues/{created.id}", 303)
 
     async def _send(self, request: Request, caller: WebCaller) -> Response:
         form = request.state.form
         values = {"text": form.get("text", ""), "label": form.get("label", ""), "recoverable": "recoverable" in form}
-        await self.ask(messages.send_message, request, caller, body=converted(values, messages.NewMessage))
+        await self.ask(
+            handler_of(messages.send_message), request, caller, body=converted(values, body_of(messages.send_message))
+        )
         return RedirectResponse(f"/queues/{quote(request.path_params['queue'], safe='')}", 303)
 
     async def _purge(self, request: Request, caller: WebCaller) -> Response:
-        done = await self.ask(queues.purge_queue, request, caller, query=_count(request))
+        done = await self.ask(handler_of(queues.purge_queue), request, caller, query=_count(request))
         return self._done(caller, f"Purged {done.queue}: {counted(done.messages, 'message')}", done.command)
 
     async def _delete(self, request: Request, caller: WebCaller) -> Response:
-        done = await self.ask(queues.delete_queue, request, caller, query=_count(request))
+        done = await self.ask(handler_of(queues.delete_queue), request, caller, query=_count(request))
         return self._done(caller, f"Deleted {done.queue} with {counted(done.messages, 'message')}", done.command)
 
     async def _delete_outgoing(self, request: Request, caller: WebCaller) -> Response:
-        done = await self.ask(dead_letters.delete_outgoing, request, caller, query=_count(request))
+        done = await self.ask(handler_of(outgoing.delete_outgoing), request, caller, query=_count(request))
         return self._done(caller, f"Deleted {done.queue} with {counted(done.messages, 'message')}", done.command)
 
     async def _rights(self, request: Request, caller: WebCaller) -> Response:
@@ -323,35 +316,35 @@ class Console:
         )  # fmt: skip
 
     async def _close_handle(self, request: Request, caller: WebCaller) -> Response:
-        await self.ask(handles.close_handle, request, caller)
+        await self.ask(handler_of(handles.close_handle), request, caller)
         return RedirectResponse("/handles", 303)
 
     async def _pause(self, request: Request, caller: WebCaller) -> Response:
-        await self.ask(dead_letters.pause_queue, request, caller)
+        await self.ask(handler_of(outgoing.pause_queue), request, caller)
         return RedirectResponse("/outgoing", 303)
 
     async def _resume(self, request: Request, caller: WebCaller) -> Response:
-        await self.ask(dead_letters.resume_queue, request, caller)
+        await self.ask(handler_of(outgoing.resume_queue), request, caller)
         return RedirectResponse("/outgoing", 303)
 
     async def _plan(self, request: Request, caller: WebCaller) -> Response:
         """A dry run of what a form asks for; its page has the form that does it."""
         plan = _plan_of(request.state.form)
-        found = await self.ask(operations.dry_run, request, caller, body=plan)
+        found = await self.ask(handler_of(selections.dry_run), request, caller, body=plan)
         return self.render("plan.html", caller, "Dry run", found=found, plan=plan, command=found.command)
 
     async def _carry_out(self, request: Request, caller: WebCaller) -> Response:
         form = request.state.form
         values = {"selection": form.get("selection", ""), "count": whole(form.get("count", ""))}
-        order = converted(values, operations.Order)
-        found = await self.ask(operations.operate, request, caller, body=order)
+        order = converted(values, selections.Order)
+        found = await self.ask(handler_of(selections.operate), request, caller, body=order)
         return self.render("result.html", caller, "Result", found=found, command=found.command)
 
     def _done(self, caller: WebCaller, said: str, command: str) -> Response:
         return self.render("done.html", caller, "Done", said=said, command=command)
 
 
-def _plan_of(form: Mapping[str, str]) -> operations.PlanRequest:
+def _plan_of(form: Mapping[str, str]) -> selections.PlanRequest:
     """Raises Problem."""
     given = {name: value for name, value in form.items() if value}
     where: dict[str, Any] = {name: given[name] for name in ("label", "reason", "destination", "text") if name in given}
@@ -363,7 +356,7 @@ def _plan_of(form: Mapping[str, str]) -> operations.PlanRequest:
     }  # fmt: skip
     if "to" in given and given.get("act") not in HAS_NO_TARGET:
         values["to"] = given["to"]
-    plan: operations.PlanRequest = converted(values, operations.PlanRequest)
+    plan: selections.PlanRequest = converted(values, selections.PlanRequest)
     return plan
 
 
@@ -375,9 +368,9 @@ def converted(values: Mapping[str, Any], wanted: type) -> Any:
         raise Problem(422, str(error)) from None
 
 
-def _count(request: Request) -> queues.CountQuery:
-    found: queues.CountQuery = converted({"count": whole(request.state.form.get("count", ""))}, queues.CountQuery)
-    return found
+def _count(request: Request) -> Any:
+    query = operation_of(queues.delete_queue).query
+    return converted({"count": whole(request.state.form.get("count", ""))}, query)
 
 
 def whole(text: str) -> int | None:

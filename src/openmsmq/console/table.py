@@ -46,9 +46,9 @@ class HttpOperation:
     """One method of one path. `answer` is the type of what `handler` returns; None for an answer of other media.
 
     `statuses` are those of problems that it may answer with, besides those of all. `role` is what a caller needs at
-    least; what the daemon allows them decides, too. `partial`: what the answer with status 207 leaves out; empty if
-    there is no such answer. `path_fields` describes the parameters in the path, `extensions` go into the OpenAPI
-    document.
+    least; what the daemon allows them decides, too. `planned` is the type of the answer to a dry run, whose status is
+    200. `partial`: what the answer with status 207 leaves out; empty if there is no such answer. `path_fields`
+    describes the parameters in the path, `extensions` go into the OpenAPI document.
     """
 
     method: str
@@ -67,6 +67,7 @@ class HttpOperation:
     description: str = ""
     path_fields: type[Input] = Empty
     extensions: Mapping[str, Any] = field(default_factory=dict)
+    planned: Any = None
 
     @property
     def changes(self) -> bool:

@@ -12,16 +12,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import msgspec
 import pytest
 
-from openmsmq.admin import http_api, http_requests
-from openmsmq.admin.http_api import HttpApi
+from openmsmq.actions import by_http
+from openmsmq.actions.by_http import perform
+from openmsmq.actions.handles import HandleList, HandleQuery, NamedHandle, close_handle, get_handle, list_handles
+from openmsmq.actions.queues import queue_named
+from openmsmq.admin import http_requests
 from openmsmq.admin.http_requests import (
     ApiError,
     ApiNotFound,
     ApiRefused,
     ApiTimeout,
     ApiUnreachable,
+    HttpRequests,
     by_token,
 )
 
@@ -90,12 +95,13 @@ def problem(status: int, detail: str, **more: Any) -> Script:
     return answer(body, f"{status} No", "application/problem+json")
 
 
-def ask(script: Script, seconds: float = 30.0) -> http_api.OpenHandlesInfo:
-    with served(script) as server, HttpApi(server.url, WHO, seconds=seconds) as api:
-        return api.handles()
+def ask(script: Script, seconds: float = 30.0) -> HandleList:
+    with served(script) as server, HttpRequests(server.url, WHO, seconds=seconds) as api:
+        found: HandleList = perform(api, list_handles, HandleQuery(limit=0))
+        return found
 
 
-NONE = {"handles": [], "matching": 0, "next": None}
+NONE = {"handles": [], "matching": 0, "all": 0, "next": None, "command": ""}
 ROW = {
     "id": "ab", "queue": "p1", "name": "m\\private$\\q", "access": "receive", "since": 1, "exclusive": True,
     "waiting": 0, "cursors": 0, "held": 0, "user": "bob", "sid": "S-1", "origin": "rpc 10.0.0.7",
@@ -103,8 +109,8 @@ ROW = {
 
 
 def test_a_row_is_read() -> None:
-    found = ask(document({"handles": [ROW], "matching": 1, "next": None}))
-    assert found.handles[0]._asdict() == ROW and found.matching == 1
+    found = ask(document(NONE | {"handles": [ROW], "matching": 1}))
+    assert msgspec.structs.asdict(found.handles[0]) == ROW and found.matching == 1
 
 
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "307 Temporary Redirect", "308 Permanent Redirect"])
@@ -176,12 +182,12 @@ def test_a_body_that_does_not_come_ends_at_the_time_limit() -> None:
         answer(b"[" * 100_000),
         answer(b"\xff"),
         document({"handles": []}),
-        document({"handles": {}, "matching": 0}),
-        document({"handles": [], "matching": "0"}),
-        document({"handles": [], "matching": True}),
-        document({"handles": [7], "matching": 1}),
-        document({"handles": [ROW | {"since": None}], "matching": 1}),
-        document({"handles": [{name: value for name, value in ROW.items() if name != "since"}], "matching": 1}),
+        document(NONE | {"handles": {}, "matching": 0}),
+        document(NONE | {"handles": [], "matching": "0"}),
+        document(NONE | {"handles": [], "matching": True}),
+        document(NONE | {"handles": [7], "matching": 1}),
+        document(NONE | {"handles": [ROW | {"since": None}], "matching": 1}),
+        document(NONE | {"handles": [{name: value for name, value in ROW.items() if name != "since"}], "matching": 1}),
         answer(b"not found", "404 Not Found", "text/plain"),
         answer(b"{}", "404 Not Found", "application/problem+json"),
         answer(b'{"detail": 7}', "403 Forbidden", "application/problem+json"),
@@ -202,8 +208,8 @@ def test_a_port_where_nobody_listens_is_not_reached() -> None:
     with socket.socket() as bound:  # it is kept, so that nobody else listens there
         bound.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-        with HttpApi(url, WHO) as api, pytest.raises(ApiUnreachable, match="refused"):
-            api.handles()
+        with HttpRequests(url, WHO) as api, pytest.raises(ApiUnreachable, match="refused"):
+            perform(api, list_handles, HandleQuery())
 
 
 @pytest.mark.parametrize(
@@ -223,31 +229,31 @@ def test_of_a_long_reason_the_beginning_is_shown() -> None:
 
 
 def test_a_list_that_does_not_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_requests, "MOST_PAGES", 3)
-    with served(document({"queues": [], "next": "more"}), keep=10) as server, HttpApi(server.url, WHO) as api:
-        with pytest.raises(ApiError, match="does not end"):
-            list(api.queues())
+    monkeypatch.setattr(by_http, "MOST_PAGES", 3)
+    with served(document(NONE | {"next": "more"}), keep=10) as server, HttpRequests(server.url, WHO) as api:
+        with pytest.raises(ApiError, match="more than 0 rows"):
+            perform(api, list_handles, HandleQuery(limit=0))
         assert (len(server.requests), server.connections) == (3, 1)
 
 
 def test_a_connection_that_the_server_has_closed_is_made_again() -> None:
-    with served(document(NONE)) as server, HttpApi(server.url, WHO) as api:
+    with served(document(NONE)) as server, HttpRequests(server.url, WHO) as api:
         for _ in range(3):
-            assert api.handles().matching == 0
+            assert perform(api, list_handles, HandleQuery()).matching == 0
         assert server.connections == 3
 
 
 def test_a_change_is_sent_once() -> None:
-    with served(lambda connection: None) as server, HttpApi(server.url, WHO) as api:
+    with served(lambda connection: None) as server, HttpRequests(server.url, WHO) as api:
         with pytest.raises(ApiUnreachable):
-            api.close_handle("ab")
+            perform(api, close_handle, NamedHandle("ab"))
         assert len(server.requests) == 1 and server.requests[0].startswith(b"DELETE /api/v1/handles/ab ")
 
 
 def test_what_is_named_stays_one_step_of_the_path() -> None:
-    with served(problem(404, "no")) as server, HttpApi(server.url, WHO) as api:
+    with served(problem(404, "no")) as server, HttpRequests(server.url, WHO) as api:
         with pytest.raises(ApiNotFound):
-            api.handle("../queues?x#\r\nX: y")
+            perform(api, get_handle, NamedHandle("../queues?x#\r\nX: y"))
         assert server.requests[0].startswith(b"GET /api/v1/handles/..%2Fqueues%3Fx%23%0D%0AX%3A%20y HTTP/1.1\r\n")
 
 
@@ -258,17 +264,18 @@ def test_what_is_named_stays_one_step_of_the_path() -> None:
 )  # fmt: skip
 def test_a_url_to_which_no_token_may_go_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"URL|https"):
-        HttpApi(url, WHO)
+        HttpRequests(url, WHO)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://[::1]:1", "http://localhost:1", "https://10.0.0.7"])
 def test_a_url_of_loopback_or_with_tls_is_taken(url: str) -> None:
-    HttpApi(url, WHO).close()
+    HttpRequests(url, WHO).close()
 
 
 def queue(name: str, kind: str = "queue") -> dict[str, Any]:
     return {"id": name, "kind": kind, "name": name, "messages": 0, "bytes": 0, "came": 0, "left": 0, "grown": 0,
-            "journal_messages": 0, "waiting": 0, "state": ""}  # fmt: skip
+            "journal_messages": 0, "waiting": 0, "state": "", "label": "", "transactional": False, "journaling": False,
+            "journal_bytes": 0, "quota": None, "handles": 0, "readers": 0, "exclusive": False}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -286,7 +293,10 @@ def test_queues_are_named_as_people_name_them(said: str, found: str) -> None:
         queue("m\\private$\\orders"), queue("m\\private$\\orders;journal", "journal"), queue("m\\public"),
         queue("deadletter", "deadletter"), queue("xactdeadletter", "deadletter"),
     ]  # fmt: skip
-    with served(document({"queues": rows, "next": None})) as server, HttpApi(server.url, WHO) as api:
-        assert api.queue_named(said).name == found
+    with (
+        served(document({"queues": rows, "matching": 7, "all": 7, "next": None, "command": ""})) as server,
+        HttpRequests(server.url, WHO) as api,
+    ):
+        assert queue_named(api, said).name == found
         with pytest.raises(ApiNotFound, match="there is no queue other"):
-            api.queue_named("other")
+            queue_named(api, "other")

@@ -8,17 +8,22 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from openmsmq.console.problems import Problem
-from openmsmq.console.services import Seals
+from openmsmq.actions.errors import ActionRefused
+from openmsmq.actions.fields import said
+from openmsmq.actions.site import DaemonCalls
 
 Row = TypeVar("Row")
 #: It has a name in it, of up to a thousand characters.
-Cursor = Annotated[str, msgspec.Meta(max_length=16384)]
+Cursor = Annotated[
+    Annotated[str, msgspec.Meta(max_length=16384)] | None,
+    said("`next` of the page before; null for the first page."),
+]
+Next = Annotated[str | None, said("Cursor of the next page; null at the end.")]
 
 
 def cut(
-    seals: Seals, found: list[Row], key: Callable[[Row], tuple[Any, ...]], order: str, limit: int, cursor: str | None,
-    *, backwards: bool = False,
+    daemon: DaemonCalls, found: list[Row], key: Callable[[Row], tuple[Any, ...]], order: str, limit: int,
+    cursor: str | None, *, backwards: bool = False,
 ) -> tuple[list[Row], str | None]:  # fmt: skip
     """Sort `found`, which is changed; the page behind a cursor, and the cursor of the next one, None at the end.
 
@@ -27,17 +32,17 @@ def cut(
         order: names this order; a cursor belongs to one.
 
     Raises:
-        Problem: the cursor is none, or of another order.
+        ActionRefused: the cursor is none, or of another order.
     """
     found.sort(key=key, reverse=backwards)
     start = 0
     if cursor is not None:
-        last = seals.open(cursor, "cursor")
+        last = daemon.unseal(cursor, "cursor")
         if last.get("sort") != order:
-            raise Problem(400, "this cursor belongs to another order", errors={"cursor": "of another order"})
+            raise ActionRefused(400, "this cursor belongs to another order", "cursor")
         keys = [key(row) for row in found]
         after = tuple(last["key"])
         start = len(keys) - bisect.bisect_left(keys[::-1], after) if backwards else bisect.bisect_right(keys, after)
     page = found[start : start + limit]
     more = start + len(page) < len(found)
-    return page, seals.seal({"sort": order, "key": key(page[-1])}) if page and more else None
+    return page, daemon.seal({"sort": order, "key": key(page[-1])}) if page and more else None

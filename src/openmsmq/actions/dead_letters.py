@@ -1,0 +1,102 @@
+"""Dead letters by reason."""
+
+from __future__ import annotations
+
+import time
+from shlex import quote
+from typing import Annotated, Final, Literal
+
+from openmsmq.actions.fields import CommandText, EpochSeconds, said
+from openmsmq.actions.limits import SCANNED
+from openmsmq.actions.site import ActionSite
+from openmsmq.actions.table import Action, ActionCommand, ActionPlace, Input, Output, action
+from openmsmq.admin import dead_letters
+from openmsmq.admin.naming import DEAD_LETTER_QUEUES, path_of
+from openmsmq.admin.selection import Criteria, select
+from openmsmq.model.errors import MsmqError
+from openmsmq.model.left_out import LEFT_OUT
+from openmsmq.model.roles import Role
+
+DeadLetterQueue = Literal["deadletter", "xactdeadletter"]
+
+
+class DeadLetterReasonView(Output, frozen=True):
+    """Why a message is a dead letter."""
+
+    slug: Annotated[str, said("The reason as one word.", "expired-unread")]
+    name: Annotated[str, said("Name of the message class.", "RECEIVE_TIMEOUT")]
+    sentence: Annotated[str, said("What happened.")]
+    remedy: Annotated[str, said("What to do about it.")]
+    fails_again: Annotated[bool, said("Whether the message would die again as it is.")]
+
+
+class DeadLetterGroupView(Output, frozen=True):
+    """Dead letters of one reason that were meant for one queue."""
+
+    queue: Annotated[str, said("The dead-letter queue that they are in.", "deadletter")]
+    reason: Annotated[str, said("The reason as one word.", "expired-unread")]
+    name: Annotated[str, said("Name of the message class.", "RECEIVE_TIMEOUT")]
+    sentence: Annotated[str, said("What happened.")]
+    remedy: Annotated[str, said("What to do about it.")]
+    fails_again: Annotated[bool, said("Whether they would die again as they are.")]
+    destination: Annotated[str, said("Format name of the queue that they were meant for.")]
+    messages: Annotated[int, said("Number of messages.")]
+    bytes: Annotated[int, said("Their bytes.")]
+    first_sent: Annotated[EpochSeconds, said("When the first was sent, in seconds since 1970.")]
+    last_sent: Annotated[EpochSeconds, said("When the last was sent, in seconds since 1970.")]
+    command: CommandText
+
+
+class DeadLetterGroups(Output, frozen=True):
+    """Dead letters by reason and destination."""
+
+    groups: Annotated[list[DeadLetterGroupView], said("The groups, the largest first.")]
+    scanned: Annotated[int, said("Number of messages that were looked at.")]
+    complete: Annotated[bool, said("Whether these are all; otherwise only the first were looked at.")]
+    command: CommandText
+
+
+class GroupsQuery(Input, frozen=True):
+    """Which dead letters are meant."""
+
+    queue: Annotated[DeadLetterQueue | None, said("Only this queue; both by default.")] = None
+
+
+@action(
+    "deadletters.groups", http="GET /deadletters/groups", role=Role.MONITOR, statuses=(409,),
+    place=ActionPlace.QUEUE_MANAGER,
+    commands=(ActionCommand("dlq list", {"queue": "--queue"}, by_hand="it takes criteria, and looks at all messages"),),
+)  # fmt: skip
+def list_groups(site: ActionSite, given: GroupsQuery) -> DeadLetterGroups:
+    """Dead letters by reason and destination."""
+    found: list[DeadLetterGroupView] = []
+    scanned, complete = 0, True
+    failed: list[str] = []
+    names = DEAD_LETTER_QUEUES if given.queue is None else (given.queue,)
+    for name in names:
+        try:
+            selection = select(site.manager, [path_of(name)], Criteria(), time.time(), scan=SCANNED, previews=False)
+        except MsmqError as error:
+            if len(failed) == len(names) - 1:  # there is none whose letters can be shown
+                raise
+            failed.append(name)
+            LEFT_OUT.note("lists of dead letters", name, error)
+            complete = False
+            continue
+        scanned += selection.scanned
+        complete = complete and selection.complete
+        found += [_group(name, group) for group in dead_letters.groups(selection.chosen)]
+    found.sort(key=lambda group: -group.messages)
+    return DeadLetterGroups(found, scanned, complete, "openmsmq dlq list")
+
+
+def _group(queue: str, group: dead_letters.DeadLetterGroup) -> DeadLetterGroupView:
+    reason = group.reason
+    command = f"openmsmq dlq return --queue {queue} --reason {reason.slug} --meant-for {quote(group.destination)}"
+    return DeadLetterGroupView(
+        queue, reason.slug, reason.name, reason.sentence, reason.remedy, reason.fails_again, group.destination,
+        group.messages, group.bytes, group.first, group.last, f"{command} --dry-run",
+    )  # fmt: skip
+
+
+ACTIONS: Final[tuple[Action, ...]] = (list_groups,)

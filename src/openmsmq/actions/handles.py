@@ -1,0 +1,165 @@
+"""Who has which queue open, exclusively or waiting for messages; and closing that. For administrators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from shlex import join
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from openmsmq.actions.errors import ActionRefused
+from openmsmq.actions.fields import CommandText, EpochSeconds, Text, said
+from openmsmq.actions.limits import LARGEST_PAGE
+from openmsmq.actions.paging import Cursor, Next, cut
+from openmsmq.actions.queues import Limit, QueueName, daemon_of
+from openmsmq.actions.site import ActionSite
+from openmsmq.actions.table import (
+    Action,
+    ActionCommand,
+    ActionEffect,
+    ActionPlace,
+    CountOption,
+    Input,
+    Output,
+    Pages,
+    Rows,
+    action,
+)
+from openmsmq.model.roles import Role
+from openmsmq.model.text import counted, time_text
+
+_SEVERAL: Final = "it closes several"
+
+
+class OpenHandleView(Output, frozen=True):
+    """A queue that somebody has open."""
+
+    id: Annotated[str, said("Its identifier, until the daemon ends.", "1f")]
+    queue: Annotated[str, said("Identifier of the queue.", "p7")]
+    name: QueueName
+    access: Annotated[str, said("For what it is open.", "receive")]
+    since: Annotated[EpochSeconds, said("When it was opened, in seconds since 1970.")]
+    exclusive: Annotated[bool, said("Whether nobody else may receive (share mode DENY_RECEIVE).")]
+    waiting: Annotated[int, said("Number of its reads that wait for messages.")]
+    cursors: Annotated[int, said("Number of its cursors.")]
+    held: Annotated[int, said("Messages that it has received in two phases of which the second has not come.")]
+    user: Annotated[str, said("Name of the user; empty where nobody knows it.")]
+    sid: Annotated[str, said("SID of the user.")]
+    origin: Annotated[str, said("The way in and the address behind it.", "rpc 10.0.0.7")]
+
+
+class HandleList(Output, frozen=True):
+    """One page of open queues."""
+
+    handles: Annotated[list[OpenHandleView], said("Those that fit: exclusive ones first, then those that wait.")]
+    matching: Annotated[int, said("How many fit.")]
+    all: Annotated[int, said("How many there are.")]
+    next: Next
+    command: CommandText
+
+
+class HandleQuery(Input, frozen=True):
+    """Which open queues are meant."""
+
+    queue: Annotated[Text | None, said("Identifier of a queue.", "p7")] = None
+    exclusive: Annotated[bool, said("Only those that let nobody else receive.")] = False
+    waiting: Annotated[bool, said("Only those with reads that wait for messages.")] = False
+    limit: Limit = 100
+    cursor: Cursor = None
+
+
+class NamedHandle(Input, frozen=True):
+    """A queue that somebody has open."""
+
+    handle: Annotated[str, said("Its identifier.", "1f")]
+
+
+_ROWS: Final = msgspec.json.Decoder(OpenHandleView)
+
+
+def _cells(each: OpenHandleView) -> list[Any]:
+    share = "deny receive" if each.exclusive else "deny none"
+    return [each.id, each.name, each.access, share, each.waiting, each.held, each.user or each.sid, each.origin,
+            time_text(each.since)]  # fmt: skip
+
+
+def _note(found: HandleList) -> str:
+    shown = len(found.handles)
+    return f"{shown:,} of {counted(found.matching, 'handle')} are shown (--limit)" if found.matching > shown else ""
+
+
+def rows(handles: Callable[[Any], list[OpenHandleView]], note: Callable[[Any], str] | None = None) -> Rows:
+    """How commands show open queues; nothing for none."""
+    columns = ("handle", "queue", "access", "share", "waiting", "held", "user", "from", "since")
+    return Rows(lambda output: handles(output) or None, columns, _cells, note=note)
+
+
+@action(
+    "handle.list", http="GET /handles", role=Role.MONITOR, place=ActionPlace.DAEMON, statuses=(400,),
+    pages=Pages("handles", "limit", LARGEST_PAGE, "cursor"),
+    commands=(
+        ActionCommand(
+            "handle list",
+            {"queue": "[QUEUE]", "exclusive": "--exclusive", "waiting": "--waiting",
+             "limit": CountOption("--limit", 100, "Show so many (0: all).")},
+            rows(lambda found: found.handles, _note),
+            help="Show who has QUEUE open, or any queue: exclusive ones first, then those that wait.\n\n"
+            "For administrators of the queue manager; the role monitor is enough for the token.",
+        ),
+    ),
+)  # fmt: skip
+def list_handles(site: ActionSite, given: HandleQuery) -> HandleList:
+    """Who has which queue open."""
+    daemon = daemon_of(site)
+    known = _all(site)
+    found = [
+        row
+        for row in known
+        if (given.queue is None or row.queue == given.queue)
+        and (not given.exclusive or row.exclusive)
+        and (not given.waiting or row.waiting)
+    ]
+    page, following = cut(daemon, found, _place, "handles", given.limit, given.cursor)
+    seen = daemon.queues() if given.queue is not None else ()  # the command has no queue that the user may not see
+    words = [row["name"] for row in seen if row["id"] == given.queue]
+    words += [f"--{name}" for name in ("exclusive", "waiting") if getattr(given, name)]
+    return HandleList(page, len(found), len(known), following, join(["openmsmq", "handle", "list", *words]))
+
+
+def _place(row: OpenHandleView) -> tuple[Any, ...]:
+    return not row.exclusive, -row.waiting, row.name.casefold(), row.id
+
+
+@action(
+    "handle.show", http="GET /handles/{handle}", role=Role.MONITOR, place=ActionPlace.DAEMON,
+    commands=(ActionCommand("handle close", {"handle": "ID"}, by_hand=_SEVERAL),),
+)  # fmt: skip
+def get_handle(site: ActionSite, given: NamedHandle) -> OpenHandleView:
+    """What somebody has open."""
+    found = next((row for row in _all(site) if row.id == given.handle), None)
+    if found is None:
+        raise ActionRefused(404, "that is closed already")
+    return found
+
+
+@action(
+    "handle.close", http="DELETE /handles/{handle}", role=Role.OPERATOR, effect=ActionEffect.DESTROYS,
+    place=ActionPlace.DAEMON, statuses=(507,),
+    commands=(ActionCommand("handle close", {"handle": "ID"}, by_hand=_SEVERAL),),
+)  # fmt: skip
+def close_handle(site: ActionSite, given: NamedHandle) -> OpenHandleView:
+    """Close what somebody has open. The answer is what was closed."""
+    daemon = daemon_of(site)
+    row = daemon.change("close_handle", id=given.handle)
+    if row is None:
+        raise ActionRefused(404, "that is closed already")
+    daemon.changed()
+    return msgspec.convert(row, OpenHandleView)
+
+
+def _all(site: ActionSite) -> list[OpenHandleView]:
+    return _ROWS.decode_lines(daemon_of(site).lines("handles"))
+
+
+ACTIONS: Final[tuple[Action, ...]] = (list_handles, get_handle, close_handle)

@@ -1,0 +1,332 @@
+"""Messages: pages of a queue, one with all that is known of it; sending one. A look takes nothing away."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Generator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from shlex import quote
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
+
+from openmsmq.actions.dead_letters import DeadLetterReasonView
+from openmsmq.actions.errors import ActionRefused, InputError
+from openmsmq.actions.fields import CommandText, QueueText, Text, said
+from openmsmq.actions.limits import PAGE, PAGE_BYTES, SCANNED, SHOWN_BODY
+from openmsmq.actions.paging import Next
+from openmsmq.actions.queues import Limit, daemon_of
+from openmsmq.actions.site import ActionSite
+from openmsmq.actions.table import Action, ActionCommand, ActionEffect, ActionPlace, Input, Output, action
+from openmsmq.admin import body_text
+from openmsmq.admin.message_json import to_json
+from openmsmq.admin.naming import path_of
+from openmsmq.admin.queues import is_transactional
+from openmsmq.admin.selection import preview
+from openmsmq.client.sync import MessageQueue, QueueManager
+from openmsmq.model.constants import INFINITE, Access
+from openmsmq.model.errors import MessageNotFound, ReceiveTimeout
+from openmsmq.model.message import Message, identifier_from_text
+from openmsmq.model.reasons import class_name, reason_of
+from openmsmq.model.roles import Role
+
+_STREAMS: Final = "it shows messages one after the other, as they are read by the protocols of MSMQ"
+_OF_OPERATORS: Final[dict[str, Any]] = {"role": Role.OPERATOR, "place": ActionPlace.QUEUE_MANAGER}
+MessageId = Annotated[str, said("Identifier of the message.", r"{6f9619ff-8b86-d011-b42d-00c04fc964ff}\2049")]
+QueueNameText = Annotated[str, Meta(max_length=1024)]
+Lifetime = Annotated[int, Meta(ge=1, le=INFINITE - 1)]
+
+
+class MessageSummaryView(Output, frozen=True):
+    """A message in a list."""
+
+    lookup: Annotated[str, said("Its lookup identifier; empty in an outgoing queue.", "7")]
+    id: MessageId
+    label: Annotated[str, said("Its label.")]
+    message_class: Annotated[str, said("Its class.", "NORMAL")]
+    reason: Annotated[str | None, said("Why it is a dead letter, as one word; null if it is none.")]
+    priority: Annotated[int, said("Its priority, 0 to 7.")]
+    sent: Annotated[int, said("When it was sent, in seconds since 1970.")]
+    arrived: Annotated[int, said("When it arrived, in seconds since 1970.")]
+    size: Annotated[int, said("Bytes of its body.")]
+    recoverable: Annotated[bool, said("Whether it survives a restart of the daemon.")]
+    transactional: Annotated[bool, said("Whether it was sent in a transaction.")]
+    destination: Annotated[str, said("Format name of the queue that it was sent to.")]
+    body: Annotated[str, said("The beginning of its body.")]
+
+
+class MessagePage(Output, frozen=True):
+    """One page of messages."""
+
+    messages: Annotated[list[MessageSummaryView], said("The messages in the order of the queue.")]
+    next: Next
+    command: CommandText
+
+
+class MessageBody(Output, frozen=True):
+    """A body as it is shown."""
+
+    kind: Annotated[str, said("text, json, xml, nrbf, binary, empty, or a VARTYPE.", "text")]
+    text: Annotated[str, said("The body, or the beginning of it, as text.")]
+    size: Annotated[int, said("Bytes of the body.")]
+    cut: Annotated[bool, said("Whether only the beginning was looked at.")]
+
+
+class MessageDetails(Output, frozen=True):
+    """A message with every property."""
+
+    summary: Annotated[MessageSummaryView, said("The message as lists have it.")]
+    reason: Annotated[DeadLetterReasonView | None, said("Why it is a dead letter; null if it is none.")]
+    body: Annotated[MessageBody, said("Its body.")]
+    properties: Annotated[
+        dict[str, str | int | bool],
+        said("Properties by their specified names: bytes in base64, identifiers in hexadecimal."),
+    ]
+    command: CommandText
+
+
+class PageQuery(Input, frozen=True):
+    """Which messages of a queue are meant."""
+
+    queue: QueueText
+    limit: Limit = PAGE
+    cursor: Annotated[Text | None, said("`next` of the page before; null for the first page.")] = None
+
+
+class NamedMessage(Input, frozen=True):
+    """A message of a queue."""
+
+    queue: QueueText
+    lookup: Annotated[str, said("Its lookup identifier.", "7")]
+
+
+class NewMessage(Input, frozen=True):
+    """A message that is to be sent. Its body is `text` or `base64`."""
+
+    queue: QueueText
+    text: Annotated[str | None, said("The body as text.", "Hello")] = None
+    base64: Annotated[str | None, said("The body as bytes, in base64.")] = None
+    label: Annotated[str, Meta(max_length=249, description="Its label.")] = ""
+    priority: Annotated[int, Meta(ge=0, le=7, description="Its priority.")] = 3
+    recoverable: Annotated[bool, said("Survives a restart of the daemon.")] = False
+    transaction: Annotated[
+        bool, said("Send it in a transaction; needed for a transactional queue of another machine.")
+    ] = False
+    time_to_reach_queue: Annotated[
+        Lifetime | None, said("Seconds until it expires if it has not reached its queue; null for never.")
+    ] = None
+    time_to_be_received: Annotated[
+        Lifetime | None, said("Seconds until it expires if nobody receives it; null for never.")
+    ] = None
+    response_queue: Annotated[QueueNameText, said("Queue for answers; empty for none.")] = ""
+    administration_queue: Annotated[QueueNameText, said("Queue for acknowledgments; empty for none.")] = ""
+    correlation: Annotated[str, Meta(max_length=80, description="Correlation identifier; empty for none.")] = ""
+    deadletter: Annotated[bool, said("Keep a copy as a dead letter if it expires.")] = False
+    journal: Annotated[bool, said("Keep a copy in the journal of the machine.")] = False
+
+
+class Sent(Output, frozen=True):
+    """A message that was sent."""
+
+    id: MessageId
+    command: CommandText
+
+
+# -- looking -------------------------------------------------------------------------------------------------------
+
+
+def summary_of(message: Message) -> MessageSummaryView:
+    dead = bool(message.message_class & 0x8000)
+    return MessageSummaryView(
+        str(message.lookup_identifier) if message.lookup_identifier else "", message.id, message.label,
+        class_name(message.message_class), reason_of(message.message_class).slug if dead else None, message.priority,
+        message.sent_time, message.arrival_time, len(message.body), message.recoverable, message.is_transactional,
+        message.destination_queue_format_name, preview(_beginning(message)),
+    )  # fmt: skip
+
+
+@action(
+    "message.list", http="GET /queues/{queue}/messages", statuses=(400, 409), **_OF_OPERATORS,
+    commands=(ActionCommand("peek", {"queue": "QUEUE", "limit": "--count"}, by_hand=_STREAMS),),
+)  # fmt: skip
+def list_messages(site: ActionSite, given: PageQuery) -> MessagePage:
+    """Messages of a queue, in pages."""
+    row, daemon = site.queue, daemon_of(site)
+    after = None
+    if given.cursor is not None:
+        known = daemon.unseal(given.cursor, "cursor")
+        if known.get("queue") != row["id"]:
+            raise ActionRefused(400, "this cursor belongs to another queue", "cursor")
+        after = int(known["after"])
+    found: list[MessageSummaryView] = []
+    size, following = 0, None
+    with closing(_walk(site.manager, row, after)) as messages:
+        for message in messages:
+            if len(found) == given.limit or size > PAGE_BYTES:
+                if found[-1].lookup:
+                    following = daemon.seal({"queue": row["id"], "after": found[-1].lookup})
+                break
+            found.append(summary_of(message))
+            size += len(message.body)
+    return MessagePage(found, following, _command("peek", row))
+
+
+def _walk(manager: QueueManager, row: Mapping[str, Any], after: int | None) -> Generator[Message, None, None]:
+    """The messages behind a lookup identifier, from the first one on for None."""
+    access = Access.PEEK_ADMIN if row["kind"] == "outgoing" else Access.PEEK
+    with manager.open(row["open"], access) as opened:
+        if row["kind"] == "outgoing":  # MS-MQRR reads queues of this machine only
+            yield from opened
+            return
+        message = _first(opened) if after is None else _next(opened, after)
+        while message is not None:
+            yield message
+            message = _next(opened, message.lookup_identifier)
+
+
+def _first(opened: MessageQueue) -> Message | None:
+    try:
+        return opened.peek(0)
+    except ReceiveTimeout:
+        return None
+
+
+def _next(opened: MessageQueue, after: int) -> Message | None:
+    """The message behind `after`. A queue knows what follows a message that is there. Where it is gone, mostly all
+    before it are gone, too: the search begins at the first one. Raises ActionRefused where it takes too long."""
+    found = _looked_up(opened, after, "next")
+    if found is not None or _looked_up(opened, after, "current") is not None:
+        return found
+    found = _first(opened)
+    for _ in range(SCANNED):
+        if found is None or found.lookup_identifier > after:
+            return found
+        found = _looked_up(opened, found.lookup_identifier, "next")
+    raise ActionRefused(409, "the place where the last page ended is lost: begin anew")
+
+
+def _looked_up(opened: MessageQueue, identifier: int, direction: str) -> Message | None:
+    try:
+        return opened.peek_by_lookup_id(identifier, direction)
+    except MessageNotFound:
+        return None
+
+
+def message_at(site: ActionSite, lookup: str) -> Message:
+    """The message of a queue by its lookup identifier. Raises ActionRefused, MessageNotFound."""
+    row = site.queue
+    is_number = lookup.isascii() and lookup.isdecimal() and len(lookup) <= 20 and not int(lookup) >> 64
+    if not is_number or row["kind"] == "outgoing":
+        raise ActionRefused(404, f"there is no message {lookup[:40]} in {row['name']}")
+    with site.manager.open(row["open"], "peek") as opened:
+        return opened.peek_by_lookup_id(int(lookup))
+
+
+@action(
+    "message.show", http="GET /queues/{queue}/messages/{lookup}", statuses=(409,), **_OF_OPERATORS,
+    commands=(ActionCommand("msg find", {"queue": "QUEUE", "lookup": "--id"}, by_hand=_STREAMS),),
+)  # fmt: skip
+def get_message(site: ActionSite, given: NamedMessage) -> MessageDetails:
+    """One message with every property."""
+    return details_of(message_at(site, given.lookup), _command("peek", site.queue))
+
+
+def details_of(message: Message, command: str) -> MessageDetails:
+    cut = _beginning(message)
+    shown = body_text.show(cut)
+    properties = to_json(message)
+    del properties["body"]
+    properties["lookup_identifier"] = str(message.lookup_identifier)
+    reason = None
+    if message.message_class & 0x8000:
+        known = reason_of(message.message_class)
+        reason = DeadLetterReasonView(known.slug, known.name, known.sentence, known.remedy, known.fails_again)
+    body = MessageBody(shown.kind, shown.text[: 4 * SHOWN_BODY], len(message.body), len(cut.body) < len(message.body))
+    return MessageDetails(summary_of(message), reason, body, properties, command)
+
+
+def _beginning(message: Message) -> Message:
+    """The message with as much of its body as is looked at: decoding takes time, and what was made of it room. A value
+    of a type can't be cut, so the beginning of one is bytes; of a text in UTF-8 no character is cut."""
+    if len(message.body) <= SHOWN_BODY:
+        return message
+    body = message.body[:SHOWN_BODY]
+    for shorter in range(3):
+        if body_text.text_of(body[: len(body) - shorter]) is not None:
+            body = body[: len(body) - shorter]
+            break
+    return replace(message, body=body, body_type=0)
+
+
+def _command(what: str, row: Mapping[str, Any]) -> str:
+    if row["kind"] == "outgoing":
+        return f"openmsmq outgoing peek {quote(row['name'])}"
+    return f"openmsmq {what} {quote(row['name'])}"
+
+
+# -- sending -------------------------------------------------------------------------------------------------------
+
+
+@action(
+    "message.send", http="POST /queues/{queue}/messages", status=201, effect=ActionEffect.CHANGES,
+    statuses=(409, 507), **_OF_OPERATORS,
+    commands=(
+        ActionCommand(
+            "send", {name: name for name in NewMessage.__struct_fields__},
+            by_hand="it reads files, and sends straight to other machines where there is no queue manager",
+        ),
+    ),
+)  # fmt: skip
+def send_message(site: ActionSite, given: NewMessage) -> Sent:
+    """Send a message."""
+    row, manager, message = site.queue, site.manager, message_of(given)
+    with manager.open(row["open"], "send") as opened:
+        if given.transaction or is_transactional(manager, row["open"]):
+            with manager.transaction() as transaction:
+                identifier = opened.send(message, transaction=transaction)
+        else:
+            identifier = opened.send(message)
+    daemon_of(site).changed()
+    return Sent(identifier, f"openmsmq send {quote(row['name'])} BODY")
+
+
+def message_of(given: NewMessage) -> Message:
+    """Raises InputError naming the member that is wrong."""
+    if (given.text is None) == (given.base64 is None):
+        raise InputError("give text or base64, and not both", "/text")
+    value: str | bytes = given.text if given.text is not None else b""
+    if given.base64 is not None:
+        try:
+            value = base64.b64decode(given.base64, validate=True)
+        except (binascii.Error, ValueError):
+            raise InputError("base64 is not base64", "/base64") from None
+    properties: dict[str, Any] = {
+        "label": given.label, "priority": given.priority, "delivery_guarantee": int(given.recoverable),
+        "response_queue_format_name": path_name(given.response_queue),
+        "administration_queue_format_name": path_name(given.administration_queue),
+        "journaling_requested": int(given.deadletter) | int(given.journal) << 1,
+    }  # fmt: skip
+    for name in ("time_to_reach_queue", "time_to_be_received"):
+        if getattr(given, name) is not None:
+            properties[name] = getattr(given, name)
+    if given.correlation:
+        try:
+            properties["correlation_identifier"] = identifier_from_text(given.correlation)
+        except ValueError as error:
+            raise InputError(str(error), "/correlation") from None
+    try:
+        return Message.of(value, **properties)
+    except (ValueError, UnicodeError) as error:
+        raise InputError(str(error), "/text") from None
+
+
+def path_name(name: str) -> str:
+    """A format name for what a person typed: `orders` becomes a direct one."""
+    if not name or "=" in name:
+        return name
+    return f"DIRECT=OS:{path_of(name)}"
+
+
+ACTIONS: Final[tuple[Action, ...]] = (list_messages, get_message, send_message)

@@ -1,0 +1,160 @@
+"""Outgoing queues, and why they wait."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from shlex import quote
+from typing import Annotated, Any, Final, Literal
+
+from openmsmq.actions.errors import ActionRefused
+from openmsmq.actions.fields import CommandText, said
+from openmsmq.actions.queues import NamedQueue, QueueName, QueueRemoval, Removal, daemon_of, removal
+from openmsmq.actions.site import ActionSite
+from openmsmq.actions.table import (
+    Action,
+    ActionCommand,
+    ActionEffect,
+    ActionPlace,
+    Empty,
+    LineView,
+    Output,
+    action,
+)
+from openmsmq.admin.explaining import explanation
+from openmsmq.admin.naming import shown
+from openmsmq.model.left_out import LEFT_OUT
+from openmsmq.model.roles import Role
+
+_EXPLAINED: Final = 100
+_AT_QUEUES: Final[dict[str, Any]] = {"place": ActionPlace.QUEUE_MANAGER}
+
+
+class Waiting(Output, frozen=True):
+    """An outgoing queue."""
+
+    id: Annotated[str, said("Its identifier.", "o3")]
+    name: QueueName
+    state: Annotated[str, said("State of the connection.", "WAITING")]
+    messages: Annotated[int, said("Number of messages.")]
+    bytes: Annotated[int, said("Their bytes.")]
+    explanation: Annotated[list[str], said("Sentences: why its messages wait, and what to do.")]
+    command: CommandText
+
+
+class OutgoingList(Output, frozen=True):
+    """Outgoing queues."""
+
+    queues: Annotated[list[Waiting], said("Those with most messages first, at most 100.")]
+    all: Annotated[int, said("Number of outgoing queues that the user may see.")]
+    command: CommandText
+
+
+@action(
+    "outgoing.list", http="GET /outgoing", role=Role.MONITOR, statuses=(404,), **_AT_QUEUES,
+    commands=(
+        ActionCommand("outgoing list", by_hand="it shows what the protocols of MSMQ say"),
+        ActionCommand("outgoing show", by_hand="it shows one queue with all properties"),
+    ),
+)  # fmt: skip
+def list_outgoing(site: ActionSite, given: Empty) -> OutgoingList:
+    """Outgoing queues, and why they wait."""
+    rows = [row for row in daemon_of(site).queues() if row["kind"] == "outgoing"]
+    rows.sort(key=lambda row: (-row["messages"], row["name"].casefold()))
+    known = {queue["format_name"].casefold(): queue for queue in site.manager.outgoing()}
+    connected = site.manager.management().get("connected")
+
+    def waiting(row: Mapping[str, Any]) -> Waiting:
+        given = {"format_name": row["name"], "state": row["state"], "message_count": row["messages"]}
+        queue = known.get(row["name"].casefold()) or given
+        return Waiting(
+            row["id"], row["name"], row["state"], row["messages"], row["bytes"], explanation(queue, connected),
+            f"openmsmq outgoing show {quote(row['name'])}",
+        )  # fmt: skip
+
+    found = LEFT_OUT.each("lists of outgoing queues", rows[:_EXPLAINED], waiting, lambda row: row["name"])
+    return OutgoingList(list(found), len(rows), "openmsmq outgoing list")
+
+
+def _demand_outgoing(site: ActionSite) -> None:
+    if site.queue["kind"] not in ("outgoing", ""):
+        raise ActionRefused(409, f"{shown(site.queue['name'])} is no outgoing queue")
+
+
+def _act(site: ActionSite, what: Literal["pause", "resume"]) -> Waiting:
+    _demand_outgoing(site)
+    manager, path = site.manager, site.queue["open"]
+    (manager.pause if what == "pause" else manager.resume)(path)
+    queue = manager.management(path)
+    row = {"id": "", "state": queue["state"], "messages": queue["message_count"], "bytes": queue["bytes_in_queue"]}
+    connected = None
+    if site.daemon is not None:
+        connected = manager.management().get("connected")
+        site.daemon.changed()
+        row = site.daemon.queue(site.queue["id"])
+    return Waiting(
+        row["id"], site.queue["name"], row["state"], row["messages"], row["bytes"], explanation(queue, connected),
+        f"openmsmq outgoing {what} {quote(site.queue['name'])}",
+    )  # fmt: skip
+
+
+_STATE: Final = LineView(
+    lambda queue: f"{queue.name}: {queue.state}", lambda queue: {"queue": queue.name, "state": queue.state}
+)
+
+
+@action(
+    "outgoing.pause", http="POST /outgoing/{queue}/pause", role=Role.OPERATOR, effect=ActionEffect.CHANGES,
+    statuses=(409,), **_AT_QUEUES,
+    commands=(
+        ActionCommand(
+            "outgoing pause", {"queue": "NAME"}, _STATE,
+            help="Hold messages until `resume` or a restart of the server. For administrators.",
+        ),
+    ),
+)  # fmt: skip
+def pause_queue(site: ActionSite, given: NamedQueue) -> Waiting:
+    """Hold the messages of an outgoing queue."""
+    return _act(site, "pause")
+
+
+@action(
+    "outgoing.resume", http="POST /outgoing/{queue}/resume", role=Role.OPERATOR, effect=ActionEffect.CHANGES,
+    statuses=(409,), **_AT_QUEUES,
+    commands=(
+        ActionCommand(
+            "outgoing resume", {"queue": "NAME"}, _STATE, help="Release held messages. For administrators."
+        ),
+    ),
+)  # fmt: skip
+def resume_queue(site: ActionSite, given: NamedQueue) -> Waiting:
+    """Let the messages of an outgoing queue go on."""
+    return _act(site, "resume")
+
+
+@action(
+    "outgoing.delete", http="DELETE /outgoing/{queue}", effect=ActionEffect.DESTROYS, statuses=(409, 412, 507),
+    dry_run="query", place=ActionPlace.DAEMON,
+    commands=(
+        ActionCommand(
+            "outgoing delete", {"queue": "NAME", "count": ""},
+            by_hand="it gives the number of messages that it has asked about",
+        ),
+    ),
+)  # fmt: skip
+def delete_outgoing(site: ActionSite, given: QueueRemoval) -> Removal:
+    """Delete an outgoing queue with its messages.
+
+    They become dead letters, and are acknowledged, as their senders have asked.
+    """
+    _demand_outgoing(site)
+
+    def delete() -> int:
+        count = daemon_of(site).change("delete_outgoing", id=site.queue["id"])
+        if count is None:
+            raise ActionRefused(404, "that is gone already")
+        return int(count)
+
+    return removal(site, given, delete, "outgoing delete")
+
+
+ACTIONS: Final[tuple[Action, ...]] = (list_outgoing, pause_queue, resume_queue, delete_outgoing)

@@ -1,0 +1,548 @@
+"""Overview and queues: lists, single ones, and changes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from shlex import quote
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from openmsmq import __version__
+from openmsmq.actions import by_http
+from openmsmq.actions.errors import ActionRefused
+from openmsmq.actions.fields import CommandText, EpochSeconds, QueueText, Text, said
+from openmsmq.actions.limits import LARGEST_PAGE, PAGE
+from openmsmq.actions.paging import Cursor, Next, cut
+from openmsmq.actions.site import ActionSite, DaemonCalls
+from openmsmq.actions.table import (
+    Action,
+    ActionCommand,
+    ActionEffect,
+    ActionPlace,
+    ActionPlan,
+    Always,
+    Empty,
+    Input,
+    LineView,
+    Output,
+    Pages,
+    action,
+)
+from openmsmq.admin.http_requests import ApiNotFound, HttpRequests
+from openmsmq.admin.naming import path_of, public_path_of, shown
+from openmsmq.model.constants import INFINITE, MOST_DELIVERIES, Access
+from openmsmq.model.errors import AccessDenied, QueueNotFound, ReceiveTimeout
+from openmsmq.model.roles import Role
+from openmsmq.model.text import counted
+
+ANY_COUNT: Final = -1  # for commands, which ask instead
+_HERE: Final = ".\\"  # of path names: the machine of the server
+
+Kind = Literal["queue", "subqueue", "journal", "deadletter", "outgoing", "connector"]
+Kilobytes = Annotated[int, Meta(ge=0, le=INFINITE - 1)]
+QueueName = Annotated[str, said("Name of the queue.", r"mq1\private$\orders")]
+Limit = Annotated[int, Meta(ge=1, le=LARGEST_PAGE, description="Most rows in the answer.")]
+Believed = Annotated[
+    int, Meta(ge=0, description="Number of messages that are believed to be there; another number is refused.")
+]
+Label = Annotated[str, Meta(max_length=124)]
+_LABEL: Final = "Text for people, at most 124 characters."
+_QUOTA: Final = "Quota of the queue in kilobytes."
+_JOURNAL_QUOTA: Final = "Quota of the journal in kilobytes."
+_JOURNAL: Final = "Keep copies of received messages in the queue's journal."
+_AUTHENTICATE: Final = "Take messages of authenticated senders only."
+_PRIV_LEVEL: Final = "Bodies: 0 clear only, 1 both (default), 2 encrypted only."
+_LIMIT: Final = "Aborted receives after which a message moves to the subqueue poison (0: no limit, the default)."
+_POISON: Final = "At the delivery limit, move messages to the dead-letter queue instead of the subqueue poison."
+DeliveryLimit = Annotated[int, Meta(ge=0, le=MOST_DELIVERIES)]
+PrivLevel = Annotated[int, Meta(ge=0, le=2)]
+
+
+class QueueView(Output, frozen=True):
+    """A queue."""
+
+    id: Annotated[str, said("Its identifier, by which other operations name it.", "p7")]
+    kind: Annotated[Kind, said("What it is.")]
+    name: QueueName
+    label: Annotated[str, said("Text for people.")]
+    transactional: Annotated[bool, said("Whether it takes messages in transactions only.")]
+    journaling: Annotated[bool, said("Whether copies of received messages are kept.")]
+    messages: Annotated[int, said("Number of messages.")]
+    bytes: Annotated[int, said("Their bytes.")]
+    came: Annotated[int, said("Messages that came since the daemon started.")]
+    left: Annotated[int, said("Messages that left since the daemon started.")]
+    grown: Annotated[int, said("How many messages more are there than five minutes ago.")]
+    journal_messages: Annotated[int, said("Number of messages in its journal.")]
+    journal_bytes: Annotated[int, said("Their bytes.")]
+    quota: Annotated[int | None, said("Quota in kilobytes; null for none.")]
+    handles: Annotated[int, said("How often it is open.")]
+    readers: Annotated[int, said("How often it is open for receiving.")]
+    waiting: Annotated[int, said("Number of reads that wait for messages.")]
+    exclusive: Annotated[bool, said("Whether somebody has it for themselves.")]
+    state: Annotated[str, said("State of an outgoing queue; empty for others.")]
+
+
+class QueueDetails(Output, frozen=True):
+    """A queue with what takes a look into it."""
+
+    queue: Annotated[QueueView, said("The queue.")]
+    format_name: Annotated[str, said("Its format name, or path name.")]
+    oldest: Annotated[
+        EpochSeconds | None,
+        said("When the first message came, in seconds since 1970; null for none, or if it may not be read."),
+    ]
+    properties: Annotated[dict[str, str | int | bool | None], said("Properties; empty for queues that have none.")]
+    command: CommandText
+
+
+class QueueList(Output, frozen=True):
+    """One page of queues."""
+
+    queues: Annotated[list[QueueView], said("The queues.")]
+    matching: Annotated[int, said("Number of queues that fit the query.")]
+    all: Annotated[int, said("Number of queues that the user may see.")]
+    next: Next
+    command: CommandText
+
+
+class KindSum(Output, frozen=True):
+    """Queues of one kind."""
+
+    queues: Annotated[int, said("Number of queues.")]
+    messages: Annotated[int, said("Number of messages.")]
+    bytes: Annotated[int, said("Their bytes.")]
+
+
+class Overview(Output, frozen=True):
+    """The machine as the user sees it."""
+
+    machine: Annotated[str, said("Name of the machine.", "mq1")]
+    version: Annotated[str, said("Version of the daemon.")]
+    user: Annotated[str, said("Name of the user.")]
+    administrator: Annotated[bool, said("Whether the user is an administrator of the queue manager.")]
+    sums: Annotated[dict[str, KindSum], said("Sums by kind of queue.")]
+    fullest: Annotated[list[QueueView], said("Queues with most messages.")]
+    growing: Annotated[list[QueueView], said("Queues that have grown most in five minutes.")]
+    waiting: Annotated[list[QueueView], said("Outgoing queues with most messages.")]
+    command: CommandText
+
+
+class ListQuery(Input, frozen=True):
+    """Which queues are meant."""
+
+    filter: Annotated[Text | None, said("Text in the name, or a pattern with * and ?.", "*orders*")] = None
+    kind: Annotated[Kind | None, said("Only queues of this kind.")] = None
+    nonempty: Annotated[bool, said("Only queues with messages.")] = False
+    sort: Annotated[
+        Literal["name", "-name", "messages", "-messages", "bytes", "-bytes", "waiting", "-waiting", "grown", "-grown"],
+        said("Order; with a minus sign, the largest first."),
+    ] = "name"
+    limit: Limit = PAGE
+    cursor: Cursor = None
+
+
+class NamedQueue(Input, frozen=True):
+    """A queue."""
+
+    queue: QueueText
+
+
+class NewQueue(Input, frozen=True):
+    """A queue that is to be created."""
+
+    name: Annotated[
+        str,
+        Meta(min_length=1, max_length=400, description="Name of a private queue, or a path name.", examples=["orders"]),
+    ]
+    public: Annotated[bool, said("A public queue, which the directory keeps; NAME is orders or .\\orders.")] = False
+    label: Annotated[Label, said(_LABEL)] = ""
+    transactional: Annotated[bool, said("Takes messages in transactions only.")] = False
+    journal: Annotated[bool, said(_JOURNAL)] = False
+    quota: Annotated[Kilobytes | None, said(_QUOTA)] = None
+    journal_quota: Annotated[Kilobytes | None, said(_JOURNAL_QUOTA)] = None
+    multicast_address: Annotated[str, Meta(max_length=100, description="address:port")] = ""
+    authenticate: Annotated[bool, said(_AUTHENTICATE)] = False
+    priv_level: Annotated[PrivLevel, said(_PRIV_LEVEL)] | UnsetType = UNSET
+    delivery_limit: Annotated[DeliveryLimit, said(_LIMIT)] | UnsetType = UNSET
+    poison_to_deadletter: Annotated[bool, said(_POISON)] = False
+
+
+class PlannedQueue(Output, frozen=True):
+    """A queue that would be created."""
+
+    path_name: Annotated[str, said("Its path name.", r".\private$\orders")]
+    exists: Annotated[bool, said("Whether there is one of that name already.")]
+
+
+class CreatedQueue(Output, frozen=True):
+    """A queue that was created, as a queue manager says it by the protocols of MSMQ."""
+
+    path_name: str
+    format_name: str
+    public: bool
+
+
+class QueueChange(Input, frozen=True):
+    """Changes of a queue; what is not given stays."""
+
+    queue: QueueText
+    label: Annotated[Label, said(_LABEL)] | UnsetType = UNSET
+    journal: Annotated[bool, said(_JOURNAL)] | UnsetType = UNSET
+    quota: Annotated[Kilobytes | None, said(f"{_QUOTA[:-1]}; null for none.")] | UnsetType = UNSET
+    journal_quota: Annotated[Kilobytes | None, said(f"{_JOURNAL_QUOTA[:-1]}; null for none.")] | UnsetType = UNSET
+    authenticate: Annotated[bool, said(_AUTHENTICATE)] | UnsetType = UNSET
+    priv_level: Annotated[PrivLevel, said(_PRIV_LEVEL)] | UnsetType = UNSET
+    delivery_limit: Annotated[DeliveryLimit, said(_LIMIT)] | UnsetType = UNSET
+    poison_to_deadletter: Annotated[bool, said(_POISON)] | UnsetType = UNSET
+
+
+class QueueRemoval(Input, frozen=True):
+    """A queue that is to be deleted or emptied."""
+
+    queue: QueueText
+    count: Believed
+
+
+class Deleted(Output, frozen=True):
+    """Messages that are gone, or would be."""
+
+    queue: QueueName
+    messages: Annotated[int, said("Number of messages.")]
+    journal: Annotated[int, said("Number of messages in its journal.")]
+    done: Annotated[bool, said("Whether it was done.")]
+    command: CommandText
+
+
+Removal = ActionPlan[Deleted, Deleted]
+#: What a queue of applications has that its list does not show.
+_PROPERTIES: Final = (
+    "label", "journal", "quota", "journal_quota", "base_priority", "authenticate", "priv_level", "transactional",
+    "multicast_address", "delivery_limit", "poison_to_deadletter", "create_time", "modify_time", "instance", "type",
+)  # fmt: skip
+_SHOWN_FIRST: Final = 5
+_BY_RPC: Final = "it shows what the protocols of MSMQ say, of any queue manager"
+_AT_QUEUES: Final[dict[str, Any]] = {"place": ActionPlace.QUEUE_MANAGER}
+
+
+def daemon_of(site: ActionSite) -> DaemonCalls:
+    """Of an action that only the HTTP process of a daemon does."""
+    assert site.daemon is not None
+    return site.daemon
+
+
+def queue_of(row: Mapping[str, Any]) -> QueueView:
+    values = {name: row[name] for name in QueueView.__struct_fields__}
+    return QueueView(**values | {"quota": None if row["quota"] == INFINITE else row["quota"]})
+
+
+# -- looking ---------------------------------------------------------------------------------------------------------
+
+
+@action(
+    "overview", http="GET /overview", role=Role.MONITOR, place=ActionPlace.DAEMON,
+    commands=(ActionCommand("top", by_hand="it goes on, and shows other figures"),),
+)  # fmt: skip
+def overview(site: ActionSite, given: Empty) -> Overview:
+    """The machine at a glance."""
+    rows = daemon_of(site).queues()
+    sums: dict[str, list[int]] = {}
+    for row in rows:
+        total = sums.setdefault(row["kind"], [0, 0, 0])
+        for index, value in enumerate((1, row["messages"], row["bytes"])):
+            total[index] += value
+
+    def first(by: str, kind: str | None = None) -> list[QueueView]:
+        found = (row for row in rows if row[by] > 0 and kind in (None, row["kind"]))
+        return [queue_of(row) for row in sorted(found, key=lambda row: -row[by])[:_SHOWN_FIRST]]
+
+    return Overview(
+        site.machine, __version__, site.caller.name, site.caller.administrator,
+        {kind: KindSum(*values) for kind, values in sorted(sums.items())}, first("messages"), first("grown"),
+        first("messages", "outgoing"), "openmsmq top",
+    )  # fmt: skip
+
+
+@action(
+    "queue.list", http="GET /queues", role=Role.MONITOR, statuses=(400,), place=ActionPlace.DAEMON,
+    pages=Pages("queues", "limit", LARGEST_PAGE, "cursor"), commands=(ActionCommand("queue list", by_hand=_BY_RPC),),
+)  # fmt: skip
+def list_queues(site: ActionSite, given: ListQuery) -> QueueList:
+    """Queues: filter, sort, page."""
+    daemon = daemon_of(site)
+    rows = daemon.queues()
+    found = [row for row in rows if matches(row, given)]
+    field, descending = given.sort.lstrip("-"), given.sort.startswith("-")
+
+    def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Names that are equal but for their case stand in the order of their identifiers."""
+        name = (row["name"].casefold(), row["id"])
+        return name if field == "name" else (-row[field] if descending else row[field], *name)
+
+    page, following = cut(
+        daemon, found, key, given.sort, given.limit, given.cursor, backwards=descending and field == "name"
+    )
+    return QueueList([queue_of(row) for row in page], len(found), len(rows), following, "openmsmq queue list")
+
+
+def matches(row: Mapping[str, Any], query: ListQuery) -> bool:
+    if query.kind is not None and row["kind"] != query.kind:
+        return False
+    if query.nonempty and not row["messages"]:
+        return False
+    if not query.filter:
+        return True
+    name, wanted = row["name"].casefold(), query.filter.casefold()
+    if "*" in wanted or "?" in wanted:
+        return fnmatchcase(name, wanted.replace("[", "[[]"))
+    return wanted in name
+
+
+def queue_named(http: HttpRequests, name: str) -> QueueView:
+    """The queue of a name as people type it. Raises ApiNotFound."""
+    wanted = shown(path_of(name)).casefold()
+    text = wanted.removeprefix(_HERE)
+    query = ListQuery(filter=f"*{text}" if "*" in text or "?" in text else text, limit=0)
+    found = by_http.perform(http, list_queues, query).queues
+    queue: QueueView | None = next((queue for queue in found if _is_called(queue, wanted)), None)
+    if queue is None:
+        raise ApiNotFound(f"{http.url}: there is no queue {name}, or the user of the token may not see it")
+    return queue
+
+
+def _is_called(queue: QueueView, wanted: str) -> bool:
+    """Whether a name, in lower case, is that of a queue. Outgoing queues have the name of their destination."""
+    name = queue.name.casefold()
+    if wanted.startswith(_HERE) and queue.kind not in ("outgoing", "connector"):
+        return name.partition("\\")[2] == wanted.removeprefix(_HERE)
+    return name == wanted
+
+
+@action(
+    "queue.show", http="GET /queues/{queue}", role=Role.MONITOR, **_AT_QUEUES,
+    commands=(ActionCommand("queue show", {"queue": "NAME"}, by_hand=_BY_RPC),),
+)  # fmt: skip
+def get_queue(site: ActionSite, given: NamedQueue) -> QueueDetails:
+    """One queue."""
+    row = site.queue
+    properties: dict[str, Any] = {}
+    oldest = None
+    if row["kind"] == "queue":
+        try:
+            found = site.manager.properties(row["open"], *_PROPERTIES)
+            properties = {name: _jsonable(value) for name, value in found.items()}
+        except AccessDenied:
+            properties = {}
+    if row["messages"] and row["kind"] != "outgoing":
+        try:
+            with site.manager.open(row["open"], "peek") as opened:
+                first = opened.peek(0)
+            oldest = first.arrival_time or first.sent_time
+        except (AccessDenied, ReceiveTimeout):
+            oldest = None
+    group = "outgoing" if row["kind"] == "outgoing" else "queue"
+    return QueueDetails(
+        queue_of(row), row["open"], oldest, properties, f"openmsmq {group} show {quote(row['name'])}"
+    )  # fmt: skip
+
+
+def _jsonable(value: Any) -> str | int | bool | None:
+    if value == INFINITE and not isinstance(value, bool):
+        return None
+    return value if value is None or isinstance(value, str | int | bool) else str(value)
+
+
+# -- changing --------------------------------------------------------------------------------------------------------
+
+
+def _created(made: CreatedQueue) -> str:
+    return f"created {made.path_name}, {made.format_name}" if made.public else f"created {made.path_name}"
+
+
+@action(
+    "queue.create", http="POST /queues", status=201, effect=ActionEffect.CHANGES, statuses=(409, 507), dry_run="query",
+    **_AT_QUEUES,
+    commands=(
+        ActionCommand(
+            "queue create",
+            {
+                "name": "NAME", "public": "--public", "label": "--label", "transactional": "--transactional",
+                "journal": "--journal", "quota": "--quota INTEGER", "journal_quota": "--journal-quota INTEGER",
+                "multicast_address": "--multicast-address", "authenticate": "--authenticate",
+                "priv_level": "--priv-level", "delivery_limit": "--delivery-limit",
+                "poison_to_deadletter": "--poison-to-deadletter",
+            },
+            LineView(_created, lambda made: {"path_name": made.path_name, "format_name": made.format_name}),
+            show_plan=LineView(
+                lambda would: f"{would.path_name} exists" if would.exists else f"would be created: {would.path_name}",
+                lambda would: {"path_name": would.path_name, "exists": would.exists, "done": False},
+            ),
+            help="Create a private queue, or a public one.",
+        ),
+    ),
+)  # fmt: skip
+def create_queue(site: ActionSite, given: NewQueue) -> ActionPlan[PlannedQueue, QueueView]:
+    """Create a queue."""
+    manager = site.manager
+    path = public_path_of(given.name) if given.public else path_of(given.name)
+    properties = {
+        name: value
+        for name, value in msgspec.structs.asdict(given).items()
+        if name not in ("name", "public") and value != "" and not any(value is none for none in (None, False, UNSET))
+    }
+
+    def carry_out() -> Any:
+        format_name = manager.create_queue(path, **properties)
+        if site.daemon is None:
+            return CreatedQueue(path, manager.format_name(path) if given.public else format_name, given.public)
+        site.daemon.changed()
+        wanted = path.partition("\\")[2].casefold()
+        for row in site.daemon.queues():
+            if row["kind"] == "queue" and row["name"].partition("\\")[2].casefold() == wanted:
+                return queue_of(row)
+        raise ActionRefused(500, f"{path} was created, and is not there any more")
+
+    def exists() -> bool:
+        if not given.public:
+            return any(there.lower().endswith(path.lower().lstrip(".")) for there in manager.queues())
+        try:
+            manager.format_name(path)
+        except QueueNotFound:
+            return False
+        return True
+
+    return ActionPlan(lambda: PlannedQueue(path, exists()), carry_out)
+
+
+@action(
+    "queue.change", http="PATCH /queues/{queue}", effect=ActionEffect.CHANGES, statuses=(409, 507), **_AT_QUEUES,
+    commands=(
+        ActionCommand(
+            "queue set", dict.fromkeys(QueueChange.__struct_fields__, "PROPERTY=VALUE..."),
+            by_hand="it changes any property, also of other queue managers",
+        ),
+    ),
+)  # fmt: skip
+def change_queue(site: ActionSite, given: QueueChange) -> QueueDetails:
+    """Change properties of a queue."""
+    row = _application_queue(site)
+    known = msgspec.structs.asdict(given)
+    del known["queue"]
+    changes = {name: INFINITE if value is None else value for name, value in known.items() if value is not UNSET}
+    if not changes:
+        raise ActionRefused(422, f"nothing to change; allowed: {', '.join(known)}")
+    site.manager.set_properties(row["open"], **changes)
+    daemon = daemon_of(site)
+    daemon.changed()
+    changed: QueueDetails = get_queue.run(replace(site, queue=daemon.queue(row["id"])), NamedQueue(row["id"]))
+    return changed
+
+
+def removal(site: ActionSite, given: QueueRemoval, remove: Callable[[], object], command: str) -> Removal:
+    """Raises ActionRefused where another number of messages is in the queue than somebody believes."""
+    row = site.queue
+    if site.daemon is None:
+        counts = site.manager.counts(row["open"])
+        messages, journal = counts["message_count"], counts["journal_message_count"]
+    else:
+        messages, journal = row["messages"], row["journal_messages"]
+        if messages != given.count:
+            said = f"{row['name']} holds {messages} messages, not {given.count}: look again"
+            raise ActionRefused(412, said, messages=messages)
+    would = Deleted(row["name"], messages, journal, False, f"openmsmq {command} {quote(row['name'])}")
+
+    def carry_out() -> Deleted:
+        gone = remove()
+        if site.daemon is not None:
+            site.daemon.changed()
+        return msgspec.structs.replace(would, done=True, messages=gone if isinstance(gone, int) else messages)
+
+    return ActionPlan(lambda: would, carry_out)
+
+
+@action(
+    "queue.delete", http="DELETE /queues/{queue}", effect=ActionEffect.DESTROYS, statuses=(409, 412, 507),
+    dry_run="query", **_AT_QUEUES,
+    commands=(
+        ActionCommand(
+            "queue delete", {"queue": "NAME", "count": Always(ANY_COUNT)},
+            LineView(
+                lambda gone: f"deleted {gone.queue}", lambda gone: {"deleted": gone.queue, "messages": gone.messages}
+            ),
+            show_plan=LineView(
+                lambda would: f"would be deleted: {would.queue} with {counted(would.messages, 'message')}, and "
+                f"{would.journal:,} in its journal",
+                lambda would: {"queue": would.queue, "messages": would.messages, "journal": would.journal,
+                               "done": False},
+            ),
+            question=lambda would: f"{would.queue} holds {would.messages} messages. Delete?" if would.messages else "",
+        ),
+    ),
+)  # fmt: skip
+def delete_queue(site: ActionSite, given: QueueRemoval) -> Removal:
+    """Delete a queue with its messages."""
+    row = _application_queue(site)
+    return removal(site, given, lambda: site.manager.delete_queue(row["open"]), "queue delete")
+
+
+def _purging(words: str, text: str) -> ActionCommand:
+    return ActionCommand(
+        words, {"queue": "NAME", "count": Always(ANY_COUNT)},
+        LineView(
+            lambda gone: f"purged {gone.queue}: {counted(gone.messages, 'message')}",
+            lambda gone: {"purged": gone.queue, "messages": gone.messages},
+        ),
+        show_plan=LineView(
+            lambda would: f"would be purged: {would.queue}, {counted(would.messages, 'message')}",
+            lambda would: {"queue": would.queue, "messages": would.messages, "done": False},
+        ),
+        question=lambda would: f"Delete {would.messages} messages of {would.queue}?" if would.messages else "",
+        help=text,
+    )  # fmt: skip
+
+
+def _purge(site: ActionSite, given: QueueRemoval, access: Access) -> Removal:
+    def purge() -> None:
+        with site.manager.open(site.queue["open"], access) as opened:
+            opened.purge()
+
+    return removal(site, given, purge, "queue purge")
+
+
+@action(
+    "queue.purge", http="POST /queues/{queue}/purge", effect=ActionEffect.DESTROYS, role=Role.OPERATOR,
+    statuses=(409, 412, 507), dry_run="query", queries=("count",), **_AT_QUEUES,
+    commands=(
+        _purging(
+            "queue purge",
+            "Delete all messages of a queue. Of what comes meanwhile some may go, too: `msg delete` takes only what it "
+            "saw.",
+        ),
+    ),
+)  # fmt: skip
+def purge_queue(site: ActionSite, given: QueueRemoval) -> Removal:
+    """Delete all messages of a queue."""
+    return _purge(site, given, Access.RECEIVE_ADMIN if site.queue["kind"] == "outgoing" else Access.RECEIVE)
+
+
+@action(
+    "outgoing.purge", http="", effect=ActionEffect.DESTROYS, **_AT_QUEUES,
+    commands=(_purging("outgoing purge", "Delete the messages that wait for transfer. For administrators."),),
+)  # fmt: skip
+def purge_outgoing(site: ActionSite, given: QueueRemoval) -> Removal:
+    """Delete the messages that wait for transfer."""
+    return _purge(site, given, Access.RECEIVE_ADMIN)
+
+
+def _application_queue(site: ActionSite) -> Mapping[str, Any]:
+    if site.queue["kind"] not in ("queue", ""):
+        raise ActionRefused(409, f"{site.queue['name']} is a queue of the system: it can't be changed or deleted")
+    return site.queue
+
+
+ACTIONS: Final[tuple[Action, ...]] = (
+    overview, list_queues, get_queue, create_queue, change_queue, delete_queue, purge_queue, purge_outgoing
+)  # fmt: skip

@@ -1,0 +1,299 @@
+"""Doing something to many messages: a dry run finds them and gives a token, without which nothing is done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from shlex import join
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from openmsmq.actions.errors import ActionRefused, InputError
+from openmsmq.actions.fields import CommandText, Text, said
+from openmsmq.actions.limits import SCANNED
+from openmsmq.actions.messages import Lifetime, MessageId
+from openmsmq.actions.queues import QueueName, daemon_of
+from openmsmq.actions.site import ActionSite
+from openmsmq.actions.table import Action, ActionCommand, ActionEffect, ActionPlace, Input, Output, action
+from openmsmq.admin import acting
+from openmsmq.admin.acting import Act
+from openmsmq.admin.editing import MessageEdits
+from openmsmq.admin.naming import path_of
+from openmsmq.admin.queues import missing
+from openmsmq.admin.selection import Chosen, Criteria, Selection, act, parse_token, select
+from openmsmq.model.constants import INFINITE
+from openmsmq.model.reasons import find_reason, reason_of
+from openmsmq.model.roles import Role
+
+_MOST: Final = 1000  # messages of one operation: it is answered when all of it is done
+_SAMPLE: Final = 20
+_FAILURES: Final = 100
+_VALID: Final = 900.0  # seconds that a dry run counts
+_LINE_BY_LINE: Final = "it says of each message what became of it when it is dealt with, without a limit"
+_COMMANDS: Final = (
+    "msg move", "msg copy", "msg resend", "msg delete", "dlq return", "dlq resend", "dlq purge", "journal resend",
+    "journal purge",
+)  # fmt: skip
+_OF_OPERATORS: Final[dict[str, Any]] = {"role": Role.OPERATOR, "place": ActionPlace.QUEUE_MANAGER}
+Seconds = Annotated[int, Meta(ge=0, le=INFINITE - 1)]
+ActWord = Annotated[Act, said("What is done: `return` is for dead letters, `resend` for any message.")]
+
+
+ActDone = Annotated[str, said("What is done.", "return")]
+
+
+class MessageFilter(Input, frozen=True):
+    """Which messages: all that is given has to hold."""
+
+    ids: Annotated[Annotated[list[Text], Meta(max_length=_MOST)] | None, said("Identifiers of messages.")] = None
+    label: Annotated[Text | None, said("Text in the label, or a pattern with * and ?.")] = None
+    correlation: Annotated[Text | None, said("A correlation identifier.")] = None
+    reason: Annotated[
+        Text | None,
+        said("Reason of dead letters: a word, a name or a number.", "expired-unread"),
+    ] = None
+    destination: Annotated[Text | None, said("Text in the format name of the destination.")] = None
+    older: Annotated[Seconds | None, said("Seconds in the queue, at least.")] = None
+    newer: Annotated[Seconds | None, said("Seconds in the queue, at most.")] = None
+    larger: Annotated[Seconds | None, said("Bytes of the body, at least.")] = None
+    smaller: Annotated[Seconds | None, said("Bytes of the body, at most.")] = None
+    text: Annotated[Text | None, said("Text in the body.")] = None
+
+
+class Edits(Input, frozen=True):
+    """What is changed of messages that are sent again."""
+
+    label: Annotated[Annotated[str, Meta(max_length=249)] | None, said("New label.")] = None
+    text: Annotated[str | None, said("New body, as text.")] = None
+    priority: Annotated[Annotated[int, Meta(ge=0, le=7)] | None, said("New priority.")] = None
+    time_to_reach_queue: Annotated[
+        Lifetime | None, said("Seconds from then on until it expires if it has not reached its queue.")
+    ] = None
+    time_to_be_received: Annotated[
+        Lifetime | None, said("Seconds from then on until it expires if nobody receives it.")
+    ] = None
+
+
+class PlanRequest(Input, frozen=True):
+    """What is to be done."""
+
+    act: ActWord
+    queue: Annotated[str, Meta(max_length=20, description="Identifier of the queue.", examples=["p7"])]
+    where: Annotated[MessageFilter, said("Which messages are meant.")] = MessageFilter()
+    all: Annotated[bool, said("All messages; needed where `where` is empty.")] = False
+    limit: Annotated[int, Meta(ge=1, le=_MOST, description="Most messages that it is done to.")] = _MOST
+    to: Annotated[
+        Annotated[str, Meta(max_length=1024)] | None,
+        said("Name of the queue to go to; `move` and `copy` need it.", "orders"),
+    ] = None
+    changes: Annotated[Edits, said("What is changed of messages that are sent again.")] = Edits()
+    transaction: Annotated[bool, said("The queue to go to is transactional: needed where it is remote.")] = False
+
+
+class SelectedMessageView(Output, frozen=True):
+    """A message that a dry run has found."""
+
+    id: MessageId
+    label: Annotated[str, said("Its label.")]
+    reason: Annotated[str | None, said("Why it is a dead letter, as one word; null if it is none.")]
+    to: Annotated[str, said("Where it would go; empty for nowhere.")]
+    size: Annotated[int, said("Bytes of its body.")]
+    fails_again: Annotated[bool, said("Whether it would die again as it is.")]
+
+
+class DryRun(Output, frozen=True):
+    """What would be done."""
+
+    act: ActDone
+    queue: QueueName
+    count: Annotated[int, said("Number of messages that are meant.")]
+    bytes: Annotated[int, said("Bytes of their bodies.")]
+    scanned: Annotated[int, said("Number of messages that were looked at.")]
+    complete: Annotated[bool, said("Whether no limit has ended the look.")]
+    sample: Annotated[list[SelectedMessageView], said("The first of the messages.")]
+    warnings: Annotated[list[str], said("What to know before it is done.")]
+    selection: Annotated[str, said("For `/operations`: just these messages, and none that comes later.")]
+    seconds: Annotated[int, said("How long `selection` holds, in seconds.")]
+    command: CommandText
+
+
+class Order(Input, frozen=True):
+    """A dry run that is to be carried out."""
+
+    selection: Annotated[str, Meta(max_length=200_000, description="`selection` of the dry run.")]
+    count: Annotated[int, Meta(ge=0, description="`count` of the dry run, so that it was read.")]
+
+
+class FailedMessage(Output, frozen=True):
+    """A message that could not be dealt with, and is where it was."""
+
+    id: MessageId
+    detail: Annotated[str, said("Why.")]
+    hresult: Annotated[str, said("The error.", "0xC00E0025")]
+
+
+class Result(Output, frozen=True):
+    """What was done."""
+
+    act: ActDone
+    done: Annotated[int, said("Messages that were dealt with.")]
+    failed: Annotated[int, said("Messages that could not be, and are where they were.")]
+    gone: Annotated[int, said("Messages that somebody else had taken.")]
+    ways: Annotated[dict[str, int], said("How many in which way: in one transaction, or sent and then removed.")]
+    failures: Annotated[list[FailedMessage], said("The first that failed.")]
+    command: CommandText
+
+
+@action(
+    "messages.plan", http="POST /dry-runs", statuses=(404, 409), **_OF_OPERATORS,
+    commands=tuple(ActionCommand(words, dict.fromkeys(PlanRequest.__struct_fields__, ""), by_hand=_LINE_BY_LINE)
+                   for words in _COMMANDS),
+)  # fmt: skip
+def dry_run(site: ActionSite, given: PlanRequest) -> DryRun:
+    """What an operation would do, and the token for doing it."""
+    plan, manager, daemon = given, site.manager, daemon_of(site)
+    row = daemon.queue(plan.queue)
+    _check(plan, row)
+    criteria, now = _criteria(plan), time.time()
+    if plan.to is not None and missing(manager, [path_of(plan.to)]):
+        raise InputError(f"there is no queue {plan.to}", "/to")
+    found = select(manager, [row["open"]], criteria, now, limit=plan.limit, scan=SCANNED, previews=False)
+    absent = [] if plan.to is not None or plan.act == "delete" else missing(
+        manager, (chosen.destination for chosen in found.chosen)
+    )  # fmt: skip
+    warnings = [f"there is no queue {name}: what is for it stays where it is" for name in absent]
+    if any(reason_of(chosen.message_class).fails_again for chosen in found.chosen) and plan.act != "delete":
+        warnings.append("some of them would die again as they are, for the same reason")
+    if found.chosen and not found.token:
+        raise ActionRefused(409, "this queue gives no sequence numbers, so nothing can be selected in it")
+    sealed = daemon.seal({"sid": site.caller.sid, "plan": msgspec.to_builtins(plan), "token": found.token, "now": now})
+    return DryRun(
+        plan.act, row["name"], len(found.chosen), sum(chosen.size for chosen in found.chosen), found.scanned,
+        found.complete, [_shown(plan, chosen) for chosen in found.chosen[:_SAMPLE]], warnings, sealed, int(_VALID),
+        _command(plan, row),
+    )  # fmt: skip
+
+
+@action(
+    "messages.act", http="POST /operations", effect=ActionEffect.DESTROYS, audit=("messages.*",),
+    statuses=(400, 404, 409, 412), **_OF_OPERATORS,
+    commands=tuple(ActionCommand(words, dict.fromkeys(Order.__struct_fields__, ""), by_hand=_LINE_BY_LINE)
+                   for words in _COMMANDS),
+)  # fmt: skip
+def operate(site: ActionSite, given: Order) -> Result:
+    """Do what a dry run has found."""
+    daemon = daemon_of(site)
+    known = daemon.unseal(given.selection, "selection")
+    if known.get("sid") != site.caller.sid or time.time() - known["now"] > _VALID:
+        raise ActionRefused(409, "this dry run is not yours, or too old: make it again")
+    plan = msgspec.convert(known["plan"], PlanRequest)
+    token = parse_token(known["token"])
+    if token.found != given.count:
+        raise ActionRefused(412, f"the dry run has found {token.found} messages, not {given.count}")
+    row = daemon.queue(plan.queue)
+    found = select(
+        site.manager, [row["open"]], _criteria(plan), known["now"], limit=plan.limit, scan=SCANNED, token=token,
+        previews=False,
+    )  # fmt: skip
+    if len(found.chosen) > token.found:
+        now = len(found.chosen)
+        said = (
+            f"the dry run has found {token.found} messages, and there are {now} now: a transaction has ended meanwhile"
+        )
+        raise ActionRefused(409, f"{said}; make it again")
+    after = {"to": plan.to} if plan.to is not None else None
+    site.record(f"messages.{plan.act}", "queue", row["name"], count=len(found.chosen), after=after)
+    result = _carried_out(site.manager, plan, row, found, token.found, _command(plan, row))
+    daemon.changed()
+    return result
+
+
+def _carried_out(
+    manager: Any, plan: PlanRequest, row: Mapping[str, Any], found: Selection, expected: int, command: str
+) -> Result:
+    changes = MessageEdits(
+        plan.changes.label, plan.changes.text, plan.changes.priority, plan.changes.time_to_reach_queue,
+        plan.changes.time_to_be_received,
+    )  # fmt: skip
+    to = path_of(plan.to) if plan.to is not None else None
+    deed = acting.MessageAction(plan.act, (row["open"],), to, changes, plan.transaction)
+    ways: dict[str, int] = {}
+    failures: list[FailedMessage] = []
+    failed, gone = 0, expected - len(found.chosen)
+    with acting.action(manager, deed) as does:
+        for done in act(manager, found, does):
+            if done.error is not None:
+                failed += 1
+                if len(failures) < _FAILURES:
+                    failures.append(FailedMessage(done.chosen.id, str(done.error), f"0x{done.error.hresult:08X}"))
+            elif done.how is None:
+                gone += 1
+            else:
+                ways[done.how] = ways.get(done.how, 0) + 1
+    return Result(plan.act, sum(ways.values()), failed, gone, ways, failures, command)
+
+
+def _check(plan: PlanRequest, row: Mapping[str, Any]) -> None:
+    """Raises InputError naming what does not fit."""
+    wrong: dict[str, str] = {}
+    if (plan.where == MessageFilter()) != plan.all:
+        wrong["/all"] = "say which messages: conditions in `where`, or `all`, not both"
+    if plan.act in acting.NEEDS_TARGET and not plan.to:
+        wrong["/to"] = f"{plan.act} needs a queue to go to"
+    if plan.act in acting.HAS_NO_TARGET and plan.to is not None:
+        wrong["/to"] = f"{plan.act} has no other queue to go to"
+    if plan.act == "return" and row["kind"] != "deadletter":
+        wrong["/act"] = "only dead letters are returned"
+    if row["kind"] == "outgoing":
+        wrong["/queue"] = "messages on their way to other machines can be purged only"
+    if wrong:
+        raise InputError("; ".join(wrong.values()), next(iter(wrong)))
+
+
+def _criteria(plan: PlanRequest) -> Criteria:
+    where = plan.where
+    try:
+        classes = frozenset([find_reason(where.reason).code]) if where.reason is not None else None
+    except ValueError as error:
+        raise InputError(str(error), "/where/reason") from None
+    return Criteria(
+        ids=None if where.ids is None else frozenset(where.ids), label=where.label, correlation=where.correlation,
+        classes=classes, destination=where.destination, older=where.older, newer=where.newer, larger=where.larger,
+        smaller=where.smaller, text=where.text,
+    )  # fmt: skip
+
+
+def _shown(plan: PlanRequest, chosen: Chosen) -> SelectedMessageView:
+    reason = reason_of(chosen.message_class) if chosen.message_class & 0x8000 else None
+    to = "" if plan.act == "delete" else plan.to or chosen.destination
+    again = reason is not None and reason.fails_again
+    return SelectedMessageView(chosen.id, chosen.label, reason.slug if reason else None, to, chosen.size, again)
+
+
+def _command(plan: PlanRequest, row: Mapping[str, Any]) -> str:
+    """The equal command, for a shell."""
+    where = plan.where
+    words = ["openmsmq"]
+    if row["kind"] == "deadletter" and plan.act in ("return", "resend", "delete"):
+        words += ["dlq", "purge" if plan.act == "delete" else plan.act, "--queue", row["name"]]
+    else:
+        words += ["msg", plan.act, row["name"]]
+    for identifier in where.ids or ():
+        words += ["--id", identifier]
+    for option, value in (
+        ("--label", where.label), ("--correlation", where.correlation), ("--reason", where.reason),
+        ("--meant-for", where.destination), ("--older", where.older), ("--newer", where.newer),
+        ("--larger", where.larger), ("--smaller", where.smaller), ("--text", where.text),
+        ("--to" if words[1] == "dlq" else "--to-queue", plan.to), ("--set-label", plan.changes.label),
+        ("--ttl", plan.changes.time_to_be_received), ("--reach-ttl", plan.changes.time_to_reach_queue),
+    ):  # fmt: skip
+        if value is not None:
+            words += [option, str(value)]
+    words += ["--all"] if plan.all else []
+    words += ["--transaction"] if plan.transaction else []
+    return join([*words, "--limit", str(plan.limit)])
+
+
+ACTIONS: Final[tuple[Action, ...]] = (dry_run, operate)

@@ -1,0 +1,166 @@
+"""The transactional sequences that other queue managers send into queues here. For administrators."""
+
+from __future__ import annotations
+
+from shlex import quote
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+import msgspec
+
+from openmsmq.actions.errors import ActionRefused
+from openmsmq.actions.fields import CommandText, EpochSeconds, QueueText, Text, said
+from openmsmq.actions.queues import Limit, QueueName, daemon_of
+from openmsmq.actions.site import ActionSite
+from openmsmq.actions.table import (
+    Action,
+    ActionCommand,
+    ActionEffect,
+    ActionPlace,
+    ActionPlan,
+    Input,
+    LineView,
+    Output,
+    Rows,
+    action,
+)
+from openmsmq.model.roles import Role
+from openmsmq.model.text import counted, time_text
+
+_SOURCE: Final = "Identifier of the queue manager that sends."
+
+
+class SequenceView(Output, frozen=True):
+    """How far a queue manager is with a queue."""
+
+    queue: Annotated[str, said("Identifier of the queue.", "p7")]
+    name: QueueName
+    source: Annotated[str, said(_SOURCE)]
+    sequence: Annotated[str, said("Identifier of the sequence: a number of 64 bits.", "17")]
+    number: Annotated[int, said("Number of the last message that was accepted.")]
+    rejected: Annotated[int, said("How many messages were rejected.")]
+    accessed: Annotated[EpochSeconds, said("When a message came last, in seconds since 1970.")]
+
+
+class SequenceList(Output, frozen=True):
+    """Transactional sequences."""
+
+    sequences: Annotated[list[SequenceView], said("Those that fit, the latest first.")]
+    matching: Annotated[int, said("How many fit.")]
+    command: CommandText
+
+
+class SequenceQuery(Input, frozen=True):
+    """Which sequences are meant."""
+
+    queue: Annotated[Text | None, said("Identifier of a queue.", "p7")] = None
+    source: Annotated[Text | None, said(_SOURCE)] = None
+    limit: Annotated[Limit, said("Show at most this many.")] = 100
+
+
+class SequenceName(Input, frozen=True):
+    """A sequence."""
+
+    queue: QueueText
+    source: Annotated[UUID, said(_SOURCE)]
+
+
+class ForgottenSequence(Output, frozen=True):
+    """A sequence that was forgotten, or would be."""
+
+    queue: QueueName
+    source: Annotated[str, said(_SOURCE)]
+    sequence: Annotated[SequenceView, said("How far it was.")]
+    done: Annotated[bool, said("Whether it was forgotten.")]
+    command: CommandText
+
+
+def _cells(each: SequenceView) -> list[Any]:
+    return [each.name, each.source, each.number, each.rejected, time_text(each.accessed), each.sequence]
+
+
+def _note(found: SequenceList) -> str:
+    shown = len(found.sequences)
+    return f"{shown:,} of {counted(found.matching, 'sequence')} are shown (--limit)" if found.matching > shown else ""
+
+
+def _said(found: ForgottenSequence) -> str:
+    return f"the sequence of {found.source} into {found.queue}, last number {found.sequence.number:,}"
+
+
+def _document(found: ForgottenSequence) -> dict[str, Any]:
+    return {**msgspec.structs.asdict(found.sequence), "done": found.done}
+
+
+def _sequences(site: ActionSite, queue: str | None, source: str | None) -> list[SequenceView]:
+    rows = [
+        row
+        for row in msgspec.json.Decoder(dict).decode_lines(daemon_of(site).lines("sequences"))
+        if queue in (None, row["queue"]) and source in (None, row["source"])
+    ]
+    rows.sort(key=lambda row: (-row["accessed"], row["name"].casefold(), row["source"]))
+    return [msgspec.convert({**row, "sequence": str(row["sequence"])}, SequenceView) for row in rows]
+
+
+@action(
+    "sequence.list", http="GET /sequences", role=Role.MONITOR, place=ActionPlace.DAEMON,
+    commands=(
+        ActionCommand(
+            "sequence list", {"queue": "[QUEUE]", "limit": "--limit"},
+            Rows(
+                lambda found: found.sequences,
+                ("queue", "source", "last number", "rejected", "last message", "sequence"), _cells,
+                empty="no other queue manager has sent transactional messages here", note=_note,
+            ),
+            help="Show the transactional sequences that come into QUEUE, or into any queue, the latest first.\n\n"
+            "SOURCE is the identifier of the queue manager that sends them. For administrators of the queue manager; "
+            "the role monitor is enough for the token.",
+        ),
+    ),
+)  # fmt: skip
+def list_sequences(site: ActionSite, given: SequenceQuery) -> SequenceList:
+    """Transactional sequences from other queue managers."""
+    found = _sequences(site, given.queue, given.source)
+    name = f" {quote(found[0].name)}" if given.queue is not None and found else ""
+    return SequenceList(found[: given.limit], len(found), f"openmsmq sequence list{name}")
+
+
+@action(
+    "sequence.forget", http="DELETE /sequences/{queue}/{source}", effect=ActionEffect.DESTROYS, statuses=(404, 507),
+    place=ActionPlace.DAEMON, dry_run="query",
+    commands=(
+        ActionCommand(
+            "sequence forget", {"queue": "QUEUE", "source": "SOURCE"},
+            LineView(lambda found: f"forgotten: {_said(found)}", _document),
+            show_plan=LineView(lambda found: f"would be forgotten: {_said(found)}", _document),
+            question=lambda found: f"Forget {_said(found)}? What it sends again is accepted once more.",
+            help="Forget how far the queue manager SOURCE is with QUEUE: what it sends next begins a new sequence.\n\n"
+            "For a queue manager that is gone, or whose messages are refused because somebody else has sent in its "
+            "name. Messages that SOURCE has not seen acknowledged come a second time. For administrators of the queue "
+            "manager, with a token of the role administrator; the audit log has it. Exit code 3 if there is no such "
+            "sequence.",
+        ),
+    ),
+)  # fmt: skip
+def forget_sequence(site: ActionSite, given: SequenceName) -> ActionPlan[ForgottenSequence, ForgottenSequence]:
+    """Forget a sequence: the next begins anew.
+
+    What its source sends next begins a new sequence: messages that it sends again are accepted once more.
+    """
+    name, source = site.queue["name"], str(given.source)
+    missing = f"{name} has no sequence of the queue manager {source[:40]}"
+    found = _sequences(site, site.queue["id"], source)
+    if not found:
+        raise ActionRefused(404, missing)
+    command = f"openmsmq sequence forget {quote(name)} {quote(source)}"
+    would = ForgottenSequence(name, source, found[0], False, command)
+
+    def carry_out() -> ForgottenSequence:
+        if not daemon_of(site).change("forget_sequence", id=site.queue["id"], source=source):
+            raise ActionRefused(404, missing)
+        return msgspec.structs.replace(would, done=True)
+
+    return ActionPlan(lambda: would, carry_out)
+
+
+ACTIONS: Final[tuple[Action, ...]] = (list_sequences, forget_sequence)

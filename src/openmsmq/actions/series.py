@@ -1,0 +1,36 @@
+"""Figures over time."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from openmsmq.actions.fields import said
+from openmsmq.actions.queues import daemon_of
+from openmsmq.actions.site import ActionSite
+from openmsmq.actions.table import Action, ActionCommand, ActionPlace, Input, Output, action
+from openmsmq.admin.series import Range, Rates
+from openmsmq.model.roles import Role
+
+
+class SeriesQuery(Input, frozen=True):
+    """Which figures are meant."""
+
+    range: Annotated[Range, said("Ten minutes by the second, or a day by the minute.")] = "10m"
+
+
+class Series(Output, frozen=True):
+    """Figures over time."""
+
+    points: Annotated[list[Rates], said("The oldest first. Empty until the server has run for two seconds.")]
+
+
+@action(
+    "series", http="GET /series", role=Role.MONITOR, place=ActionPlace.DAEMON,
+    commands=(ActionCommand("series", {"range": "[10m|24h]"}, by_hand="it draws lines"),),
+)  # fmt: skip
+def series(site: ActionSite, given: SeriesQuery) -> Series:
+    """Messages, their rates, latency and disk over time."""
+    return Series(daemon_of(site).rates(given.range))
+
+
+ACTIONS: Final[tuple[Action, ...]] = (series,)

@@ -1,0 +1,52 @@
+"""Who is logged in."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from openmsmq.actions.fields import ROLE_WORDS, RoleWord, said
+from openmsmq.actions.site import ActionSite
+from openmsmq.actions.table import Action, ActionCommand, ActionPlace, Empty, LineView, Output, action
+from openmsmq.model.roles import Role
+
+
+class CurrentUser(Output, frozen=True):
+    """Who asks, and in what role."""
+
+    user: Annotated[str, said("Name of the user.", "alice")]
+    sid: Annotated[str, said("SID of the user.")]
+    administrator: Annotated[bool, said("Whether the user is an administrator of the queue manager.")]
+    role: Annotated[RoleWord, said("What the user may do at most.")]
+    csrf: Annotated[
+        str | None,
+        said("For the header X-CSRF-Token of changes by a session with a cookie; null without one."),
+    ]
+
+
+def _said(found: CurrentUser) -> str:
+    rights = "an administrator of the queue manager" if found.administrator else "no administrator"
+    return f"{found.user}, {rights}, in the role {found.role}"
+
+
+@action(
+    "session.show", http="GET /session", role=Role.MONITOR, place=ActionPlace.DAEMON,
+    commands=(
+        ActionCommand(
+            "token check",
+            show=LineView(
+                _said,
+                lambda found: {"user": found.user, "sid": found.sid, "administrator": found.administrator,
+                               "role": found.role},
+            ),
+            help="Ask the HTTP API whose token --token-file or OPENMSMQ_TOKEN has, and in what role. Exit code 5 if it "
+            "holds no longer.",
+        ),
+    ),
+)  # fmt: skip
+def get_session(site: ActionSite, given: Empty) -> CurrentUser:
+    """Who asks."""
+    caller = site.caller
+    return CurrentUser(caller.name, caller.sid, caller.administrator, ROLE_WORDS[caller.role], caller.csrf)
+
+
+ACTIONS: Final[tuple[Action, ...]] = (get_session,)
