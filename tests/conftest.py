@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -27,7 +28,10 @@ if not TESTS_OF_COMPILED:
     sources.prefer()
 
 
-def pytest_configure() -> None:
+FEW = 40  # files, which workers may rewrite by themselves
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Stop where daemons would run machine code of other sources than those that are here."""
     specification = importlib.util.spec_from_file_location("native", Path(__file__).parents[1] / "tools" / "native.py")
     assert specification is not None and specification.loader is not None
@@ -37,12 +41,37 @@ def pytest_configure() -> None:
         pytest.exit("extension modules are older than their sources: `make compiled`, or `make interpreted`", 2)
     if TESTS_OF_COMPILED and not native.present():
         pytest.exit("no extension modules are here: `make compiled`", 2)
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        _rewrite_new_tests()
+
+
+def _rewrite_new_tests() -> None:
+    """Collect tests whose bytecode is missing, in two processes: each of the workers, which begin at the same time,
+    would rewrite all of them."""
+    home = Path(__file__).parent
+    new = [str(path) for path in sorted(home.rglob("test_*.py")) if not _is_rewritten(path)]
+    if len(new) > FEW:
+        collect = [sys.executable, "-m", "pytest", "--collect-only", "-qq"]
+        started = [
+            subprocess.Popen([*collect, *part], cwd=home.parent, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            for part in (new[::2], new[1::2])
+        ]
+        for process in started:  # what they fail at, the workers report
+            process.wait()
+
+
+def _is_rewritten(path: Path) -> bool:
+    plain = Path(importlib.util.cache_from_source(str(path)))
+    bytecode = plain.with_name(f"{plain.stem}-pytest-{pytest.__version__}.pyc")
+    return bytecode.exists() and bytecode.stat().st_mtime > path.stat().st_mtime
 
 
 # Where the environment forbids bytecode beside the sources, each of the hundred daemons would compile them anew.
 if sys.dont_write_bytecode:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(__file__).parents[1] / ".pytest_cache" / "bytecode"))
+    # So would each worker the tests, whose assertions pytest rewrites first.
+    sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["PYTHONPYCACHEPREFIX"]
 
 # A machine that does other things beside is slow now and then; that is no failure.
 settings.register_profile("patient", deadline=None)

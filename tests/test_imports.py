@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -22,27 +23,27 @@ def name_of(path: Path) -> str:
     return ".".join(path.relative_to(PACKAGES).with_suffix("").parts).removesuffix(".__init__")
 
 
-SOURCES = {
-    name_of(path): ast.parse(path.read_text())
-    for home in ("msrpc", "openmsmq")
-    for path in (PACKAGES / home).rglob("*.py")
-}
+@cache
+def sources() -> dict[str, ast.Module]:
+    """All modules, by name."""
+    paths = [path for home in ("msrpc", "openmsmq") for path in (PACKAGES / home).rglob("*.py")]
+    return {name_of(path): ast.parse(path.read_text()) for path in paths}
 
 
 def imported(tree: ast.Module) -> Iterator[str]:
     """The modules of the project that a module names, wherever it does."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in SOURCES)
+            yield from (alias.name for alias in node.names if alias.name in sources())
         elif isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
-                if (found := inner if inner in SOURCES else node.module) in SOURCES:
+                if (found := inner if inner in sources() else node.module) in sources():
                     yield found
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
-    left = {name: set(imported(tree)) - {name} for name, tree in SOURCES.items()}
+    left = {name: set(imported(tree)) - {name} for name, tree in sources().items()}
     while leaves := [name for name, needs in left.items() if not needs & left.keys()]:
         for name in leaves:
             del left[name]
@@ -56,7 +57,7 @@ def test_no_class_of_the_queue_manager_continues_another_one() -> None:
     """Only the kinds of queues have parents: a queue of messages on their way, and the two that are one."""
     parents = {
         node.name: [ast.unparse(base) for base in node.bases]
-        for name, tree in SOURCES.items()
+        for name, tree in sources().items()
         if name.startswith("openmsmq.queueing.")
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)

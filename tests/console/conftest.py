@@ -58,3 +58,8 @@ def own(tmp_path: Path) -> Iterator[OwnWeb]:
     accounts = users(directory)
     with Daemon(directory, *OPTIONS) as daemon:
         yield OwnWeb(daemon, accounts)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Schemathesis takes seconds to make its tests, which are for the night: not in each worker by day."""
+    return True if collection_path.name == "test_schema.py" and config.option.markexpr == "not slow" else None
