@@ -295,7 +295,7 @@ def send_message(site: ActionSite, given: NewMessage) -> Sent:
 def message_of(given: NewMessage) -> Message:
     """Raises InputError naming the member that is wrong."""
     if (given.text is None) == (given.base64 is None):
-        raise InputError("give text or base64, and not both", "/text")
+        raise InputError("give text or base64, and not both", errors={"/text": "or base64", "/base64": "or text"})
     value: str | bytes = given.text if given.text is not None else b""
     if given.base64 is not None:
         try:

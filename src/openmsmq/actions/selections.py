@@ -249,7 +249,7 @@ def _check(plan: PlanRequest, row: Mapping[str, Any]) -> None:
     if row["kind"] == "outgoing":
         wrong["/queue"] = "messages on their way to other machines can be purged only"
     if wrong:
-        raise InputError("; ".join(wrong.values()), next(iter(wrong)))
+        raise InputError("; ".join(wrong.values()), errors=wrong)
 
 
 def _criteria(plan: PlanRequest) -> Criteria:

@@ -162,8 +162,7 @@ def action_errors(action: Action) -> Iterator[None]:
         members.pop("command", None)
         raise Problem(409, incomplete.detail, **members) from None
     except InputError as error:
-        errors = {error.pointer: str(error)} if error.pointer else None
-        raise Problem(422, str(error), errors=errors) from None
+        raise Problem(422, str(error), errors=error.errors) from None
     except tuple(action.refuses) as error:
         status = next(status for kind, status in action.refuses.items() if isinstance(error, kind))
         raise Problem(status, str(error)) from None
