@@ -51,11 +51,14 @@ os.close(there)
 for number in passed:
     os.close(number)
 pid = int(parent.recv(32))
+with open("/proc/self/comm", "w") as name:
+    name.write("fork %d" % pid)
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, lambda number, frame: os.kill(pid, number))
 code, = struct.unpack("<i", os.read(status, 4))
 if code < 0:
-    signal.signal(-code, signal.SIG_DFL)
+    if -code != signal.SIGKILL:
+        signal.signal(-code, signal.SIG_DFL)
     os.kill(os.getpid(), -code)
 os._exit(code)
 """
@@ -158,6 +161,12 @@ def install(directory: Path) -> None:
 def python() -> str:
     """A command that runs `-m MODULE ARGUMENTS` in a fork of the warm parent, and anything else with Python itself."""
     return str(_parent().python)
+
+
+def fork_of(pid: int) -> int:
+    """The process that does what the command with this number stands for: what to signal, or to look at."""
+    name, _, number = Path(f"/proc/{pid}/comm").read_text().partition(" ")
+    return int(number) if name == "fork" else pid
 
 
 def _write(command: Path, address: str, *, is_python: bool) -> None:

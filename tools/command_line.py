@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from openmsmq.actions.table import Action, ActionPlace, DryRunAt
+from openmsmq.actions.table import Action, DryRunAt
 from openmsmq.cli.commands import COMMANDS, load
 from openmsmq.console.derived import ACTIONS
 from openmsmq.console.resources import OPERATIONS
@@ -20,8 +20,8 @@ from openmsmq.console.resources import OPERATIONS
 DOCUMENT = Path(__file__).parents[1] / "docs" / "command-line.md"
 #: How commands reach an operation, by the place of its action.
 WAYS = {
-    ActionPlace.FILES: "files or HTTP", ActionPlace.ACCOUNTS: "files", ActionPlace.QUEUE_MANAGER: "RPC",
-    ActionPlace.QUEUE_WITH_ACCOUNTS: "RPC", ActionPlace.DAEMON: "HTTP",
+    "files": "files or HTTP", "accounts": "files", "queue manager": "RPC",
+    "queue manager and accounts": "RPC", "daemon": "HTTP",
 }  # fmt: skip
 #: Operations that are no actions, or that commands reach otherwise.
 COMMANDS_BY_HAND = {

@@ -20,7 +20,6 @@ from openmsmq.actions.table import (
     PASSWORD,
     Action,
     ActionCommand,
-    ActionEffect,
     Always,
     DryRunAt,
     Either,
@@ -105,11 +104,11 @@ def test_no_command_of_a_noun_is_written_by_hand_without_a_reason() -> None:
 @pytest.mark.parametrize("row", ACTIONS, ids=lambda row: str(row.name))
 def test_a_row_is_complete(row: Action) -> None:
     assert row.summary and row.commands
-    assert not row.audit or row.effect is not ActionEffect.READS
+    assert not row.audit or row.effect != "reads"
     assert bool(row.dry_run) <= (row.planned is not None)
     if row.http:
-        assert (row.method == "GET" or row.path == "/dry-runs") is (row.effect is ActionEffect.READS)
-        assert row.method != "DELETE" or row.effect is ActionEffect.DESTROYS
+        assert (row.method == "GET" or row.path == "/dry-runs") is (row.effect == "reads")
+        assert row.method != "DELETE" or row.effect == "destroys"
     fields = {each.name for each in msgspec.structs.fields(row.input)}
     assert set(row.in_path) <= fields
     derived = [command for command in row.commands if not command.by_hand]
@@ -197,7 +196,7 @@ class Nothing(Output, frozen=True):
 
 
 def test_an_action_records_only_what_its_row_says() -> None:
-    @action("x.change", http="POST /x", effect=ActionEffect.CHANGES, audit=("x.change", "x.role.*"), commands=())
+    @action("x.change", http="POST /x", effect="changes", audit=("x.change", "x.role.*"), commands=())
     def change(site: ActionSite, given: Named) -> Nothing:
         """Change it."""
         site.record(given.name, "x", "y")

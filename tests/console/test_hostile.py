@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+import warm
 from console.browser import PASSWORD, Client, OwnWeb, ask, bare, port_of
 from console.certificate import self_signed
 from console.conftest import OPTIONS, users
@@ -33,7 +34,8 @@ TLS = {"web_certificate": Path("c.pem"), "web_key": Path("k.pem")}
 
 def web_process(daemon: Daemon) -> psutil.Process:
     children = psutil.Process(daemon.pid).children()
-    return next(child for child in children if "openmsmq.console.serving" in child.cmdline())
+    child = next(child for child in children if "openmsmq.console.serving" in child.cmdline())
+    return psutil.Process(warm.fork_of(child.pid))
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.x", ""])
@@ -107,9 +109,9 @@ def test_the_daemon_goes_on_when_the_web_process_dies(own: OwnWeb) -> None:
     os.kill(web_process(own.daemon).pid, signal.SIGKILL)
     with own.daemon.connect() as manager:
         assert manager.queues()
+    eventually(lambda: "the web process was ended by SIGKILL; its users have to log in again" in own.daemon.log)
     eventually(lambda: not _is_refused(own.daemon))
     assert port_of(own.daemon) == port and own.client.get("/queues", filter="kept")["matching"] == 1
-    assert "the web process was ended by SIGKILL; its users have to log in again" in own.daemon.log
 
 
 def test_the_web_process_ends_with_the_daemon(own: OwnWeb) -> None:

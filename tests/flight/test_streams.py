@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
+import warm
 from command_line import add_user, invoke
 from daemon import Daemon, eventually, meanwhile
 from flight.plane import Plane
@@ -475,7 +476,7 @@ def test_tls_is_what_the_certificate_makes_it(tmp_path: Path) -> None:
 
 def flight_process(daemon: Daemon) -> int:
     (child,) = Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text().split()
-    return int(child)
+    return warm.fork_of(int(child))
 
 
 def test_a_server_may_take_a_while_to_answer_a_new_connection(own: Plane) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from openmsmq.actions.errors import ActionRefused
 from openmsmq.actions.fields import CommandText, EpochSeconds, said
 from openmsmq.actions.site import ActionSite
-from openmsmq.actions.table import Action, ActionCommand, Empty, Flag, Output, Rows, action
+from openmsmq.actions.table import ActionCommand, Empty, Flag, Output, Rows, action
 from openmsmq.admin.alarms import BY_NAME, EVENTS, MOST_OF_CONDITION, Alarm, Event, read_alarms
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.roles import Role
@@ -126,4 +126,4 @@ def _event(event: Event) -> AlarmEventView:
     return AlarmEventView(event.seq, event.state, event.at, _known(event.alarm))
 
 
-ACTIONS: Final[tuple[Action, ...]] = (list_alarms,)
+ACTIONS: Final = (list_alarms,)

@@ -12,7 +12,7 @@ from msgspec import Meta
 from openmsmq.actions.errors import ActionRefused
 from openmsmq.actions.fields import CommandText, said
 from openmsmq.actions.site import ActionSite
-from openmsmq.actions.table import Action, ActionCommand, CountOption, Input, Output, Pages, Rows, action
+from openmsmq.actions.table import ActionCommand, CountOption, Input, Output, Pages, Rows, action
 from openmsmq.admin.audit import VERSION, AuditFilter, AuditLog
 
 _LARGEST: Final = 1000  # records in an answer
@@ -136,4 +136,4 @@ def _record(document: Mapping[str, Any]) -> AuditRecordView:
     )  # fmt: skip
 
 
-ACTIONS: Final[tuple[Action, ...]] = (list_records,)
+ACTIONS: Final = (list_records,)

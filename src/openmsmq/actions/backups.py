@@ -22,7 +22,7 @@ from openmsmq.actions.backup_job import BackupJob
 from openmsmq.actions.errors import ActionRefused
 from openmsmq.actions.fields import CommandText, said
 from openmsmq.actions.site import ActionSite
-from openmsmq.actions.table import Action, ActionCommand, ActionEffect, Empty, Input, Job, Output, Rows, action
+from openmsmq.actions.table import ActionCommand, Empty, Input, Job, Output, Rows, action
 from openmsmq.admin.backup import FAILURES, MANIFEST, back_up
 
 logger = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ def _ended(started: BackupView, found: BackupList) -> MadeBackup | None:
 
 
 @action(
-    "backup.make", http="POST /backups", status=202, effect=ActionEffect.CHANGES, administrators=True,
+    "backup.make", http="POST /backups", status=202, effect="changes", administrators=True,
     audit=("backup.make",), statuses=(409,), job=Job(list_backups, _ended),
     commands=(ActionCommand("backup", {"name": "[DIRECTORY]"}, by_hand=_BY_HAND),),
 )  # fmt: skip
@@ -207,4 +207,4 @@ def document_of(made: MadeBackup) -> dict[str, Any]:
     return {"backup": known.pop("where"), **known}
 
 
-ACTIONS: Final[tuple[Action, ...]] = (list_backups, start_backup)
+ACTIONS: Final = (list_backups, start_backup)

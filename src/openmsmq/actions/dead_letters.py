@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 from openmsmq.actions.fields import CommandText, EpochSeconds, said
 from openmsmq.actions.limits import SCANNED
 from openmsmq.actions.site import ActionSite
-from openmsmq.actions.table import Action, ActionCommand, ActionPlace, Input, Output, action
+from openmsmq.actions.table import ActionCommand, Input, Output, action
 from openmsmq.admin import dead_letters
 from openmsmq.admin.naming import DEAD_LETTER_QUEUES, path_of
 from openmsmq.admin.selection import Criteria, select
@@ -64,7 +64,7 @@ class GroupsQuery(Input, frozen=True):
 
 @action(
     "deadletters.groups", http="GET /deadletters/groups", role=Role.MONITOR, statuses=(409,),
-    place=ActionPlace.QUEUE_MANAGER,
+    place="queue manager",
     commands=(ActionCommand("dlq list", {"queue": "--queue"}, by_hand="it takes criteria, and looks at all messages"),),
 )  # fmt: skip
 def list_groups(site: ActionSite, given: GroupsQuery) -> DeadLetterGroups:
@@ -99,4 +99,4 @@ def _group(queue: str, group: dead_letters.DeadLetterGroup) -> DeadLetterGroupVi
     )  # fmt: skip
 
 
-ACTIONS: Final[tuple[Action, ...]] = (list_groups,)
+ACTIONS: Final = (list_groups,)

@@ -10,17 +10,7 @@ from openmsmq.actions.errors import ActionIncomplete, ActionRefused
 from openmsmq.actions.fields import CommandText, said
 from openmsmq.actions.machine import machine_guard
 from openmsmq.actions.site import ActionSite
-from openmsmq.actions.table import (
-    Action,
-    ActionCommand,
-    ActionEffect,
-    ActionPlace,
-    ActionPlan,
-    DryRunAt,
-    Input,
-    Output,
-    action,
-)
+from openmsmq.actions.table import ActionCommand, ActionPlan, DryRunAt, Input, Output, action
 from openmsmq.admin.definitions import DONE, LEFT, UNREADABLE, Document, apply, export, plan, unreadable
 from openmsmq.admin.definitions_schema import DefinitionsError
 from openmsmq.admin.guards import Guard
@@ -100,7 +90,7 @@ def definitions_of(site: ActionSite, *, local: bool, secrets: bool = False) -> D
 
 
 @action(
-    "definitions.export", http="GET /definitions", place=ActionPlace.QUEUE_MANAGER, refuses=_REFUSES,
+    "definitions.export", http="GET /definitions", place="queue manager", refuses=_REFUSES,
     partial="The same without the queues that the caller may not read, which are named with the reason",
     is_partial=unreadable,
     commands=(ActionCommand("definitions export", {"local": "--local"}, by_hand=_FILE),),
@@ -114,7 +104,7 @@ def export_definitions(site: ActionSite, given: DefinitionsQuery) -> dict[str, A
 
 
 @action(
-    "definitions.import", http="POST /definitions", effect=ActionEffect.CHANGES, place=ActionPlace.QUEUE_MANAGER,
+    "definitions.import", http="POST /definitions", effect="changes", place="queue manager",
     audit=("definitions.import", "user.*", "group.*", "machine.permissions"), refuses=_REFUSES, statuses=(409,),
     dry_run=DryRunAt(
         "POST /definitions/dry-runs", "compare_definitions", "What an import of a document would do"
@@ -175,4 +165,4 @@ def _local(site: ActionSite) -> _Local:
     return _Local(users, machine_guard(site))
 
 
-ACTIONS: Final[tuple[Action, ...]] = (export_definitions, import_definitions)
+ACTIONS: Final = (export_definitions, import_definitions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -30,11 +31,12 @@ class ActionIncomplete(Exception):
 
 class InputError(ValueError):
     """A value is not allowed: HTTP answers 422, a command says that it was used wrongly. `pointer` as in
-    ActionRefused."""
+    ActionRefused; `errors` are sentences by pointer where several values are wrong."""
 
-    def __init__(self, detail: str, pointer: str = "") -> None:
+    def __init__(self, detail: str, pointer: str = "", errors: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
         self.pointer = pointer
+        self.errors = errors or ({pointer: detail} if pointer else {})
 
 
 class UnknownAccount(InputError):

@@ -14,18 +14,7 @@ from openmsmq.actions.limits import LARGEST_PAGE
 from openmsmq.actions.paging import Cursor, Next, cut
 from openmsmq.actions.queues import Limit, QueueName, daemon_of
 from openmsmq.actions.site import ActionSite
-from openmsmq.actions.table import (
-    Action,
-    ActionCommand,
-    ActionEffect,
-    ActionPlace,
-    CountOption,
-    Input,
-    Output,
-    Pages,
-    Rows,
-    action,
-)
+from openmsmq.actions.table import ActionCommand, CountOption, Input, Output, Pages, Rows, action
 from openmsmq.model.roles import Role
 from openmsmq.model.text import counted, time_text
 
@@ -96,7 +85,7 @@ def rows(handles: Callable[[Any], list[OpenHandleView]], note: Callable[[Any], s
 
 
 @action(
-    "handle.list", http="GET /handles", role=Role.MONITOR, place=ActionPlace.DAEMON, statuses=(400,),
+    "handle.list", http="GET /handles", role=Role.MONITOR, place="daemon", statuses=(400,),
     pages=Pages("handles", "limit", LARGEST_PAGE, "cursor"),
     commands=(
         ActionCommand(
@@ -132,7 +121,7 @@ def _place(row: OpenHandleView) -> tuple[Any, ...]:
 
 
 @action(
-    "handle.show", http="GET /handles/{handle}", role=Role.MONITOR, place=ActionPlace.DAEMON,
+    "handle.show", http="GET /handles/{handle}", role=Role.MONITOR, place="daemon",
     commands=(ActionCommand("handle close", {"handle": "ID"}, by_hand=_SEVERAL),),
 )  # fmt: skip
 def get_handle(site: ActionSite, given: NamedHandle) -> OpenHandleView:
@@ -144,8 +133,8 @@ def get_handle(site: ActionSite, given: NamedHandle) -> OpenHandleView:
 
 
 @action(
-    "handle.close", http="DELETE /handles/{handle}", role=Role.OPERATOR, effect=ActionEffect.DESTROYS,
-    place=ActionPlace.DAEMON, statuses=(507,),
+    "handle.close", http="DELETE /handles/{handle}", role=Role.OPERATOR, effect="destroys",
+    place="daemon", statuses=(507,),
     commands=(ActionCommand("handle close", {"handle": "ID"}, by_hand=_SEVERAL),),
 )  # fmt: skip
 def close_handle(site: ActionSite, given: NamedHandle) -> OpenHandleView:
@@ -162,4 +151,4 @@ def _all(site: ActionSite) -> list[OpenHandleView]:
     return _ROWS.decode_lines(daemon_of(site).lines("handles"))
 
 
-ACTIONS: Final[tuple[Action, ...]] = (list_handles, get_handle, close_handle)
+ACTIONS: Final = (list_handles, get_handle, close_handle)

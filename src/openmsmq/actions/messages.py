@@ -19,7 +19,7 @@ from openmsmq.actions.limits import PAGE, PAGE_BYTES, SCANNED, SHOWN_BODY
 from openmsmq.actions.paging import Next
 from openmsmq.actions.queues import Limit, daemon_of
 from openmsmq.actions.site import ActionSite
-from openmsmq.actions.table import Action, ActionCommand, ActionEffect, ActionPlace, Input, Output, action
+from openmsmq.actions.table import ActionCommand, Input, Output, action
 from openmsmq.admin import body_text
 from openmsmq.admin.message_json import to_json
 from openmsmq.admin.naming import path_of
@@ -33,7 +33,7 @@ from openmsmq.model.reasons import class_name, reason_of
 from openmsmq.model.roles import Role
 
 _STREAMS: Final = "it shows messages one after the other, as they are read by the protocols of MSMQ"
-_OF_OPERATORS: Final[dict[str, Any]] = {"role": Role.OPERATOR, "place": ActionPlace.QUEUE_MANAGER}
+_OF_OPERATORS: Final[dict[str, Any]] = {"role": Role.OPERATOR, "place": "queue manager"}
 MessageId = Annotated[str, said("Identifier of the message.", r"{6f9619ff-8b86-d011-b42d-00c04fc964ff}\2049")]
 QueueNameText = Annotated[str, Meta(max_length=1024)]
 Lifetime = Annotated[int, Meta(ge=1, le=INFINITE - 1)]
@@ -270,7 +270,7 @@ def _command(what: str, row: Mapping[str, Any]) -> str:
 
 
 @action(
-    "message.send", http="POST /queues/{queue}/messages", status=201, effect=ActionEffect.CHANGES,
+    "message.send", http="POST /queues/{queue}/messages", status=201, effect="changes",
     statuses=(409, 507), **_OF_OPERATORS,
     commands=(
         ActionCommand(
@@ -295,7 +295,7 @@ def send_message(site: ActionSite, given: NewMessage) -> Sent:
 def message_of(given: NewMessage) -> Message:
     """Raises InputError naming the member that is wrong."""
     if (given.text is None) == (given.base64 is None):
-        raise InputError("give text or base64, and not both", "/text")
+        raise InputError("give text or base64, and not both", errors={"/text": "or base64", "/base64": "or text"})
     value: str | bytes = given.text if given.text is not None else b""
     if given.base64 is not None:
         try:
@@ -329,4 +329,4 @@ def path_name(name: str) -> str:
     return f"DIRECT=OS:{path_of(name)}"
 
 
-ACTIONS: Final[tuple[Action, ...]] = (list_messages, get_message, send_message)
+ACTIONS: Final = (list_messages, get_message, send_message)

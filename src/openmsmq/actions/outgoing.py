@@ -10,23 +10,13 @@ from openmsmq.actions.errors import ActionRefused
 from openmsmq.actions.fields import CommandText, said
 from openmsmq.actions.queues import NamedQueue, QueueName, QueueRemoval, Removal, daemon_of, removal
 from openmsmq.actions.site import ActionSite
-from openmsmq.actions.table import (
-    Action,
-    ActionCommand,
-    ActionEffect,
-    ActionPlace,
-    Empty,
-    LineView,
-    Output,
-    action,
-)
+from openmsmq.actions.table import ActionCommand, Empty, LineView, Output, action
 from openmsmq.admin.explaining import explanation
 from openmsmq.admin.naming import shown
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.roles import Role
 
 _EXPLAINED: Final = 100
-_AT_QUEUES: Final[dict[str, Any]] = {"place": ActionPlace.QUEUE_MANAGER}
 
 
 class Waiting(Output, frozen=True):
@@ -50,7 +40,7 @@ class OutgoingList(Output, frozen=True):
 
 
 @action(
-    "outgoing.list", http="GET /outgoing", role=Role.MONITOR, statuses=(404,), **_AT_QUEUES,
+    "outgoing.list", http="GET /outgoing", role=Role.MONITOR, statuses=(404,), place="queue manager",
     commands=(
         ActionCommand("outgoing list", by_hand="it shows what the protocols of MSMQ say"),
         ActionCommand("outgoing show", by_hand="it shows one queue with all properties"),
@@ -103,8 +93,8 @@ _STATE: Final = LineView(
 
 
 @action(
-    "outgoing.pause", http="POST /outgoing/{queue}/pause", role=Role.OPERATOR, effect=ActionEffect.CHANGES,
-    statuses=(409,), **_AT_QUEUES,
+    "outgoing.pause", http="POST /outgoing/{queue}/pause", role=Role.OPERATOR, effect="changes",
+    statuses=(409,), place="queue manager",
     commands=(
         ActionCommand(
             "outgoing pause", {"queue": "NAME"}, _STATE,
@@ -118,8 +108,8 @@ def pause_queue(site: ActionSite, given: NamedQueue) -> Waiting:
 
 
 @action(
-    "outgoing.resume", http="POST /outgoing/{queue}/resume", role=Role.OPERATOR, effect=ActionEffect.CHANGES,
-    statuses=(409,), **_AT_QUEUES,
+    "outgoing.resume", http="POST /outgoing/{queue}/resume", role=Role.OPERATOR, effect="changes",
+    statuses=(409,), place="queue manager",
     commands=(
         ActionCommand(
             "outgoing resume", {"queue": "NAME"}, _STATE, help="Release held messages. For administrators."
@@ -132,8 +122,8 @@ def resume_queue(site: ActionSite, given: NamedQueue) -> Waiting:
 
 
 @action(
-    "outgoing.delete", http="DELETE /outgoing/{queue}", effect=ActionEffect.DESTROYS, statuses=(409, 412, 507),
-    dry_run="query", place=ActionPlace.DAEMON,
+    "outgoing.delete", http="DELETE /outgoing/{queue}", effect="destroys", statuses=(409, 412, 507),
+    dry_run="query", place="daemon",
     commands=(
         ActionCommand(
             "outgoing delete", {"queue": "NAME", "count": ""},
@@ -157,4 +147,4 @@ def delete_outgoing(site: ActionSite, given: QueueRemoval) -> Removal:
     return removal(site, given, delete, "outgoing delete")
 
 
-ACTIONS: Final[tuple[Action, ...]] = (list_outgoing, pause_queue, resume_queue, delete_outgoing)
+ACTIONS: Final = (list_outgoing, pause_queue, resume_queue, delete_outgoing)

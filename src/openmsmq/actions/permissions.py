@@ -14,10 +14,7 @@ from openmsmq.actions.fields import CommandText, QueueText, Text, said
 from openmsmq.actions.machine import machine_guard
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import (
-    Action,
     ActionCommand,
-    ActionEffect,
-    ActionPlace,
     ActionPlan,
     Always,
     Either,
@@ -355,12 +352,12 @@ _UNDENY: Final = Either("--deny", "undeny", "revoke", "Remove denials instead of
 _QUEUE: Final = {"queue": "QUEUE"}
 _GRANTING: Final = {"user": "USER", "rights": "RIGHT...", "change": _DENY}
 _REVOKING: Final = {"user": "USER", "rights": "[RIGHT...]", "change": _UNDENY}
-_OF_QUEUE: Final[dict[str, Any]] = {"place": ActionPlace.QUEUE_WITH_ACCOUNTS}
-_OF_MACHINE: Final[dict[str, Any]] = {"http": "", "place": ActionPlace.ACCOUNTS}
-_CHANGES: Final[dict[str, Any]] = {"effect": ActionEffect.CHANGES, "audit": ("machine.permissions",)}
+_OF_QUEUE: Final[dict[str, Any]] = {"place": "queue manager and accounts"}
+_OF_MACHINE: Final[dict[str, Any]] = {"http": "", "place": "accounts"}
+_CHANGES: Final[dict[str, Any]] = {"effect": "changes", "audit": ("machine.permissions",)}
 
 
-@action("permissions.owner", http="", effect=ActionEffect.CHANGES, **_OF_QUEUE,
+@action("permissions.owner", http="", effect="changes", **_OF_QUEUE,
         commands=(_changing("queue owner", {**_QUEUE, "who": "[USER]"}, part=True),))  # fmt: skip
 def set_owner(site: ActionSite, given: QueueOwner) -> ChangePlan:
     """Make a user the owner of a queue."""
@@ -369,7 +366,7 @@ def set_owner(site: ActionSite, given: QueueOwner) -> ChangePlan:
     return _plan(site, lambda before: replace(before, owner=sid), SecurityInformation.OWNER, said)
 
 
-@action("permissions.replace", http="", effect=ActionEffect.CHANGES, **_OF_QUEUE,
+@action("permissions.replace", http="", effect="changes", **_OF_QUEUE,
         commands=(_changing("queue permissions", {**_QUEUE, "new": "--set SDDL"}, part=True),))  # fmt: skip
 def replace_permissions(site: ActionSite, given: QueueSddl) -> ChangePlan:
     """Replace owner, group and entries."""
@@ -395,7 +392,7 @@ def get_permissions(site: ActionSite, given: PermissionsQuery) -> Permissions:
 
 
 @action(
-    "permissions.change", http="POST /queues/{queue}/permissions", effect=ActionEffect.CHANGES,
+    "permissions.change", http="POST /queues/{queue}/permissions", effect="changes",
     statuses=(409, 412, 507), dry_run="body", **_OF_QUEUE,
     commands=(
         _changing("queue grant", {**_QUEUE, **_GRANTING}, _GRANT),
@@ -445,7 +442,7 @@ def change_machine_permissions(site: ActionSite, given: MachinePermissionsChange
     return _change(site, given)
 
 
-ACTIONS: Final[tuple[Action, ...]] = (
+ACTIONS: Final = (
     get_permissions, change_permissions, set_owner, replace_permissions, get_machine_permissions,
     change_machine_permissions, replace_machine_permissions,
 )  # fmt: skip

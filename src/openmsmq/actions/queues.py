@@ -18,20 +18,7 @@ from openmsmq.actions.fields import CommandText, EpochSeconds, QueueText, Text, 
 from openmsmq.actions.limits import LARGEST_PAGE, PAGE
 from openmsmq.actions.paging import Cursor, Next, cut
 from openmsmq.actions.site import ActionSite, DaemonCalls
-from openmsmq.actions.table import (
-    Action,
-    ActionCommand,
-    ActionEffect,
-    ActionPlace,
-    ActionPlan,
-    Always,
-    Empty,
-    Input,
-    LineView,
-    Output,
-    Pages,
-    action,
-)
+from openmsmq.actions.table import ActionCommand, ActionPlan, Always, Empty, Input, LineView, Output, Pages, action
 from openmsmq.admin.http_requests import ApiNotFound, HttpRequests
 from openmsmq.admin.naming import path_of, public_path_of, shown
 from openmsmq.model.constants import INFINITE, MOST_DELIVERIES, Access
@@ -225,7 +212,6 @@ _PROPERTIES: Final = (
 )  # fmt: skip
 _SHOWN_FIRST: Final = 5
 _BY_RPC: Final = "it shows what the protocols of MSMQ say, of any queue manager"
-_AT_QUEUES: Final[dict[str, Any]] = {"place": ActionPlace.QUEUE_MANAGER}
 
 
 def daemon_of(site: ActionSite) -> DaemonCalls:
@@ -243,7 +229,7 @@ def queue_of(row: Mapping[str, Any]) -> QueueView:
 
 
 @action(
-    "overview", http="GET /overview", role=Role.MONITOR, place=ActionPlace.DAEMON,
+    "overview", http="GET /overview", role=Role.MONITOR, place="daemon",
     commands=(ActionCommand("top", by_hand="it goes on, and shows other figures"),),
 )  # fmt: skip
 def overview(site: ActionSite, given: Empty) -> Overview:
@@ -267,7 +253,7 @@ def overview(site: ActionSite, given: Empty) -> Overview:
 
 
 @action(
-    "queue.list", http="GET /queues", role=Role.MONITOR, statuses=(400,), place=ActionPlace.DAEMON,
+    "queue.list", http="GET /queues", role=Role.MONITOR, statuses=(400,), place="daemon",
     pages=Pages("queues", "limit", LARGEST_PAGE, "cursor"), commands=(ActionCommand("queue list", by_hand=_BY_RPC),),
 )  # fmt: skip
 def list_queues(site: ActionSite, given: ListQuery) -> QueueList:
@@ -322,7 +308,7 @@ def _is_called(queue: QueueView, wanted: str) -> bool:
 
 
 @action(
-    "queue.show", http="GET /queues/{queue}", role=Role.MONITOR, **_AT_QUEUES,
+    "queue.show", http="GET /queues/{queue}", role=Role.MONITOR, place="queue manager",
     commands=(ActionCommand("queue show", {"queue": "NAME"}, by_hand=_BY_RPC),),
 )  # fmt: skip
 def get_queue(site: ActionSite, given: NamedQueue) -> QueueDetails:
@@ -363,8 +349,8 @@ def _created(made: CreatedQueue) -> str:
 
 
 @action(
-    "queue.create", http="POST /queues", status=201, effect=ActionEffect.CHANGES, statuses=(409, 507), dry_run="query",
-    **_AT_QUEUES,
+    "queue.create", http="POST /queues", status=201, effect="changes", statuses=(409, 507), dry_run="query",
+    place="queue manager",
     commands=(
         ActionCommand(
             "queue create",
@@ -418,7 +404,7 @@ def create_queue(site: ActionSite, given: NewQueue) -> ActionPlan[PlannedQueue, 
 
 
 @action(
-    "queue.change", http="PATCH /queues/{queue}", effect=ActionEffect.CHANGES, statuses=(409, 507), **_AT_QUEUES,
+    "queue.change", http="PATCH /queues/{queue}", effect="changes", statuses=(409, 507), place="queue manager",
     commands=(
         ActionCommand(
             "queue set", dict.fromkeys(QueueChange.__struct_fields__, "PROPERTY=VALUE..."),
@@ -464,8 +450,8 @@ def removal(site: ActionSite, given: QueueRemoval, remove: Callable[[], object],
 
 
 @action(
-    "queue.delete", http="DELETE /queues/{queue}", effect=ActionEffect.DESTROYS, statuses=(409, 412, 507),
-    dry_run="query", **_AT_QUEUES,
+    "queue.delete", http="DELETE /queues/{queue}", effect="destroys", statuses=(409, 412, 507),
+    dry_run="query", place="queue manager",
     commands=(
         ActionCommand(
             "queue delete", {"queue": "NAME", "count": Always(ANY_COUNT)},
@@ -513,8 +499,8 @@ def _purge(site: ActionSite, given: QueueRemoval, access: Access) -> Removal:
 
 
 @action(
-    "queue.purge", http="POST /queues/{queue}/purge", effect=ActionEffect.DESTROYS, role=Role.OPERATOR,
-    statuses=(409, 412, 507), dry_run="query", queries=("count",), **_AT_QUEUES,
+    "queue.purge", http="POST /queues/{queue}/purge", effect="destroys", role=Role.OPERATOR,
+    statuses=(409, 412, 507), dry_run="query", queries=("count",), place="queue manager",
     commands=(
         _purging(
             "queue purge",
@@ -529,7 +515,7 @@ def purge_queue(site: ActionSite, given: QueueRemoval) -> Removal:
 
 
 @action(
-    "outgoing.purge", http="", effect=ActionEffect.DESTROYS, **_AT_QUEUES,
+    "outgoing.purge", http="", effect="destroys", place="queue manager",
     commands=(_purging("outgoing purge", "Delete the messages that wait for transfer. For administrators."),),
 )  # fmt: skip
 def purge_outgoing(site: ActionSite, given: QueueRemoval) -> Removal:
@@ -543,6 +529,6 @@ def _application_queue(site: ActionSite) -> Mapping[str, Any]:
     return site.queue
 
 
-ACTIONS: Final[tuple[Action, ...]] = (
+ACTIONS: Final = (
     overview, list_queues, get_queue, create_queue, change_queue, delete_queue, purge_queue, purge_outgoing
 )  # fmt: skip

@@ -16,7 +16,7 @@ from openmsmq.actions.limits import SCANNED
 from openmsmq.actions.messages import Lifetime, MessageId
 from openmsmq.actions.queues import QueueName, daemon_of
 from openmsmq.actions.site import ActionSite
-from openmsmq.actions.table import Action, ActionCommand, ActionEffect, ActionPlace, Input, Output, action
+from openmsmq.actions.table import ActionCommand, Input, Output, action
 from openmsmq.admin import acting
 from openmsmq.admin.acting import Act
 from openmsmq.admin.editing import MessageEdits
@@ -36,7 +36,7 @@ _COMMANDS: Final = (
     "msg move", "msg copy", "msg resend", "msg delete", "dlq return", "dlq resend", "dlq purge", "journal resend",
     "journal purge",
 )  # fmt: skip
-_OF_OPERATORS: Final[dict[str, Any]] = {"role": Role.OPERATOR, "place": ActionPlace.QUEUE_MANAGER}
+_OF_OPERATORS: Final[dict[str, Any]] = {"role": Role.OPERATOR, "place": "queue manager"}
 Seconds = Annotated[int, Meta(ge=0, le=INFINITE - 1)]
 ActWord = Annotated[Act, said("What is done: `return` is for dead letters, `resend` for any message.")]
 
@@ -177,7 +177,7 @@ def dry_run(site: ActionSite, given: PlanRequest) -> DryRun:
 
 
 @action(
-    "messages.act", http="POST /operations", effect=ActionEffect.DESTROYS, audit=("messages.*",),
+    "messages.act", http="POST /operations", effect="destroys", audit=("messages.*",),
     statuses=(400, 404, 409, 412), **_OF_OPERATORS,
     commands=tuple(ActionCommand(words, dict.fromkeys(Order.__struct_fields__, ""), by_hand=_LINE_BY_LINE)
                    for words in _COMMANDS),
@@ -249,7 +249,7 @@ def _check(plan: PlanRequest, row: Mapping[str, Any]) -> None:
     if row["kind"] == "outgoing":
         wrong["/queue"] = "messages on their way to other machines can be purged only"
     if wrong:
-        raise InputError("; ".join(wrong.values()), next(iter(wrong)))
+        raise InputError("; ".join(wrong.values()), errors=wrong)
 
 
 def _criteria(plan: PlanRequest) -> Criteria:
@@ -296,4 +296,4 @@ def _command(plan: PlanRequest, row: Mapping[str, Any]) -> str:
     return join([*words, "--limit", str(plan.limit)])
 
 
-ACTIONS: Final[tuple[Action, ...]] = (dry_run, operate)
+ACTIONS: Final = (dry_run, operate)

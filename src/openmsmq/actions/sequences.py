@@ -12,18 +12,7 @@ from openmsmq.actions.errors import ActionRefused
 from openmsmq.actions.fields import CommandText, EpochSeconds, QueueText, Text, said
 from openmsmq.actions.queues import Limit, QueueName, daemon_of
 from openmsmq.actions.site import ActionSite
-from openmsmq.actions.table import (
-    Action,
-    ActionCommand,
-    ActionEffect,
-    ActionPlace,
-    ActionPlan,
-    Input,
-    LineView,
-    Output,
-    Rows,
-    action,
-)
+from openmsmq.actions.table import ActionCommand, ActionPlan, Input, LineView, Output, Rows, action
 from openmsmq.model.roles import Role
 from openmsmq.model.text import counted, time_text
 
@@ -103,7 +92,7 @@ def _sequences(site: ActionSite, queue: str | None, source: str | None) -> list[
 
 
 @action(
-    "sequence.list", http="GET /sequences", role=Role.MONITOR, place=ActionPlace.DAEMON,
+    "sequence.list", http="GET /sequences", role=Role.MONITOR, place="daemon",
     commands=(
         ActionCommand(
             "sequence list", {"queue": "[QUEUE]", "limit": "--limit"},
@@ -126,8 +115,8 @@ def list_sequences(site: ActionSite, given: SequenceQuery) -> SequenceList:
 
 
 @action(
-    "sequence.forget", http="DELETE /sequences/{queue}/{source}", effect=ActionEffect.DESTROYS, statuses=(404, 507),
-    place=ActionPlace.DAEMON, dry_run="query",
+    "sequence.forget", http="DELETE /sequences/{queue}/{source}", effect="destroys", statuses=(404, 507),
+    place="daemon", dry_run="query",
     commands=(
         ActionCommand(
             "sequence forget", {"queue": "QUEUE", "source": "SOURCE"},
@@ -163,4 +152,4 @@ def forget_sequence(site: ActionSite, given: SequenceName) -> ActionPlan[Forgott
     return ActionPlan(lambda: would, carry_out)
 
 
-ACTIONS: Final[tuple[Action, ...]] = (list_sequences, forget_sequence)
+ACTIONS: Final = (list_sequences, forget_sequence)

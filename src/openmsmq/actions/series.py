@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from openmsmq.actions.fields import said
 from openmsmq.actions.queues import daemon_of
 from openmsmq.actions.site import ActionSite
-from openmsmq.actions.table import Action, ActionCommand, ActionPlace, Input, Output, action
+from openmsmq.actions.table import ActionCommand, Input, Output, action
 from openmsmq.admin.series import Range, Rates
 from openmsmq.model.roles import Role
 
@@ -25,7 +25,7 @@ class Series(Output, frozen=True):
 
 
 @action(
-    "series", http="GET /series", role=Role.MONITOR, place=ActionPlace.DAEMON,
+    "series", http="GET /series", role=Role.MONITOR, place="daemon",
     commands=(ActionCommand("series", {"range": "[10m|24h]"}, by_hand="it draws lines"),),
 )  # fmt: skip
 def series(site: ActionSite, given: SeriesQuery) -> Series:
@@ -33,4 +33,4 @@ def series(site: ActionSite, given: SeriesQuery) -> Series:
     return Series(daemon_of(site).rates(given.range))
 
 
-ACTIONS: Final[tuple[Action, ...]] = (series,)
+ACTIONS: Final = (series,)

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from openmsmq.actions.fields import ROLE_WORDS, RoleWord, said
 from openmsmq.actions.site import ActionSite
-from openmsmq.actions.table import Action, ActionCommand, ActionPlace, Empty, LineView, Output, action
+from openmsmq.actions.table import ActionCommand, Empty, LineView, Output, action
 from openmsmq.model.roles import Role
 
 
@@ -29,7 +29,7 @@ def _said(found: CurrentUser) -> str:
 
 
 @action(
-    "session.show", http="GET /session", role=Role.MONITOR, place=ActionPlace.DAEMON,
+    "session.show", http="GET /session", role=Role.MONITOR, place="daemon",
     commands=(
         ActionCommand(
             "token check",
@@ -49,4 +49,4 @@ def get_session(site: ActionSite, given: Empty) -> CurrentUser:
     return CurrentUser(caller.name, caller.sid, caller.administrator, ROLE_WORDS[caller.role], caller.csrf)
 
 
-ACTIONS: Final[tuple[Action, ...]] = (get_session,)
+ACTIONS: Final = (get_session,)

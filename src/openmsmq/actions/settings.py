@@ -11,7 +11,7 @@ from msgspec import Meta
 from openmsmq.actions.errors import ActionRefused
 from openmsmq.actions.fields import CommandText, said
 from openmsmq.actions.site import ActionSite
-from openmsmq.actions.table import Action, ActionCommand, Input, Output, Rows, action
+from openmsmq.actions.table import ActionCommand, Input, Output, Rows, action
 from openmsmq.admin.settings import settings_in_force
 from openmsmq.model.text import printable_json
 
@@ -84,4 +84,4 @@ def list_settings(site: ActionSite, given: SettingQuery) -> SettingList:
     return SettingList(shown, site.command)
 
 
-ACTIONS: Final[tuple[Action, ...]] = (list_settings,)
+ACTIONS: Final = (list_settings,)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from fnmatch import fnmatchcase
 from inspect import cleandoc
 from shlex import quote
@@ -33,22 +32,12 @@ class Empty(Input, frozen=True):
     """No parameters."""
 
 
-class ActionEffect(Enum):
-    """What an action does to the daemon."""
-
-    READS = "reads"
-    CHANGES = "changes"
-    DESTROYS = "destroys"
-
-
-class ActionPlace(Enum):
-    """Where a command does an action."""
-
-    FILES = "in the data directory of a daemon, or by its HTTP API"
-    ACCOUNTS = "in the data directory of a daemon, also with users of its domain"
-    QUEUE_MANAGER = "at a queue manager, by the protocols of MSMQ"
-    QUEUE_WITH_ACCOUNTS = "the same, with users and groups by name"
-    DAEMON = "by the HTTP API of a daemon"
+#: What an action does to the daemon.
+Effect = Literal["reads", "changes", "destroys"]
+#: Where commands do an action: in the data directory of a daemon, or by its HTTP API; in the data directory, also with
+#: users of its domain; at a queue manager, by the protocols of MSMQ; the same, with users and groups by name; by the
+#: HTTP API of a daemon.
+WorkPlace = Literal["files", "accounts", "queue manager", "queue manager and accounts", "daemon"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +209,7 @@ class Action:
     http: str
     commands: tuple[ActionCommand, ...]
     status: int = 200
-    effect: ActionEffect = ActionEffect.READS
+    effect: Effect = "reads"
     role: Role = Role.ADMINISTRATOR
     administrators: bool = False
     audit: tuple[str, ...] = ()
@@ -229,7 +218,7 @@ class Action:
     founds: bool = False
     pages: Pages | None = None
     job: Job | None = None
-    place: ActionPlace = ActionPlace.FILES
+    place: WorkPlace = "files"
     planned: Any = None
     dry_run: DryRunAt | Literal["", "body", "query"] = ""
     bound: bool = False

@@ -9,17 +9,7 @@ from msgspec import Meta
 from openmsmq.actions.errors import ActionRefused
 from openmsmq.actions.fields import ROLE_WORDS, CommandText, EpochSeconds, RoleWord, said
 from openmsmq.actions.site import ActionSite
-from openmsmq.actions.table import (
-    Action,
-    ActionCommand,
-    ActionEffect,
-    Empty,
-    Input,
-    LineView,
-    Output,
-    Rows,
-    action,
-)
+from openmsmq.actions.table import ActionCommand, Empty, Input, LineView, Output, Rows, action
 from openmsmq.admin.tokens import DAYS, LONGEST_DAYS, LONGEST_NAME, ApiToken, TokensFile, TokensFileError, read_uses
 from openmsmq.model.errors import AccessDenied
 from openmsmq.model.roles import Role, role_of
@@ -112,7 +102,7 @@ def list_tokens(site: ActionSite, given: Empty) -> TokenList:
 
 
 @action(
-    "token.create", http="POST /tokens", status=201, effect=ActionEffect.CHANGES, role=Role.MONITOR,
+    "token.create", http="POST /tokens", status=201, effect="changes", role=Role.MONITOR,
     audit=("token.create",),
     refuses=_REFUSES,
     commands=(
@@ -142,7 +132,7 @@ def create_token(site: ActionSite, given: NewToken) -> CreatedToken:
 
 
 @action(
-    "token.revoke", http="DELETE /tokens/{token}", effect=ActionEffect.DESTROYS, role=Role.MONITOR,
+    "token.revoke", http="DELETE /tokens/{token}", effect="destroys", role=Role.MONITOR,
     audit=("token.revoke",),
     refuses=_REFUSES,
     commands=(
@@ -178,4 +168,4 @@ def _known(token: ApiToken, uses: dict[str, int]) -> KnownToken:
     )
 
 
-ACTIONS: Final[tuple[Action, ...]] = (list_tokens, create_token, revoke_token)
+ACTIONS: Final = (list_tokens, create_token, revoke_token)

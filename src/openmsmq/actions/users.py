@@ -13,9 +13,7 @@ from openmsmq.actions.fields import ROLE_WORDS, CommandText, RoleWord, said
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import (
     PASSWORD,
-    Action,
     ActionCommand,
-    ActionEffect,
     Empty,
     Input,
     LineView,
@@ -167,7 +165,7 @@ def list_users(site: ActionSite, given: Empty) -> UserList:
 
 
 @action(
-    "user.add", http="POST /users", status=201, effect=ActionEffect.CHANGES, administrators=True, audit=("user.add",),
+    "user.add", http="POST /users", status=201, effect="changes", administrators=True, audit=("user.add",),
     refuses={UsersFileError: 409}, founds=True,
     commands=(
         ActionCommand(
@@ -185,7 +183,7 @@ def create_user(site: ActionSite, given: NewUser) -> AddedAccount:
 
 
 @action(
-    "user.change", http="PATCH /users/{user}", effect=ActionEffect.CHANGES, administrators=True,
+    "user.change", http="PATCH /users/{user}", effect="changes", administrators=True,
     audit=("user.password", "user.administrator", "user.no-administrator", "user.role.*"), refuses=_REFUSES,
     commands=(
         ActionCommand(
@@ -223,7 +221,7 @@ def change_user(site: ActionSite, given: UserChange) -> CommandResultView:
 
 
 @action(
-    "user.remove", http="DELETE /users/{user}", effect=ActionEffect.DESTROYS, administrators=True,
+    "user.remove", http="DELETE /users/{user}", effect="destroys", administrators=True,
     audit=("user.remove",),
     refuses=_REFUSES, commands=(ActionCommand("user remove", {"user": "NAME"}),),
 )  # fmt: skip
@@ -235,7 +233,7 @@ def delete_user(site: ActionSite, given: NamedUser) -> CommandResultView:
 
 
 @action(
-    "group.add", http="POST /groups", status=201, effect=ActionEffect.CHANGES, administrators=True,
+    "group.add", http="POST /groups", status=201, effect="changes", administrators=True,
     audit=("group.add",),
     refuses=_REFUSES, founds=True,
     commands=(
@@ -252,7 +250,7 @@ def create_group(site: ActionSite, given: NewGroup) -> AddedAccount:
 
 
 @action(
-    "group.change", http="PATCH /groups/{group}", effect=ActionEffect.CHANGES, administrators=True,
+    "group.change", http="PATCH /groups/{group}", effect="changes", administrators=True,
     audit=("group.members",),
     refuses=_REFUSES,
     commands=(
@@ -274,7 +272,7 @@ def change_group(site: ActionSite, given: GroupChange) -> CommandResultView:
 
 
 @action(
-    "group.remove", http="DELETE /groups/{group}", effect=ActionEffect.DESTROYS, administrators=True,
+    "group.remove", http="DELETE /groups/{group}", effect="destroys", administrators=True,
     audit=("group.remove",),
     refuses=_REFUSES, commands=(ActionCommand("user group remove", {"group": "NAME"}),),
 )  # fmt: skip
@@ -307,6 +305,6 @@ def _demand_other(site: ActionSite, name: str) -> None:
         )
 
 
-ACTIONS: Final[tuple[Action, ...]] = (
+ACTIONS: Final = (
     list_users, create_user, change_user, delete_user, create_group, change_group, delete_group
 )  # fmt: skip

@@ -16,7 +16,6 @@ from openmsmq.actions.table import (
     PASSWORD,
     Action,
     ActionCommand,
-    ActionPlace,
     Always,
     CountOption,
     Either,
@@ -25,6 +24,7 @@ from openmsmq.actions.table import (
     Spelling,
     View,
     Without,
+    WorkPlace,
     default_of,
 )
 from openmsmq.cli.output import echo, json_option, print_json, print_table
@@ -103,8 +103,8 @@ def command_of(action: Action, spec: ActionCommand | None = None) -> click.Comma
     return click.command(spec.words.rpartition(" ")[2], help=text)(callback)
 
 
-def _place_options(place: ActionPlace) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    if place is ActionPlace.FILES:
+def _place_options(place: WorkPlace) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    if place == "files":
         return place_options
     from openmsmq.cli.queue_places import OPTIONS  # with the client, which takes longer to load than all of the others
 

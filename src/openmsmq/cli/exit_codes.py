@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from openmsmq.accounts.users import UsersFileError
-from openmsmq.actions.errors import ActionRefused
+from openmsmq.actions.errors import ActionIncomplete, ActionRefused
 from openmsmq.admin.backup import BackupError
 from openmsmq.admin.http_requests import ApiError, ApiNotFound, ApiRefused, ApiTimeout, ApiUnreachable
 from openmsmq.admin.tokens import TokensFileError
@@ -40,6 +40,7 @@ _EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (UsersFileError, FAILED),
     (TokensFileError, FAILED),
     (ActionRefused, FAILED),
+    (ActionIncomplete, FAILED),
     (BackupError, FAILED),
     (PrivateFileError, FAILED),
     (DirectoryUnavailable, FAILED),

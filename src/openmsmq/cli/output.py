@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import click
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
     from rich.table import Table
-
-Row = TypeVar("Row")
 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document per line.")
@@ -72,17 +70,6 @@ def _cell(name: str, value: Any) -> str:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     _console().print(_table(columns, rows))
-
-
-def print_rows(
-    rows: Iterable[Row], as_json: bool, columns: Sequence[str], cells: Callable[[Row], Sequence[Any]]
-) -> None:
-    """Named tuples: a document each, or a table with the cells of each."""
-    if as_json:
-        for row in rows:
-            print_json(row._asdict())  # type: ignore[attr-defined]
-    else:
-        print_table(columns, map(cells, rows))
 
 
 @contextmanager

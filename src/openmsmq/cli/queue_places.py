@@ -14,7 +14,7 @@ import msgspec
 from openmsmq.actions.by_http import ActionsByHttp
 from openmsmq.actions.queues import queue_named
 from openmsmq.actions.site import OPERATOR_OF_FILES, ActionSite
-from openmsmq.actions.table import Action, ActionPlace, ActionPlan, ActionsHere, Input
+from openmsmq.actions.table import Action, ActionPlan, ActionsHere, Input
 from openmsmq.admin.naming import path_of
 from openmsmq.cli.accounts import Accounts, accounts_options
 from openmsmq.cli.connection import Address, connect, level_option, server_options
@@ -138,6 +138,6 @@ def _nothing(*given: Any, **named: Any) -> None:
 
 
 OPTIONS = {
-    ActionPlace.DAEMON: daemon_place, ActionPlace.ACCOUNTS: account_place,
-    ActionPlace.QUEUE_MANAGER: queue_manager_place, ActionPlace.QUEUE_WITH_ACCOUNTS: queue_with_accounts_place,
+    "daemon": daemon_place, "accounts": account_place,
+    "queue manager": queue_manager_place, "queue manager and accounts": queue_with_accounts_place,
 }  # fmt: skip

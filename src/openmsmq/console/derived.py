@@ -35,7 +35,7 @@ from openmsmq.actions import (
 )
 from openmsmq.actions.errors import ActionIncomplete, ActionRefused, InputError, UnknownAccount
 from openmsmq.actions.site import ActionCaller, ActionSite
-from openmsmq.actions.table import Action, ActionEffect, ActionPlace, DryRunAt, Empty, Input
+from openmsmq.actions.table import Action, DryRunAt, Empty, Input
 from openmsmq.admin.permissions import sid_for
 from openmsmq.admin.series import Range, Rates
 from openmsmq.console.problems import Problem
@@ -71,7 +71,7 @@ def operations_of(action: Action) -> Iterator[HttpOperation]:
             method, path, _handler(action, action.dry_run.name), action.dry_run.summary, action.planned,
             query=_struct(action, query), body=_struct(action, body) if body else None,
             statuses=action.dry_run.statuses, role=action.role, path_fields=action.input,
-            extensions={"x-action": action.name, "x-effect": ActionEffect.READS.value},
+            extensions={"x-action": action.name, "x-effect": "reads"},
         )  # fmt: skip
     elif action.dry_run:
         (body if action.dry_run == "body" else query).append(_DRY_RUN)
@@ -85,8 +85,8 @@ def operations_of(action: Action) -> Iterator[HttpOperation]:
         query=_struct(action, query, "Query"), body=_struct(action, body, part) if body else None, status=action.status,
         statuses=tuple(statuses), role=action.role, partial=action.partial, description=action.description,
         path_fields=action.input,
-        extensions={"x-action": action.name, "x-effect": action.effect.value} | (
-            {"x-audit": list(action.audit)} if action.effect is not ActionEffect.READS else {}
+        extensions={"x-action": action.name, "x-effect": action.effect} | (
+            {"x-audit": list(action.audit)} if action.effect != "reads" else {}
         ),
     )  # fmt: skip
 
@@ -162,8 +162,7 @@ def action_errors(action: Action) -> Iterator[None]:
         members.pop("command", None)
         raise Problem(409, incomplete.detail, **members) from None
     except InputError as error:
-        errors = {error.pointer: str(error)} if error.pointer else None
-        raise Problem(422, str(error), errors=errors) from None
+        raise Problem(422, str(error), errors=error.errors) from None
     except tuple(action.refuses) as error:
         status = next(status for kind, status in action.refuses.items() if isinstance(error, kind))
         raise Problem(status, str(error)) from None
@@ -187,7 +186,7 @@ def site_of(action: Action, asked: WebRequest) -> Iterator[ActionSite]:
         accounts=ConsoleAccounts(daemon), daemon=daemon, backups=asked.services.backups,
         queue=daemon.queue(asked.path["queue"]) if "queue" in action.in_path else {},
     )  # fmt: skip
-    if action.place not in (ActionPlace.QUEUE_MANAGER, ActionPlace.QUEUE_WITH_ACCOUNTS):
+    if action.place not in ("queue manager", "queue manager and accounts"):
         yield site
         return
     with asked.queue_manager() as manager:

@@ -30,12 +30,13 @@ from openmsmq.console import account, charts, problems
 from openmsmq.console.application import Web, peer_of
 from openmsmq.console.callers import WebCaller
 from openmsmq.console.derived import body_of, handler_of, may_see_figures, operation_of
+from openmsmq.console.forms import FORMS, PageForm, converted, inputs, whole
 from openmsmq.console.problems import Problem
 from openmsmq.console.table import WebRequest, parse_query
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.rights import QUEUE_RIGHTS
 from openmsmq.model.roles import Role
-from openmsmq.model.text import counted, printable, time_text
+from openmsmq.model.text import printable, time_text
 
 _MOST_FIELDS: Final = 60
 _STATIC: Final = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
@@ -68,11 +69,7 @@ class Console:
             Route("/login", self._answering(self._login), methods=["POST"]),
             Route("/logout", change(self._logout), methods=["POST"]),
             Route("/queues", show(self._queues), methods=["GET"]),
-            Route("/queues", change(self._create), methods=["POST"]),
             Route("/queues/{queue}", show(self._queue), methods=["GET"]),
-            Route("/queues/{queue}/send", change(self._send), methods=["POST"]),
-            Route("/queues/{queue}/purge", change(self._purge), methods=["POST"]),
-            Route("/queues/{queue}/delete", change(self._delete), methods=["POST"]),
             Route("/queues/{queue}/rights", show(self._rights), methods=["GET"]),
             Route("/queues/{queue}/rights", change(self._change_rights), methods=["POST"]),
             Route("/queues/{queue}/messages/{lookup}", show(self._message), methods=["GET"]),
@@ -80,12 +77,9 @@ class Console:
             Route("/outgoing", show(self._outgoing), methods=["GET"]),
             Route("/alarms", show(self._alarms), methods=["GET"]),
             Route("/handles", show(self._handles), methods=["GET"]),
-            Route("/handles/{handle}/close", change(self._close_handle), methods=["POST"]),
-            Route("/outgoing/{queue}/delete", change(self._delete_outgoing), methods=["POST"]),
-            Route("/outgoing/{queue}/pause", change(self._pause), methods=["POST"]),
-            Route("/outgoing/{queue}/resume", change(self._resume), methods=["POST"]),
             Route("/plan", change(self._plan), methods=["POST"]),
             Route("/carry-out", change(self._carry_out), methods=["POST"]),
+            *(Route(form.path, change(partial(self._filled, form)), methods=["POST"]) for form in FORMS),
             *(self._static(name, media_type) for name, media_type in _STATIC.items()),
         ]
 
@@ -261,32 +255,12 @@ class Console:
 
     # -- changing --------------------------------------------------------------------------------------------------
 
-    async def _create(self, request: Request, caller: WebCaller) -> Response:
-        form = request.state.form
-        values = {"name": form.get("name", ""), "label": form.get("label", "")}
-        body = converted({**values, "transactional": "transactional" in form}, queues.NewQueue)
-        created = await self.ask(handler_of(queues.create_queue), request, caller, body=body)
-        return RedirectResponse(f"/queues/{created.id}", 303)
-
-    async def _send(self, request: Request, caller: WebCaller) -> Response:
-        form = request.state.form
-        values = {"text": form.get("text", ""), "label": form.get("label", ""), "recoverable": "recoverable" in form}
-        await self.ask(
-            handler_of(messages.send_message), request, caller, body=converted(values, body_of(messages.send_message))
-        )
-        return RedirectResponse(f"/queues/{quote(request.path_params['queue'], safe='')}", 303)
-
-    async def _purge(self, request: Request, caller: WebCaller) -> Response:
-        done = await self.ask(handler_of(queues.purge_queue), request, caller, query=_count(request))
-        return self._done(caller, f"Purged {done.queue}: {counted(done.messages, 'message')}", done.command)
-
-    async def _delete(self, request: Request, caller: WebCaller) -> Response:
-        done = await self.ask(handler_of(queues.delete_queue), request, caller, query=_count(request))
-        return self._done(caller, f"Deleted {done.queue} with {counted(done.messages, 'message')}", done.command)
-
-    async def _delete_outgoing(self, request: Request, caller: WebCaller) -> Response:
-        done = await self.ask(handler_of(outgoing.delete_outgoing), request, caller, query=_count(request))
-        return self._done(caller, f"Deleted {done.queue} with {counted(done.messages, 'message')}", done.command)
+    async def _filled(self, form: PageForm, request: Request, caller: WebCaller) -> Response:
+        done = await self.ask(handler_of(form.row), request, caller, **inputs(form.row, request.state.form))
+        if isinstance(form.after, str):
+            named = {name: quote(value, safe="") for name, value in request.path_params.items()}
+            return RedirectResponse(form.after.format(**{"id": getattr(done, "id", ""), **named}), 303)
+        return self.render("done.html", caller, "Done", said=form.after(done), command=done.command)
 
     async def _rights(self, request: Request, caller: WebCaller) -> Response:
         pairs = [(name, value) for name, value in request.query_params.multi_items() if value]
@@ -315,18 +289,6 @@ class Console:
             queue=request.path_params["queue"], command=found.command,
         )  # fmt: skip
 
-    async def _close_handle(self, request: Request, caller: WebCaller) -> Response:
-        await self.ask(handler_of(handles.close_handle), request, caller)
-        return RedirectResponse("/handles", 303)
-
-    async def _pause(self, request: Request, caller: WebCaller) -> Response:
-        await self.ask(handler_of(outgoing.pause_queue), request, caller)
-        return RedirectResponse("/outgoing", 303)
-
-    async def _resume(self, request: Request, caller: WebCaller) -> Response:
-        await self.ask(handler_of(outgoing.resume_queue), request, caller)
-        return RedirectResponse("/outgoing", 303)
-
     async def _plan(self, request: Request, caller: WebCaller) -> Response:
         """A dry run of what a form asks for; its page has the form that does it."""
         plan = _plan_of(request.state.form)
@@ -339,9 +301,6 @@ class Console:
         order = converted(values, selections.Order)
         found = await self.ask(handler_of(selections.operate), request, caller, body=order)
         return self.render("result.html", caller, "Result", found=found, command=found.command)
-
-    def _done(self, caller: WebCaller, said: str, command: str) -> Response:
-        return self.render("done.html", caller, "Done", said=said, command=command)
 
 
 def _plan_of(form: Mapping[str, str]) -> selections.PlanRequest:
@@ -358,25 +317,6 @@ def _plan_of(form: Mapping[str, str]) -> selections.PlanRequest:
         values["to"] = given["to"]
     plan: selections.PlanRequest = converted(values, selections.PlanRequest)
     return plan
-
-
-def converted(values: Mapping[str, Any], wanted: type) -> Any:
-    """Raises Problem naming the field."""
-    try:
-        return msgspec.convert(values, wanted)
-    except msgspec.ValidationError as error:
-        raise Problem(422, str(error)) from None
-
-
-def _count(request: Request) -> Any:
-    query = operation_of(queues.delete_queue).query
-    return converted({"count": whole(request.state.form.get("count", ""))}, query)
-
-
-def whole(text: str) -> int | None:
-    """The number that somebody typed; None for anything else, which is refused then."""
-    text = text.replace(",", "").strip()
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
 
 
 def _link(path: str, query: msgspec.Struct, **changes: Any) -> str:

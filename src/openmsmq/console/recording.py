@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from openmsmq.accounts.users import UsersFile
 from openmsmq.admin.audit import AuditEntry, AuditLog
 from openmsmq.console.problems import Problem
 from openmsmq.console.table import WebRequest
@@ -39,10 +38,3 @@ def record(
         if settings.audit_required:
             detail = f"{action}: the audit log can't be written, and audit_required is set"
             raise Problem(507, detail) from None
-
-
-def recorded_users(asked: WebRequest) -> UsersFile:
-    """The users file, changes of which are recorded as those of the caller."""
-    return UsersFile(
-        asked.services.settings.users_path, on_change=lambda action, name: record(asked, action, "user", name)
-    )

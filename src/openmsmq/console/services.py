@@ -17,11 +17,11 @@ from typing import Any, Final
 import msgspec
 
 from openmsmq.actions.backup_job import BackupJob
-from openmsmq.console.callers import WebCaller, WebSessions
+from openmsmq.console.callers import WebSessions
 from openmsmq.console.history import FigureHistory
 from openmsmq.console.managers import Managers
 from openmsmq.console.problems import Problem
-from openmsmq.model.errors import AccessDenied, HResult, MsmqError
+from openmsmq.model.errors import AccessDenied
 from openmsmq.processes.link import DaemonLink
 
 _FRESH: Final = 1.0  # seconds that rows of queues count as new: a page and its next one ask for the same ones
@@ -165,9 +165,3 @@ class Services:
         """The row of a queue. Raises QueueNotFound, also for what the user may not see."""
         row: dict[str, Any] = self.link.call("queue", ticket=ticket, id=identifier)
         return row
-
-    @staticmethod
-    def demand_administrator(caller: WebCaller) -> None:
-        """For what is in files of the daemon, which no right of MSMQ is about. Raises AccessDenied."""
-        if not caller.administers:
-            raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, "this is for administrators of the queue manager")

@@ -1,0 +1,82 @@
+"""Forms of pages that do one action each: their fields are those of its input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec import inspect
+
+from openmsmq.actions import handles, messages, outgoing, queues, tokens, users
+from openmsmq.actions.table import Action
+from openmsmq.console.derived import operation_of
+from openmsmq.console.problems import Problem
+from openmsmq.model.text import counted
+
+
+class PageForm(NamedTuple):
+    """`path` gets the form, `row` does what it asks for. `after` is the page to go to then, with fields of the path and
+    of the output in braces; or a sentence of the output for a page that says what was done."""
+
+    path: str
+    row: Action
+    after: str | Callable[[Any], str]
+
+
+def _gone(verb: str, link: str) -> Callable[[Any], str]:
+    return lambda gone: f"{verb} {gone.queue}{link}{counted(gone.messages, 'message')}"
+
+
+FORMS: Final = (
+    PageForm("/queues", queues.create_queue, "/queues/{id}"),
+    PageForm("/queues/{queue}/send", messages.send_message, "/queues/{queue}"),
+    PageForm("/queues/{queue}/purge", queues.purge_queue, _gone("Purged", ": ")),
+    PageForm("/queues/{queue}/delete", queues.delete_queue, _gone("Deleted", " with ")),
+    PageForm("/outgoing/{queue}/delete", outgoing.delete_outgoing, _gone("Deleted", " with ")),
+    PageForm("/outgoing/{queue}/pause", outgoing.pause_queue, "/outgoing"),
+    PageForm("/outgoing/{queue}/resume", outgoing.resume_queue, "/outgoing"),
+    PageForm("/handles/{handle}/close", handles.close_handle, "/handles"),
+    PageForm("/users", users.create_user, "/users"),
+    PageForm("/users/{user}", users.change_user, "/users"),
+    PageForm("/users/{user}/remove", users.delete_user, "/users"),
+    PageForm("/groups", users.create_group, "/users"),
+    PageForm("/groups/{group}/remove", users.delete_group, "/users"),
+    PageForm("/tokens/{token}/revoke", tokens.revoke_token, "/tokens"),
+)
+
+
+def inputs(row: Action, form: Mapping[str, str]) -> dict[str, Any]:
+    """`query` and `body` of a request for an action, of the fields of a form. Raises Problem naming a field."""
+    wanted = operation_of(row)
+    return {"query": _input(wanted.query, form), "body": None if wanted.body is None else _input(wanted.body, form)}
+
+
+def _input(wanted: type, form: Mapping[str, str]) -> Any:
+    described = inspect.type_info(wanted)
+    assert isinstance(described, inspect.StructType)
+    values: dict[str, Any] = {}
+    for field in described.fields:
+        kind = field.type
+        while isinstance(kind, inspect.Metadata):
+            kind = kind.type
+        given = form.get(field.name, "")
+        if isinstance(kind, inspect.BoolType):
+            values |= {field.name: True} if field.name in form else {}
+        elif given or field.required or (field.default is None and field.name in form):
+            values[field.name] = whole(given) if isinstance(kind, inspect.IntType) else given
+    return converted(values, wanted)
+
+
+def converted(values: Mapping[str, Any], wanted: type) -> Any:
+    """Raises Problem naming the field."""
+    try:
+        return msgspec.convert(values, wanted)
+    except msgspec.ValidationError as error:
+        raise Problem(422, str(error)) from None
+
+
+def whole(text: str) -> int | None:
+    """The number that somebody typed; None for anything else, which is refused then."""
+    text = text.replace(",", "").strip()
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
