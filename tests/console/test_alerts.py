@@ -12,13 +12,12 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-import openmsmq
 from console.browser import ADMINISTRATOR, PASSWORD, Client, ask
 from daemon import Daemon
 from openmsmq.queueing.outgoing_queues import OutgoingState
 from wanted import program
 
-FILES = Path(openmsmq.__file__).parents[2] / "packaging" / "prometheus"
+FILES = Path(__file__).parents[2] / "packaging" / "prometheus"
 
 
 def expressions() -> list[str]:

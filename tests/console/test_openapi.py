@@ -8,14 +8,13 @@ from typing import Annotated
 
 import msgspec
 
-import openmsmq
 from console.browser import ask
 from daemon import Daemon
 from openmsmq.console.examples import example_of
 from openmsmq.console.openapi import document, text
 from openmsmq.console.resources import OPERATIONS
 
-CHECKED_IN = Path(openmsmq.__file__).parents[2] / "docs" / "openapi.json"
+CHECKED_IN = Path(__file__).parents[2] / "docs" / "openapi.json"
 
 
 def test_the_document_that_is_checked_in_is_that_of_the_table() -> None:

@@ -31,7 +31,7 @@ from openmsmq.server.loading import load
 from test_documents import parse
 from wanted import library, missing, program
 
-PROJECT = Path(openmsmq.__file__).parents[2]
+PROJECT = Path(__file__).parents[2]
 PACKAGING = PROJECT / "packaging"
 CHART = PACKAGING / "helm" / "openmsmq"
 KUBERNETES_VERSIONS = ("1.27", "1.30", "1.37")

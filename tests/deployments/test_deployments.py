@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-import openmsmq
 from openmsmq.server.config import STANDARD_PORTS, Configuration
 from openmsmq.server.loading import load
 from wanted import program
 
-PACKAGING = Path(openmsmq.__file__).parents[2] / "packaging"
+PACKAGING = Path(__file__).parents[2] / "packaging"
 COMPOSE, KUBERNETES = PACKAGING / "compose.yaml", PACKAGING / "kubernetes" / "openmsmq.yaml"
 OFFSET = 1000  # of ports in the image
 

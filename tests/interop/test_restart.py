@@ -24,6 +24,7 @@ from openmsmq.server.loading import load
 from openmsmq.store.vfs import OsVfs
 
 QUEUE = ".\\private$\\orders"
+MOVED = ".\\private$\\to"
 SEQUENCE = (1 << 56) - 1
 
 
@@ -54,6 +55,7 @@ def kill_under_load(directory: Path, kills: int, longest: float) -> History:
             with daemon.connect() as manager:
                 kept = manager.counts(KEPT)["message_count"]
                 eventually(lambda: manager.counts(KEPT)["message_count"] > kept, 60)
+                eventually(lambda: manager.counts(MOVED)["message_count"] > 0, 60)
         with daemon.connect() as manager:
             left = {name: drain(manager, name) for name in QUEUES}
     assert "Traceback" not in daemon.log, daemon.log
@@ -62,9 +64,9 @@ def kill_under_load(directory: Path, kills: int, longest: float) -> History:
 
 def check(history: History) -> None:
     for queue in QUEUES:
-        if queue != ".\\private$\\to":  # the others were sent to from outside
+        if queue != MOVED:  # the others were sent to from outside
             assert history.texts("sent", queue), f"nothing was sent to {queue}"
-    assert history.left[".\\private$\\to"], "nothing was moved"
+    assert history.left[MOVED], "nothing was moved"
     print(history.summary())
     assert history.contradictions() == []
 
