@@ -59,8 +59,8 @@ OPERATIONS_BY_HAND = {
     "GET /queues/{queue}/messages/{lookup}/body": "answers with bytes",
     "GET /events": "goes on",
 }
-#: Fields that no command sets.
-HTTP_ONLY = {"sequence.list": {"source"}}
+#: Fields that no command sets: of HTTP, or that the row does not use.
+HTTP_ONLY = {"sequence.list": {"source"}} | {f"machine.permissions.{name}": {"queue"} for name in ("show", "change")}
 COMMANDS = [(row, command) for row in ACTIONS for command in row.commands]
 DERIVED_COMMANDS = [(row, command) for row, command in COMMANDS if not command.by_hand]
 

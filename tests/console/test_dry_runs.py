@@ -64,6 +64,9 @@ def test_a_sequence_that_would_be_forgotten_is_known_afterwards(client: Client, 
     [known] = eventually(lambda: client.get("/sequences", queue=queue)["sequences"])
     path = f"/sequences/{queue}/{known['source']}"
     assert client.act("DELETE", path, **DRY) == client.act("DELETE", path, **DRY)
+    ended = run(client, "sequence", "forget", "planned-exact", known["source"], "--dry-run", role="monitor")
+    assert ended.code == 0 and "would be forgotten" in ended.stdout, "looking is enough for a dry run"
+    assert run(client, "sequence", "forget", "planned-exact", known["source"], "--yes", role="monitor").code == 5
     assert client.get("/sequences", queue=queue)["sequences"] == [known]
     gone = client.act("DELETE", path)
     assert gone["done"] is True and gone["sequence"] == known

@@ -70,23 +70,19 @@ class Permissions(Output, frozen=True):
     command: CommandText
 
 
-class MachinePermissionsQuery(Input, frozen=True, kw_only=True):
+class PermissionsQuery(Input, frozen=True):
     """Of what permissions are shown."""
 
+    queue: QueueText = ""
     user: Annotated[Text | None, said("Show what this user may do after all, with its groups.")] = msgspec.field(
         name="for", default=None
     )
 
 
-class PermissionsQuery(MachinePermissionsQuery, frozen=True, kw_only=True):
-    """Of what permissions are shown."""
-
-    queue: QueueText
-
-
-class MachinePermissionsChange(Input, frozen=True, kw_only=True):
+class PermissionsChange(Input, frozen=True, kw_only=True):
     """Rights that a user or group gets or loses."""
 
+    queue: QueueText = ""
     change: Annotated[
         Literal["grant", "deny", "revoke", "undeny"],
         said("`revoke` ends what was granted, `undeny` what was denied."),
@@ -101,25 +97,14 @@ class MachinePermissionsChange(Input, frozen=True, kw_only=True):
     confirm: Annotated[bool, said("Needed where somebody is locked out.")] = False
 
 
-class PermissionsChange(MachinePermissionsChange, frozen=True, kw_only=True):
-    """Rights that a user or group gets or loses."""
-
-    queue: QueueText
-
-
-class MachineSddl(Input, frozen=True, kw_only=True):
+class NewSddl(Input, frozen=True):
     """A descriptor that replaces what is there."""
 
     new: Annotated[str, said("Owner, group and entries, as far as SDDL has them.")]
+    queue: QueueText = ""
 
 
-class QueueSddl(MachineSddl, frozen=True, kw_only=True):
-    """A descriptor that replaces what is there."""
-
-    queue: QueueText
-
-
-class QueueOwner(Input, frozen=True, kw_only=True):
+class QueueOwner(Input, frozen=True):
     """A user who is to own a queue."""
 
     queue: QueueText
@@ -216,28 +201,6 @@ def _name(site: ActionSite) -> str:
     return site.queue["name"] if site.queue else "the queue manager"
 
 
-def _show(site: ActionSite, user: str | None) -> Permissions:
-    guard = _guard(site)
-    descriptor = guard.read()
-    names = site.accounts.named({descriptor.owner or "", *(ace.sid for ace in descriptor.dacl or ())} - {""})
-    entries = effective = None
-    if descriptor.dacl is not None:
-        entries = [
-            AceView(each.kind, each.sid, each.name, list(each.rights), each.mask, each.inherit_only)
-            for each in permissions.entries(descriptor, names, guard.rights)
-        ]
-    if user is not None:
-        if site.daemon is None:
-            site.accounts.sid(user)  # or a mistyped name would be shown with the rights of everyone
-        effective = list(
-            words_of(permissions.effective(descriptor, site.accounts.sids(user), guard.rights), guard.rights)
-        )
-    owner = permissions.name_for(descriptor.owner, names) if descriptor.owner else None
-    return Permissions(
-        _name(site), descriptor.owner, owner, entries, to_sddl(descriptor), effective, user, site.command
-    )  # fmt: skip
-
-
 Change = Callable[[SecurityDescriptor], SecurityDescriptor]
 ChangePlan = ActionPlan[PermissionsChanged, PermissionsChanged]
 
@@ -275,47 +238,6 @@ def _words(descriptor: SecurityDescriptor, names: Mapping[str, str], guard: Guar
     return [f"owner {owner}", *(" ".join((each.kind, each.name, *each.rights)) for each in found)]
 
 
-def _change(site: ActionSite, given: MachinePermissionsChange) -> ChangePlan:
-    rights = _guard(site).rights
-    sid, mask, takes = site.accounts.sid(given.user), _ALL, given.change in ("revoke", "undeny")
-    if given.rights:
-        try:
-            mask = mask_of(given.rights, rights)
-        except ValueError as error:
-            raise InputError(str(error), "/rights") from None
-    elif not takes:
-        raise InputError(f"{given.change} needs rights", "/rights")
-    changes: dict[str, Change] = {
-        "grant": lambda before: permissions.granted(before, sid, mask),
-        "deny": lambda before: permissions.denied(before, sid, mask),
-        "revoke": lambda before: permissions.revoked(before, sid, mask),
-        "undeny": lambda before: permissions.revoked(before, sid, mask, denials=True),
-    }
-    words, who = " ".join(words_of(mask, rights)) if given.rights else "all rights", given.user
-    said = {
-        "grant": f"{who} has {words}", "deny": f"{who} is denied {words}",
-        "revoke": f"{words} no longer granted to {who}", "undeny": f"{words} no longer denied to {who}",
-    }[given.change]  # fmt: skip
-    said += f" on {_name(site)}"
-    return _plan(site, changes[given.change], SecurityInformation.DACL, said, confirmed=given.confirm)
-
-
-def _replace(site: ActionSite, given: MachineSddl) -> ChangePlan:
-    try:
-        new = from_sddl(given.new)
-    except ValueError as error:
-        raise InputError(str(error), "/new") from None
-    before, parts = _guard(site).read(), SecurityInformation(0)
-    for part, differs in (  # what stays as it is needs no right: a new owner needs TakeQueueOwnership
-        (SecurityInformation.OWNER, new.owner not in (None, before.owner)),
-        (SecurityInformation.GROUP, new.group not in (None, before.group)),
-        (SecurityInformation.DACL, "D:" in given.new.upper() and new.dacl != before.dacl),
-        (SecurityInformation.SACL, new.sacl is not None),
-    ):
-        parts |= part if differs else 0
-    return _plan(site, lambda d: d.merge(new, parts), parts, f"permissions of {_name(site)}" if parts else "")
-
-
 # -- the rows --------------------------------------------------------------------------------------------------------
 
 _VIEWS: Final = {
@@ -346,6 +268,11 @@ RIGHT FullControl, CreateQueue, SetProperties, GetProperties, PeekDeadLetter, Re
       PeekComputerJournal, ReceiveComputerJournal, DeleteDeadLetter, DeleteComputerJournal, Delete,
       GetPermissions, ChangePermissions, TakeOwnership, or a mask such as 0x3
 """
+_MACHINE: Final = """Show or replace who may do what with the queue manager itself.
+
+No interface of MSMQ carries these permissions, so this works on the data directory of the daemon, which notices a
+change within a second. `system_queue_readers` of the daemon is added to what stands there.
+"""
 _REVOKE: Final = "were granted to USER; all of them if none is named."
 _DENY: Final = Either("--deny", "deny", "grant", "Deny the rights instead of granting them.")
 _UNDENY: Final = Either("--deny", "undeny", "revoke", "Remove denials instead of grants.")
@@ -353,8 +280,6 @@ _QUEUE: Final = {"queue": "QUEUE"}
 _GRANTING: Final = {"user": "USER", "rights": "RIGHT...", "change": _DENY}
 _REVOKING: Final = {"user": "USER", "rights": "[RIGHT...]", "change": _UNDENY}
 _OF_QUEUE: Final[dict[str, Any]] = {"place": "queue manager and accounts"}
-_OF_MACHINE: Final[dict[str, Any]] = {"http": "", "place": "accounts"}
-_CHANGES: Final[dict[str, Any]] = {"effect": "changes", "audit": ("machine.permissions",)}
 
 
 @action("permissions.owner", http="", effect="changes", **_OF_QUEUE,
@@ -368,9 +293,21 @@ def set_owner(site: ActionSite, given: QueueOwner) -> ChangePlan:
 
 @action("permissions.replace", http="", effect="changes", **_OF_QUEUE,
         commands=(_changing("queue permissions", {**_QUEUE, "new": "--set SDDL"}, part=True),))  # fmt: skip
-def replace_permissions(site: ActionSite, given: QueueSddl) -> ChangePlan:
+def replace_permissions(site: ActionSite, given: NewSddl) -> ChangePlan:
     """Replace owner, group and entries."""
-    return _replace(site, given)
+    try:
+        new = from_sddl(given.new)
+    except ValueError as error:
+        raise InputError(str(error), "/new") from None
+    before, parts = _guard(site).read(), SecurityInformation(0)
+    for part, differs in (  # what stays as it is needs no right: a new owner needs TakeQueueOwnership
+        (SecurityInformation.OWNER, new.owner not in (None, before.owner)),
+        (SecurityInformation.GROUP, new.group not in (None, before.group)),
+        (SecurityInformation.DACL, "D:" in given.new.upper() and new.dacl != before.dacl),
+        (SecurityInformation.SACL, new.sacl is not None),
+    ):
+        parts |= part if differs else 0
+    return _plan(site, lambda d: d.merge(new, parts), parts, f"permissions of {_name(site)}" if parts else "")
 
 
 @action(
@@ -388,7 +325,25 @@ def replace_permissions(site: ActionSite, given: QueueSddl) -> ChangePlan:
 )  # fmt: skip
 def get_permissions(site: ActionSite, given: PermissionsQuery) -> Permissions:
     """Who may do what, in words."""
-    return _show(site, given.user)
+    guard = _guard(site)
+    descriptor = guard.read()
+    names = site.accounts.named({descriptor.owner or "", *(ace.sid for ace in descriptor.dacl or ())} - {""})
+    entries = effective = None
+    if descriptor.dacl is not None:
+        entries = [
+            AceView(each.kind, each.sid, each.name, list(each.rights), each.mask, each.inherit_only)
+            for each in permissions.entries(descriptor, names, guard.rights)
+        ]
+    if given.user is not None:
+        if site.daemon is None:
+            site.accounts.sid(given.user)  # or a mistyped name would be shown with the rights of everyone
+        effective = list(
+            words_of(permissions.effective(descriptor, site.accounts.sids(given.user), guard.rights), guard.rights)
+        )
+    owner = permissions.name_for(descriptor.owner, names) if descriptor.owner else None
+    return Permissions(
+        _name(site), descriptor.owner, owner, entries, to_sddl(descriptor), effective, given.user, site.command
+    )  # fmt: skip
 
 
 @action(
@@ -403,44 +358,53 @@ def get_permissions(site: ActionSite, given: PermissionsQuery) -> Permissions:
 )  # fmt: skip
 def change_permissions(site: ActionSite, given: PermissionsChange) -> ChangePlan:
     """Grant, deny or revoke."""
-    return _change(site, given)
+    rights = _guard(site).rights
+    sid, mask, takes = site.accounts.sid(given.user), _ALL, given.change in ("revoke", "undeny")
+    if given.rights:
+        try:
+            mask = mask_of(given.rights, rights)
+        except ValueError as error:
+            raise InputError(str(error), "/rights") from None
+    elif not takes:
+        raise InputError(f"{given.change} needs rights", "/rights")
+    changes: dict[str, Change] = {
+        "grant": lambda before: permissions.granted(before, sid, mask),
+        "deny": lambda before: permissions.denied(before, sid, mask),
+        "revoke": lambda before: permissions.revoked(before, sid, mask),
+        "undeny": lambda before: permissions.revoked(before, sid, mask, denials=True),
+    }
+    words, who = " ".join(words_of(mask, rights)) if given.rights else "all rights", given.user
+    said = {
+        "grant": f"{who} has {words}", "deny": f"{who} is denied {words}",
+        "revoke": f"{words} no longer granted to {who}", "undeny": f"{words} no longer denied to {who}",
+    }[given.change]  # fmt: skip
+    said += f" on {_name(site)}"
+    return _plan(site, changes[given.change], SecurityInformation.DACL, said, confirmed=given.confirm)
 
 
-@action("machine.permissions.replace", **_OF_MACHINE, **_CHANGES,
-        commands=(_changing("machine permissions", {"new": "--set SDDL"}, part=True),))  # fmt: skip
-def replace_machine_permissions(site: ActionSite, given: MachineSddl) -> ChangePlan:
-    """Replace owner, group and entries."""
-    return _replace(site, given)
+_OF_MACHINE: Final[dict[str, Any]] = {"http": "", "place": "accounts"}
+_MACHINE_CHANGES: Final[dict[str, Any]] = {**_OF_MACHINE, "dry_run": "", "audit": ("machine.permissions",)}
 
-
-@action(
-    "machine.permissions.show", **_OF_MACHINE,
+replace_machine_permissions: Final = replace(
+    replace_permissions, name="machine.permissions.replace", **_MACHINE_CHANGES,
+    commands=(_changing("machine permissions", {"new": "--set SDDL"}, part=True),),
+)  # fmt: skip
+get_machine_permissions: Final = replace(
+    get_permissions, name="machine.permissions.show", **_OF_MACHINE,
     commands=(
         ActionCommand(
             "machine permissions", {"user": "--for USER"}, _SHOW, views=_VIEWS, instead=replace_machine_permissions,
+            help=_MACHINE,
         ),
     ),
 )  # fmt: skip
-def get_machine_permissions(site: ActionSite, given: MachinePermissionsQuery) -> Permissions:
-    """Show or replace who may do what with the queue manager itself.
-
-    No interface of MSMQ carries these permissions, so this works on the data directory of the daemon, which notices a
-    change within a second. `system_queue_readers` of the daemon is added to what stands there.
-    """
-    return _show(site, given.user)
-
-
-@action(
-    "machine.permissions.change", **_OF_MACHINE, **_CHANGES,
+change_machine_permissions: Final = replace(
+    change_permissions, name="machine.permissions.change", **_MACHINE_CHANGES,
     commands=(
         _changing("machine grant", _GRANTING, _GRANT_MACHINE),
         _changing("machine revoke", _REVOKING, f"Take rights on the queue manager that {_REVOKE}"),
     ),
 )  # fmt: skip
-def change_machine_permissions(site: ActionSite, given: MachinePermissionsChange) -> ChangePlan:
-    """Grant, deny or revoke rights on the queue manager."""
-    return _change(site, given)
-
 
 ACTIONS: Final = (
     get_permissions, change_permissions, set_owner, replace_permissions, get_machine_permissions,

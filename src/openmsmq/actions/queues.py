@@ -36,17 +36,19 @@ Limit = Annotated[int, Meta(ge=1, le=LARGEST_PAGE, description="Most rows in the
 Believed = Annotated[
     int, Meta(ge=0, description="Number of messages that are believed to be there; another number is refused.")
 ]
-Label = Annotated[str, Meta(max_length=124)]
-_LABEL: Final = "Text for people, at most 124 characters."
-_QUOTA: Final = "Quota of the queue in kilobytes."
-_JOURNAL_QUOTA: Final = "Quota of the journal in kilobytes."
-_JOURNAL: Final = "Keep copies of received messages in the queue's journal."
-_AUTHENTICATE: Final = "Take messages of authenticated senders only."
-_PRIV_LEVEL: Final = "Bodies: 0 clear only, 1 both (default), 2 encrypted only."
-_LIMIT: Final = "Aborted receives after which a message moves to the subqueue poison (0: no limit, the default)."
-_POISON: Final = "At the delivery limit, move messages to the dead-letter queue instead of the subqueue poison."
-DeliveryLimit = Annotated[int, Meta(ge=0, le=MOST_DELIVERIES)]
-PrivLevel = Annotated[int, Meta(ge=0, le=2)]
+Label = Annotated[str, Meta(max_length=124), said("Text for people, at most 124 characters.")]
+Quota = Annotated[Kilobytes | None, said("Quota of the queue in kilobytes, if there is one.")]
+JournalQuota = Annotated[Kilobytes | None, said("Quota of the journal in kilobytes, if there is one.")]
+Journaling = Annotated[bool, said("Keep copies of received messages in the queue's journal.")]
+Authenticated = Annotated[bool, said("Take messages of authenticated senders only.")]
+PrivLevel = Annotated[int, Meta(ge=0, le=2), said("Bodies: 0 clear only, 1 both (default), 2 encrypted only.")]
+DeliveryLimit = Annotated[
+    int, Meta(ge=0, le=MOST_DELIVERIES),
+    said("Aborted receives after which a message moves to the subqueue poison (0: no limit, the default)."),
+]  # fmt: skip
+PoisonToDeadLetter = Annotated[
+    bool, said("At the delivery limit, move messages to the dead-letter queue instead of the subqueue poison.")
+]
 
 
 class QueueView(Output, frozen=True):
@@ -65,7 +67,7 @@ class QueueView(Output, frozen=True):
     grown: Annotated[int, said("How many messages more are there than five minutes ago.")]
     journal_messages: Annotated[int, said("Number of messages in its journal.")]
     journal_bytes: Annotated[int, said("Their bytes.")]
-    quota: Annotated[int | None, said("Quota in kilobytes; null for none.")]
+    quota: Annotated[int | None, said("Quota in kilobytes, if there is one.")]
     handles: Annotated[int, said("How often it is open.")]
     readers: Annotated[int, said("How often it is open for receiving.")]
     waiting: Annotated[int, said("Number of reads that wait for messages.")]
@@ -141,21 +143,18 @@ class NamedQueue(Input, frozen=True):
 class NewQueue(Input, frozen=True):
     """A queue that is to be created."""
 
-    name: Annotated[
-        str,
-        Meta(min_length=1, max_length=400, description="Name of a private queue, or a path name.", examples=["orders"]),
-    ]
+    name: Annotated[str, Meta(min_length=1, max_length=400), said("Name of a private queue, or a path name.", "orders")]
     public: Annotated[bool, said("A public queue, which the directory keeps; NAME is orders or .\\orders.")] = False
-    label: Annotated[Label, said(_LABEL)] = ""
+    label: Label = ""
     transactional: Annotated[bool, said("Takes messages in transactions only.")] = False
-    journal: Annotated[bool, said(_JOURNAL)] = False
-    quota: Annotated[Kilobytes | None, said(_QUOTA)] = None
-    journal_quota: Annotated[Kilobytes | None, said(_JOURNAL_QUOTA)] = None
-    multicast_address: Annotated[str, Meta(max_length=100, description="address:port")] = ""
-    authenticate: Annotated[bool, said(_AUTHENTICATE)] = False
-    priv_level: Annotated[PrivLevel, said(_PRIV_LEVEL)] | UnsetType = UNSET
-    delivery_limit: Annotated[DeliveryLimit, said(_LIMIT)] | UnsetType = UNSET
-    poison_to_deadletter: Annotated[bool, said(_POISON)] = False
+    journal: Journaling = False
+    quota: Quota = None
+    journal_quota: JournalQuota = None
+    multicast_address: Annotated[str, Meta(max_length=100), said("address:port")] = ""
+    authenticate: Authenticated = False
+    priv_level: PrivLevel | UnsetType = UNSET
+    delivery_limit: DeliveryLimit | UnsetType = UNSET
+    poison_to_deadletter: PoisonToDeadLetter = False
 
 
 class PlannedQueue(Output, frozen=True):
@@ -177,14 +176,14 @@ class QueueChange(Input, frozen=True):
     """Changes of a queue; what is not given stays."""
 
     queue: QueueText
-    label: Annotated[Label, said(_LABEL)] | UnsetType = UNSET
-    journal: Annotated[bool, said(_JOURNAL)] | UnsetType = UNSET
-    quota: Annotated[Kilobytes | None, said(f"{_QUOTA[:-1]}; null for none.")] | UnsetType = UNSET
-    journal_quota: Annotated[Kilobytes | None, said(f"{_JOURNAL_QUOTA[:-1]}; null for none.")] | UnsetType = UNSET
-    authenticate: Annotated[bool, said(_AUTHENTICATE)] | UnsetType = UNSET
-    priv_level: Annotated[PrivLevel, said(_PRIV_LEVEL)] | UnsetType = UNSET
-    delivery_limit: Annotated[DeliveryLimit, said(_LIMIT)] | UnsetType = UNSET
-    poison_to_deadletter: Annotated[bool, said(_POISON)] | UnsetType = UNSET
+    label: Label | UnsetType = UNSET
+    journal: Journaling | UnsetType = UNSET
+    quota: Quota | UnsetType = UNSET
+    journal_quota: JournalQuota | UnsetType = UNSET
+    authenticate: Authenticated | UnsetType = UNSET
+    priv_level: PrivLevel | UnsetType = UNSET
+    delivery_limit: DeliveryLimit | UnsetType = UNSET
+    poison_to_deadletter: PoisonToDeadLetter | UnsetType = UNSET
 
 
 class QueueRemoval(Input, frozen=True):

@@ -116,7 +116,7 @@ def list_sequences(site: ActionSite, given: SequenceQuery) -> SequenceList:
 
 @action(
     "sequence.forget", http="DELETE /sequences/{queue}/{source}", effect="destroys", statuses=(404, 507),
-    place="daemon", dry_run="query",
+    place="daemon", dry_run="query", looking=Role.MONITOR,
     commands=(
         ActionCommand(
             "sequence forget", {"queue": "QUEUE", "source": "SOURCE"},

@@ -196,9 +196,9 @@ class Action:
     statuses, `statuses` those of ActionRefused. `founds`: it may make a data directory before the daemon's first start.
     `pages`: HTTP gives the list in pages; where `run` has the files, a limit of 0 is all of it.
     `job`: it goes on after the answer by HTTP. `place` is where commands do it.
-    `planned` is the output of a dry run. `dry_run` is how HTTP asks for one: an operation of its own, or a parameter
-    `dry_run` in `body` or `query`. `bound`: a dry run gives a token, in the field `token` of its output, without which
-    nothing is done and which holds for this plan only.
+    `planned` is the output of a dry run, for which the role `looking` is enough, if there is one. `dry_run` is how HTTP
+    asks for one: an operation of its own, or a parameter `dry_run` in `body` or `query`. `bound`: a dry run gives a
+    token, in the field `token` of its output, without which nothing is done and which holds for this plan only.
     `partial`: what an output leaves out for which `is_partial` is true; its status is 207.
     """
 
@@ -222,6 +222,7 @@ class Action:
     planned: Any = None
     dry_run: DryRunAt | Literal["", "body", "query"] = ""
     bound: bool = False
+    looking: Role | None = None
     queries: tuple[str, ...] = ()
     partial: str = ""
     is_partial: Callable[[Any], bool] = lambda output: False

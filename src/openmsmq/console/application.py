@@ -87,7 +87,7 @@ class Web:
         query = parse_query(operation.query, request.query_params.multi_items())
         caller = await self.caller(request) if operation.needs_login else WebCaller("", "", "", False, peer_of(request))
         if operation.needs_login:
-            self.demand_role(operation.handler, caller)
+            self._demand(operation.role_for(query), caller)
         if operation.changes:
             self.demand_own_page(request, caller.session, request.headers.get("x-csrf-token"))
         body = None if operation.body is None else await self._document_in(request, operation.body)
@@ -163,7 +163,10 @@ class Web:
 
     def demand_role(self, handler: Callable[[WebRequest], Any], caller: WebCaller) -> None:
         """Raises AccessDenied where the caller's role is less than the operation of a handler wants."""
-        wanted = self._roles[handler]
+        self._demand(self._roles[handler], caller)
+
+    @staticmethod
+    def _demand(wanted: Role, caller: WebCaller) -> None:
         if caller.role < wanted:
             raise AccessDenied(
                 detail=f"this needs the role {wanted.word}; {caller.name} has the role {caller.role.word} here"

@@ -81,7 +81,8 @@ def operations_of(action: Action) -> Iterator[HttpOperation]:
         part = "Order"
         statuses |= {400, 412}
     yield HttpOperation(
-        action.method, action.path, _handler(action), action.summary, action.output, planned=planned,
+        action.method, action.path, _handler(action), action.summary, action.output,
+        planned=planned, looking=action.looking,
         query=_struct(action, query, "Query"), body=_struct(action, body, part) if body else None, status=action.status,
         statuses=tuple(statuses), role=action.role, partial=action.partial, description=action.description,
         path_fields=action.input,

@@ -111,6 +111,8 @@ def _described(operation: HttpOperation) -> dict[str, Any]:
     found |= operation.extensions
     if operation.needs_login:
         found["x-role"] = operation.role.word
+    if operation.looking is not None:
+        found["x-role-of-dry-runs"] = operation.looking.word
     if operation.body is not None:
         found["requestBody"] = {"required": True, "content": _content(operation.body)}
     return found

@@ -47,8 +47,9 @@ class HttpOperation:
 
     `statuses` are those of problems that it may answer with, besides those of all. `role` is what a caller needs at
     least; what the daemon allows them decides, too. `planned` is the type of the answer to a dry run, whose status is
-    200. `partial`: what the answer with status 207 leaves out; empty if there is no such answer. `path_fields`
-    describes the parameters in the path, `extensions` go into the OpenAPI document.
+    200, and `looking` the role that is enough for one, if not `role`. `partial`: what the answer with status 207 leaves
+    out; empty if there is no such answer. `path_fields` describes the parameters in the path, `extensions` go into the
+    OpenAPI document.
     """
 
     method: str
@@ -68,6 +69,11 @@ class HttpOperation:
     path_fields: type[Input] = Empty
     extensions: Mapping[str, Any] = field(default_factory=dict)
     planned: Any = None
+    looking: Role | None = None
+
+    def role_for(self, query: Any) -> Role:
+        """The role that a caller needs for a request with this query."""
+        return self.looking if self.looking is not None and getattr(query, "dry_run", False) else self.role
 
     @property
     def changes(self) -> bool:
