@@ -97,7 +97,7 @@ MUTANTS ?= 500
 mutants: $(STAMP)
 	@$(BIN)/python tools/mutate --seed $(SEED) --count $(MUTANTS)
 
-# The wheel of this machine, in an empty environment of its own.
+# The wheels of msrpc, openmsmq-client and openmsmq, in empty environments of their own.
 wheel-test: $(STAMP)
 	@tools/ensure headers
 	@$(BIN)/python tools/try-wheel
