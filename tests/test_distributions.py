@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from hatchling.builders.wheel import WheelBuilder
 
 import msrpc
 import openmsmq
@@ -24,6 +27,7 @@ def target(directory: str, kind: str) -> dict[str, Any]:
     return found
 
 
+DIRECTORIES = (".", "packaging/client", "packaging/msrpc")
 CLIENT = set(target("packaging/client", "wheel")["only-include"])
 
 
@@ -43,6 +47,23 @@ def test_what_the_client_has_is_there_and_the_server_leaves_out_exactly_that() -
     assert left_out == CLIENT
     included = {path.removeprefix("/") for path in target("packaging/client", "sdist")["include"]}
     assert {path for path in included if path.startswith("src/")} == CLIENT
+
+
+def test_each_module_is_in_one_distribution() -> None:
+    """What a wheel holds but for extension modules, as its builder finds it."""
+    packed = Counter(
+        file.distribution_path
+        for directory in DIRECTORIES
+        for file in WheelBuilder(str(ROOT / directory)).recurse_included_files()
+    )
+    sources = {
+        path.relative_to(SOURCES).as_posix()
+        for home in ("msrpc", "openmsmq", "pyspark_msmq")
+        for path in (SOURCES / home).rglob("*")
+        if path.is_file() and path.suffix not in (".c", ".h", ".so", ".pyc") and path.name != "README.md"
+    }
+    assert set(packed) == sources
+    assert {path for path, count in packed.items() if count > 1} == set()
 
 
 def test_the_client_imports_only_what_its_distribution_and_msrpc_have() -> None:
@@ -72,7 +93,7 @@ def test_each_distribution_wants_the_others_in_the_version_that_is_here() -> Non
 
 
 def test_all_distributions_are_for_the_same_versions_of_python_and_under_the_same_license() -> None:
-    found = [project(directory)["project"] for directory in (".", "packaging/client", "packaging/msrpc")]
+    found = [project(directory)["project"] for directory in DIRECTORIES]
     assert len({one["requires-python"] for one in found}) == len({one["license"] for one in found}) == 1
     versions = [{line for line in one["classifiers"] if "Python :: 3." in line} for one in found]
     assert versions[0] == versions[1] == versions[2]
