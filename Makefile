@@ -16,11 +16,12 @@ COMPILED_TESTS := tests/flight/test_segment_reader.py tests/compiled tests/ndr t
 
 setup: compiled
 
-$(STAMP): requirements.txt pyproject.toml
+$(STAMP): requirements.txt pyproject.toml packaging/msrpc/pyproject.toml packaging/client/pyproject.toml
 	@echo "setup: installing into $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements.txt
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation \
+		--editable packaging/msrpc --editable packaging/client --editable .
 	@touch $@
 
 # Only the pipeline on Spark needs it.
@@ -96,7 +97,7 @@ MUTANTS ?= 500
 mutants: $(STAMP)
 	@$(BIN)/python tools/mutate --seed $(SEED) --count $(MUTANTS)
 
-# The wheel of this machine, in an empty environment of its own.
+# The wheels of msrpc, openmsmq-client and openmsmq, in empty environments of their own.
 wheel-test: $(STAMP)
 	@tools/ensure headers
 	@$(BIN)/python tools/try-wheel

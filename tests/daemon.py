@@ -10,20 +10,19 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import cycle
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import openmsmq
 import warm
+from waiting import START
+from waiting import eventually as eventually
 
-T = TypeVar("T")
 ENDPOINTS = ("ept", "qmcomm", "messages")
 PROGRAM = ("-m", "openmsmq.cli")
-START = 120.0  # seconds until something must have happened: a machine may be ten times slower than usual
 
 
 class Daemon:
@@ -162,14 +161,3 @@ def meanwhile(seconds: float, work: Callable[[], object]) -> Iterator[None]:
         yield
     finally:
         timer.join()
-
-
-def eventually(look: Callable[[], T], seconds: float = START) -> T:
-    """The first true answer of `look`; fails when none comes in time."""
-    deadline = time.monotonic() + seconds
-    while True:
-        answer = look()
-        if answer:
-            return answer
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)

@@ -27,7 +27,8 @@ from openmsmq.server.machine_security import everyones_access
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "openmsmq"
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packaging/**/*.md")])
+_PATTERNS = ("*.md", "docs/**/*.md", "packaging/**/*.md", "src/msrpc/*.md")
+DOCUMENTS = sorted(path for pattern in _PATTERNS for path in ROOT.glob(pattern))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
 ALTERNATIVES = re.compile(r"[a-z]+(\|[a-z]+)+")
 

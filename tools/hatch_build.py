@@ -1,4 +1,4 @@
-"""The build hook: a wheel has the modules that are generated from the IDL, and the extension modules.
+"""The build hook: distributions have the modules that are generated from the IDL, and openmsmq the extension modules.
 
 `OPENMSMQ_BUILD` in the environment says what to make: `native` fails where a wheel with machine code can't be built,
 `pure` does not try. Without it a wheel is pure where there is no C compiler or no headers of Python; a warning says so.
@@ -26,10 +26,10 @@ class NativeModules(BuildHookInterface):  # type: ignore[type-arg, misc]
     """Generates the interfaces, builds extension modules and packs them. Raises CalledProcessError, RuntimeError."""
 
     def dependencies(self) -> list[str]:
-        return COMPILERS if self._why_pure() is None else []
+        return COMPILERS if self.config["native"] and self._why_pure() is None else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        if version == EDITABLE:
+        if version == EDITABLE or not self.config["native"]:
             native.generate()
             return
         why = self._why_pure()

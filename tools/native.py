@@ -124,7 +124,10 @@ def lacking() -> str | None:
 
 
 def generate() -> None:
-    """Bring the interfaces up to date; see `msrpc.idl.build`. Raises CalledProcessError."""
+    """Bring the interfaces up to date; see `msrpc.idl.build`. Raises CalledProcessError. The source distribution of the
+    client has them, and no compiler."""
+    if not (SOURCES / "msrpc").exists():
+        return
     subprocess.run([sys.executable, __file__, "--generate"], check=True, stdout=subprocess.DEVNULL)
 
 
@@ -141,6 +144,8 @@ def run_idl_compiler() -> None:
     build = import_module("msrpc.idl.build")
     for directory, package in GENERATED:
         files = sorted((SOURCES / directory).glob("*.idl"))
+        if not files:  # the source distribution of msrpc
+            continue
         target = SOURCES / package.replace(".", "/")
         build.write_modules(files, target, package)
         made = {f"{build.module_name(path.name)}.py" for path in files} | {"__init__.py"}

@@ -3,3 +3,5 @@
 `idl` compiles IDL files to Python modules, for which `ndr` is the runtime; `rpc` has clients and servers; `dcom` has
 objects over RPC; `interfaces` has the generated modules of the interfaces that belong to RPC and DCOM themselves.
 """
+
+__version__ = "0.1.0"

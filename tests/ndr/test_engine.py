@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from idl.idl_text import interface
+from ndr.test_idl_features import FEATURE
 
 from msrpc.ndr import NULL, BadStubData, NdrError, Structure
 from msrpc.ndr.engine import Codec, announce, codec, declare
-from ndr.idl_text import interface
 from ndr.strategies import operations, request, response
-from ndr.test_idl_features import FEATURE
 from ndr.test_round_trips import mutation, same
 from ndr.vector_args import load, operation, vectors
 from openmsmq.conversion.send_buffer import send_buffer

@@ -1,0 +1,163 @@
+"""VARIANT, SAFEARRAY and BSTR on the wire, and their conversions."""
+
+from __future__ import annotations
+
+import struct
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from msrpc.dcom import coercion
+from msrpc.dcom.variant import EMPTY, NOTHING, VT, SafeArray, Variant, bstr, from_wire, text_of, to_wire
+from msrpc.errors import ComError
+from msrpc.hresults import ComResult
+from msrpc.interfaces import ms_oaut as o
+from msrpc.ndr.serialization import HEADERS, deserialize, serialize
+
+INTEGERS = {VT.I1: "b", VT.UI1: "B", VT.I2: "h", VT.UI2: "H", VT.I4: "i", VT.UI4: "I", VT.I8: "q", VT.UI8: "Q",
+            VT.INT: "i", VT.UINT: "I", VT.ERROR: "I"}  # fmt: skip
+
+
+def bounds(fmt: str) -> tuple[int, int]:
+    bits = 8 * struct.calcsize(fmt)
+    return (-(1 << bits - 1), (1 << bits - 1) - 1) if fmt.islower() else (0, (1 << bits) - 1)
+
+
+def numbers(vt: int) -> st.SearchStrategy[int]:
+    low, high = bounds(INTEGERS[VT(vt)])
+    return st.integers(low, high)
+
+
+SCALARS = st.one_of(
+    st.sampled_from([EMPTY, Variant(VT.NULL)]),
+    st.sampled_from(sorted(INTEGERS)).flatmap(lambda vt: numbers(vt).map(lambda n: Variant(vt, n))),
+    st.floats(width=32, allow_nan=False).map(lambda x: Variant(VT.R4, x)),
+    st.floats(allow_nan=False).flatmap(lambda x: st.sampled_from([Variant(VT.R8, x), Variant(VT.DATE, x)])),
+    numbers(VT.I8).map(lambda n: Variant(VT.CY, n)),
+    st.booleans().map(lambda b: Variant(VT.BOOL, b)),
+    st.one_of(st.none(), st.text(max_size=50)).map(lambda t: Variant(VT.BSTR, t)),
+    st.builds(
+        lambda digits, scale, sign: Variant(VT.DECIMAL, Decimal((sign, Decimal(digits).as_tuple().digits, -scale))),
+        st.integers(0, 2**96 - 1), st.integers(0, 28), st.integers(0, 1),
+    ),
+)  # fmt: skip
+
+
+@st.composite
+def arrays(draw: st.DrawFn) -> Variant:
+    vt = draw(st.sampled_from([*INTEGERS, VT.BSTR, VT.BOOL, VT.R8, VT.CY, VT.VARIANT]))
+    size = draw(st.integers(0, 5))
+    if vt == VT.UI1:
+        values: Any = draw(st.binary(min_size=size, max_size=size))
+    else:
+        one = (
+            numbers(vt) if vt in INTEGERS else numbers(VT.I8) if vt == VT.CY else st.text(max_size=9) if vt == VT.BSTR
+            else st.booleans() if vt == VT.BOOL else st.floats(allow_nan=False) if vt == VT.R8 else SCALARS
+        )  # fmt: skip
+        values = draw(st.lists(one, min_size=size, max_size=size))
+    return Variant(VT.ARRAY | vt, SafeArray.of(vt, values))
+
+
+def through(variant: Variant) -> Variant:
+    """Over the wire and back; the size that it says of itself is the size that it has."""
+    wire = to_wire(variant, lambda target, by_dispatch: None)
+    raw = serialize(wire)
+    assert wire.clSize == (len(raw) - HEADERS) // 8
+    assert raw == serialize(deserialize(o.wireVARIANTStr, raw))
+    return from_wire(deserialize(o.wireVARIANTStr, raw), lambda pointer: pointer)
+
+
+@given(st.one_of(SCALARS, arrays()))
+def test_every_value_comes_back_with_its_type(variant: Variant) -> None:
+    assert through(variant) == variant
+
+
+@given(SCALARS.filter(lambda v: v.vt not in (VT.EMPTY, VT.NULL)))
+def test_references_come_back_and_resolve_to_the_value(variant: Variant) -> None:
+    by_reference = Variant(variant.vt | VT.BYREF, variant.value)
+    assert through(by_reference).resolved == variant
+    nested = Variant(VT.VARIANT | VT.BYREF, Variant(VT.VARIANT | VT.BYREF, variant))
+    assert through(nested).resolved == variant
+
+
+def test_a_bstr_that_is_null_is_not_an_empty_one() -> None:
+    assert (bstr(None).cBytes, bstr("").cBytes) == (0xFFFFFFFF, 0)
+    assert (text_of(bstr(None)), text_of(bstr("")), text_of(None)) == (None, "", None)
+    assert text_of(bstr("\ud800x\0")) == "\ud800x\0"
+    with pytest.raises(ComError, match="E_INVALIDARG: a BSTR of 3 bytes"):
+        text_of(o.FLAGGED_WORD_BLOB(3, 2, [65, 66]))
+
+
+def test_the_bounds_of_an_array_travel_in_reverse() -> None:
+    array = SafeArray(VT.I4, list(range(6)), ((1, 2), (0, 3)))
+    wire = to_wire(Variant(VT.ARRAY | VT.I4, array), lambda target, by_dispatch: None)
+    assert wire.parray is not None and [b.cElements for b in wire.parray.rgsabound] == [3, 2]  # type: ignore[union-attr]
+    assert through(Variant(VT.ARRAY | VT.I4, array)).value == array
+
+
+def broken(**changes: Any) -> o.wireVARIANTStr:
+    wire = to_wire(Variant(VT.ARRAY | VT.I4, SafeArray.of(VT.I4, [1, 2])), lambda target, by_dispatch: None)
+    for name, value in changes.items():
+        setattr(wire.parray, name, value)
+    return wire
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        broken(rgsabound=[o.SAFEARRAYBOUND(3, 0)]), broken(rgsabound=[]), broken(cLocks=VT.BSTR << 16),
+        broken(cLocks=VT.UI4 << 16), broken(rgsabound=[o.SAFEARRAYBOUND(0xFFFFFFFF, 0)] * 8),
+        broken(uArrayStructs=o.SAFEARRAYUNION(99)), broken(uArrayStructs=o.SAFEARRAYUNION(VT.RECORD)),
+        o.wireVARIANTStr(vt=VT.RECORD), o.wireVARIANTStr(vt=0x7777),
+    ],
+)  # fmt: skip
+def test_what_disagrees_with_itself_is_refused(wire: o.wireVARIANTStr) -> None:
+    with pytest.raises(ComError) as refused:
+        from_wire(wire, lambda pointer: pointer)
+    assert refused.value.hresult in (ComResult.E_INVALIDARG, ComResult.DISP_E_BADVARTYPE)
+
+
+def test_values_that_no_variant_holds_are_refused() -> None:
+    for value in (Decimal(2) ** 97, Decimal("1e-29"), Decimal("NaN")):
+        with pytest.raises(ComError, match="DISP_E_OVERFLOW"):
+            to_wire(Variant(VT.DECIMAL, value), lambda target, by_dispatch: None)
+
+
+@pytest.mark.parametrize(
+    ("given_", "vt", "expected"),
+    [
+        (Variant(VT.BSTR, " 12 "), VT.I4, 12), (Variant(VT.BSTR, "&hff"), VT.I4, 255),
+        (Variant(VT.R8, 2.5), VT.I4, 2), (Variant(VT.R8, 3.5), VT.I4, 4), (Variant(VT.UI4, 0xFFFFFFFF), VT.I4, -1),
+        (Variant(VT.BOOL, True), VT.I2, -1), (Variant(VT.CY, 125_000), VT.I4, 12), (EMPTY, VT.I4, 0),
+        (Variant(VT.VARIANT | VT.BYREF, Variant(VT.I2, 7)), VT.I4, 7),
+        (Variant(VT.BSTR, "x"), VT.I4, ComResult.DISP_E_TYPEMISMATCH),
+        (Variant(VT.I4, 40_000), VT.I2, ComResult.DISP_E_OVERFLOW),
+        (Variant(VT.R8, float("inf")), VT.I4, ComResult.DISP_E_OVERFLOW),
+        (Variant(VT.NULL), VT.I4, ComResult.DISP_E_TYPEMISMATCH),
+        (Variant(VT.DISPATCH, None), VT.I4, ComResult.DISP_E_TYPEMISMATCH),
+        (Variant(VT.BSTR, "9" * 5000), VT.I8, ComResult.DISP_E_OVERFLOW),
+        (Variant(VT.BSTR, "1e999999"), VT.I8, ComResult.DISP_E_OVERFLOW),
+        (Variant(VT.BSTR, "nan"), VT.I8, ComResult.DISP_E_TYPEMISMATCH),
+        (Variant(VT.BSTR, "-infinity"), VT.I8, ComResult.DISP_E_TYPEMISMATCH),
+    ],
+)  # fmt: skip
+def test_numbers_are_converted_or_refused(given_: Variant, vt: int, expected: int) -> None:
+    if isinstance(expected, ComResult):
+        with pytest.raises(ComError) as refused:
+            coercion.to_integer(given_, vt)
+        assert refused.value.hresult == expected
+    else:
+        assert coercion.to_integer(given_, vt) == expected
+
+
+def test_texts_and_truths_are_converted() -> None:
+    assert [coercion.to_text(v) for v in (Variant(VT.I4, 5), Variant(VT.R8, 2.0), Variant(VT.BOOL, True), EMPTY)] == [
+        "5", "2", "True", ""]  # fmt: skip
+    assert coercion.to_text(Variant(VT.CY, 125_000)) == "12.5" and coercion.to_text(Variant(VT.BSTR, None)) is None
+    truths = (Variant(VT.BSTR, "True"), Variant(VT.I4, 7), Variant(VT.R8, 0.1), Variant(VT.BOOL, True))
+    assert all(coercion.to_boolean(v) for v in truths)
+    assert not any(coercion.to_boolean(v) for v in (Variant(VT.BSTR, "false"), Variant(VT.BSTR, "0"), EMPTY))
+    assert NOTHING.is_missing and EMPTY.is_missing and not Variant(VT.NULL).is_missing

@@ -1,0 +1,21 @@
+"""Waiting for what other processes and threads do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+START = 120.0  # seconds until something must have happened: a machine may be ten times slower than usual
+
+
+def eventually(look: Callable[[], T], seconds: float = START) -> T:
+    """The first true answer of `look`; fails when none comes in time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = look()
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
