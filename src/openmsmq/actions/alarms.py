@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from openmsmq.actions.errors import ActionRefused
-from openmsmq.actions.fields import CommandText, EpochSeconds, said
+from openmsmq.actions.fields import CommandText, EpochSeconds, doc
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import ActionCommand, Empty, Flag, Output, Rows, action
 from openmsmq.admin.alarms import BY_NAME, EVENTS, MOST_OF_CONDITION, Alarm, Event, read_alarms
@@ -19,35 +19,35 @@ from openmsmq.model.text import time_text
 class KnownAlarm(Output, frozen=True):
     """An alarm."""
 
-    alarm: Annotated[str, said("Name of the condition.", "disk")]
-    queue: Annotated[str, said("Name of the queue; empty for the machine.")]
-    since: Annotated[EpochSeconds, said("When it was raised, in seconds since 1970.")]
-    value: Annotated[int, said("The value when it was raised, in `unit`.")]
-    threshold: Annotated[int, said("The threshold when it was raised, in `unit`.")]
-    unit: Annotated[str, said("Unit of value and threshold.", "MB")]
-    sentence: Annotated[str, said("What is wrong.")]
-    remedy: Annotated[str, said("What to do about it.")]
+    alarm: Annotated[str, doc("Name of the condition.", "disk")]
+    queue: Annotated[str, doc("Name of the queue; empty for the machine.")]
+    since: Annotated[EpochSeconds, doc("When it was raised, in seconds since 1970.")]
+    value: Annotated[int, doc("The value when it was raised, in `unit`.")]
+    threshold: Annotated[int, doc("The threshold when it was raised, in `unit`.")]
+    unit: Annotated[str, doc("Unit of value and threshold.", "MB")]
+    sentence: Annotated[str, doc("What is wrong.")]
+    remedy: Annotated[str, doc("What to do about it.")]
 
 
 class AlarmEventView(Output, frozen=True):
     """An alarm was raised or cleared."""
 
-    seq: Annotated[int, said("Number of the event; it rises by one.")]
-    state: Annotated[Literal["raised", "cleared"], said("What happened.")]
-    at: Annotated[EpochSeconds, said("When it happened, in seconds since 1970.")]
-    alarm: Annotated[KnownAlarm, said("The alarm.")]
+    seq: Annotated[int, doc("Number of the event; it rises by one.")]
+    state: Annotated[Literal["raised", "cleared"], doc("What happened.")]
+    at: Annotated[EpochSeconds, doc("When it happened, in seconds since 1970.")]
+    alarm: Annotated[KnownAlarm, doc("The alarm.")]
 
 
 class AlarmList(Output, frozen=True):
     """Alarms and the last events."""
 
-    active: Annotated[list[KnownAlarm], said("The alarms that are on, the longest first.")]
-    events: Annotated[list[AlarmEventView], said("What was raised and cleared last, the newest first.")]
-    machine: Annotated[str, said("Name of the machine.", "mq1")]
+    active: Annotated[list[KnownAlarm], doc("The alarms that are on, the longest first.")]
+    events: Annotated[list[AlarmEventView], doc("What was raised and cleared last, the newest first.")]
+    machine: Annotated[str, doc("Name of the machine.", "mq1")]
     command: CommandText
     beyond: Annotated[
         dict[str, int],
-        said(
+        doc(
             "By condition, how many more objects are over the threshold than the "
             f"{MOST_OF_CONDITION} for which an alarm is on. Empty for users who see only some queues.",
             {"quota": 12},

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from openmsmq.actions.errors import ActionRefused
-from openmsmq.actions.fields import CommandText, said
+from openmsmq.actions.fields import CommandText, doc
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import ActionCommand, CountOption, Input, Output, Pages, Rows, action
 from openmsmq.admin.audit import VERSION, AuditFilter, AuditLog
@@ -22,11 +22,11 @@ Pattern = Annotated[str, Meta(max_length=1024)]
 class AuditQuery(Input, frozen=True):
     """Which records are meant."""
 
-    action: Annotated[Pattern, said("Pattern for the action, such as queue.*.", "queue.*")] = "*"
-    object: Annotated[Pattern, said("Pattern for what it was done to, such as *orders*.", "*orders*")] = "*"
-    by: Annotated[Pattern, said("Pattern for who did it: name or SID.", "alice")] = "*"
-    denied: Annotated[bool, said("Only what was denied.")] = False
-    before: Annotated[Annotated[int, Meta(ge=1, le=(1 << 53) - 1)] | None, said("Only records before that number.")] = (
+    action: Annotated[Pattern, doc("Pattern for the action, such as queue.*.", "queue.*")] = "*"
+    object: Annotated[Pattern, doc("Pattern for what it was done to, such as *orders*.", "*orders*")] = "*"
+    by: Annotated[Pattern, doc("Pattern for who did it: name or SID.", "alice")] = "*"
+    denied: Annotated[bool, doc("Only what was denied.")] = False
+    before: Annotated[Annotated[int, Meta(ge=1, le=(1 << 53) - 1)] | None, doc("Only records before that number.")] = (
         None
     )
     limit: Annotated[int, Meta(ge=1, le=_LARGEST, description="Most records in the answer: the newest that fit.")] = 100
@@ -35,37 +35,37 @@ class AuditQuery(Input, frozen=True):
 class ActorView(Output, frozen=True):
     """Who made a change."""
 
-    name: Annotated[str, said("Name of the user.")]
-    sid: Annotated[str | None, said("SID of the user; null for users of the operating system.")]
+    name: Annotated[str, doc("Name of the user.")]
+    sid: Annotated[str | None, doc("SID of the user; null for users of the operating system.")]
 
 
 class SettingOrigin(Output, frozen=True):
     """From where a change was made."""
 
-    door: Annotated[str, said("The way in.", "rpc", "http", "flight", "cli")]
-    peer: Annotated[str | None, said("Address of the peer; null if there is none.")]
+    door: Annotated[str, doc("The way in.", "rpc", "http", "flight", "cli")]
+    peer: Annotated[str | None, doc("Address of the peer; null if there is none.")]
 
 
 class AuditRecordView(Output, frozen=True):
     """A record of the audit log."""
 
-    seq: Annotated[str, said("Number of the record; it rises by one.", "17")]
-    time: Annotated[str, said("When it was recorded (UTC).", "2026-11-22T12:00:00.000Z")]
-    actor: Annotated[ActorView, said("Who made the change.")]
-    origin: Annotated[SettingOrigin, said("From where.")]
-    action: Annotated[str, said("What was done.", "queue.create")]
-    type: Annotated[str, said("Type of the object.", "queue")]
-    object: Annotated[str, said("Name of the object.")]
-    count: Annotated[int | None, said("How many messages or other things; null if it is one.")]
-    before: Annotated[dict[str, Any] | None, said("The values that differ, before the change.")]
-    after: Annotated[dict[str, Any] | None, said("The values that differ, after the change.")]
-    result: Annotated[str, said("`ok`, or `denied`.")]
+    seq: Annotated[str, doc("Number of the record; it rises by one.", "17")]
+    time: Annotated[str, doc("When it was recorded (UTC).", "2026-11-22T12:00:00.000Z")]
+    actor: Annotated[ActorView, doc("Who made the change.")]
+    origin: Annotated[SettingOrigin, doc("From where.")]
+    action: Annotated[str, doc("What was done.", "queue.create")]
+    type: Annotated[str, doc("Type of the object.", "queue")]
+    object: Annotated[str, doc("Name of the object.")]
+    count: Annotated[int | None, doc("How many messages or other things; null if it is one.")]
+    before: Annotated[dict[str, Any] | None, doc("The values that differ, before the change.")]
+    after: Annotated[dict[str, Any] | None, doc("The values that differ, after the change.")]
+    result: Annotated[str, doc("`ok`, or `denied`.")]
 
 
 class AuditPage(Output, frozen=True):
     """Records of the audit log."""
 
-    records: Annotated[list[AuditRecordView], said("The newest first.")]
+    records: Annotated[list[AuditRecordView], doc("The newest first.")]
     command: CommandText
 
 

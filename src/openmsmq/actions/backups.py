@@ -20,7 +20,7 @@ from msgspec import Meta
 
 from openmsmq.actions.backup_job import BackupJob
 from openmsmq.actions.errors import ActionRefused
-from openmsmq.actions.fields import CommandText, said
+from openmsmq.actions.fields import CommandText, doc
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import ActionCommand, Empty, Input, Job, Output, Rows, action
 from openmsmq.admin.backup import FAILURES, MANIFEST, back_up
@@ -35,25 +35,25 @@ _BY_HAND: Final = "one command makes backups and lists them"
 class BackupView(Output, frozen=True):
     """A backup that was made by HTTP, or is being made."""
 
-    name: Annotated[str, said("Its directory in the directory of backups.", "nightly")]
+    name: Annotated[str, doc("Its directory in the directory of backups.", "nightly")]
     state: Annotated[
         Literal["running", "done", "failed", "unfinished"],
-        said(
+        doc(
             "`done`: it was read through and has its manifest; `failed`: with `error`; `unfinished`: "
             "neither, and why is not known."
         ),
     ]
-    time: Annotated[str | None, said("When it began (UTC); null until it is done.", "2026-11-22T12:00:00")]
-    messages: Annotated[int | None, said("Number of messages in it; null until it is done.")]
-    error: Annotated[str | None, said("Why it failed; null if it did not.")]
+    time: Annotated[str | None, doc("When it began (UTC); null until it is done.", "2026-11-22T12:00:00")]
+    messages: Annotated[int | None, doc("Number of messages in it; null until it is done.")]
+    error: Annotated[str | None, doc("Why it failed; null if it did not.")]
 
 
 class BackupList(Output, frozen=True):
     """Backups that were made by HTTP."""
 
-    directory: Annotated[str, said("The directory of backups.", "/var/backups/openmsmq")]
-    backups: Annotated[list[BackupView], said("The backups, the newest first.")]
-    outside: Annotated[list[str], said("Files that are not in the data directory, so not in any of the backups.")]
+    directory: Annotated[str, doc("The directory of backups.", "/var/backups/openmsmq")]
+    backups: Annotated[list[BackupView], doc("The backups, the newest first.")]
+    outside: Annotated[list[str], doc("Files that are not in the data directory, so not in any of the backups.")]
     command: CommandText
 
 
@@ -62,7 +62,7 @@ class NewBackup(Input, frozen=True):
 
     name: Annotated[
         Annotated[str, Meta(min_length=1, max_length=100)] | None,
-        said("Name of a new directory in the directory of backups; the time by default.", "nightly"),
+        doc("Name of a new directory in the directory of backups; the time by default.", "nightly"),
     ] = None  # fmt: skip
 
 

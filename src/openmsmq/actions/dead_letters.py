@@ -6,7 +6,7 @@ import time
 from shlex import quote
 from typing import Annotated, Final, Literal
 
-from openmsmq.actions.fields import CommandText, EpochSeconds, said
+from openmsmq.actions.fields import CommandText, EpochSeconds, doc
 from openmsmq.actions.limits import SCANNED
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import ActionCommand, Input, Output, action
@@ -23,43 +23,43 @@ DeadLetterQueue = Literal["deadletter", "xactdeadletter"]
 class DeadLetterReasonView(Output, frozen=True):
     """Why a message is a dead letter."""
 
-    slug: Annotated[str, said("The reason as one word.", "expired-unread")]
-    name: Annotated[str, said("Name of the message class.", "RECEIVE_TIMEOUT")]
-    sentence: Annotated[str, said("What happened.")]
-    remedy: Annotated[str, said("What to do about it.")]
-    fails_again: Annotated[bool, said("Whether the message would die again as it is.")]
+    slug: Annotated[str, doc("The reason as one word.", "expired-unread")]
+    name: Annotated[str, doc("Name of the message class.", "RECEIVE_TIMEOUT")]
+    sentence: Annotated[str, doc("What happened.")]
+    remedy: Annotated[str, doc("What to do about it.")]
+    fails_again: Annotated[bool, doc("Whether the message would die again as it is.")]
 
 
 class DeadLetterGroupView(Output, frozen=True):
     """Dead letters of one reason that were meant for one queue."""
 
-    queue: Annotated[str, said("The dead-letter queue that they are in.", "deadletter")]
-    reason: Annotated[str, said("The reason as one word.", "expired-unread")]
-    name: Annotated[str, said("Name of the message class.", "RECEIVE_TIMEOUT")]
-    sentence: Annotated[str, said("What happened.")]
-    remedy: Annotated[str, said("What to do about it.")]
-    fails_again: Annotated[bool, said("Whether they would die again as they are.")]
-    destination: Annotated[str, said("Format name of the queue that they were meant for.")]
-    messages: Annotated[int, said("Number of messages.")]
-    bytes: Annotated[int, said("Their bytes.")]
-    first_sent: Annotated[EpochSeconds, said("When the first was sent, in seconds since 1970.")]
-    last_sent: Annotated[EpochSeconds, said("When the last was sent, in seconds since 1970.")]
+    queue: Annotated[str, doc("The dead-letter queue that they are in.", "deadletter")]
+    reason: Annotated[str, doc("The reason as one word.", "expired-unread")]
+    name: Annotated[str, doc("Name of the message class.", "RECEIVE_TIMEOUT")]
+    sentence: Annotated[str, doc("What happened.")]
+    remedy: Annotated[str, doc("What to do about it.")]
+    fails_again: Annotated[bool, doc("Whether they would die again as they are.")]
+    destination: Annotated[str, doc("Format name of the queue that they were meant for.")]
+    messages: Annotated[int, doc("Number of messages.")]
+    bytes: Annotated[int, doc("Their bytes.")]
+    first_sent: Annotated[EpochSeconds, doc("When the first was sent, in seconds since 1970.")]
+    last_sent: Annotated[EpochSeconds, doc("When the last was sent, in seconds since 1970.")]
     command: CommandText
 
 
 class DeadLetterGroups(Output, frozen=True):
     """Dead letters by reason and destination."""
 
-    groups: Annotated[list[DeadLetterGroupView], said("The groups, the largest first.")]
-    scanned: Annotated[int, said("Number of messages that were looked at.")]
-    complete: Annotated[bool, said("Whether these are all; otherwise only the first were looked at.")]
+    groups: Annotated[list[DeadLetterGroupView], doc("The groups, the largest first.")]
+    scanned: Annotated[int, doc("Number of messages that were looked at.")]
+    complete: Annotated[bool, doc("Whether these are all; otherwise only the first were looked at.")]
     command: CommandText
 
 
 class GroupsQuery(Input, frozen=True):
     """Which dead letters are meant."""
 
-    queue: Annotated[DeadLetterQueue | None, said("Only this queue; both by default.")] = None
+    queue: Annotated[DeadLetterQueue | None, doc("Only this queue; both by default.")] = None
 
 
 @action(

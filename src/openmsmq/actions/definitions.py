@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 from openmsmq.accounts.users import UsersFile
 from openmsmq.actions.errors import ActionIncomplete, ActionRefused
-from openmsmq.actions.fields import CommandText, said
+from openmsmq.actions.fields import CommandText, doc
 from openmsmq.actions.machine import machine_guard
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import ActionCommand, ActionPlan, DryRunAt, Input, Output, action
@@ -21,7 +21,7 @@ from openmsmq.model.text import counted
 _REFUSES: Final = dict.fromkeys(UNREADABLE, 503)
 _FILE: Final = "it reads and writes files"
 
-WithLocal = Annotated[bool, said("Also users, groups, rights on the machine and settings; for administrators.")]
+WithLocal = Annotated[bool, doc("Also users, groups, rights on the machine and settings; for administrators.")]
 
 
 class DefinitionsQuery(Input, frozen=True):
@@ -35,7 +35,7 @@ class DefinitionsRequest(Input, frozen=True):
 
     document: Annotated[
         dict[str, Any],
-        said(
+        doc(
             "A document as `GET /definitions` gives it.",
             {"format": 1, "queues": [{"name": "orders", "label": "Orders"}]},
         ),
@@ -46,30 +46,30 @@ class DefinitionsRequest(Input, frozen=True):
 class PlannedStep(Output, frozen=True):
     """A difference between what there is and a document."""
 
-    said: Annotated[str, said("What would be done, or why it can't be.", "create queue orders")]
-    can: Annotated[bool, said("Whether an import does it.")]
+    said: Annotated[str, doc("What would be done, or why it can't be.", "create queue orders")]
+    can: Annotated[bool, doc("Whether an import does it.")]
 
 
 class Differences(Output, frozen=True):
     """What an import would do."""
 
-    steps: Annotated[list[PlannedStep], said("The steps, in this order.")]
-    token: Annotated[str, said("What the import needs; it holds for these steps only.")]
+    steps: Annotated[list[PlannedStep], doc("The steps, in this order.")]
+    token: Annotated[str, doc("What the import needs; it holds for these steps only.")]
     command: CommandText
 
 
 class DoneStep(Output, frozen=True):
     """A step that was done, or was not."""
 
-    said: Annotated[str, said("What was to be done.", "create queue orders")]
-    result: Annotated[str, said("`done`, `left`, or what was wrong.", "done")]
+    said: Annotated[str, doc("What was to be done.", "create queue orders")]
+    result: Annotated[str, doc("`done`, `left`, or what was wrong.", "done")]
 
 
 class Imported(Output, frozen=True):
     """What an import has done."""
 
-    steps: Annotated[list[DoneStep], said("The steps, in this order.")]
-    failed: Annotated[int, said("How many steps failed.")]
+    steps: Annotated[list[DoneStep], doc("The steps, in this order.")]
+    failed: Annotated[int, doc("How many steps failed.")]
     command: CommandText
 
 

@@ -11,7 +11,7 @@ from openmsmq.model.roles import Role
 _YEAR_10000: Final = 253_402_300_800  # in seconds since 1970
 
 
-def said(text: str, *examples: Any) -> Meta:
+def doc(text: str, *examples: Any) -> Meta:
     """What a field is, for people, and values that it may have."""
     return Meta(description=text, examples=list(examples) or None)
 
@@ -21,9 +21,9 @@ EpochSeconds = Annotated[int, Meta(ge=0, lt=_YEAR_10000)]
 RoleWord = Literal["monitor", "operator", "administrator"]
 Text = Annotated[str, Meta(max_length=1024)]
 #: A queue: by HTTP its identifier, in commands its name.
-QueueText = Annotated[str, said("Identifier of the queue.", "7")]
+QueueText = Annotated[str, doc("Identifier of the queue.", "7")]
 #: The command that does the same.
-CommandText = Annotated[str, said("The command that does the same.")]
+CommandText = Annotated[str, doc("The command that does the same.")]
 
 ROLE_WORDS: Final[dict[Role, RoleWord]] = {
     Role.MONITOR: "monitor", Role.OPERATOR: "operator", Role.ADMINISTRATOR: "administrator",

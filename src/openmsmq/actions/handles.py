@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from openmsmq.actions.errors import ActionRefused
-from openmsmq.actions.fields import CommandText, EpochSeconds, Text, said
+from openmsmq.actions.fields import CommandText, EpochSeconds, Text, doc
 from openmsmq.actions.limits import LARGEST_PAGE
 from openmsmq.actions.paging import Cursor, Next, cut
 from openmsmq.actions.queues import Limit, QueueName, daemon_of
@@ -24,26 +24,26 @@ _SEVERAL: Final = "it closes several"
 class OpenHandleView(Output, frozen=True):
     """A queue that somebody has open."""
 
-    id: Annotated[str, said("Its identifier, until the daemon ends.", "1f")]
-    queue: Annotated[str, said("Identifier of the queue.", "p7")]
+    id: Annotated[str, doc("Its identifier, until the daemon ends.", "1f")]
+    queue: Annotated[str, doc("Identifier of the queue.", "p7")]
     name: QueueName
-    access: Annotated[str, said("For what it is open.", "receive")]
-    since: Annotated[EpochSeconds, said("When it was opened, in seconds since 1970.")]
-    exclusive: Annotated[bool, said("Whether nobody else may receive (share mode DENY_RECEIVE).")]
-    waiting: Annotated[int, said("Number of its reads that wait for messages.")]
-    cursors: Annotated[int, said("Number of its cursors.")]
-    held: Annotated[int, said("Messages that it has received in two phases of which the second has not come.")]
-    user: Annotated[str, said("Name of the user; empty where nobody knows it.")]
-    sid: Annotated[str, said("SID of the user.")]
-    origin: Annotated[str, said("The way in and the address behind it.", "rpc 10.0.0.7")]
+    access: Annotated[str, doc("For what it is open.", "receive")]
+    since: Annotated[EpochSeconds, doc("When it was opened, in seconds since 1970.")]
+    exclusive: Annotated[bool, doc("Whether nobody else may receive (share mode DENY_RECEIVE).")]
+    waiting: Annotated[int, doc("Number of its reads that wait for messages.")]
+    cursors: Annotated[int, doc("Number of its cursors.")]
+    held: Annotated[int, doc("Messages that it has received in two phases of which the second has not come.")]
+    user: Annotated[str, doc("Name of the user; empty where nobody knows it.")]
+    sid: Annotated[str, doc("SID of the user.")]
+    origin: Annotated[str, doc("The way in and the address behind it.", "rpc 10.0.0.7")]
 
 
 class HandleList(Output, frozen=True):
     """One page of open queues."""
 
-    handles: Annotated[list[OpenHandleView], said("Those that fit: exclusive ones first, then those that wait.")]
-    matching: Annotated[int, said("How many fit.")]
-    all: Annotated[int, said("How many there are.")]
+    handles: Annotated[list[OpenHandleView], doc("Those that fit: exclusive ones first, then those that wait.")]
+    matching: Annotated[int, doc("How many fit.")]
+    all: Annotated[int, doc("How many there are.")]
     next: Next
     command: CommandText
 
@@ -51,9 +51,9 @@ class HandleList(Output, frozen=True):
 class HandleQuery(Input, frozen=True):
     """Which open queues are meant."""
 
-    queue: Annotated[Text | None, said("Identifier of a queue.", "p7")] = None
-    exclusive: Annotated[bool, said("Only those that let nobody else receive.")] = False
-    waiting: Annotated[bool, said("Only those with reads that wait for messages.")] = False
+    queue: Annotated[Text | None, doc("Identifier of a queue.", "p7")] = None
+    exclusive: Annotated[bool, doc("Only those that let nobody else receive.")] = False
+    waiting: Annotated[bool, doc("Only those with reads that wait for messages.")] = False
     limit: Limit = 100
     cursor: Cursor = None
 
@@ -61,7 +61,7 @@ class HandleQuery(Input, frozen=True):
 class NamedHandle(Input, frozen=True):
     """A queue that somebody has open."""
 
-    handle: Annotated[str, said("Its identifier.", "1f")]
+    handle: Annotated[str, doc("Its identifier.", "1f")]
 
 
 _ROWS: Final = msgspec.json.Decoder(OpenHandleView)

@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from openmsmq.actions.dead_letters import DeadLetterReasonView
 from openmsmq.actions.errors import ActionRefused, InputError
-from openmsmq.actions.fields import CommandText, QueueText, Text, said
+from openmsmq.actions.fields import CommandText, QueueText, Text, doc
 from openmsmq.actions.limits import PAGE, PAGE_BYTES, SCANNED, SHOWN_BODY
 from openmsmq.actions.paging import Next
 from openmsmq.actions.queues import Limit, daemon_of
@@ -34,7 +34,7 @@ from openmsmq.model.roles import Role
 
 _STREAMS: Final = "it shows messages one after the other, as they are read by the protocols of MSMQ"
 _OF_OPERATORS: Final[dict[str, Any]] = {"role": Role.OPERATOR, "place": "queue manager"}
-MessageId = Annotated[str, said("Identifier of the message.", r"{6f9619ff-8b86-d011-b42d-00c04fc964ff}\2049")]
+MessageId = Annotated[str, doc("Identifier of the message.", r"{6f9619ff-8b86-d011-b42d-00c04fc964ff}\2049")]
 QueueNameText = Annotated[str, Meta(max_length=1024)]
 Lifetime = Annotated[int, Meta(ge=1, le=INFINITE - 1)]
 
@@ -42,25 +42,25 @@ Lifetime = Annotated[int, Meta(ge=1, le=INFINITE - 1)]
 class MessageSummaryView(Output, frozen=True):
     """A message in a list."""
 
-    lookup: Annotated[str, said("Its lookup identifier; empty in an outgoing queue.", "7")]
+    lookup: Annotated[str, doc("Its lookup identifier; empty in an outgoing queue.", "7")]
     id: MessageId
-    label: Annotated[str, said("Its label.")]
-    message_class: Annotated[str, said("Its class.", "NORMAL")]
-    reason: Annotated[str | None, said("Why it is a dead letter, as one word; null if it is none.")]
-    priority: Annotated[int, said("Its priority, 0 to 7.")]
-    sent: Annotated[int, said("When it was sent, in seconds since 1970.")]
-    arrived: Annotated[int, said("When it arrived, in seconds since 1970.")]
-    size: Annotated[int, said("Bytes of its body.")]
-    recoverable: Annotated[bool, said("Whether it survives a restart of the daemon.")]
-    transactional: Annotated[bool, said("Whether it was sent in a transaction.")]
-    destination: Annotated[str, said("Format name of the queue that it was sent to.")]
-    body: Annotated[str, said("The beginning of its body.")]
+    label: Annotated[str, doc("Its label.")]
+    message_class: Annotated[str, doc("Its class.", "NORMAL")]
+    reason: Annotated[str | None, doc("Why it is a dead letter, as one word; null if it is none.")]
+    priority: Annotated[int, doc("Its priority, 0 to 7.")]
+    sent: Annotated[int, doc("When it was sent, in seconds since 1970.")]
+    arrived: Annotated[int, doc("When it arrived, in seconds since 1970.")]
+    size: Annotated[int, doc("Bytes of its body.")]
+    recoverable: Annotated[bool, doc("Whether it survives a restart of the daemon.")]
+    transactional: Annotated[bool, doc("Whether it was sent in a transaction.")]
+    destination: Annotated[str, doc("Format name of the queue that it was sent to.")]
+    body: Annotated[str, doc("The beginning of its body.")]
 
 
 class MessagePage(Output, frozen=True):
     """One page of messages."""
 
-    messages: Annotated[list[MessageSummaryView], said("The messages in the order of the queue.")]
+    messages: Annotated[list[MessageSummaryView], doc("The messages in the order of the queue.")]
     next: Next
     command: CommandText
 
@@ -68,21 +68,21 @@ class MessagePage(Output, frozen=True):
 class MessageBody(Output, frozen=True):
     """A body as it is shown."""
 
-    kind: Annotated[str, said("text, json, xml, nrbf, binary, empty, or a VARTYPE.", "text")]
-    text: Annotated[str, said("The body, or the beginning of it, as text.")]
-    size: Annotated[int, said("Bytes of the body.")]
-    cut: Annotated[bool, said("Whether only the beginning was looked at.")]
+    kind: Annotated[str, doc("text, json, xml, nrbf, binary, empty, or a VARTYPE.", "text")]
+    text: Annotated[str, doc("The body, or the beginning of it, as text.")]
+    size: Annotated[int, doc("Bytes of the body.")]
+    cut: Annotated[bool, doc("Whether only the beginning was looked at.")]
 
 
 class MessageDetails(Output, frozen=True):
     """A message with every property."""
 
-    summary: Annotated[MessageSummaryView, said("The message as lists have it.")]
-    reason: Annotated[DeadLetterReasonView | None, said("Why it is a dead letter; null if it is none.")]
-    body: Annotated[MessageBody, said("Its body.")]
+    summary: Annotated[MessageSummaryView, doc("The message as lists have it.")]
+    reason: Annotated[DeadLetterReasonView | None, doc("Why it is a dead letter; null if it is none.")]
+    body: Annotated[MessageBody, doc("Its body.")]
     properties: Annotated[
         dict[str, str | int | bool],
-        said("Properties by their specified names: bytes in base64, identifiers in hexadecimal."),
+        doc("Properties by their specified names: bytes in base64, identifiers in hexadecimal."),
     ]
     command: CommandText
 
@@ -92,39 +92,39 @@ class PageQuery(Input, frozen=True):
 
     queue: QueueText
     limit: Limit = PAGE
-    cursor: Annotated[Text | None, said("`next` of the page before; null for the first page.")] = None
+    cursor: Annotated[Text | None, doc("`next` of the page before; null for the first page.")] = None
 
 
 class NamedMessage(Input, frozen=True):
     """A message of a queue."""
 
     queue: QueueText
-    lookup: Annotated[str, said("Its lookup identifier.", "7")]
+    lookup: Annotated[str, doc("Its lookup identifier.", "7")]
 
 
 class NewMessage(Input, frozen=True):
     """A message that is to be sent. Its body is `text` or `base64`."""
 
     queue: QueueText
-    text: Annotated[str | None, said("The body as text.", "Hello")] = None
-    base64: Annotated[str | None, said("The body as bytes, in base64.")] = None
+    text: Annotated[str | None, doc("The body as text.", "Hello")] = None
+    base64: Annotated[str | None, doc("The body as bytes, in base64.")] = None
     label: Annotated[str, Meta(max_length=249, description="Its label.")] = ""
     priority: Annotated[int, Meta(ge=0, le=7, description="Its priority.")] = 3
-    recoverable: Annotated[bool, said("Survives a restart of the daemon.")] = False
+    recoverable: Annotated[bool, doc("Survives a restart of the daemon.")] = False
     transaction: Annotated[
-        bool, said("Send it in a transaction; needed for a transactional queue of another machine.")
+        bool, doc("Send it in a transaction; needed for a transactional queue of another machine.")
     ] = False
     time_to_reach_queue: Annotated[
-        Lifetime | None, said("Seconds until it expires if it has not reached its queue; null for never.")
+        Lifetime | None, doc("Seconds until it expires if it has not reached its queue; null for never.")
     ] = None
     time_to_be_received: Annotated[
-        Lifetime | None, said("Seconds until it expires if nobody receives it; null for never.")
+        Lifetime | None, doc("Seconds until it expires if nobody receives it; null for never.")
     ] = None
-    response_queue: Annotated[QueueNameText, said("Queue for answers; empty for none.")] = ""
-    administration_queue: Annotated[QueueNameText, said("Queue for acknowledgments; empty for none.")] = ""
+    response_queue: Annotated[QueueNameText, doc("Queue for answers; empty for none.")] = ""
+    administration_queue: Annotated[QueueNameText, doc("Queue for acknowledgments; empty for none.")] = ""
     correlation: Annotated[str, Meta(max_length=80, description="Correlation identifier; empty for none.")] = ""
-    deadletter: Annotated[bool, said("Keep a copy as a dead letter if it expires.")] = False
-    journal: Annotated[bool, said("Keep a copy in the journal of the machine.")] = False
+    deadletter: Annotated[bool, doc("Keep a copy as a dead letter if it expires.")] = False
+    journal: Annotated[bool, doc("Keep a copy in the journal of the machine.")] = False
 
 
 class Sent(Output, frozen=True):

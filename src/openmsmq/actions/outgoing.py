@@ -7,7 +7,7 @@ from shlex import quote
 from typing import Annotated, Any, Final, Literal
 
 from openmsmq.actions.errors import ActionRefused
-from openmsmq.actions.fields import CommandText, said
+from openmsmq.actions.fields import CommandText, doc
 from openmsmq.actions.queues import NamedQueue, QueueName, QueueRemoval, Removal, daemon_of, removal
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import ActionCommand, Empty, LineView, Output, action
@@ -22,20 +22,20 @@ _EXPLAINED: Final = 100
 class Waiting(Output, frozen=True):
     """An outgoing queue."""
 
-    id: Annotated[str, said("Its identifier.", "o3")]
+    id: Annotated[str, doc("Its identifier.", "o3")]
     name: QueueName
-    state: Annotated[str, said("State of the connection.", "WAITING")]
-    messages: Annotated[int, said("Number of messages.")]
-    bytes: Annotated[int, said("Their bytes.")]
-    explanation: Annotated[list[str], said("Sentences: why its messages wait, and what to do.")]
+    state: Annotated[str, doc("State of the connection.", "WAITING")]
+    messages: Annotated[int, doc("Number of messages.")]
+    bytes: Annotated[int, doc("Their bytes.")]
+    explanation: Annotated[list[str], doc("Sentences: why its messages wait, and what to do.")]
     command: CommandText
 
 
 class OutgoingList(Output, frozen=True):
     """Outgoing queues."""
 
-    queues: Annotated[list[Waiting], said("Those with most messages first, at most 100.")]
-    all: Annotated[int, said("Number of outgoing queues that the user may see.")]
+    queues: Annotated[list[Waiting], doc("Those with most messages first, at most 100.")]
+    all: Annotated[int, doc("Number of outgoing queues that the user may see.")]
     command: CommandText
 
 

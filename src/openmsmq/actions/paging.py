@@ -9,16 +9,16 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from openmsmq.actions.errors import ActionRefused
-from openmsmq.actions.fields import said
+from openmsmq.actions.fields import doc
 from openmsmq.actions.site import DaemonCalls
 
 Row = TypeVar("Row")
 #: It has a name in it, of up to a thousand characters.
 Cursor = Annotated[
     Annotated[str, msgspec.Meta(max_length=16384)] | None,
-    said("`next` of the page before; null for the first page."),
+    doc("`next` of the page before; null for the first page."),
 ]
-Next = Annotated[str | None, said("Cursor of the next page; null at the end.")]
+Next = Annotated[str | None, doc("Cursor of the next page; null at the end.")]
 
 
 def cut(

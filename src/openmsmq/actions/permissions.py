@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from openmsmq.actions.errors import ActionRefused, InputError
-from openmsmq.actions.fields import CommandText, QueueText, Text, said
+from openmsmq.actions.fields import CommandText, QueueText, Text, doc
 from openmsmq.actions.machine import machine_guard
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import (
@@ -38,7 +38,7 @@ _ALL: Final = 0xFFFFFFFF
 _EVERYBODY: Final = "no access control list: everybody has full control"
 _ACCOUNT: Final = "A user or a group: name, DOMAIN\\name, name@domain, SID or well-known name."
 
-Sddl = Annotated[str, said("The descriptor as SDDL.", "O:S-1-5-21-1-2-3-1000D:(A;;3;;;WD)")]
+Sddl = Annotated[str, doc("The descriptor as SDDL.", "O:S-1-5-21-1-2-3-1000D:(A;;3;;;WD)")]
 AccountText = Annotated[str, Meta(min_length=1, max_length=256)]
 RightWord = Annotated[str, Meta(max_length=40)]
 
@@ -46,27 +46,27 @@ RightWord = Annotated[str, Meta(max_length=40)]
 class AceView(Output, frozen=True):
     """An entry of an access control list."""
 
-    kind: Annotated[str, said("`allow`, `deny`, or the number of another type.", "allow")]
-    sid: Annotated[str, said("SID of the user or group.", "S-1-1-0")]
-    name: Annotated[str, said("Its name, or its SID where nobody knows one.", "Everyone")]
-    rights: Annotated[list[str], said("The rights in words.", ["WriteMessage"])]
-    mask: Annotated[int, said("The rights as an access mask.")]
-    inherit_only: Annotated[bool, said("Whether it counts for objects within only.")]
+    kind: Annotated[str, doc("`allow`, `deny`, or the number of another type.", "allow")]
+    sid: Annotated[str, doc("SID of the user or group.", "S-1-1-0")]
+    name: Annotated[str, doc("Its name, or its SID where nobody knows one.", "Everyone")]
+    rights: Annotated[list[str], doc("The rights in words.", ["WriteMessage"])]
+    mask: Annotated[int, doc("The rights as an access mask.")]
+    inherit_only: Annotated[bool, doc("Whether it counts for objects within only.")]
 
 
 class Permissions(Output, frozen=True):
     """Who may do what."""
 
-    queue: Annotated[str, said("Name of the queue.", r"mq1\private$\orders")]
-    owner: Annotated[str | None, said("SID of the owner, who may always change the permissions.")]
-    owner_name: Annotated[str | None, said("Name of the owner.")]
+    queue: Annotated[str, doc("Name of the queue.", r"mq1\private$\orders")]
+    owner: Annotated[str | None, doc("SID of the owner, who may always change the permissions.")]
+    owner_name: Annotated[str | None, doc("Name of the owner.")]
     entries: Annotated[
         list[AceView] | None,
-        said("Entries in the order in which they are checked; null: everybody has full control."),
+        doc("Entries in the order in which they are checked; null: everybody has full control."),
     ]
     sddl: Sddl
-    effective: Annotated[list[str] | None, said("Rights of the user that was asked for, in words; null if none was.")]
-    user: Annotated[str | None, said("The user that was asked for; null if none was.")]
+    effective: Annotated[list[str] | None, doc("Rights of the user that was asked for, in words; null if none was.")]
+    user: Annotated[str | None, doc("The user that was asked for; null if none was.")]
     command: CommandText
 
 
@@ -74,7 +74,7 @@ class PermissionsQuery(Input, frozen=True):
     """Of what permissions are shown."""
 
     queue: QueueText = ""
-    user: Annotated[Text | None, said("Show what this user may do after all, with its groups.")] = msgspec.field(
+    user: Annotated[Text | None, doc("Show what this user may do after all, with its groups.")] = msgspec.field(
         name="for", default=None
     )
 
@@ -85,22 +85,20 @@ class PermissionsChange(Input, frozen=True, kw_only=True):
     queue: QueueText = ""
     change: Annotated[
         Literal["grant", "deny", "revoke", "undeny"],
-        said("`revoke` ends what was granted, `undeny` what was denied."),
+        doc("`revoke` ends what was granted, `undeny` what was denied."),
     ]
-    user: Annotated[AccountText, said(_ACCOUNT, "alice")]
+    user: Annotated[AccountText, doc(_ACCOUNT, "alice")]
     rights: Annotated[
         Annotated[list[RightWord], Meta(max_length=40)],
-        said(
-            "Words for rights, or masks; `revoke` and `undeny` take all without any.", ["WriteMessage", "PeekMessage"]
-        ),
+        doc("Words for rights, or masks; `revoke` and `undeny` take all without any.", ["WriteMessage", "PeekMessage"]),
     ] = msgspec.field(default_factory=list)
-    confirm: Annotated[bool, said("Needed where somebody is locked out.")] = False
+    confirm: Annotated[bool, doc("Needed where somebody is locked out.")] = False
 
 
 class NewSddl(Input, frozen=True):
     """A descriptor that replaces what is there."""
 
-    new: Annotated[str, said("Owner, group and entries, as far as SDDL has them.")]
+    new: Annotated[str, doc("Owner, group and entries, as far as SDDL has them.")]
     queue: QueueText = ""
 
 
@@ -108,20 +106,20 @@ class QueueOwner(Input, frozen=True):
     """A user who is to own a queue."""
 
     queue: QueueText
-    who: Annotated[AccountText, said(_ACCOUNT)]
+    who: Annotated[AccountText, doc(_ACCOUNT)]
 
 
 class PermissionsChanged(Output, frozen=True):
     """A change of permissions that was made, or would be made."""
 
-    queue: Annotated[str, said("Name of the queue.", r"mq1\private$\orders")]
-    said: Annotated[str, said("What is different, in a sentence; empty for nothing.")]
-    before: Annotated[str, said("The descriptor before the change, as SDDL.")]
-    after: Annotated[str, said("The descriptor after the change, as SDDL.")]
-    words_before: Annotated[list[str], said("Owner and entries before the change, in words.")]
-    words_after: Annotated[list[str], said("Owner and entries after the change, in words.")]
-    warnings: Annotated[list[str], said("Who is locked out by the change.")]
-    done: Annotated[bool, said("Whether the change was made.")]
+    queue: Annotated[str, doc("Name of the queue.", r"mq1\private$\orders")]
+    said: Annotated[str, doc("What is different, in a sentence; empty for nothing.")]
+    before: Annotated[str, doc("The descriptor before the change, as SDDL.")]
+    after: Annotated[str, doc("The descriptor after the change, as SDDL.")]
+    words_before: Annotated[list[str], doc("Owner and entries before the change, in words.")]
+    words_after: Annotated[list[str], doc("Owner and entries after the change, in words.")]
+    warnings: Annotated[list[str], doc("Who is locked out by the change.")]
+    done: Annotated[bool, doc("Whether the change was made.")]
     command: CommandText
 
 

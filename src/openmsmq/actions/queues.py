@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from openmsmq import __version__
 from openmsmq.actions import by_http
 from openmsmq.actions.errors import ActionRefused
-from openmsmq.actions.fields import CommandText, EpochSeconds, QueueText, Text, said
+from openmsmq.actions.fields import CommandText, EpochSeconds, QueueText, Text, doc
 from openmsmq.actions.limits import LARGEST_PAGE, PAGE
 from openmsmq.actions.paging import Cursor, Next, cut
 from openmsmq.actions.site import ActionSite, DaemonCalls
@@ -31,69 +31,69 @@ _HERE: Final = ".\\"  # of path names: the machine of the server
 
 Kind = Literal["queue", "subqueue", "journal", "deadletter", "outgoing", "connector"]
 Kilobytes = Annotated[int, Meta(ge=0, le=INFINITE - 1)]
-QueueName = Annotated[str, said("Name of the queue.", r"mq1\private$\orders")]
+QueueName = Annotated[str, doc("Name of the queue.", r"mq1\private$\orders")]
 Limit = Annotated[int, Meta(ge=1, le=LARGEST_PAGE, description="Most rows in the answer.")]
 Believed = Annotated[
     int, Meta(ge=0, description="Number of messages that are believed to be there; another number is refused.")
 ]
-Label = Annotated[str, Meta(max_length=124), said("Text for people, at most 124 characters.")]
-Quota = Annotated[Kilobytes | None, said("Quota of the queue in kilobytes, if there is one.")]
-JournalQuota = Annotated[Kilobytes | None, said("Quota of the journal in kilobytes, if there is one.")]
-Journaling = Annotated[bool, said("Keep copies of received messages in the queue's journal.")]
-Authenticated = Annotated[bool, said("Take messages of authenticated senders only.")]
-PrivLevel = Annotated[int, Meta(ge=0, le=2), said("Bodies: 0 clear only, 1 both (default), 2 encrypted only.")]
+Label = Annotated[str, Meta(max_length=124), doc("Text for people, at most 124 characters.")]
+Quota = Annotated[Kilobytes | None, doc("Quota of the queue in kilobytes, if there is one.")]
+JournalQuota = Annotated[Kilobytes | None, doc("Quota of the journal in kilobytes, if there is one.")]
+Journaling = Annotated[bool, doc("Keep copies of received messages in the queue's journal.")]
+Authenticated = Annotated[bool, doc("Take messages of authenticated senders only.")]
+PrivLevel = Annotated[int, Meta(ge=0, le=2), doc("Bodies: 0 clear only, 1 both (default), 2 encrypted only.")]
 DeliveryLimit = Annotated[
     int, Meta(ge=0, le=MOST_DELIVERIES),
-    said("Aborted receives after which a message moves to the subqueue poison (0: no limit, the default)."),
+    doc("Aborted receives after which a message moves to the subqueue poison (0: no limit, the default)."),
 ]  # fmt: skip
 PoisonToDeadLetter = Annotated[
-    bool, said("At the delivery limit, move messages to the dead-letter queue instead of the subqueue poison.")
+    bool, doc("At the delivery limit, move messages to the dead-letter queue instead of the subqueue poison.")
 ]
 
 
 class QueueView(Output, frozen=True):
     """A queue."""
 
-    id: Annotated[str, said("Its identifier, by which other operations name it.", "p7")]
-    kind: Annotated[Kind, said("What it is.")]
+    id: Annotated[str, doc("Its identifier, by which other operations name it.", "p7")]
+    kind: Annotated[Kind, doc("What it is.")]
     name: QueueName
-    label: Annotated[str, said("Text for people.")]
-    transactional: Annotated[bool, said("Whether it takes messages in transactions only.")]
-    journaling: Annotated[bool, said("Whether copies of received messages are kept.")]
-    messages: Annotated[int, said("Number of messages.")]
-    bytes: Annotated[int, said("Their bytes.")]
-    came: Annotated[int, said("Messages that came since the daemon started.")]
-    left: Annotated[int, said("Messages that left since the daemon started.")]
-    grown: Annotated[int, said("How many messages more are there than five minutes ago.")]
-    journal_messages: Annotated[int, said("Number of messages in its journal.")]
-    journal_bytes: Annotated[int, said("Their bytes.")]
-    quota: Annotated[int | None, said("Quota in kilobytes, if there is one.")]
-    handles: Annotated[int, said("How often it is open.")]
-    readers: Annotated[int, said("How often it is open for receiving.")]
-    waiting: Annotated[int, said("Number of reads that wait for messages.")]
-    exclusive: Annotated[bool, said("Whether somebody has it for themselves.")]
-    state: Annotated[str, said("State of an outgoing queue; empty for others.")]
+    label: Annotated[str, doc("Text for people.")]
+    transactional: Annotated[bool, doc("Whether it takes messages in transactions only.")]
+    journaling: Annotated[bool, doc("Whether copies of received messages are kept.")]
+    messages: Annotated[int, doc("Number of messages.")]
+    bytes: Annotated[int, doc("Their bytes.")]
+    came: Annotated[int, doc("Messages that came since the daemon started.")]
+    left: Annotated[int, doc("Messages that left since the daemon started.")]
+    grown: Annotated[int, doc("How many messages more are there than five minutes ago.")]
+    journal_messages: Annotated[int, doc("Number of messages in its journal.")]
+    journal_bytes: Annotated[int, doc("Their bytes.")]
+    quota: Annotated[int | None, doc("Quota in kilobytes, if there is one.")]
+    handles: Annotated[int, doc("How often it is open.")]
+    readers: Annotated[int, doc("How often it is open for receiving.")]
+    waiting: Annotated[int, doc("Number of reads that wait for messages.")]
+    exclusive: Annotated[bool, doc("Whether somebody has it for themselves.")]
+    state: Annotated[str, doc("State of an outgoing queue; empty for others.")]
 
 
 class QueueDetails(Output, frozen=True):
     """A queue with what takes a look into it."""
 
-    queue: Annotated[QueueView, said("The queue.")]
-    format_name: Annotated[str, said("Its format name, or path name.")]
+    queue: Annotated[QueueView, doc("The queue.")]
+    format_name: Annotated[str, doc("Its format name, or path name.")]
     oldest: Annotated[
         EpochSeconds | None,
-        said("When the first message came, in seconds since 1970; null for none, or if it may not be read."),
+        doc("When the first message came, in seconds since 1970; null for none, or if it may not be read."),
     ]
-    properties: Annotated[dict[str, str | int | bool | None], said("Properties; empty for queues that have none.")]
+    properties: Annotated[dict[str, str | int | bool | None], doc("Properties; empty for queues that have none.")]
     command: CommandText
 
 
 class QueueList(Output, frozen=True):
     """One page of queues."""
 
-    queues: Annotated[list[QueueView], said("The queues.")]
-    matching: Annotated[int, said("Number of queues that fit the query.")]
-    all: Annotated[int, said("Number of queues that the user may see.")]
+    queues: Annotated[list[QueueView], doc("The queues.")]
+    matching: Annotated[int, doc("Number of queues that fit the query.")]
+    all: Annotated[int, doc("Number of queues that the user may see.")]
     next: Next
     command: CommandText
 
@@ -101,34 +101,34 @@ class QueueList(Output, frozen=True):
 class KindSum(Output, frozen=True):
     """Queues of one kind."""
 
-    queues: Annotated[int, said("Number of queues.")]
-    messages: Annotated[int, said("Number of messages.")]
-    bytes: Annotated[int, said("Their bytes.")]
+    queues: Annotated[int, doc("Number of queues.")]
+    messages: Annotated[int, doc("Number of messages.")]
+    bytes: Annotated[int, doc("Their bytes.")]
 
 
 class Overview(Output, frozen=True):
     """The machine as the user sees it."""
 
-    machine: Annotated[str, said("Name of the machine.", "mq1")]
-    version: Annotated[str, said("Version of the daemon.")]
-    user: Annotated[str, said("Name of the user.")]
-    administrator: Annotated[bool, said("Whether the user is an administrator of the queue manager.")]
-    sums: Annotated[dict[str, KindSum], said("Sums by kind of queue.")]
-    fullest: Annotated[list[QueueView], said("Queues with most messages.")]
-    growing: Annotated[list[QueueView], said("Queues that have grown most in five minutes.")]
-    waiting: Annotated[list[QueueView], said("Outgoing queues with most messages.")]
+    machine: Annotated[str, doc("Name of the machine.", "mq1")]
+    version: Annotated[str, doc("Version of the daemon.")]
+    user: Annotated[str, doc("Name of the user.")]
+    administrator: Annotated[bool, doc("Whether the user is an administrator of the queue manager.")]
+    sums: Annotated[dict[str, KindSum], doc("Sums by kind of queue.")]
+    fullest: Annotated[list[QueueView], doc("Queues with most messages.")]
+    growing: Annotated[list[QueueView], doc("Queues that have grown most in five minutes.")]
+    waiting: Annotated[list[QueueView], doc("Outgoing queues with most messages.")]
     command: CommandText
 
 
 class ListQuery(Input, frozen=True):
     """Which queues are meant."""
 
-    filter: Annotated[Text | None, said("Text in the name, or a pattern with * and ?.", "*orders*")] = None
-    kind: Annotated[Kind | None, said("Only queues of this kind.")] = None
-    nonempty: Annotated[bool, said("Only queues with messages.")] = False
+    filter: Annotated[Text | None, doc("Text in the name, or a pattern with * and ?.", "*orders*")] = None
+    kind: Annotated[Kind | None, doc("Only queues of this kind.")] = None
+    nonempty: Annotated[bool, doc("Only queues with messages.")] = False
     sort: Annotated[
         Literal["name", "-name", "messages", "-messages", "bytes", "-bytes", "waiting", "-waiting", "grown", "-grown"],
-        said("Order; with a minus sign, the largest first."),
+        doc("Order; with a minus sign, the largest first."),
     ] = "name"
     limit: Limit = PAGE
     cursor: Cursor = None
@@ -143,14 +143,14 @@ class NamedQueue(Input, frozen=True):
 class NewQueue(Input, frozen=True):
     """A queue that is to be created."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=400), said("Name of a private queue, or a path name.", "orders")]
-    public: Annotated[bool, said("A public queue, which the directory keeps; NAME is orders or .\\orders.")] = False
+    name: Annotated[str, Meta(min_length=1, max_length=400), doc("Name of a private queue, or a path name.", "orders")]
+    public: Annotated[bool, doc("A public queue, which the directory keeps; NAME is orders or .\\orders.")] = False
     label: Label = ""
-    transactional: Annotated[bool, said("Takes messages in transactions only.")] = False
+    transactional: Annotated[bool, doc("Takes messages in transactions only.")] = False
     journal: Journaling = False
     quota: Quota = None
     journal_quota: JournalQuota = None
-    multicast_address: Annotated[str, Meta(max_length=100), said("address:port")] = ""
+    multicast_address: Annotated[str, Meta(max_length=100), doc("address:port")] = ""
     authenticate: Authenticated = False
     priv_level: PrivLevel | UnsetType = UNSET
     delivery_limit: DeliveryLimit | UnsetType = UNSET
@@ -160,8 +160,8 @@ class NewQueue(Input, frozen=True):
 class PlannedQueue(Output, frozen=True):
     """A queue that would be created."""
 
-    path_name: Annotated[str, said("Its path name.", r".\private$\orders")]
-    exists: Annotated[bool, said("Whether there is one of that name already.")]
+    path_name: Annotated[str, doc("Its path name.", r".\private$\orders")]
+    exists: Annotated[bool, doc("Whether there is one of that name already.")]
 
 
 class CreatedQueue(Output, frozen=True):
@@ -197,9 +197,9 @@ class Deleted(Output, frozen=True):
     """Messages that are gone, or would be."""
 
     queue: QueueName
-    messages: Annotated[int, said("Number of messages.")]
-    journal: Annotated[int, said("Number of messages in its journal.")]
-    done: Annotated[bool, said("Whether it was done.")]
+    messages: Annotated[int, doc("Number of messages.")]
+    journal: Annotated[int, doc("Number of messages in its journal.")]
+    done: Annotated[bool, doc("Whether it was done.")]
     command: CommandText
 
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from openmsmq.actions.errors import ActionRefused, InputError
-from openmsmq.actions.fields import CommandText, Text, said
+from openmsmq.actions.fields import CommandText, Text, doc
 from openmsmq.actions.limits import SCANNED
 from openmsmq.actions.messages import Lifetime, MessageId
 from openmsmq.actions.queues import QueueName, daemon_of
@@ -38,41 +38,41 @@ _COMMANDS: Final = (
 )  # fmt: skip
 _OF_OPERATORS: Final[dict[str, Any]] = {"role": Role.OPERATOR, "place": "queue manager"}
 Seconds = Annotated[int, Meta(ge=0, le=INFINITE - 1)]
-ActWord = Annotated[Act, said("What is done: `return` is for dead letters, `resend` for any message.")]
+ActWord = Annotated[Act, doc("What is done: `return` is for dead letters, `resend` for any message.")]
 
 
-ActDone = Annotated[str, said("What is done.", "return")]
+ActDone = Annotated[str, doc("What is done.", "return")]
 
 
 class MessageFilter(Input, frozen=True):
     """Which messages: all that is given has to hold."""
 
-    ids: Annotated[Annotated[list[Text], Meta(max_length=_MOST)] | None, said("Identifiers of messages.")] = None
-    label: Annotated[Text | None, said("Text in the label, or a pattern with * and ?.")] = None
-    correlation: Annotated[Text | None, said("A correlation identifier.")] = None
+    ids: Annotated[Annotated[list[Text], Meta(max_length=_MOST)] | None, doc("Identifiers of messages.")] = None
+    label: Annotated[Text | None, doc("Text in the label, or a pattern with * and ?.")] = None
+    correlation: Annotated[Text | None, doc("A correlation identifier.")] = None
     reason: Annotated[
         Text | None,
-        said("Reason of dead letters: a word, a name or a number.", "expired-unread"),
+        doc("Reason of dead letters: a word, a name or a number.", "expired-unread"),
     ] = None
-    destination: Annotated[Text | None, said("Text in the format name of the destination.")] = None
-    older: Annotated[Seconds | None, said("Seconds in the queue, at least.")] = None
-    newer: Annotated[Seconds | None, said("Seconds in the queue, at most.")] = None
-    larger: Annotated[Seconds | None, said("Bytes of the body, at least.")] = None
-    smaller: Annotated[Seconds | None, said("Bytes of the body, at most.")] = None
-    text: Annotated[Text | None, said("Text in the body.")] = None
+    destination: Annotated[Text | None, doc("Text in the format name of the destination.")] = None
+    older: Annotated[Seconds | None, doc("Seconds in the queue, at least.")] = None
+    newer: Annotated[Seconds | None, doc("Seconds in the queue, at most.")] = None
+    larger: Annotated[Seconds | None, doc("Bytes of the body, at least.")] = None
+    smaller: Annotated[Seconds | None, doc("Bytes of the body, at most.")] = None
+    text: Annotated[Text | None, doc("Text in the body.")] = None
 
 
 class Edits(Input, frozen=True):
     """What is changed of messages that are sent again."""
 
-    label: Annotated[Annotated[str, Meta(max_length=249)] | None, said("New label.")] = None
-    text: Annotated[str | None, said("New body, as text.")] = None
-    priority: Annotated[Annotated[int, Meta(ge=0, le=7)] | None, said("New priority.")] = None
+    label: Annotated[Annotated[str, Meta(max_length=249)] | None, doc("New label.")] = None
+    text: Annotated[str | None, doc("New body, as text.")] = None
+    priority: Annotated[Annotated[int, Meta(ge=0, le=7)] | None, doc("New priority.")] = None
     time_to_reach_queue: Annotated[
-        Lifetime | None, said("Seconds from then on until it expires if it has not reached its queue.")
+        Lifetime | None, doc("Seconds from then on until it expires if it has not reached its queue.")
     ] = None
     time_to_be_received: Annotated[
-        Lifetime | None, said("Seconds from then on until it expires if nobody receives it.")
+        Lifetime | None, doc("Seconds from then on until it expires if nobody receives it.")
     ] = None
 
 
@@ -81,26 +81,26 @@ class PlanRequest(Input, frozen=True):
 
     act: ActWord
     queue: Annotated[str, Meta(max_length=20, description="Identifier of the queue.", examples=["p7"])]
-    where: Annotated[MessageFilter, said("Which messages are meant.")] = MessageFilter()
-    all: Annotated[bool, said("All messages; needed where `where` is empty.")] = False
+    where: Annotated[MessageFilter, doc("Which messages are meant.")] = MessageFilter()
+    all: Annotated[bool, doc("All messages; needed where `where` is empty.")] = False
     limit: Annotated[int, Meta(ge=1, le=_MOST, description="Most messages that it is done to.")] = _MOST
     to: Annotated[
         Annotated[str, Meta(max_length=1024)] | None,
-        said("Name of the queue to go to; `move` and `copy` need it.", "orders"),
+        doc("Name of the queue to go to; `move` and `copy` need it.", "orders"),
     ] = None
-    changes: Annotated[Edits, said("What is changed of messages that are sent again.")] = Edits()
-    transaction: Annotated[bool, said("The queue to go to is transactional: needed where it is remote.")] = False
+    changes: Annotated[Edits, doc("What is changed of messages that are sent again.")] = Edits()
+    transaction: Annotated[bool, doc("The queue to go to is transactional: needed where it is remote.")] = False
 
 
 class SelectedMessageView(Output, frozen=True):
     """A message that a dry run has found."""
 
     id: MessageId
-    label: Annotated[str, said("Its label.")]
-    reason: Annotated[str | None, said("Why it is a dead letter, as one word; null if it is none.")]
-    to: Annotated[str, said("Where it would go; empty for nowhere.")]
-    size: Annotated[int, said("Bytes of its body.")]
-    fails_again: Annotated[bool, said("Whether it would die again as it is.")]
+    label: Annotated[str, doc("Its label.")]
+    reason: Annotated[str | None, doc("Why it is a dead letter, as one word; null if it is none.")]
+    to: Annotated[str, doc("Where it would go; empty for nowhere.")]
+    size: Annotated[int, doc("Bytes of its body.")]
+    fails_again: Annotated[bool, doc("Whether it would die again as it is.")]
 
 
 class DryRun(Output, frozen=True):
@@ -108,14 +108,14 @@ class DryRun(Output, frozen=True):
 
     act: ActDone
     queue: QueueName
-    count: Annotated[int, said("Number of messages that are meant.")]
-    bytes: Annotated[int, said("Bytes of their bodies.")]
-    scanned: Annotated[int, said("Number of messages that were looked at.")]
-    complete: Annotated[bool, said("Whether no limit has ended the look.")]
-    sample: Annotated[list[SelectedMessageView], said("The first of the messages.")]
-    warnings: Annotated[list[str], said("What to know before it is done.")]
-    selection: Annotated[str, said("For `/operations`: just these messages, and none that comes later.")]
-    seconds: Annotated[int, said("How long `selection` holds, in seconds.")]
+    count: Annotated[int, doc("Number of messages that are meant.")]
+    bytes: Annotated[int, doc("Bytes of their bodies.")]
+    scanned: Annotated[int, doc("Number of messages that were looked at.")]
+    complete: Annotated[bool, doc("Whether no limit has ended the look.")]
+    sample: Annotated[list[SelectedMessageView], doc("The first of the messages.")]
+    warnings: Annotated[list[str], doc("What to know before it is done.")]
+    selection: Annotated[str, doc("For `/operations`: just these messages, and none that comes later.")]
+    seconds: Annotated[int, doc("How long `selection` holds, in seconds.")]
     command: CommandText
 
 
@@ -130,19 +130,19 @@ class FailedMessage(Output, frozen=True):
     """A message that could not be dealt with, and is where it was."""
 
     id: MessageId
-    detail: Annotated[str, said("Why.")]
-    hresult: Annotated[str, said("The error.", "0xC00E0025")]
+    detail: Annotated[str, doc("Why.")]
+    hresult: Annotated[str, doc("The error.", "0xC00E0025")]
 
 
 class Result(Output, frozen=True):
     """What was done."""
 
     act: ActDone
-    done: Annotated[int, said("Messages that were dealt with.")]
-    failed: Annotated[int, said("Messages that could not be, and are where they were.")]
-    gone: Annotated[int, said("Messages that somebody else had taken.")]
-    ways: Annotated[dict[str, int], said("How many in which way: in one transaction, or sent and then removed.")]
-    failures: Annotated[list[FailedMessage], said("The first that failed.")]
+    done: Annotated[int, doc("Messages that were dealt with.")]
+    failed: Annotated[int, doc("Messages that could not be, and are where they were.")]
+    gone: Annotated[int, doc("Messages that somebody else had taken.")]
+    ways: Annotated[dict[str, int], doc("How many in which way: in one transaction, or sent and then removed.")]
+    failures: Annotated[list[FailedMessage], doc("The first that failed.")]
     command: CommandText
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from openmsmq.actions.errors import ActionRefused
-from openmsmq.actions.fields import CommandText, EpochSeconds, QueueText, Text, said
+from openmsmq.actions.fields import CommandText, EpochSeconds, QueueText, Text, doc
 from openmsmq.actions.queues import Limit, QueueName, daemon_of
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import ActionCommand, ActionPlan, Input, LineView, Output, Rows, action
@@ -22,45 +22,45 @@ _SOURCE: Final = "Identifier of the queue manager that sends."
 class SequenceView(Output, frozen=True):
     """How far a queue manager is with a queue."""
 
-    queue: Annotated[str, said("Identifier of the queue.", "p7")]
+    queue: Annotated[str, doc("Identifier of the queue.", "p7")]
     name: QueueName
-    source: Annotated[str, said(_SOURCE)]
-    sequence: Annotated[str, said("Identifier of the sequence: a number of 64 bits.", "17")]
-    number: Annotated[int, said("Number of the last message that was accepted.")]
-    rejected: Annotated[int, said("How many messages were rejected.")]
-    accessed: Annotated[EpochSeconds, said("When a message came last, in seconds since 1970.")]
+    source: Annotated[str, doc(_SOURCE)]
+    sequence: Annotated[str, doc("Identifier of the sequence: a number of 64 bits.", "17")]
+    number: Annotated[int, doc("Number of the last message that was accepted.")]
+    rejected: Annotated[int, doc("How many messages were rejected.")]
+    accessed: Annotated[EpochSeconds, doc("When a message came last, in seconds since 1970.")]
 
 
 class SequenceList(Output, frozen=True):
     """Transactional sequences."""
 
-    sequences: Annotated[list[SequenceView], said("Those that fit, the latest first.")]
-    matching: Annotated[int, said("How many fit.")]
+    sequences: Annotated[list[SequenceView], doc("Those that fit, the latest first.")]
+    matching: Annotated[int, doc("How many fit.")]
     command: CommandText
 
 
 class SequenceQuery(Input, frozen=True):
     """Which sequences are meant."""
 
-    queue: Annotated[Text | None, said("Identifier of a queue.", "p7")] = None
-    source: Annotated[Text | None, said(_SOURCE)] = None
-    limit: Annotated[Limit, said("Show at most this many.")] = 100
+    queue: Annotated[Text | None, doc("Identifier of a queue.", "p7")] = None
+    source: Annotated[Text | None, doc(_SOURCE)] = None
+    limit: Annotated[Limit, doc("Show at most this many.")] = 100
 
 
 class SequenceName(Input, frozen=True):
     """A sequence."""
 
     queue: QueueText
-    source: Annotated[UUID, said(_SOURCE)]
+    source: Annotated[UUID, doc(_SOURCE)]
 
 
 class ForgottenSequence(Output, frozen=True):
     """A sequence that was forgotten, or would be."""
 
     queue: QueueName
-    source: Annotated[str, said(_SOURCE)]
-    sequence: Annotated[SequenceView, said("How far it was.")]
-    done: Annotated[bool, said("Whether it was forgotten.")]
+    source: Annotated[str, doc(_SOURCE)]
+    sequence: Annotated[SequenceView, doc("How far it was.")]
+    done: Annotated[bool, doc("Whether it was forgotten.")]
     command: CommandText
 
 

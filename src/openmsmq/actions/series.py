@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from openmsmq.actions.fields import said
+from openmsmq.actions.fields import doc
 from openmsmq.actions.queues import daemon_of
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import ActionCommand, Input, Output, action
@@ -15,13 +15,13 @@ from openmsmq.model.roles import Role
 class SeriesQuery(Input, frozen=True):
     """Which figures are meant."""
 
-    range: Annotated[Range, said("Ten minutes by the second, or a day by the minute.")] = "10m"
+    range: Annotated[Range, doc("Ten minutes by the second, or a day by the minute.")] = "10m"
 
 
 class Series(Output, frozen=True):
     """Figures over time."""
 
-    points: Annotated[list[Rates], said("The oldest first. Empty until the server has run for two seconds.")]
+    points: Annotated[list[Rates], doc("The oldest first. Empty until the server has run for two seconds.")]
 
 
 @action(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from openmsmq.actions.fields import ROLE_WORDS, RoleWord, said
+from openmsmq.actions.fields import ROLE_WORDS, RoleWord, doc
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import ActionCommand, Empty, LineView, Output, action
 from openmsmq.model.roles import Role
@@ -13,13 +13,13 @@ from openmsmq.model.roles import Role
 class CurrentUser(Output, frozen=True):
     """Who asks, and in what role."""
 
-    user: Annotated[str, said("Name of the user.", "alice")]
-    sid: Annotated[str, said("SID of the user.")]
-    administrator: Annotated[bool, said("Whether the user is an administrator of the queue manager.")]
-    role: Annotated[RoleWord, said("What the user may do at most.")]
+    user: Annotated[str, doc("Name of the user.", "alice")]
+    sid: Annotated[str, doc("SID of the user.")]
+    administrator: Annotated[bool, doc("Whether the user is an administrator of the queue manager.")]
+    role: Annotated[RoleWord, doc("What the user may do at most.")]
     csrf: Annotated[
         str | None,
-        said("For the header X-CSRF-Token of changes by a session with a cookie; null without one."),
+        doc("For the header X-CSRF-Token of changes by a session with a cookie; null without one."),
     ]
 
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from openmsmq.actions.errors import ActionRefused
-from openmsmq.actions.fields import CommandText, said
+from openmsmq.actions.fields import CommandText, doc
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import ActionCommand, Input, Output, Rows, action
 from openmsmq.admin.settings import settings_in_force
@@ -25,21 +25,21 @@ class SettingQuery(Input, frozen=True):
         str,
         Meta(max_length=200, description="Name of one setting, or a pattern with * and ?.", examples=["web_*"]),
     ] = "*"
-    changed: Annotated[bool, said("Only settings that somebody has set.")] = False
+    changed: Annotated[bool, doc("Only settings that somebody has set.")] = False
 
 
 class SettingView(Output, frozen=True):
     """A setting in force."""
 
-    name: Annotated[str, said("Name of the setting.", "web_port")]
-    value: Annotated[Any, said("Its value.", 18021)]
-    source: Annotated[str, said("Where it comes from: default, file, environment or option.")]
+    name: Annotated[str, doc("Name of the setting.", "web_port")]
+    value: Annotated[Any, doc("Its value.", 18021)]
+    source: Annotated[str, doc("Where it comes from: default, file, environment or option.")]
 
 
 class SettingList(Output, frozen=True):
     """Settings in force."""
 
-    settings: Annotated[list[SettingView], said("The settings, by name.")]
+    settings: Annotated[list[SettingView], doc("The settings, by name.")]
     command: CommandText
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 from msgspec import Meta
 
 from openmsmq.actions.errors import ActionRefused
-from openmsmq.actions.fields import ROLE_WORDS, CommandText, EpochSeconds, RoleWord, said
+from openmsmq.actions.fields import ROLE_WORDS, CommandText, EpochSeconds, RoleWord, doc
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import ActionCommand, Empty, Input, LineView, Output, Rows, action
 from openmsmq.admin.tokens import DAYS, LONGEST_DAYS, LONGEST_NAME, ApiToken, TokensFile, TokensFileError, read_uses
@@ -26,22 +26,22 @@ own, with their password, because a token makes no tokens.
 class KnownToken(Output, frozen=True):
     """A token, without its secret."""
 
-    id: Annotated[str, said("Identifier of the token.", "5f0c21ab")]
-    name: Annotated[str, said("What the token is for.", "nightly backup")]
-    user: Annotated[str, said("User whose rights the token has.", "alice")]
-    role: Annotated[RoleWord, said("What the token may do at most.")]
-    created: Annotated[EpochSeconds, said("When it was made, in seconds since 1970.")]
-    expires: Annotated[EpochSeconds, said("When it ends, in seconds since 1970.")]
+    id: Annotated[str, doc("Identifier of the token.", "5f0c21ab")]
+    name: Annotated[str, doc("What the token is for.", "nightly backup")]
+    user: Annotated[str, doc("User whose rights the token has.", "alice")]
+    role: Annotated[RoleWord, doc("What the token may do at most.")]
+    created: Annotated[EpochSeconds, doc("When it was made, in seconds since 1970.")]
+    expires: Annotated[EpochSeconds, doc("When it ends, in seconds since 1970.")]
     used: Annotated[
         EpochSeconds | None,
-        said("When it was used last, in seconds since 1970, to a minute; null for never."),
+        doc("When it was used last, in seconds since 1970, to a minute; null for never."),
     ]
 
 
 class TokenList(Output, frozen=True):
     """Tokens, by user and name."""
 
-    tokens: Annotated[list[KnownToken], said("Those of the user, or of all users for an administrator.")]
+    tokens: Annotated[list[KnownToken], doc("Those of the user, or of all users for an administrator.")]
     command: CommandText
 
 
@@ -55,28 +55,28 @@ class NewToken(Input, frozen=True):
             description="What the token is for; no two tokens of a user share it.",
         ),
     ]  # fmt: skip
-    role: Annotated[RoleWord, said("What it may do at most; not more than its maker.")] = "monitor"
+    role: Annotated[RoleWord, doc("What it may do at most; not more than its maker.")] = "monitor"
     days: Annotated[int, Meta(ge=1, le=LONGEST_DAYS, description="How long it holds, in days.", examples=[30])] = DAYS
 
 
 class CreatedToken(Output, frozen=True):
     """A new token with its secret."""
 
-    secret: Annotated[str, said("Shown this once; scripts send `Authorization: Bearer SECRET`.", "omq_…")]
-    token: Annotated[KnownToken, said("The token.")]
+    secret: Annotated[str, doc("Shown this once; scripts send `Authorization: Bearer SECRET`.", "omq_…")]
+    token: Annotated[KnownToken, doc("The token.")]
     command: CommandText
 
 
 class TokenRevocation(Input, frozen=True):
     """A token that is to end."""
 
-    token: Annotated[str, said("Identifier of the token.", "5f0c21ab")]
+    token: Annotated[str, doc("Identifier of the token.", "5f0c21ab")]
 
 
 class RevokedToken(Output, frozen=True):
     """A token that holds no longer."""
 
-    token: Annotated[KnownToken, said("The token.")]
+    token: Annotated[KnownToken, doc("The token.")]
     command: CommandText
 
 

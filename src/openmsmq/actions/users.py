@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from openmsmq.accounts.users import MAX_NAME, NoSuchAccount, UsersFile, UsersFileError
 from openmsmq.actions.errors import ActionRefused
-from openmsmq.actions.fields import ROLE_WORDS, CommandText, RoleWord, said
+from openmsmq.actions.fields import ROLE_WORDS, CommandText, RoleWord, doc
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import (
     PASSWORD,
@@ -31,57 +31,57 @@ _ROLE: Final = "What the user may do by HTTP at most; rights say what of it."
 AccountName = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 AccountNames = Annotated[list[AccountName], Meta(max_length=1000)]
 NewPassword = Annotated[str, Meta(min_length=1, max_length=1024)]
-UserName = Annotated[str, said("Name of the user.", "alice")]
-GroupName = Annotated[str, said("Name of the group.", "clerks")]
+UserName = Annotated[str, doc("Name of the user.", "alice")]
+GroupName = Annotated[str, doc("Name of the group.", "clerks")]
 
 
 class KnownUser(Output, frozen=True):
     """A user whom NTLM and the HTTP server authenticate."""
 
     name: UserName
-    sid: Annotated[str, said("SID of the user.", "S-1-5-21-1-2-3-1000")]
-    administrator: Annotated[bool, said("Whether the user is an administrator of the queue manager.")]
-    role: Annotated[RoleWord, said(_ROLE)]
-    groups: Annotated[list[str], said("Names of the groups that the user is a member of.")]
+    sid: Annotated[str, doc("SID of the user.", "S-1-5-21-1-2-3-1000")]
+    administrator: Annotated[bool, doc("Whether the user is an administrator of the queue manager.")]
+    role: Annotated[RoleWord, doc(_ROLE)]
+    groups: Annotated[list[str], doc("Names of the groups that the user is a member of.")]
 
 
 class KnownGroup(Output, frozen=True):
     """Users to whom rights are given together."""
 
     name: GroupName
-    sid: Annotated[str, said("SID of the group.", "S-1-5-21-1-2-3-1001")]
-    members: Annotated[list[str], said("Names of users, or SIDs of users that were removed.")]
+    sid: Annotated[str, doc("SID of the group.", "S-1-5-21-1-2-3-1001")]
+    members: Annotated[list[str], doc("Names of users, or SIDs of users that were removed.")]
 
 
 class UserList(Output, frozen=True):
     """All users and groups."""
 
-    users: Annotated[list[KnownUser], said("The users, by name.")]
-    groups: Annotated[list[KnownGroup], said("The groups, by name.")]
+    users: Annotated[list[KnownUser], doc("The users, by name.")]
+    groups: Annotated[list[KnownGroup], doc("The groups, by name.")]
     command: CommandText
 
 
 class NewUser(Input, frozen=True):
     """A user who is to be added."""
 
-    name: Annotated[AccountName, said("Name of the user.", "carol")]
-    password: Annotated[NewPassword, said("Password of the user.")]
+    name: Annotated[AccountName, doc("Name of the user.", "carol")]
+    password: Annotated[NewPassword, doc("Password of the user.")]
     administrator: Annotated[
         bool,
-        said("Make the user an administrator: it may pause outgoing queues, read them, disconnect the machine, ..."),
+        doc("Make the user an administrator: it may pause outgoing queues, read them, disconnect the machine, ..."),
     ] = False
-    role: Annotated[RoleWord, said(_ROLE)] = "administrator"
+    role: Annotated[RoleWord, doc(_ROLE)] = "administrator"
 
 
 class UserChange(Input, frozen=True):
     """Changes of a user; what is not given stays. A new password ends the sessions of the user, not the tokens."""
 
     user: UserName
-    password: Annotated[NewPassword, said("The new password.")] | UnsetType = UNSET
-    administrator: Annotated[bool, said("Whether the user is an administrator of the queue manager.")] | UnsetType = (
+    password: Annotated[NewPassword, doc("The new password.")] | UnsetType = UNSET
+    administrator: Annotated[bool, doc("Whether the user is an administrator of the queue manager.")] | UnsetType = (
         UNSET
     )
-    role: Annotated[RoleWord, said(_ROLE)] | UnsetType = UNSET
+    role: Annotated[RoleWord, doc(_ROLE)] | UnsetType = UNSET
 
 
 class NamedUser(Input, frozen=True):
@@ -93,8 +93,8 @@ class NamedUser(Input, frozen=True):
 class NewGroup(Input, frozen=True):
     """A group that is to be added."""
 
-    name: Annotated[AccountName, said("Name of the group.", "clerks")]
-    members: Annotated[AccountNames, said("Names of the first members.", ["alice"])] = msgspec.field(
+    name: Annotated[AccountName, doc("Name of the group.", "clerks")]
+    members: Annotated[AccountNames, doc("Names of the first members.", ["alice"])] = msgspec.field(
         default_factory=list
     )
 
@@ -103,8 +103,8 @@ class GroupChange(Input, frozen=True):
     """Users who join or leave a group."""
 
     group: GroupName
-    join: Annotated[AccountNames, said("Names of users who become members.")] = msgspec.field(default_factory=list)
-    leave: Annotated[AccountNames, said("Names of users who are members no longer.")] = msgspec.field(
+    join: Annotated[AccountNames, doc("Names of users who become members.")] = msgspec.field(default_factory=list)
+    leave: Annotated[AccountNames, doc("Names of users who are members no longer.")] = msgspec.field(
         default_factory=list
     )
 
@@ -118,14 +118,14 @@ class NamedGroup(Input, frozen=True):
 class CommandResultView(Output, frozen=True):
     """A change that was made."""
 
-    done: Annotated[str, said("What was done.", "changed user carol")]
+    done: Annotated[str, doc("What was done.", "changed user carol")]
     command: CommandText
 
 
 class AddedAccount(CommandResultView, frozen=True):
     """A user or group that was added."""
 
-    sid: Annotated[str, said("Its SID.", "S-1-5-21-1-2-3-1000")]
+    sid: Annotated[str, doc("Its SID.", "S-1-5-21-1-2-3-1000")]
 
 
 def _user_cells(each: KnownUser) -> list[str]:
