@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from idl.idl_text import interface
-from ndr.test_idl_features import FEATURE
+from idl.test_idl_features import FEATURE
 
 from msrpc.ndr import NULL, BadStubData, NdrError, Structure
 from msrpc.ndr.engine import Codec, announce, codec, declare

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from openmsmq.cli.root import cli, main
 from openmsmq.spark.jobs import Server
 from openmsmq.spark.jobs.session import cause
+from spark.conftest import PROPERTIES
 from spark.jobs.sending import send
 
 Run = Callable[..., str]
@@ -118,7 +119,8 @@ def test_without_java_it_says_what_to_install(tmp_path: Path) -> None:
 
 def test_a_java_that_warns_leaves_standard_output_to_the_answers() -> None:
     start = "from openmsmq.spark.jobs.session import session; session('local[1]').stop(); print('the answer')"
-    options = "'-XX:TieredStopAtLevel=1 -Xlog:gc*'"
+    shared = PROPERTIES.read_text("utf-8").partition(" ")[2].strip() if PROPERTIES.exists() else ""
+    options = f"'{shared} -Xlog:gc*'"
     done = run_alone(start, PYSPARK_SUBMIT_ARGS=f"--driver-java-options {options} pyspark-shell")
     assert (done.returncode, done.stdout) == (0, "the answer\n"), done.stderr
 
