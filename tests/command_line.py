@@ -14,6 +14,7 @@ from unittest import mock
 
 from click.testing import CliRunner
 
+import warm
 from daemon import Daemon
 from openmsmq.cli import main
 
@@ -25,8 +26,8 @@ class Ended(NamedTuple):
 
 
 def command(*arguments: str) -> list[str]:
-    """The command line as a process of its own."""
-    return [sys.executable, "-m", "openmsmq.cli", *arguments]
+    """The command line as a process of its own, which is a fork of the warm one."""
+    return [warm.python(), "-m", "openmsmq.cli", *arguments]
 
 
 def at(service: Daemon) -> dict[str, str]:
