@@ -156,10 +156,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest begins first: one worker has the session of Spark, the other does the rest."""
+    """What takes longest begins first, so that no worker ends long after the others: the session of Spark in one worker,
+    and documents whose commands show something for seconds."""
 
-    def is_long(item: pytest.Item) -> bool:
+    def order(item: pytest.Item) -> int:
         group = item.get_closest_marker("xdist_group")
-        return group is not None and group.args in (("kills",), ("spark",))
+        if group is not None and group.args in (("kills",), ("spark",)):
+            return 0
+        return 1 if item.path.name == "test_operating_document.py" else 2
 
-    items.sort(key=lambda item: not is_long(item))
+    items.sort(key=order)
