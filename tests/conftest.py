@@ -156,8 +156,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest begins first, so that no worker ends long after the others: the session of Spark in one worker,
-    and documents whose commands show something for seconds."""
+    """What takes longest begins first, so that no worker ends long after the others: the session of Spark in one
+    worker, and documents whose commands show something for seconds."""
 
     def order(item: pytest.Item) -> int:
         group = item.get_closest_marker("xdist_group")
