@@ -10,7 +10,8 @@ MAIN = ""  # what stands before the sections
 CURVES = "## As something grows"
 REMOTE, AUTOMATION = "## Reading from another machine", "## Automation objects"
 BULK, SPARK, TRANSFER = "## The bulk plane", "## The data source in Spark", "## Between queue managers"
-_ORDER = (MAIN, CURVES, REMOTE, AUTOMATION, BULK, SPARK, TRANSFER)
+HARDENING = "## What the second hardening costs"  # written by hand, of `profiles.py` and `transfer.py`
+_ORDER = (MAIN, CURVES, REMOTE, AUTOMATION, BULK, SPARK, TRANSFER, HARDENING)
 
 
 def put(heading: str, text: str, file: Path = RESULTS) -> None:
