@@ -19,7 +19,7 @@ _OF_OPENMSMQ: Final = (
     "protocols.cleanups", "protocols.dispatch", "protocols.environment", "protocols.first_messages",
     "protocols.management", "protocols.fast_path", "protocols.plain_remote_reads", "protocols.qm2qm",
     "protocols.qmcomm", "protocols.qmcomm2", "protocols.qmmgmt", "protocols.remote_read",
-    "protocols.transaction_manager",
+    "protocols.xnremote",
     "queueing.administration", "queueing.change_set", "queueing.changes",
     "queueing.consumer_groups", "queueing.descriptors", "queueing.handles",
     "queueing.message_locks", "queueing.machine", "queueing.manager", "queueing.outbox", "queueing.outgoing",

@@ -21,7 +21,7 @@ from msrpc.rpc.bind_pdus import Bind, BindAck, BindNak, ContextResult
 from msrpc.rpc.call_pdus import FaultPdu, RequestPdu, Response, decode
 from msrpc.rpc.pdu import HEADER_SIZE, PFC_FIRST_FRAG, PFC_LAST_FRAG, AuthLevel, ByteOrder, Header
 from msrpc.rpc.splitter import Splitter
-from openmsmq.interfaces import ms_mqmp, ms_mqmr, ms_mqqp, ms_mqrr, openmsmq_tm
+from openmsmq.interfaces import ms_cmpo, ms_mqmp, ms_mqmr, ms_mqqp, ms_mqrr
 from openmsmq.model.errors import RemoteProtocolError
 from openmsmq.packet import BadPacket, MessagePacket, UserMessage
 from openmsmq.packet.headers import SIGNATURE
@@ -29,7 +29,7 @@ from openmsmq.packet.reader import Reader
 
 INTERFACES: Final = (
     ms_mqmp.qmcomm, ms_mqmp.qmcomm2, ms_mqmr.qmmgmt, ms_mqrr.RemoteRead, ms_mqqp.qm2qm,
-    openmsmq_tm.TransactionManager, ms_rpce_epm.ept, ms_rpce_mgmt.mgmt,
+    ms_cmpo.IXnRemote, ms_rpce_epm.ept, ms_rpce_mgmt.mgmt,
 )  # fmt: skip
 LARGEST_FRAGMENT: Final = 0xFFFF  # that a header can name; servers accept less
 _ORDERS: Final = {"<": "little-endian", ">": "big-endian"}

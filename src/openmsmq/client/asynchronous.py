@@ -31,6 +31,7 @@ from openmsmq.client.calls import (
     ServerResource,
     Steps,
     T,
+    answered,
     holding,
     milliseconds,
     opening,
@@ -269,12 +270,14 @@ class QueueManager(_Closing):
     async def join(self, transaction: Transaction) -> None:
         """Take part in a transaction of another queue manager; sends and receives in it do so by themselves.
 
-        Both have to be openmsmq: a Microsoft DTC is not spoken. Raises MsmqError.
+        The queue manager of the transaction has to be openmsmq; this one has to have a transaction manager that speaks
+        OleTx, and both have to reach each other (docs/transactions.md). Raises MsmqError.
         """
         async with self._joining:
             if transaction.manager is not self and transaction.uow not in self._joined:
                 token = await transaction.token()
                 await self._private.run(transaction_calls.enlist_remote(transaction.uow, token))
+                await self._runner.run(transaction_calls.enlist_for_sending(transaction.uow))
                 self._joined[transaction.uow] = transaction
 
     async def _serves_own_transactions(self, transaction: Transaction) -> bool:
@@ -282,9 +285,13 @@ class QueueManager(_Closing):
         other queue manager would receive in a transaction that nobody commits ([MS-MQRR] 3.1.4.13)."""
         if self._has_own_transactions is None:
             try:
-                await transaction.token()
+                await self._private.run(
+                    holding(transaction_calls.enlist_remote(transaction.uow, b""), transaction.held)
+                )
                 self._has_own_transactions = True
-            except BindError:  # the server does not have the interface
+            except MsmqError as error:
+                if not answered(error):
+                    raise
                 self._has_own_transactions = False
         return self._has_own_transactions
 

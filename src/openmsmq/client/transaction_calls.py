@@ -1,40 +1,52 @@
-"""What clients and queue managers ask of the TransactionManager interface, the project's own."""
+"""What a client asks for so that several queue managers take part in one transaction ([MS-MQMP] 3.1.4.12 and 3.1.4.13,
+[MS-MQRR] 3.2.4.2)."""
 
 from __future__ import annotations
 
 from openmsmq.client.calls import REPEATABLE, Steps, call
+from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT, XACTUOW
 from openmsmq.interfaces.ms_mqrr import RemoteRead
-from openmsmq.interfaces.openmsmq_tm import TransactionManager
+from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.oletx.structures import (
+    BadStructure,
+    PropagationToken,
+    decode_whereabouts,
+    encode_stx_info,
+    encode_token,
+)
+
+_BUFFERS = (512, 0x10000)  # bytes for SWhereabouts, which take about 100
 
 
 def propagation_token(uow: bytes) -> Steps[bytes]:
-    """What other queue managers need to take part in an internal transaction of this client."""
-    response = yield from call(TransactionManager, "TmGetPropagationToken", fate=REPEATABLE, pUow=XACTUOW(uow))
-    return bytes(response.ppbToken or b"")
+    """The token by which other queue managers pull an internal transaction from the transaction manager of this one.
+
+    Raises MsmqError MQ_ERROR_DTC_CONNECT where that is off."""
+    for size in _BUFFERS:
+        try:
+            response = yield from call(m.qmcomm, "R_QMGetTmWhereabouts", fate=REPEATABLE, cbBufSize=size)
+            break
+        except MsmqError as error:
+            if error.hresult != HResult.MQ_ERROR_USER_BUFFER_TOO_SMALL or size == _BUFFERS[-1]:
+                raise
+    try:
+        superior = decode_whereabouts(bytes(response.pbWhereabouts)[: response.pcbWhereabouts])
+    except BadStructure as error:
+        raise MsmqError(HResult.MQ_ERROR_DTC_CONNECT, f"the transaction manager can't be found: {error}") from error
+    return encode_token(PropagationToken(uow, superior))
 
 
 def enlist_remote(uow: bytes, token: bytes) -> Steps[None]:
-    """R_QMEnlistRemoteTransaction ([MS-MQRR] 3.2.4.2): let a server take part in a transaction of another one."""
+    """R_QMEnlistRemoteTransaction: let a server take part in a transaction of another one. With an empty token, which
+    is none, only openmsmq says that it will: for an internal transaction of this client (deviation D-70)."""
     yield from call(
         RemoteRead, "R_QMEnlistRemoteTransaction", pTransactionId=XACTUOW(uow), cbPropagationToken=len(token),
         pbPropagationToken=token, pQueueFormat=QUEUE_FORMAT(),
     )  # fmt: skip
 
 
-def enlist(uow: bytes, secret: bytes, participant: bytes) -> Steps[None]:
-    yield from call(
-        TransactionManager, "TmEnlist", pUow=XACTUOW(uow), pSecret=secret, cbParticipant=len(participant),
-        pbParticipant=participant,
-    )  # fmt: skip
-
-
-def notify(operation: str, uow: bytes, secret: bytes) -> Steps[None]:
-    """TmPrepare, TmCommit or TmAbort."""
-    yield from call(TransactionManager, operation, pUow=XACTUOW(uow), pSecret=secret)
-
-
-def outcome(uow: bytes, secret: bytes) -> Steps[int]:
-    response = yield from call(TransactionManager, "TmGetOutcome", fate=REPEATABLE, pUow=XACTUOW(uow), pSecret=secret)
-    answer: int = response.pdwOutcome
-    return answer
+def enlist_for_sending(uow: bytes) -> Steps[None]:
+    """R_QMEnlistTransaction: let a server that takes part in a transaction find it when messages are sent."""
+    cookie = encode_stx_info(uow)
+    yield from call(m.qmcomm, "R_QMEnlistTransaction", pUow=XACTUOW(uow), cbCookie=len(cookie), pbCookie=cookie)

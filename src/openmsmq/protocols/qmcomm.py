@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 from typing import ClassVar
 from uuid import UUID
 
@@ -44,9 +43,6 @@ class QmComm(NdrInterface):
     description = m.qmcomm
     states: ClassVar[dict[str, str]] = {
         "R_QMGetRemoteQueueName": "obsolete: MQ_ERROR_ILLEGAL_OPERATION, as specified",
-        "R_QMGetTmWhereabouts": "not available yet: MQ_ERROR_DTC_CONNECT",
-        "R_QMEnlistTransaction": "served for tokens of our own transaction manager; "
-        "MQ_ERROR_DTC_CONNECT for cookies of a Microsoft DTC",
         "rpc_ACSetCursorProperties": "obsolete: MQ_ERROR_ILLEGAL_OPERATION, as specified",
     }
     _abort_transaction = m.qmcomm.operation("R_QMAbortTransaction")
@@ -221,13 +217,9 @@ class QmComm(NdrInterface):
             response.pbWhereabouts = whereabouts.ljust(q.cbBufSize, b"\0")
         return response
 
-    def R_QMEnlistTransaction(self, call: Call, q: m.R_QMEnlistTransaction_Request) -> None:
-        """3.1.4.13."""
-        self.answer_later(call, q, self._enlisted(self.environment.coordinator.enlist(q.pUow.rgb, q.pbCookie)))
-
-    @staticmethod
-    async def _enlisted(enlisting: Awaitable[None]) -> m.R_QMEnlistTransaction_Response:
-        await enlisting
+    def R_QMEnlistTransaction(self, call: Call, q: m.R_QMEnlistTransaction_Request) -> m.R_QMEnlistTransaction_Response:
+        """3.1.4.13: the client's transaction manager has pushed the transaction before."""
+        self.environment.coordinator.check_enlisted(q.pUow.rgb, q.pbCookie)
         return m.R_QMEnlistTransaction_Response()
 
     def R_QMEnlistInternalTransaction(
@@ -245,10 +237,7 @@ class QmComm(NdrInterface):
         """A transaction whose commit is under way is completed; others are aborted, and the participants are
         notified."""
         if transaction.is_open:
-            distributed = self.environment.coordinator.is_distributed(transaction)
-            self.manager.transactions.abort(transaction)
-            if distributed:
-                self.environment.spawn(self.environment.coordinator.ended(transaction))
+            self.environment.coordinator.abort_everywhere(transaction)
 
     def R_QMCommitTransaction(
         self, call: Call, q: m.R_QMCommitTransaction_Request

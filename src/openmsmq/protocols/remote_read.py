@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from msrpc.ndr import Operation
 from msrpc.rpc.association import NULL_HANDLE, Association
@@ -58,6 +57,11 @@ class PendingRequestEntry:
         self.transaction = transaction
         self.reader: WaitingMessageReadOperation | None = None
         self.lookup_identifier = 0
+
+    def acknowledged(self) -> None:
+        """The client has said whether it has the message, or never will."""
+        if self.transaction is not None and self.lookup_identifier:
+            self.transaction.unacknowledged -= 1
 
 
 @dataclass(slots=True, eq=False)
@@ -139,10 +143,6 @@ class PendingReceive:
 
 class RemoteRead(NdrInterface):
     description = m.RemoteRead
-    states: ClassVar[dict[str, str]] = {
-        "R_QMEnlistRemoteTransaction": "served for tokens of our own transaction manager; "
-        "MQ_ERROR_DTC_CONNECT for those of a Microsoft DTC",
-    }
     open_opnums = frozenset([m.RemoteRead.operation("R_GetServerPort").opnum])
     _start = m.RemoteRead.operation("R_StartReceive")
     _start_transactional = m.RemoteRead.operation("R_StartTransactionalReceive")
@@ -226,6 +226,7 @@ class RemoteRead(NdrInterface):
         queue.pending.clear()
         for entry in entries:
             self._cleanups.discard(entry)
+            entry.acknowledged()
             if entry.transaction is not None and entry.lookup_identifier:  # never acknowledged
                 self.manager.transactions.withdraw(entry.transaction, queue.descriptor.queue, entry.lookup_identifier)
         self.manager.handles.close_queue(queue.descriptor)
@@ -313,17 +314,21 @@ class RemoteRead(NdrInterface):
     def keep_until_ended(self, entry: PendingRequestEntry, key: int) -> None:
         """The message is locked for the client, which has a limited time to end the receive."""
         entry.lookup_identifier = key
+        if entry.transaction is not None:
+            entry.transaction.unacknowledged += 1
         self._cleanups.add(entry)
 
     def forget(self, entry: PendingRequestEntry) -> None:
         """The receive has ended."""
         del entry.queue.pending[entry.request]
+        entry.acknowledged()
         self._cleanups.discard(entry)
 
     def _clean_up(self, entry: PendingRequestEntry) -> None:
         """3.1.5.1: nobody has ended the receive, so the message is put back. Deviation D-35: the timer started when the
         message was locked, not with the request."""
         if entry.queue.pending.pop(entry.request, None) is not None:
+            entry.acknowledged()
             with suppress(QueueDeleted):
                 self._end(entry, RR_NACK)
 
@@ -393,16 +398,21 @@ class RemoteRead(NdrInterface):
         self.manager.subqueues.reject(queue.descriptor, q.LookupId, rejected=q.usClass == rejected)
         return m.R_SetUserAcknowledgementClass_Response()
 
-    def R_QMEnlistRemoteTransaction(self, call: Call, q: m.R_QMEnlistRemoteTransaction_Request) -> None:
+    def R_QMEnlistRemoteTransaction(
+        self, call: Call, q: m.R_QMEnlistRemoteTransaction_Request
+    ) -> m.R_QMEnlistRemoteTransaction_Response | None:
         """3.1.4.12: by the propagation token, which names the coordinator. It names no queue; a client that needs no
         protection for one that it has open needs none here."""
         self._demand(call, call.association in self._unprotected)
-        enlisting = self.environment.coordinator.enlist(q.pTransactionId.rgb, q.pbPropagationToken)
-        self.answer_later(call, q, self._enlisted(enlisting))
+        if not q.cbPropagationToken:  # deviation D-70: an internal transaction of this client needs no token here
+            transaction = owned_transaction(self, call, q.pTransactionId)
+            check(transaction.owner is not None, "cbPropagationToken is 0")
+            return m.R_QMEnlistRemoteTransaction_Response()
+        self.answer_later(call, q, self._pulled(q.pTransactionId.rgb, bytes(q.pbPropagationToken)))
+        return None
 
-    @staticmethod
-    async def _enlisted(enlisting: Awaitable[None]) -> m.R_QMEnlistRemoteTransaction_Response:
-        await enlisting
+    async def _pulled(self, uow: bytes, token: bytes) -> m.R_QMEnlistRemoteTransaction_Response:
+        await self.environment.coordinator.pull(uow, token)
         return m.R_QMEnlistRemoteTransaction_Response()
 
     def admits(self, caller: RpcCaller, queue: RemoteQueue) -> bool:

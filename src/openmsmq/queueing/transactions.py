@@ -315,17 +315,17 @@ class Transactions:
 
     # -- after a restart ---------------------------------------------------------------------------------------
 
-    def recovered(self, identifier: bytes, number: int, coordinator: bytes = b"", *, pending: bool) -> Transaction:
+    def recovered(self, identifier: bytes, number: int, superior: bytes = b"", *, pending: bool) -> Transaction:
         """A prepared transaction of an earlier run, whose outcome is not known; `pending` whether it had sent anything.
         Nobody finds it by its identifier."""
         return Transaction(
-            identifier, number, coordinator=coordinator, wrote_pending=pending, state=TransactionState.PREPARED
+            identifier, number, superior=superior, wrote_pending=pending, state=TransactionState.PREPARED
         )
 
     def recover(self, number: int, note: bytes, pending: Mapping[int, QueueColumns]) -> None:
         """Take up a prepared transaction after a restart: what it sent, received and moved is held again."""
-        identifier, coordinator, work = decode_note(note)
-        transaction = self.recovered(identifier, number, coordinator, pending=bool(pending))
+        identifier, superior, work = decode_note(note)
+        transaction = self.recovered(identifier, number, superior, pending=bool(pending))
         queues = self._registry.queues
         for queue_number, columns in pending.items():
             if (queue := queues.get(queue_number)) is not None:

@@ -88,15 +88,17 @@ TRANSITIONS: Final[dict[TransactionEvent, dict[TransactionState, TransactionStat
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """`identifier` is the XACTUOW; `number` names the transaction in the store and in message properties. `coordinator`
-    is whatever is needed to ask the coordinator of a distributed one."""
+    """`identifier` is the XACTUOW; `number` names the transaction in the store and in message properties. `superior` is
+    what the transaction manager notes of a distributed one when it is prepared. `unacknowledged` counts the messages
+    that a client is receiving in it by MS-MQRR, and has not said yet whether it has."""
 
     identifier: bytes
     number: int
     operations: list[Enqueued | Dequeued | Moved] = field(default_factory=list)
     last_send: Enqueued | None = None  # held back from the store until it is known whether it is the last one
     wrote_pending: bool = False
-    coordinator: bytes = b""
+    superior: bytes = b""
+    unacknowledged: int = 0
     state: TransactionState = TransactionState.ACTIVE
     owner: Any = None  # whatever the protocol binds it to; None for a distributed one
 
@@ -146,11 +148,11 @@ def encode_note(transaction: Transaction) -> bytes:
             head = operation.target.parent or operation.target
             name = operation.target.name if operation.target.parent else ""
             work.append(Work(operation.queue.number, operation.lookup_identifier, 0, head.number, name))
-    values = [transaction.identifier.hex(), transaction.coordinator.hex(), work]
+    values = [transaction.identifier.hex(), transaction.superior.hex(), work]
     return json.dumps(values).encode()
 
 
 def decode_note(note: bytes) -> tuple[bytes, bytes, list[Work]]:
-    """Identifier, coordinator and work of a prepared transaction."""
-    identifier, coordinator, work = json.loads(note)
-    return bytes.fromhex(identifier), bytes.fromhex(coordinator), [Work(*item) for item in work]
+    """Identifier, superior and work of a prepared transaction."""
+    identifier, superior, work = json.loads(note)
+    return bytes.fromhex(identifier), bytes.fromhex(superior), [Work(*item) for item in work]

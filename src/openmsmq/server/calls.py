@@ -15,18 +15,19 @@ from msrpc.rpc.server import RpcServer, ServerLimits
 from openmsmq.accounts.login_attempts import LoginAttempts
 from openmsmq.accounts.users import UsersFile
 from openmsmq.model.exhaustion import shortage
-from openmsmq.protocols.coordinator import Coordinator, Whereabouts
+from openmsmq.protocols.coordinator import Coordinator
 from openmsmq.protocols.environment import CallTasks, Environment
 from openmsmq.protocols.fast_path import FastPath
 from openmsmq.protocols.message_security import MessageSecurity
 from openmsmq.protocols.public_queues import PublicQueues
+from openmsmq.protocols.xnremote import XnRemote
 from openmsmq.server.auditing import Logins
 from openmsmq.server.automation import AutomationObjects
-from openmsmq.server.background import start_background_task
 from openmsmq.server.config import LEVELS
 from openmsmq.server.context import DaemonContext
 from openmsmq.server.interfaces import served
 from openmsmq.server.logins import acceptor_of, login_at_peers, service_name
+from openmsmq.server.oletx_link import OleTxLink
 from openmsmq.server.remote import Peers
 from openmsmq.store.committer import Committer
 from openmsmq.store.uring_sync import UringSync
@@ -63,12 +64,16 @@ class Calls:
             context.manager.machine.identifier, context.configuration.hosts_of_peers,
             login_at_peers(context.configuration), tasks.spawn,
         )  # fmt: skip
+        self._oletx: Final = OleTxLink(
+            context.configuration.transaction_security, context.configuration.hosts_of_peers,
+            login_at_peers(context.configuration),
+        )  # fmt: skip
         self._coordinator: Final = Coordinator(
-            context.manager, self._peers, self._whereabouts, self.committer.when_durable
-        )
+            context.manager, self._oletx, context.configuration.machine_name,
+            context.configuration.transaction_security, self.committer.when_durable,
+        )  # fmt: skip
         self.environment: Final = self._environment(tasks)
         self._automation: AutomationObjects | None = None
-        self._resolving: asyncio.Task[None] | None = None  # of transactions in doubt
 
     def _server(self) -> RpcServer:
         configuration = self._context.configuration
@@ -123,14 +128,6 @@ class Calls:
             remote=self._peers,
         )
 
-    def _whereabouts(self) -> Whereabouts:
-        """How other queue managers reach this one, for transactions."""
-        address, port = self._context.ports.endpoints["qmcomm"]
-        machine = self._context.manager.machine
-        everywhere = address in ("0.0.0.0", "::")
-        own = [a for a in machine.addresses if ":" not in a] if everywhere else [address]
-        return Whereabouts(self._context.configuration.machine_name, tuple(own), port)
-
     async def start(self) -> None:
         """Open the endpoints. Raises OSError when a port can't be had."""
         configuration, ports, rpc = self._context.configuration, self._context.ports, self.rpc
@@ -152,10 +149,11 @@ class Calls:
         for interface in table:
             if interface.name != Management.name:
                 host = "" if address == "0.0.0.0" or ":" in address else address  # towers have IPv4 only
-                mapper.register(Endpoint(SyntaxId(interface.uuid, interface.version), port, "Message Queuing", host))
+                about = self._coordinator.partners.local.cid if interface.name == XnRemote.description.name else None
+                syntax = SyntaxId(interface.uuid, interface.version)
+                mapper.register(Endpoint(syntax, port, "Message Queuing", host, about))
         self._offer_objects(mapper_table, table)
-        loop = asyncio.get_running_loop()
-        self._resolving = start_background_task("resolving transactions in doubt", self._coordinator.run(loop.time))
+        self._coordinator.start()
 
     def _offer_objects(self, mapper_table: InterfaceTable, table: InterfaceTable) -> None:
         """Only the object resolver says where objects are, so they are not in the endpoint map."""
@@ -167,9 +165,9 @@ class Calls:
         self._automation.start(endpoints["qmcomm"][1], endpoints["ept"][1])
 
     async def stop(self, grace: float) -> None:
-        if self._resolving is not None:
-            self._resolving.cancel()
-            self._peers.close()
+        self._coordinator.stop()
+        self._oletx.close()
+        self._peers.close()
         if self._automation is not None:
             self._automation.stop()
         await self.rpc.shut_down(grace)

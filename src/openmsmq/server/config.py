@@ -22,6 +22,7 @@ from openmsmq.model.security import sid_bytes
 from openmsmq.processes.logs import FORMATTERS
 from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.protocols.remote_read_security import RemoteReadSecurity
+from openmsmq.protocols.transaction_security import TransactionSecurity
 from openmsmq.queueing.machine import Machine
 from openmsmq.queueing.outgoing_queues import ForeignSite
 
@@ -40,6 +41,7 @@ STANDARD_PORTS = {
 LOGINS = ("kerberos", "ntlm", "winbind")
 NEW_QUEUE_ACCESS = ("auto", "everyone", "owner")
 PEER_LOGINS = ("ntlm", "kerberos")
+TRANSACTION_LEVELS = ("off", "none", "incoming", "mutual", "on")
 DIRECTORIES = ("sqlite", "active-directory", "none")
 NAME_CHANGES = ("ask", "moved", "copied")
 
@@ -266,6 +268,14 @@ class Configuration:
             "kerberos_keytab; their service is host/ and their name)"
         },
     )
+    distributed_transactions: str = field(
+        default="off",
+        metadata={
+            "help": "who may take part in transactions over several machines (OleTx, as with a Microsoft DTC): off "
+            "(nobody), none (any partner, unproved), incoming (partners that log in), mutual (partners that log in as "
+            "their computer, and prove it when called), on (mutual with peer_login = kerberos, otherwise none)"
+        },
+    )
     peer_user: str = field(default="", metadata={"help": "user at other queue managers; default: anonymous"})
     peer_domain: str = field(default="", metadata={"help": "domain of peer_user"})
     peer_password_file: Path | None = field(default=None, metadata={"help": "file with the password of peer_user"})
@@ -423,6 +433,10 @@ class Configuration:
         check(bool(valid), "report_queue", self.report_queue, "PUBLIC= and the GUID of a public queue")
         self.hosts_of_peers  # noqa: B018 - raises for a value that is not allowed
         check(self.peer_login in PEER_LOGINS, "peer_login", self.peer_login, f"one of {', '.join(PEER_LOGINS)}")
+        known = self.distributed_transactions in TRANSACTION_LEVELS
+        check(
+            known, "distributed_transactions", self.distributed_transactions, f"one of {', '.join(TRANSACTION_LEVELS)}"
+        )
         given = self.peer_login != "kerberos" or self.kerberos_keytab is not None
         check(given, "kerberos_keytab", self.kerberos_keytab, "a file, because peer_login is kerberos")
         alone = self.peer_login != "kerberos" or not self.peer_user
@@ -515,6 +529,14 @@ class Configuration:
     def minimum_com_level(self) -> AuthLevel:
         """What callers of automation objects must have negotiated: signatures, where others might be in between."""
         return LEVELS[self.com_level or ("none" if self.on_loopback else "integrity")]
+
+    @property
+    def transaction_security(self) -> TransactionSecurity | None:
+        """Who may take part in distributed transactions; None if nobody may."""
+        chosen = self.distributed_transactions
+        if chosen == "on":
+            chosen = "mutual" if self.peer_login == "kerberos" else "none"
+        return None if chosen == "off" else TransactionSecurity(chosen)
 
     @property
     def remote_read_security(self) -> RemoteReadSecurity:

@@ -8,16 +8,17 @@ from openmsmq.protocols.qmcomm import QmComm
 from openmsmq.protocols.qmcomm2 import QmComm2
 from openmsmq.protocols.qmmgmt import QmMgmt
 from openmsmq.protocols.remote_read import NegotiatedRemoteRead, RemoteRead
-from openmsmq.protocols.transaction_manager import TransactionManager
+from openmsmq.protocols.xnremote import XnRemote
 from openmsmq.server.config import Configuration, ConfigurationError
 
-SERVED: tuple[type[NdrInterface], ...] = (QmComm, QmComm2, QmMgmt, RemoteRead, Qm2Qm, TransactionManager)
+SERVED: tuple[type[NdrInterface], ...] = (QmComm, QmComm2, QmMgmt, RemoteRead, Qm2Qm, XnRemote)
 
 
 def served(configuration: Configuration) -> list[type[NdrInterface]]:
     """The interfaces as the configuration wants them."""
     negotiated = configuration.remote_read_security.is_negotiated
-    return [NegotiatedRemoteRead if negotiated and interface is RemoteRead else interface for interface in SERVED]
+    offered = [one for one in SERVED if one is not XnRemote or configuration.transaction_security is not None]
+    return [NegotiatedRemoteRead if negotiated and interface is RemoteRead else interface for interface in offered]
 
 
 def check_interfaces(configuration: Configuration) -> None:

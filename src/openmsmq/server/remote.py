@@ -1,5 +1,5 @@
-"""What this queue manager asks of others over connections of its own: reading for a client (MS-MQQP), transactions, and
-management (MS-MQMR)."""
+"""What this queue manager asks of others over connections of its own: reading for a client (MS-MQQP), and management
+(MS-MQMR)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from openmsmq.client import operations, qm2qm, transaction_calls
+from openmsmq.client import operations, qm2qm
 from openmsmq.client.calls import (
     CALL_FAILURES,
     UNANSWERED,
@@ -24,12 +24,11 @@ from openmsmq.client.open_queue import TakenMessage
 from openmsmq.client.runner import Runner
 from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.errors import HResult, MsmqError, error_for
-from openmsmq.protocols.coordinator import Whereabouts
 from openmsmq.protocols.proxies import HandedOver
 from openmsmq.queueing.descriptors import Accept
 from openmsmq.server.config import STANDARD_PORT
 
-ANSWER = 10.0  # seconds that another queue manager may take for its part in a transaction
+ANSWER = 10.0  # seconds that another queue manager may take to answer
 Spawn = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
 SecurityAt = Callable[[str], dict[str, Any]]  # what `rpc.aio.connect` gets for a machine, by its name
 
@@ -80,41 +79,23 @@ class Peers:
 
     async def management(self, machine: str, name: str | None, *wanted: str) -> dict[str, Any]:
         try:
-            return await self._ask(_at(machine), partial(operations.management, name, *wanted))
+            return await self._ask(machine, partial(operations.management, name, *wanted))
         except ValueError as error:
             raise MsmqError(HResult.MQ_ERROR, f"{machine} answered with what is no property: {error}") from error
 
     async def act(self, machine: str, name: str | None, action: str) -> None:
-        await self._ask(_at(machine), partial(operations.act, name, action))
+        await self._ask(machine, partial(operations.act, name, action))
 
-    # -- transactions, see protocols.coordinator.TransactionNetwork ----------------------------------------------
-
-    async def enlist(self, where: Whereabouts, uow: bytes, secret: bytes, participant: bytes) -> None:
-        await self._ask(where, partial(transaction_calls.enlist, uow, secret, participant))
-
-    async def prepare(self, where: Whereabouts, uow: bytes, secret: bytes) -> None:
-        await self._ask(where, partial(transaction_calls.notify, "TmPrepare", uow, secret))
-
-    async def commit(self, where: Whereabouts, uow: bytes, secret: bytes) -> None:
-        await self._ask(where, partial(transaction_calls.notify, "TmCommit", uow, secret))
-
-    async def abort(self, where: Whereabouts, uow: bytes, secret: bytes) -> None:
-        await self._ask(where, partial(transaction_calls.notify, "TmAbort", uow, secret))
-
-    async def outcome(self, where: Whereabouts, uow: bytes, secret: bytes) -> int:
-        return await self._ask(where, partial(transaction_calls.outcome, uow, secret))
-
-    async def _ask(self, where: Whereabouts, ask: Callable[[], Steps[T]]) -> T:
+    async def _ask(self, machine: str, ask: Callable[[], Steps[T]]) -> T:
         """On a connection that is kept for the next time, until it fails. Then it is asked once more on a new one: the
         other side may have restarted long ago. Nothing that is asked here does harm twice."""
-        fallback = (where.addresses[0] if where.addresses else where.name, where.port)
-        address = self._hosts.get(where.name.lower(), fallback)
-        with _reaching(where.name):
+        address = self._hosts.get(machine.lower(), (machine, STANDARD_PORT))
+        with _reaching(machine):
             async with asyncio.timeout(ANSWER):
                 if address in self._runners:
                     with suppress(ConnectionError):
                         return await self._run_on(self._runners[address], address, ask())
-                runner = self._runners.setdefault(address, Runner(*address, self._security(where.name)))
+                runner = self._runners.setdefault(address, Runner(*address, self._security(machine)))
                 return await self._run_on(runner, address, ask())
 
     async def _run_on(self, runner: Runner, address: tuple[str, int], steps: Steps[T]) -> T:
@@ -191,11 +172,6 @@ class PeerSession:
     async def _run(self, steps: Steps[T]) -> T:
         with _reaching(self._queue.name):
             return await self._reading.run(holding(steps, self._held))
-
-
-def _at(machine: str) -> Whereabouts:
-    """Where a machine is looked for that nobody has said more of than its name."""
-    return Whereabouts(machine, (), STANDARD_PORT)
 
 
 @contextmanager

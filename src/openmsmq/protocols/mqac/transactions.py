@@ -93,10 +93,7 @@ class TransactionImpl:
         """Abort what has not ended."""
         transaction, environment = self.transaction, self._environment
         if transaction.is_open:
-            distributed = environment.coordinator.is_distributed(transaction)
-            environment.manager.transactions.abort(transaction)
-            if distributed:
-                environment.spawn(environment.coordinator.ended(transaction))
+            environment.coordinator.abort_everywhere(transaction)
 
     def _demand_open(self) -> None:
         if not self.transaction.is_open:

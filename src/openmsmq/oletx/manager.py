@@ -1,0 +1,378 @@
+"""The transaction manager: superior of what begins here, subordinate of what is pushed or pulled ([MS-DTCO] 3.2).
+
+Facets for applications and resource managers on other machines are denied: begin, enlist, pull and push are methods.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final, Literal, NamedTuple
+
+from openmsmq.model.errors import HResult, MsmqError, TransactionSequence
+from openmsmq.oletx.connections import E_ACCESSDENIED, E_INVALIDARG, Connection, Listener
+from openmsmq.oletx.enlistments import Enlistment, SubordinateEnlistment, SuperiorEnlistment
+from openmsmq.oletx.messages import ConnectionType, MessageType, propagate
+from openmsmq.oletx.partners import Partners
+from openmsmq.oletx.records import decode_decision, decode_note
+from openmsmq.oletx.session import CallSender, Cancellable
+from openmsmq.oletx.states import EnlistmentState
+from openmsmq.oletx.structures import Partner, PropagationToken, encode_whereabouts
+from openmsmq.oletx.transaction import DistributedTransaction, Done, LocalWork, Outcome
+
+logger = logging.getLogger(__name__)
+
+MOST_SUBORDINATES: Final = 64  # of one transaction, [MS-DTCO] note 26
+ENLISTING: Final = 12.0  # seconds for a pull or a push
+MOST_PULLS: Final = 1_000  # that are under way
+
+#: Connections of applications and resource managers ([MS-DTCO] 2.2.6.1).
+_OF_APPLICATIONS: Final = frozenset(
+    [0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x09, 0x11, 0x22, 0x24, 0x28, 0x33, 0x35, 0x36, 0x37, 0x38, 0x39, 0x3D,
+     0x46, 0x48]
+)  # fmt: skip
+
+Resolution = Literal["commit", "abort", "forget"]
+
+
+class EnlistmentRow(NamedTuple):
+    """An enlistment, as operators see it. `role` is that of the partner; `detail` what is being tried, and why."""
+
+    role: Literal["superior", "subordinate"]
+    partner: Partner
+    state: str
+    detail: str
+
+
+class TransactionRow(NamedTuple):
+    """A distributed transaction, as operators see it: `since` in seconds of the clock of the wall."""
+
+    uow: bytes
+    outcome: str
+    since: float
+    enlistments: tuple[EnlistmentRow, ...]
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether messages stay locked here until the superior says what was decided."""
+        return any(one.role == "superior" and one.state == EnlistmentState.IN_DOUBT.value for one in self.enlistments)
+
+
+class TransactionManager:
+    """See the module. `clock` returns seconds of the clock of the wall, for what operators are shown."""
+
+    def __init__(self, local: Partner, sender: CallSender, work: LocalWork, clock: Callable[[], float]) -> None:
+        self.local = local
+        self.partners: Final = Partners(local, sender, self)
+        self._sender, self._work, self._clock = sender, work, clock
+        self._transactions: dict[bytes, DistributedTransaction] = {}
+        self._pulls = 0
+
+    # -- recovery.Asking -----------------------------------------------------------------------------------------
+
+    def open(
+        self, partner: Partner, kind: ConnectionType, listen: Callable[[Connection], Listener], message: MessageType,
+        data: bytes,
+    ) -> Connection:  # fmt: skip
+        """Open a connection to a partner; see `Partners.open`."""
+        return self.partners.open(partner, kind, listen, message, data)
+
+    def later(self, seconds: float, action: Callable[[], None]) -> Cancellable:
+        """Run an action after so many seconds."""
+        return self._sender.later(seconds, action)
+
+    # -- what programs ask for -----------------------------------------------------------------------------------
+
+    def whereabouts(self) -> bytes:
+        """SWhereabouts of this transaction manager."""
+        return encode_whereabouts(self.local)
+
+    def is_distributed(self, uow: bytes) -> bool:
+        """Whether other transaction managers take part, so that it ends by `commit` and `abort` of this class."""
+        return uow in self._transactions
+
+    def check_enlisted(self, uow: bytes) -> None:
+        """Whether a transaction was pushed here, or pulled, and takes work. Raises MsmqError."""
+        transaction = self._transactions.get(uow)
+        if transaction is None or transaction.superior is None:
+            raise MsmqError(
+                HResult.MQ_ERROR_TRANSACTION_IMPORT,
+                f"transaction {uow.hex()} is not here: the client's transaction manager has to push it first",
+            )
+        if transaction.superior.state is not EnlistmentState.ACTIVE:
+            raise MsmqError(HResult.MQ_ERROR_TRANSACTION_ENLIST, f"transaction {uow.hex()} takes no more work")
+
+    def pull(self, uow: bytes, token: PropagationToken, done: Done) -> None:
+        """Take part in the transaction of a token; once more with the same superior changes nothing (deviation D-24).
+        `done` is called now or later, once."""
+        if token.uow != uow:
+            done(MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "the token is for another transaction"))
+            return
+        transaction = self._transactions.get(uow)
+        if transaction is not None:
+            self._pull_again(transaction, token.superior, done)
+            return
+        if self._work.is_known(uow):
+            done(TransactionSequence(detail="the unit of work is a transaction of another client here"))
+        elif token.superior.cid == self.local.cid:
+            done(MsmqError(HResult.MQ_ERROR_TRANSACTION_IMPORT, f"transaction {uow.hex()} is not here any more"))
+        elif self._pulls >= MOST_PULLS:
+            text = f"{MOST_PULLS} transactions wait for their transaction managers already"
+            done(MsmqError(HResult.MQ_ERROR_INSUFFICIENT_RESOURCES, text))
+        else:
+            self._pull(uow, token.superior, done)
+
+    @staticmethod
+    def _pull_again(transaction: DistributedTransaction, superior: Partner, done: Done) -> None:
+        enlistment = transaction.superior
+        if enlistment is None or enlistment.partner.key != superior.key:
+            done(TransactionSequence(detail="the unit of work is enlisted already, with another superior"))
+        elif enlistment.state is EnlistmentState.ENLISTING:
+            transaction.wait_for(done)
+        elif enlistment.state is EnlistmentState.ACTIVE:
+            done(None)
+        else:
+            done(TransactionSequence(detail=f"the transaction is {enlistment.state.value}: no more work"))
+
+    def _pull(self, uow: bytes, superior: Partner, done: Done) -> None:
+        try:
+            self._work.begin(uow)
+        except MsmqError as error:
+            done(error)
+            return
+        transaction = self._new(uow)
+        enlistment = transaction.superior = SuperiorEnlistment(self, transaction, superior, EnlistmentState.ENLISTING)
+        self._pulls += 1
+        timer = self.later(ENLISTING, partial(self._too_late, enlistment))
+
+        def finished(error: MsmqError | None) -> None:
+            self._pulls -= 1
+            timer.cancel()
+
+        transaction.wait_for(finished)
+        transaction.wait_for(done)
+        self._enlist(enlistment, superior, ConnectionType.BRANCH, MessageType.BRANCHING, uow)
+
+    def push(self, uow: bytes, subordinate: Partner, done: Done) -> None:
+        """Let another transaction manager take part in a transaction that began here. `done` is called once, now or
+        later."""
+        transaction = self._joinable(uow)
+        if isinstance(transaction, MessageType):
+            done(TransactionSequence(detail=f"the transaction can't be pushed: {transaction.name}"))
+            return
+        enlistment = SubordinateEnlistment(self, transaction, subordinate, EnlistmentState.ENLISTING)
+        transaction.subordinates.append(enlistment)
+        transaction.wait_for(done)
+        timer = self.later(ENLISTING, partial(self._too_late, enlistment))
+        transaction.wait_for(lambda error: timer.cancel())
+        self._enlist(enlistment, subordinate, ConnectionType.PROPAGATE, MessageType.PROPAGATE, propagate(uow))
+
+    def _enlist(
+        self, enlistment: Enlistment, partner: Partner, kind: ConnectionType, message: MessageType, data: bytes
+    ) -> None:
+        def listen(connection: Connection) -> Listener:
+            enlistment.connection = connection
+            return enlistment
+
+        self.open(partner, kind, listen, message, data)
+
+    @staticmethod
+    def _too_late(enlistment: Enlistment) -> None:
+        if enlistment.state is EnlistmentState.ENLISTING:
+            enlistment.happened("lost", f"no answer within {ENLISTING:.0f} s")
+
+    def commit(self, uow: bytes, done: Done) -> None:
+        """Commit a transaction that began here, in two phases. Raises MsmqError if it takes no commit; `done` hears of
+        the outcome once it is durable."""
+        self._transactions[uow].commit(done)
+
+    def ended(self, uow: bytes) -> None:
+        """The program has aborted a transaction that began here."""
+        if (transaction := self._transactions.get(uow)) is not None:
+            detail = f"transaction {transaction.name}: its program has aborted it"
+            transaction.abort(MsmqError(HResult.MQ_ERROR_OPERATION_CANCELLED, detail))
+
+    # -- what partners ask for: connections.Acceptor ---------------------------------------------------------------
+
+    def accept(self, connection: Connection) -> Listener | int:
+        """What becomes of a connection that a partner opens."""
+        if connection.kind in _OF_APPLICATIONS:
+            return E_ACCESSDENIED  # [MS-DTCO] 3.4.3, 3.6.3: no remote clients
+        first = _FIRST.get(connection.kind)
+        return E_INVALIDARG if first is None else _Arrival(self, connection, *first)
+
+    def propagated(self, connection: Connection, uow: bytes) -> None:
+        """PROPAGATE: a superior pushes a transaction."""
+        uow = uow[:16]
+        if uow in self._transactions or self._work.is_known(uow):
+            connection.send(MessageType.DUPLICATE)
+            connection.close()
+            return
+        try:
+            self._work.begin(uow)
+        except MsmqError as error:
+            logger.warning("transaction %s of %s is refused: %s", uow.hex(), connection.partner, error)
+            connection.send(MessageType.LOG_FULL)
+            connection.close()
+            return
+        transaction = self._new(uow)
+        transaction.superior = SuperiorEnlistment(self, transaction, connection.partner, EnlistmentState.ACTIVE)
+        connection.listener, transaction.superior.connection = transaction.superior, connection
+        connection.send(MessageType.PROPAGATED)
+
+    def branching(self, connection: Connection, uow: bytes) -> None:
+        """BRANCHING: a subordinate pulls a transaction."""
+        transaction = self._joinable(uow[:16])
+        if isinstance(transaction, MessageType):
+            connection.send(transaction)
+            connection.close()
+            return
+        enlistment = SubordinateEnlistment(self, transaction, connection.partner, EnlistmentState.ACTIVE)
+        transaction.subordinates.append(enlistment)
+        connection.listener, enlistment.connection = enlistment, connection
+        connection.send(MessageType.BRANCHED)
+
+    def _joinable(self, uow: bytes) -> DistributedTransaction | MessageType:
+        """The transaction, or why no subordinate can join it."""
+        transaction = self._transactions.get(uow)
+        if transaction is None and not self._work.is_known(uow):
+            return MessageType.TX_NOT_FOUND
+        if not self._work.is_open(uow) or (transaction is not None and not transaction.is_open):
+            return MessageType.TOO_LATE
+        transaction = transaction or self._new(uow)
+        transaction.subordinates = [one for one in transaction.subordinates if not one.has_ended]
+        return transaction if len(transaction.subordinates) < MOST_SUBORDINATES else MessageType.TOO_MANY
+
+    def checked(self, connection: Connection, uow: bytes) -> None:
+        """CHECK: a subordinate in doubt asks. What is not known was aborted ([MS-DTCO] 3.7.5.2.1.1)."""
+        uow = uow[:16]
+        transaction = self._transactions.get(uow)
+        aborted = not self._work.is_known(uow) if transaction is None else transaction.outcome is Outcome.ABORTED
+        connection.send(MessageType.ABORTED if aborted else MessageType.CHECK_RETRY)
+
+    def redelivered(self, connection: Connection, uow: bytes) -> None:
+        """COMMITREQ once more: the superior has not heard that its decision was carried out (3.8.5.2.2.1)."""
+        uow = uow[:16]
+        transaction = self._transactions.get(uow)
+        is_unknown = transaction is None and not self._work.is_known(uow)
+        if is_unknown or (transaction is not None and transaction.is_committed):  # committed, or not one of here
+            connection.send(MessageType.REDELIVER_COMMITREQDONE)
+            return
+        superior = transaction.superior if transaction is not None else None
+        if superior is None or superior.partner.key != connection.partner.key:  # trap C12
+            logger.warning("%s wants to commit transaction %s, of which it is not the superior: refused",
+                           connection.partner, uow.hex())  # fmt: skip
+        elif superior.state in (EnlistmentState.PREPARED, EnlistmentState.IN_DOUBT):
+            superior.redeliveries.append(connection)
+            superior.happened("redelivered")
+            return
+        connection.send(MessageType.REDELIVER_RETRY)
+
+    # -- the table -----------------------------------------------------------------------------------------------
+
+    def _new(self, uow: bytes) -> DistributedTransaction:
+        transaction = self._transactions[uow] = DistributedTransaction(uow, self._work, self._forget, self._clock())
+        return transaction
+
+    def _forget(self, transaction: DistributedTransaction) -> None:
+        self._transactions.pop(transaction.uow, None)
+
+    def recover(self, notes: Iterable[tuple[bytes, bytes]], decisions: Iterable[tuple[bytes, bytes]]) -> None:
+        """After a start, and before partners are listened to (trap C11): transactions that are prepared, with their
+        notes, and decisions that not everybody has confirmed; both by unit of work. Raises records.BadRecord."""
+        for uow, data in notes:
+            note = decode_note(data)
+            transaction = self._new(uow)
+            transaction.superior = SuperiorEnlistment(self, transaction, note.superior, EnlistmentState.IN_DOUBT)
+            transaction.subordinates = [
+                SubordinateEnlistment(self, transaction, one, EnlistmentState.IN_DOUBT) for one in note.subordinates
+            ]
+        for uow, data in decisions:
+            transaction = self._new(uow)
+            transaction.subordinates = [
+                SubordinateEnlistment(self, transaction, one, EnlistmentState.COMMITTING)
+                for one in decode_decision(data)
+            ]
+
+    def resume(self) -> None:
+        """Ask for what is in doubt, and tell decisions: after `recover`, once partners can be called."""
+        for transaction in list(self._transactions.values()):
+            if transaction.superior is None:
+                transaction.recover_decision()
+            else:
+                transaction.superior.recover()
+
+    # -- operators -------------------------------------------------------------------------------------------------
+
+    def rows(self) -> list[TransactionRow]:
+        """All distributed transactions, the oldest first."""
+        found = sorted(self._transactions.values(), key=lambda one: (one.since, one.uow))
+        return [TransactionRow(one.uow, one.outcome.value, one.since, tuple(_rows_of(one))) for one in found]
+
+    def resolve(self, uow: bytes, resolution: Resolution) -> None:
+        """End a transaction by hand ([MS-DTCO] 3.2.7.30): commit or abort one that is in doubt, or forget a decision
+        that subordinates do not confirm. Raises MsmqError."""
+        transaction = self._transactions.get(uow)
+        if transaction is None:
+            raise TransactionSequence(detail=f"there is no distributed transaction {uow.hex()}")
+        superior = transaction.superior
+        if resolution == "forget":
+            if transaction.outcome is not Outcome.COMMITTED or superior is not None:
+                raise TransactionSequence(detail="it is not a decision that subordinates have yet to confirm")
+            transaction.forget()
+        elif superior is None or superior.state is not EnlistmentState.IN_DOUBT:
+            raise TransactionSequence(detail="the transaction is not in doubt: it ends by itself")
+        elif resolution == "commit":
+            superior.happened("commit", "an operator has decided so")
+        else:
+            superior.happened("outcome_abort", "an operator has decided so")
+
+
+def _rows_of(transaction: DistributedTransaction) -> list[EnlistmentRow]:
+    rows = []
+    if (superior := transaction.superior) is not None:
+        rows.append(EnlistmentRow("superior", superior.partner, superior.state.value, _detail(superior)))
+    for one in transaction.subordinates:
+        rows.append(EnlistmentRow("subordinate", one.partner, one.state.value, _detail(one)))
+    return rows
+
+
+def _detail(enlistment: Enlistment) -> str:
+    inquiry = enlistment.inquiry
+    return enlistment.reason if inquiry is None or not inquiry.failure else inquiry.failure
+
+
+class _Arrival:
+    """A connection of a partner before its first message, which says what it is about."""
+
+    def __init__(
+        self,
+        manager: TransactionManager,
+        connection: Connection,
+        first: MessageType,
+        begin: Callable[[TransactionManager, Connection, bytes], None],
+    ) -> None:
+        self._manager, self._connection, self._first, self._begin = manager, connection, first, begin
+        self._has_begun = False
+
+    def received(self, message: MessageType, data: bytes) -> None:
+        if message is not self._first or self._has_begun:
+            self._connection.break_off(f"{message.name} is not expected")
+            return
+        self._has_begun = True
+        self._begin(self._manager, self._connection, data)
+
+    def invalid(self, reason: str) -> None:
+        """Nothing has begun."""
+
+    def lost(self, reason: str) -> None:
+        """Nothing has begun."""
+
+
+_FIRST: Final[dict[int, tuple[MessageType, Callable[[TransactionManager, Connection, bytes], None]]]] = {
+    ConnectionType.PROPAGATE: (MessageType.PROPAGATE, TransactionManager.propagated),
+    ConnectionType.BRANCH: (MessageType.BRANCHING, TransactionManager.branching),
+    ConnectionType.CHECKABORT: (MessageType.CHECK, TransactionManager.checked),
+    ConnectionType.REDELIVERCOMMIT: (MessageType.REDELIVER_COMMITREQ, TransactionManager.redelivered),
+}

@@ -1,0 +1,108 @@
+"""Connections that finish what a lost connection has left: REDELIVERCOMMIT and CHECKABORT ([MS-DTCO] 3.7.5.2, 3.8.5.2).
+
+Both ask one question and are answered with an end or with "again later". What can't be asked is asked again: after a
+second, then after twice as long, up to half a minute. The document asks again at once, for ever (trap C9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+from openmsmq.oletx.connections import Connection, Listener
+from openmsmq.oletx.messages import ConnectionType, MessageType
+from openmsmq.oletx.session import Cancellable
+from openmsmq.oletx.structures import Partner
+
+FIRST_PAUSE: Final = 1.0  # seconds, [MS-DTCO] notes 33 and 34
+LONGEST_PAUSE: Final = 30.0
+
+
+class Question(NamedTuple):
+    """`pause` is for the answer `again`."""
+
+    connection: ConnectionType
+    ask: MessageType
+    end: MessageType
+    again: MessageType
+    pause: float
+
+
+REDELIVER_COMMIT: Final = Question(
+    ConnectionType.REDELIVERCOMMIT, MessageType.REDELIVER_COMMITREQ, MessageType.REDELIVER_COMMITREQDONE,
+    MessageType.REDELIVER_RETRY, 0.5,
+)  # fmt: skip
+CHECK_ABORT: Final = Question(
+    ConnectionType.CHECKABORT, MessageType.CHECK, MessageType.ABORTED, MessageType.CHECK_RETRY, 1.0
+)
+
+
+class Asking(Protocol):
+    """What an inquiry needs."""
+
+    def open(
+        self, partner: Partner, kind: ConnectionType, listen: Callable[[Connection], Listener], message: MessageType,
+        data: bytes,
+    ) -> Connection: ...  # fmt: skip
+    def later(self, seconds: float, action: Callable[[], None]) -> Cancellable: ...
+
+
+class Inquiry:
+    """Asks a partner about a transaction until it gets an end, or until it is stopped.
+
+    Attributes:
+        failure: why the partner could not be asked the last time; empty if it answered.
+    """
+
+    def __init__(
+        self, question: Question, asking: Asking, partner: Partner, uow: bytes, ended: Callable[[], None]
+    ) -> None:
+        self._question, self._asking, self._partner, self._uow, self._ended = question, asking, partner, uow, ended
+        self._connection: Connection | None = None
+        self._timer: Cancellable | None = None
+        self._pause = FIRST_PAUSE
+        self._is_over = False
+        self.failure = ""
+
+    def ask(self) -> None:
+        """Ask now."""
+        self._timer = None
+        question = self._question
+
+        def listen(connection: Connection) -> Listener:
+            self._connection = connection
+            return self
+
+        self._asking.open(self._partner, question.connection, listen, question.ask, self._uow)
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._connection is not None:
+            self._connection.close()
+
+    # -- connections.Listener ------------------------------------------------------------------------------------
+
+    def received(self, message: MessageType, data: bytes) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self.failure, self._pause = "", FIRST_PAUSE
+        if self._is_over:
+            return
+        if message is self._question.end:
+            self._is_over = True
+            self._ended()
+        else:
+            self._timer = self._asking.later(self._question.pause, self.ask)
+
+    def invalid(self, reason: str) -> None:
+        self.lost(reason)
+
+    def lost(self, reason: str) -> None:
+        if self._is_over:
+            return
+        self.failure = reason
+        self._timer = self._asking.later(self._pause, self.ask)
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)

@@ -1,0 +1,178 @@
+"""The state tables of sessions and enlistments.
+
+A row says what an event does in a state: an action, which is a method of the class that has the table, and the next
+state. What has no row is not allowed in that state; the class says what is answered then.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final, Literal, NamedTuple
+
+# -- sessions, [MS-CMPO] 3.2.1.2, 3.3.4, 3.4.6 ---------------------------------------------------------------------
+
+
+class SessionState(Enum):
+    """The states of [MS-CMPO] 3.2.1.2, before and after which a session is NEW and DOWN."""
+
+    NEW = "new"
+    CONNECTING = "connecting"
+    CONFIRMING = "confirming"
+    ACTIVE = "active"
+    REQUESTING_TEARDOWN = "requesting teardown"
+    TEARDOWN = "teardown"
+    DOWN = "down"
+
+
+class SessionEvent(Enum):
+    WANTED = auto()  # by a connection of ours
+    POKED = auto()  # Poke or PokeW of the secondary
+    BUILD_CONTEXT = auto()  # BuildContext or BuildContextW of the partner
+    BUILT = auto()  # our BuildContextW has succeeded
+    NOT_BUILT = auto()  # a call of ours for it has failed, and may be repeated
+    REFUSED = auto()  # it has failed for good
+    STOP = auto()  # nobody needs the session, or the daemon stops
+    BEGIN_TEARDOWN = auto()  # of the secondary
+    TEARDOWN = auto()  # TearDownContext of the partner
+    TORN_DOWN = auto()  # our call for the end of the session is answered, or took too long
+    LOST = auto()  # the partner, its context handle, or the order of messages
+
+
+class SessionRow(NamedTuple):
+    action: str
+    next: SessionState
+
+
+def _rows(**rows: str) -> dict[SessionEvent, SessionRow]:
+    """`event="action NEXT_STATE"`."""
+    table = {}
+    for event, text in rows.items():
+        action, following = text.split()
+        table[SessionEvent[event]] = SessionRow(action, SessionState[following])
+    return table
+
+
+_GIVE_UP: Final = {"REFUSED": "give_up DOWN", "LOST": "give_up DOWN"}
+SessionTable = dict[SessionState, dict[SessionEvent, SessionRow]]
+
+#: The partner with the greater contact identifier ([MS-CMPO] 1.3.1).
+PRIMARY: Final[SessionTable] = {
+    SessionState.NEW: _rows(WANTED="begin CONNECTING", POKED="begin CONNECTING"),
+    SessionState.CONNECTING: _rows(
+        WANTED="nothing CONNECTING", POKED="nothing CONNECTING", BUILD_CONTEXT="confirm CONFIRMING",
+        NOT_BUILT="repeat CONNECTING", STOP="give_up DOWN", **_GIVE_UP,
+    ),
+    SessionState.CONFIRMING: _rows(
+        WANTED="nothing CONFIRMING", BUILT="establish ACTIVE", NOT_BUILT="repeat CONNECTING", STOP="give_up DOWN",
+        TEARDOWN="give_up DOWN", BUILD_CONTEXT="confirm CONFIRMING", **_GIVE_UP,
+    ),
+    SessionState.ACTIVE: _rows(
+        WANTED="nothing ACTIVE", POKED="probe ACTIVE", STOP="tear_down TEARDOWN", BEGIN_TEARDOWN="tear_down TEARDOWN",
+        TEARDOWN="give_up DOWN", LOST="give_up DOWN",
+    ),
+    SessionState.TEARDOWN: _rows(
+        BEGIN_TEARDOWN="nothing TEARDOWN", TEARDOWN="give_up DOWN", TORN_DOWN="nothing TEARDOWN", LOST="give_up DOWN",
+        REFUSED="give_up DOWN",
+    ),
+    SessionState.DOWN: {},
+}  # fmt: skip
+#: The one with the smaller contact identifier.
+SECONDARY: Final[SessionTable] = {
+    SessionState.NEW: _rows(WANTED="begin CONNECTING", BUILD_CONTEXT="call_back CONFIRMING"),
+    SessionState.CONNECTING: _rows(
+        WANTED="nothing CONNECTING", BUILD_CONTEXT="call_back CONFIRMING", NOT_BUILT="repeat CONNECTING",
+        STOP="give_up DOWN", **_GIVE_UP,
+    ),
+    SessionState.CONFIRMING: _rows(
+        WANTED="nothing CONFIRMING", BUILT="establish ACTIVE", NOT_BUILT="repeat CONFIRMING", STOP="give_up DOWN",
+        **_GIVE_UP,
+    ),
+    SessionState.ACTIVE: _rows(
+        WANTED="nothing ACTIVE", BUILD_CONTEXT="probe ACTIVE", STOP="request_teardown REQUESTING_TEARDOWN",
+        TEARDOWN="answer_teardown TEARDOWN", LOST="give_up DOWN",
+    ),
+    SessionState.REQUESTING_TEARDOWN: _rows(
+        TEARDOWN="answer_teardown TEARDOWN", LOST="give_up DOWN", REFUSED="give_up DOWN",
+        TORN_DOWN="nothing REQUESTING_TEARDOWN",
+    ),
+    SessionState.TEARDOWN: _rows(TORN_DOWN="give_up DOWN", LOST="give_up DOWN", REFUSED="give_up DOWN"),
+    SessionState.DOWN: {},
+}  # fmt: skip
+
+# -- enlistments, [MS-DTCO] 3.7.5, 3.7.7, 3.8.5, 3.8.7 -------------------------------------------------------------
+
+
+class EnlistmentState(Enum):
+    """Of a superior for one of its subordinates, and of a subordinate for its superior."""
+
+    ENLISTING = "enlisting"  # PROPAGATE or BRANCHING is under way
+    ACTIVE = "active"
+    PREPARING = "preparing"
+    SINGLE_PHASE = "committing in a single phase"
+    PREPARED = "prepared"
+    IN_DOUBT = "in doubt"  # prepared, without a connection
+    COMMITTING = "committing"
+    ABORTING = "aborting"
+    ENDED = "ended"
+
+
+EnlistmentEvent = Literal[
+    "enlisted", "refused", "lost", "invalid", "prepare", "commit", "abort", "vote_ok", "vote_read_only", "vote_abort",
+    "abort_notify", "done", "aborted", "prepare_request", "single_phase_request", "commit_request", "abort_request",
+    "phase_zero", "redelivered", "outcome_abort", "duplicate",
+]  # fmt: skip
+
+
+class EnlistmentRow(NamedTuple):
+    action: str
+    next: EnlistmentState
+
+
+EnlistmentTable = dict[EnlistmentState, dict[str, EnlistmentRow]]
+
+
+def _table(**states: str) -> EnlistmentTable:
+    """`STATE="event action NEXT_STATE; ..."`."""
+    return {
+        EnlistmentState[state]: {
+            event: EnlistmentRow(action, EnlistmentState[following])
+            for event, action, following in (row.split() for row in rows.split(";"))
+        }
+        for state, rows in states.items()
+    }
+
+
+#: What a superior does about one subordinate ([MS-DTCO] 3.7; traps C2 to C8 of docs/deviations.md).
+SUPERIOR: Final = _table(
+    ENLISTING="enlisted join ACTIVE; duplicate join_again ENDED; refused fail_push ENDED; lost fail_push ENDED;"
+    "invalid fail_push ENDED; abort leave ENDED",
+    ACTIVE="prepare request_prepare PREPARING; abort request_abort ABORTING; abort_notify abort_all ENDED;"
+    "lost abort_all ENDED; invalid abort_all ENDED; phase_zero reject_phase_zero ACTIVE",
+    PREPARING="vote_ok count_prepared PREPARED; vote_read_only count_read_only ENDED; vote_abort abort_all ENDED;"
+    "abort_notify abort_all ENDED; lost abort_all ENDED; invalid abort_all ENDED; abort request_abort ABORTING",
+    PREPARED="lost nothing IN_DOUBT; invalid close IN_DOUBT; commit request_commit COMMITTING;"
+    "abort request_abort ABORTING",
+    IN_DOUBT="commit redeliver COMMITTING; abort leave ENDED; redelivered finish ENDED",
+    COMMITTING="done finish ENDED; lost redeliver COMMITTING; invalid redeliver COMMITTING; redelivered finish ENDED",
+    ABORTING="aborted leave ENDED; lost leave ENDED; invalid leave ENDED; vote_ok nothing ABORTING;"
+    "vote_read_only leave ENDED; vote_abort leave ENDED; abort_notify leave ENDED; abort nothing ABORTING",
+    ENDED="abort nothing ENDED; lost nothing ENDED",
+)
+
+#: What a subordinate does about its superior ([MS-DTCO] 3.8).
+SUBORDINATE: Final = _table(
+    ENLISTING="enlisted join ACTIVE; refused fail_pull ENDED; lost fail_pull ENDED; invalid fail_pull ENDED;"
+    "abort leave ENDED",
+    ACTIVE="prepare_request begin_prepare PREPARING; single_phase_request begin_single_phase SINGLE_PHASE;"
+    "abort_request abort_and_answer ENDED; lost abort_here ENDED; invalid abort_here ENDED; abort notify_abort ENDED",
+    PREPARING="abort_request abort_and_answer ENDED; lost abort_here ENDED; invalid abort_here ENDED;"
+    "vote_ok send_vote_ok PREPARED; vote_read_only send_vote_read_only ENDED; abort send_vote_abort ENDED",
+    SINGLE_PHASE="vote_ok send_vote_committed ENDED; vote_read_only send_vote_read_only ENDED;"
+    "abort send_vote_abort ENDED; lost close SINGLE_PHASE; invalid close SINGLE_PHASE",
+    PREPARED="commit_request commit_here COMMITTING; abort_request abort_and_answer ENDED; lost ask IN_DOUBT;"
+    "invalid ask IN_DOUBT; redelivered commit_here COMMITTING; abort leave ENDED; commit commit_here COMMITTING",
+    IN_DOUBT="redelivered commit_here COMMITTING; outcome_abort abort_here ENDED; commit commit_here COMMITTING;"
+    "abort leave ENDED",
+    COMMITTING="done answer_done ENDED; lost close COMMITTING; invalid close COMMITTING",
+    ENDED="lost nothing ENDED; abort nothing ENDED",
+)
