@@ -19,10 +19,10 @@ from msrpc.ndr import Interface
 from msrpc.rpc.client import Connection
 from msrpc.rpc.pdu import AuthLevel
 from openmsmq.accounts.users import UsersFile
-from openmsmq.client import remote_read
+from openmsmq.client import remote_read, transaction_calls
 from openmsmq.client.calls import CallerRefused, ProtocolUnavailable
 from openmsmq.client.sync import connect
-from openmsmq.model.errors import BindError, HResult, OperationCancelled
+from openmsmq.model.errors import HResult, OperationCancelled
 
 CORRELATION = bytes(range(20))
 
@@ -626,10 +626,11 @@ def test_a_user_whose_calls_have_two_levels_has_one_transaction(qm, poisoned, st
 
 
 def test_with_a_server_that_knows_no_such_transactions_the_receive_goes_by_qmcomm(service, poisoned, monkeypatch):
-    def refused(self):
-        raise BindError("the interface is not there", 0)
+    def refused(uow, token):
+        raise openmsmq.MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "an empty token")
+        yield
 
-    monkeypatch.setattr(openmsmq.Transaction, "token", refused)
+    monkeypatch.setattr(transaction_calls, "enlist_remote", refused)
     with service.connect() as qm:
         with qm.open(poisoned, exclusive=True) as opened, qm.transaction() as transaction:
             with pytest.raises(openmsmq.SharingViolation, match="protocol='qmcomm'"):

@@ -40,6 +40,7 @@ class Network:
         self._count = 0
 
     def site(self, name: str, cid: int) -> Site:
+        """A machine with simulated work."""
         site = self.sites[name] = Site(self, name, UUID(int=cid))
         return site
 
@@ -171,18 +172,22 @@ class Work:
 class Site:
     """A machine with a transaction manager."""
 
+    manager: TransactionManager
+
     def __init__(self, network: Network, name: str, cid: UUID) -> None:
         self.network, self.name = network, name
         self.partner = Partner(cid, name)
-        self.work = Work(self)
         self.epoch = 0
         self.is_up = True
         self.handles: dict[Session, tuple[Site, int, Session]] = {}  # what our sessions hold of the partner's
         self.calls: list[PartnerCall] = []
+        self._first_start()
+
+    def _first_start(self) -> None:
+        self.work = Work(self)
         self._start()
 
     def _start(self) -> None:
-        self.handles = {}
         self.manager = TransactionManager(self.partner, self, self.work, lambda: self.network.now)
         self.manager.recover(self.work.notes(), self.work.decisions())
         self.manager.resume()
@@ -201,9 +206,13 @@ class Site:
         self.network.later(pause, self.restart)
 
     def restart(self) -> None:
-        self.is_up = True
-        self.work.restart()
+        self.is_up, self.handles = True, {}
+        self._load()
         self._start()
+
+    def _load(self) -> None:
+        """What is on the disk."""
+        self.work.restart()
 
     # -- session.CallSender --------------------------------------------------------------------------------------
 

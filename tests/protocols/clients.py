@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from msrpc.ndr import Operation
 from msrpc.rpc.association import Association, ContextHandles
@@ -21,9 +22,9 @@ from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT
 from openmsmq.model import names
 from openmsmq.model.constants import Access, ReceiveAction, VarType
-from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
-from openmsmq.protocols.coordinator import Coordinator, Whereabouts
+from openmsmq.oletx.session import PartnerCall, Session
+from openmsmq.protocols.coordinator import Coordinator
 from openmsmq.protocols.dispatch import NdrInterface
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.message_security import MessageSecurity
@@ -33,7 +34,8 @@ from openmsmq.protocols.qmcomm import QmComm
 from openmsmq.protocols.qmcomm2 import QmComm2
 from openmsmq.protocols.qmmgmt import QmMgmt
 from openmsmq.protocols.remote_read import RemoteRead
-from openmsmq.protocols.transaction_manager import TransactionManager
+from openmsmq.protocols.transaction_security import TransactionSecurity
+from openmsmq.protocols.xnremote import XnRemote
 from queueing.world import World
 
 
@@ -71,27 +73,26 @@ class Pending:
         return self._decode(self._connection.answer)
 
 
-class NoNetwork:
-    """For a queue manager that is alone: it reaches no other one."""
+class PartnerCalls:
+    """Keeps the calls that sessions want to make; the test answers them. See `session.CallSender`."""
 
-    async def enlist(self, where: Whereabouts, uow: bytes, secret: bytes, participant: bytes) -> None:
-        raise self.unreachable(where)
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.made: list[tuple[Session, PartnerCall]] = []
+        self.hung_up: list[Session] = []
+        self._guids = itertools.count(1000)
 
-    async def prepare(self, where: Whereabouts, uow: bytes, secret: bytes) -> None:
-        raise self.unreachable(where)
+    def call(self, session: Session, call: PartnerCall) -> None:
+        self.made.append((session, call))
 
-    async def commit(self, where: Whereabouts, uow: bytes, secret: bytes) -> None:
-        raise self.unreachable(where)
+    def hang_up(self, session: Session) -> None:
+        self.hung_up.append(session)
 
-    async def abort(self, where: Whereabouts, uow: bytes, secret: bytes) -> None:
-        raise self.unreachable(where)
+    def later(self, seconds: float, action: Callable[[], None]) -> FakeTimer:
+        return self._server.later(seconds, action)
 
-    async def outcome(self, where: Whereabouts, uow: bytes, secret: bytes) -> int:
-        raise self.unreachable(where)
-
-    @staticmethod
-    def unreachable(where: Whereabouts) -> MsmqError:
-        return MsmqError(HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE, f"{where.name} can't be reached from here")
+    def new_guid(self) -> UUID:
+        return UUID(int=next(self._guids))
 
 
 @dataclass
@@ -99,10 +100,15 @@ class FakeTimer:
     due: float
     action: Callable[[], None]
 
+    def cancel(self) -> None:
+        self.action = lambda: None
+
 
 class Server:
-    def __init__(self) -> None:
+    def __init__(self, transactions: TransactionSecurity | None = None) -> None:
+        """`transactions` says who may be a partner in distributed ones; None for nobody."""
         self.world = World()
+        self.partner_calls = PartnerCalls(self)
         self.waiting_for_disk: list[Callable[[], object]] = []
         self.timers: list[FakeTimer] = []
         self.seconds = 0.0
@@ -119,14 +125,12 @@ class Server:
             is_administrator=lambda sid: sid in self.administrators,
             message_security=MessageSecurity.without_keys(self.world.manager.machine.identifier),
             public_queues=PublicQueues(self.world.manager, DirectoryConnection(None)),
-            coordinator=Coordinator(
-                self.world.manager, NoNetwork(), lambda: Whereabouts("HERE", (), 0), self.when_durable
-            ),
+            coordinator=Coordinator(self.world.manager, self.partner_calls, "HERE", transactions, self.when_durable),
         )
         self.interfaces: list[NdrInterface] = [
             QmComm(self.environment), QmComm2(self.environment), QmMgmt(self.environment),
             RemoteRead(self.environment), Qm2Qm(self.environment),
-            TransactionManager(self.environment)]  # fmt: skip
+            XnRemote(self.environment)]  # fmt: skip
         self._groups = itertools.count(1)
         self.random = itertools.count(1)
 
@@ -140,8 +144,10 @@ class Server:
         for reply in waiting:
             reply()
 
-    def later(self, seconds: float, action: Callable[[], None]) -> None:
-        self.timers.append(FakeTimer(self.seconds + seconds, action))
+    def later(self, seconds: float, action: Callable[[], None]) -> FakeTimer:
+        timer = FakeTimer(self.seconds + seconds, action)
+        self.timers.append(timer)
+        return timer
 
     def pass_time(self, seconds: float) -> None:
         """Timers whose time comes meanwhile run."""

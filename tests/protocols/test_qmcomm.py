@@ -330,7 +330,7 @@ def test_a_commit_that_fails_keeps_its_handle(server: Server, client: Client) ->
     assert client.call("R_QMCommitTransaction", phIntXact=work).result == H.MQ_OK
 
 
-def test_external_transactions_need_a_coordinator(client: Client) -> None:
+def test_distributed_transactions_are_off_until_they_are_switched_on(client: Client) -> None:
     answer = client.call("R_QMGetTmWhereabouts", cbBufSize=4)
     assert (answer.result, answer.pbWhereabouts) == (H.MQ_ERROR_DTC_CONNECT, bytes(4))
     assert client.call("R_QMEnlistTransaction", pUow=UOW, cbCookie=1, pbCookie=b"c").result == H.MQ_ERROR_DTC_CONNECT

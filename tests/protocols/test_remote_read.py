@@ -617,7 +617,7 @@ class TestInTransactions:
         assert client.server.world.labels(dead) == ["a"]
 
 
-def test_a_distributed_transaction_needs_a_coordinator(client: Client) -> None:
+def test_distributed_transactions_are_off_until_they_are_switched_on(client: Client) -> None:
     arguments = {
         "pTransactionId": m.XACTUOW(b"u" * 16), "cbPropagationToken": 1, "pbPropagationToken": b"x",
         "pQueueFormat": queue_format("q"),

@@ -29,7 +29,7 @@ def world() -> World:
 def work(world: World) -> Transaction:
     """Sends x and y to r, receives a, rejects b, moves c to a subqueue; prepared."""
     transaction = world.begin()
-    transaction.coordinator = b"who decides"
+    transaction.superior = b"who decides"
     for label in "xy":
         world.send("r", label, transaction)
     queue = world.open()
@@ -66,7 +66,7 @@ def test_the_outcome_is_all_or_nothing_also_after_a_restart(
         world.restart(checkpoint)
     assert look(world) == NOTHING_YET
     transaction = world.manager.transactions.find(UOW)
-    assert transaction.is_prepared and transaction.coordinator == b"who decides"
+    assert transaction.is_prepared and transaction.superior == b"who decides"
     (world.decide if end == "commit" else world.manager.transactions.abort)(transaction)
     expected = COMMITTED if end == "commit" else ABORTED
     assert look(world) == expected

@@ -39,11 +39,11 @@ class Listener(Protocol):
 class Acceptor(Protocol):
     """Decides what becomes of the connections that a partner opens."""
 
-    def accept(self, connection: Connection) -> Listener | int:
+    def accept(self, connection: PartnerConnection) -> Listener | int:
         """Its listener, or the reason for which it is denied ([MS-CMP] 2.2.5)."""
 
 
-class Connection:
+class PartnerConnection:
     """One end of a connection; `listener` hears what comes."""
 
     def __init__(self, connections: Connections, kind: int, identifier: int, *, is_initiator: bool) -> None:
@@ -79,6 +79,9 @@ class Connection:
             self.listener.invalid(reason)
 
 
+Listen = Callable[[PartnerConnection], Listener]  # makes the listener of a new connection
+
+
 class Carrier(Protocol):
     """What connections need of their session."""
 
@@ -95,9 +98,9 @@ class Connections:
     def __init__(self, carrier: Carrier, acceptor: Acceptor, partner: Partner) -> None:
         self._carrier, self._acceptor = carrier, acceptor
         self.partner = partner
-        self._outgoing: dict[int, Connection] = {}
-        self._incoming: dict[int, Connection] = {}
-        self._waiting: deque[tuple[Connection, Packet]] = deque()  # of those that have no number yet
+        self._outgoing: dict[int, PartnerConnection] = {}
+        self._incoming: dict[int, PartnerConnection] = {}
+        self._waiting: deque[tuple[PartnerConnection, Packet]] = deque()  # of those that have no number yet
         self._queue: deque[Packet] = deque()
         self._next = 1
         self._quota = 0  # connections that the partner lets us have
@@ -111,10 +114,14 @@ class Connections:
     # -- of our own --------------------------------------------------------------------------------------------
 
     def open(
-        self, kind: ConnectionType, listen: Callable[[Connection], Listener], message: MessageType, data: bytes = b""
-    ) -> Connection:
+        self,
+        kind: ConnectionType,
+        listen: Listen,
+        message: MessageType,
+        data: bytes = b"",
+    ) -> PartnerConnection:
         """Open a connection with its first message, which goes in the same boxcar (3.1.4.2)."""
-        connection = Connection(self, kind, 0, is_initiator=True)
+        connection = PartnerConnection(self, kind, 0, is_initiator=True)
         connection.listener = listen(connection)
         self._waiting.append((connection, Packet(PacketTag.USER_MESSAGE, True, 0, message, data)))
         self._open_waiting()
@@ -220,7 +227,7 @@ class Connections:
             logger.warning("%s: a connection request is ignored: number %d in use, or more than the %d granted",
                            self.partner, identifier, self._granted)  # fmt: skip
             return
-        connection = self._incoming[identifier] = Connection(self, packet.kind, identifier, is_initiator=False)
+        connection = self._incoming[identifier] = PartnerConnection(self, packet.kind, identifier, is_initiator=False)
         listener = self._acceptor.accept(connection)
         if isinstance(listener, int):
             connection.is_open = False  # its messages are dropped until it is disconnected
@@ -257,7 +264,7 @@ class Connections:
             self._tell_lost(connection, reason)
 
     @staticmethod
-    def _tell_lost(connection: Connection, reason: str) -> None:
+    def _tell_lost(connection: PartnerConnection, reason: str) -> None:
         if connection.is_open:
             connection.is_open = False
             if connection.listener is not None:

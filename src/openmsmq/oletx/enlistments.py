@@ -9,7 +9,7 @@ import logging
 from typing import ClassVar, Final, Protocol
 
 from openmsmq.model.errors import HResult, MsmqError
-from openmsmq.oletx.connections import Connection
+from openmsmq.oletx.connections import PartnerConnection
 from openmsmq.oletx.messages import MessageType, Vote, prepare_request, read_prepare_request, read_vote, vote
 from openmsmq.oletx.recovery import CHECK_ABORT, REDELIVER_COMMIT, Asking, Inquiry
 from openmsmq.oletx.session import Cancellable
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 ABORT_TIME: Final = 60.0  # seconds for the answer to ABORTREQ
 
 
-class Enlisted(Protocol):
+class EnlistmentTransaction(Protocol):
     """The transaction of an enlistment; `transaction.DistributedTransaction` is one."""
 
     @property
@@ -41,10 +41,12 @@ class Enlistment:
 
     table: ClassVar[EnlistmentTable]
 
-    def __init__(self, asking: Asking, transaction: Enlisted, partner: Partner, state: EnlistmentState) -> None:
+    def __init__(
+        self, asking: Asking, transaction: EnlistmentTransaction, partner: Partner, state: EnlistmentState
+    ) -> None:
         self._asking, self._transaction = asking, transaction
         self.partner, self.state = partner, state
-        self.connection: Connection | None = None
+        self.connection: PartnerConnection | None = None
         self.inquiry: Inquiry | None = None
         self.reason = ""
         self._timer: Cancellable | None = None
@@ -207,9 +209,11 @@ class SuperiorEnlistment(Enlistment):
 
     table = SUBORDINATE
 
-    def __init__(self, asking: Asking, transaction: Enlisted, partner: Partner, state: EnlistmentState) -> None:
+    def __init__(
+        self, asking: Asking, transaction: EnlistmentTransaction, partner: Partner, state: EnlistmentState
+    ) -> None:
         super().__init__(asking, transaction, partner, state)
-        self.redeliveries: list[Connection] = []  # on which the superior asks for the commit once more
+        self.redeliveries: list[PartnerConnection] = []  # on which the superior asks for the commit once more
 
     def _event(self, message: MessageType, data: bytes) -> EnlistmentEvent | None:
         if message is MessageType.PREPAREREQ:

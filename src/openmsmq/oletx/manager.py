@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, Literal, NamedTuple
 
 from openmsmq.model.errors import HResult, MsmqError, TransactionSequence
-from openmsmq.oletx.connections import E_ACCESSDENIED, E_INVALIDARG, Connection, Listener
+from openmsmq.oletx.connections import E_ACCESSDENIED, E_INVALIDARG, Listen, Listener, PartnerConnection
 from openmsmq.oletx.enlistments import Enlistment, SubordinateEnlistment, SuperiorEnlistment
 from openmsmq.oletx.messages import ConnectionType, MessageType, propagate
 from openmsmq.oletx.partners import Partners
@@ -72,9 +72,9 @@ class TransactionManager:
     # -- recovery.Asking -----------------------------------------------------------------------------------------
 
     def open(
-        self, partner: Partner, kind: ConnectionType, listen: Callable[[Connection], Listener], message: MessageType,
+        self, partner: Partner, kind: ConnectionType, listen: Listen, message: MessageType,
         data: bytes,
-    ) -> Connection:  # fmt: skip
+    ) -> PartnerConnection:  # fmt: skip
         """Open a connection to a partner; see `Partners.open`."""
         return self.partners.open(partner, kind, listen, message, data)
 
@@ -171,7 +171,7 @@ class TransactionManager:
     def _enlist(
         self, enlistment: Enlistment, partner: Partner, kind: ConnectionType, message: MessageType, data: bytes
     ) -> None:
-        def listen(connection: Connection) -> Listener:
+        def listen(connection: PartnerConnection) -> Listener:
             enlistment.connection = connection
             return enlistment
 
@@ -195,14 +195,14 @@ class TransactionManager:
 
     # -- what partners ask for: connections.Acceptor ---------------------------------------------------------------
 
-    def accept(self, connection: Connection) -> Listener | int:
+    def accept(self, connection: PartnerConnection) -> Listener | int:
         """What becomes of a connection that a partner opens."""
         if connection.kind in _OF_APPLICATIONS:
             return E_ACCESSDENIED  # [MS-DTCO] 3.4.3, 3.6.3: no remote clients
         first = _FIRST.get(connection.kind)
         return E_INVALIDARG if first is None else _Arrival(self, connection, *first)
 
-    def propagated(self, connection: Connection, uow: bytes) -> None:
+    def propagated(self, connection: PartnerConnection, uow: bytes) -> None:
         """PROPAGATE: a superior pushes a transaction."""
         uow = uow[:16]
         if uow in self._transactions or self._work.is_known(uow):
@@ -221,7 +221,7 @@ class TransactionManager:
         connection.listener, transaction.superior.connection = transaction.superior, connection
         connection.send(MessageType.PROPAGATED)
 
-    def branching(self, connection: Connection, uow: bytes) -> None:
+    def branching(self, connection: PartnerConnection, uow: bytes) -> None:
         """BRANCHING: a subordinate pulls a transaction."""
         transaction = self._joinable(uow[:16])
         if isinstance(transaction, MessageType):
@@ -244,14 +244,14 @@ class TransactionManager:
         transaction.subordinates = [one for one in transaction.subordinates if not one.has_ended]
         return transaction if len(transaction.subordinates) < MOST_SUBORDINATES else MessageType.TOO_MANY
 
-    def checked(self, connection: Connection, uow: bytes) -> None:
+    def checked(self, connection: PartnerConnection, uow: bytes) -> None:
         """CHECK: a subordinate in doubt asks. What is not known was aborted ([MS-DTCO] 3.7.5.2.1.1)."""
         uow = uow[:16]
         transaction = self._transactions.get(uow)
         aborted = not self._work.is_known(uow) if transaction is None else transaction.outcome is Outcome.ABORTED
         connection.send(MessageType.ABORTED if aborted else MessageType.CHECK_RETRY)
 
-    def redelivered(self, connection: Connection, uow: bytes) -> None:
+    def redelivered(self, connection: PartnerConnection, uow: bytes) -> None:
         """COMMITREQ once more: the superior has not heard that its decision was carried out (3.8.5.2.2.1)."""
         uow = uow[:16]
         transaction = self._transactions.get(uow)
@@ -349,9 +349,9 @@ class _Arrival:
     def __init__(
         self,
         manager: TransactionManager,
-        connection: Connection,
+        connection: PartnerConnection,
         first: MessageType,
-        begin: Callable[[TransactionManager, Connection, bytes], None],
+        begin: Callable[[TransactionManager, PartnerConnection, bytes], None],
     ) -> None:
         self._manager, self._connection, self._first, self._begin = manager, connection, first, begin
         self._has_begun = False
@@ -370,7 +370,7 @@ class _Arrival:
         """Nothing has begun."""
 
 
-_FIRST: Final[dict[int, tuple[MessageType, Callable[[TransactionManager, Connection, bytes], None]]]] = {
+_FIRST: Final[dict[int, tuple[MessageType, Callable[[TransactionManager, PartnerConnection, bytes], None]]]] = {
     ConnectionType.PROPAGATE: (MessageType.PROPAGATE, TransactionManager.propagated),
     ConnectionType.BRANCH: (MessageType.BRANCHING, TransactionManager.branching),
     ConnectionType.CHECKABORT: (MessageType.CHECK, TransactionManager.checked),

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
-from openmsmq.oletx.connections import Acceptor, Connection, Listener
+from openmsmq.oletx.connections import Acceptor, Listen, PartnerConnection
 from openmsmq.oletx.messages import ConnectionType, MessageType
 from openmsmq.oletx.session import NIL, BuildAnswer, CallSender, Rank, Session, Status, Versions
-from openmsmq.oletx.states import SessionState
+from openmsmq.oletx.states import PartnerSessionState
 from openmsmq.oletx.structures import Partner
 
 logger = logging.getLogger(__name__)
@@ -41,14 +41,14 @@ class Partners:
         self,
         partner: Partner,
         kind: ConnectionType,
-        listen: Callable[[Connection], Listener],
+        listen: Listen,
         message: MessageType,
         data: bytes,
-    ) -> Connection:
+    ) -> PartnerConnection:
         """Open a connection to a partner, and a session if there is none. A session that can't be had is a connection
         that is lost."""
         session = self._sessions.get(partner.key)
-        if session is None or session.state in (SessionState.TEARDOWN, SessionState.REQUESTING_TEARDOWN):
+        if session is None or session.state in (PartnerSessionState.TEARDOWN, PartnerSessionState.REQUESTING_TEARDOWN):
             session = self._new(partner)
         connection = session.connections.open(kind, listen, message, data)
         session.want()
@@ -94,7 +94,9 @@ class Partners:
 
     def _has_room(self, source: str) -> bool:
         begun = self._begun.get(source, set())
-        begun = {session for session in begun if not session.is_down and session.state is not SessionState.ACTIVE}
+        begun = {
+            session for session in begun if not session.is_down and session.state is not PartnerSessionState.ACTIVE
+        }
         if begun:
             self._begun[source] = begun
         else:

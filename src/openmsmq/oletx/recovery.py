@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
-from openmsmq.oletx.connections import Connection, Listener
+from openmsmq.oletx.connections import Listen, Listener, PartnerConnection
 from openmsmq.oletx.messages import ConnectionType, MessageType
 from openmsmq.oletx.session import Cancellable
 from openmsmq.oletx.structures import Partner
@@ -41,9 +41,9 @@ class Asking(Protocol):
     """What an inquiry needs."""
 
     def open(
-        self, partner: Partner, kind: ConnectionType, listen: Callable[[Connection], Listener], message: MessageType,
+        self, partner: Partner, kind: ConnectionType, listen: Listen, message: MessageType,
         data: bytes,
-    ) -> Connection: ...  # fmt: skip
+    ) -> PartnerConnection: ...  # fmt: skip
     def later(self, seconds: float, action: Callable[[], None]) -> Cancellable: ...
 
 
@@ -58,7 +58,7 @@ class Inquiry:
         self, question: Question, asking: Asking, partner: Partner, uow: bytes, ended: Callable[[], None]
     ) -> None:
         self._question, self._asking, self._partner, self._uow, self._ended = question, asking, partner, uow, ended
-        self._connection: Connection | None = None
+        self._connection: PartnerConnection | None = None
         self._timer: Cancellable | None = None
         self._pause = FIRST_PAUSE
         self._is_over = False
@@ -69,7 +69,7 @@ class Inquiry:
         self._timer = None
         question = self._question
 
-        def listen(connection: Connection) -> Listener:
+        def listen(connection: PartnerConnection) -> Listener:
             self._connection = connection
             return self
 

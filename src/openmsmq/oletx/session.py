@@ -15,7 +15,7 @@ from uuid import UUID
 
 from openmsmq.oletx.boxcar import BadBoxcar, Packet, PacketTag, decode_boxcar
 from openmsmq.oletx.connections import Acceptor, Connections
-from openmsmq.oletx.states import PRIMARY, SECONDARY, SessionEvent, SessionState
+from openmsmq.oletx.states import PRIMARY, SECONDARY, PartnerSessionEvent, PartnerSessionState
 from openmsmq.oletx.structures import Partner
 
 logger = logging.getLogger(__name__)
@@ -146,7 +146,7 @@ class Session:
         """`ended` is called once, when the session is down."""
         self.local, self.partner = local, partner
         self.is_primary = local.cid.int > partner.cid.int  # trap C23: as big-endian integers
-        self.state = SessionState.NEW
+        self.state = PartnerSessionState.NEW
         self.source = ""  # the address at which the partner began it; empty for one of our own
         self.guid = NIL
         self.versions = Versions(0, 0, 0)
@@ -168,27 +168,27 @@ class Session:
 
     @property
     def is_down(self) -> bool:
-        return self.state is SessionState.DOWN
+        return self.state is PartnerSessionState.DOWN
 
     # -- what this end wants -----------------------------------------------------------------------------------
 
     def want(self) -> None:
         """A connection needs the session."""
-        self._advance(SessionEvent.WANTED)
+        self._advance(PartnerSessionEvent.WANTED)
 
     def stop(self) -> None:
         """Tear the session down."""
         self._reason = self._reason or "this queue manager stops"
-        self._advance(SessionEvent.STOP)
+        self._advance(PartnerSessionEvent.STOP)
 
     def lost(self, reason: str) -> None:
         """The partner is gone: its connection, or its context handle."""
         self._reason = self._reason or reason
-        self._advance(SessionEvent.LOST)
+        self._advance(PartnerSessionEvent.LOST)
 
     def wake(self) -> None:
         """See `connections.Carrier`."""
-        if self.state is SessionState.ACTIVE and self._sending is None:
+        if self.state is PartnerSessionState.ACTIVE and self._sending is None:
             boxcar = self.connections.next_boxcar()
             if boxcar is not None:
                 self._call(CallKind.SEND, number=boxcar[0], boxcar=boxcar[1])
@@ -196,7 +196,7 @@ class Session:
 
     def negotiate(self, requested: int) -> None:
         """See `connections.Carrier`."""
-        if self.state is SessionState.ACTIVE:
+        if self.state is PartnerSessionState.ACTIVE:
             self._call(CallKind.NEGOTIATE, number=requested)
         else:
             self._wanted_connections = requested
@@ -207,33 +207,37 @@ class Session:
         """Poke or PokeW of the secondary, which wants a session."""
         if not self.is_primary:
             return Status.INVALID_ARGUMENT
-        done = self._advance(SessionEvent.POKED)
-        return Status.OK if done and self.state is SessionState.CONNECTING else Status.SERVER_NOT_READY
+        done = self._advance(PartnerSessionEvent.POKED)
+        return Status.OK if done and self.state is PartnerSessionState.CONNECTING else Status.SERVER_NOT_READY
 
     def build_context(
         self, guid: UUID, lowest: Versions, highest: Versions, answer: Callable[[BuildAnswer], None]
     ) -> None:
         """BuildContext or BuildContextW of the partner. `answer` is called now or later, once."""
-        allowed = SessionEvent.BUILD_CONTEXT in self._table[self.state]
+        allowed = PartnerSessionEvent.BUILD_CONTEXT in self._table[self.state]
         if not allowed or (self.is_primary and guid != self.guid) or (not self.is_primary and guid == NIL):
             answer(BuildAnswer(Status.SERVER_NOT_READY))
             return
-        if self.state is SessionState.ACTIVE:
+        if self.state is PartnerSessionState.ACTIVE:
             answer(BuildAnswer(Status.SERVER_NOT_READY))
         else:
             chosen = common_versions(lowest, highest)
             if chosen is None:
                 answer(BuildAnswer(Status.VERSION_SET_NOT_SUPPORTED))
                 self._reason = f"its versions {lowest} to {highest} have none in common with {LOWEST} to {HIGHEST}"
-                self._advance(SessionEvent.REFUSED)
+                self._advance(PartnerSessionEvent.REFUSED)
                 return
             self.guid, self.versions, self._waiting = guid, chosen, answer
-        self._advance(SessionEvent.BUILD_CONTEXT)
+        self._advance(PartnerSessionEvent.BUILD_CONTEXT)
 
     def send_receive(self, count: int, boxcar: bytes) -> int:
         """SendReceive of the partner. The secondary may send before the primary's call has returned (trap C19)."""
-        if self.state not in (SessionState.CONFIRMING, SessionState.ACTIVE, SessionState.REQUESTING_TEARDOWN):
-            return Status.TEARING_DOWN if self.state is SessionState.TEARDOWN else Status.SESSION_DOWN
+        if self.state not in (
+            PartnerSessionState.CONFIRMING,
+            PartnerSessionState.ACTIVE,
+            PartnerSessionState.REQUESTING_TEARDOWN,
+        ):
+            return Status.TEARING_DOWN if self.state is PartnerSessionState.TEARDOWN else Status.SESSION_DOWN
         try:
             packets = decode_boxcar(boxcar, count)
         except BadBoxcar as error:
@@ -241,7 +245,7 @@ class Session:
             self._reason = f"a boxcar was not one: {error}"
             self._sender.later(0, self._problem)
             return Status.INVALID_ARGUMENT
-        if self.state is SessionState.ACTIVE:
+        if self.state is PartnerSessionState.ACTIVE:
             self._after("idle", IDLE, self._idle)
         self.connections.receive(packets)
         return Status.OK
@@ -258,13 +262,17 @@ class Session:
         if rank != (Rank.SECONDARY if self.is_primary else Rank.PRIMARY):
             return Status.INVALID_ARGUMENT
         self._reason = self._reason or ("the partner met a problem" if is_problem else "the partner ended the session")
-        self._advance(SessionEvent.LOST if is_problem else SessionEvent.TEARDOWN)
+        self._advance(PartnerSessionEvent.LOST if is_problem else PartnerSessionEvent.TEARDOWN)
         return Status.OK
 
     def begin_tear_down(self) -> int:
         """BeginTearDown of the secondary."""
         self._reason = self._reason or "the partner ended the session"
-        return Status.OK if self.is_primary and self._advance(SessionEvent.BEGIN_TEARDOWN) else Status.INVALID_ARGUMENT
+        return (
+            Status.OK
+            if self.is_primary and self._advance(PartnerSessionEvent.BEGIN_TEARDOWN)
+            else Status.INVALID_ARGUMENT
+        )
 
     # -- answers to our calls ----------------------------------------------------------------------------------
 
@@ -281,7 +289,7 @@ class Session:
             case CallKind.SEND:
                 self._sent(call, answer)
             case CallKind.TEAR_DOWN | CallKind.BEGIN_TEAR_DOWN:
-                self._advance(SessionEvent.TORN_DOWN)
+                self._advance(PartnerSessionEvent.TORN_DOWN)
 
     def _set_up(self, call: PartnerCall, answer: CallAnswer) -> None:
         self._setup_call = None
@@ -289,10 +297,10 @@ class Session:
             if call.kind is CallKind.POKE:
                 return  # BuildContextW comes
             # Trap C17: S_OK with another GUID is a refusal.
-            if answer.guid == self.guid == call.guid and self._advance(SessionEvent.BUILT):
+            if answer.guid == self.guid == call.guid and self._advance(PartnerSessionEvent.BUILT):
                 return
         self._reason = f"{call.kind.name.lower()}: {answer}"
-        self._advance(SessionEvent.REFUSED if answer.status in _FINAL else SessionEvent.NOT_BUILT)
+        self._advance(PartnerSessionEvent.REFUSED if answer.status in _FINAL else PartnerSessionEvent.NOT_BUILT)
 
     def _sent(self, call: PartnerCall, answer: CallAnswer) -> None:
         if answer.status == Status.SERVER_NOT_READY and self._resends < MOST_RESENDS:
@@ -302,12 +310,12 @@ class Session:
         self._sending, self._resends = None, 0
         if answer.status == Status.OK:
             self.wake()
-        elif self.state is not SessionState.TEARDOWN:  # trap C20: it may have arrived, so it is never sent again
+        elif self.state is not PartnerSessionState.TEARDOWN:  # trap C20: it may have arrived, so it is never sent again
             self.lost(f"a boxcar was not taken: {answer}")
 
     # -- actions of the tables -----------------------------------------------------------------------------------
 
-    def _advance(self, event: SessionEvent) -> bool:
+    def _advance(self, event: PartnerSessionEvent) -> bool:
         """Whether the event is one of the state."""
         row = self._table[self.state].get(event)
         if row is None:
@@ -329,7 +337,7 @@ class Session:
             self.guid = self._sender.new_guid()
             self._setup(CallKind.BUILD)
         else:
-            self._setup(CallKind.POKE if self.state is SessionState.CONNECTING else CallKind.BUILD)
+            self._setup(CallKind.POKE if self.state is PartnerSessionState.CONNECTING else CallKind.BUILD)
 
     def _setup(self, kind: CallKind) -> None:
         self._setup_call = kind
@@ -341,7 +349,7 @@ class Session:
 
     def _setup_over(self) -> None:
         self._reason = f"no session within {SETUP:.0f} s: {self._reason or 'no answer'}"
-        self._advance(SessionEvent.REFUSED)
+        self._advance(PartnerSessionEvent.REFUSED)
 
     def _confirm(self) -> None:
         """The primary answers the nested call."""
@@ -395,12 +403,12 @@ class Session:
         self.connections.down(self._reason or "the session ends")
 
     def _teardown_over(self) -> None:
-        self._advance(SessionEvent.REFUSED)
+        self._advance(PartnerSessionEvent.REFUSED)
 
     def _problem(self) -> None:
         if not self.is_down:
             self._call(CallKind.TEAR_DOWN, is_problem=True)
-            self._advance(SessionEvent.LOST)
+            self._advance(PartnerSessionEvent.LOST)
 
     def _give_up(self) -> None:
         for timer in self._timers.values():
@@ -418,7 +426,7 @@ class Session:
     def _idle(self) -> None:
         if not len(self.connections):
             self._reason = f"no connection for {IDLE:.0f} s"
-            self._advance(SessionEvent.STOP)
+            self._advance(PartnerSessionEvent.STOP)
         else:
             self._after("idle", IDLE, self._idle)
 

@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 # -- sessions, [MS-CMPO] 3.2.1.2, 3.3.4, 3.4.6 ---------------------------------------------------------------------
 
 
-class SessionState(Enum):
+class PartnerSessionState(Enum):
     """The states of [MS-CMPO] 3.2.1.2, before and after which a session is NEW and DOWN."""
 
     NEW = "new"
@@ -24,7 +24,7 @@ class SessionState(Enum):
     DOWN = "down"
 
 
-class SessionEvent(Enum):
+class PartnerSessionEvent(Enum):
     WANTED = auto()  # by a connection of ours
     POKED = auto()  # Poke or PokeW of the secondary
     BUILD_CONTEXT = auto()  # BuildContext or BuildContextW of the partner
@@ -38,65 +38,65 @@ class SessionEvent(Enum):
     LOST = auto()  # the partner, its context handle, or the order of messages
 
 
-class SessionRow(NamedTuple):
+class PartnerSessionRow(NamedTuple):
     action: str
-    next: SessionState
+    next: PartnerSessionState
 
 
-def _rows(**rows: str) -> dict[SessionEvent, SessionRow]:
+def _rows(**rows: str) -> dict[PartnerSessionEvent, PartnerSessionRow]:
     """`event="action NEXT_STATE"`."""
     table = {}
     for event, text in rows.items():
         action, following = text.split()
-        table[SessionEvent[event]] = SessionRow(action, SessionState[following])
+        table[PartnerSessionEvent[event]] = PartnerSessionRow(action, PartnerSessionState[following])
     return table
 
 
 _GIVE_UP: Final = {"REFUSED": "give_up DOWN", "LOST": "give_up DOWN"}
-SessionTable = dict[SessionState, dict[SessionEvent, SessionRow]]
+SessionTable = dict[PartnerSessionState, dict[PartnerSessionEvent, PartnerSessionRow]]
 
 #: The partner with the greater contact identifier ([MS-CMPO] 1.3.1).
 PRIMARY: Final[SessionTable] = {
-    SessionState.NEW: _rows(WANTED="begin CONNECTING", POKED="begin CONNECTING"),
-    SessionState.CONNECTING: _rows(
+    PartnerSessionState.NEW: _rows(WANTED="begin CONNECTING", POKED="begin CONNECTING", **_GIVE_UP),
+    PartnerSessionState.CONNECTING: _rows(
         WANTED="nothing CONNECTING", POKED="nothing CONNECTING", BUILD_CONTEXT="confirm CONFIRMING",
         NOT_BUILT="repeat CONNECTING", STOP="give_up DOWN", **_GIVE_UP,
     ),
-    SessionState.CONFIRMING: _rows(
+    PartnerSessionState.CONFIRMING: _rows(
         WANTED="nothing CONFIRMING", BUILT="establish ACTIVE", NOT_BUILT="repeat CONNECTING", STOP="give_up DOWN",
         TEARDOWN="give_up DOWN", BUILD_CONTEXT="confirm CONFIRMING", **_GIVE_UP,
     ),
-    SessionState.ACTIVE: _rows(
+    PartnerSessionState.ACTIVE: _rows(
         WANTED="nothing ACTIVE", POKED="probe ACTIVE", STOP="tear_down TEARDOWN", BEGIN_TEARDOWN="tear_down TEARDOWN",
         TEARDOWN="give_up DOWN", LOST="give_up DOWN",
     ),
-    SessionState.TEARDOWN: _rows(
+    PartnerSessionState.TEARDOWN: _rows(
         BEGIN_TEARDOWN="nothing TEARDOWN", TEARDOWN="give_up DOWN", TORN_DOWN="nothing TEARDOWN", LOST="give_up DOWN",
         REFUSED="give_up DOWN",
     ),
-    SessionState.DOWN: {},
+    PartnerSessionState.DOWN: {},
 }  # fmt: skip
 #: The one with the smaller contact identifier.
 SECONDARY: Final[SessionTable] = {
-    SessionState.NEW: _rows(WANTED="begin CONNECTING", BUILD_CONTEXT="call_back CONFIRMING"),
-    SessionState.CONNECTING: _rows(
+    PartnerSessionState.NEW: _rows(WANTED="begin CONNECTING", BUILD_CONTEXT="call_back CONFIRMING", **_GIVE_UP),
+    PartnerSessionState.CONNECTING: _rows(
         WANTED="nothing CONNECTING", BUILD_CONTEXT="call_back CONFIRMING", NOT_BUILT="repeat CONNECTING",
         STOP="give_up DOWN", **_GIVE_UP,
     ),
-    SessionState.CONFIRMING: _rows(
+    PartnerSessionState.CONFIRMING: _rows(
         WANTED="nothing CONFIRMING", BUILT="establish ACTIVE", NOT_BUILT="repeat CONFIRMING", STOP="give_up DOWN",
         **_GIVE_UP,
     ),
-    SessionState.ACTIVE: _rows(
+    PartnerSessionState.ACTIVE: _rows(
         WANTED="nothing ACTIVE", BUILD_CONTEXT="probe ACTIVE", STOP="request_teardown REQUESTING_TEARDOWN",
         TEARDOWN="answer_teardown TEARDOWN", LOST="give_up DOWN",
     ),
-    SessionState.REQUESTING_TEARDOWN: _rows(
+    PartnerSessionState.REQUESTING_TEARDOWN: _rows(
         TEARDOWN="answer_teardown TEARDOWN", LOST="give_up DOWN", REFUSED="give_up DOWN",
         TORN_DOWN="nothing REQUESTING_TEARDOWN",
     ),
-    SessionState.TEARDOWN: _rows(TORN_DOWN="give_up DOWN", LOST="give_up DOWN", REFUSED="give_up DOWN"),
-    SessionState.DOWN: {},
+    PartnerSessionState.TEARDOWN: _rows(TORN_DOWN="give_up DOWN", LOST="give_up DOWN", REFUSED="give_up DOWN"),
+    PartnerSessionState.DOWN: {},
 }  # fmt: skip
 
 # -- enlistments, [MS-DTCO] 3.7.5, 3.7.7, 3.8.5, 3.8.7 -------------------------------------------------------------
@@ -123,19 +123,19 @@ EnlistmentEvent = Literal[
 ]  # fmt: skip
 
 
-class EnlistmentRow(NamedTuple):
+class EnlistmentStep(NamedTuple):
     action: str
     next: EnlistmentState
 
 
-EnlistmentTable = dict[EnlistmentState, dict[str, EnlistmentRow]]
+EnlistmentTable = dict[EnlistmentState, dict[str, EnlistmentStep]]
 
 
 def _table(**states: str) -> EnlistmentTable:
     """`STATE="event action NEXT_STATE; ..."`."""
     return {
         EnlistmentState[state]: {
-            event: EnlistmentRow(action, EnlistmentState[following])
+            event: EnlistmentStep(action, EnlistmentState[following])
             for event, action, following in (row.split() for row in rows.split(";"))
         }
         for state, rows in states.items()

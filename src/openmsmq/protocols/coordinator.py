@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 from uuid import UUID, uuid4
 
 from openmsmq.model.errors import HResult, MsmqError, TransactionSequence
@@ -116,14 +116,15 @@ class Coordinator:
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "pbCookie is of another transaction than pUow")
         self.transaction_manager.check_enlisted(uow)
 
-    async def pull(self, uow: bytes, token: bytes) -> None:
-        """R_QMEnlistRemoteTransaction ([MS-MQRR] 3.1.4.12): take part in a token's transaction. Raises MsmqError."""
+    def pull(self, uow: bytes, token: bytes) -> Coroutine[Any, Any, None]:
+        """R_QMEnlistRemoteTransaction ([MS-MQRR] 3.1.4.12): take part in a token's transaction. Raises MsmqError, at
+        once or when awaited."""
         self._demand()
         try:
             decoded = decode_token(token)
         except BadStructure as error:
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, str(error)) from error
-        await self._done(lambda done: self.transaction_manager.pull(uow, decoded, done))
+        return self._done(lambda done: self.transaction_manager.pull(uow, decoded, done))
 
     def _demand(self) -> None:
         if not self._is_on:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
+from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -408,11 +409,13 @@ class RemoteRead(NdrInterface):
             transaction = owned_transaction(self, call, q.pTransactionId)
             check(transaction.owner is not None, "cbPropagationToken is 0")
             return m.R_QMEnlistRemoteTransaction_Response()
-        self.answer_later(call, q, self._pulled(q.pTransactionId.rgb, bytes(q.pbPropagationToken)))
+        pulling = self.environment.coordinator.pull(q.pTransactionId.rgb, bytes(q.pbPropagationToken))
+        self.answer_later(call, q, self._pulled(pulling))
         return None
 
-    async def _pulled(self, uow: bytes, token: bytes) -> m.R_QMEnlistRemoteTransaction_Response:
-        await self.environment.coordinator.pull(uow, token)
+    @staticmethod
+    async def _pulled(pulling: Awaitable[None]) -> m.R_QMEnlistRemoteTransaction_Response:
+        await pulling
         return m.R_QMEnlistRemoteTransaction_Response()
 
     def admits(self, caller: RpcCaller, queue: RemoteQueue) -> bool:
