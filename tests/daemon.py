@@ -161,3 +161,15 @@ def meanwhile(seconds: float, work: Callable[[], object]) -> Iterator[None]:
         yield
     finally:
         timer.join()
+
+
+def partner_daemons(directory: Path, *names: str, options: Sequence[str] = ()) -> list[Daemon]:
+    """Daemons that know each other and take part in each other's transactions, by computer name; none is started."""
+    ports = {name: free_port("127.0.0.1") for name in names}
+    peers = ",".join(f"{name}=127.0.0.1:{port}" for name, port in ports.items())
+    daemons = []
+    for name, port in ports.items():
+        own = ("--computer-name", name, "--distributed-transactions", "none", "--peers", peers)
+        daemons.append(Daemon(directory / name, *own, *options))
+        daemons[-1].ready = {"endpoints": {"qmcomm": {"port": port}}}
+    return daemons

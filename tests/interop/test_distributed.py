@@ -10,7 +10,7 @@ import pytest
 
 import openmsmq
 import openmsmq.aio
-from daemon import Daemon, eventually, free_port
+from daemon import Daemon, eventually, partner_daemons
 
 QUEUE = r".\private$\x"
 
@@ -22,15 +22,7 @@ class Pair(NamedTuple):
 
 @pytest.fixture
 def pair(tmp_path: Any) -> Iterator[Pair]:
-    names = ("near", "far")
-    ports = {name: free_port("127.0.0.1") for name in names}
-    peers = ",".join(f"{name}=127.0.0.1:{port}" for name, port in ports.items())
-    near, far = (
-        Daemon(tmp_path / name, "--computer-name", name, "--distributed-transactions", "none", "--peers", peers)
-        for name in names
-    )
-    for daemon, name in zip((near, far), names, strict=True):
-        daemon.ready = {"endpoints": {"qmcomm": {"port": ports[name]}}}
+    near, far = partner_daemons(tmp_path, "near", "far")
     with near, far:
         for daemon in (near, far):
             with daemon.connect() as manager:

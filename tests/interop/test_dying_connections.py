@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from command_line import add_user
-from daemon import Daemon
+from daemon import Daemon, partner_daemons
 from interop.dying_clients import ASIDE, DISTRIBUTED, IN_TRANSACTIONS, OPERATIONS, PLAIN, QUEUES, DyingClient
 from interop.dying_connections import KINDS
 from interop.impacket_client import PASSWORD, USER
@@ -93,7 +93,7 @@ async def run(daemon: Daemon, coordinator: Daemon, seed: int, seconds: float, ki
 
 
 def check(directory: Path, seeds: range, seconds: float, kills: int = 0) -> None:
-    daemons = [Daemon(directory / name, "--log-level", "warning") for name in ("data", "coordinator")]
+    daemons = partner_daemons(directory, "data", "coordinator", options=("--log-level", "warning"))
     with daemons[0] as daemon, daemons[1] as coordinator:
         add_user(daemon.directory, USER, PASSWORD)
         for seed in seeds:

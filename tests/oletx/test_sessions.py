@@ -1,0 +1,221 @@
+"""Sessions of [MS-CMPO] between two simulated partners: who begins, who is lost, who lies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from oletx.simulated import Network, Site
+from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.oletx.connections import Connections, PartnerConnection
+from openmsmq.oletx.messages import ConnectionType, MessageType
+from openmsmq.oletx.session import CallAnswer, CallKind, PartnerCall, Session
+from openmsmq.oletx.states import PartnerSessionState
+from openmsmq.oletx.structures import PropagationToken
+
+UOW = bytes(range(16))
+
+
+def pair(seed: int = 0) -> tuple[Network, Site, Site]:
+    network = Network(seed)
+    return network, network.site("LOW", 1), network.site("HIGH", 1 << 127)
+
+
+class Listening:
+    """Notes what it hears, and closes the connection after an answer."""
+
+    connection: PartnerConnection | None = None
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def received(self, message: MessageType, data: bytes) -> None:
+        self.heard.append(message)
+        if self.connection is not None:
+            self.connection.close()
+
+    def invalid(self, reason: str) -> None:
+        self.heard.append("invalid")
+
+    def lost(self, reason: str) -> None:
+        self.heard.append(reason)
+
+
+def ask(site: Site, other: Site, uow: bytes = UOW) -> Listening:
+    """CHECK of an unknown transaction."""
+    listening = Listening()
+
+    def listen(connection: PartnerConnection) -> Listening:
+        listening.connection = connection
+        return listening
+
+    site.manager.open(other.partner, ConnectionType.CHECKABORT, listen, MessageType.CHECK, uow)
+    return listening
+
+
+def meet(network: Network, site: Site, other: Site) -> None:
+    """Make a session."""
+    listening = ask(site, other)
+    network.run(lambda: bool(listening.heard))
+
+
+def states(*sites: Site) -> list[PartnerSessionState]:
+    return [session.state for site in sites for session in site.manager.partners.sessions()]
+
+
+@pytest.mark.parametrize("begins", ["LOW", "HIGH"])
+def test_either_partner_begins(begins: str) -> None:
+    network, low, high = pair()
+    site, other = (low, high) if begins == "LOW" else (high, low)
+    listening = ask(site, other)
+    network.run(lambda: bool(listening.heard))
+    assert listening.heard == [MessageType.ABORTED]
+    assert states(low, high) == [PartnerSessionState.ACTIVE] * 2
+    kinds = [call.kind for call in low.calls]
+    assert kinds[0] is (CallKind.POKE if begins == "LOW" else CallKind.BUILD)
+
+
+def test_both_begin_at_once_and_have_one_session() -> None:
+    """T15, trap C18: a thousand times."""
+    for seed in range(1000):
+        network, low, high = pair(seed)
+        heard = [ask(low, high), ask(high, low)]
+        network.run(lambda heard=heard: all(one.heard for one in heard), 30)  # type: ignore[misc]
+        assert [one.heard for one in heard] == [[MessageType.ABORTED]] * 2, seed
+        assert states(low, high) == [PartnerSessionState.ACTIVE] * 2, seed
+        sessions = [site.manager.partners.sessions()[0] for site in (low, high)]
+        assert sessions[0].guid == sessions[1].guid, seed
+
+
+def test_a_partner_that_builds_anew_after_its_death_gets_its_session() -> None:
+    """T17: although the other end has not noticed."""
+    for began in ("LOW", "HIGH"):
+        network, low, high = pair()
+        meet(network, low, high)
+        site, other = (low, high) if began == "LOW" else (high, low)
+        site.is_up, site.epoch = False, site.epoch + 1
+        site.restart()
+        listening = ask(site, other)
+        network.run(lambda listening=listening: bool(listening.heard), 30)  # type: ignore[misc]
+        assert listening.heard == [MessageType.ABORTED]
+
+
+def test_a_partner_that_is_away_fails_what_waits_for_it() -> None:
+    network, low, high = pair()
+    high.is_up = False
+    listening = ask(low, high)
+    network.run(seconds=7)
+    assert len(listening.heard) == 1 and "no session within 6 s" in listening.heard[0]
+    assert not low.manager.partners.sessions()
+
+
+def test_a_boxcar_without_an_answer_ends_the_session_and_goes_out_once() -> None:
+    """T18, trap C20."""
+    network, low, high = pair()
+    meet(network, low, high)
+    network.run(seconds=1)
+    network.lost = lambda site, call: site is low and call.kind is CallKind.SEND
+    sends = sum(call.kind is CallKind.SEND for call in low.calls)
+    listening = ask(low, high)
+    network.run(lambda: bool(listening.heard), 20)
+    assert "no answer in time" in listening.heard[0]
+    assert sum(call.kind is CallKind.SEND for call in low.calls) == sends + 1
+    assert not low.manager.partners.sessions()
+
+
+def test_an_idle_session_is_torn_down_and_one_in_use_is_pinged() -> None:
+    network, low, high = pair()
+    meet(network, low, high)
+    network.run(seconds=150)
+    assert states(low, high) == []
+    high.work.state[UOW] = "active"
+    joined: list[MsmqError | None] = []
+    low.manager.pull(UOW, PropagationToken(UOW, high.partner), joined.append)
+    network.run(lambda: bool(joined))
+    sent = len(low.calls)
+    network.run(seconds=300)
+    assert joined == [None] and states(low, high) == [PartnerSessionState.ACTIVE] * 2
+    assert len(low.calls) - sent == 10, "a ping each 30 s"
+
+
+def test_a_stop_tears_all_sessions_down() -> None:
+    for site_stops in (0, 1):
+        network, low, high = pair()
+        meet(network, low, high)
+        (low, high)[site_stops].manager.partners.stop()
+        network.run(seconds=1)
+        assert states(low, high) == []
+
+
+def test_the_101st_connection_asks_for_more_first() -> None:
+    """T19."""
+    network, low, high = pair()
+    for number in range(250):
+        high.work.state[number.to_bytes(16, "big")] = "active"
+    joined: list[MsmqError | None] = []
+    for number in range(250):
+        uow = number.to_bytes(16, "big")
+        low.manager.pull(uow, PropagationToken(uow, high.partner), joined.append)
+    network.run(lambda: len(joined) == 250)
+    assert joined == [None] * 250
+    assert sum(call.kind is CallKind.NEGOTIATE for call in low.calls) == 3
+
+
+def test_a_pull_that_is_not_answered_fails_after_12_seconds() -> None:
+    network, low, high = pair()
+    high.manager.branching = lambda connection, uow: None  # type: ignore[method-assign]
+    failed: list[MsmqError | None] = []
+    low.manager.pull(UOW, PropagationToken(UOW, high.partner), failed.append)
+    network.run(lambda: bool(failed), 60)
+    assert (failed[0] is not None and failed[0].hresult == HResult.MQ_ERROR_DTC_CONNECT) or network.now <= 20
+    assert not low.work.state
+
+
+class Carrying:
+    def __init__(self) -> None:
+        self.negotiated: list[int] = []
+
+    def wake(self) -> None:
+        """Nothing is sent by itself."""
+
+    def negotiate(self, requested: int) -> None:
+        self.negotiated.append(requested)
+
+
+def test_a_partner_that_grants_nothing_fails_what_waits() -> None:
+    _, low, _ = pair()
+    connections = Connections(Carrying(), low.manager, low.partner)
+    listening = Listening()
+    connections.open(ConnectionType.CHECKABORT, lambda one: listening, MessageType.CHECK, UOW)
+    connections.granted(0)
+    assert len(listening.heard) == 1 and "grants no connections" in listening.heard[0]
+
+
+def test_a_number_is_free_when_both_ends_have_closed() -> None:
+    """Trap C25."""
+    network, low, high = pair()
+    opened: list[PartnerConnection] = []
+
+    def listen(connection: PartnerConnection) -> Listening:
+        opened.append(connection)
+        return Listening()
+
+    low.manager.open(high.partner, ConnectionType.CHECKABORT, listen, MessageType.CHECK, UOW)
+    network.run(seconds=1)
+    session = low.manager.partners.sessions()[0]
+    assert len(session.connections) == 1
+    opened[0].close()
+    assert len(session.connections) == 1, "the other end has not confirmed it"
+    network.run(seconds=1)
+    assert len(session.connections) == 0
+
+
+def test_answers_to_a_session_that_is_down_are_of_no_use() -> None:
+    network, low, high = pair()
+    meet(network, low, high)
+    session: Session = low.manager.partners.sessions()[0]
+    session.lost("test")
+    session.answered(PartnerCall(CallKind.SEND, session.rank), CallAnswer(0))
+    session.stop()
+    assert session.is_down and session.begin_tear_down() != 0
