@@ -1,4 +1,4 @@
-"""Plain sends and receives, served together: what all connections brought in one turn of the event loop is decoded,
+"""Plain sends and receives in NDR 2.0, served together: what all connections brought in one turn of the event loop is decoded,
 stored or removed, and answered at once, where `send_stubs.c`, `receive_stubs.c` and `start_receive_stubs.c` are
 compiled.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from msrpc.rpc.call import InterfaceTable
+from msrpc.rpc.call import InterfaceTable, transfer_syntaxes
 from msrpc.rpc.dispatcher import SecurityPolicy
 from msrpc.rpc.epm import Endpoint, EndpointMapper
 from msrpc.rpc.mgmt import Management
@@ -152,7 +152,10 @@ class Calls:
         for interface in table:
             if interface.name != Management.name:
                 host = "" if address == "0.0.0.0" or ":" in address else address  # towers have IPv4 only
-                mapper.register(Endpoint(SyntaxId(interface.uuid, interface.version), port, "Message Queuing", host))
+                syntax = SyntaxId(interface.uuid, interface.version)
+                mapper.register(
+                    Endpoint(syntax, port, "Message Queuing", host, transfer_syntaxes=transfer_syntaxes(interface))
+                )
         self._offer_objects(mapper_table, table)
         loop = asyncio.get_running_loop()
         self._resolving = start_background_task("resolving transactions in doubt", self._coordinator.run(loop.time))
