@@ -1,5 +1,5 @@
-"""NDR64 ([MS-RPCE] 2.2.5): its rules and examples byte by byte, and what a second encoder that was written after the text
-says of each operation."""
+"""NDR64 ([MS-RPCE] 2.2.5): its rules and examples byte by byte, and what a second encoder, which was written after the
+text, says of each operation."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
 from idl.idl_text import interface
+
 from msrpc.idl import wiretypes as w
 from msrpc.ndr import BadStubData, NdrError, Operation
 from ndr.ndr64_by_text import Encoder
-from ndr.test_round_trips import refused_cheaply
 from ndr.strategies import all_operations, operations, request, response
+from ndr.test_round_trips import refused_cheaply
 
 FEW = settings(max_examples=25, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 VERY_FEW = settings(FEW, max_examples=4)
@@ -89,9 +89,13 @@ def test_section_4_7_a_unicode_string_has_a_pointer_and_three_counts_of_8_bytes(
         } UNICODE_STRING;
         void Call([in] UNICODE_STRING *text);""")
     value = names["Call_Request"](names["UNICODE_STRING"](4, 8, [0x61, 0x62]))
-    travels(operation, value, """
+    travels(
+        operation,
+        value,
+        """
         0400 0800 00000000 0000020000000000
-        0400000000000000 0000000000000000 0200000000000000 6100 6200""")
+        0400000000000000 0000000000000000 0200000000000000 6100 6200""",
+    )
 
 
 def test_section_4_8_a_structure_ends_at_a_multiple_of_its_alignment() -> None:
@@ -99,10 +103,14 @@ def test_section_4_8_a_structure_ends_at_a_multiple_of_its_alignment() -> None:
         typedef struct _StructWithPad { long l; short s; } StructWithPad;
         void Call([in] StructWithPad *one, [in] char after, [in, size_is(2)] StructWithPad *two);""")
     pad = names["StructWithPad"]
-    travels(operation, names["Call_Request"](pad(1, 2), 3, [pad(4, 5), pad(6, 7)]), """
+    travels(
+        operation,
+        names["Call_Request"](pad(1, 2), 3, [pad(4, 5), pad(6, 7)]),
+        """
         01000000 0200 0000
         03 00000000000000
-        0200000000000000 04000000 0500 0000 06000000 0700 0000""")
+        0200000000000000 04000000 0500 0000 06000000 0700 0000""",
+    )
 
 
 def test_enumerations_have_4_bytes_with_and_without_v1_enum() -> None:
@@ -110,9 +118,13 @@ def test_enumerations_have_4_bytes_with_and_without_v1_enum() -> None:
         typedef enum { A = 1, B = 2 } NARROW;
         typedef [v1_enum] enum { C = 3 } WIDE;
         void Call([in] char before, [in] NARROW n, [in] WIDE w, [in, size_is(2)] NARROW *all);""")
-    travels(operation, names["Call_Request"](9, 2, 3, [1, 2]), """
+    travels(
+        operation,
+        names["Call_Request"](9, 2, 3, [1, 2]),
+        """
         09 000000 02000000 03000000 00000000
-        0200000000000000 01000000 02000000""")
+        0200000000000000 01000000 02000000""",
+    )
 
 
 def test_an_integer_of_the_size_of_pointers_is_a_hyper() -> None:
@@ -140,30 +152,42 @@ def test_arrays_of_references_have_a_value_in_place_of_each() -> None:
         typedef [ref] long *REFERENCE;
         typedef struct { REFERENCE two[2]; } REFERS;
         void Call([in] REFERS *r);""")
-    travels(operation, names["Call_Request"](names["REFERS"]([5, 6])), """
-        0000020000000000 0400020000000000 05000000 06000000""")
+    travels(
+        operation,
+        names["Call_Request"](names["REFERS"]([5, 6])),
+        """
+        0000020000000000 0400020000000000 05000000 06000000""",
+    )
 
 
 def test_strings_have_three_counts_of_8_bytes_or_two_where_their_size_is_fixed() -> None:
     operation, names = declared("""
         typedef struct { [string] wchar_t fixed[4]; } FIXED;
         void Call([in] short before, [in, string] wchar_t *text, [in, string, unique] char *narrow, [in] FIXED *f);""")
-    travels(operation, names["Call_Request"](1, "a", "b", names["FIXED"]("c")), """
+    travels(
+        operation,
+        names["Call_Request"](1, "a", "b", names["FIXED"]("c")),
+        """
         0100 000000000000
         0200000000000000 0000000000000000 0200000000000000 6100 0000
         00000000 0000020000000000
         0200000000000000 0000000000000000 0200000000000000 62 00
         000000000000
-        0000000000000000 0200000000000000 6300 0000 00000000""")
+        0000000000000000 0200000000000000 6300 0000 00000000""",
+    )
 
 
 def test_the_gap_of_a_conformant_structure_travels_before_its_elements() -> None:
     operation, names = declared("""
         typedef struct { hyper first; unsigned char count; [size_is(count)] unsigned char data[]; } TAIL;
         void Call([in] unsigned char before, [in] TAIL *t, [in] unsigned char after);""")
-    travels(operation, names["Call_Request"](9, names["TAIL"](1, 3, b"abc"), 7), """
+    travels(
+        operation,
+        names["Call_Request"](9, names["TAIL"](1, 3, b"abc"), 7),
+        """
         09 00000000000000 0300000000000000
-        0100000000000000 03 00000000000000 616263 0000000000 07""")
+        0100000000000000 03 00000000000000 616263 0000000000 07""",
+    )
 
 
 def test_the_count_of_a_conformant_structure_does_not_align_it() -> None:
@@ -177,8 +201,12 @@ def test_a_context_handle_has_20_bytes_that_are_aligned_to_4() -> None:
     operation, names = declared("""
         typedef [context_handle] void *HANDLE;
         void Call([in] unsigned char before, [in] HANDLE h, [in] hyper after);""")
-    travels(operation, names["Call_Request"](1, bytes(range(20)), 2), f"""
-        01 000000 {bytes(range(20)).hex()} 0200000000000000""")
+    travels(
+        operation,
+        names["Call_Request"](1, bytes(range(20)), 2),
+        f"""
+        01 000000 {bytes(range(20)).hex()} 0200000000000000""",
+    )
 
 
 LYING = [1 << 31, (1 << 32) - 1, 1 << 32, 1 << 60, (1 << 63) - 1, 1 << 63, (1 << 64) - 1]

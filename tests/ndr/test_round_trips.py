@@ -54,7 +54,16 @@ def test_many_arguments_and_results_survive_the_wire(name: str, data: st.DataObj
     _round_trip(name, data)
 
 
-_VICIOUS = [b"\xff" * 8, b"\xff" * 4 + bytes(4), bytes(7) + b"\x80", b"\xff\xff\xff\xff", b"\x00\x00\x00\x80", b"\xff\xff\xff\x7f", b"\x00\x00\x00\x00", b"\x01\x00\x00\x00"]
+_VICIOUS = [
+    b"\xff" * 8,
+    b"\xff" * 4 + bytes(4),
+    bytes(7) + b"\x80",
+    b"\xff\xff\xff\xff",
+    b"\x00\x00\x00\x80",
+    b"\xff\xff\xff\x7f",
+    b"\x00\x00\x00\x00",
+    b"\x01\x00\x00\x00",
+]
 
 
 @st.composite

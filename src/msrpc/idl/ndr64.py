@@ -4,8 +4,9 @@ What is different, and where the back ends find it:
 
 - Pointers have 8 bytes, aligned to 8, in arrays of reference pointers, too (2.2.5.3.5): `Pointer.size`.
 - Maximum counts, offsets and actual counts have 8 bytes (2.2.5.3.2, 2.2.5.3.3): `Array.count_size`.
-- Enumerations have 4 bytes, with or without `v1_enum` (2.2.4.6, 2.2.5.2): `Enum.size`. They are read as unsigned ones, as
-  those with `v1_enum` are in NDR 2.0: their members are 0 to 32,767 (2.2.4.11), and nothing below 0 is an index.
+- Enumerations have 4 bytes, with or without `v1_enum` (2.2.4.6, 2.2.5.2): `Enum.size`. They are read as unsigned
+  integers, as those with `v1_enum` are in NDR 2.0: their members are 0 to 32,767 (2.2.4.11), and no negative number
+  comes in.
 - `__int3264` is a hyper (2.2.4.1.2).
 - Structures end at a multiple of their alignment. The gap behind the last member that is neither conformant nor varying
   travels before the elements of a conformant array (2.2.5.3.4.1): `Struct.ndr64`.
@@ -21,6 +22,7 @@ from msrpc.idl import wiretypes as w
 
 _HYPERS = {"i": w.Primitive("hyper", "q", 8), "I": w.Primitive("unsigned hyper", "Q", 8)}
 _INT3264 = ("__int3264", "signed __int3264", "unsigned __int3264")
+
 
 class Widening:
     """Makes the types of NDR64. The same type becomes the same one each time, so that structures may be recursive."""

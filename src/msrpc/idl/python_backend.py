@@ -4,8 +4,8 @@ Runs of members with a fixed layout become one `struct` call. Code is emitted tw
 once for encoding. Pointees follow the outermost construct (C706 14.3.12.3), so each structure has a function for its
 body, where pointers are referent identifiers, and one for what its pointers refer to.
 
-NDR64 is little-endian only ([MS-RPCE] 2.2.5). Its codecs are in a module of their own, of the same classes: `ndr.runtime`
-imports it when somebody speaks NDR64.
+NDR64 is little-endian only ([MS-RPCE] 2.2.5). Its codecs, for the same classes, are in a module of their own, which
+`ndr.runtime` imports when it is needed first.
 """
 
 from __future__ import annotations

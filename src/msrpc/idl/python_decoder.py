@@ -17,7 +17,6 @@ from msrpc.idl.python_emitter import (
     selector,
 )
 
-
 LARGEST_COUNT = 0x7FFFFFFF  # of elements, where counts have 64 bits
 
 

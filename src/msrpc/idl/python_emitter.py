@@ -10,7 +10,6 @@ from msrpc.idl import syntax as s
 from msrpc.idl import wiretypes as w
 from msrpc.idl.lexer import IdlError
 
-
 NDR64_SUFFIX = "_ndr64"  # of the module with the NDR64 codecs of the classes of another
 
 

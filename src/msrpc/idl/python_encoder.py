@@ -312,7 +312,9 @@ class Encoder(Emitter):
         elif isinstance(element, w.Pointer):
             self.align(element.alignment)
             value = "v is not None"
-            self.line(f"w += _pack(f'<{{len({data})}}{scalar_format(element)}', *[(r() if {value} else 0) for v in {data}])")
+            self.line(
+                f"w += _pack(f'<{{len({data})}}{scalar_format(element)}', *[(r() if {value} else 0) for v in {data}])"
+            )
         elif isinstance(element, w.Opaque):
             self.align(element.alignment)
             self.line(f"if any(len(v) != {element.size} for v in {data}): "

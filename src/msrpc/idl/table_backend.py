@@ -27,7 +27,8 @@ class Tables:
         """The lines that give `ndr.tables` the structures of a module; all are announced before any is declared."""
         supported = [struct for struct in structs if isinstance(struct, w.Struct) and _is_supported(struct, set())]
         announced = [
-            f"_announce({struct.name}, {struct.alignment}, {struct.recursive}, {w.has_pointers(struct)}, {struct.ndr64})"
+            f"_announce({struct.name}, {struct.alignment}, {struct.recursive}, {w.has_pointers(struct)}, "
+            f"{struct.ndr64})"
             for struct in supported
         ]
         declared = [

@@ -1,7 +1,7 @@
 """What travels: the resolved types of NDR 2.0 (C706 chapter 14), with alignment, sizes and pointer kinds.
 
-The semantic pass makes these from the syntax tree; back ends and test generators read them. `ndr64.Widening` makes those
-of NDR64 from them: types that travel in another way have `ndr64` set.
+The semantic pass makes these from the syntax tree; back ends and test generators read them. `ndr64.Widening` makes
+those of NDR64 from them: types that travel in another way have `ndr64` set.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class Enum:
 
     @property
     def size(self) -> int:
+        """Both sizes are read as unsigned integers (D-198)."""
         return 4 if self.v1 or self.ndr64 else 2
 
     @property
@@ -89,8 +90,8 @@ class Array:
 
     @property
     def alignment(self) -> int:
-        """As a member of a structure. In NDR64 the maximum count, which travels before the structure, leaves it alone:
-        otherwise it would make gaps in structures of smaller members."""
+        """As a member of a structure. In NDR64 the maximum count, which travels before the structure, does not add to
+        it: it would make gaps in structures of smaller members (D-197)."""
         if (self.fixed is not None or self.ndr64) and not self.varying:
             return self.element.alignment
         return max(self.count_size, self.element.alignment)

@@ -18,7 +18,6 @@ from msrpc.rpc.sockets import peer_has_closed
 from msrpc.rpc.throttle import Attempt, PeerFailures
 from msrpc.rpc.timing import Timings
 
-
 _NDR_ALONE: Final = (NDR,)
 
 

@@ -93,11 +93,9 @@ class Connection:
                 pass
         self.close()
 
-    def bind(
-        self, uuid: UUID, version: tuple[int, int], transfer_syntaxes: Sequence[SyntaxId] = (NDR,)
-    ) -> SyntaxId:
-        """Bind the interface, and authenticate with the first bind. `call` uses the interface bound last. Of the transfer
-        syntaxes that are offered the server chooses one, which `core.transfer_syntaxes` has; stubs have to be in it.
+    def bind(self, uuid: UUID, version: tuple[int, int], transfer_syntaxes: Sequence[SyntaxId] = (NDR,)) -> SyntaxId:
+        """Bind the interface, and authenticate with the first bind. `call` uses the interface bound last. Of the
+        transfer syntaxes that are offered the server chooses one, `transfer_syntax`; stubs have to be in it.
 
         Raises `BindError` if the server does not offer it, `AuthenticationError` if the server cannot be trusted.
         """

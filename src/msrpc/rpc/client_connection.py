@@ -165,9 +165,9 @@ class ClientConnection:
     ) -> None:
         """Offer interfaces: a bind at first, an alter_context afterwards (or a further bind with `again`).
 
-        With `security` a new security context is built, and calls use it from then on. Of `transfer_syntaxes` the server
-        chooses one for each interface, or if it accepts several, the first of these is used. Raises LocalProtocolError
-        for a further security context where the server has not agreed to have several ([MS-RPCE] 3.3.1.5.4).
+        With `security` a new security context is built, and calls use it from then on. Of `transfer_syntaxes` the
+        server chooses one for each interface; of several that it accepts the first one is used. Raises
+        LocalProtocolError for a further security context unless the server takes several ([MS-RPCE] 3.3.1.5.4).
         """
         if self._ended or self._negotiation is not None:
             raise LocalProtocolError("the connection has ended" if self._ended else "a negotiation is under way")

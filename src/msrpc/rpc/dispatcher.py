@@ -195,8 +195,8 @@ class Dispatcher:
     def contexts_of(
         self, contexts: Mapping[int, BoundContext], caller: RpcCaller
     ) -> dict[int, tuple[RpcInterface, list[int]]]:
-        """By presentation context, the interface and which of its operations a source may bring for a caller: none where
-        NDR64 is spoken, because what serves calls together reads and writes stubs in NDR 2.0."""
+        """By presentation context, the interface and which of its operations a source may bring for a caller: none in
+        NDR64, because calls that are served together are read and written in NDR 2.0."""
         together = self.together
         assert together is not None
         return {
