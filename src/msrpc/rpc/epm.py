@@ -6,7 +6,7 @@ It answers before any authentication, because clients ask it before they know wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
@@ -41,7 +41,8 @@ _VERSIONS: Final[dict[int, Callable[[tuple[int, int], tuple[int, int]], bool]]] 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An element of the endpoint map. An empty `host` means the address at which the client reached the mapper."""
+    """An element of the endpoint map. An empty `host` means the address at which the client reached the mapper. A tower
+    has the first of the transfer syntaxes."""
 
     interface: SyntaxId
     port: int
@@ -50,10 +51,10 @@ class Endpoint:
     object_uuid: UUID | None = None
     transfer_syntaxes: tuple[SyntaxId, ...] = (NDR,)
 
-    def tower(self, reached_at: str, transfer_syntax: SyntaxId = NDR) -> Tower:
+    def tower(self, reached_at: str) -> Tower:
         # A tower has an IPv4 address ([C706] appendix L); 0.0.0.0 says nothing to who came by IPv6.
         host = self.host or ("" if ":" in reached_at else reached_at)
-        return Tower(self.interface, self.port, host, transfer_syntax)
+        return Tower(self.interface, self.port, host, self.transfer_syntaxes[0])
 
 
 class EndpointMapper:
@@ -102,8 +103,6 @@ class EndpointMapper:
         return wire.ept_lookup_Response(handle, len(entries), entries, status, max_ents=request.max_ents)
 
     def _map(self, call: Call, request: wire.ept_map_Request) -> wire.ept_map_Response:
-        syntax = NDR
-
         def matching() -> list[Endpoint]:
             try:
                 asked = Tower.unpack(bytes(request.map_tower.tower_octet_string)) if request.map_tower else None
@@ -111,11 +110,10 @@ class EndpointMapper:
                 raise Fault(RPC_X_BAD_STUB_DATA) from None
             if asked is None:
                 return []
-            nonlocal syntax
             syntax = asked.transfer_syntax
             wanted = asked.interface
             return [
-                e
+                replace(e, transfer_syntaxes=(syntax,))
                 for e in self.endpoints
                 if syntax in e.transfer_syntaxes
                 and e.interface.uuid == wanted.uuid
@@ -124,7 +122,7 @@ class EndpointMapper:
             ]
 
         found, handle = self._page(call, request.entry_handle, request.max_towers, matching)
-        towers: list[wire.twr_t | None] = [_tower(endpoint, call.connection.local_host, syntax) for endpoint in found]
+        towers: list[wire.twr_t | None] = [_tower(endpoint, call.connection.local_host) for endpoint in found]
         status = 0 if towers else EPT_S_NOT_REGISTERED
         return wire.ept_map_Response(handle, len(towers), towers, status, max_towers=request.max_towers)
 
@@ -157,8 +155,8 @@ class EndpointMapper:
         return page, handles.create(_HANDLE_KIND, rest) if rest else NULL_HANDLE
 
 
-def _tower(endpoint: Endpoint, reached_at: str, transfer_syntax: SyntaxId = NDR) -> wire.twr_t:
-    octets = endpoint.tower(reached_at, transfer_syntax).pack()
+def _tower(endpoint: Endpoint, reached_at: str) -> wire.twr_t:
+    octets = endpoint.tower(reached_at).pack()
     return wire.twr_t(len(octets), octets)
 
 
