@@ -22,6 +22,7 @@ from openmsmq.interfaces import ms_mqmp
 from openmsmq.model.message import Message
 
 FEW = settings(max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+VERY_FEW = settings(FEW, max_examples=10)
 MANY = settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))
 OPERATIONS = {
     f"{name}{syntax}": (spoken, wire)
@@ -30,6 +31,8 @@ OPERATIONS = {
     if isinstance(spoken.encoders[0], Codec)
 }
 each_operation = pytest.mark.parametrize("name", OPERATIONS)
+each_operation_in_ndr = pytest.mark.parametrize("name", [name for name in OPERATIONS if "NDR64" not in name])
+each_operation_in_ndr64 = pytest.mark.parametrize("name", [name for name in OPERATIONS if "NDR64" in name])
 SEND = ms_mqmp.qmcomm2.operation("rpc_ACSendMessageEx")
 
 
@@ -115,7 +118,15 @@ CLAIMS = [_agree, _agree_on_bad_stubs, _agree_on_odd_values]
 each_claim = pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.__name__.strip("_"))
 
 
-@each_operation
+@each_operation_in_ndr64
+@each_claim
+@VERY_FEW
+@given(data=st.data())
+def test_it_says_what_the_interpreted_codec_says_in_ndr64(name: str, claim: Any, data: st.DataObject) -> None:
+    claim(name, data)
+
+
+@each_operation_in_ndr
 @each_claim
 @FEW
 @given(data=st.data())

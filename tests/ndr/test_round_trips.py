@@ -24,8 +24,10 @@ BY_NAME = {
     for name, operation, wire in OPERATIONS
     for syntax, spoken in (("", operation), (" in NDR64", operation.ndr64))
 }
-each_operation = pytest.mark.parametrize("name", BY_NAME)
+each_operation = pytest.mark.parametrize("name", [name for name in BY_NAME if "NDR64" not in name])
+each_operation_in_ndr64 = pytest.mark.parametrize("name", [name for name in BY_NAME if "NDR64" in name])
 FEW = settings(max_examples=25, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+VERY_FEW = settings(FEW, max_examples=6)
 MANY = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 SECONDS = 2.0  # for one stub of some kilobytes; it takes microseconds, but the machine may be busy
 
@@ -123,6 +125,21 @@ def _mutate(name: str, data: st.DataObject) -> None:
 @FEW
 @given(data=st.data())
 def test_mutated_stubs_are_refused_or_are_values(name: str, data: st.DataObject) -> None:
+    _mutate(name, data)
+
+
+@each_operation_in_ndr64
+@VERY_FEW
+@given(data=st.data())
+def test_mutated_stubs_in_ndr64_are_refused_or_are_values(name: str, data: st.DataObject) -> None:
+    _mutate(name, data)
+
+
+@pytest.mark.slow
+@each_operation_in_ndr64
+@MANY
+@given(data=st.data())
+def test_many_mutated_stubs_in_ndr64_are_refused_or_are_values(name: str, data: st.DataObject) -> None:
     _mutate(name, data)
 
 
