@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from msrpc.rpc import client
+from msrpc.rpc.pdu import NDR, NDR64, SyntaxId
 from openmsmq.client import operations, qm2qm, remote_read
 from openmsmq.conversion.receive_buffer import receive_buffer
 from openmsmq.conversion.send_buffer import send_buffer
@@ -75,10 +76,10 @@ def floor(port: int, what: str, _: str) -> Wire:
 # -- openmsmq --------------------------------------------------------------------------------------------------------
 
 
-def openmsmq(port: int, what: str, queue: str, timeout: int = 0) -> Wire:
+def openmsmq(port: int, what: str, queue: str, timeout: int = 0, syntax: SyntaxId = NDR) -> Wire:
     connection = client.connect("127.0.0.1", port)
     qmcomm = connection.bind(m.qmcomm.uuid, m.qmcomm.version)
-    qmcomm2 = connection.bind(m.qmcomm2.uuid, m.qmcomm2.version)
+    qmcomm2 = connection.bind(m.qmcomm2.uuid, m.qmcomm2.version, (syntax,))
     if what == "null":
         connection.core.request(qmcomm, 31, bytes(4))
         return Wire(connection._socket, [connection.core.data_to_send()], "responses", keep=connection)
@@ -100,8 +101,14 @@ def openmsmq(port: int, what: str, queue: str, timeout: int = 0) -> Wire:
         body, is_durable = SMALL_BODY if what.startswith("small") else BODY, what.endswith("durable send")
         message = Message(body=body, delivery_guarantee=int(is_durable))
         request = m.rpc_ACSendMessageEx_Request(opened.phQueue, send_buffer(message), OBJECTID())
-    connection.core.request(qmcomm2, operation.opnum, operation.encode_request(request))
+    spoken = operation.ndr64 if syntax == NDR64 else operation
+    connection.core.request(qmcomm2, operation.opnum, spoken.encode_request(request))
     return Wire(connection._socket, [connection.core.data_to_send()], "results", keep=connection)
+
+
+def openmsmq_in_ndr64(port: int, what: str, queue: str) -> Wire:
+    """Sends and receives in NDR64."""
+    return openmsmq(port, what, queue, syntax=NDR64)
 
 
 def openmsmq_waiting(port: int, what: str, queue: str) -> Wire:
@@ -287,6 +294,7 @@ def postgresql(port: int, what: str, queue: str) -> Wire:
 
 WIRES: dict[str, Callable[[int, str, str], Wire]] = {
     "openmsmq": openmsmq,
+    "ndr64": openmsmq_in_ndr64,
     "two phases": two_phases,
     "management": management,
     "floor": floor,

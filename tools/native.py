@@ -147,9 +147,8 @@ def run_idl_compiler() -> None:
         if not files:  # the source distribution of msrpc
             continue
         target = SOURCES / package.replace(".", "/")
-        build.write_modules(files, target, package)
-        made = {f"{build.module_name(path.name)}.py" for path in files} | {"__init__.py"}
-        for stale in (path for path in target.glob("*.py") if path.name not in made):
+        made = {*build.write_modules(files, target, package), target / "__init__.py"}
+        for stale in (path for path in target.glob("*.py") if path not in made):
             stale.unlink()
 
 

@@ -13,11 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from command_line import Ended, invoke
+from msrpc.rpc.bind_pdus import Bind, BindAck, ContextAnswer, PresentationContext
+from msrpc.rpc.call_pdus import RequestPdu
+from msrpc.rpc.pdu import NDR, NDR64, SyntaxId
 from openmsmq.cli import captures
 from openmsmq.cli.dissecting import find
 from openmsmq.interfaces.ms_mqmp import qmcomm, rpc_QMOpenQueueInternal_Request
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT
-from openmsmq.interfaces.ms_mqrr import RemoteRead, SectionBuffer
+from openmsmq.interfaces.ms_mqrr import R_OpenQueue_Request, RemoteRead, SectionBuffer
 from openmsmq.model.text import is_visible
 from openmsmq.packet import MessagePacket
 
@@ -62,6 +65,23 @@ def test_big_endian_fields_are_read_as_such() -> None:
     assert "big-endian" in asked["found"] and "big-endian" in call["found"]
     assert call["fields"] == {"context_id": 0, "fIP": 1}
     assert answer["fields"]["result"] == 2105
+
+
+@pytest.mark.parametrize("has_answer", [True, False], ids=["answered", "bind alone"])
+def test_calls_are_read_in_the_transfer_syntax_of_their_context(has_answer: bool) -> None:
+    operation, interface = RemoteRead.operation("R_OpenQueue"), SyntaxId(RemoteRead.uuid, RemoteRead.version)
+    sent = R_OpenQueue_Request(QUEUE_FORMAT(m_qft=3, m_pDirectID="OS:.\\private$\\q"), dwAccess=1)
+    offers = ((NDR,), (NDR64, NDR) if has_answer else (NDR64,))
+    data = Bind(1, tuple(PresentationContext(n, interface, syntaxes) for n, syntaxes in enumerate(offers))).pack()
+    if has_answer:
+        data += BindAck(1, tuple(ContextAnswer(0, 0, syntax) for syntax in (NDR, NDR64))).pack()
+    data += RequestPdu(2, 0, operation.opnum, operation.encode_request(sent)).pack()
+    data += RequestPdu(3, 1, operation.opnum, operation.ndr64.encode_request(sent)).pack()
+    *_, narrow, wide = find(data)
+    assert narrow.fields | {"context_id": 1} == wide.fields
+    assert wide.fields["pQueueFormat"]["m_pDirectID"] == "OS:.\\private$\\q"
+    assert wide.heading.endswith("R_OpenQueue in NDR64") and narrow.heading.endswith("R_OpenQueue")
+    assert not narrow.error and not wide.error
 
 
 def test_fragments_are_put_together() -> None:

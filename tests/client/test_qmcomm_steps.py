@@ -78,12 +78,12 @@ def test_an_answer_in_big_endian_is_read_as_such():
     (answer,) = core.receive_data(head + stub)
     assert answer == ResponseReceived(call_id, stub, ">")
     call = ClientCall(m.qmcomm, operation, None)
-    assert decoded(call, answer.stub, answer.byte_order).result == HResult.MQ_ERROR_QUEUE_NOT_FOUND
+    assert decoded(call.operation, answer.stub, answer.byte_order).result == HResult.MQ_ERROR_QUEUE_NOT_FOUND
 
 
 def test_an_answer_that_cannot_be_read_is_an_error_of_the_server():
     with pytest.raises(openmsmq.RemoteProtocolError, match="rpc_ACPurgeQueue"):
-        decoded(ClientCall(m.qmcomm, m.qmcomm.operation("rpc_ACPurgeQueue"), None), b"", "<")
+        decoded(m.qmcomm.operation("rpc_ACPurgeQueue"), b"", "<")
 
 
 def test_all_errors_of_a_client_are_msmq_errors_and_exported():

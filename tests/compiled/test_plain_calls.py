@@ -60,10 +60,11 @@ class Connection:
         self.server._binder.plain_caller = caller
 
     def _bind(self, core: ServerConnection) -> None:
-        for interface in (m.qmcomm, m.qmcomm2, ms_mqrr.RemoteRead):
-            self.client.bind([SyntaxId(interface.uuid, interface.version)])
-            core.receive_data(self.client.data_to_send())
-            self.client.receive_data(core.data_to_send())
+        """In one PDU: the presentation contexts are 0, 1 and 2."""
+        interfaces = (m.qmcomm, m.qmcomm2, ms_mqrr.RemoteRead)
+        self.client.bind([SyntaxId(interface.uuid, interface.version) for interface in interfaces])
+        core.receive_data(self.client.data_to_send())
+        self.client.receive_data(core.data_to_send())
 
     def call(self, interface: Interface, opnum: int, stub: bytes) -> None:
         self.client.request(SyntaxId(interface.uuid, interface.version), opnum, stub)

@@ -40,10 +40,10 @@ class Stream:
         sock.setblocking(False)
         await asyncio.get_running_loop().sock_connect(sock, address)
         stream, core = cls(*await asyncio.open_connection(sock=sock)), ClientConnection()
-        for interface in (m.qmcomm, m.qmcomm2, ms_mqrr.RemoteRead):
-            core.bind([SyntaxId(interface.uuid, interface.version)])
-            stream.writer.write(core.data_to_send())
-            core.receive_data(await stream.pdu())
+        interfaces = (m.qmcomm, m.qmcomm2, ms_mqrr.RemoteRead)
+        core.bind([SyntaxId(interface.uuid, interface.version) for interface in interfaces])
+        stream.writer.write(core.data_to_send())
+        core.receive_data(await stream.pdu())
         return stream
 
     async def pdu(self) -> bytes:

@@ -179,7 +179,7 @@ class PROPVARIANTS(NDRUniConformantArray):
 class TOP_PROPVARIANTS(PROPVARIANTS):
     def getData(self, soFar: int = 0) -> bytes:
         # NDRCALL puts the count before the elements without saying so; only elements aligned to 8 notice.
-        return super().getData(soFar + 4)
+        return super().getData(soFar + (8 if self._isNDR64 else 4))
 
 
 class DWORDS(NDRUniConformantArray):

@@ -84,9 +84,9 @@ class Samba:
         whom = str(target) if target is not None else None
         return bytes.fromhex(self.ask("request", str(uuid), version[0] | version[1] << 16, opnum, stub.hex(), whom))
 
-    def manager(self) -> openmsmq.QueueManager:
-        """The API of our client, each call of which Samba makes."""
-        pool = _SambaPool(self)
+    def manager(self, is_ndr64: bool = False) -> openmsmq.QueueManager:
+        """The API of our client, each call of which Samba makes; `is_ndr64` where it binds with NDR64."""
+        pool = _SambaPool(self, is_ndr64)
         return openmsmq.QueueManager(pool, pool)
 
     def close(self) -> None:
@@ -102,13 +102,14 @@ class Samba:
 class _SambaPool(sync.Pool):
     """One connection instead of many, and Samba's."""
 
-    def __init__(self, samba: Samba) -> None:
+    def __init__(self, samba: Samba, is_ndr64: bool) -> None:
         super().__init__("", 0, {})
-        self._samba = samba
+        self._samba, self._is_ndr64 = samba, is_ndr64
 
     def call(self, call: ClientCall) -> Any:
-        stub = call.operation.encode_request(call.request)
+        operation = call.operation.ndr64 if self._is_ndr64 else call.operation
+        stub = operation.encode_request(call.request)
         interface = call.interface
-        return call.operation.decode_response(
+        return operation.decode_response(
             self._samba.request(interface.uuid, interface.version, call.operation.opnum, stub)
         )

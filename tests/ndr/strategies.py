@@ -5,15 +5,17 @@ from __future__ import annotations
 import importlib
 import math
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from idl_files import SOURCES
+from idl_files import SOURCES, idl_files
 from msrpc.idl import syntax as s
 from msrpc.idl import wiretypes as w
 from msrpc.ndr import NULL, Operation
+from ndr.ndr64_by_text import attributes_of, evaluate
 from ndr.vector_args import INTERFACES, wire_interface
 
 _DEEPEST = 2  # levels of nested structures behind pointers that are drawn
@@ -30,6 +32,21 @@ def operations() -> list[tuple[str, Operation, w.OperationType]]:
     ]
 
 
+def all_operations() -> list[tuple[str, Operation, w.OperationType]]:
+    """Every operation of all IDL files that travels; of interfaces of objects their own, not those of their bases."""
+    found = []
+    for path in idl_files():
+        module = importlib.import_module(SOURCES.module_of(path.name))
+        for wire in SOURCES.compile(path.name).interfaces:
+            own = getattr(module, wire.name).operations[wire.first_opnum :]
+            found += [
+                (f"{wire.name}.{operation.name}", operation, declared)
+                for operation, declared in zip(own, wire.operations, strict=True)
+                if operation.used_on_wire
+            ]
+    return found
+
+
 @cache
 def request(wire: w.OperationType, made: type) -> SearchStrategy[Any]:
     return _arguments(wire.inputs, made)
@@ -43,7 +60,8 @@ def response(wire: w.OperationType, made: type) -> SearchStrategy[Any]:
 def _arguments(fields: list[w.Field], made: type) -> SearchStrategy[Any]:
     @st.composite
     def arguments(draw: DrawFn) -> Any:
-        return made(**_members(draw, fields, 0))
+        attributes = attributes_of(fields, made)
+        return made(**{attributes.get(name, name): value for name, value in _members(draw, fields, 0).items()})
 
     return arguments()
 
@@ -75,26 +93,43 @@ def _members(draw: DrawFn, fields: list[w.Field], depth: int) -> dict[str, Any]:
     by_name = {f.name: f for f in fields}
     _draw_counts(draw, fields, by_name, values, depth)
     for f in fields:
-        if isinstance(f.type, w.Union):
-            continue
-        if f.name not in values:
-            selects = next((o.type for o in fields if isinstance(o.type, w.Union) and o.switch == f.name), None)
+        if f.name not in values and _union(f.type) is None:
+            selects = next((o for o in fields if _union(o.type) is not None and o.switch == f.name), None)
             if selects is not None:
                 values[f.name] = draw(_selector(selects, f, depth))
             else:
                 values[f.name] = _value(draw, f.type, values, depth, f.range)
     for f in fields:
-        if isinstance(f.type, w.Union):
-            _draw_arm(draw, f, values, depth)
+        union = _union(f.type)
+        if union is None:
+            continue
+        arm = _draw_arm(draw, f, union, values, depth)
+        if union.name:
+            absent = isinstance(f.type, w.Pointer) and f.type.kind != "ref" and draw(st.booleans())
+            values[f.name] = None if absent else _class_of(union)(**arm)
+        else:
+            values |= arm
     return values
+
+
+def _union(wire: w.WireType) -> w.Union | None:
+    while isinstance(wire, w.Pointer):
+        wire = wire.to
+    return wire if isinstance(wire, w.Union) else None
+
+
+def _class_of(wire: w.Struct | w.Union) -> Any:
+    return getattr(importlib.import_module(SOURCES.module_of(wire.home)), wire.name)
 
 
 def _draw_counts(
     draw: DrawFn, fields: list[w.Field], by_name: dict[str, w.Field], values: dict[str, Any], depth: int
 ) -> None:
     """Draw what size_is and length_is name before the arrays, the length never above the size."""
-    pairs = [(_named(a.size), _named(a.length)) for f in fields if (a := _array(f.type)) is not None]
-    for name in sorted({name for pair in pairs for name in pair if name and name in by_name}):
+    arrays = [a for f in fields if (a := _array(f.type)) is not None]
+    pairs = [(_named(a.size), _named(a.length)) for a in arrays]
+    names = {name for a in arrays for e in (a.size, a.length) if e is not None for name in s.names_in(e)}
+    for name in sorted(names & by_name.keys()):
         f = by_name[name]
         scalar = _scalar(f.type)
         assert scalar is not None
@@ -105,7 +140,9 @@ def _draw_counts(
             values[size] = max(values[size], values[length])
 
 
-def _selector(union: w.Union, f: w.Field, depth: int) -> SearchStrategy[int]:
+def _selector(of: w.Field, f: w.Field, depth: int) -> SearchStrategy[int]:
+    union = _union(of.type)
+    assert union is not None
     arms = union.arms
     if depth >= _DEEPEST:
         arms = [arm for arm in arms if not _is_deep(arm)] or arms
@@ -113,20 +150,27 @@ def _selector(union: w.Union, f: w.Field, depth: int) -> SearchStrategy[int]:
     if any(not arm.labels for arm in union.arms):
         labels.append(max((label for arm in union.arms for label in arm.labels), default=0) + 1)
     low, high = f.range or (-math.inf, math.inf)
-    return st.sampled_from([label for label in labels if low <= label <= high])
+    values = [label for label in labels if low <= label <= high]
+    if of.selector is not None:
+        values = [value for value in values if _evaluated(of.selector, {f.name: value}) in labels]
+    return st.sampled_from(values)
+
+
+def _evaluated(expression: s.Expression, values: dict[str, Any]) -> Any:
+    return evaluate(expression, SimpleNamespace(**values))
 
 
 def _is_deep(arm: w.ArmType) -> bool:
     return arm.field is not None and isinstance(arm.field.type, w.Struct)
 
 
-def _draw_arm(draw: DrawFn, f: w.Field, values: dict[str, Any], depth: int) -> None:
-    union = f.type
-    assert isinstance(union, w.Union) and not union.name
-    chosen = next((a for a in union.arms if values[f.switch] in a.labels), None)
+def _draw_arm(draw: DrawFn, f: w.Field, union: w.Union, values: dict[str, Any], depth: int) -> dict[str, Any]:
+    selected = values[f.switch] if f.selector is None else _evaluated(f.selector, values)
+    chosen = next((a for a in union.arms if selected in a.labels), None)
     chosen = chosen or next(a for a in union.arms if not a.labels)
-    if chosen.field is not None:
-        values[chosen.field.name] = _value(draw, chosen.field.type, values, depth, None)
+    if chosen.field is None:
+        return {}
+    return {chosen.field.name: _value(draw, chosen.field.type, values, depth, None)}
 
 
 def _value(draw: DrawFn, wire: w.WireType, siblings: dict[str, Any], depth: int, bounds: tuple[int, int] | None) -> Any:
@@ -154,8 +198,7 @@ def _value(draw: DrawFn, wire: w.WireType, siblings: dict[str, Any], depth: int,
         case w.Array():
             return _elements(draw, wire, siblings, depth)
         case w.Struct():
-            made = getattr(importlib.import_module(SOURCES.module_of(wire.home)), wire.name)
-            return made(**_members(draw, wire.fields, depth + 1))
+            return _class_of(wire)(**_members(draw, wire.fields, depth + 1))
     raise TypeError(wire)
 
 
@@ -163,6 +206,7 @@ def _elements(draw: DrawFn, array: w.Array, siblings: dict[str, Any], depth: int
     if array.string:
         return draw(_TEXT)
     name = _named(array.length) or _named(array.size) if array.varying else _named(array.size)
+    expression = (array.length or array.size) if array.varying else array.size
     if array.fixed is not None:
         count = array.fixed
     elif isinstance(array.length if array.varying else array.size, s.Number):
@@ -171,6 +215,8 @@ def _elements(draw: DrawFn, array: w.Array, siblings: dict[str, Any], depth: int
         count = number.value
     elif name in siblings:
         count = siblings[name]
+    elif not name and expression is not None and s.names_in(expression) <= siblings.keys():
+        count = _evaluated(expression, siblings)
     else:
         count = draw(st.integers(0, 0 if depth >= _DEEPEST else _COUNTS))
     element = array.element

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from idl.idl_text import interface
 from idl.test_idl_features import FEATURE
 
-from msrpc.ndr import NULL, BadStubData, NdrError, Structure
+from msrpc.ndr import NULL, BadStubData, NdrError, Operation, Structure
 from msrpc.ndr.engine import Codec, announce, codec, declare
 from ndr.strategies import operations, request, response
 from ndr.test_round_trips import mutation, same
@@ -22,14 +22,23 @@ from openmsmq.interfaces import ms_mqmp
 from openmsmq.model.message import Message
 
 FEW = settings(max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+VERY_FEW = settings(FEW, max_examples=10)
 MANY = settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))
-OPERATIONS = {name: (codecs, wire) for name, codecs, wire in operations() if isinstance(codecs.encoders[0], Codec)}
+OPERATIONS = {
+    f"{name}{syntax}": (spoken, wire)
+    for name, codecs, wire in operations()
+    for syntax, spoken in (("", codecs), (" in NDR64", codecs.ndr64))
+    if isinstance(spoken.encoders[0], Codec)
+}
 each_operation = pytest.mark.parametrize("name", OPERATIONS)
+each_operation_in_ndr = pytest.mark.parametrize("name", [name for name in OPERATIONS if "NDR64" not in name])
+each_operation_in_ndr64 = pytest.mark.parametrize("name", [name for name in OPERATIONS if "NDR64" in name])
 SEND = ms_mqmp.qmcomm2.operation("rpc_ACSendMessageEx")
 
 
 def test_only_what_has_full_pointers_is_interpreted() -> None:
     interpreted = {name for name, codecs, _ in operations() if not isinstance(codecs.encoders[0], Codec)}
+    assert interpreted == {name for name, codecs, _ in operations() if not isinstance(codecs.ndr64.encoders[0], Codec)}
     assert interpreted == {"qmcomm.R_QMGetRemoteQueueName", "qmcomm.rpc_QMOpenQueueInternal"}
 
 
@@ -48,17 +57,18 @@ def test_recorded_stubs_need_no_interpreter(path: Any) -> None:
     assert encoder.direct(value) == encoder.interpreted(value)
 
 
-def _values(name: str, data: st.DataObject) -> list[tuple[Any, Any, tuple[Any, Any]]]:
+def _values(name: str, data: st.DataObject) -> list[tuple[Any, Any, tuple[Any, ...]]]:
     """(value, its encoder, its decoders) of arguments and results."""
     codecs, wire = OPERATIONS[name]
+    orders = 1 if codecs is codecs.ndr64 else 2
     return [
-        (data.draw(request(wire, codecs.request)), codecs.encoders[0], codecs.decoders[:2]),
-        (data.draw(response(wire, codecs.response)), codecs.encoders[1], codecs.decoders[2:]),
+        (data.draw(request(wire, codecs.request)), codecs.encoders[0], codecs.decoders[:orders]),
+        (data.draw(response(wire, codecs.response)), codecs.encoders[1], codecs.decoders[2 : 2 + orders]),
     ]
 
 
 def _agree(name: str, data: st.DataObject) -> None:
-    for value, encoder, (decoder, _) in _values(name, data):
+    for value, encoder, (decoder, *_) in _values(name, data):
         stub = encoder.interpreted(value)
         assert encoder.direct(value) == stub
         assert decoder.direct(stub) == value
@@ -108,7 +118,15 @@ CLAIMS = [_agree, _agree_on_bad_stubs, _agree_on_odd_values]
 each_claim = pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.__name__.strip("_"))
 
 
-@each_operation
+@each_operation_in_ndr64
+@each_claim
+@VERY_FEW
+@given(data=st.data())
+def test_it_says_what_the_interpreted_codec_says_in_ndr64(name: str, claim: Any, data: st.DataObject) -> None:
+    claim(name, data)
+
+
+@each_operation_in_ndr
 @each_claim
 @FEW
 @given(data=st.data())
@@ -174,15 +192,18 @@ def test_a_table_that_is_none_is_refused(table: Any) -> None:
     class Made:
         __slots__ = ("a",)
 
-    announce(Made, 4, False, False)
+    announce(Made, 4, False, False, False)
     with pytest.raises((TypeError, ValueError, LookupError)):
-        declare(Made, (("a", table, None, None),), ())
+        declare(Made, (("a", table, None, None),), (), False)
+    with pytest.raises(LookupError):
+        declare(Made, (), (), True)
     with pytest.raises((TypeError, AttributeError)):
         codec("<", len, Made, (("b", "I", None, None),), ())
 
 
-def test_nothing_is_left_behind() -> None:
-    decoder, encoder = SEND.decoders[0], SEND.encoders[0]
+@pytest.mark.parametrize("codecs", [SEND, SEND.ndr64], ids=["NDR", "NDR64"])
+def test_nothing_is_left_behind(codecs: Operation) -> None:
+    decoder, encoder = codecs.decoders[0], codecs.encoders[0]
     value = SEND.request(hQueue=bytes(20), ptb=send_buffer(Message(label="order", body=bytes(500))))
     stub = encoder.direct(value)
     counted = [None, True, NULL, SEND.request]

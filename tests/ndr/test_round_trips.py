@@ -19,9 +19,15 @@ from ndr.strategies import operations, request, response
 from openmsmq.interfaces import ms_mqmp, ms_mqmq, ms_mqmr
 
 OPERATIONS = operations()
-BY_NAME = {name: (operation, wire) for name, operation, wire in OPERATIONS}
-each_operation = pytest.mark.parametrize("name", BY_NAME)
+BY_NAME = {
+    f"{name}{syntax}": (spoken, wire)
+    for name, operation, wire in OPERATIONS
+    for syntax, spoken in (("", operation), (" in NDR64", operation.ndr64))
+}
+each_operation = pytest.mark.parametrize("name", [name for name in BY_NAME if "NDR64" not in name])
+each_operation_in_ndr64 = pytest.mark.parametrize("name", [name for name in BY_NAME if "NDR64" in name])
 FEW = settings(max_examples=25, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+VERY_FEW = settings(FEW, max_examples=6)
 MANY = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 SECONDS = 2.0  # for one stub of some kilobytes; it takes microseconds, but the machine may be busy
 
@@ -50,7 +56,16 @@ def test_many_arguments_and_results_survive_the_wire(name: str, data: st.DataObj
     _round_trip(name, data)
 
 
-_VICIOUS = [b"\xff\xff\xff\xff", b"\x00\x00\x00\x80", b"\xff\xff\xff\x7f", b"\x00\x00\x00\x00", b"\x01\x00\x00\x00"]
+_VICIOUS = [
+    b"\xff" * 8,
+    b"\xff" * 4 + bytes(4),
+    bytes(7) + b"\x80",
+    b"\xff\xff\xff\xff",
+    b"\x00\x00\x00\x80",
+    b"\xff\xff\xff\x7f",
+    b"\x00\x00\x00\x00",
+    b"\x01\x00\x00\x00",
+]
 
 
 @st.composite
@@ -63,7 +78,7 @@ def mutation(draw: st.DrawFn, stub: bytes) -> bytes:
             return stub[: bit // 8] + bytes([stub[bit // 8] ^ 1 << bit % 8]) + stub[bit // 8 + 1 :]
         case "word":
             at = 4 * draw(st.integers(0, len(stub) // 4))
-            return stub[:at] + draw(st.sampled_from(_VICIOUS)) + stub[at + 4 :]
+            return stub[:at] + (word := draw(st.sampled_from(_VICIOUS))) + stub[at + len(word) :]
         case "insert":
             at = draw(st.integers(0, len(stub)))
             return stub[:at] + draw(st.binary(max_size=9)) + stub[at:]
@@ -113,6 +128,21 @@ def test_mutated_stubs_are_refused_or_are_values(name: str, data: st.DataObject)
     _mutate(name, data)
 
 
+@each_operation_in_ndr64
+@VERY_FEW
+@given(data=st.data())
+def test_mutated_stubs_in_ndr64_are_refused_or_are_values(name: str, data: st.DataObject) -> None:
+    _mutate(name, data)
+
+
+@pytest.mark.slow
+@each_operation_in_ndr64
+@MANY
+@given(data=st.data())
+def test_many_mutated_stubs_in_ndr64_are_refused_or_are_values(name: str, data: st.DataObject) -> None:
+    _mutate(name, data)
+
+
 @pytest.mark.slow
 @each_operation
 @MANY
@@ -121,7 +151,7 @@ def test_many_mutated_stubs_are_refused_or_are_values(name: str, data: st.DataOb
     _mutate(name, data)
 
 
-def _refused_cheaply(operation: Operation, stub: bytes) -> None:
+def refused_cheaply(operation: Operation, stub: bytes) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(BadStubData):
@@ -137,12 +167,12 @@ def test_an_announced_count_beyond_the_bytes_is_refused_before_anything_is_alloc
     words = count.to_bytes(4, "little")
     create = ms_mqmp.qmcomm.operation("R_QMCreateObjectInternal")
     name = b"\1\0\0\0" + words + bytes(4) + words + b"a\0"
-    _refused_cheaply(create, name)
+    refused_cheaply(create, name)
     head = bytes.fromhex("01000000 02000000 00000000 02000000 6100 0000 00000000 00000000 01000000")
-    _refused_cheaply(create, head + words + b"\1\0\0\0")  # PROPIDs
-    _refused_cheaply(create, head + b"\1\0\0\0" + b"\x65\0\0\0" + words + bytes(4))  # PROPVARIANTs
+    refused_cheaply(create, head + words + b"\1\0\0\0")  # PROPIDs
+    refused_cheaply(create, head + b"\1\0\0\0" + b"\x65\0\0\0" + words + bytes(4))  # PROPVARIANTs
     info = ms_mqmr.qmmgmt.operation("R_QMMgmtGetInfo")
-    _refused_cheaply(info, bytes.fromhex("0100 0100 00000000 01000000") + words + bytes(8))
+    refused_cheaply(info, bytes.fromhex("0100 0100 00000000 01000000") + words + bytes(8))
 
 
 def _nested(depth: int) -> Any:

@@ -10,8 +10,8 @@ from typing import Final
 
 from msrpc.idl.lexer import IdlError
 from msrpc.idl.parser import parse
-from msrpc.idl.python_backend import generate
-from msrpc.idl.python_emitter import module_name
+from msrpc.idl.python_backend import generate, generate_ndr64
+from msrpc.idl.python_emitter import NDR64_SUFFIX, module_name
 from msrpc.idl.semantics import Analyzer
 from msrpc.idl.wiretypes import LibraryType
 
@@ -42,15 +42,20 @@ class IdlSources:
         """The name of the module of an IDL file. Raises IdlError."""
         return self.find(name)[1]
 
-    def generate(self, name: str) -> str:
-        """The source of the module of one IDL file. Raises IdlError."""
-        return generate(self.compile(name), name, self.module_of)
+    def generate(self, name: str) -> dict[str, str]:
+        """The modules of one IDL file, by their names: their sources. Raises IdlError."""
+        library, module = self.compile(name), module_name(name)
+        return {
+            module: generate(library, name, self.module_of),
+            module + NDR64_SUFFIX: generate_ndr64(library, name, self.module_of),
+        }
 
 
 def write_modules(
     files: Iterable[Path], target: Path, package: str = "", included: Mapping[Path, str] | None = None
 ) -> list[Path]:
-    """Write the module of each IDL file into `target`, unless it is there as it should be; each is replaced at once.
+    """Write the modules of each IDL file into `target`, unless they are there as they should be; each is replaced at
+    once.
 
     `package` is the package that `target` is. `included` has further directories of IDL files with their packages.
     Returns the paths of the modules. Raises IdlError, OSError.
@@ -58,11 +63,12 @@ def write_modules(
     target.mkdir(parents=True, exist_ok=True)
     written = []
     for file in files:
-        source = IdlSources({file.parent: package, **(included or {})}).generate(file.name)
-        path = target / f"{module_name(file.name)}.py"
-        if not path.exists() or path.read_text(encoding="utf-8") != source:
-            _write(path, source)
-        written.append(path)
+        modules = IdlSources({file.parent: package, **(included or {})}).generate(file.name)
+        for name, source in modules.items():
+            path = target / f"{name}.py"
+            if not path.exists() or path.read_text(encoding="utf-8") != source:
+                _write(path, source)
+            written.append(path)
     return written
 
 

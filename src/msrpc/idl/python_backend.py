@@ -3,16 +3,21 @@
 Runs of members with a fixed layout become one `struct` call. Code is emitted twice for decoding (both byte orders) and
 once for encoding. Pointees follow the outermost construct (C706 14.3.12.3), so each structure has a function for its
 body, where pointers are referent identifiers, and one for what its pointers refer to.
+
+NDR64 is little-endian only ([MS-RPCE] 2.2.5). Its codecs, for the same classes, are in a module of their own, which
+`ndr.runtime` imports when it is needed first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 from msrpc.idl import wiretypes as w
 from msrpc.idl.lexer import IdlError
+from msrpc.idl.ndr64 import Widening
 from msrpc.idl.python_decoder import Decoder
 from msrpc.idl.python_emitter import (
+    NDR64_SUFFIX,
     Symbols,
     announced_sizes,
     class_fields,
@@ -24,7 +29,7 @@ from msrpc.idl.python_emitter import (
 from msrpc.idl.python_encoder import Encoder
 from msrpc.idl.table_backend import Tables
 
-_HEADER = '''"""Generated from {idl} by msrpc.idl. Do not edit: change the IDL or the compiler."""
+_HEADER = '''"""{content} by msrpc.idl. Do not edit: change the IDL or the compiler."""
 # mypy: ignore-errors
 # fmt: off
 from __future__ import annotations
@@ -46,8 +51,14 @@ _new = object.__new__
 
 def generate(library: w.LibraryType, idl: str, module_of: Callable[[str], str] = module_name) -> str:
     """Return the text of the Python module for what one IDL file declares. `module_of` returns the full names of the
-    modules of IDL files that it imports."""
+    modules of IDL files."""
     return _Module(library, idl, module_of).text()
+
+
+def generate_ndr64(library: w.LibraryType, idl: str, module_of: Callable[[str], str] = module_name) -> str:
+    """Return the text of the module with the NDR64 codecs of what one IDL file declares; arguments as for `generate`.
+    Its name is that of the other module with `NDR64_SUFFIX`."""
+    return _Ndr64Module(library, idl, module_of).text()
 
 
 class _Module:
@@ -56,6 +67,13 @@ class _Module:
         self.symbols = Symbols(idl, module_of)
         self.tables = Tables(self.symbols)
         self.shared: dict[str, str] = {}  # signature -> the class of arguments that has it
+
+    def head(self, content: str) -> list[str]:
+        """The lines before all others: call it last, when it is known what they need."""
+        head = [_HEADER.format(content=content)]
+        for module, names in sorted(self.symbols.foreign.items()):
+            head.append(f"from {module} import {', '.join(sorted(names))}")
+        return head + [f"{name} = {expression}" for expression, name in self.symbols.structs.items()]
 
     def text(self) -> str:
         body: list[str] = []
@@ -72,11 +90,7 @@ class _Module:
         for interface in self.library.interfaces:
             body += self._interface(interface)
         body += ["", "", *map(self._coclass, self.library.coclasses)]
-        head = [_HEADER.format(idl=self.idl)]
-        for module, names in sorted(self.symbols.foreign.items()):
-            head.append(f"from {module} import {', '.join(sorted(names))}")
-        head += [f"{name} = {expression}" for expression, name in self.symbols.structs.items()]
-        return "\n".join(head + body) + "\n"
+        return "\n".join(self.head(f"Generated from {self.idl}") + body) + "\n"
 
     def _class(self, name: str, fields: list[w.Field], announced: Collection[str] = ()) -> list[str]:
         members = [(f.name, self._annotation(f.type), self._default(f.type)) for f in fields]
@@ -147,16 +161,8 @@ class _Module:
             if not o.used_on_wire:
                 rows.append(f"Operation({o.opnum}, {o.name!r}, None, None, None, None)")
                 continue
-            result = [w.Field("result", o.result)] if o.result else []
             sides = []
-            for letter, role, fields in (("q", "Request", o.inputs), ("r", "Response", [*o.outputs, *result])):
-                name = f"{o.name}_{role}"
-                if interface.members is not None:
-                    name, fields, is_new = self._by_signature(role, fields)
-                elif interface.is_object:
-                    name, is_new = f"{interface.name}_{name}", True
-                else:
-                    is_new = True
+            for letter, name, fields, is_new in self.arguments_of(interface, o):
                 if is_new:
                     body += self._codecs(letter, name, fields)
                 sides.append(f"_{letter}_{name}")
@@ -169,6 +175,22 @@ class _Module:
         body += ["", "", f"{interface.name} = Interface({interface.name!r}, UUID({interface.uuid!r}), "
                          f"{interface.version!r}, ("]  # fmt: skip
         return [*body, *[f"    {row}," for row in rows], f"), {base or None}, {members})"]
+
+    def arguments_of(
+        self, interface: w.InterfaceType, operation: w.OperationType
+    ) -> Iterator[tuple[str, str, list[w.Field], bool]]:
+        """Of the request and the response of an operation: a letter for which it is, the name of the class of its
+        arguments, these, and whether no operation before had this class."""
+        result = [w.Field("result", operation.result)] if operation.result else []
+        for letter, role, fields in (
+            ("q", "Request", operation.inputs),
+            ("r", "Response", [*operation.outputs, *result]),
+        ):
+            if interface.members is not None:
+                yield letter, *self._by_signature(role, fields)
+            else:
+                prefix = f"{interface.name}_" if interface.is_object else ""
+                yield letter, f"{prefix}{operation.name}_{role}", fields, True
 
     def _codecs(self, letter: str, name: str, fields: list[w.Field]) -> list[str]:
         """A class of arguments and its codecs: `_q_NAME` or `_r_NAME` = (decode, decode big-endian, encode)."""
@@ -211,6 +233,50 @@ class _Module:
             f"{coclass.name} = CoClass({coclass.name!r}, UUID({coclass.uuid!r}), {_names(coclass.interfaces)}, "
             f"{_names(coclass.sources)}, {coclass.default})"
         )
+
+
+class _Ndr64Module(_Module):
+    def __init__(self, library: w.LibraryType, idl: str, module_of: Callable[[str], str]) -> None:
+        super().__init__(library, idl, lambda name: module_of(name) + NDR64_SUFFIX)
+        self._classes_of = module_of(idl)
+        self._wide = Widening()
+
+    def text(self) -> str:
+        body: list[str] = []
+        classes = [struct.name for struct in self.library.structs]
+        structs = [self._wide.type(struct) for struct in self.library.structs]
+        own = [struct for struct in structs if isinstance(struct, w.Struct | w.Union)]
+        for struct in own:
+            body += Decoder(self.symbols, "<").functions(struct)
+            body += Encoder(self.symbols).functions(struct)
+        body += ["", "", *self.tables.structures(own)]
+        for interface in self.library.interfaces:
+            for operation in interface.operations:
+                if not operation.used_on_wire:
+                    continue
+                for letter, name, fields, is_new in self.arguments_of(interface, operation):
+                    if is_new:
+                        classes.append(name)
+                        body += self._codecs(letter, name, fields)
+        head = self.head(f"NDR64 codecs of {self._classes_of}, generated from {self.idl}")
+        head += [f"from {self._classes_of} import {name}" for name in classes]
+        return "\n".join(head + body) + "\n"
+
+    def _codecs(self, letter: str, name: str, fields: list[w.Field]) -> list[str]:
+        """The codecs of a class of arguments: `_q_NAME` or `_r_NAME` = (decode, encode)."""
+        announced = announced_sizes(fields) if letter == "r" else ()
+        wide = list(map(self._wide.field, fields))
+        decoder, encoder = f"_d{letter}_{name}", f"_e{letter}_{name}"
+        body = Decoder(self.symbols, "<").call(decoder, name, wide)
+        body += Encoder(self.symbols).call(encoder, wide, announced)
+        codecs = [decoder, encoder]
+        if not announced and (arguments := self.tables.arguments(name, wide)):
+            body += ["", "", f"_t{letter}_{name} = {arguments}"]
+            codecs = [
+                f"_codec({order!r}, {function}, *_t{letter}_{name}, True)"
+                for order, function in zip(("<", ""), codecs, strict=True)
+            ]
+        return [*body, f"_{letter}_{name} = ({', '.join(codecs)})"]
 
 
 _IMPLICIT = frozenset(["orpcthis", "orpcthat", "result"])

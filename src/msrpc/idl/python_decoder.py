@@ -13,8 +13,11 @@ from msrpc.idl.python_emitter import (
     is_missing_arm,
     is_wchar,
     python_expression,
+    scalar_format,
     selector,
 )
+
+LARGEST_COUNT = 0x7FFFFFFF  # of elements, where counts have 64 bits
 
 
 class Decoder(Emitter):
@@ -44,15 +47,17 @@ class Decoder(Emitter):
             self.line("s.enter()")
         self._create("o", name, flatten_parameters(struct.fields), struct.fields)
         if struct.conformant:
-            self.scalar("I", 4, 4, "n0")
+            self.count(struct.conformant, "n0")
             self.flush()
         self.align(struct.alignment)
         self.modulus = max(self.modulus, struct.alignment)
         for f in struct.fields:
             if f is struct.fields[-1] and struct.conformant:
+                self._end_of_fixed_part(struct)
                 self._counted(struct.conformant, "n0", f"o.{f.name}", "o", f"{name}.{f.name}")
             else:
                 self._body(f, f"o.{f.name}", "o", name)
+        self._end_of_fixed_part(struct)
         self.flush()
         if struct.recursive:
             self.line("s.depth -= 1")
@@ -68,6 +73,11 @@ class Decoder(Emitter):
                 self.line("s.depth -= 1")
             self.line("return p")
         return self.lines
+
+    def _end_of_fixed_part(self, struct: w.Struct) -> None:
+        """In NDR64 the gap up to the alignment of a structure travels ([MS-RPCE] 2.2.5.3.4.1)."""
+        if struct.ndr64:
+            self.align(struct.alignment)
 
     def _union_functions(self, union: w.Union) -> list[str]:
         self.lines += ["", "", f"def _b_{union.name}{self.suffix}(b, p, s, t):"]
@@ -95,7 +105,7 @@ class Decoder(Emitter):
                 if f.type.kind == "ref":
                     self._pointee(f.type.to, target, "o", f.name, null="None", switch=f.switch)
                 else:
-                    self.scalar("I", 4, 4, target)
+                    self.scalar_of(f.type, target)
                     self._pointer(f.type, target, "o", f.name, switch=f.switch)
                 if f.range:
                     self.flush()
@@ -124,15 +134,13 @@ class Decoder(Emitter):
     def _body(self, f: w.Field, target: str, owner: str, where: str) -> None:
         """Decode the part of a field that lies in its construct; pointers become referent identifiers."""
         match f.type:
-            case w.Primitive(format=fmt, size=size) as primitive:
-                self.scalar(fmt, size, primitive.alignment, target, self._range_line(target, f))
-            case w.Enum(size=size):
-                self.scalar("I" if size == 4 else "H", size, size, target)
+            case w.Primitive() as primitive:
+                self.scalar_of(primitive, target, self._range_line(target, f))
+            case w.Enum() | w.Pointer() as scalar:
+                self.scalar_of(scalar, target)
             case w.Opaque(name=name, size=size, alignment=alignment):
                 fix = {"GUID": "_guid_be", "context_handle": "_handle_be"}.get(name) if self.order == ">" else None
                 self.scalar(f"{size}s", size, alignment, target, f"{target} = {fix}({target})" if fix else "")
-            case w.Pointer():
-                self.scalar("I", 4, 4, target)
             case w.Struct() as struct:
                 self.flush()
                 if not struct.conformant:
@@ -158,18 +166,17 @@ class Decoder(Emitter):
         self.flush()
         if not union.encapsulated:
             tag = self.local("t")
-            fmt = (
-                union.discriminant.format
-                if isinstance(union.discriminant, w.Primitive)
-                else ("I" if union.discriminant.size == 4 else "H")
-            )
-            self.scalar(fmt, union.discriminant.size, union.discriminant.size, tag)
+            if union.ndr64:
+                self.align(union.alignment)
+            self.scalar_of(union.discriminant, tag)
             self.flush()
             if follows:  # what selects stands behind the union, where it is read again
                 self.line(f"{switch} = {tag}")
             else:
                 with self.block(f"if {tag} != {switch}:"):
                     self.line(f"raise BadStubData(f'{where}: union selected by {{{tag}}} and {{{switch}}}')")
+        if union.ndr64:
+            self.align(union.arm_alignment)
         for arm in self.arms(union, switch):
             if is_missing_arm(arm):
                 self.line(f"raise BadStubData(f'{where}: no union arm for {{{switch}}}')")
@@ -253,7 +260,7 @@ class Decoder(Emitter):
         """Decode a complete construct, with what its own pointers refer to."""
         match wire_type:
             case w.Pointer() as inner:
-                self.scalar("I", 4, 4, target)
+                self.scalar_of(inner, target)
                 self._pointer(inner, target, owner, where, null, switch)
             case w.Array(fixed=None) as array:
                 self._conformant(array, target, owner, where)
@@ -267,7 +274,7 @@ class Decoder(Emitter):
         """C706 14.3.3: maximum count, for varying arrays offset and actual count, then the elements."""
         self.flush()
         maximum = self.local("n")
-        self.scalar("I", 4, 4, maximum)
+        self.count(array, maximum)
         self._counted(array, maximum, target, owner, where)
         if w.has_pointers(array.element):
             self._elements_deferred(array.element, target, owner, where)
@@ -275,10 +282,14 @@ class Decoder(Emitter):
     def _counted(self, array: w.Array, maximum: str, target: str, owner: str, where: str) -> None:
         """The part of an array behind its maximum count: for varying ones offset and actual count, the elements."""
         count = maximum
+        if array.ndr64 and array.fixed is None:  # [MS-RPCE] 3.1.1.5.3.2.2.1
+            self.flush()
+            with self.block(f"if {maximum} > {LARGEST_COUNT}:"):
+                self.line(f"raise BadStubData(f'{where}: {{{maximum}}} elements, at most {LARGEST_COUNT} are allowed')")
         if array.varying:
             offset, count = self.local("f"), self.local("c")
-            self.scalar("I", 4, 4, offset)
-            self.scalar("I", 4, 4, count)
+            self.count(array, offset)
+            self.count(array, count)
             self.flush()
             with self.block(f"if {offset} or {count} > {maximum}:"):
                 self.line(f"raise BadStubData(f'{where}: elements {{{offset}}} to {{{offset}}} + {{{count}}} "
@@ -340,7 +351,7 @@ class Decoder(Emitter):
             codec = "utf-16-be" if self.order == ">" else "utf-16-le"
             self.line(f"{target} = b[p:{end}].decode('{codec}', 'surrogatepass')")
         elif isinstance(element, w.Primitive | w.Enum | w.Pointer):
-            fmt = element.format if isinstance(element, w.Primitive) else "H" if size == 2 else "I"
+            fmt = scalar_format(element)
             self.line(f"{target} = list(unpack_from(f'{self.order}{{{count}}}{fmt}', b, p))")
         elif isinstance(element, w.Opaque):
             item = f"b[i:i + {size}]"

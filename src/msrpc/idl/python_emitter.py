@@ -10,6 +10,8 @@ from msrpc.idl import syntax as s
 from msrpc.idl import wiretypes as w
 from msrpc.idl.lexer import IdlError
 
+NDR64_SUFFIX = "_ndr64"  # of the module with the NDR64 codecs of the classes of another
+
 
 def module_name(idl: str) -> str:
     """`ms-mqmq.idl` -> `ms_mqmq`."""
@@ -55,6 +57,14 @@ def is_wchar(element: w.WireType) -> bool:
     return isinstance(element, w.Primitive) and element.name == "wchar_t"
 
 
+_UNSIGNED = {2: "H", 4: "I", 8: "Q"}
+
+
+def scalar_format(wire_type: w.Primitive | w.Enum | w.Pointer) -> str:
+    """The character of `struct` for a scalar, and for a pointer as its referent identifier."""
+    return wire_type.format if isinstance(wire_type, w.Primitive) else _UNSIGNED[wire_type.size]
+
+
 def static_size(wire_type: w.WireType) -> int | None:
     """Size on the wire if it never varies and the type's own alignment holds at its start; else None."""
     match wire_type:
@@ -67,7 +77,7 @@ def static_size(wire_type: w.WireType) -> int | None:
                 if size is None:
                     return None
                 offset += -offset % f.type.alignment + size
-            return offset
+            return offset + (-offset % wire_type.alignment if wire_type.ndr64 else 0)
         case _:
             return None
 
@@ -171,6 +181,14 @@ class Emitter(ABC):
         self.align(alignment)
         self.run.append((fmt, operand, after))
         self.run_size += size
+
+    def scalar_of(self, wire_type: w.Primitive | w.Enum | w.Pointer, operand: str, after: str = "") -> None:
+        """Add a scalar, or a pointer as its referent identifier, to the current run."""
+        self.scalar(scalar_format(wire_type), wire_type.size, wire_type.alignment, operand, after)
+
+    def count(self, array: w.Array, operand: str) -> None:
+        """Add a maximum count, an offset or an actual count to the current run."""
+        self.scalar(_UNSIGNED[array.count_size], array.count_size, array.count_size, operand)
 
     def align(self, alignment: int) -> None:
         if alignment <= self.modulus:

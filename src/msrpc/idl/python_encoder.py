@@ -14,6 +14,7 @@ from msrpc.idl.python_emitter import (
     is_missing_arm,
     is_wchar,
     python_expression,
+    scalar_format,
     selector,
 )
 
@@ -63,17 +64,21 @@ class Encoder(Emitter):
             trailing, where = f"o.{struct.fields[-1].name}", f"{struct.name}.{struct.fields[-1].name}"
             data = self._data(array.element, trailing, array.string, where)
             self.line(f"c0 = {self._count(array.element, data)}")
-            self.scalar("I", 4, 4, self._maximum(array, "c0", "o", where))
+            self.count(array, self._maximum(array, "c0", "o", where))
             self.flush()
         self.align(struct.alignment)
         self.modulus = max(self.modulus, struct.alignment)
         for f in struct.fields:
             if array is not None and f is struct.fields[-1]:
+                if struct.ndr64:
+                    self.align(struct.alignment)
                 if array.varying:
-                    self._varying("c0")
+                    self._varying(array, "c0")
                 self._elements(array.element, data, where)
             else:
                 self._body(f, f"o.{f.name}", "o", struct.name)
+        if struct.ndr64:  # [MS-RPCE] 2.2.5.3.4.1
+            self.align(struct.alignment)
         self.flush()
         self.line("return")
 
@@ -99,9 +104,9 @@ class Encoder(Emitter):
         self.line(f"if {count} > {maximum}: raise NdrError(f'{where}: {{{count}}} elements, at most "
                   f"{{{maximum}}} announced')")  # fmt: skip
 
-    def _varying(self, count: str) -> None:
-        self.scalar("I", 4, 4, "0")
-        self.scalar("I", 4, 4, count)
+    def _varying(self, array: w.Array, count: str) -> None:
+        self.count(array, "0")
+        self.count(array, count)
 
     def call(self, function: str, parameters: list[w.Field], announced: Collection[str] = ()) -> list[str]:
         """The function for an operation; `announced` are sizes that the request has (`announced_sizes`)."""
@@ -120,7 +125,7 @@ class Encoder(Emitter):
                 if f.type.kind == "ref":
                     self._pointee(f.type.to, value, "o", f.name, f.switch)
                 else:
-                    self.scalar("I", 4, 4, self._referent(f.type, value))
+                    self.scalar_of(f.type, self._referent(f.type, value))
                     self._pointer(f.type, value, "o", f.name, f.switch)
             elif isinstance(f.type, w.Array):
                 self._pointee(f.type, value, "o", f.name)
@@ -141,16 +146,14 @@ class Encoder(Emitter):
         if f.range and self.available is None:
             self._range(value, f)
         match f.type:
-            case w.Primitive(format=fmt, size=size):
-                self.scalar(fmt, size, size, value)
-            case w.Enum(size=size):
-                self.scalar("I" if size == 4 else "H", size, size, value)
+            case w.Primitive() | w.Enum() as scalar:
+                self.scalar_of(scalar, value)
             case w.Opaque(size=size, alignment=alignment):
                 self.line(f"if len({value}) != {size}: raise NdrError(f'{where}.{f.name} has {{len({value})}} bytes, "
                           f"not {size}')")  # fmt: skip
                 self.scalar(f"{size}s", size, alignment, value)
             case w.Pointer() as pointer:
-                self.scalar("I", 4, 4, self._referent(pointer, value))
+                self.scalar_of(pointer, self._referent(pointer, value))
             case w.Struct() as struct:
                 self.flush()
                 if not struct.conformant:
@@ -172,7 +175,7 @@ class Encoder(Emitter):
                 self.line(f"{count} = {self._count(element, data)}")
                 self._check_maximum(where, count, str(fixed))
                 self._check(where, count, array.length, owner)
-                self._varying(count)
+                self._varying(array, count)
                 self._elements(element, data, where)
             case w.Array(fixed=fixed, element=element) if fixed is not None:
                 self.flush()
@@ -186,12 +189,11 @@ class Encoder(Emitter):
 
     def _union_body(self, union: w.Union, switch: str, owner: str, where: str) -> None:
         if not union.encapsulated:
-            fmt = (
-                union.discriminant.format
-                if isinstance(union.discriminant, w.Primitive)
-                else ("I" if union.discriminant.size == 4 else "H")
-            )
-            self.scalar(fmt, union.discriminant.size, union.discriminant.size, switch)
+            if union.ndr64:
+                self.align(union.alignment)
+            self.scalar_of(union.discriminant, switch)
+        if union.ndr64:
+            self.align(union.arm_alignment)
         self.flush()
         for arm in self.arms(union, switch):
             if is_missing_arm(arm):
@@ -251,7 +253,7 @@ class Encoder(Emitter):
         match wire_type:
             case w.Pointer() as inner:
                 self.flush()
-                self.scalar("I", 4, 4, f"(r() if {value} is not NULL and {value} is not None else 0)")
+                self.scalar_of(inner, f"(r() if {value} is not NULL and {value} is not None else 0)")
                 with self.block(f"if {value} is not NULL and {value} is not None:"):
                     self._pointee(inner.to, value, owner, where, switch)
                 self.forget_alignment()
@@ -268,9 +270,9 @@ class Encoder(Emitter):
         data = self._data(array.element, value, array.string, where)
         count = self.local("c")
         self.line(f"{count} = {self._count(array.element, data)}")
-        self.scalar("I", 4, 4, self._maximum(array, count, owner, where))
+        self.count(array, self._maximum(array, count, owner, where))
         if array.varying:
-            self._varying(count)
+            self._varying(array, count)
         self.flush()
         self._elements(array.element, data, where)
         if w.has_pointers(array.element):
@@ -306,12 +308,13 @@ class Encoder(Emitter):
             self.line(f"w += {data}")
         elif isinstance(element, w.Primitive | w.Enum):
             self.align(element.size)
-            fmt = element.format if isinstance(element, w.Primitive) else "H" if element.size == 2 else "I"
-            self.line(f"w += _pack(f'<{{len({data})}}{fmt}', *{data})")
+            self.line(f"w += _pack(f'<{{len({data})}}{scalar_format(element)}', *{data})")
         elif isinstance(element, w.Pointer):
-            self.align(4)
+            self.align(element.alignment)
             value = "v is not None"
-            self.line(f"w += _pack(f'<{{len({data})}}I', *[(r() if {value} else 0) for v in {data}])")
+            self.line(
+                f"w += _pack(f'<{{len({data})}}{scalar_format(element)}', *[(r() if {value} else 0) for v in {data}])"
+            )
         elif isinstance(element, w.Opaque):
             self.align(element.alignment)
             self.line(f"if any(len(v) != {element.size} for v in {data}): "

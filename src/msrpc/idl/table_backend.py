@@ -7,12 +7,12 @@ expressions that calculate.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msrpc.idl import syntax as s
 from msrpc.idl import wiretypes as w
 from msrpc.idl.lexer import IdlError
-from msrpc.idl.python_emitter import Symbols, flatten_parameters, is_wchar
+from msrpc.idl.python_emitter import Symbols, flatten_parameters, is_wchar, scalar_format
 
 _CONTENTS = {"bytes": 0, "GUID": 1, "context_handle": 2}
 
@@ -23,14 +23,18 @@ class Tables:
     def __init__(self, symbols: Symbols) -> None:
         self._symbols = symbols
 
-    def structures(self, structs: list[w.Struct | w.Union]) -> list[str]:
+    def structures(self, structs: Sequence[w.Struct | w.Union]) -> list[str]:
         """The lines that give `ndr.tables` the structures of a module; all are announced before any is declared."""
         supported = [struct for struct in structs if isinstance(struct, w.Struct) and _is_supported(struct, set())]
         announced = [
-            f"_announce({struct.name}, {struct.alignment}, {struct.recursive}, {w.has_pointers(struct)})"
+            f"_announce({struct.name}, {struct.alignment}, {struct.recursive}, {w.has_pointers(struct)}, "
+            f"{struct.ndr64})"
             for struct in supported
         ]
-        return [*announced, *[f"_declare({struct.name}, {self._fields(struct.fields, None)})" for struct in supported]]
+        declared = [
+            f"_declare({struct.name}, {self._fields(struct.fields, None)}, {struct.ndr64})" for struct in supported
+        ]
+        return [*announced, *declared]
 
     def arguments(self, class_name: str, parameters: list[w.Field]) -> str:
         """The arguments of `ndr.tables.codec` that describe `parameters`; empty if there can be no table of them."""
@@ -48,10 +52,8 @@ class Tables:
 
     def _type(self, wire_type: w.WireType, parameters: set[str] | None) -> str:
         match wire_type:
-            case w.Primitive(format=fmt):
-                return repr(fmt)
-            case w.Enum(size=size):
-                return repr("I" if size == 4 else "H")
+            case w.Primitive() | w.Enum():
+                return repr(scalar_format(wire_type))
             case w.Opaque(name=name, size=size, alignment=alignment):
                 return f"('o', {size}, {alignment}, {_CONTENTS[name]})"
             case w.Pointer(kind=kind, to=to):
@@ -75,7 +77,7 @@ class Tables:
             f"({_tuple(map(repr, arm.labels))}, {self._member(arm.field, parameters) if arm.field else None})"
             for arm in union.arms
         ]
-        return f"('u', {discriminant}, {_tuple(arms)})"
+        return f"('u', {discriminant}, {_tuple(arms)}, {union.arm_alignment})"
 
 
 def _is_supported(wire_type: w.WireType, seen: set[int]) -> bool:

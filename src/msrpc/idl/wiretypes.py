@@ -1,6 +1,7 @@
 """What travels: the resolved types of NDR 2.0 (C706 chapter 14), with alignment, sizes and pointer kinds.
 
-The semantic pass makes these from the syntax tree; back ends and test generators read them.
+The semantic pass makes these from the syntax tree; back ends and test generators read them. `ndr64.Widening` makes
+those of NDR64 from them: types that travel in another way have `ndr64` set.
 """
 
 from __future__ import annotations
@@ -40,10 +41,12 @@ class Enum:
     name: str
     members: dict[str, int]
     v1: bool
+    ndr64: bool = False
 
     @property
     def size(self) -> int:
-        return 4 if self.v1 else 2
+        """Both sizes are read as unsigned integers (D-198)."""
+        return 4 if self.v1 or self.ndr64 else 2
 
     @property
     def alignment(self) -> int:
@@ -54,8 +57,15 @@ class Enum:
 class Pointer:
     kind: PointerKind
     to: WireType
-    size: int = 4
-    alignment: int = 4
+    ndr64: bool = False
+
+    @property
+    def size(self) -> int:
+        return 8 if self.ndr64 else 4
+
+    @property
+    def alignment(self) -> int:
+        return self.size
 
 
 @dataclass(eq=False, slots=True)
@@ -71,12 +81,20 @@ class Array:
     length: Expression | None = None
     varying: bool = False
     string: bool = False
+    ndr64: bool = False
+
+    @property
+    def count_size(self) -> int:
+        """The size of the maximum count, the offset and the actual count, which is their alignment, too."""
+        return 8 if self.ndr64 else 4
 
     @property
     def alignment(self) -> int:
-        if self.fixed is not None and not self.varying:
+        """As a member of a structure. In NDR64 the maximum count, which travels before the structure, does not add to
+        it: it would make gaps in structures of smaller members (D-197)."""
+        if (self.fixed is not None or self.ndr64) and not self.varying:
             return self.element.alignment
-        return max(4, self.element.alignment)
+        return max(self.count_size, self.element.alignment)
 
 
 @dataclass(eq=False, slots=True)
@@ -94,11 +112,16 @@ class Union:
     arms: list[ArmType]
     encapsulated: bool = False
     home: str = ""  # the IDL file that declares it
+    ndr64: bool = False
 
     @property
     def alignment(self) -> int:
-        arms = [arm.field.type.alignment for arm in self.arms if arm.field]
-        return max([self.discriminant.alignment, *arms])
+        return max(self.discriminant.alignment, self.arm_alignment)
+
+    @property
+    def arm_alignment(self) -> int:
+        """The alignment of the arm that needs the largest one: in NDR64 that of all of them."""
+        return max((arm.field.type.alignment for arm in self.arms if arm.field), default=1)
 
 
 @dataclass(eq=False, slots=True)
@@ -118,6 +141,7 @@ class Struct:
     fields: list[Field] = field(default_factory=list)
     recursive: bool = False
     home: str = ""  # the IDL file that declares it
+    ndr64: bool = False
 
     @property
     def conformant(self) -> Array | None:
@@ -232,9 +256,9 @@ def minimum_size(wire_type: WireType, depth: int = 0) -> int:
         case Primitive() | Opaque() | Enum() | Pointer():
             return wire_type.size
         case Array(varying=True):
-            return 8
+            return 2 * wire_type.count_size
         case Array(fixed=fixed, element=element):
-            return fixed * minimum_size(element, depth + 1) if fixed is not None else 4
+            return fixed * minimum_size(element, depth + 1) if fixed is not None else wire_type.count_size
         case Struct(fields=fields):
             return sum(minimum_size(f.type, depth + 1) for f in fields) if depth < 8 else 1
         case Union():

@@ -1,4 +1,4 @@
-"""NDR 2.0: the runtime of the modules that the IDL compiler (`msrpc.idl`) generates."""
+"""NDR 2.0 and NDR64: the runtime of the modules that the IDL compiler (`msrpc.idl`) generates."""
 
 from msrpc.errors import BadStubData, NdrError
 from msrpc.ndr.runtime import NULL, ByteOrder, Interface, Null, Operation, Structure

@@ -1,4 +1,5 @@
-/* NDR 2.0 (C706 chapter 14) by tables: what the generated Python code does for well-formed values, in machine code.
+/* NDR 2.0 (C706 chapter 14) and NDR64 ([MS-RPCE] 2.2.5) by tables: what the generated Python code does for well-formed
+   values, in machine code.
 
    `msrpc.idl.table_backend` writes the tables. The engine only answers where everything is as declared; at anything
    else it stops, and the interpreted codec of the same operation takes the same argument from the start: that one knows
@@ -7,6 +8,9 @@
    Bodies come first, then what their pointers refer to, so each construct is walked twice. When decoding, the place of
    a pointer holds None (NULL, which is final) or True (to be replaced) between the two walks. A new object is stored
    where it belongs before it is filled: whoever stops has to give up the outermost object only.
+
+   A structure has a table for each of the two syntaxes. In NDR64 pointers and counts have 8 bytes, structures end at a
+   multiple of their alignment, and unions are aligned, too; tables have the sizes of all else.
 
    Members of the generated classes are `__slots__`, whose offsets are read from their descriptors once. Tables live as
    long as the process. */
@@ -22,6 +26,7 @@
 #define DEEPEST 16 /* as MAXIMUM_DEPTH of ndr.runtime */
 #define LATE 16    /* counts of arrays among the arguments of one call */
 #define FIRST_REFERENT 0x20000
+#define LARGEST_COUNT 0x7FFFFFFF /* of elements, where counts have 64 bits: as in idl.python_decoder */
 
 typedef enum { SCALAR, OPAQUE, POINTER, ARRAY, STRUCT, UNION } Kind;
 typedef enum { BYTES, GUID, HANDLE } Content;
@@ -55,7 +60,7 @@ typedef struct {
 struct Type {
     Kind kind;
     char format;                /* SCALAR, and the discriminant of a UNION: as `struct` has it, 'u' for a wchar_t */
-    Py_ssize_t size, alignment; /* SCALAR, OPAQUE, UNION */
+    Py_ssize_t size, alignment; /* SCALAR, OPAQUE; UNION: of the discriminant, and the largest one of its arms */
     Content content;            /* OPAQUE */
     bool unique;                /* POINTER: may be NULL */
     const Type *to;             /* POINTER, ARRAY */
@@ -70,7 +75,7 @@ struct Type {
 struct Record { /* a structure, or the arguments of a call */
     PyTypeObject *class;
     Py_ssize_t alignment;
-    bool recursive, has_pointers;
+    bool recursive, has_pointers, ndr64;
     Member *members;
     Py_ssize_t member_count;
     Py_ssize_t *absent; /* attributes that only exist for arms of a union */
@@ -78,7 +83,7 @@ struct Record { /* a structure, or the arguments of a call */
 };
 
 static PyObject *the_null; /* ndr.runtime.NULL */
-static PyObject *records;  /* class -> capsule of its Record */
+static PyObject *records[2]; /* for NDR 2.0 and for NDR64: class -> capsule of its Record */
 
 static ALWAYS_INLINE PyObject **slot_of(PyObject *owner, Py_ssize_t offset)
 {
@@ -156,7 +161,7 @@ static bool has_pointers(const Type *type)
 typedef struct {
     const uint8_t *bytes;
     Py_ssize_t size, at;
-    bool big;
+    bool big, ndr64;
     int depth, late_count;
     struct {
         const Count *count;
@@ -225,12 +230,22 @@ static bool read_scalar(Reader *r, const Member *member, const Type *type, PyObj
     return within(member, value) && put(slot, PyLong_FromLongLong(value));
 }
 
+static ALWAYS_INLINE bool read_word(Reader *r, uint64_t *word)
+{
+    Py_ssize_t size = r->ndr64 ? 8 : 4;
+    const uint8_t *bytes = take(r, size, size);
+    if (bytes != NULL)
+        *word = r->ndr64 ? bits_of(bytes, 8, false) : bits_of(bytes, 4, r->big);
+    return bytes != NULL;
+}
+
 static ALWAYS_INLINE bool read_count(Reader *r, int64_t *count)
 {
-    const uint8_t *bytes = take(r, 4, 4);
-    if (bytes != NULL)
-        *count = (int64_t)bits_of(bytes, 4, r->big);
-    return bytes != NULL;
+    uint64_t word;
+    if (!read_word(r, &word) || (r->ndr64 && word > LARGEST_COUNT))
+        return false;
+    *count = (int64_t)word;
+    return true;
 }
 
 static void reverse(uint8_t *bytes, int size)
@@ -263,8 +278,8 @@ static bool read_opaque(Reader *r, const Type *type, PyObject **slot)
 /* A reference leads to something, whatever number stands for it. */
 static ALWAYS_INLINE bool read_referent(Reader *r, const Type *pointer, PyObject **slot)
 {
-    int64_t referent;
-    return read_count(r, &referent) && put(slot, Py_NewRef(referent || !pointer->unique ? Py_True : Py_None));
+    uint64_t referent;
+    return read_word(r, &referent) && put(slot, Py_NewRef(referent || !pointer->unique ? Py_True : Py_None));
 }
 
 static bool read_structure(Reader *r, const Record *record, PyObject **slot)
@@ -280,7 +295,7 @@ static bool read_structure(Reader *r, const Record *record, PyObject **slot)
         else
             done = read_body(r, m, m->type, *slot, slot_of(*slot, m->offset));
     r->depth -= record->recursive;
-    return done;
+    return done && (!r->ndr64 || take(r, record->alignment, 0) != NULL);
 }
 
 static bool read_structure_deferred(Reader *r, const Record *record, PyObject *o)
@@ -299,7 +314,11 @@ static bool read_union(Reader *r, const Member *member, const Type *type, PyObje
 {
     int64_t selected;
     const Arm *arm = selected_arm(type, member, owner, &selected);
+    if (r->ndr64 && take(r, type->alignment, 0) == NULL)
+        return false;
     const uint8_t *tag = take(r, type->size, type->size);
+    if (r->ndr64 && take(r, type->alignment, 0) == NULL)
+        return false;
     if (arm == NULL || tag == NULL || signed_of(bits_of(tag, type->size, r->big), type->format) != selected)
         return false;
     return arm->empty || read_body(r, &arm->member, arm->member.type, owner, slot_of(owner, arm->member.offset));
@@ -460,7 +479,8 @@ static bool read_argument(Reader *r, const Member *member, PyObject *owner)
 /* The arguments in a stub, or NULL; an exception may be set then. */
 static PyObject *decode(const Record *record, bool big, PyObject *stub)
 {
-    Reader r = {.bytes = (const uint8_t *)PyBytes_AS_STRING(stub), .size = PyBytes_GET_SIZE(stub), .big = big};
+    Reader r = {.bytes = (const uint8_t *)PyBytes_AS_STRING(stub), .size = PyBytes_GET_SIZE(stub), .big = big,
+                .ndr64 = record->ndr64};
     PyObject *owner = record->class->tp_alloc(record->class, 0);
     bool done = owner != NULL;
     for (Py_ssize_t i = 0; done && i < record->absent_count; i++)
@@ -481,6 +501,7 @@ typedef struct {
     PyObject *bytes; /* larger than what is written */
     Py_ssize_t at;
     uint32_t referent;
+    bool ndr64;
     int depth;
 } Writer;
 
@@ -514,14 +535,14 @@ static ALWAYS_INLINE bool write_bits(Writer *w, Py_ssize_t size, uint64_t bits)
 
 static bool write_count(Writer *w, Py_ssize_t count)
 {
-    return count <= UINT32_MAX && write_bits(w, 4, count);
+    return count <= UINT32_MAX && write_bits(w, w->ndr64 ? 8 : 4, count);
 }
 
 static ALWAYS_INLINE bool write_referent(Writer *w, bool given)
 {
     uint32_t referent = w->referent;
     w->referent += given ? 4 : 0;
-    return write_bits(w, 4, given ? referent : 0);
+    return write_bits(w, w->ndr64 ? 8 : 4, given ? referent : 0);
 }
 
 static bool write_scalar(Writer *w, const Type *type, PyObject *value)
@@ -573,14 +594,16 @@ static bool write_structure(Writer *w, const Record *record, PyObject *o, bool d
             done = write_deferred(w, m, m->type, o, value);
     }
     w->depth -= record->recursive;
-    return done;
+    return done && (deferred || !w->ndr64 || give(w, record->alignment, 0) != NULL);
 }
 
 static bool write_union(Writer *w, const Member *member, const Type *type, PyObject *owner)
 {
     int64_t selected;
     const Arm *arm = selected_arm(type, member, owner, &selected);
-    if (arm == NULL || !write_scalar(w, type, *slot_of(owner, member->selector)))
+    if (arm == NULL || (w->ndr64 && give(w, type->alignment, 0) == NULL)
+        || !write_scalar(w, type, *slot_of(owner, member->selector))
+        || (w->ndr64 && give(w, type->alignment, 0) == NULL))
         return false;
     return arm->empty || write_body(w, &arm->member, arm->member.type, owner, *slot_of(owner, arm->member.offset));
 }
@@ -723,7 +746,7 @@ static bool write_argument(Writer *w, const Member *member, PyObject *owner)
 /* The stub of arguments, or NULL; an exception may be set then. */
 static PyObject *encode(const Record *record, PyObject *owner)
 {
-    Writer w = {.bytes = PyBytes_FromStringAndSize(NULL, 256), .referent = FIRST_REFERENT};
+    Writer w = {.bytes = PyBytes_FromStringAndSize(NULL, 256), .referent = FIRST_REFERENT, .ndr64 = record->ndr64};
     bool done = w.bytes != NULL;
     for (const Member *m = record->members; done && m < record->members + record->member_count; m++)
         done = write_argument(&w, m, owner);
@@ -735,7 +758,12 @@ static PyObject *encode(const Record *record, PyObject *owner)
 
 /* -- tables: tuples, as table_backend writes them ------------------------------------------------------------------ */
 
-static const Type *parse_type(PyObject *table, PyTypeObject *class, bool late);
+typedef struct { /* what a table is of */
+    PyTypeObject *class;
+    bool late, ndr64;
+} Scope;
+
+static const Type *parse_type(PyObject *table, const Scope *scope);
 
 static void *made(size_t count, size_t size)
 {
@@ -757,23 +785,23 @@ static Py_ssize_t offset_of(PyTypeObject *class, PyObject *name)
     return offset;
 }
 
-static bool parse_count(PyObject *table, PyTypeObject *class, bool late, Count *count)
+static bool parse_count(PyObject *table, const Scope *scope, Count *count)
 {
     if (table == Py_None)
         return true;
-    count->late = late;
+    count->late = scope->late;
     if (PyLong_Check(table)) {
         count->source = CONSTANT;
         count->constant = PyLong_AsLongLong(table);
         return !PyErr_Occurred();
     }
     count->source = MEMBER;
-    count->offset = offset_of(class, table);
+    count->offset = offset_of(scope->class, table);
     return count->offset >= 0;
 }
 
 /* (name, type, name of the selector or None, range or None) */
-static bool parse_member(PyObject *table, PyTypeObject *class, bool late, Member *member)
+static bool parse_member(PyObject *table, const Scope *scope, Member *member)
 {
     PyObject *name, *type, *selector, *range;
     if (!PyArg_ParseTuple(table, "UOOO", &name, &type, &selector, &range))
@@ -781,15 +809,15 @@ static bool parse_member(PyObject *table, PyTypeObject *class, bool late, Member
     member->ranged = range != Py_None;
     if (member->ranged && !PyArg_ParseTuple(range, "LL", &member->low, &member->high))
         return false;
-    if (selector != Py_None && (member->selector = offset_of(class, selector)) < 0)
+    if (selector != Py_None && (member->selector = offset_of(scope->class, selector)) < 0)
         return false;
-    member->type = parse_type(type, class, late);
+    member->type = parse_type(type, scope);
     if (member->type != NULL && member->type->kind != UNION) /* the arms of a union have slots, it has none */
-        member->offset = offset_of(class, name);
+        member->offset = offset_of(scope->class, name);
     return member->type != NULL && member->offset >= 0;
 }
 
-static bool parse_arm(PyObject *table, PyTypeObject *class, bool late, Arm *arm)
+static bool parse_arm(PyObject *table, const Scope *scope, Arm *arm)
 {
     PyObject *labels, *member;
     if (!PyArg_ParseTuple(table, "O!O", &PyTuple_Type, &labels, &member))
@@ -801,7 +829,7 @@ static bool parse_arm(PyObject *table, PyTypeObject *class, bool late, Arm *arm)
     for (Py_ssize_t i = 0; i < arm->label_count; i++)
         arm->labels[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(labels, i));
     arm->empty = member == Py_None;
-    return !PyErr_Occurred() && (arm->empty || parse_member(member, class, late, &arm->member));
+    return !PyErr_Occurred() && (arm->empty || parse_member(member, scope, &arm->member));
 }
 
 static bool parse_format(Type *type, PyObject *table)
@@ -819,20 +847,20 @@ static bool parse_format(Type *type, PyObject *table)
     return true;
 }
 
-static bool parse_union(PyObject *arms, PyTypeObject *class, bool late, Type *type)
+static bool parse_union(PyObject *arms, const Scope *scope, Type *type)
 {
     type->kind = UNION;
     type->arm_count = PyTuple_GET_SIZE(arms);
     type->arms = made(type->arm_count, sizeof(Arm));
     for (Py_ssize_t i = 0; type->arms != NULL && i < type->arm_count; i++)
-        if (!parse_arm(PyTuple_GET_ITEM(arms, i), class, late, &type->arms[i]))
+        if (!parse_arm(PyTuple_GET_ITEM(arms, i), scope, &type->arms[i]))
             return false;
     return type->arms != NULL;
 }
 
-static Record *record_of(PyObject *class)
+static Record *record_of(PyObject *class, bool ndr64)
 {
-    PyObject *capsule = PyDict_GetItemWithError(records, class);
+    PyObject *capsule = PyDict_GetItemWithError(records[ndr64], class);
     if (capsule != NULL)
         return PyCapsule_GetPointer(capsule, NULL);
     if (!PyErr_Occurred())
@@ -841,15 +869,16 @@ static Record *record_of(PyObject *class)
 }
 
 /* A scalar is its format, a structure its class, anything else a tuple that begins with a letter. */
-static bool parse_into(Type *type, PyObject *table, PyTypeObject *class, bool late)
+static bool parse_into(Type *type, PyObject *table, const Scope *scope)
 {
     int letter, content, unique, varying, string;
+    Py_ssize_t arms_alignment;
     PyObject *first, *second, *third;
     if (PyUnicode_Check(table))
         return parse_format(type, table);
     if (PyType_Check(table)) {
         type->kind = STRUCT;
-        return (type->record = record_of(table)) != NULL;
+        return (type->record = record_of(table, scope->ndr64)) != NULL;
     }
     if (!PyTuple_Check(table) || !PyTuple_GET_SIZE(table) || !PyUnicode_Check(first = PyTuple_GET_ITEM(table, 0))) {
         PyErr_Format(PyExc_TypeError, "%R is no table of a type", table);
@@ -867,33 +896,37 @@ static bool parse_into(Type *type, PyObject *table, PyTypeObject *class, bool la
         if (!PyArg_ParseTuple(table, "CpO", &letter, &unique, &first))
             return false;
         type->unique = unique;
-        return (type->to = parse_type(first, class, late)) != NULL;
+        return (type->to = parse_type(first, scope)) != NULL;
     case 'a':
         type->kind = ARRAY;
         if (!PyArg_ParseTuple(table, "COOOppn", &letter, &first, &second, &third, &varying, &string, &type->minimum))
             return false;
         type->varying = varying;
         type->string = string;
-        return (type->to = parse_type(first, class, late)) != NULL && parse_count(second, class, late, &type->size_is)
-            && parse_count(third, class, late, &type->length_is);
+        return (type->to = parse_type(first, scope)) != NULL && parse_count(second, scope, &type->size_is)
+            && parse_count(third, scope, &type->length_is);
     case 'u':
-        if (!PyArg_ParseTuple(table, "CUO!", &letter, &second, &PyTuple_Type, &first) || !parse_format(type, second))
+        if (!PyArg_ParseTuple(table, "CUO!n", &letter, &second, &PyTuple_Type, &first, &arms_alignment)
+            || !parse_format(type, second))
             return false;
-        return parse_union(first, class, late, type);
+        if (arms_alignment > type->alignment)
+            type->alignment = arms_alignment;
+        return parse_union(first, scope, type);
     default:
         PyErr_Format(PyExc_ValueError, "%R is no table of a type", table);
         return false;
     }
 }
 
-static const Type *parse_type(PyObject *table, PyTypeObject *class, bool late)
+static const Type *parse_type(PyObject *table, const Scope *scope)
 {
     Type *type = made(1, sizeof(Type));
-    return type != NULL && parse_into(type, table, class, late) ? type : NULL;
+    return type != NULL && parse_into(type, table, scope) ? type : NULL;
 }
 
 static bool fill_record(Record *record, PyObject *members, PyObject *absent, bool late)
 {
+    const Scope scope = {.class = record->class, .late = late, .ndr64 = record->ndr64};
     record->member_count = PyTuple_GET_SIZE(members);
     record->absent_count = PyTuple_GET_SIZE(absent);
     record->members = made(record->member_count, sizeof(Member));
@@ -904,7 +937,7 @@ static bool fill_record(Record *record, PyObject *members, PyObject *absent, boo
         if ((record->absent[i] = offset_of(record->class, PyTuple_GET_ITEM(absent, i))) < 0)
             return false;
     for (Py_ssize_t i = 0; i < record->member_count; i++)
-        if (!parse_member(PyTuple_GET_ITEM(members, i), record->class, late, &record->members[i]))
+        if (!parse_member(PyTuple_GET_ITEM(members, i), &scope, &record->members[i]))
             return false;
     return true;
 }
@@ -980,8 +1013,8 @@ static PyObject *announce(PyObject *module, PyObject *arguments)
 {
     PyTypeObject *class;
     Py_ssize_t alignment;
-    int recursive, pointers;
-    if (!PyArg_ParseTuple(arguments, "O!npp", &PyType_Type, &class, &alignment, &recursive, &pointers))
+    int recursive, pointers, ndr64;
+    if (!PyArg_ParseTuple(arguments, "O!nppp", &PyType_Type, &class, &alignment, &recursive, &pointers, &ndr64))
         return NULL;
     Record *record = made(1, sizeof(Record));
     if (record == NULL)
@@ -990,8 +1023,9 @@ static PyObject *announce(PyObject *module, PyObject *arguments)
     record->alignment = alignment;
     record->recursive = recursive;
     record->has_pointers = pointers;
+    record->ndr64 = ndr64;
     PyObject *capsule = PyCapsule_New(record, NULL, NULL);
-    if (capsule == NULL || PyDict_SetItem(records, (PyObject *)class, capsule) < 0) {
+    if (capsule == NULL || PyDict_SetItem(records[ndr64], (PyObject *)class, capsule) < 0) {
         Py_XDECREF(capsule);
         return NULL;
     }
@@ -1002,9 +1036,11 @@ static PyObject *announce(PyObject *module, PyObject *arguments)
 static PyObject *declare(PyObject *module, PyObject *arguments)
 {
     PyObject *class, *members, *absent;
-    if (!PyArg_ParseTuple(arguments, "O!O!O!", &PyType_Type, &class, &PyTuple_Type, &members, &PyTuple_Type, &absent))
+    int ndr64;
+    if (!PyArg_ParseTuple(arguments, "O!O!O!p", &PyType_Type, &class, &PyTuple_Type, &members, &PyTuple_Type, &absent,
+                          &ndr64))
         return NULL;
-    Record *record = record_of(class);
+    Record *record = record_of(class, ndr64);
     if (record == NULL || !fill_record(record, members, absent, false))
         return NULL;
     Py_RETURN_NONE;
@@ -1014,14 +1050,16 @@ static PyObject *codec(PyObject *module, PyObject *arguments)
 {
     PyObject *interpreted, *class, *members, *absent;
     const char *order;
-    if (!PyArg_ParseTuple(arguments, "sOO!O!O!", &order, &interpreted, &PyType_Type, &class, &PyTuple_Type, &members,
-                          &PyTuple_Type, &absent))
+    int ndr64 = 0;
+    if (!PyArg_ParseTuple(arguments, "sOO!O!O!|p", &order, &interpreted, &PyType_Type, &class, &PyTuple_Type, &members,
+                          &PyTuple_Type, &absent, &ndr64))
         return NULL;
     Record *record = made(1, sizeof(Record));
     if (record == NULL)
         return NULL;
     record->class = (PyTypeObject *)Py_NewRef(class);
     record->alignment = 1;
+    record->ndr64 = ndr64;
     if (!fill_record(record, members, absent, true))
         return NULL;
     Codec *made_codec = PyObject_New(Codec, &Codec_Type);
@@ -1035,14 +1073,15 @@ static PyObject *codec(PyObject *module, PyObject *arguments)
 }
 
 static PyMethodDef functions[] = {
-    {"announce", announce, METH_VARARGS, "announce(class, alignment, recursive, has_pointers)"},
-    {"declare", declare, METH_VARARGS, "declare(class, members, absent)"},
-    {"codec", codec, METH_VARARGS, "codec(order, interpreted, class, members, absent); order \"\": an encoder"},
+    {"announce", announce, METH_VARARGS, "announce(class, alignment, recursive, has_pointers, ndr64)"},
+    {"declare", declare, METH_VARARGS, "declare(class, members, absent, ndr64)"},
+    {"codec", codec, METH_VARARGS, 
+     "codec(order, interpreted, class, members, absent, ndr64=False); order \"\": an encoder"},
     {NULL},
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "msrpc.ndr.engine", "NDR 2.0 by tables.", -1, functions,
+    PyModuleDef_HEAD_INIT, "msrpc.ndr.engine", "NDR 2.0 and NDR64 by tables.", -1, functions,
 };
 
 PyMODINIT_FUNC PyInit_engine(void)
@@ -1052,8 +1091,9 @@ PyMODINIT_FUNC PyInit_engine(void)
         return NULL;
     the_null = PyObject_GetAttrString(runtime, "NULL");
     Py_DECREF(runtime);
-    records = PyDict_New();
-    if (the_null == NULL || records == NULL || PyType_Ready(&Codec_Type) < 0)
+    records[0] = PyDict_New();
+    records[1] = PyDict_New();
+    if (the_null == NULL || records[0] == NULL || records[1] == NULL || PyType_Ready(&Codec_Type) < 0)
         return NULL;
     PyObject *module = PyModule_Create(&definition);
     if (module != NULL && PyModule_AddObjectRef(module, "Codec", (PyObject *)&Codec_Type) < 0)

@@ -1,14 +1,16 @@
 """What generated codecs share: the NULL behind a non-NULL pointer, and the description of an interface.
 
 Transfer syntax NDR 2.0 (C706 chapter 14), 8a885d04-1ceb-11c9-9fe8-08002b104860. Stubs are decoded in either integer
-byte order and always encoded little-endian.
+byte order and always encoded little-endian. `Operation.ndr64` is the same operation in NDR64 ([MS-RPCE] 2.2.5),
+71710533-beba-4937-8319-b5dbef9ccc36, which is little-endian only.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from importlib import import_module
 from itertools import count
 from typing import Any, ClassVar, Final, Literal
 from uuid import UUID
@@ -133,6 +135,16 @@ class Operation:
     def used_on_wire(self) -> bool:
         return self.decoders is not None
 
+    @property
+    def ndr64(self) -> Operation:
+        """The operation with the same classes of arguments and codecs for NDR64. The first use imports the module that
+        has them."""
+        found = _in_ndr64.get(self)
+        if found is None:
+            found = _in_ndr64[self] = _made_ndr64(self)
+            _in_ndr64[found] = found
+        return found
+
     def decode_request(self, stub: bytes, order: ByteOrder = "<") -> Any:
         """Decode a request stub; bytes after it are tolerated. Raises BadStubData."""
         assert self.decoders is not None
@@ -164,6 +176,29 @@ class Operation:
             return self.encoders[1](results)
         except _ENCODE_ERRORS as error:
             raise NdrError(f"{self.name}: {error}") from error
+
+
+_in_ndr64: dict[Operation, Operation] = {}
+
+
+def _made_ndr64(operation: Operation) -> Operation:
+    request, response = operation.request, operation.response
+    if request is None or response is None:  # not used on the wire
+        return operation
+    decode_request, encode_request = _ndr64_codecs("_q_", request)
+    decode_response, encode_response = _ndr64_codecs("_r_", response)
+    decoders = decode_request, _no_big_endian, decode_response, _no_big_endian
+    return replace(operation, decoders=decoders, encoders=(encode_request, encode_response))
+
+
+def _ndr64_codecs(prefix: str, kind: type) -> tuple[_Decode, _Encode]:
+    module = import_module(f"{kind.__module__}_ndr64")
+    codecs: tuple[_Decode, _Encode] = getattr(module, prefix + kind.__name__)
+    return codecs
+
+
+def _no_big_endian(stub: bytes) -> Any:
+    raise BadStubData("NDR64 in big-endian byte order")  # [MS-RPCE] 2.2.5
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,20 @@ try:
     from msrpc.ndr.engine import announce, codec, declare
 except ImportError:  # not built here
 
-    def announce(kind: type, alignment: int, recursive: bool, has_pointers: bool, /) -> None:
+    def announce(kind: type, alignment: int, recursive: bool, has_pointers: bool, ndr64: bool, /) -> None:
         """Nobody wants to know of a structure before its members."""
 
-    def declare(kind: type, members: Members, absent: tuple[str, ...], /) -> None:
+    def declare(kind: type, members: Members, absent: tuple[str, ...], ndr64: bool, /) -> None:
         """Nobody wants to know of the members of a structure."""
 
     def codec(
-        order: str, interpreted: Callable[[Any], Any], kind: type, members: Members, absent: tuple[str, ...], /
+        order: str,
+        interpreted: Callable[[Any], Any],
+        kind: type,
+        members: Members,
+        absent: tuple[str, ...],
+        ndr64: bool = False,
+        /,
     ) -> Callable[[Any], Any]:
         """The interpreted codec itself."""
         return interpreted

@@ -10,6 +10,7 @@ A cancelled call sends co_cancel; the server's late answer to it is dropped.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Self, cast
 from uuid import UUID
 
@@ -26,7 +27,7 @@ from msrpc.rpc.credentials import Credentials, SecurityChoice, choose_security
 from msrpc.rpc.faults import RpcFault
 from msrpc.rpc.kerberos import KerberosCredentials
 from msrpc.rpc.limits import RpcLimits
-from msrpc.rpc.pdu import AuthLevel, SyntaxId
+from msrpc.rpc.pdu import NDR, AuthLevel, SyntaxId
 from msrpc.rpc.sockets import DEAD_PEER, peer_has_closed, set_options, without_brackets
 
 
@@ -76,7 +77,9 @@ class AsyncConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    async def bind(self, uuid: UUID, version: tuple[int, int]) -> SyntaxId:
+    async def bind(
+        self, uuid: UUID, version: tuple[int, int], transfer_syntaxes: Sequence[SyntaxId] = (NDR,)
+    ) -> SyntaxId:
         """Bind the interface, and authenticate with the first bind; see `client.Connection.bind`."""
         interface = SyntaxId(uuid, version)
         async with self._bind_lock:
@@ -87,7 +90,13 @@ class AsyncConnection(asyncio.Protocol):
                 choice = self._security or SecurityChoice(0, AuthLevel.NONE, None)
                 self._security = None
                 auth_type, level, context, _ = choice
-                self._core.bind([interface], auth_type=auth_type, level=level, security=context)
+                self._core.bind(
+                    [interface],
+                    auth_type=auth_type,
+                    level=level,
+                    security=context,
+                    transfer_syntaxes=transfer_syntaxes,
+                )
                 self._binding = asyncio.get_running_loop().create_future()
                 self._flush()
                 await asyncio.shield(self._binding)

@@ -30,6 +30,12 @@ from msrpc.rpc.pdu import (
 FEATURE_NEGOTIATION_PREFIX: Final = UUID("6cb71c2c-9812-4540-0000-000000000000").bytes_le[:8]
 SECURITY_CONTEXT_MULTIPLEXING: Final = 0x01
 KEEP_CONNECTION_ON_ORPHAN: Final = 0x02
+FEATURES: Final = SECURITY_CONTEXT_MULTIPLEXING | KEEP_CONNECTION_ON_ORPHAN  # that there are here
+
+
+def feature_syntax(features: int) -> SyntaxId:
+    """The "transfer syntax" by which a client says that it has `features`."""
+    return SyntaxId(UUID(bytes_le=FEATURE_NEGOTIATION_PREFIX + struct.pack("<Q", features)), (1, 0))
 
 
 class ContextResult(IntEnum):

@@ -9,13 +9,16 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from msrpc.errors import LocalProtocolError
+from msrpc.ndr import Operation
 from msrpc.rpc.association import Association, HeldHandles, Holder
 from msrpc.rpc.faults import RPC_S_ACCESS_DENIED, Fault
-from msrpc.rpc.pdu import AuthLevel, ByteOrder, SyntaxId
+from msrpc.rpc.pdu import NDR, AuthLevel, ByteOrder, SyntaxId
 from msrpc.rpc.security import ANONYMOUS, Channel, Identity
 from msrpc.rpc.sockets import peer_has_closed
 from msrpc.rpc.throttle import Attempt, PeerFailures
 from msrpc.rpc.timing import Timings
+
+_NDR_ALONE: Final = (NDR,)
 
 
 class RpcInterface(Protocol):
@@ -23,6 +26,10 @@ class RpcInterface(Protocol):
 
     `minimum_level` is what a caller must have negotiated, or the call is answered with access denied; the operations
     in `open_opnums` are answered without any authentication, or judge for themselves.
+
+    It is served in NDR 2.0 alone unless it has an attribute `transfer_syntaxes`: those that it serves, the one that it
+    prefers first ([MS-RPCE] 3.3.3.1.3, 3.3.3.1.4). With NDR64 among them, it has to ask each call for its codecs
+    (`Call.in_syntax`).
     """
 
     @property
@@ -41,6 +48,12 @@ class RpcInterface(Protocol):
 
     def call(self, call: Call) -> None:
         """Serve the call: sooner or later `call.reply` or `call.fault`, or raise `Fault`."""
+
+
+def transfer_syntaxes(interface: RpcInterface) -> tuple[SyntaxId, ...]:
+    """The transfer syntaxes that an interface serves, the one that it prefers first."""
+    found: tuple[SyntaxId, ...] = getattr(interface, "transfer_syntaxes", _NDR_ALONE)
+    return found
 
 
 class InterfaceTable:
@@ -135,6 +148,7 @@ class Call:
         "connection",
         "context_id",
         "interface",
+        "is_ndr64",
         "object_uuid",
         "opnum",
         "over",
@@ -155,6 +169,7 @@ class Call:
         stub: bytes,
         byte_order: ByteOrder = "<",
         object_uuid: UUID | None = None,
+        is_ndr64: bool = False,
     ) -> None:
         self.connection = connection
         self.interface = interface
@@ -166,11 +181,16 @@ class Call:
         self.stub = stub
         self.byte_order: ByteOrder = byte_order
         self.object_uuid = object_uuid
+        self.is_ndr64 = is_ndr64  # whether NDR64 is the transfer syntax of the presentation context, otherwise NDR 2.0
         self._on_cancel: Callable[[], None] | None = None
         self._cancelled = False
         self.over = False
         self.timings: Timings | None = None  # of a call that is timed, which came at `started`
         self.started = 0.0
+
+    def in_syntax(self, operation: Operation) -> Operation:
+        """An operation with the codecs for the transfer syntax in which the call came and its answer has to go."""
+        return operation.ndr64 if self.is_ndr64 else operation
 
     @property
     def association(self) -> Association:

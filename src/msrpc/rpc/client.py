@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Self
 from uuid import UUID
@@ -30,7 +30,7 @@ from msrpc.rpc.credentials import Credentials, SecurityChoice, choose_security
 from msrpc.rpc.faults import RpcFault
 from msrpc.rpc.kerberos import KerberosCredentials
 from msrpc.rpc.limits import RpcLimits
-from msrpc.rpc.pdu import AuthLevel, SyntaxId
+from msrpc.rpc.pdu import NDR, AuthLevel, SyntaxId
 from msrpc.rpc.sockets import DEAD_PEER, peer_has_closed, set_options, without_brackets
 from msrpc.rpc.tickets import Ticket
 from msrpc.rpc.unix_sockets import connect_unix
@@ -63,6 +63,13 @@ class Connection:
         """Whether requests can still be sent: neither side has closed the connection, as far as is known here."""
         return self._socket.fileno() >= 0 and not peer_has_closed(self._socket.fileno())
 
+    @property
+    def transfer_syntax(self) -> SyntaxId:
+        """That of the interface bound last. Raises LocalProtocolError if none is."""
+        if self._interface is None:
+            raise LocalProtocolError("no interface is bound")
+        return self._core.transfer_syntaxes[self._interface]
+
     def close(self) -> None:
         """Close the connection; the server runs context handles down with the last one of an association. A call that
         waits in another thread raises `RpcConnectionError`."""
@@ -86,8 +93,9 @@ class Connection:
                 pass
         self.close()
 
-    def bind(self, uuid: UUID, version: tuple[int, int]) -> SyntaxId:
-        """Bind the interface, and authenticate with the first bind. `call` uses the interface bound last.
+    def bind(self, uuid: UUID, version: tuple[int, int], transfer_syntaxes: Sequence[SyntaxId] = (NDR,)) -> SyntaxId:
+        """Bind the interface, and authenticate with the first bind. `call` uses the interface bound last. Of the
+        transfer syntaxes that are offered the server chooses one, `transfer_syntax`; stubs have to be in it.
 
         Raises `BindError` if the server does not offer it, `AuthenticationError` if the server cannot be trusted.
         """
@@ -95,10 +103,16 @@ class Connection:
         if interface not in self._core.contexts:
             if self._security is not None:
                 auth_type, level, context, _ = self._security
-                self._core.bind([interface], auth_type=auth_type, level=level, security=context)
+                self._core.bind(
+                    [interface],
+                    auth_type=auth_type,
+                    level=level,
+                    security=context,
+                    transfer_syntaxes=transfer_syntaxes,
+                )
                 self._security = None
             else:
-                self._core.bind([interface])
+                self._core.bind([interface], transfer_syntaxes=transfer_syntaxes)
             event = self._exchange(lambda e: isinstance(e, Bound | BindRefused))
             if isinstance(event, BindRefused):
                 raise BindError(f"bind of {interface} was refused with {event.status:#x}", event.status)

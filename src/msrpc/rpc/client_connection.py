@@ -1,5 +1,8 @@
 """The client's side of one connection, without I/O.
 
+A bind offers each interface in one presentation context for each transfer syntax, of which the server accepts one
+([MS-RPCE] 3.3.1.5.6). The first bind of a connection also asks which features the server has (3.3.1.5.3).
+
 `bind`, `request` and `cancel` queue bytes for `data_to_send`; `receive_data` returns what the server answered. The
 legs of an authentication are handled in here: a `Bound` comes when the last one is done.
 """
@@ -14,14 +17,18 @@ from uuid import UUID
 
 from msrpc.errors import AuthenticationError, LocalProtocolError, RemoteProtocolError
 from msrpc.rpc.bind_pdus import (
+    FEATURES,
+    SECURITY_CONTEXT_MULTIPLEXING,
     AlterContext,
     AlterContextResp,
     Auth3,
     Bind,
     BindAck,
     BindNak,
+    ContextAnswer,
     ContextResult,
     PresentationContext,
+    feature_syntax,
 )
 from msrpc.rpc.call_pdus import CALL_HEADER_SIZE, CoCancel, FaultPdu, Orphaned, Shutdown, decode, stub_start
 from msrpc.rpc.limits import RpcLimits
@@ -102,12 +109,11 @@ _LITTLE_DREP: Final = 0x10
 class _Negotiation:
     """A bind or alter_context that is under way."""
 
-    def __init__(self, call_id: int, syntaxes: tuple[SyntaxId, ...], channel: Channel | None) -> None:
+    def __init__(self, call_id: int, contexts: tuple[PresentationContext, ...], channel: Channel | None) -> None:
         self.call_id = call_id
-        self.syntaxes = syntaxes
+        self.contexts = contexts
         self.channel = channel
-        self.contexts: tuple[PresentationContext, ...] = ()
-        self.results: tuple[bool, ...] | None = None
+        self.answers: tuple[ContextAnswer, ...] | None = None
 
 
 class ClientConnection:
@@ -121,7 +127,11 @@ class ClientConnection:
         self.assoc_group_id = assoc_group_id
         self.secondary_address = b""
         self.contexts: dict[SyntaxId, int] = {}
-        self._offered: dict[SyntaxId, int] = {}
+        #: The transfer syntax of each interface that was accepted.
+        self.transfer_syntaxes: dict[SyntaxId, SyntaxId] = {}
+        #: The features that both sides have ([MS-RPCE] 2.2.2.15).
+        self.features = 0
+        self._offered: dict[tuple[SyntaxId, SyntaxId], int] = {}
         self.channel: Channel | None = None
         self._channels: dict[int, Channel] = {}
         self._splitter = Splitter(self.limits.max_fragment)
@@ -151,22 +161,30 @@ class ClientConnection:
         level: AuthLevel = AuthLevel.NONE,
         security: SecurityContext | None = None,
         again: bool = False,
+        transfer_syntaxes: Sequence[SyntaxId] = (NDR,),
     ) -> None:
         """Offer interfaces: a bind at first, an alter_context afterwards (or a further bind with `again`).
 
-        With `security` a new security context is built, and calls use it from then on.
+        With `security` a new security context is built, and calls use it from then on. Of `transfer_syntaxes` the
+        server chooses one for each interface; of several that it accepts the first one is used. Raises
+        LocalProtocolError for a further security context unless the server takes several ([MS-RPCE] 3.3.1.5.4).
         """
         if self._ended or self._negotiation is not None:
             raise LocalProtocolError("the connection has ended" if self._ended else "a negotiation is under way")
         channel = None
         if security is not None:
+            if self._channels and not self.features & SECURITY_CONTEXT_MULTIPLEXING:
+                raise LocalProtocolError("the server does not take several security contexts on one connection")
             # Each security context has an id of its own on the connection ([MS-RPCE] 3.3.1.5.2.1).
             channel = Channel(auth_type, normal_level(level), len(self._channels) + 1, security)
-        negotiation = _Negotiation(self._next_call_id(), tuple(interfaces), channel)
-        negotiation.contexts = tuple(
-            PresentationContext(self._offered.setdefault(syntax, len(self._offered)), syntax, (NDR,))
-            for syntax in interfaces
+        offers = [(interface, syntax) for interface in interfaces for syntax in transfer_syntaxes]
+        if not self._bound and offers:
+            offers.append((interfaces[-1], feature_syntax(FEATURES)))
+        contexts = tuple(
+            PresentationContext(self._offered.setdefault(offer, len(self._offered)), offer[0], (offer[1],))
+            for offer in offers
         )
+        negotiation = _Negotiation(self._next_call_id(), contexts, channel)
         verifier = self._leg(channel, b"") if channel else None
         flags = PFC_WHOLE
         if channel is not None and channel.level >= AuthLevel.PKT:
@@ -250,10 +268,10 @@ class ClientConnection:
         negotiation = self._negotiation
         if negotiation is None or pdu.call_id != negotiation.call_id:
             raise RemoteProtocolError(f"{pdu.packet_type.name} that nothing asked for")
-        if negotiation.results is None:
+        if negotiation.answers is None:
             if len(pdu.answers) != len(negotiation.contexts):
                 raise RemoteProtocolError(f"{len(pdu.answers)} answers for {len(negotiation.contexts)} contexts")
-            negotiation.results = tuple(answer.result == ContextResult.ACCEPTANCE for answer in pdu.answers)
+            negotiation.answers = pdu.answers
         if not isinstance(pdu, AlterContextResp):
             if pdu.max_recv_frag < MIN_FRAGMENT:
                 raise RemoteProtocolError(f"the server takes fragments of {pdu.max_recv_frag} only")
@@ -288,10 +306,17 @@ class ClientConnection:
             self._channels[channel.context_id] = channel
             self.channel = channel
         self._negotiation = None
-        results = dict(zip(negotiation.syntaxes, negotiation.results, strict=True))
-        accepted = tuple(syntax for syntax, granted in results.items() if granted)
-        self.contexts.update((syntax, self._offered[syntax]) for syntax in accepted)
-        events.append(Bound(accepted, tuple(syntax for syntax, granted in results.items() if not granted)))
+        accepted: dict[SyntaxId, PresentationContext] = {}
+        for context, answer in zip(negotiation.contexts, negotiation.answers, strict=True):
+            if answer.result == ContextResult.ACCEPTANCE:
+                accepted.setdefault(context.abstract_syntax, context)
+            elif answer.result == ContextResult.NEGOTIATE_ACK:
+                self.features = answer.reason & FEATURES
+        for interface, context in accepted.items():
+            self.contexts[interface] = context.context_id
+            (self.transfer_syntaxes[interface],) = context.transfer_syntaxes
+        asked = dict.fromkeys(context.abstract_syntax for context in negotiation.contexts)
+        events.append(Bound(tuple(accepted), tuple(interface for interface in asked if interface not in accepted)))
 
     def _leg(self, channel: Channel, token: bytes) -> AuthVerifier | None:
         answer = channel.context.step(token)

@@ -68,7 +68,7 @@ class BatchHandler(Protocol):
     """Serves calls that came in one turn of the event loop together."""
 
     def operations(self, interface: RpcInterface) -> Collection[int]:
-        """The numbers of the operations of an interface whose calls are served together."""
+        """The numbers of the operations of an interface whose calls in NDR 2.0 are served together."""
 
     def by_operation(self, calls: list[Any]) -> list[list[Any]]:
         """Calls, each a `Call`, or a `requests.Request`, which has `stub`, `handles` and `caller` as well: lists of
@@ -156,6 +156,7 @@ class Dispatcher:
             together is not None
             and call.opnum in together.operations(interface)
             and call.byte_order == "<"
+            and not call.is_ndr64
             and self._admits(call.caller, interface, call.opnum)
         ):
             self._gathered.append(call)
@@ -194,7 +195,8 @@ class Dispatcher:
     def contexts_of(
         self, contexts: Mapping[int, BoundContext], caller: RpcCaller
     ) -> dict[int, tuple[RpcInterface, list[int]]]:
-        """By presentation context, the interface and which of its operations a source may bring for a caller."""
+        """By presentation context, the interface and which of its operations a source may bring for a caller: none in
+        NDR64, because calls that are served together are read and written in NDR 2.0."""
         together = self.together
         assert together is not None
         return {
@@ -203,7 +205,7 @@ class Dispatcher:
                 [
                     opnum
                     for opnum in together.operations(context.interface)
-                    if self._admits(caller, context.interface, opnum)
+                    if not context.is_ndr64 and self._admits(caller, context.interface, opnum)
                 ],
             )
             for number, context in contexts.items()

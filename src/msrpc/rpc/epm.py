@@ -6,7 +6,7 @@ It answers before any authentication, because clients ask it before they know wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from msrpc.interfaces import ms_rpce_epm as wire
 from msrpc.rpc.association import NULL_HANDLE
 from msrpc.rpc.call import Call
 from msrpc.rpc.faults import NCA_S_OP_RNG_ERROR, RPC_X_BAD_STUB_DATA, Fault
-from msrpc.rpc.pdu import NDR, AuthLevel, SyntaxId
+from msrpc.rpc.pdu import NDR, NDR64, AuthLevel, SyntaxId
 from msrpc.rpc.tower import BadTower, Tower
 
 PORT: Final = 135
@@ -41,17 +41,20 @@ _VERSIONS: Final[dict[int, Callable[[tuple[int, int], tuple[int, int]], bool]]] 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An element of the endpoint map. An empty `host` means the address at which the client reached the mapper."""
+    """An element of the endpoint map. An empty `host` means the address at which the client reached the mapper. A tower
+    has the first of the transfer syntaxes."""
 
     interface: SyntaxId
     port: int
     annotation: str = ""
     host: str = ""
     object_uuid: UUID | None = None
+    transfer_syntaxes: tuple[SyntaxId, ...] = (NDR,)
 
     def tower(self, reached_at: str) -> Tower:
         # A tower has an IPv4 address ([C706] appendix L); 0.0.0.0 says nothing to who came by IPv6.
-        return Tower(self.interface, self.port, self.host or ("" if ":" in reached_at else reached_at))
+        host = self.host or ("" if ":" in reached_at else reached_at)
+        return Tower(self.interface, self.port, host, self.transfer_syntaxes[0])
 
 
 class EndpointMapper:
@@ -60,6 +63,7 @@ class EndpointMapper:
     name = "ept"
     uuid = wire.ept.uuid
     version = wire.ept.version
+    transfer_syntaxes = (NDR, NDR64)
     minimum_level = AuthLevel.NONE
     open_opnums = frozenset(range(7))
 
@@ -74,13 +78,13 @@ class EndpointMapper:
         return opnum < len(wire.ept.operations)
 
     def call(self, call: Call) -> None:
-        operation = wire.ept.operations[call.opnum]
+        operation = call.in_syntax(wire.ept.operations[call.opnum])
         request = operation.decode_request(call.stub, call.byte_order)
         match operation.name:
             case "ept_lookup":
-                stub = self._lookup(call, request)
+                stub = operation.encode_response(self._lookup(call, request))
             case "ept_map":
-                stub = self._map(call, request)
+                stub = operation.encode_response(self._map(call, request))
             case "ept_lookup_handle_free":
                 if request.entry_handle != NULL_HANDLE:
                     call.handles.close(request.entry_handle, _HANDLE_KIND)
@@ -92,26 +96,27 @@ class EndpointMapper:
                 raise Fault(NCA_S_OP_RNG_ERROR)
         call.reply(stub)
 
-    def _lookup(self, call: Call, request: wire.ept_lookup_Request) -> bytes:
+    def _lookup(self, call: Call, request: wire.ept_lookup_Request) -> wire.ept_lookup_Response:
         found, handle = self._page(call, request.entry_handle, request.max_ents, lambda: self._inquire(request))
         entries = [_entry(endpoint, call.connection.local_host) for endpoint in found]
         status = 0 if entries else EPT_S_NOT_REGISTERED
-        response = wire.ept_lookup_Response(handle, len(entries), entries, status, max_ents=request.max_ents)
-        return wire.ept.operations[call.opnum].encode_response(response)
+        return wire.ept_lookup_Response(handle, len(entries), entries, status, max_ents=request.max_ents)
 
-    def _map(self, call: Call, request: wire.ept_map_Request) -> bytes:
+    def _map(self, call: Call, request: wire.ept_map_Request) -> wire.ept_map_Response:
         def matching() -> list[Endpoint]:
             try:
                 asked = Tower.unpack(bytes(request.map_tower.tower_octet_string)) if request.map_tower else None
             except BadTower:
                 raise Fault(RPC_X_BAD_STUB_DATA) from None
-            if asked is None or asked.transfer_syntax != NDR:
+            if asked is None:
                 return []
+            syntax = asked.transfer_syntax
             wanted = asked.interface
             return [
-                e
+                replace(e, transfer_syntaxes=(syntax,))
                 for e in self.endpoints
-                if e.interface.uuid == wanted.uuid
+                if syntax in e.transfer_syntaxes
+                and e.interface.uuid == wanted.uuid
                 and _VERSIONS[2](e.interface.version, wanted.version)
                 and (e.object_uuid is None or request.obj == e.object_uuid.bytes_le)
             ]
@@ -119,8 +124,7 @@ class EndpointMapper:
         found, handle = self._page(call, request.entry_handle, request.max_towers, matching)
         towers: list[wire.twr_t | None] = [_tower(endpoint, call.connection.local_host) for endpoint in found]
         status = 0 if towers else EPT_S_NOT_REGISTERED
-        response = wire.ept_map_Response(handle, len(towers), towers, status, max_towers=request.max_towers)
-        return wire.ept.operations[call.opnum].encode_response(response)
+        return wire.ept_map_Response(handle, len(towers), towers, status, max_towers=request.max_towers)
 
     def _inquire(self, request: wire.ept_lookup_Request) -> list[Endpoint]:
         by_interface = request.inquiry_type in (MATCH_BY_INTERFACE, MATCH_BY_BOTH)

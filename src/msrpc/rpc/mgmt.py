@@ -8,7 +8,7 @@ from msrpc.interfaces import ms_rpce_mgmt as wire
 from msrpc.rpc.call import Call, InterfaceTable
 from msrpc.rpc.dispatcher import Statistics
 from msrpc.rpc.faults import NCA_S_OP_RNG_ERROR, RPC_S_ACCESS_DENIED, Fault
-from msrpc.rpc.pdu import AuthLevel, AuthType
+from msrpc.rpc.pdu import NDR, NDR64, AuthLevel, AuthType
 
 RPC_S_UNKNOWN_AUTHN_SERVICE: Final = 1747
 _WITH_PRINCIPALS: Final = (AuthType.GSS_NEGOTIATE, AuthType.GSS_KERBEROS)
@@ -23,6 +23,7 @@ class Management:
     name = "mgmt"
     uuid = wire.mgmt.uuid
     version = wire.mgmt.version
+    transfer_syntaxes = (NDR, NDR64)
     minimum_level = AuthLevel.NONE
     open_opnums = frozenset(range(5))
 
@@ -35,7 +36,7 @@ class Management:
         return opnum < len(wire.mgmt.operations)
 
     def call(self, call: Call) -> None:
-        operation = wire.mgmt.operations[call.opnum]
+        operation = call.in_syntax(wire.mgmt.operations[call.opnum])
         request = operation.decode_request(call.stub, call.byte_order)
         match operation.name:
             case "rpc_mgmt_inq_if_ids":

@@ -190,6 +190,7 @@ class SyntaxId:
 
 
 NDR: Final = SyntaxId(UUID("8a885d04-1ceb-11c9-9fe8-08002b104860"), (2, 0))
+NDR64: Final = SyntaxId(UUID("71710533-beba-4937-8319-b5dbef9ccc36"), (1, 0))  # [MS-RPCE] 2.2.5.1
 NULL_SYNTAX: Final = SyntaxId(UUID(int=0), (0, 0))
 
 

@@ -6,15 +6,14 @@ C706 12.6.4.3-5 and [MS-RPCE] 3.3.1.5.2-4, 3.3.1.5.6-7.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from msrpc.errors import AuthenticationError, LogonUnavailable, RemoteProtocolError
 from msrpc.rpc.association import Association, AssociationTable
 from msrpc.rpc.bind_pdus import (
     FEATURE_NEGOTIATION_PREFIX,
-    KEEP_CONNECTION_ON_ORPHAN,
-    SECURITY_CONTEXT_MULTIPLEXING,
+    FEATURES,
     AlterContext,
     AlterContextResp,
     Auth3,
@@ -27,13 +26,13 @@ from msrpc.rpc.bind_pdus import (
     ProviderReason,
     RejectReason,
 )
-from msrpc.rpc.call import UNAUTHENTICATED, InterfaceTable, RpcCaller, RpcInterface
+from msrpc.rpc.call import UNAUTHENTICATED, InterfaceTable, RpcCaller, RpcInterface, transfer_syntaxes
 from msrpc.rpc.call_pdus import FaultPdu
 from msrpc.rpc.faults import RPC_S_ACCESS_DENIED, RPC_S_PROTOCOL_ERROR
 from msrpc.rpc.limits import RpcLimits
 from msrpc.rpc.pdu import (
     MIN_FRAGMENT,
-    NDR,
+    NDR64,
     PFC_CONC_MPX,
     PFC_SUPPORT_HEADER_SIGN,
     PFC_WHOLE,
@@ -48,7 +47,6 @@ from msrpc.rpc.throttle import Attempt, PeerFailures
 
 log = logging.getLogger(__name__)
 
-_FEATURES = SECURITY_CONTEXT_MULTIPLEXING | KEEP_CONNECTION_ON_ORPHAN
 _LEVELS = (AuthLevel.CONNECT, AuthLevel.PKT, AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY)
 
 
@@ -59,6 +57,10 @@ class BoundContext:
     interface: RpcInterface
     abstract_syntax: SyntaxId
     transfer_syntax: SyntaxId
+    is_ndr64: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_ndr64", self.transfer_syntax == NDR64)
 
 
 class _Refused(Exception):
@@ -188,7 +190,8 @@ class Binder:
 
     def _negotiate(self, pdu: Bind) -> tuple[tuple[ContextAnswer, ...], AuthVerifier | None]:
         accepted: dict[int, BoundContext] = {}
-        answers = tuple(self._answer(context, accepted) for context in pdu.contexts)
+        chosen = self._chosen(pdu.contexts)
+        answers = tuple(self._answer(context, chosen, accepted) for context in pdu.contexts)
         if len(self.contexts.keys() | accepted.keys()) > self._limits.max_contexts:
             raise _Refused(RejectReason.LOCAL_LIMIT_EXCEEDED, RPC_S_PROTOCOL_ERROR)
         verifier = self._security_leg(pdu) if pdu.verifier else None
@@ -197,20 +200,38 @@ class Binder:
         self.contexts.update(accepted)
         return answers, verifier
 
-    def _answer(self, context: PresentationContext, accepted: dict[int, BoundContext]) -> ContextAnswer:
+    def _chosen(self, contexts: tuple[PresentationContext, ...]) -> dict[SyntaxId, SyntaxId]:
+        """By abstract syntax, the only transfer syntax that is accepted of all that one PDU offers for it: the one that
+        the interface prefers, or else the first one that it serves ([MS-RPCE] 3.3.1.5.6)."""
+        offers: dict[SyntaxId, list[SyntaxId]] = {}
+        for context in contexts:
+            offers.setdefault(context.abstract_syntax, []).extend(context.transfer_syntaxes)
+        chosen: dict[SyntaxId, SyntaxId] = {}
+        for abstract, offered in offers.items():
+            interface = self._interfaces.find(abstract)
+            served = transfer_syntaxes(interface) if interface is not None else ()
+            usable = [syntax for syntax in offered if syntax in served]
+            if usable:
+                chosen[abstract] = served[0] if served[0] in usable else usable[0]
+        return chosen
+
+    def _answer(
+        self, context: PresentationContext, chosen: dict[SyntaxId, SyntaxId], accepted: dict[int, BoundContext]
+    ) -> ContextAnswer:
         """[MS-RPCE] 3.3.1.5.3 and 3.3.1.5.6."""
         for offer in context.transfer_syntaxes:
             raw = offer.uuid.bytes_le
             if raw.startswith(FEATURE_NEGOTIATION_PREFIX):
-                return ContextAnswer(ContextResult.NEGOTIATE_ACK, raw[8] & _FEATURES)
+                return ContextAnswer(ContextResult.NEGOTIATE_ACK, raw[8] & FEATURES)
         interface = self._interfaces.find(context.abstract_syntax)
         if interface is None:
             return ContextAnswer(ContextResult.PROVIDER_REJECTION, ProviderReason.ABSTRACT_SYNTAX_NOT_SUPPORTED)
-        if NDR not in context.transfer_syntaxes:  # deviation D-28: NDR64 is not offered
+        syntax = chosen.get(context.abstract_syntax)
+        if syntax is None or syntax not in context.transfer_syntaxes:
             reason = ProviderReason.PROPOSED_TRANSFER_SYNTAXES_NOT_SUPPORTED
             return ContextAnswer(ContextResult.PROVIDER_REJECTION, reason)
-        accepted[context.context_id] = BoundContext(interface, context.abstract_syntax, NDR)
-        return ContextAnswer(ContextResult.ACCEPTANCE, 0, NDR)
+        accepted[context.context_id] = BoundContext(interface, context.abstract_syntax, syntax)
+        return ContextAnswer(ContextResult.ACCEPTANCE, 0, syntax)
 
     # --- security contexts -----------------------------------------------------------------------------------------
 

@@ -175,7 +175,8 @@ class ServerConnection(CallConnection):
         return self._binder.max_xmit_frag
 
     def call_of(self, request: Request) -> Call:
-        """A call of a request that `requests.Source` has taken. Its answer goes nowhere if the request was orphaned."""
+        """A call of a request that `requests.Source` has taken, which are in NDR 2.0 (`Dispatcher.contexts_of`). Its
+        answer goes nowhere if the request was orphaned."""
         call = Call(
             self, request.interface, request.caller, None, request.call_id, request.context_id, request.opnum,
             request.stub,
@@ -231,7 +232,9 @@ class ServerConnection(CallConnection):
             context = contexts.get(context_id)
             if context is None or call_id in pending:
                 break
-            call = Call(self, context.interface, caller, None, call_id, context_id, opnum, stub)
+            call = Call(
+                self, context.interface, caller, None, call_id, context_id, opnum, stub, "<", None, context.is_ndr64
+            )
             pending[call_id] = call
             events.append(call)
             at += CALL_HEADER_SIZE + len(stub)
@@ -383,12 +386,15 @@ class ServerConnection(CallConnection):
                 self._fault(call_id, RPC_S_ACCESS_DENIED, context_id, PFC_DID_NOT_EXECUTE)
                 events.append(self._end(f"request was refused by the security provider: {error}"))
                 return
+        bound = self._contexts.get(context_id)
+        if not status and bound is not None and bound.is_ndr64 and order != "<":
+            status = NCA_S_PROTO_ERROR  # [MS-RPCE] 2.2.5, 3.3.3.5.7
         assembly = self._assemblies.get(call_id)
         if flags & PFC_FIRST_FRAG:
             if assembly is not None or call_id in self.unanswered:
                 raise RemoteProtocolError(f"call id {call_id} is in use")
             assembly = Assembly(context_id, opnum, channel)
-            if not status and context_id not in self._contexts:
+            if not status and bound is None:
                 status = NCA_S_UNK_IF
             if not status and len(self.unanswered) + len(self._assemblies) >= self.limits.max_pending:
                 status = NCA_S_SERVER_TOO_BUSY
@@ -449,6 +455,7 @@ class ServerConnection(CallConnection):
             stub,
             header.byte_order,
             assembly.object_uuid,
+            context.is_ndr64,
         )
         self.unanswered[call_id] = call
         events.append(call)

@@ -19,7 +19,7 @@ from msrpc.interfaces import ms_rpce_epm, ms_rpce_mgmt
 from msrpc.ndr import BadStubData, Interface, Operation, Structure
 from msrpc.rpc.bind_pdus import Bind, BindAck, BindNak, ContextResult
 from msrpc.rpc.call_pdus import FaultPdu, RequestPdu, Response, decode
-from msrpc.rpc.pdu import HEADER_SIZE, PFC_FIRST_FRAG, PFC_LAST_FRAG, AuthLevel, ByteOrder, Header
+from msrpc.rpc.pdu import HEADER_SIZE, NDR64, PFC_FIRST_FRAG, PFC_LAST_FRAG, AuthLevel, ByteOrder, Header
 from msrpc.rpc.splitter import Splitter
 from openmsmq.interfaces import ms_cmpo, ms_mqmp, ms_mqmr, ms_mqqp, ms_mqrr
 from openmsmq.model.errors import RemoteProtocolError
@@ -95,6 +95,8 @@ class Conversation:
         self._streams: dict[str, Splitter] = {}
         self._broken: set[str] = set()
         self._contexts: dict[int, UUID] = {}
+        self._in_ndr64: set[int] = set()  # presentation contexts
+        self._binds: dict[int, Bind] = {}  # without an answer, by their call identifiers
         self._calls: dict[int, tuple[Interface, Operation]] = {}
         self._stubs: dict[tuple[bool, int], bytearray] = {}
 
@@ -145,12 +147,18 @@ class Conversation:
                 return DissectionFinding(heading + of, {"status": f"{pdu.status:#010x}", "flags": pdu.flags})
             case Bind():
                 self._contexts |= {each.context_id: each.abstract_syntax.uuid for each in pdu.contexts}
+                self._binds[pdu.call_id] = pdu
+                for each in pdu.contexts:
+                    self._speaks(each.context_id, each.transfer_syntaxes[:1] == (NDR64,))
                 asked = {
                     f"context {each.context_id}": f"{_name_of(each.abstract_syntax.uuid)}, {each.abstract_syntax}"
                     for each in pdu.contexts
                 }
                 return DissectionFinding(heading, asked | _sizes(pdu))
             case BindAck():
+                bind = self._binds.pop(pdu.call_id, None)
+                for each, granted in zip(bind.contexts if bind else (), pdu.answers, strict=False):
+                    self._speaks(each.context_id, granted.transfer_syntax == NDR64)
                 answers = [
                     ContextResult(each.result).name if each.result in tuple(ContextResult) else each.result
                     for each in pdu.answers
@@ -161,6 +169,13 @@ class Conversation:
             case BindNak():
                 return DissectionFinding(heading, {"reason": pdu.reason})
         return DissectionFinding(heading, {})
+
+    def _speaks(self, context_id: int, is_ndr64: bool) -> None:
+        """Remember the transfer syntax of a presentation context."""
+        if is_ndr64:
+            self._in_ndr64.add(context_id)
+        else:
+            self._in_ndr64.discard(context_id)
 
     def _call(self, heading: str, pdu: RequestPdu | Response, order: ByteOrder) -> DissectionFinding:
         """A fragment of a call; the last one has the fields of all."""
@@ -201,8 +216,10 @@ class Conversation:
         operations = interface.operations
         if pdu.opnum >= len(operations) or not operations[pdu.opnum].used_on_wire:
             return f"{interface.name}, opnum {pdu.opnum}, which it does not have"
-        self._calls[pdu.call_id] = interface, operations[pdu.opnum]
-        return f"{interface.name} {pdu.opnum} {operations[pdu.opnum].name}"
+        operation = operations[pdu.opnum]
+        is_ndr64 = pdu.context_id in self._in_ndr64
+        self._calls[pdu.call_id] = interface, operation.ndr64 if is_ndr64 else operation
+        return f"{interface.name} {pdu.opnum} {operation.name}{' in NDR64' if is_ndr64 else ''}"
 
     def _why_unknown(self, pdu: RequestPdu | Response) -> str:
         if isinstance(pdu, Response):

@@ -20,6 +20,8 @@ from msrpc.rpc.faults import (
     RPC_S_ACCESS_DENIED,
     RpcFault,
 )
+from msrpc.rpc.pdu import NDR, NDR64, SyntaxId
+from openmsmq.interfaces import ms_mqmr
 from openmsmq.model.constants import INFINITE, MAXIMUM_MESSAGE_SIZE
 from openmsmq.model.errors import (
     AccessDenied,
@@ -224,10 +226,21 @@ _HINTS: dict[tuple[str, int], str] = {
 }
 
 
-def decoded(call: ClientCall, stub: bytes, byte_order: ByteOrder) -> Any:
+def transfer_syntaxes(interface: Interface) -> tuple[SyntaxId, ...]:
+    """What is offered to a server for an interface: [MS-MQMR] 2.2 wants NDR only, [MS-MQRR] 2.2 both; [MS-MQMP] says
+    nothing."""
+    return (NDR,) if interface is ms_mqmr.qmmgmt else (NDR, NDR64)
+
+
+def spoken(operation: Operation, syntax: SyntaxId) -> Operation:
+    """An operation with the codecs for the transfer syntax that the server has chosen."""
+    return operation.ndr64 if syntax == NDR64 else operation
+
+
+def decoded(operation: Operation, stub: bytes, byte_order: ByteOrder) -> Any:
     """The answer to a call. Raises RemoteProtocolError."""
     try:
-        return call.operation.decode_response(stub, byte_order)
+        return operation.decode_response(stub, byte_order)
     except BadStubData as error:
         raise RemoteProtocolError(f"the server's answer can't be read: {error}") from error
 

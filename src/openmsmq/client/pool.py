@@ -13,7 +13,17 @@ from weakref import WeakSet
 
 from msrpc.rpc import client as rpc
 from msrpc.rpc.faults import RpcFault
-from openmsmq.client.calls import ClientAssociation, ClientCall, Steps, T, client_closed, decoded, fault_error
+from openmsmq.client.calls import (
+    ClientAssociation,
+    ClientCall,
+    Steps,
+    T,
+    client_closed,
+    decoded,
+    fault_error,
+    spoken,
+    transfer_syntaxes,
+)
 from openmsmq.client.reopening import Locked
 from openmsmq.client.retrying import Attempts
 from openmsmq.model.errors import BindError, MsmqError, RpcConnectionError
@@ -101,8 +111,11 @@ class Pool:
 
     def _exchange(self, member: _Member, call: ClientCall, stub: bytes) -> Any:
         connection = member.connection
+        operation = spoken(call.operation, connection.transfer_syntax)
+        if operation is not call.operation:
+            stub = operation.encode_request(call.request)
         try:
-            answer = connection.exchange(call.operation.opnum, stub, timeout=call.timeout)
+            answer = connection.exchange(operation.opnum, stub, timeout=call.timeout)
         except RpcFault as fault:
             self._give(member)
             raise fault_error(fault, call.operation.name) from fault
@@ -117,7 +130,7 @@ class Pool:
         if call.opens is not None:
             call.opens.association = member.association
         self._give(member)
-        return decoded(call, answer.stub, answer.byte_order)
+        return decoded(operation, answer.stub, answer.byte_order)
 
     # -- connections ---------------------------------------------------------------------------------------------
 
@@ -125,7 +138,7 @@ class Pool:
         """A connection on which the interface of a call is bound. Raises RpcConnectionError."""
         member = self._take_idle() or self._open(call)
         try:
-            member.connection.bind(call.interface.uuid, call.interface.version)
+            _bind(member.connection, call)
         except BindError:
             self._give(member)  # it serves other interfaces, and may be the last one of open queues
             raise
@@ -158,7 +171,7 @@ class Pool:
         group = association.group
         connection = rpc.connect(self._host, self._port, assoc_group_id=group, **self._security)
         try:
-            connection.bind(call.interface.uuid, call.interface.version)
+            _bind(connection, call)
         except BindError as error:
             if error.reason is None:  # it serves other interfaces
                 self._give(self._join(connection, association))
@@ -195,12 +208,12 @@ class Pool:
             alone = not any(other is not member and other.association is member.association for other in self._all)
         if alone and member.association.alive and not self._closed:
             with suppress(MsmqError):
-                interface = next(iter(member.connection.core.contexts))
+                interface, syntax = next(iter(member.connection.core.transfer_syntaxes.items()))
                 connection = rpc.connect(
                     self._host, self._port, assoc_group_id=member.association.group, **self._security
                 )
                 try:
-                    connection.bind(interface.uuid, interface.version)
+                    connection.bind(interface.uuid, interface.version, [syntax])
                 except BaseException:
                     connection.close()
                     raise
@@ -262,6 +275,11 @@ class Pool:
         self._association.end("it belongs to the parent process, which forked this one")
         self._association = ClientAssociation()
         self._idle, self._all = [], set()
+
+
+def _bind(connection: rpc.Connection, call: ClientCall) -> None:
+    interface = call.interface
+    connection.bind(interface.uuid, interface.version, transfer_syntaxes(interface))
 
 
 _pools: WeakSet[Pool] = WeakSet()

@@ -23,6 +23,8 @@ from openmsmq.client.calls import (
     decoded,
     fault_error,
     resumed,
+    spoken,
+    transfer_syntaxes,
 )
 from openmsmq.client.reopening import Locked
 from openmsmq.client.retrying import Attempts
@@ -150,11 +152,14 @@ class Runner:
             sent = False
             try:
                 connection = await self._connected()
-                syntax = await connection.bind(call.interface.uuid, call.interface.version)
+                interface = call.interface
+                syntax = await connection.bind(interface.uuid, interface.version, transfer_syntaxes(interface))
+                operation = spoken(call.operation, connection.core.transfer_syntaxes[syntax])
                 self._notice_loss()
                 attempts.check()
                 association, sent = self._association, True
-                answer = await self._exchange(connection, call, stub, syntax)
+                fitting = stub if operation is call.operation else operation.encode_request(call.request)
+                answer = await self._exchange(connection, call, fitting, syntax)
             except RpcConnectionError as error:
                 if self._closed:
                     raise client_closed() from error
@@ -163,7 +168,7 @@ class Runner:
             else:
                 if call.opens is not None:
                     call.opens.association = association
-                return decoded(call, answer.stub, answer.byte_order)
+                return decoded(operation, answer.stub, answer.byte_order)
             await asyncio.sleep(pause)
 
     @staticmethod

@@ -18,7 +18,7 @@ from msrpc.ndr import BadStubData, Interface, NdrError, Operation
 from msrpc.rpc.association import Holder
 from msrpc.rpc.call import Call
 from msrpc.rpc.faults import RPC_X_BAD_STUB_DATA, Fault
-from msrpc.rpc.pdu import AuthLevel
+from msrpc.rpc.pdu import NDR, NDR64, AuthLevel, SyntaxId
 from openmsmq.interfaces.ms_mqmq import XACTUOW
 from openmsmq.model.errors import HResult, MsmqError, TransactionSequence
 from openmsmq.model.exhaustion import OutOfResources, exhausted
@@ -38,6 +38,8 @@ class NdrInterface:
     description: ClassVar[Interface]
     states: ClassVar[Mapping[str, str]] = {}
     open_opnums: ClassVar[frozenset[int]] = frozenset()
+    #: [MS-MQQP] 2.2 and [MS-MQRR] 2.2 want both, [MS-MQMP] says nothing. Plain calls are served together in NDR 2.0.
+    transfer_syntaxes: ClassVar[tuple[SyntaxId, ...]] = (NDR, NDR64)
 
     def __init__(self, environment: Environment, minimum_level: AuthLevel = AuthLevel.NONE) -> None:
         self.environment = environment
@@ -68,7 +70,7 @@ class NdrInterface:
         """Serve one call; see `rpc.call.Interface`."""
         entry = self._handlers[call.opnum]
         assert entry is not None
-        operation, handler = entry
+        operation, handler = call.in_syntax(entry[0]), entry[1]
         try:
             request = operation.decode_request(call.stub, call.byte_order)
         except BadStubData as error:
@@ -98,7 +100,7 @@ class NdrInterface:
     def finish(self, call: Call, operation: Operation, response: Any, durable: bool) -> None:
         """Send a response; with `durable`, only once everything written up to now is on the disk."""
         try:
-            stub = operation.encode_response(response)
+            stub = call.in_syntax(operation).encode_response(response)
         except NdrError:
             logger.exception("%s: the response can't be encoded, answered with RPC_X_BAD_STUB_DATA", operation.name)
             call.fault(RPC_X_BAD_STUB_DATA)

@@ -1,6 +1,6 @@
-"""Plain sends and receives, served together: what all connections brought in one turn of the event loop is decoded,
-stored or removed, and answered at once, where `send_stubs.c`, `receive_stubs.c` and `start_receive_stubs.c` are
-compiled.
+"""Plain sends and receives in NDR 2.0, served together: what all connections brought in one turn of the event loop is
+decoded, stored or removed, and answered at once, where `send_stubs.c`, `receive_stubs.c` and `start_receive_stubs.c`
+are compiled.
 
 A send is plain if nothing follows from it but a message in a queue, a receive if the message is there and nothing
 follows from its receipt. Every other call, and every one that is refused, is its interface's.

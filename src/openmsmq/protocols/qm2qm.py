@@ -99,7 +99,8 @@ class PendingStart:
         sequence = message.sequence
         assert self._operation.encode_response is not None
         try:
-            self._stub = self._operation.encode_response(self._response(self._handle, sequence, HResult.MQ_OK))
+            response = self._response(self._handle, sequence, HResult.MQ_OK)
+            self._stub = self._call.in_syntax(self._operation).encode_response(response)
         except NdrError:
             self._forget_handle()
             raise

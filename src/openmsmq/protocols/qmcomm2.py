@@ -54,7 +54,7 @@ class PendingRead:
         if status == HResult.MQ_OK:
             response = m.rpc_ACReceiveMessageEx_Response(ptb=ptb, result=status)
             assert self._operation.encode_response is not None
-            self._stub = self._operation.encode_response(response)
+            self._stub = self._call.in_syntax(self._operation).encode_response(response)
             self._ptb = None
         return status
 
@@ -69,7 +69,8 @@ class PendingRead:
     def _buffer(self) -> m.CACTransferBufferV2:
         if self._ptb is None:
             assert self._operation.decode_request is not None
-            request = self._operation.decode_request(self._call.stub, self._call.byte_order)
+            operation = self._call.in_syntax(self._operation)
+            request = operation.decode_request(self._call.stub, self._call.byte_order)
             self._ptb = request.ptb
         assert self._ptb is not None
         return self._ptb

@@ -7,6 +7,7 @@ from typing import ClassVar, NoReturn
 
 from msrpc.rpc.call import Call
 from msrpc.rpc.faults import RPC_X_BAD_STUB_DATA, Fault
+from msrpc.rpc.pdu import NDR
 from openmsmq.conversion.management import MACHINE_PROPERTIES, QUEUE_PROPERTIES, ManagementProperty, pack
 from openmsmq.conversion.queue_format import from_queue_format
 from openmsmq.interfaces import ms_mqmr as m
@@ -27,6 +28,7 @@ MGMT_MACHINE, MGMT_SESSION = 1, 3  # MgmtObjectType; 2 is a queue
 
 class QmMgmt(NdrInterface):
     description = m.qmmgmt
+    transfer_syntaxes = (NDR,)  # [MS-MQMR] 2.2: NDR only
     states: ClassVar[dict[str, str]] = {
         "R_QMMgmtAction": "served; EOD_RESEND answers MQ_ERROR where nothing waits for an order acknowledgment",
     }

@@ -121,7 +121,7 @@ class PendingReceive:
         ]
         response.pdwNumberOfSections = len(response.ppPacketSections)
         assert self._operation.encode_response is not None
-        self._stub = self._operation.encode_response(response)
+        self._stub = self._call.in_syntax(self._operation).encode_response(response)
         return HResult.MQ_OK
 
     def answer(self, status: int, message: Message | None) -> None:

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from msrpc.rpc.call import Call
 from msrpc.rpc.faults import RPC_S_ACCESS_DENIED, Fault
-from msrpc.rpc.pdu import AuthLevel
+from msrpc.rpc.pdu import NDR, AuthLevel
 from openmsmq.interfaces import ms_cmpo as m
 from openmsmq.oletx.partners import Partners
 from openmsmq.oletx.session import BuildAnswer, Session, Status, Versions
@@ -45,6 +45,7 @@ class _Held:
 
 class XnRemote(NdrInterface):
     description = m.IXnRemote
+    transfer_syntaxes = (NDR,)  # [MS-CMPO] 2.2
     #: The level is judged here, because it is about the host that a caller says it is.
     open_opnums: ClassVar[frozenset[int]] = frozenset(range(8))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from msrpc.rpc.call import InterfaceTable
+from msrpc.rpc.call import InterfaceTable, transfer_syntaxes
 from msrpc.rpc.dispatcher import SecurityPolicy
 from msrpc.rpc.epm import Endpoint, EndpointMapper
 from msrpc.rpc.mgmt import Management
@@ -151,7 +151,8 @@ class Calls:
                 host = "" if address == "0.0.0.0" or ":" in address else address  # towers have IPv4 only
                 about = self._coordinator.partners.local.cid if interface.name == XnRemote.description.name else None
                 syntax = SyntaxId(interface.uuid, interface.version)
-                mapper.register(Endpoint(syntax, port, "Message Queuing", host, about))
+                syntaxes = transfer_syntaxes(interface)
+                mapper.register(Endpoint(syntax, port, "Message Queuing", host, about, transfer_syntaxes=syntaxes))
         self._offer_objects(mapper_table, table)
         self._coordinator.start()
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
+from types import ModuleType
 from typing import Any
 
 from msrpc.idl.parser import parse
-from msrpc.idl.python_backend import generate
+from msrpc.idl.python_backend import generate, generate_ndr64
+from msrpc.idl.python_emitter import NDR64_SUFFIX
 from msrpc.idl.semantics import Analyzer
 from msrpc.idl.wiretypes import LibraryType
 from msrpc.ndr import Interface
 
 NAME = "test.idl"
+_numbers = itertools.count()
 
 
 def library(text: str, **imports: str) -> LibraryType:
@@ -21,9 +26,14 @@ def library(text: str, **imports: str) -> LibraryType:
 
 def module(text: str) -> dict[str, Any]:
     """The names of the generated module."""
-    names: dict[str, Any] = {"__name__": __name__}
-    exec(compile(generate(library(text), NAME), "generated", "exec"), names)
-    return names
+    name, found = f"compiled_idl_{next(_numbers)}", library(text)
+    for made, source in (
+        (name, generate(found, NAME, lambda _: name)),
+        (name + NDR64_SUFFIX, generate_ndr64(found, NAME, lambda _: name)),
+    ):
+        sys.modules[made] = ModuleType(made)
+        exec(compile(source, "generated", "exec"), sys.modules[made].__dict__)
+    return sys.modules[name].__dict__
 
 
 def interface(text: str) -> tuple[Interface, dict[str, Any]]:

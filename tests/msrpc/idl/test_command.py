@@ -29,16 +29,19 @@ def test_modules_of_one_directory_import_each_other_and_those_of_msrpc(tmp_path:
     (tmp_path / "common.idl").write_text(COMMON)
     (tmp_path / "my-pairs.idl").write_text(PAIRS)
     done = compile_idl(tmp_path, "common.idl", "my-pairs.idl")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "common.py\nmy_pairs.py\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        0, "common.py\ncommon_ndr64.py\nmy_pairs.py\nmy_pairs_ndr64.py\n", "",
+    )  # fmt: skip
     text = (tmp_path / "my_pairs.py").read_text()
     assert "from common import PAIR" in text and "from msrpc.interfaces.ms_dtyp import FILETIME" in text
     program = (
         "import my_pairs, common; from msrpc.interfaces.ms_dtyp import FILETIME\n"
         "swap = my_pairs.Pairs.operation('Swap')\n"
         "stub = swap.encode_request(my_pairs.Swap_Request(common.PAIR(1, 2), FILETIME(3, 4)))\n"
-        "print(swap.decode_request(stub))"
+        "print(swap.decode_request(stub))\n"
+        "print(swap.ndr64.decode_request(swap.ndr64.encode_request(swap.decode_request(stub))))"
     )
-    assert "PAIR(left=1, right=2)" in run(tmp_path, program)
+    assert run(tmp_path, program).count("PAIR(left=1, right=2)") == 2
 
 
 def test_modules_of_a_package_and_of_an_included_directory_are_imported_by_their_full_names(tmp_path: Path) -> None:
@@ -50,8 +53,8 @@ def test_modules_of_a_package_and_of_an_included_directory_are_imported_by_their
     (tmp_path / "pairs.idl").write_text(PAIRS)
     assert compile_idl(tmp_path, "shared/common.idl", "--package", "shared").returncode == 0
     arguments = ("pairs.idl", "--output", "own", "--package", "own", "--include", "shared=shared")
-    assert compile_idl(tmp_path, *arguments).stdout == "own/pairs.py\n"
-    assert run(tmp_path, "from own import pairs; print(pairs.Pairs.operations[0].name)") == "Swap\n"
+    assert compile_idl(tmp_path, *arguments).stdout == "own/pairs.py\nown/pairs_ndr64.py\n"
+    assert run(tmp_path, "from own import pairs; print(pairs.Pairs.operations[0].ndr64.name)") == "Swap\n"
 
 
 def test_an_import_that_is_not_found_is_named_with_the_directories(tmp_path: Path) -> None:

@@ -22,10 +22,11 @@ from msrpc.rpc.dispatcher import SecurityPolicy, Statistics
 from msrpc.rpc.epm import EPT_S_CANT_PERFORM_OP, EPT_S_NOT_REGISTERED, Endpoint, EndpointMapper
 from msrpc.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, RPC_X_BAD_STUB_DATA, RpcFault
 from msrpc.rpc.mgmt import RPC_S_UNKNOWN_AUTHN_SERVICE, Management
-from msrpc.rpc.pdu import SyntaxId
+from msrpc.rpc.pdu import NDR, NDR64, SyntaxId
 from msrpc.rpc.tower import BadTower, Tower
 
 NULL = bytes(20)
+THIRD = SyntaxId(UUID("0b5c9a52-6f0c-4c5e-9d7e-6c1d3b1f0a03"), (1, 0))
 
 
 @pytest.fixture
@@ -95,6 +96,31 @@ def lookup(connection: Connection, **fields: object) -> wire.ept_lookup_Response
 
 def interfaces(response: wire.ept_lookup_Response) -> list[SyntaxId]:
     return [Tower.unpack(bytes(entry.tower.tower_octet_string)).interface for entry in response.entries]
+
+
+def test_an_interface_is_mapped_in_the_transfer_syntaxes_that_it_serves(mapper: tuple[EndpointMapper, int]) -> None:
+    both = [Endpoint(THIRD, port, transfer_syntaxes=(NDR, NDR64)) for port in (2106, 2107)]
+    for endpoint in both:
+        mapper[0].register(endpoint)
+    operation = wire.ept.operation("ept_map").ndr64
+    with connect("127.0.0.1", mapper[1]) as connection:
+        connection.bind(wire.ept.uuid, wire.ept.version, (NDR64,))
+
+        def mapped(interface: SyntaxId, syntax: SyntaxId) -> list[Tower | None]:
+            """One tower at a time."""
+            octets, handle, found = Tower(interface, 0, "", syntax).pack(), NULL, []
+            while True:
+                request = wire.ept_map_Request(None, wire.twr_t(len(octets), octets), handle, 1)
+                answer = operation.decode_response(connection.call(operation.opnum, operation.encode_request(request)))
+                found += [Tower.unpack(bytes(tower.tower_octet_string)) for tower in answer.ITowers]
+                handle = answer.entry_handle
+                if handle == NULL:
+                    return found
+
+        assert mapped(ECHO, NDR64) == []
+        assert mapped(ECHO, NDR) == [Tower(ECHO, 2103, "127.0.0.1", NDR)]
+        for syntax in (NDR, NDR64):
+            assert mapped(THIRD, syntax) == [Tower(THIRD, port, "127.0.0.1", syntax) for port in (2106, 2107)]
 
 
 def test_an_inquiry_of_several_pages_keeps_its_place_in_a_handle(mapper: tuple[EndpointMapper, int]) -> None:
