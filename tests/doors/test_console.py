@@ -7,6 +7,8 @@ import json
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
+from unittest import mock
+from uuid import UUID
 
 import pytest
 
@@ -20,9 +22,12 @@ from openmsmq.admin.tokens import TokensFile, TokenUses
 from openmsmq.doors import rows
 from openmsmq.doors.console import REQUESTS, WebGateway
 from openmsmq.doors.figures import Latency
+from openmsmq.doors.transactions import DistributedTransactions
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.histogram import Histogram
 from openmsmq.model.sddl import from_sddl
+from openmsmq.oletx.manager import TransactionManager
+from openmsmq.oletx.structures import Partner
 from openmsmq.processes.framing import HEADER, MAXIMUM_JSON
 from openmsmq.queueing.auditing import AuditRecord
 from openmsmq.queueing.queue import Queue, QueueKind
@@ -40,6 +45,7 @@ class Peer(FramePeer):
         self.tokens = TokensFile(path.parent)
         self.deeds: list[AuditRecord] = []
         self.rpc = RpcServer()
+        alone = TransactionManager(Partner(UUID(int=1), "HERE"), mock.Mock(), mock.Mock(), mock.Mock())
         self.door = WebGateway(
             world.manager,
             self.users,
@@ -55,6 +61,7 @@ class Peer(FramePeer):
             LoginAttempts(self.rpc.failures, Logins(self, self.users)),
             self._forget,
             lambda callback: callback(),
+            DistributedTransactions(world.manager, alone, self, is_on=False),
             domain,
         )
 

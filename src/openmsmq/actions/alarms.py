@@ -91,7 +91,8 @@ _HISTORY: Final = Rows(
     ),
 )  # fmt: skip
 def list_alarms(site: ActionSite, given: Empty) -> AlarmList:
-    """Show the alarms of a daemon that are on: disk, quotas, syncs, dead letters, old messages, outgoing queues.
+    """Show the alarms of a daemon that are on: disk, quotas, syncs, dead letters, old messages, outgoing queues,
+    transactions in doubt.
 
     Users who are no administrators see the alarms of queues that they may see.
     """
