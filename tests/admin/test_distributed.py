@@ -40,8 +40,9 @@ def test_the_setting_is_named_where_it_is_the_reason(state: DistributedState) ->
 
 def test_a_resolution_says_what_becomes_of_the_messages_and_what_may_be_wrong() -> None:
     doubt, late = standing("in doubt"), standing("unconfirmed")
-    for resolution in ("commit", "abort"):
-        assert "2 received messages and 1 sent message" in consequence(doubt, resolution)
+    assert "removes 2 received messages and makes 1 sent message visible" in consequence(doubt, "commit")
+    assert "puts back 2 received messages and discards 1 sent message" in consequence(doubt, "abort")
+    for resolution in RESOLUTIONS["in doubt"]:
         assert "FAR decides, and may have decided otherwise" in warning(doubt, resolution)
     assert "FAR is no longer told to commit" in consequence(late, "forget")
     assert "answered with 'aborted'" in warning(late, "forget")

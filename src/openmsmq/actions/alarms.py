@@ -91,8 +91,7 @@ _HISTORY: Final = Rows(
     ),
 )  # fmt: skip
 def list_alarms(site: ActionSite, given: Empty) -> AlarmList:
-    """Show the alarms of a daemon that are on: disk, quotas, syncs, dead letters, old messages, outgoing queues,
-    transactions in doubt.
+    """Show the alarms of a daemon that are on: disk, quotas, syncs, dead letters, old messages, outgoing queues.
 
     Users who are no administrators see the alarms of queues that they may see.
     """

@@ -12,6 +12,7 @@ from openmsmq.actions.fields import CommandText, EpochSeconds, Text, doc
 from openmsmq.actions.queues import Limit, QueueName, daemon_of
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import ActionCommand, ActionPlan, Input, LineView, Output, Rows, action
+from openmsmq.admin.distributed import with_host
 from openmsmq.model.distributed_states import DistributedState, Resolution, refusal
 from openmsmq.model.roles import Role
 from openmsmq.model.text import counted, time_text
@@ -120,11 +121,8 @@ def _partners(each: DistributedTransactionView) -> str:
 
 
 def _trying(each: DistributedTransactionView) -> str:
-    return "; ".join(
-        f"{one.host}: " + ": ".join(filter(None, (one.trying, one.failure)))
-        for one in each.partners
-        if one.trying or one.failure
-    )
+    said = [with_host(one.host, one.failure or one.trying) for one in each.partners if one.trying or one.failure]
+    return "; ".join(said)
 
 
 def _messages(each: DistributedTransactionView) -> int:

@@ -40,8 +40,8 @@ class Standing(NamedTuple):
         return [one for one in self.partners if one.is_waited_for]
 
     @property
-    def held(self) -> str:
-        return f"{counted(self.locked, 'received message')} and {counted(self.sent, 'sent message')}"
+    def held(self) -> tuple[str, str]:
+        return counted(self.locked, "received message"), counted(self.sent, "sent message")
 
 
 _OFF: Final = "It calls nobody, because the setting distributed_transactions is off."
@@ -59,7 +59,7 @@ def explanation(it: Standing) -> list[str]:
         case "prepared":
             return [
                 f"This queue manager has voted to commit. {it.superior} is connected, and decides when all have voted.",
-                f"Until then {it.held} stay locked. {_BY_ITSELF}",
+                f"Until then {' and '.join(it.held)} stay locked. {_BY_ITSELF}",
             ]
         case "preparing":
             return [f"Votes are being collected; a vote that is missing after 60 s aborts it. {_BY_ITSELF}"]
@@ -77,7 +77,7 @@ def explanation(it: Standing) -> list[str]:
 def _in_doubt(it: Standing) -> list[str]:
     said = [
         f"This queue manager has voted to commit and waits for the decision of {it.superior}: only {it.superior} knows "
-        f"it. Until then {it.held} stay locked."
+        f"it. Until then {' and '.join(it.held)} stay locked."
     ]
     if not it.is_on:
         return [*said, _OFF, _SWITCH_ON]
@@ -104,10 +104,15 @@ def _unconfirmed(it: Standing) -> list[str]:
 
 
 def _tries(it: Standing, answered: str) -> list[str]:
-    failures = [f"{one.host}: {one.failure}" for one in it.waited_for if one.failure]
+    failures = [with_host(one.host, one.failure) for one in it.waited_for if one.failure]
     if failures:
         return [f"It is tried again at least every 30 s. The last attempt failed: {'; '.join(failures)}."]
     return [answered] if any(one.is_answered for one in it.waited_for) else []
+
+
+def with_host(host: str, failure: str) -> str:
+    """A failure with the name of the machine, which most have already."""
+    return failure if failure.startswith(host) else f"{host}: {failure}"
 
 
 def _named(partners: list[PartnerState]) -> str:
@@ -116,11 +121,12 @@ def _named(partners: list[PartnerState]) -> str:
 
 def consequence(it: Standing, resolution: Resolution) -> str:
     """What a resolution does here, in one sentence without its subject."""
+    received, sent = it.held
     match resolution:
         case "commit":
-            return f"commit {it.identifier} here: {it.held} are removed from their queues or become visible"
+            return f"commit {it.identifier} here, which removes {received} and makes {sent} visible"
         case "abort":
-            return f"abort {it.identifier} here: {it.held} are put back or discarded"
+            return f"abort {it.identifier} here, which puts back {received} and discards {sent}"
     return f"forget {it.identifier}: {_named(it.waited_for)} is no longer told to commit"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, cast
+from typing import Any, Final
 from uuid import UUID
 
 from openmsmq.admin.distributed import PartnerState, Standing, consequence, explanation, warning
@@ -114,4 +114,4 @@ _RESOLUTIONS: Final = frozenset(each for possible in RESOLUTIONS.values() for ea
 def _resolution(text: str) -> Resolution:
     if text not in _RESOLUTIONS:
         raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"a resolution is {', '.join(sorted(_RESOLUTIONS))}")
-    return cast("Resolution", text)
+    return text

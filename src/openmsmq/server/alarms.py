@@ -127,8 +127,8 @@ class AlarmWatch:
                 yield (name, ""), reading()
             except OSError as error:
                 LEFT_OUT.note("alarm readings", name, error)
-        for reading in self._waiting_transactions(now):
-            yield reading
+        for waiting in self._waiting_transactions(now):
+            yield waiting
         check = _Check(now)
         for number, queue in enumerate(list(self._manager.registry.queues.values()), 1):
             try:
