@@ -202,6 +202,18 @@ def test_the_console_explains_a_transaction_and_ends_it(daemon: Daemon) -> None:
     assert other.ask("GET", "/transactions").status == 403
 
 
+def test_a_queue_whose_messages_are_all_locked_is_not_shown_as_empty(daemon: Daemon) -> None:
+    client = Client(daemon)
+    [queue] = client.get("/queues", filter="*q", kind="queue")["queues"]
+    browser = Browser(daemon)
+    browser.login()
+    page = browser.ask("GET", f"/queues/{queue['id']}").text
+    assert "All are locked, by a transaction" in page and "The queue is empty" not in page
+    client.post(f"/transactions/{IN_DOUBT}/resolve", resolution="commit")
+    client.ask("POST", f"/queues/{queue['id']}/purge", count=1)
+    assert "The queue is empty" in browser.ask("GET", f"/queues/{queue['id']}").text
+
+
 def test_metrics_count_transactions_by_state(daemon: Daemon) -> None:
     client = Client(daemon)
 
