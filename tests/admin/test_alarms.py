@@ -20,7 +20,9 @@ from openmsmq.admin.alarms import (
     write_alarms,
 )
 
-THRESHOLDS = {"disk": 1000, "quota": 90, "sync": 1000, "deadletters": 100, "oldest": 3600, "outgoing": 900}
+THRESHOLDS = {
+    "disk": 1000, "quota": 90, "sync": 1000, "deadletters": 100, "oldest": 3600, "outgoing": 900, "indoubt": 300
+}  # fmt: skip
 
 
 def steps(alarms: Alarms, name: str, *values: float | None) -> list[str]:

@@ -7,6 +7,8 @@ import json
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
+from unittest import mock
+from uuid import UUID
 
 import pytest
 
@@ -20,14 +22,20 @@ from openmsmq.admin.tokens import TokensFile, TokenUses
 from openmsmq.doors import rows
 from openmsmq.doors.console import REQUESTS, WebGateway
 from openmsmq.doors.figures import Latency
+from openmsmq.doors.transactions import DistributedTransactions
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.histogram import Histogram
 from openmsmq.model.sddl import from_sddl
+from openmsmq.oletx.manager import TransactionManager
+from openmsmq.oletx.records import Note, encode_note
+from openmsmq.oletx.structures import Partner
 from openmsmq.processes.framing import HEADER, MAXIMUM_JSON
 from openmsmq.queueing.auditing import AuditRecord
 from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.server.auditing import Logins
 from queueing.world import World
+
+UOW = bytes(range(16))  # of a transaction that is in doubt
 
 
 class Peer(FramePeer):
@@ -40,6 +48,9 @@ class Peer(FramePeer):
         self.tokens = TokensFile(path.parent)
         self.deeds: list[AuditRecord] = []
         self.rpc = RpcServer()
+        here, far = Partner(UUID(int=1), "HERE"), Partner(UUID(int=2), "FAR")
+        self.transactions = TransactionManager(here, mock.Mock(), mock.Mock(), lambda: 0.0)
+        self.transactions.recover([(UOW, encode_note(Note(far)))], [])
         self.door = WebGateway(
             world.manager,
             self.users,
@@ -55,6 +66,7 @@ class Peer(FramePeer):
             LoginAttempts(self.rpc.failures, Logins(self, self.users)),
             self._forget,
             lambda callback: callback(),
+            DistributedTransactions(world.manager, self.transactions, self, is_on=False),
             domain,
         )
 
@@ -229,5 +241,28 @@ def test_without_a_domain_no_name_is_one_of_a_domain(tmp_path: Path) -> None:
         assert answer["result"] == {"sid": ""}
         answer, _ = await peer.exchange({"op": "names", "ticket": ticket, "sids": [DORA_SID]})
         assert answer["result"] == {}
+
+    with_peer(tmp_path, test)
+
+
+def test_transactions_are_ended_by_administrators_only_and_only_as_their_state_allows(tmp_path: Path) -> None:
+    async def test(peer: Peer, world: World) -> None:
+        async def resolve(user: str, identifier: str, resolution: str) -> dict[str, Any]:
+            ticket = await peer.ticket(user)
+            values = {"op": "resolve_transaction", "ticket": ticket, "peer": "10.0.0.7", "id": identifier}
+            answer, _ = await peer.exchange({**values, "resolution": resolution})
+            return answer
+
+        denied, _ = await peer.exchange({"op": "transactions", "ticket": await peer.ticket()})
+        assert denied["hresult"] == HResult.MQ_ERROR_ACCESS_DENIED
+        assert (await resolve("alice", UOW.hex(), "abort"))["hresult"] == HResult.MQ_ERROR_ACCESS_DENIED
+        assert (await resolve("root", bytes(16).hex(), "abort"))["result"] is None
+        assert (await resolve("root", UOW.hex(), "forget"))["hresult"] == HResult.MQ_ERROR_TRANSACTION_SEQUENCE
+        assert (await resolve("root", UOW.hex(), "explode"))["hresult"] == HResult.MQ_ERROR_INVALID_PARAMETER
+        assert len(peer.transactions.rows()) == 1
+        assert "transaction.resolve" not in [deed.action for deed in peer.deeds]
+        assert (await resolve("root", UOW.hex(), "abort"))["result"] == "ended"
+        [deed] = [deed for deed in peer.deeds if deed.action == "transaction.resolve"]
+        assert (deed.name, deed.actor.name, deed.after) == (UOW.hex(), "root", {"resolution": "abort"})
 
     with_peer(tmp_path, test)

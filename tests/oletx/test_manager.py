@@ -115,7 +115,7 @@ def test_a_vote_that_does_not_come_aborts_after_a_minute() -> None:
 def in_doubt() -> Group:
     group = Group("A")
     group.commit()
-    group.network.run(lambda: group.others[0].manager.rows()[0].enlistments[0].state == "prepared")
+    group.network.run(lambda: group.others[0].manager.rows()[0].enlistments[0].state is EnlistmentState.PREPARED)
     group.root.is_up = False  # for long
     group.others[0].manager.partners.sessions()[0].lost("the root is gone")
     group.network.run(seconds=100)
@@ -128,7 +128,7 @@ def test_an_operator_ends_what_is_in_doubt(resolution: str, committed: list[byte
     branch = group.others[0]
     [row] = branch.manager.rows()
     assert row.is_in_doubt and row.enlistments[0].partner == group.root.partner
-    assert "no session" in row.enlistments[0].detail
+    assert "no session" in row.enlistments[0].failure
     with pytest.raises(TransactionSequence):
         branch.manager.resolve(UOW, "forget")
     branch.manager.resolve(UOW, resolution)  # type: ignore[arg-type]

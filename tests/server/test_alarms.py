@@ -7,6 +7,7 @@ import json
 import shutil
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -14,11 +15,14 @@ from openmsmq.admin.alarms import read_alarms
 from openmsmq.model.histogram import Histogram
 from openmsmq.model.message import Message
 from openmsmq.model.names import parse_format_name
+from openmsmq.oletx.manager import EnlistmentRow, TransactionRow
+from openmsmq.oletx.states import EnlistmentState
+from openmsmq.oletx.structures import Partner
 from openmsmq.queueing.queue import SYSTEM_DEADLETTER
 from openmsmq.server.alarms import PERIOD, WINDOW, AlarmWatch
 from queueing.world import World
 
-OFF = {"disk": 0, "quota": 0, "sync": 0, "deadletters": 0, "oldest": 0, "outgoing": 0}
+OFF = {"disk": 0, "quota": 0, "sync": 0, "deadletters": 0, "oldest": 0, "outgoing": 0, "indoubt": 0}
 
 
 class Watch:
@@ -30,11 +34,13 @@ class Watch:
         self.syncs = Histogram()
         self.directory = directory
         self.queue, self.thresholds = queue, {**OFF, **thresholds}
+        self.transactions: list[TransactionRow] = []
         self.start()
 
     def start(self) -> None:
         self.watch = AlarmWatch(
-            self.world.manager, self.directory, self.thresholds, self.syncs, self.queue, lambda: self.now
+            self.world.manager, self.directory, self.thresholds, self.syncs, self.queue, lambda: self.now,
+            transactions=lambda: self.transactions,
         )  # fmt: skip
 
     def receive(self, name: str) -> Message:
@@ -108,6 +114,39 @@ def test_an_outgoing_queue_that_is_stuck(tmp_path: Path) -> None:
     assert queue is not None
     queue.left += 1
     assert watch.look(900) == [("cleared", "outgoing", name)]
+
+
+def branch(uow: bytes, state: EnlistmentState) -> TransactionRow:
+    enlistment = EnlistmentRow("superior", Partner(UUID(int=1), "FAR"), state, "", "", False)
+    return TransactionRow(uow, "undecided", 1.0, (enlistment,))
+
+
+def decision(uow: bytes) -> TransactionRow:
+    enlistment = EnlistmentRow("subordinate", Partner(UUID(int=1), "FAR"), EnlistmentState.COMMITTING, "", "", False)
+    return TransactionRow(uow, "committed", 1.0, (enlistment,))
+
+
+def test_a_transaction_that_is_in_doubt_or_whose_commit_is_not_confirmed(tmp_path: Path) -> None:
+    watch = Watch(tmp_path, indoubt=300)
+    watch.look(1000)
+    one, two, three = (bytes([number]) * 16 for number in (1, 2, 3))
+    watch.transactions = [branch(one, EnlistmentState.IN_DOUBT), decision(two), branch(three, EnlistmentState.PREPARED)]
+    assert watch.look() == [] and watch.look(290) == []
+    names = [f"Transaction {uow.hex()}" for uow in (one, two)]
+    assert watch.look() == [("raised", "indoubt", name) for name in names]
+    watch.transactions = [decision(two), branch(three, EnlistmentState.PREPARED)]
+    assert watch.look(400) == [("cleared", "indoubt", names[0])], "three has a superior that is connected"
+    watch.start()
+    assert watch.look() == [], "a restart does not clear what still waits"
+    watch.transactions = []
+    assert watch.look() == [("cleared", "indoubt", names[1])]
+
+
+def test_a_transaction_that_a_restart_has_found_is_counted_from_there(tmp_path: Path) -> None:
+    watch = Watch(tmp_path, indoubt=300)
+    watch.transactions = [branch(bytes(16), EnlistmentState.IN_DOUBT)]
+    assert watch.look() == [] and watch.look(250) == []
+    assert watch.look(60) == [("raised", "indoubt", f"Transaction {bytes(16).hex()}")]
 
 
 def test_events_are_written_down_and_sent(tmp_path: Path) -> None:

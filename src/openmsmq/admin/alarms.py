@@ -61,6 +61,10 @@ CONDITIONS: Final = (
     Condition("outgoing", "alarm_outgoing_seconds", "s",
               "No message has left {object} for {value} s, and some wait; the threshold is {threshold} s.",
               "openmsmq outgoing show says why."),
+    Condition("indoubt", "alarm_in_doubt_seconds", "s",
+              "{object} has waited for another machine for {value} s, in doubt or with an unconfirmed commit; the "
+              "threshold is {threshold} s.",
+              "openmsmq transaction list and show say which machine, why, and what to do."),
 )  # fmt: skip
 BY_NAME: Final = {condition.name: condition for condition in CONDITIONS}
 

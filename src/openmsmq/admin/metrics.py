@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from openmsmq.admin.alarms import CONDITIONS
+from openmsmq.model.distributed_states import DISTRIBUTED_STATES
 from openmsmq.model.histogram import BUCKETS, Histogram
 from openmsmq.model.reasons import REASONS
 
@@ -81,6 +82,10 @@ FAMILIES: Final = (
     Family("cursors", "gauge", "Cursors."),
     Family("waiting_readers", "gauge", "Receives and peeks that wait."),
     Family("open_transactions", "gauge", "Transactions that have not ended.", ("state",)),
+    Family(
+        "distributed_transactions", "gauge", "Transactions over several transaction managers by state.",
+        *_by("state", *(state.replace(" ", "_") for state in DISTRIBUTED_STATES)),
+    ),
     Family("store_size_bytes", "gauge", "Size of the store.", ("part",)),
     Family("disk_free_bytes", "gauge", "Free room on the disk of the store."),
     Family("quota_bytes", "gauge", "Quota of the machine."),

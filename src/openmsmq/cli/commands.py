@@ -98,6 +98,9 @@ COMMANDS = {
     "top": CommandSpec(
         "top", "Show the fullest queues, again and again: messages, how their number changes, the age of the first."
     ),
+    "transaction": CommandSpec(
+        "transactions", "Show distributed transactions, and why one does not end; end one by hand."
+    ),
     "user": CommandSpec("users", "Manage the users that NTLM authenticates."),
 }
 

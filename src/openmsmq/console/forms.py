@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import inspect
 
-from openmsmq.actions import handles, messages, outgoing, queues, tokens, users
+from openmsmq.actions import handles, messages, outgoing, queues, tokens, transactions, users
 from openmsmq.actions.table import Action
 from openmsmq.console.derived import operation_of
 from openmsmq.console.problems import Problem
@@ -28,6 +28,10 @@ def _gone(verb: str, link: str) -> Callable[[Any], str]:
     return lambda gone: f"{verb} {gone.queue}{link}{counted(gone.messages, 'message')}"
 
 
+def _ended(done: transactions.ResolvedTransaction) -> str:
+    return f"Done: {done.does}. Its state now: {done.state}."
+
+
 FORMS: Final = (
     PageForm("/queues", queues.create_queue, "/queues/{id}"),
     PageForm("/queues/{queue}/send", messages.send_message, "/queues/{queue}"),
@@ -37,6 +41,7 @@ FORMS: Final = (
     PageForm("/outgoing/{queue}/pause", outgoing.pause_queue, "/outgoing"),
     PageForm("/outgoing/{queue}/resume", outgoing.resume_queue, "/outgoing"),
     PageForm("/handles/{handle}/close", handles.close_handle, "/handles"),
+    PageForm("/transactions/{transaction}/resolve", transactions.resolve_transaction, _ended),
     PageForm("/users", users.create_user, "/users"),
     PageForm("/users/{user}", users.change_user, "/users"),
     PageForm("/users/{user}/remove", users.delete_user, "/users"),

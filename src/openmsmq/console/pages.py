@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from openmsmq.actions import dead_letters, handles, messages, outgoing, permissions, queues, selections
+from openmsmq.actions import dead_letters, handles, messages, outgoing, permissions, queues, selections, transactions
 from openmsmq.actions.alarms import list_alarms
 from openmsmq.actions.series import SeriesQuery
 from openmsmq.admin.acting import HAS_NO_TARGET
@@ -77,6 +77,8 @@ class Console:
             Route("/outgoing", show(self._outgoing), methods=["GET"]),
             Route("/alarms", show(self._alarms), methods=["GET"]),
             Route("/handles", show(self._handles), methods=["GET"]),
+            Route("/transactions", show(self._transactions), methods=["GET"]),
+            Route("/transactions/{transaction}", show(self._transaction), methods=["GET"]),
             Route("/plan", change(self._plan), methods=["POST"]),
             Route("/carry-out", change(self._carry_out), methods=["POST"]),
             *(Route(form.path, change(partial(self._filled, form)), methods=["POST"]) for form in FORMS),
@@ -244,6 +246,16 @@ class Console:
         query = parse_query(handles.HandleQuery, request.query_params.multi_items())
         found = await self.ask(handler_of(handles.list_handles), request, caller, query=query)
         return self.render("handles.html", caller, "Open queues", found=found, query=query, command=found.command)
+
+    async def _transactions(self, request: Request, caller: WebCaller) -> Response:
+        query = parse_query(transactions.DistributedTransactionQuery, request.query_params.multi_items())
+        found = await self.ask(handler_of(transactions.list_transactions), request, caller, query=query)
+        return self.render("transactions.html", caller, "Transactions", found=found, command=found.command)
+
+    async def _transaction(self, request: Request, caller: WebCaller) -> Response:
+        found = await self.ask(handler_of(transactions.get_transaction), request, caller)
+        it = found.transaction
+        return self.render("transaction.html", caller, f"Transaction {it.id}", it=it, command=found.command)
 
     def _static(self, name: str, media_type: str) -> Route:
         content = (files("openmsmq.console") / "static" / name).read_bytes()

@@ -25,6 +25,7 @@ from openmsmq.doors.growth import DepthTrend
 from openmsmq.doors.logins import Known, Tickets
 from openmsmq.doors.openings import Openings
 from openmsmq.doors.remedies import Forget, Remedies
+from openmsmq.doors.transactions import DistributedTransactions
 from openmsmq.model.errors import AccessDenied, AuthenticationError, HResult, MsmqError, QueueNotFound
 from openmsmq.model.histogram import Histogram
 from openmsmq.model.left_out import LEFT_OUT
@@ -55,6 +56,8 @@ REQUESTS: Final[dict[str, dict[str, type]]] = {
     "delete_outgoing": {"ticket": str, "peer": str, "id": str},
     "sequences": {"ticket": str},
     "forget_sequence": {"ticket": str, "peer": str, "id": str, "source": str},
+    "transactions": {"ticket": str},
+    "resolve_transaction": {"ticket": str, "peer": str, "id": str, "resolution": str},
     "figures": {},
     "health": {},
 }
@@ -95,12 +98,14 @@ class WebGateway:
         logins: LoginAttempts,
         forget_sequence: Forget,
         when_durable: Callable[[Callable[[], None]], None],
+        transactions: DistributedTransactions,
         domain: AccountLookup | None = None,
     ) -> None:
         """`rpc` is the daemon's server; `logins` are those of all entry points. `syncs` is how
         long syncs of the store took; `epoch` how often it was taken over. `auditor` gets logins, `uses` those by
         token; `alarms` are those that are on, `latency` says how long calls take. `forget_sequence`
-        is that of the link, `when_durable` that of the store. `domain` knows accounts besides those of `users`."""
+        is that of the link, `when_durable` that of the store. `transactions` are the distributed ones. `domain` knows
+        accounts besides those of `users`."""
         self._domain: Final = domain
         self._manager: Final = manager
         self._users: Final = users
@@ -114,6 +119,7 @@ class WebGateway:
         self._latency: Final = latency
         self._openings: Final = Openings(manager, auditor)
         self._when_durable: Final = when_durable
+        self._distributed: Final = transactions
         self._remedies: Final = Remedies(manager, auditor, forget_sequence)
         self._tickets: Final = Tickets(users, tokens)
         self.logins: Final = logins
@@ -294,6 +300,21 @@ class WebGateway:
         await self._durable()
         return done
 
+    async def _transactions(self, ticket: str) -> tuple[dict[str, Any], bytes]:
+        """Rows as JSON, one a line, of distributed transactions. Raises AccessDenied unless the user is an
+        administrator."""
+        self._administrator(ticket)
+        lines = [json.dumps(row).encode() async for row in _sliced(self._distributed.rows())]
+        return {"result": len(lines)}, b"\n".join(lines)
+
+    async def _resolve_transaction(self, ticket: str, peer: str, id: str, resolution: str) -> str | None:
+        """The state of a distributed transaction after it was ended by hand; None if there is no such transaction.
+        Raises AccessDenied unless the user is an administrator, TransactionSequence if the state does not allow it."""
+        if not self._distributed.resolve(id, resolution, self._actor(ticket, peer)):
+            return None
+        await self._durable()
+        return self._distributed.state(id)
+
     async def _durable(self) -> None:
         """Until the disk has what was changed: nothing is answered before that."""
         durable = asyncio.Event()
@@ -340,6 +361,7 @@ class WebGateway:
             found
             | of_server
             | {"rpc_duration_seconds": self._latency.figures(), "logins_total": logins, "alarm_active": alarms}
+            | {"distributed_transactions": self._distributed.counts()}
         )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, Literal, NamedTuple
 
+from openmsmq.model.distributed_states import RESOLUTIONS, DistributedState, Resolution, refusal
 from openmsmq.model.errors import HResult, MsmqError, TransactionSequence
 from openmsmq.oletx.connections import E_ACCESSDENIED, E_INVALIDARG, Listen, Listener, PartnerConnection
 from openmsmq.oletx.enlistments import Enlistment, SubordinateEnlistment, SuperiorEnlistment
@@ -33,16 +34,27 @@ _OF_APPLICATIONS: Final = frozenset(
      0x46, 0x48]
 )  # fmt: skip
 
-Resolution = Literal["commit", "abort", "forget"]
-
 
 class EnlistmentRow(NamedTuple):
-    """An enlistment, as operators see it. `role` is that of the partner; `detail` what is being tried, and why."""
+    """An enlistment, as operators see it. `role` is that of the partner. `trying` is what this transaction manager
+    repeats, `failure` why the last attempt failed or why the state was entered; both may be empty. `is_answered`: the
+    partner has answered the last attempt, without an outcome."""
 
     role: Literal["superior", "subordinate"]
     partner: Partner
-    state: str
-    detail: str
+    state: EnlistmentState
+    trying: str
+    failure: str
+    is_answered: bool
+
+
+#: State of the enlistment with the superior -> state of a branch that has no outcome yet.
+_AS_SUPERIOR_HAS_IT: Final[dict[EnlistmentState, DistributedState]] = {
+    EnlistmentState.PREPARING: "preparing", EnlistmentState.SINGLE_PHASE: "preparing",
+    EnlistmentState.PREPARED: "prepared", EnlistmentState.IN_DOUBT: "in doubt",
+    EnlistmentState.COMMITTING: "committing",
+}  # fmt: skip
+_VOTING: Final = {EnlistmentState.PREPARING, EnlistmentState.PREPARED, EnlistmentState.IN_DOUBT}
 
 
 class TransactionRow(NamedTuple):
@@ -56,7 +68,26 @@ class TransactionRow(NamedTuple):
     @property
     def is_in_doubt(self) -> bool:
         """Whether messages stay locked here until the superior says what was decided."""
-        return any(one.role == "superior" and one.state == EnlistmentState.IN_DOUBT.value for one in self.enlistments)
+        return self.state == "in doubt"
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it waits for another transaction manager after the first phase: in doubt, or with a decision that
+        subordinates have not confirmed."""
+        return self.state in ("in doubt", "unconfirmed")
+
+    @property
+    def state(self) -> DistributedState:
+        """The state of the whole transaction."""
+        superior = next((one.state for one in self.enlistments if one.role == "superior"), EnlistmentState.ENDED)
+        below = {one.state for one in self.enlistments if one.role == "subordinate"}
+        if self.outcome == Outcome.COMMITTED.value:
+            return "unconfirmed" if EnlistmentState.COMMITTING in below else "committing"
+        if self.outcome == Outcome.ABORTED.value:
+            return "aborting"
+        if (state := _AS_SUPERIOR_HAS_IT.get(superior)) is not None:
+            return state
+        return "preparing" if below & _VOTING else "active"
 
 
 class TransactionManager:
@@ -294,12 +325,13 @@ class TransactionManager:
                 SubordinateEnlistment(self, transaction, one, EnlistmentState.COMMITTING)
                 for one in decode_decision(data)
             ]
+            transaction.recover_decision()
 
     def resume(self) -> None:
         """Ask for what is in doubt, and tell decisions: after `recover`, once partners can be called."""
         for transaction in list(self._transactions.values()):
             if transaction.superior is None:
-                transaction.recover_decision()
+                transaction.redeliver()
             else:
                 transaction.superior.recover()
 
@@ -308,39 +340,59 @@ class TransactionManager:
     def rows(self) -> list[TransactionRow]:
         """All distributed transactions, the oldest first."""
         found = sorted(self._transactions.values(), key=lambda one: (one.since, one.uow))
-        return [TransactionRow(one.uow, one.outcome.value, one.since, tuple(_rows_of(one))) for one in found]
+        return [_row_of(one) for one in found]
 
     def resolve(self, uow: bytes, resolution: Resolution) -> None:
         """End a transaction by hand ([MS-DTCO] 3.2.7.30): commit or abort one that is in doubt, or forget a decision
-        that subordinates do not confirm. Raises MsmqError."""
+        that subordinates do not confirm. Raises as `check_resolvable`."""
+        transaction = self._resolvable(uow, resolution)
+        superior = transaction.superior
+        logger.warning(
+            "transaction %s is ended by hand: %s; partners may decide otherwise: %s", transaction.name, resolution,
+            ", ".join(str(one.partner) for one in _rows_of(transaction) if one.state is not EnlistmentState.ENDED),
+        )  # fmt: skip
+        if resolution == "forget":
+            transaction.forget()
+            return
+        assert superior is not None
+        superior.happened("commit" if resolution == "commit" else "outcome_abort", "an operator has decided so")
+
+    def check_resolvable(self, uow: bytes, resolution: Resolution) -> None:
+        """Raises TransactionSequence for a transaction that can't be ended so."""
+        self._resolvable(uow, resolution)
+
+    def _resolvable(self, uow: bytes, resolution: Resolution) -> DistributedTransaction:
         transaction = self._transactions.get(uow)
         if transaction is None:
             raise TransactionSequence(detail=f"there is no distributed transaction {uow.hex()}")
-        superior = transaction.superior
-        if resolution == "forget":
-            if transaction.outcome is not Outcome.COMMITTED or superior is not None:
-                raise TransactionSequence(detail="it is not a decision that subordinates have yet to confirm")
-            transaction.forget()
-        elif superior is None or superior.state is not EnlistmentState.IN_DOUBT:
-            raise TransactionSequence(detail="the transaction is not in doubt: it ends by itself")
-        elif resolution == "commit":
-            superior.happened("commit", "an operator has decided so")
-        else:
-            superior.happened("outcome_abort", "an operator has decided so")
+        state = _row_of(transaction).state
+        if resolution not in RESOLUTIONS.get(state, ()):
+            raise TransactionSequence(detail=refusal(transaction.name, state, resolution))
+        return transaction
+
+
+def _row_of(transaction: DistributedTransaction) -> TransactionRow:
+    return TransactionRow(
+        transaction.uow, transaction.outcome.value, transaction.since, tuple(_rows_of(transaction))
+    )  # fmt: skip
 
 
 def _rows_of(transaction: DistributedTransaction) -> list[EnlistmentRow]:
-    rows = []
-    if (superior := transaction.superior) is not None:
-        rows.append(EnlistmentRow("superior", superior.partner, superior.state.value, _detail(superior)))
-    for one in transaction.subordinates:
-        rows.append(EnlistmentRow("subordinate", one.partner, one.state.value, _detail(one)))
-    return rows
+    superior = [transaction.superior] if transaction.superior is not None else []
+    return [
+        *(_enlistment_row("superior", one) for one in superior),
+        *(_enlistment_row("subordinate", one) for one in transaction.subordinates),
+    ]
 
 
-def _detail(enlistment: Enlistment) -> str:
+def _enlistment_row(role: Literal["superior", "subordinate"], enlistment: Enlistment) -> EnlistmentRow:
     inquiry = enlistment.inquiry
-    return enlistment.reason if inquiry is None or not inquiry.failure else inquiry.failure
+    if inquiry is None:
+        return EnlistmentRow(role, enlistment.partner, enlistment.state, "", enlistment.reason, False)
+    failure = inquiry.failure or ("" if inquiry.is_answered else enlistment.reason)
+    return EnlistmentRow(
+        role, enlistment.partner, enlistment.state, inquiry.question.words, failure, inquiry.is_answered
+    )
 
 
 class _Arrival:

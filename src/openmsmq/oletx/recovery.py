@@ -19,22 +19,24 @@ LONGEST_PAUSE: Final = 30.0
 
 
 class Question(NamedTuple):
-    """`pause` is for the answer `again`."""
+    """`pause` in seconds is for the answer `again`; `words` tell operators what is being tried."""
 
     connection: ConnectionType
     ask: MessageType
     end: MessageType
     again: MessageType
     pause: float
+    words: str
 
 
 REDELIVER_COMMIT: Final = Question(
     ConnectionType.REDELIVERCOMMIT, MessageType.REDELIVER_COMMITREQ, MessageType.REDELIVER_COMMITREQDONE,
-    MessageType.REDELIVER_RETRY, 0.5,
+    MessageType.REDELIVER_RETRY, 0.5, "telling it to commit",
 )  # fmt: skip
 CHECK_ABORT: Final = Question(
-    ConnectionType.CHECKABORT, MessageType.CHECK, MessageType.ABORTED, MessageType.CHECK_RETRY, 1.0
-)
+    ConnectionType.CHECKABORT, MessageType.CHECK, MessageType.ABORTED, MessageType.CHECK_RETRY, 1.0,
+    "asking it for the outcome",
+)  # fmt: skip
 
 
 class Asking(Protocol):
@@ -51,23 +53,27 @@ class Inquiry:
     """Asks a partner about a transaction until it gets an end, or until it is stopped.
 
     Attributes:
+        question: what it asks.
         failure: why the partner could not be asked the last time; empty if it answered.
+        is_answered: whether the partner has answered the last time: again later.
     """
 
     def __init__(
         self, question: Question, asking: Asking, partner: Partner, uow: bytes, ended: Callable[[], None]
     ) -> None:
-        self._question, self._asking, self._partner, self._uow, self._ended = question, asking, partner, uow, ended
+        self.question: Final = question
+        self._asking, self._partner, self._uow, self._ended = asking, partner, uow, ended
         self._connection: PartnerConnection | None = None
         self._timer: Cancellable | None = None
         self._pause = FIRST_PAUSE
         self._is_over = False
         self.failure = ""
+        self.is_answered = False
 
     def ask(self) -> None:
         """Ask now."""
         self._timer = None
-        question = self._question
+        question = self.question
 
         def listen(connection: PartnerConnection) -> Listener:
             self._connection = connection
@@ -88,14 +94,14 @@ class Inquiry:
     def received(self, message: MessageType, data: bytes) -> None:
         if self._connection is not None:
             self._connection.close()
-        self.failure, self._pause = "", FIRST_PAUSE
+        self.failure, self.is_answered, self._pause = "", True, FIRST_PAUSE
         if self._is_over:
             return
-        if message is self._question.end:
+        if message is self.question.end:
             self._is_over = True
             self._ended()
         else:
-            self._timer = self._asking.later(self._question.pause, self.ask)
+            self._timer = self._asking.later(self.question.pause, self.ask)
 
     def invalid(self, reason: str) -> None:
         self.lost(reason)
@@ -103,6 +109,6 @@ class Inquiry:
     def lost(self, reason: str) -> None:
         if self._is_over:
             return
-        self.failure = reason
+        self.failure, self.is_answered = reason, False
         self._timer = self._asking.later(self._pause, self.ask)
         self._pause = min(2 * self._pause, LONGEST_PAUSE)

@@ -120,6 +120,7 @@ EnlistmentEvent = Literal[
     "enlisted", "refused", "lost", "invalid", "prepare", "commit", "abort", "vote_ok", "vote_read_only", "vote_abort",
     "abort_notify", "done", "aborted", "prepare_request", "single_phase_request", "commit_request", "abort_request",
     "phase_zero", "redelivered", "outcome_abort", "duplicate",
+    "forgotten",
 ]  # fmt: skip
 
 
@@ -153,10 +154,11 @@ SUPERIOR: Final = _table(
     PREPARED="lost nothing IN_DOUBT; invalid close IN_DOUBT; commit request_commit COMMITTING;"
     "abort request_abort ABORTING",
     IN_DOUBT="commit redeliver COMMITTING; abort leave ENDED; redelivered finish ENDED",
-    COMMITTING="done finish ENDED; lost redeliver COMMITTING; invalid redeliver COMMITTING; redelivered finish ENDED",
+    COMMITTING="done finish ENDED; lost redeliver COMMITTING; invalid redeliver COMMITTING; redelivered finish ENDED;"
+    "forgotten leave ENDED",
     ABORTING="aborted leave ENDED; lost leave ENDED; invalid leave ENDED; vote_ok nothing ABORTING;"
     "vote_read_only leave ENDED; vote_abort leave ENDED; abort_notify leave ENDED; abort nothing ABORTING",
-    ENDED="abort nothing ENDED; lost nothing ENDED",
+    ENDED="abort nothing ENDED; lost nothing ENDED; forgotten nothing ENDED",
 )
 
 #: What a subordinate does about its superior ([MS-DTCO] 3.8).

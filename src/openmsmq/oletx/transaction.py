@@ -253,11 +253,13 @@ class DistributedTransaction:
     def recover_decision(self) -> None:
         """The store has a decision to commit that not all `subordinates` have confirmed."""
         self.outcome, self._has_decision, self.is_committed = Outcome.COMMITTED, True, True
+
+    def redeliver(self) -> None:
+        """Tell that decision to the `subordinates`."""
         for subordinate in list(self.subordinates):
             subordinate.recover()
 
     def forget(self) -> None:
         """An operator gives up what subordinates have not confirmed."""
-        for subordinate in self.subordinates:
-            subordinate.state = EnlistmentState.ENDED
-        self.left()
+        for subordinate in list(self.subordinates):
+            subordinate.happened("forgotten", "an operator has decided so")

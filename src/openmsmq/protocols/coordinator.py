@@ -33,6 +33,7 @@ class Coordinator:
     Attributes:
         transaction_manager: it is there also where distributed transactions are off, for what is in doubt.
         security_level: who may be a partner.
+        is_on: whether distributed transactions are on; otherwise no partner is called.
     """
 
     def __init__(
@@ -46,7 +47,8 @@ class Coordinator:
         """`host` is the name by which partners call; `level` is None where distributed transactions are off.
         `when_durable` runs an action once all that is written is on the disk. Raises OldTransactions, StoreFull."""
         self._store, self._transactions, self._sender = manager.store, manager.transactions, sender
-        self._when_durable, self._is_on = when_durable, level is not None
+        self._when_durable: Final = when_durable
+        self.is_on: Final = level is not None
         self.security_level = level or TransactionSecurity.MUTUAL
         local = Partner(self._contact_identifier(manager.machine.identifier), host)
         self.transaction_manager: Final = TransactionManager(local, sender, self, time.time)
@@ -75,7 +77,7 @@ class Coordinator:
                 f"the store holds transactions that an earlier version has prepared or decided ({error}): start that "
                 "version again with both queue managers running until they have ended, then upgrade"
             ) from error
-        if (notes or decisions) and not self._is_on:
+        if (notes or decisions) and not self.is_on:
             logger.warning(
                 "%d distributed transactions are in doubt and %d decisions are not confirmed, but "
                 "distributed_transactions is off: messages stay locked; switch it on (`openmsmq transaction list` has "
@@ -85,7 +87,7 @@ class Coordinator:
 
     def start(self) -> None:
         """Partners can be called now: ask for what is in doubt, and tell decisions."""
-        if self._is_on:
+        if self.is_on:
             self.transaction_manager.resume()
 
     def stop(self) -> None:
@@ -127,7 +129,7 @@ class Coordinator:
         return self._done(lambda done: self.transaction_manager.pull(uow, decoded, done))
 
     def _demand(self) -> None:
-        if not self._is_on:
+        if not self.is_on:
             raise MsmqError(
                 HResult.MQ_ERROR_DTC_CONNECT, "distributed transactions are off (setting distributed_transactions)"
             )

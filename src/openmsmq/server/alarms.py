@@ -10,7 +10,7 @@ import logging
 import shutil
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -31,6 +31,7 @@ from openmsmq.model.histogram import BUCKETS, Histogram
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.message import Message
 from openmsmq.model.names import parse_format_name
+from openmsmq.oletx.manager import TransactionRow
 from openmsmq.queueing.authorization import SYSTEM
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import OutgoingQueue, OutgoingState
@@ -64,21 +65,24 @@ class AlarmWatch:
     def __init__(
         self, manager: QueueManager, data_dir: Path, thresholds: Mapping[str, int], syncs: Histogram, queue: str,
         clock: Callable[[], float] = time.time, is_owner: Callable[[], bool] = lambda: True,
+        transactions: Callable[[], Iterable[TransactionRow]] = tuple,
     ) -> None:  # fmt: skip
         """`thresholds`: condition -> threshold, 0 for never. `queue` is the format name of the queue that gets events,
         empty for none. `is_owner` finds out whether the store is still this daemon's, which a daemon that was frozen
-        may not know; then nothing is written down or sent."""
+        may not know; then nothing is written down or sent. `transactions` returns the distributed ones."""
         self._manager: Final = manager
         self._data_dir: Final = data_dir
         self._thresholds: Final = thresholds
         self._syncs: Final = syncs
         self._queue: Final = queue
         self._clock: Final = clock
+        self._transactions: Final = transactions
         self._is_owner: Final = is_owner
         self._started: Final = clock()
         self._seen_syncs = list(syncs.counts)
         self._deaths: Final[dict[int, deque[tuple[float, int]]]] = {number: deque() for number in _DEAD_LETTERS}
         self._stuck: dict[int, tuple[int, float]] = {}  # outgoing queue -> how many have left, and since when
+        self._waits: dict[bytes, float] = {}  # transactions that wait for another machine, and since when
         self._heads: dict[int, tuple[int, int]] = {}  # queue -> first position, and when that message came
         self.alarms: Final = _known(data_dir)
 
@@ -123,6 +127,8 @@ class AlarmWatch:
                 yield (name, ""), reading()
             except OSError as error:
                 LEFT_OUT.note("alarm readings", name, error)
+        for waiting in self._waiting_transactions(now):
+            yield waiting
         check = _Check(now)
         for number, queue in enumerate(list(self._manager.registry.queues.values()), 1):
             try:
@@ -152,7 +158,7 @@ class AlarmWatch:
                 if known is None or known[0] != queue.left:
                     known = queue.left, check.now
                 check.stuck[queue.number] = known
-                found.append((("outgoing", str(queue.destination)), self._since(known[1], check.now)))
+                found.append((("outgoing", str(queue.destination)), self._since(known[1], check.now, "outgoing")))
         elif queue.kind in APPLICATION_QUEUES and self._thresholds["oldest"] and (first := queue.first()) is not None:
             head = self._heads.get(queue.number)
             if (head is None or head[0] != first) and check.reads < _MOST_READS:
@@ -162,6 +168,16 @@ class AlarmWatch:
                 check.heads[queue.number] = head
             found.append((("oldest", name), None if head is None else check.now - head[1]))
         return found
+
+    def _waiting_transactions(self, now: float) -> list[tuple[tuple[str, str], float | None]]:
+        """How long distributed transactions have waited for another machine, in seconds. When that began before the
+        start of the daemon, it is not known before the daemon has run for as long as the threshold."""
+        stuck = [row.uow for row in self._transactions() if row.is_stuck]
+        self._waits = {uow: self._waits.get(uow, now) for uow in stuck}
+        return [
+            (("indoubt", f"Transaction {uow.hex()}"), self._since(since, now, "indoubt"))
+            for uow, since in self._waits.items()
+        ]
 
     def _slowest_sync(self) -> float | None:
         """The least that the slowest sync since the last look took, in milliseconds; None if there was none."""
@@ -183,10 +199,10 @@ class AlarmWatch:
         whole = now - self._started >= WINDOW or came >= self._thresholds["deadletters"]
         return came if whole else None
 
-    def _since(self, since: float, now: float) -> float | None:
-        """How long nothing has left a queue. Before the daemon has run for as long as the threshold it is not known
-        whether that was so before its start."""
-        known = now - self._started >= self._thresholds["outgoing"] or since > self._started + PERIOD
+    def _since(self, since: float, now: float, condition: str) -> float | None:
+        """How long a condition has been so, in seconds. Before the daemon has run for as long as the threshold it is
+        not known whether that was so before its start."""
+        known = now - self._started >= self._thresholds[condition] or since > self._started + PERIOD
         return now - since if known else None
 
     @staticmethod

@@ -338,6 +338,10 @@ class Configuration:
     alarm_outgoing_seconds: int = field(
         default=900, metadata={"help": "alarm when messages wait for another machine and none leaves (0: never)"}
     )
+    alarm_in_doubt_seconds: int = field(
+        default=300,
+        metadata={"help": "alarm when a transaction is in doubt, or its commit unconfirmed, for this long (0: never)"},
+    )
     alarm_queue: str = field(default="", metadata={"help": "queue that gets a message for each alarm; default: none"})
     alarm_webhook: str = field(
         default="",

@@ -152,6 +152,7 @@ class Daemon:
         alarms = AlarmWatch(
             self.manager, self.configuration.data_dir, self.configuration.alarm_thresholds, self._syncs,
             self.configuration.alarm_queue_name, is_owner=self._is_owner,
+            transactions=calls.environment.coordinator.transaction_manager.rows,
         )  # fmt: skip
         for part in self._parts_of(context, calls, alarms, domain, self._messages):
             await self._parts.start(part)

@@ -21,6 +21,7 @@ from openmsmq.admin.web_address import address_of, forget_address, write_address
 from openmsmq.doors.console import AccountLookup, WebGateway
 from openmsmq.doors.figures import Latency
 from openmsmq.doors.remedies import Forget
+from openmsmq.doors.transactions import DistributedTransactions
 from openmsmq.files.private import PrivateFileError
 from openmsmq.model.exhaustion import shortage
 from openmsmq.processes.child import ChildProcess, Program
@@ -62,10 +63,15 @@ class WebServer:
         rpc.calls.time_calls(Timings(latency.observe, time.perf_counter))
         self._tokens: Final = TokensFile(data_dir)
         self._uses: Final = TokenUses(data_dir)
+        auditor = context.audit or NoAudit()
+        transactions = DistributedTransactions(
+            environment.manager, environment.coordinator.transaction_manager, auditor,
+            is_on=environment.coordinator.is_on,
+        )  # fmt: skip
         self._door: Final = WebGateway(
             environment.manager, calls.users, self._tokens, rpc, environment.is_administrator, context.syncs,
-            context.store.epoch, context.audit or NoAudit(), self._uses, alarms, latency, calls.logins,
-            forget_sequence, environment.when_durable, domain,
+            context.store.epoch, auditor, self._uses, alarms, latency, calls.logins,
+            forget_sequence, environment.when_durable, transactions, domain,
         )  # fmt: skip
         # A Unix socket is as private as the level privacy, so interfaces ask for no more than a ticket.
         table = InterfaceTable(interface(environment, AuthLevel.NONE) for interface in SERVED)

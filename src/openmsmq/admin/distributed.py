@@ -1,0 +1,142 @@
+"""Sentences about a distributed transaction for whoever is on call: what it waits for, who decides, what to do."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from openmsmq.model.distributed_states import DistributedState, Resolution
+from openmsmq.model.text import counted
+
+
+class PartnerState(NamedTuple):
+    """A transaction manager that takes part. `is_waited_for`: the transaction can't end without its answer; `failure`
+    and `is_answered` are about the last attempt to get that."""
+
+    host: str
+    is_superior: bool
+    is_waited_for: bool
+    failure: str
+    is_answered: bool
+
+
+class Standing(NamedTuple):
+    """A distributed transaction: `identifier` as text; `locked` and `sent` are numbers of messages. `is_on`:
+    the setting distributed_transactions is not off, so partners can be called."""
+
+    identifier: str
+    state: DistributedState
+    partners: tuple[PartnerState, ...]
+    locked: int
+    sent: int
+    is_on: bool
+
+    @property
+    def superior(self) -> str:
+        """The host that decides; empty for this one."""
+        return next((one.host for one in self.partners if one.is_superior), "")
+
+    @property
+    def waited_for(self) -> list[PartnerState]:
+        return [one for one in self.partners if one.is_waited_for]
+
+    @property
+    def held(self) -> tuple[str, str]:
+        return counted(self.locked, "received message"), counted(self.sent, "sent message")
+
+
+_OFF: Final = "It calls nobody, because the setting distributed_transactions is off."
+_SWITCH_ON: Final = "What to do: switch distributed_transactions on and restart the daemon. It then ends by itself."
+_BY_ITSELF: Final = "Nothing is to be done: it ends by itself."
+
+
+def explanation(it: Standing) -> list[str]:
+    """Two or three sentences."""
+    match it.state:
+        case "in doubt":
+            return _in_doubt(it)
+        case "unconfirmed":
+            return _unconfirmed(it)
+        case "prepared":
+            return [
+                f"This queue manager has voted to commit. {it.superior} is connected, and decides when all have voted.",
+                f"Until then {' and '.join(it.held)} stay locked. {_BY_ITSELF}",
+            ]
+        case "preparing":
+            return [f"Votes are being collected; a vote that is missing after 60 s aborts it. {_BY_ITSELF}"]
+        case "committing":
+            return [
+                "It is to be committed, and the commit is not on the disk yet.",
+                "If that lasts, the disk is full or fails: see the log. It is tried again each second.",
+            ]
+        case "aborting":
+            return [f"It was aborted: no message is locked any more. Partners are being told. {_BY_ITSELF}"]
+    begun = f"The program that began it at {it.superior}" if it.superior else "The program that began it here"
+    return [f"Programs are at work in it. {begun} commits or aborts it; the end of its connection aborts it."]
+
+
+def _in_doubt(it: Standing) -> list[str]:
+    said = [
+        f"This queue manager has voted to commit and waits for the decision of {it.superior}: only {it.superior} knows "
+        f"it. Until then {' and '.join(it.held)} stay locked."
+    ]
+    if not it.is_on:
+        return [*said, _OFF, _SWITCH_ON]
+    said += _tries(it, f"{it.superior} answers that it was not aborted, so its commit is yet to come.")
+    return [
+        *said,
+        f"What to do: see that {it.superior} runs and can be reached; it then ends by itself. If {it.superior} is lost "
+        "for good, find out what was decided elsewhere and do the same here: openmsmq transaction resolve "
+        f"{it.identifier} commit (or abort).",
+    ]
+
+
+def _unconfirmed(it: Standing) -> list[str]:
+    missing = _named(it.waited_for)
+    said = [f"It is committed here. {missing} has not confirmed the commit yet; no message is locked here."]
+    if not it.is_on:
+        return [*said, _OFF, _SWITCH_ON]
+    said += _tries(it, f"{missing} answers that it is not ready to commit yet.")
+    return [
+        *said,
+        f"What to do: see that {missing} runs and can be reached; it then ends by itself. If {missing} is lost for "
+        f"good: openmsmq transaction resolve {it.identifier} forget.",
+    ]
+
+
+def _tries(it: Standing, answered: str) -> list[str]:
+    failures = [with_host(one.host, one.failure) for one in it.waited_for if one.failure]
+    if failures:
+        return [f"It is tried again at least every 30 s. The last attempt failed: {'; '.join(failures)}."]
+    return [answered] if any(one.is_answered for one in it.waited_for) else []
+
+
+def with_host(host: str, failure: str) -> str:
+    """A failure with the name of the machine, which most have already."""
+    return failure if failure.startswith(host) else f"{host}: {failure}"
+
+
+def _named(partners: list[PartnerState]) -> str:
+    return ", ".join(one.host for one in partners)
+
+
+def consequence(it: Standing, resolution: Resolution) -> str:
+    """What a resolution does here, in one sentence without its subject."""
+    received, sent = it.held
+    match resolution:
+        case "commit":
+            return f"commit {it.identifier} here, which removes {received} and makes {sent} visible"
+        case "abort":
+            return f"abort {it.identifier} here, which puts back {received} and discards {sent}"
+    return f"forget {it.identifier}: {_named(it.waited_for)} is no longer told to commit"
+
+
+def warning(it: Standing, resolution: Resolution) -> str:
+    """What may be wrong about a resolution."""
+    if resolution == "forget":
+        return (
+            f"The transaction is committed here. If {_named(it.waited_for)} still has it, its question for the outcome "
+            "is answered with 'aborted' from then on, and both differ for good."
+        )
+    return (
+        f"{it.superior} decides, and may have decided otherwise: then both differ for good, and nothing repairs that."
+    )

@@ -1,0 +1,48 @@
+"""Sentences about distributed transactions."""
+
+from __future__ import annotations
+
+import pytest
+
+from openmsmq.admin.distributed import PartnerState, Standing, consequence, explanation, warning
+from openmsmq.model.distributed_states import DISTRIBUTED_STATES, RESOLUTIONS, DistributedState
+
+ID = "00ff" * 8
+
+
+def standing(state: DistributedState, *, is_on: bool = True, failure: str = "", is_answered: bool = False) -> Standing:
+    waits = state in RESOLUTIONS
+    partner = PartnerState("FAR", state != "unconfirmed", waits, failure, is_answered)
+    return Standing(ID, state, (partner,), 2, 1, is_on)
+
+
+@pytest.mark.parametrize("state", DISTRIBUTED_STATES)
+def test_every_state_is_explained_in_a_few_sentences_with_an_end(state: DistributedState) -> None:
+    said = explanation(standing(state))
+    assert 1 <= len(said) <= 3 and all(line.endswith(".") for line in said)
+
+
+@pytest.mark.parametrize("state", list(RESOLUTIONS))
+def test_a_transaction_that_waits_says_for_whom_and_what_to_do(state: DistributedState) -> None:
+    failed = explanation(standing(state, failure="no route"))
+    assert "FAR" in failed[0] and "FAR: no route" in failed[1]
+    assert failed[-1].startswith("What to do: ")
+    assert f"openmsmq transaction resolve {ID} {RESOLUTIONS[state][0]}" in failed[-1]
+    answered = explanation(standing(state, is_answered=True))
+    assert answered[1].startswith("FAR answers") and "failed" not in " ".join(answered)
+
+
+@pytest.mark.parametrize("state", list(RESOLUTIONS))
+def test_the_setting_is_named_where_it_is_the_reason(state: DistributedState) -> None:
+    said = explanation(standing(state, is_on=False, failure="off"))
+    assert "distributed_transactions is off" in said[1] and "switch distributed_transactions on" in said[2]
+
+
+def test_a_resolution_says_what_becomes_of_the_messages_and_what_may_be_wrong() -> None:
+    doubt, late = standing("in doubt"), standing("unconfirmed")
+    assert "removes 2 received messages and makes 1 sent message visible" in consequence(doubt, "commit")
+    assert "puts back 2 received messages and discards 1 sent message" in consequence(doubt, "abort")
+    for resolution in RESOLUTIONS["in doubt"]:
+        assert "FAR decides, and may have decided otherwise" in warning(doubt, resolution)
+    assert "FAR is no longer told to commit" in consequence(late, "forget")
+    assert "answered with 'aborted'" in warning(late, "forget")
