@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from openmsmq.client.calls import CallerRefused, HandleLost, ProtocolUnavailable
+    from openmsmq.client.participants import Participant
     from openmsmq.client.sync import Cursor, MessageQueue, QueueManager, Transaction, connect
     from openmsmq.model.errors import (
         AccessDenied,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 # Loaded on demand: the server and the compiler import this package too, and need no client.
 _MODULES_OF = {
     "openmsmq.client.calls": ("CallerRefused", "HandleLost", "ProtocolUnavailable"),
+    "openmsmq.client.participants": ("Participant",),
     "openmsmq.client.sync": ("Cursor", "MessageQueue", "QueueManager", "Transaction", "connect"),
     "openmsmq.model.errors": (
         "AccessDenied", "AnswerTimeout", "AuthenticationError", "BindError", "BufferOverflow", "ClientError",
@@ -93,6 +95,7 @@ __all__ = [
     "MsmqError",
     "NdrError",
     "OperationCancelled",
+    "Participant",
     "ProtocolError",
     "ProtocolUnavailable",
     "QueueDeleted",

@@ -229,8 +229,8 @@ class Enlisted(NamedTuple):
     handle: bytes
 
 
-def enlist() -> Steps[Enlisted]:
-    uow = os.urandom(16)
+def enlist(uow: bytes | None = None) -> Steps[Enlisted]:
+    uow = uow or os.urandom(16)
     response = yield from call(m.qmcomm, "R_QMEnlistInternalTransaction", fate=HARMLESS, pUow=XACTUOW(uow))
     return Enlisted(uow, response.phIntXact)
 

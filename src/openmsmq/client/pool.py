@@ -66,6 +66,11 @@ class Pool:
 
     # -- calls ---------------------------------------------------------------------------------------------------
 
+    @staticmethod
+    def outcome(result: T) -> T:
+        """What a method returns; see `Runner.outcome`."""
+        return result
+
     def run(self, steps: Steps[T]) -> T:
         """What `steps` return."""
         try:

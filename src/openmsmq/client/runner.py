@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import time
+from collections.abc import Awaitable
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
@@ -88,6 +89,11 @@ class Runner:
         self._cleaning.add(task)
         task.add_done_callback(self._cleaning.discard)
         await asyncio.wait([task])
+
+    @staticmethod
+    async def outcome(result: T | Awaitable[T]) -> T:
+        """What a method returns that may be a coroutine function."""
+        return await result if isinstance(result, Awaitable) else result
 
     async def finish(self, steps: Steps[Any]) -> bool:
         """Run `steps` to their end even if the task is cancelled meanwhile; returns whether it was."""

@@ -11,7 +11,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Self
 from weakref import WeakValueDictionary
@@ -45,12 +45,22 @@ from openmsmq.client.open_queue import (
     to_identifier,
     to_seek,
 )
+from openmsmq.client.participants import OUTCOMES, Participant, outcome_body, participants_in
 from openmsmq.client.pool import Pool
 from openmsmq.client.reopening import CursorHandle, Locked, ReopeningQueue, countdown, open_handle
 from openmsmq.client.retrying import RECONNECT
 from openmsmq.model.bodies import BodyValue
 from openmsmq.model.constants import Access, ReceiveAction
-from openmsmq.model.errors import BindError, MsmqError, ReceiveTimeout
+from openmsmq.model.errors import (
+    BindError,
+    MessageNotFound,
+    MsmqError,
+    QueueExists,
+    QueueNotFound,
+    ReceiveTimeout,
+    TransactionSequence,
+    TransactionUsage,
+)
 from openmsmq.model.message import Message, identifier_text
 
 
@@ -261,11 +271,78 @@ class QueueManager(_Closing):
         steps = partial(qmcomm.open_queue, name, access, exclusive, self._client, self._licence)
         return self._pool.open(open_handle(name, steps, reconnect))
 
-    def transaction(self) -> Transaction:
+    def transaction(self, *, distributed: bool = False, outcomes: str = OUTCOMES) -> Transaction:
         """A new internal transaction:
-        `with qm.transaction() as tx: queue.send(message, transaction=tx)`."""
+        `with qm.transaction() as tx: queue.send(message, transaction=tx)`.
+
+        With `distributed` databases may take part in it, too (`Transaction.enlist`); `outcomes` is the transactional
+        queue that says which of these have committed, and is created where it is missing."""
+        if distributed:
+            with suppress(QueueExists):
+                self.create_queue(outcomes, transactional=True, label="outcomes of transactions")
         held = ServerResource("transaction", "")
-        return Transaction(self, self._pool, self._pool.run(opening(o.enlist(), held)), held)
+        enlisted = self._pool.run(opening(o.enlist(), held))
+        return Transaction(self, self._pool, enlisted, held, outcomes if distributed else "")
+
+    def resolve(self, *participants: Participant, outcomes: str = OUTCOMES) -> list[str]:
+        """End what is in doubt at participants, after a crash of the program or of a connection: commit what has
+        committed here, roll back what has not. Returns the transactions that are still under way. Raises QueueNotFound
+        if something is in doubt and there is no queue of outcomes.
+
+        Name all participants that a transaction may have: an outcome is forgotten once as many of them know it.
+        """
+        try:
+            known = self._outcomes(outcomes)
+        except QueueNotFound:  # nothing was begun yet; otherwise this is another queue, or another queue manager
+            for participant in participants:
+                if list(self._pool.outcome(participant.in_doubt())):
+                    raise
+            return []
+        under_way = set()
+        for participant in participants:
+            for transaction in list(self._pool.outcome(participant.in_doubt())):
+                committed = self._has_committed(transaction, outcomes)
+                if committed is None:
+                    under_way.add(transaction)
+                elif committed:
+                    self._pool.outcome(participant.commit(transaction))
+                else:
+                    self._pool.outcome(participant.rollback(transaction))
+        for transaction, number in known.items():
+            if number <= len(participants) and transaction not in under_way:
+                self._forget_outcome(transaction, outcomes)
+        return sorted(under_way)
+
+    def _outcomes(self, outcomes: str) -> dict[str, int]:
+        """The transactions with participants that have committed, with the number of participants."""
+        found = {}
+        with self.open(outcomes, "peek") as queue:
+            for message in queue:
+                if (number := participants_in(message.body)) is not None:
+                    found[message.label] = number
+        return found
+
+    def _has_committed(self, transaction: str, outcomes: str) -> bool | None:
+        """None while it is under way. What nobody can commit any more has not."""
+        if transaction in self._outcomes(outcomes):
+            return True
+        try:
+            probe = self._pool.run(o.enlist(bytes.fromhex(transaction)))
+        except TransactionSequence:
+            return None
+        try:
+            return transaction in self._outcomes(outcomes)  # it may have ended just now
+        finally:
+            self._pool.run(o.abort(probe))
+
+    def _forget_outcome(self, transaction: str, outcomes: str) -> None:
+        """All participants know it."""
+        with self.open(outcomes) as queue:
+            for message in queue:
+                if message.label == transaction and participants_in(message.body) is not None:
+                    with suppress(MessageNotFound):
+                        queue.receive_by_lookup_id(message.lookup_identifier)
+                    return
 
     def join(self, transaction: Transaction) -> None:
         """Take part in a transaction of another queue manager; sends and receives in it do so by themselves.
@@ -300,10 +377,30 @@ class Transaction:
     Used with a queue of another queue manager it becomes a distributed one: all of it commits, or nothing.
     """
 
-    def __init__(self, manager: QueueManager, pool: Pool, enlisted: o.Enlisted, held: ServerResource) -> None:
+    def __init__(
+        self,
+        manager: QueueManager,
+        pool: Pool,
+        enlisted: o.Enlisted,
+        held: ServerResource,
+        outcomes: str = "",
+    ) -> None:
+        """`outcomes` is the queue that says whether it has committed; without one it takes no participants."""
         self.manager, self._pool, self._enlisted, self.held = manager, pool, enlisted, held
         held.name = enlisted.uow.hex()
         self.finished = False
+        self._outcomes = outcomes
+        self._participants: list[Participant] = []
+
+    def enlist(self, participant: Participant) -> str:
+        """Let a database take part. Returns the identifier by which it knows the transaction, 32 hexadecimal digits.
+        Raises TransactionUsage for a transaction that was not begun with distributed=True."""
+        check_not_finished(self.finished)
+        if not self._outcomes:
+            raise TransactionUsage(detail="only a transaction that begins with distributed=True takes participants")
+        if participant not in self._participants:
+            self._participants.append(participant)
+        return self.uow.hex()
 
     def token(self) -> bytes:
         """The propagation token: with it and `uow` other queue managers take part."""
@@ -316,16 +413,51 @@ class Transaction:
 
     def commit(self) -> None:
         """Make all of it lasting. Raises HandleLost with `outcome_unknown` when no answer came; TransactionUsage after
-        the end of the transaction."""
+        the end of the transaction; what a participant raises that can't prepare.
+
+        Where the outcome is unknown, participants stay prepared until `QueueManager.resolve` ends them."""
         check_not_finished(self.finished)
+        if self._participants:
+            self._commit_with_participants()
+            return
         self._pool.run(holding(o.commit(self._enlisted), self.held))
         self.finished = True
+
+    def _commit_with_participants(self) -> None:
+        """First what each can take back, then the queue manager's commit, which decides, then the rest."""
+        identifier = self.uow.hex()
+        try:
+            with self.manager.open(self._outcomes, "send") as outcomes:
+                body = outcome_body(len(self._participants))
+                outcomes.send(body, label=identifier, transaction=self)
+            for participant in self._participants:
+                self._pool.outcome(participant.prepare(identifier))
+        except BaseException:
+            self.abort()
+            raise
+        try:
+            self._pool.run(holding(o.commit(self._enlisted), self.held))
+        except MsmqError as error:
+            if answered(error):
+                self.abort()
+            raise
+        self.finished = True
+        for participant in self._participants:
+            self._pool.outcome(participant.commit(identifier))
+        self.manager._forget_outcome(identifier, self._outcomes)
 
     def abort(self) -> None:
         """Undo all of it. Raises TransactionUsage after the end of the transaction."""
         check_not_finished(self.finished)
         self.finished = True
-        self._pool.run(holding(o.abort(self._enlisted), self.held))
+        try:
+            self._pool.run(holding(o.abort(self._enlisted), self.held))
+        except MsmqError as error:
+            if not (self._participants and answered(error)):  # it has ended already
+                raise
+        finally:
+            for participant in self._participants:
+                self._pool.outcome(participant.rollback(self.uow.hex()))
 
     def __enter__(self) -> Self:
         return self

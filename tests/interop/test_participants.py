@@ -1,0 +1,236 @@
+"""A database in the transactions of two queue managers: all or nothing, whoever is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import openmsmq
+import openmsmq.aio
+from daemon import Daemon, eventually, partner_daemons
+from interop.database import QUEUE, Ledger, move_one
+from openmsmq.client.participants import OUTCOMES
+
+
+class Trio:
+    """Two daemons with a queue each, and a database."""
+
+    def __init__(self, directory: Path, items: int) -> None:
+        self.near, self.far = partner_daemons(directory, "near", "far")
+        for daemon in (self.near, self.far):
+            daemon.start()
+            with daemon.connect() as manager:
+                manager.create_queue(QUEUE, transactional=True)
+        self.items = [f"item {number}" for number in range(items)]
+        with self.near.connect() as manager, manager.open(QUEUE, "send") as sender:
+            with manager.transaction() as transaction:
+                for item in self.items:
+                    sender.send(item, transaction=transaction)
+        self.path = str(directory / "ledger.sqlite")
+        self.ledger = Ledger(self.path)
+
+    def close(self) -> None:
+        self.ledger.close()
+        for daemon in (self.near, self.far):
+            daemon.stop()
+            assert "Traceback" not in daemon.log, daemon.log
+
+    @staticmethod
+    def at(daemon: Daemon, name: str = QUEUE) -> list[Any]:
+        with daemon.connect() as manager, manager.open(name, "peek", protocol="qmcomm") as reader:
+            return [message.decode() if name == QUEUE else message.label for message in reader]
+
+    def state(self) -> tuple[list[Any], list[Any], list[str]]:
+        return self.at(self.near), self.at(self.far), self.ledger.items()
+
+
+@pytest.fixture
+def trio(tmp_path: Path) -> Iterator[Trio]:
+    trio = Trio(tmp_path, 2)
+    yield trio
+    trio.close()
+
+
+def test_all_three_commit_together(trio: Trio) -> None:
+    with trio.near.connect() as near, trio.far.connect() as far:
+        move_one(near, far, trio.ledger)
+    assert trio.state() == (["item 1"], ["item 0"], ["item 0"])
+    assert trio.at(trio.near, OUTCOMES) == [] and trio.ledger.in_doubt() == []
+
+
+def test_a_database_that_refuses_aborts_everywhere(trio: Trio) -> None:
+    trio.ledger.refuses = True
+    with trio.near.connect() as near, trio.far.connect() as far, pytest.raises(RuntimeError, match="refuses"):
+        move_one(near, far, trio.ledger)
+    eventually(lambda: trio.state() == (trio.items, [], []))
+    assert trio.at(trio.near, OUTCOMES) == []
+
+
+def test_an_exception_in_the_block_aborts_everywhere(trio: Trio) -> None:
+    with trio.near.connect() as near:
+        with pytest.raises(ValueError, match="no"), near.transaction(distributed=True) as transaction:  # noqa: PT012
+            transaction.enlist(trio.ledger)
+            trio.ledger.add("never")
+            raise ValueError("no")
+        with near.transaction(distributed=True) as transaction:
+            transaction.enlist(trio.ledger)
+    assert trio.ledger.items() == []
+
+
+def test_only_a_distributed_transaction_takes_participants(trio: Trio) -> None:
+    with trio.near.connect() as near, near.transaction() as transaction:
+        with pytest.raises(openmsmq.TransactionUsage, match="distributed=True"):
+            transaction.enlist(trio.ledger)
+
+
+class Dies(Ledger):
+    """Its program dies at one of the calls."""
+
+    dies_at = ""
+
+    def prepare(self, transaction: str) -> None:
+        super().prepare(transaction)
+        if self.dies_at == "prepared":
+            raise KeyboardInterrupt
+
+    def rollback(self, transaction: str) -> None:
+        if not self.dies_at:
+            super().rollback(transaction)
+
+    def commit(self, transaction: str) -> None:
+        if self.dies_at == "committing":
+            raise KeyboardInterrupt
+        super().commit(transaction)
+
+
+@pytest.mark.parametrize(("dies_at", "moved"), [("prepared", 0), ("committing", 1)])
+def test_what_a_dead_program_leaves_in_doubt_is_resolved(trio: Trio, dies_at: str, moved: int) -> None:
+    ledger = Dies(trio.path)
+    ledger.dies_at = dies_at
+    with trio.near.connect() as near, trio.far.connect() as far, pytest.raises(KeyboardInterrupt):
+        move_one(near, far, ledger)
+    ledger.close()
+    assert len(trio.ledger.in_doubt()) == 1
+    with trio.near.connect() as near:
+        eventually(lambda: near.resolve(trio.ledger) == [])
+    assert trio.ledger.items() == trio.items[:moved] and trio.ledger.in_doubt() == []
+    eventually(lambda: trio.state() == (trio.items[moved:], trio.items[:moved], trio.items[:moved]))
+    assert trio.at(trio.near, OUTCOMES) == []
+
+
+def test_a_transaction_that_is_under_way_is_left_alone(trio: Trio) -> None:
+    with trio.near.connect() as near, trio.near.connect() as other:
+        transaction = near.transaction(distributed=True)
+        identifier = transaction.enlist(trio.ledger)
+        trio.ledger.add("x")
+        trio.ledger.prepare(identifier)
+        assert other.resolve(trio.ledger) == [identifier]
+        assert trio.ledger.in_doubt() == [identifier]
+        transaction.abort()
+        assert other.resolve(trio.ledger) == [] and trio.ledger.items() == []
+
+
+def test_an_outcome_stays_until_as_many_know_it_as_took_part(trio: Trio, tmp_path: Path) -> None:
+    """Resolving for one of two databases must not make the other one believe that it was aborted."""
+    first, second = Ledger(trio.path), Dies(str(tmp_path / "second.sqlite"))
+    second.dies_at = "committing"
+    with trio.near.connect() as near:
+        transaction = near.transaction(distributed=True)
+        for ledger in (first, second):
+            transaction.enlist(ledger)
+            ledger.add("x")
+        with pytest.raises(KeyboardInterrupt):
+            transaction.commit()
+        second.dies_at = ""
+        assert near.resolve(first) == [] and len(trio.at(trio.near, OUTCOMES)) == 1
+        assert near.resolve(first, second) == [] and trio.at(trio.near, OUTCOMES) == []
+    assert first.items() == second.items() == ["x"]
+    first.close()
+    second.close()
+
+
+def test_without_a_queue_of_outcomes_nothing_is_decided(trio: Trio) -> None:
+    with trio.near.connect() as near:
+        assert near.resolve(trio.ledger) == []
+        trio.ledger.add("x")
+        trio.ledger.prepare("00" * 16)
+        with pytest.raises(openmsmq.QueueNotFound):
+            near.resolve(trio.ledger)
+    assert trio.ledger.in_doubt() == ["00" * 16]
+
+
+def test_coroutine_functions_take_part_with_asyncio(trio: Trio) -> None:
+    class Later:
+        def __init__(self, ledger: Ledger) -> None:
+            self._ledger = ledger
+
+        async def prepare(self, transaction: str) -> None:
+            await asyncio.sleep(0)
+            self._ledger.prepare(transaction)
+
+        async def commit(self, transaction: str) -> None:
+            self._ledger.commit(transaction)
+
+        async def rollback(self, transaction: str) -> None:
+            self._ledger.rollback(transaction)
+
+        async def in_doubt(self) -> list[str]:
+            return self._ledger.in_doubt()
+
+    async def programme() -> None:
+        async with await openmsmq.aio.connect("127.0.0.1", trio.near.port) as near:
+            later = Later(trio.ledger)
+            async with await near.transaction(distributed=True) as transaction:
+                transaction.enlist(later)
+                trio.ledger.add("x")
+            assert await near.resolve(later) == []
+
+    asyncio.run(programme())
+    assert trio.ledger.items() == ["x"]
+
+
+def check_kills(directory: Path, items: int, kills: int, seed: int) -> None:
+    trio, moments = Trio(directory, items), random.Random(seed)
+    command = [sys.executable, "-m", "interop.database", str(trio.near.port), str(trio.far.port), trio.path]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
+
+    def program() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(command, env=environment)
+
+    running = program()
+    for number in range(kills):
+        time.sleep(moments.uniform(0.2, 1.2))
+        victim = (running, trio.near, trio.far)[number % 3]
+        if isinstance(victim, Daemon):
+            victim.kill()
+            victim.start()
+        else:
+            running.send_signal(signal.SIGKILL)
+            running.wait()
+            running = program()
+    assert running.wait(300) == 0
+    with trio.near.connect() as near:
+        eventually(lambda: near.resolve(trio.ledger) == [])
+    eventually(lambda: trio.state() == ([], trio.items, trio.items))
+    trio.close()
+
+
+def test_kills_of_the_program_and_of_both_queue_managers(tmp_path: Path) -> None:
+    check_kills(tmp_path, items=60, kills=3, seed=20261124)
+
+
+@pytest.mark.slow
+def test_many_kills_of_the_program_and_of_both_queue_managers(tmp_path: Path) -> None:
+    for seed in range(3):
+        (tmp_path / str(seed)).mkdir()
+        check_kills(tmp_path / str(seed), items=1500, kills=30, seed=seed)
