@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -21,6 +22,7 @@ from msrpc.rpc.faults import Fault
 from msrpc.rpc.pdu import AuthLevel
 from msrpc.rpc.server import ServerLimits
 from msrpc.rpc.throttle import Attempt, FailureLimits, PeerFailures
+from oletx.simulated import Network
 from openmsmq.accounts import login_attempts
 from openmsmq.accounts.login_attempts import Delays
 from openmsmq.console import limits as web_limits
@@ -29,6 +31,10 @@ from openmsmq.console.callers import WebSessions
 from openmsmq.console.live import Streams
 from openmsmq.model.errors import InsufficientResources
 from openmsmq.model.shares import Shares
+from openmsmq.oletx.partners import MOST_SESSIONS, MOST_UNFINISHED
+from openmsmq.oletx.session import Rank, Status
+from openmsmq.oletx.states import PartnerSessionState
+from openmsmq.oletx.structures import Partner
 from openmsmq.packet.internal import EstablishConnection
 from openmsmq.peering import memory, resolving
 from openmsmq.peering.known_addresses import MOST_KNOWN, KnownAddresses
@@ -346,11 +352,30 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 #: By the first column of the table.
+def partner_sessions() -> None:
+    network = Network()
+    here, friend = network.site("HERE", 1 << 100), network.site("FRIEND", 1 << 101)
+    heard = friend.manager.partners
+    session = heard._new(here.partner)
+    session.want()
+    network.run(lambda: session.state is PartnerSessionState.ACTIVE)
+    partners = here.manager.partners
+    for number, address in sources():
+        partners.poke(Partner(UUID(int=number), f"H{number}"), here.partner.cid, Rank.SECONDARY, address)
+        assert number % 997 or len(partners) <= MOST_SESSIONS
+    assert len(partners) == MOST_SESSIONS and len(partners._begun.get(STRANGER, ())) == MOST_UNFINISHED
+    network.run(seconds=10)
+    assert partners.sessions() == [one for one in partners.sessions() if one.partner == friend.partner]
+    assert len(partners) == 1 and set(partners._begun) == {"FRIEND"}
+    assert partners.poke(Partner(UUID(int=1), "LATE"), here.partner.cid, Rank.SECONDARY, STRANGER) == Status.OK
+
+
 FLOODS: dict[str, tuple[Callable[..., None], ...]] = {
     "`rpc`: failed tries by host": (failed_tries,),
     "logins: wrong passwords by user and host": (wrong_passwords, wrong_passwords_of_long_ago),
     "`rpc`: association groups": (association_groups,),
     "`rpc`: queues, cursors, transactions of associations": (handles,),
+    "`oletx`: sessions of transaction managers": (partner_sessions,),
     "`dcom`: ping sets": (ping_sets,),
     "`dcom`: objects, notifications, sinks": (objects,),
     "`web`: HTTP connections": (http_connections,),

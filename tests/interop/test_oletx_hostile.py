@@ -167,7 +167,7 @@ def test_facets_for_applications_are_denied(here: Partners, kind: int) -> None:
 
 
 def test_the_name_of_another_partner_is_of_no_use(here: Partners) -> None:
-    """Trap C30: whoever calls is called back by the name that it gives, and that is somebody else."""
+    """Deviation D-223: whoever calls is called back by the name that it gives, and that is somebody else."""
     liar = Peer("PEER", UUID(int=3), partners={"HERE": here.peer.partners["HERE"]}, setup_timeout=1.0, retries=1)
     with pytest.raises(PeerError):
         liar.session("HERE", 2.0)
@@ -185,7 +185,7 @@ def test_the_name_of_another_partner_is_of_no_use(here: Partners) -> None:
     ids=["total", "count", "length", "many"],
 )
 def test_a_boxcar_that_lies_ends_its_session_and_no_other(here: Partners, boxcar: bytes) -> None:
-    """T20, trap C26."""
+    """T20, deviation D-220."""
     session = here.peer.session("HERE")
     here.peer.send_boxcar(session, boxcar)
     eventually(lambda: here.peer.session("HERE") is not session)

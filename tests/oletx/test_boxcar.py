@@ -22,7 +22,7 @@ def head(tag: int, initiator: int, connection: int, kind: int, size: int) -> byt
 
 
 def test_section_4_1_2_a_connection_with_its_first_message() -> None:
-    """PROPAGATE has 60 bytes (trap C15), padded to 64."""
+    """PROPAGATE has 60 bytes (D-211), padded to 64."""
     printed = (
         bytes.fromhex("00000000000000008000000002000000") + head(5, 1, 1, 0x101, 0) + head(0xFFF, 1, 1, 0x2001, 60)
         + TX_4_1 + b"\0\0\x10\0" + b"Example Transaction - 39 chars long...." + bytes(5)
@@ -34,7 +34,7 @@ def test_section_4_1_2_a_connection_with_its_first_message() -> None:
     ]
     assert encode_boxcar(packets) == printed
     assert decode_boxcar(printed, 2) == packets
-    assert decode_boxcar(printed[:-4].replace(b"\x80\0\0\0\2", b"\x7c\0\0\0\2"), 2) == packets, "unpadded (trap C26)"
+    assert decode_boxcar(printed[:-4].replace(b"\x80\0\0\0\2", b"\x7c\0\0\0\2"), 2) == packets, "unpadded (D-220)"
 
 
 @pytest.mark.parametrize(

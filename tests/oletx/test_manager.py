@@ -73,7 +73,7 @@ def test_nothing_is_said_before_what_it_promises_is_durable() -> None:
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_one_vote_to_abort_in_any_order_aborts_everywhere(order: tuple[int, ...]) -> None:
-    """T5, trap C4."""
+    """T5, deviation D-202."""
     group = Group("A", "B", "C")
     group.others[2].work.is_full = True  # so it votes abort
     for place, number in enumerate(order):

@@ -77,7 +77,7 @@ def test_either_partner_begins(begins: str) -> None:
 
 
 def test_both_begin_at_once_and_have_one_session() -> None:
-    """T15, trap C18: a thousand times."""
+    """T15, deviation D-214: a thousand times."""
     for seed in range(1000):
         network, low, high = pair(seed)
         heard = [ask(low, high), ask(high, low)]
@@ -111,7 +111,7 @@ def test_a_partner_that_is_away_fails_what_waits_for_it() -> None:
 
 
 def test_a_boxcar_without_an_answer_ends_the_session_and_goes_out_once() -> None:
-    """T18, trap C20."""
+    """T18, deviation D-216."""
     network, low, high = pair()
     meet(network, low, high)
     network.run(seconds=1)
@@ -193,7 +193,7 @@ def test_a_partner_that_grants_nothing_fails_what_waits() -> None:
 
 
 def test_a_number_is_free_when_both_ends_have_closed() -> None:
-    """Trap C25."""
+    """Deviation D-219."""
     network, low, high = pair()
     opened: list[PartnerConnection] = []
 

@@ -53,7 +53,7 @@ def test_section_4_3_a_cookie() -> None:
 
 
 def test_the_wide_name_replaces_the_narrow_one() -> None:
-    """Trap C13."""
+    """Deviation D-209."""
     partner = s.Partner(UUID(int=7), "MÜNCHEN-\u0141", 1)
     token = s.encode_token(s.PropagationToken(TX, partner))
     assert s.decode_token(token).superior == partner

@@ -190,13 +190,13 @@ def test_a_session_is_torn_down(server: Server) -> None:
     assert (answer.result, answer.contextHandle) == (Status.OK, bytes(20))
     server.pass_time(0.1)
     session, call = server.partner_calls.made.pop()
-    assert (call.kind, call.rank, call.is_problem) == (CallKind.TEAR_DOWN, 2, False), "after the answer (trap C27)"
+    assert (call.kind, call.rank, call.is_problem) == (CallKind.TEAR_DOWN, 2, False), "after the answer (D-221)"
     session.answered(call, CallAnswer(Status.OK))
     assert session.is_down and server.partner_calls.hung_up == [session]
 
 
 def test_the_reason_of_a_teardown_has_16_or_32_bits(server: Server) -> None:
-    """Trap C16: the stub has 24 bytes or 28."""
+    """Deviation D-212: the stub has 24 bytes or 28."""
     partner = FakePartner(server, GREATER)
     session = partner.established()
     stub = partner.handle + (1).to_bytes(4, "little") + (2).to_bytes(4, "little")

@@ -59,7 +59,8 @@ def encode_boxcar(packets: Sequence[Packet]) -> bytes:
 
 
 def decode_boxcar(data: bytes, count: int) -> list[Packet]:
-    """The packets of a boxcar, `count` of them by SendReceive. Raises BadBoxcar. The last one may lack its padding."""
+    """The packets of a boxcar; SendReceive says that it has `count`. The last one may be unpadded (D-220). Raises
+    BadBoxcar."""
     if not SMALLEST <= len(data) <= LARGEST:
         raise BadBoxcar(f"{len(data)} bytes, allowed are {SMALLEST} to {LARGEST}")
     _, _, total, messages = _HEAD.unpack_from(data)

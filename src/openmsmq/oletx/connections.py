@@ -62,7 +62,7 @@ class PartnerConnection:
             self._connections.queue(Packet(PacketTag.USER_MESSAGE, self.is_initiator, self.identifier, message, data))
 
     def close(self) -> None:
-        """Say and hear no more. The number is free when the other end has confirmed it, too."""
+        """Say and hear no more. The number is free when the other end has confirmed it, too (D-219)."""
         if self.is_open:
             self.is_open = False
             if self.is_initiator:
@@ -203,7 +203,7 @@ class Connections:
                     return
 
     def _message(self, packet: Packet) -> None:
-        """Trap C1: packets of the initiator are for our incoming connections."""
+        """Deviation D-199: packets of the initiator are for our incoming connections."""
         table = self._incoming if packet.from_initiator else self._outgoing
         connection = table.get(packet.connection)
         if connection is None or not connection.is_open or connection.listener is None:

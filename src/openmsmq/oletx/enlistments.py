@@ -288,7 +288,7 @@ class SuperiorEnlistment(Enlistment):
 
     def _answer_done(self) -> None:
         self._send(MessageType.COMMITREQDONE)
-        for connection in self.redeliveries:  # trap C8: on the connection that asked
+        for connection in self.redeliveries:  # deviation D-205: on the connection that asked
             connection.send(MessageType.REDELIVER_COMMITREQDONE)
         self._close()
 

@@ -291,7 +291,7 @@ class TransactionManager:
             connection.send(MessageType.REDELIVER_COMMITREQDONE)
             return
         superior = transaction.superior if transaction is not None else None
-        if superior is None or superior.partner.key != connection.partner.key:  # trap C12
+        if superior is None or superior.partner.key != connection.partner.key:  # deviation D-208
             logger.warning("%s wants to commit transaction %s, of which it is not the superior: refused",
                            connection.partner, uow.hex())  # fmt: skip
         elif superior.state in (EnlistmentState.PREPARED, EnlistmentState.IN_DOUBT):
@@ -310,7 +310,7 @@ class TransactionManager:
         self._transactions.pop(transaction.uow, None)
 
     def recover(self, notes: Iterable[tuple[bytes, bytes]], decisions: Iterable[tuple[bytes, bytes]]) -> None:
-        """After a start, and before partners are listened to (trap C11): transactions that are prepared, with their
+        """After a start, and before partners are listened to (D-207): transactions that are prepared, with their
         notes, and decisions that not everybody has confirmed; both by unit of work. Raises records.BadRecord."""
         for uow, data in notes:
             note = decode_note(data)

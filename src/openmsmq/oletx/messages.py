@@ -110,7 +110,7 @@ def check_message(connection: int, kind: int, data: bytes, *, from_initiator: bo
 
 
 def propagate(uow: bytes, description: bytes = b"") -> bytes:
-    """PROPAGATE (2.2.9.1.1.1.1): 60 bytes, although [MS-CMP] 4.1.1 shows 64."""
+    """PROPAGATE (2.2.9.1.1.1.1): 60 bytes (D-211)."""
     return _PROPAGATE.pack(uow, ISOLATION_SERIALIZABLE, description.ljust(DESCRIPTION_SIZE, b"\0"))
 
 

@@ -31,7 +31,7 @@ IDLE: Final = 120.0  # until a session without connections is torn down
 
 
 class Status(IntEnum):
-    """What the methods of IXnRemote return ([MS-CMPO] 3.3.4). The misprints of the document are mended (trap C17)."""
+    """What the methods of IXnRemote return ([MS-CMPO] 3.3.4). The misprints of the document are mended (D-213)."""
 
     OK = 0
     SERVER_TOO_BUSY = 0x0000_06BB
@@ -145,7 +145,7 @@ class Session:
     ) -> None:
         """`ended` is called once, when the session is down."""
         self.local, self.partner = local, partner
-        self.is_primary = local.cid.int > partner.cid.int  # trap C23: as big-endian integers
+        self.is_primary = local.cid.int > partner.cid.int  # deviation D-218: as big-endian integers
         self.state = PartnerSessionState.NEW
         self.source = ""  # the address at which the partner began it; empty for one of our own
         self.guid = NIL
@@ -231,7 +231,7 @@ class Session:
         self._advance(PartnerSessionEvent.BUILD_CONTEXT)
 
     def send_receive(self, count: int, boxcar: bytes) -> int:
-        """SendReceive of the partner. The secondary may send before the primary's call has returned (trap C19)."""
+        """SendReceive of the partner. The secondary may send before the primary's call has returned (D-215)."""
         if self.state not in (
             PartnerSessionState.CONFIRMING,
             PartnerSessionState.ACTIVE,
@@ -296,7 +296,7 @@ class Session:
         if answer.status == Status.OK:
             if call.kind is CallKind.POKE:
                 return  # BuildContextW comes
-            # Trap C17: S_OK with another GUID is a refusal.
+            # Deviation D-213: S_OK with another GUID is a refusal.
             if answer.guid == self.guid == call.guid and self._advance(PartnerSessionEvent.BUILT):
                 return
         self._reason = f"{call.kind.name.lower()}: {answer}"
@@ -305,12 +305,14 @@ class Session:
     def _sent(self, call: PartnerCall, answer: CallAnswer) -> None:
         if answer.status == Status.SERVER_NOT_READY and self._resends < MOST_RESENDS:
             self._resends += 1
-            self._after("resend", FIRST_PAUSE, lambda: self._sender.call(self, call))  # nothing was taken (trap C19)
+            self._after("resend", FIRST_PAUSE, lambda: self._sender.call(self, call))  # nothing was taken (D-215)
             return
         self._sending, self._resends = None, 0
         if answer.status == Status.OK:
             self.wake()
-        elif self.state is not PartnerSessionState.TEARDOWN:  # trap C20: it may have arrived, so it is never sent again
+        elif (
+            self.state is not PartnerSessionState.TEARDOWN
+        ):  # deviation D-216: it may have arrived, so it is never sent again
             self.lost(f"a boxcar was not taken: {answer}")
 
     # -- actions of the tables -----------------------------------------------------------------------------------
@@ -392,7 +394,7 @@ class Session:
         self._call(CallKind.BEGIN_TEAR_DOWN)
 
     def _answer_teardown(self) -> None:
-        """After the primary's TearDownContext is answered, not within it (trap C27)."""
+        """After the primary's TearDownContext is answered, not within it (D-221)."""
         self._teardown_begins()
         self._after("teardown call", 0, lambda: self._call(CallKind.TEAR_DOWN))
 

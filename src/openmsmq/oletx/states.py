@@ -143,7 +143,7 @@ def _table(**states: str) -> EnlistmentTable:
     }
 
 
-#: What a superior does about one subordinate ([MS-DTCO] 3.7; traps C2 to C8 of docs/deviations.md).
+#: What a superior does about one subordinate ([MS-DTCO] 3.7; D-200, D-201, D-203, D-204, D-214).
 SUPERIOR: Final = _table(
     ENLISTING="enlisted join ACTIVE; duplicate join_again ENDED; refused fail_push ENDED; lost fail_push ENDED;"
     "invalid fail_push ENDED; abort leave ENDED",

@@ -150,7 +150,7 @@ def encode_token(token: PropagationToken) -> bytes:
 
 
 def decode_token(data: bytes) -> PropagationToken:
-    """A token of any version. The wide name, which versions from 2 have, replaces the narrow one (2.2.5.4)."""
+    """A token of any version. The wide name, which versions from 2 have, replaces the narrow one (D-209)."""
     what = "Propagation_Token"
     reader = _Reader(data, what)
     first, version, uow, level, flags, size, description = _TOKEN_HEAD.unpack(reader.take(_TOKEN_HEAD.size, "the head"))

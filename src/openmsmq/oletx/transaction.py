@@ -15,7 +15,7 @@ from openmsmq.oletx.states import EnlistmentState
 
 logger = logging.getLogger(__name__)
 
-VOTING: Final = 60.0  # seconds from the commit to the last vote
+VOTING: Final = 60.0  # seconds from the commit to the last vote (D-222)
 REPEAT: Final = 1.0  # seconds until a commit that the disk had no room for is tried again
 
 Done = Callable[[MsmqError | None], None]
@@ -142,7 +142,7 @@ class DistributedTransaction:
         self.abort(MsmqError(HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE, text))
 
     def voted(self) -> None:
-        """A vote has come in. This transaction manager votes last (trap C4)."""
+        """A vote has come in. This transaction manager votes last (D-202)."""
         if not self.is_voting or self.outcome is not Outcome.UNDECIDED:
             return
         if any(one.state is EnlistmentState.PREPARING for one in self.subordinates):

@@ -102,7 +102,7 @@ class Coordinator:
     # -- what clients ask for ------------------------------------------------------------------------------------
 
     def whereabouts(self) -> bytes:
-        """SWhereabouts ([MS-MQMP] 3.1.4.12). Trap C14: made here. Raises MsmqError MQ_ERROR_DTC_CONNECT."""
+        """SWhereabouts ([MS-MQMP] 3.1.4.12). Deviation D-210: made here. Raises MsmqError MQ_ERROR_DTC_CONNECT."""
         self._demand()
         return self.transaction_manager.whereabouts()
 

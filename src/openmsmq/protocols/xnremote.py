@@ -27,7 +27,7 @@ SESSION = "transaction manager session"
 _GUID_LENGTH = 36  # without the terminator
 _NULL = "00000000-0000-0000-0000-000000000000"
 _NULL_HANDLE = bytes(20)
-#: TearDownContext and BeginTearDown with enumerations of 32 instead of 16 bits (trap C16): stub size -> offset.
+#: TearDownContext and BeginTearDown with enumerations of 32 instead of 16 bits (D-212): stub size -> offset.
 _WIDE_TEARDOWN = {28: 24}
 TT_PROBLEM = 2
 
@@ -124,7 +124,7 @@ class XnRemote(NdrInterface):
         return m.NegotiateResources_Response(pdwcAccepted=accepted, result=status)
 
     def SendReceive(self, call: Call, q: m.SendReceive_Request) -> m.SendReceive_Response:
-        """3.3.4.4: answered before anything comes of it (trap C21)."""
+        """3.3.4.4: answered before anything comes of it (D-217)."""
         status = self._session(call, q.phContext).send_receive(q.dwcMessages, bytes(q.rguchBoxCar))
         return m.SendReceive_Response(result=status)
 

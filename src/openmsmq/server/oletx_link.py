@@ -232,7 +232,7 @@ class OleTxLink:
 
     async def _find(self, partner: Partner, source: str) -> tuple[str, int]:
         """Where a partner is: by `peers`, by its name, and where nobody has to prove anything by the address that it
-        called from (trap C30)."""
+        called from (D-223)."""
         if (known := self._hosts.get(partner.host.lower())) is not None:
             return known
         host = await _resolved(partner.host)

@@ -24,8 +24,8 @@ XACTTC_SYNC: Final = 2  # [MC-MQAC] 2.2.2.19
 class TransactionImpl:
     """One unit of work (3.4): what MSMQTransaction wraps, and what its ITransaction is.
 
-    It is coordinated by this queue manager, whichever dispenser made it (deviation D-76): there is no other transaction
-    manager here.
+    It begins at the transaction manager of this queue manager, whichever dispenser made it: others may pull it by its
+    identifier and the whereabouts (3.7.4.1.1).
     """
 
     def __init__(self, environment: Environment, *, is_internal: bool) -> None:
