@@ -242,7 +242,8 @@ def _provision(place: Path) -> None:
     for account, host in ((SERVICE, HOST), (OTHER_SERVICE, OTHER_HOST)):
         _tool(place, "computer", "create", account.rstrip("$"))
         _tool(place, "user", "setpassword", account, f"--newpassword={PASSWORD}{account}")
-        _tool(place, "spn", "add", f"host/{host}", account)
+        for name in (host, account.rstrip("$")):  # as a computer that joins has them
+            _tool(place, "spn", "add", f"host/{name}", account)
         # Without this the controller issues RC4 tickets; 0x18: AES-128 and AES-256 ([MS-KILE] 2.2.7).
         _set_attribute(place, account, "msDS-SupportedEncryptionTypes", 0x18)
 

@@ -115,7 +115,7 @@ class OleTxLink:
                 answer = await self._made(session, binding, call)
         except TimeoutError:
             answer = CallAnswer(None, detail=f"no answer within {CALL:.0f} s")
-        except (HResultError, _Unreachable, OSError) as error:
+        except (HResultError, RpcFault, _Unreachable, OSError) as error:
             answer = CallAnswer(None, detail=str(error))
         except Exception as error:
             logger.exception("a call to the transaction manager %s failed", session.partner)
@@ -215,7 +215,7 @@ class OleTxLink:
             host, port = await self._find(partner, session.source)
             try:
                 return await self._bound(host, port, security)
-            except HResultError:
+            except (HResultError, RpcFault):
                 if self._level is TransactionSecurity.MUTUAL or not security:
                     raise
             return await self._bound(host, port, {})
