@@ -64,6 +64,13 @@ os._exit(code)
 """
 
 
+def _readable(descriptor: int, timeout: float | None) -> bool:
+    """Within so many seconds; unlike select, of any descriptor."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(None if timeout is None else timeout * 1000))
+
+
 class Process:
     """A child of the warm parent, with the methods of `subprocess.Popen` that tests use. Its exit code comes by a pipe
     that the parent writes to when it has reaped the child."""
@@ -84,7 +91,7 @@ class Process:
         return code
 
     def _ended(self, timeout: float | None) -> int | None:
-        if self.returncode is None and select.select([self._status], [], [], timeout)[0]:
+        if self.returncode is None and _readable(self._status, timeout):
             data = os.read(self._status, _STATUS.size)
             # Without a status the parent itself was killed, and its children with it.
             self.returncode = _STATUS.unpack(data)[0] if data else -signal.SIGKILL

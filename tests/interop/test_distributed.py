@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pytest
@@ -153,3 +154,50 @@ def test_the_asyncio_client_does_the_same(pair: Pair) -> None:
 
     asyncio.run(programme())
     assert (left(pair.near), left(pair.far)) == (["old"], [])
+
+
+def check_sums(pair: Pair, transactions: int, at_a_time: int, restarts: bool) -> None:
+    """Each transaction sends to both; in the end both have the same."""
+    numbers = iter(range(transactions))
+    committed: list[int] = []
+
+    async def client() -> None:
+        for number in numbers:
+            with suppress(openmsmq.MsmqError, ConnectionError):
+                async with (
+                    await openmsmq.aio.connect("127.0.0.1", pair.near.port) as near,
+                    await openmsmq.aio.connect("127.0.0.1", pair.far.port) as far,
+                    await near.open(QUEUE, "send") as here,
+                    await far.open(QUEUE, "send") as there,
+                    await near.transaction() as transaction,
+                ):
+                    await here.send(str(number), transaction=transaction)
+                    await there.send(str(number), transaction=transaction)
+                committed.append(number)
+
+    async def programme() -> None:
+        clients = [asyncio.create_task(client()) for _ in range(at_a_time)]
+        while restarts and any(not one.done() for one in clients):
+            await asyncio.sleep(1)
+            pair.far.kill()
+            await asyncio.to_thread(pair.far.start)
+        await asyncio.gather(*clients)
+
+    asyncio.run(programme())
+
+    def same() -> bool:
+        near, far = sorted(left(pair.near)), sorted(left(pair.far))
+        return near == sorted({*near}) and [*near, "old"] == far and {*map(str, committed)} <= {*near}
+
+    eventually(same)
+    assert len(committed) > transactions // 10 if restarts else len(committed) == transactions
+
+
+def test_many_transactions_at_a_time(pair: Pair) -> None:
+    check_sums(pair, 150, 16, restarts=False)
+
+
+@pytest.mark.slow
+def test_many_transactions_while_one_side_is_killed_each_second(pair: Pair) -> None:
+    """T23."""
+    check_sums(pair, 10_000, 64, restarts=True)

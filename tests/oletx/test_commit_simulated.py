@@ -123,11 +123,21 @@ def run_seed(seed: int) -> None:
     check(network, program)
 
 
-@pytest.mark.parametrize("block", range(8))
-def test_crashes_at_any_step_leave_all_or_nothing(block: int) -> None:
-    for seed in range(250 * block, 250 * (block + 1)):
+def run_seeds(seeds: range) -> None:
+    for seed in seeds:
         try:
             run_seed(seed)
         except BaseException as error:
             error.add_note(f"seed {seed}")
             raise
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_crashes_at_any_step_leave_all_or_nothing(block: int) -> None:
+    run_seeds(range(250 * block, 250 * (block + 1)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(8))
+def test_crashes_in_many_more_networks(block: int) -> None:
+    run_seeds(range(2000 + 12_000 * block, 2000 + 12_000 * (block + 1)))

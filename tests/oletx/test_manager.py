@@ -112,6 +112,21 @@ def test_a_vote_that_does_not_come_aborts_after_a_minute() -> None:
     assert group.outcomes[0] is not None and "no vote within 60 s from A" in str(group.outcomes[0])
 
 
+def test_a_commit_that_the_disk_has_no_room_for_is_tried_again() -> None:
+    """T14: the superior has decided, so there is no way back."""
+    group = Group("A")
+    branch = group.others[0]
+    group.commit()
+    group.network.run(lambda: branch.manager.rows()[0].enlistments[0].state is EnlistmentState.PREPARED)
+    branch.work.is_full = True
+    group.network.run(seconds=10)
+    assert group.outcomes == [None] and branch.work.state == {UOW: "prepared"}
+    assert "COMMITREQDONE" not in group.said(branch)
+    branch.work.is_full = False
+    group.network.run(lambda: not group.root.manager.rows(), 10)
+    assert branch.work.commits() == [UOW] and not branch.manager.rows()
+
+
 def in_doubt() -> Group:
     group = Group("A")
     group.commit()

@@ -162,3 +162,17 @@ def test_the_address_of_a_peer_may_be_ipv6(peers, host, port):
 def test_the_address_of_a_peer_that_can_not_be_is_refused(peers):
     with pytest.raises(ConfigurationError, match=r"NAME=\[IPv6 address\]:port"):
         load(None, {}, {"peers": peers})
+
+
+def test_distributed_transactions_need_a_level_and_a_short_name():
+    assert Configuration().transaction_security is None
+    assert Configuration(distributed_transactions="on").transaction_security.value == "none"
+    assert Configuration(distributed_transactions="incoming").transaction_security.value == "incoming"
+    keytab = Path("/etc/krb5.keytab")
+    mutual = Configuration(distributed_transactions="on", peer_login="kerberos", kerberos_keytab=keytab)
+    assert mutual.transaction_security.value == "mutual"
+    with pytest.raises(ConfigurationError, match="allowed: one of off, none, incoming, mutual, on"):
+        Configuration(distributed_transactions="yes")
+    with pytest.raises(ConfigurationError, match="more than 15 characters; see computer_name"):
+        Configuration(distributed_transactions="on", computer_name="A" * 16)
+    assert Configuration(computer_name="A" * 16).transaction_security is None

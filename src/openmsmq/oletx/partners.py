@@ -51,7 +51,8 @@ class Partners:
         if session is None or session.state in (PartnerSessionState.TEARDOWN, PartnerSessionState.REQUESTING_TEARDOWN):
             session = self._new(partner)
         connection = session.connections.open(kind, listen, message, data)
-        session.want()
+        if not self.is_stopped:
+            session.want()
         return connection
 
     # -- calls of partners -------------------------------------------------------------------------------------

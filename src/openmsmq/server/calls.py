@@ -15,7 +15,7 @@ from msrpc.rpc.server import RpcServer, ServerLimits
 from openmsmq.accounts.login_attempts import LoginAttempts
 from openmsmq.accounts.users import UsersFile
 from openmsmq.model.exhaustion import shortage
-from openmsmq.protocols.coordinator import Coordinator
+from openmsmq.protocols.coordinator import Coordinator, OldTransactions
 from openmsmq.protocols.environment import CallTasks, Environment
 from openmsmq.protocols.fast_path import FastPath
 from openmsmq.protocols.message_security import MessageSecurity
@@ -23,7 +23,7 @@ from openmsmq.protocols.public_queues import PublicQueues
 from openmsmq.protocols.xnremote import XnRemote
 from openmsmq.server.auditing import Logins
 from openmsmq.server.automation import AutomationObjects
-from openmsmq.server.config import LEVELS
+from openmsmq.server.config import LEVELS, ConfigurationError
 from openmsmq.server.context import DaemonContext
 from openmsmq.server.interfaces import served
 from openmsmq.server.logins import acceptor_of, login_at_peers, service_name
@@ -68,10 +68,13 @@ class Calls:
             context.configuration.transaction_security, context.configuration.hosts_of_peers,
             login_at_peers(context.configuration),
         )  # fmt: skip
-        self._coordinator: Final = Coordinator(
-            context.manager, self._oletx, context.configuration.machine_name,
-            context.configuration.transaction_security, self.committer.when_durable,
-        )  # fmt: skip
+        try:
+            self._coordinator: Final = Coordinator(
+                context.manager, self._oletx, context.configuration.machine_name,
+                context.configuration.transaction_security, self.committer.when_durable,
+            )  # fmt: skip
+        except OldTransactions as error:
+            raise ConfigurationError(str(error)) from error
         self.environment: Final = self._environment(tasks)
         self._automation: AutomationObjects | None = None
 

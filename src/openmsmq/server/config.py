@@ -19,6 +19,7 @@ from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import IllegalFormatName, IllegalQueuePathName
 from openmsmq.model.names import PublicFormatName, Suffix, parse_format_name, parse_path_name
 from openmsmq.model.security import sid_bytes
+from openmsmq.oletx.structures import LONGEST_NAME
 from openmsmq.processes.logs import FORMATTERS
 from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.protocols.remote_read_security import RemoteReadSecurity
@@ -441,6 +442,10 @@ class Configuration:
         check(
             known, "distributed_transactions", self.distributed_transactions, f"one of {', '.join(TRANSACTION_LEVELS)}"
         )
+        short = self.distributed_transactions == "off" or len(self.machine_name) <= LONGEST_NAME
+        check(short, "distributed_transactions", self.distributed_transactions,
+              f"off, because the computer name {self.machine_name} has more than {LONGEST_NAME} characters; see "
+              "computer_name")  # fmt: skip
         given = self.peer_login != "kerberos" or self.kerberos_keytab is not None
         check(given, "kerberos_keytab", self.kerberos_keytab, "a file, because peer_login is kerberos")
         alone = self.peer_login != "kerberos" or not self.peer_user
