@@ -204,7 +204,8 @@ def _value(draw: DrawFn, wire: w.WireType, siblings: dict[str, Any], depth: int,
 
 def _elements(draw: DrawFn, array: w.Array, siblings: dict[str, Any], depth: int) -> Any:
     if array.string:
-        return draw(_TEXT)
+        wide = isinstance(array.element, w.Primitive) and array.element.name == "wchar_t"
+        return draw(_TEXT if wide else _LATIN)
     name = _named(array.length) or _named(array.size) if array.varying else _named(array.size)
     expression = (array.length or array.size) if array.varying else array.size
     if array.fixed is not None:
@@ -233,4 +234,5 @@ def _as_it_travels(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
+_LATIN = st.text(st.characters(min_codepoint=1, max_codepoint=255), max_size=6)  # strings of char are ISO 8859-1
 _TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=()), max_size=6).map(_as_it_travels)
