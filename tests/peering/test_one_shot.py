@@ -9,7 +9,7 @@ import pytest
 
 from openmsmq.model import names
 from openmsmq.model.message import Message
-from openmsmq.peering.one_shot import ACCEPTED, SAVED, SendProgress, SendReport, deliver
+from openmsmq.peering.one_shot import ACCEPTED, PORT, SAVED, SendProgress, SendReport, deliver
 from peering.conftest import Pair
 
 HOST = "DIRECT=TCP:127.0.0.12\\private$\\"
@@ -80,3 +80,14 @@ def test_a_session_that_breaks_before_the_acknowledgment_says_so(pair: Pair) -> 
 
     pair.run(story)
     assert "broke" in found[0].failure and found[0].fate == ""
+
+
+def test_a_peer_that_accepts_a_connection_and_says_nothing_is_given_up_by_the_session(pair: Pair) -> None:
+    """At whatever time of the clock: it may have run for long."""
+    pair.beta.crash()
+    pair.network.listen(asyncio.Protocol, "127.0.0.12", PORT)
+    pair.network.loop.passed += 1e6
+    began = pair.network.loop.time()
+    report = delivered(pair, "plain", None, timeout=1e6)
+    assert report.step is SendProgress.ESTABLISH and "the session ended" in report.failure
+    assert 10 < pair.network.loop.time() - began < 500
