@@ -160,3 +160,9 @@ def test_a_place_that_is_lost_in_a_long_queue_is_told(monkeypatch: pytest.Monkey
         messages._next(opened, 1000)
     monkeypatch.setattr(messages, "SCANNED", 2000)
     assert messages._next(opened, 1000) is None
+
+
+def test_a_site_that_is_shown_has_neither_its_daemon_nor_its_connections(site: ActionSite) -> None:
+    shown = repr(site)
+    assert "machine='mq1'" in shown
+    assert [name for name in ("record", "manager", "accounts", "daemon", "backups") if f", {name}=" in shown] == []

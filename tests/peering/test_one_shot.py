@@ -48,7 +48,8 @@ def test_a_session_alone_can_be_tried(pair: Pair) -> None:
 
 def test_a_refusal_of_the_queue_is_the_failure(pair: Pair) -> None:
     report = delivered(pair, "plain", Message(label="m"), transactional=True)
-    assert report.step is not SendProgress.DONE and report.failure and pair.beta.labels("plain") == []
+    assert report.step is not SendProgress.DONE and pair.beta.labels("plain") == []
+    assert report.failure.startswith("the queue did not take the message: NACK_")
 
 
 def test_who_is_not_there_or_does_not_answer_is_named(pair: Pair) -> None:
