@@ -18,6 +18,7 @@ SID = "S-1-5-21-1-2-3-1001"
 def test_a_certificate_is_removed_in_the_domain_where_that_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "settings.json").write_text("{}")
     changes: list[tuple[str, Callable[..., Any]]] = []
     monkeypatch.setattr(keyring, "_change_in_domain", lambda _, owner, change: changes.append((owner, change)))
     checked("certificates", "--data-dir", str(tmp_path), "remove", SID, "0a" * 16, "--domain")

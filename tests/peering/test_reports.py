@@ -20,12 +20,13 @@ from openmsmq.packet import UserMessage
 from openmsmq.packet.headers import DebugHeader
 from openmsmq.peering import reports
 from openmsmq.peering.arrival import ArrivalOrigin
-from openmsmq.peering.durable import Route, route_definition
+from openmsmq.peering.durable import Route
 from openmsmq.peering.reports import MOST_ASKED, MOST_WAITING, REPORTS_PER_SECOND, label, received_body, sent_body
 from openmsmq.peering.sender import MessageSender
 from openmsmq.queueing.authorization import SYSTEM
 from openmsmq.queueing.locations import QueueLocation
 from openmsmq.queueing.queue import Queue
+from openmsmq.queueing.records import route_definition
 from peering.conftest import Pair
 from peering.network import Node
 from peering.test_fates import PLAIN, TX, message, messages, settled
