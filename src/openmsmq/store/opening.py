@@ -34,11 +34,13 @@ class RecoveryReport:
     Attributes:
         torn_bytes: bytes of valid but unsynced frames that were dropped at the end of the log.
         from_checkpoint: whether a checkpoint saved reading the whole log.
+        damaged_checkpoints: names of checkpoint files that were ignored.
         dropped_transactions: whether messages of transactions that never committed were dropped.
     """
 
     torn_bytes: int
     from_checkpoint: bool
+    damaged_checkpoints: tuple[str, ...]
     dropped_transactions: bool
 
 
@@ -142,7 +144,7 @@ def _create(
     vfs.fsync_directory(directory)
     supply = SegmentPool(vfs, directory, codec, 1, background)
     position = codec.segment_size + FRAMES_START  # the log begins with segment 1, so that no location is 0
-    recovered = Recovered({}, {}, 0, RecoveryReport(0, False, False))
+    recovered = Recovered({}, {}, 0, RecoveryReport(0, False, (), False))
     return OpenedLog(codec, ownership, {}, None, position, supply, files, LogState(position), recovered, False)
 
 
@@ -178,6 +180,7 @@ def _resume(
     report = RecoveryReport(
         torn_bytes=sum(wipe.end - wipe.start for wipe in outcome.wipes),
         from_checkpoint=outcome.from_checkpoint,
+        damaged_checkpoints=tuple(found.files.damaged),
         dropped_transactions=replay.has_pending,
     )
     if report.torn_bytes:
