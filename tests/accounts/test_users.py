@@ -204,3 +204,11 @@ def test_what_may_not_be_changed_stays_as_it_was(path: Path) -> None:
     with pytest.raises(UsersFileError, match=r"user\.add bert is not recorded"):
         users.add("bert", "y")
     assert [user.name for user in users.list()] == ["anna"]
+
+
+@pytest.mark.parametrize("hashed", [b"", b"x" * 15, b"x" * 17, nt_hash("")])
+def test_what_is_no_hash_of_a_password_makes_no_user(path: Path, hashed: bytes) -> None:
+    users = UsersFile(path)
+    with pytest.raises(UsersFileError, match="anna: no NT hash"):
+        users.restore("anna", hashed)
+    assert users.list() == []

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from openmsmq.accounts.users import NoSuchAccount
+from openmsmq.actions import backups, messages, sequences
 from openmsmq.actions.alarms import list_alarms
+from openmsmq.actions.backups import BackupView
 from openmsmq.actions.errors import ActionRefused
 from openmsmq.actions.settings import SettingQuery, list_settings
 from openmsmq.actions.site import OPERATOR_OF_FILES, ActionCaller, ActionSite
@@ -19,7 +22,8 @@ from openmsmq.actions.tokens import NewToken, TokenRevocation, create_token, lis
 from openmsmq.actions.users import NamedUser, NewUser, UserChange, change_user, create_user, delete_user
 from openmsmq.admin.alarms import Alarms, document_of, write_alarms
 from openmsmq.admin.data_directories import NoDataDirectory
-from openmsmq.model.errors import AccessDenied
+from openmsmq.model.errors import AccessDenied, MessageNotFound
+from openmsmq.model.message import Message
 from openmsmq.model.roles import Role
 
 ALICE = ActionCaller("alice", "S-1-5-21-1", True, Role.ADMINISTRATOR)
@@ -121,3 +125,44 @@ def test_nobody_takes_their_own_rights(site: ActionSite, records: Records) -> No
     assert done.command == "openmsmq user passwd alice"
     assert [name for name, _, _ in records[2:]] == ["user.no-administrator", "user.password"]
     delete_user.perform(site, NamedUser("alice"))
+
+
+def test_backups_are_listed_with_the_latest_first(site: ActionSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("old", "latest", "early"):
+        (site.directory / name).mkdir()
+    times = {"old": "2026-01-02", "latest": "2026-03-01", "early": None}
+    monkeypatch.setattr(backups, "_known", lambda _, __, name: BackupView(name, "done", times[name], None, None))
+    jobs: Any = SimpleNamespace(directory=str(site.directory), outside=())
+    found = backups.list_backups.perform(replace(site, backups=jobs), Empty())
+    assert [each.name for each in found.backups] == ["latest", "old", "early"]
+
+
+def test_a_sequence_that_is_forgotten_is_named_with_its_last_number() -> None:
+    known: Any = SimpleNamespace(source="guid", queue="q", sequence=SimpleNamespace(number=1200))
+    assert sequences._said(known) == "the sequence of guid into q, last number 1,200"
+
+
+def test_a_place_that_is_lost_in_a_long_queue_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Endless:
+        """A queue of which the message at a place is gone, and all before it are there."""
+
+        def peek(self, timeout: int) -> Message:
+            return Message(lookup_identifier=1)
+
+        def peek_by_lookup_id(self, identifier: int, direction: str) -> Message:
+            if identifier == 1000:
+                raise MessageNotFound
+            return Message(lookup_identifier=identifier + 1)
+
+    opened: Any = Endless()
+    monkeypatch.setattr(messages, "SCANNED", 10)
+    with pytest.raises(ActionRefused, match="place where the last page ended is lost"):
+        messages._next(opened, 1000)
+    monkeypatch.setattr(messages, "SCANNED", 2000)
+    assert messages._next(opened, 1000) is None
+
+
+def test_a_site_that_is_shown_has_neither_its_daemon_nor_its_connections(site: ActionSite) -> None:
+    shown = repr(site)
+    assert "machine='mq1'" in shown
+    assert [name for name in ("record", "manager", "accounts", "daemon", "backups") if f", {name}=" in shown] == []

@@ -281,6 +281,7 @@ def queue(name: str, kind: str = "queue") -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("said", "found"),
     [
+        ("what?", "m\\private$\\what?"), ("st*r", "m\\private$\\st*r"),
         ("orders", "m\\private$\\orders"), (".\\private$\\ORDERS", "m\\private$\\orders"),
         ("m\\private$\\orders", "m\\private$\\orders"), ("orders;journal", "m\\private$\\orders;journal"),
         ("DeadLetter", "deadletter"), ("deadxact", "xactdeadletter"),
@@ -292,11 +293,14 @@ def test_queues_are_named_as_people_name_them(said: str, found: str) -> None:
         queue("DIRECT=OS:m\\private$\\orders", "outgoing"), queue("m\\private$\\orders2"),
         queue("m\\private$\\orders"), queue("m\\private$\\orders;journal", "journal"), queue("m\\public"),
         queue("deadletter", "deadletter"), queue("xactdeadletter", "deadletter"),
+        queue("m\\private$\\what?"), queue("m\\private$\\st*r"),
     ]  # fmt: skip
     with (
         served(document({"queues": rows, "matching": 7, "all": 7, "next": None, "command": ""})) as server,
         HttpRequests(server.url, WHO) as api,
     ):
         assert queue_named(api, said).name == found
+        pattern = b"filter=%2A" in server.requests[0]  # a filter with one of these has to match the whole name
+        assert pattern is ("*" in said or "?" in said)
         with pytest.raises(ApiNotFound, match="there is no queue other"):
             queue_named(api, "other")

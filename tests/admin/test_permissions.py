@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openmsmq.admin.permissions import denied, effective, granted, lost, revoked, sid_for
+from openmsmq.admin.permissions import denied, effective, entries, granted, lost, revoked, sid_for
 from openmsmq.model.constants import QueueAccessMask as Q
+from openmsmq.model.rights import words_of
 from openmsmq.model.security import EVERYONE, Ace, SecurityDescriptor, allow, deny
 
 ALICE, STAFF = "S-1-5-21-1-2-3-1001", "S-1-5-21-1-2-3-1002"
@@ -72,3 +73,11 @@ def test_users_are_named_in_many_ways() -> None:
     for who in ("bob", "S-1-x"):
         with pytest.raises(ValueError):
             sid_for(who, known)
+
+
+def test_entries_have_the_words_of_the_rights_that_they_are_about() -> None:
+    descriptor = SecurityDescriptor(dacl=(allow(ALICE, SEND), deny(STAFF, 0x80000000 | RECEIVE)))
+    first, second = entries(descriptor, {ALICE: "alice"})
+    assert (first.kind, first.name, first.rights) == ("allow", "alice", tuple(words_of(SEND)))
+    assert (second.kind, second.name, second.mask) == ("deny", STAFF, 0x80000000 | RECEIVE)
+    assert first.rights and set(words_of(RECEIVE)) <= set(second.rights) and "send" not in second.rights

@@ -7,11 +7,15 @@ import os
 import shlex
 import subprocess
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from command_line import at, command, invoke
 from daemon import Daemon, eventually
+from openmsmq.cli.pipeline import _show_letters
 
 Run = Callable[..., str]
 
@@ -252,3 +256,12 @@ def test_what_a_transaction_makes_visible_after_the_dry_run_is_not_taken(run: Ru
     dry = run(*wanted, "--dry-run")
     run("receive", "slow")
     assert "deleted: 2" in run(*wanted, "--selection", dry.split("--selection ")[1].strip())
+
+
+def test_tables_of_dead_letters_are_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    def counted(value: str) -> Any:
+        return SimpleNamespace(value=value, messages=2, last=datetime(2026, 1, 1, tzinfo=UTC))
+
+    letters: Any = SimpleNamespace(by={"queue": [counted("q")], "reason": [], "day": [counted("d")]}, messages=2)
+    _show_letters(letters, False)
+    assert capsys.readouterr().out.count("\n\n") == 2

@@ -270,3 +270,11 @@ def test_captures_that_can_not_be_read_say_why(tmp_path: Path, data: bytes, said
 @given(st.binary(max_size=300), st.sampled_from([1, 101, 113, 276]))
 def test_no_packet_breaks_a_capture(data: bytes, link_type: int) -> None:
     assert all(piece.data or piece.error for piece in captures.pieces(capture([data], link_type=link_type)))
+
+
+def test_a_segment_of_ipv6_ends_where_its_header_says() -> None:
+    tcp = struct.pack(">HHIIBBHHH", 1801, 40000, 7, 0, 5 << 4, 0x18, 0, 0, 0) + b"data"
+    packet = struct.pack(">IHBB", 6 << 28, len(tcp), 6, 64) + bytes(32) + tcp
+    for padding in (b"", b"padding of the link"):
+        found = captures._segment(packet + padding, 101)
+        assert found is not None and (found.sequence, found.data) == (7, b"data")

@@ -96,6 +96,14 @@ def test_what_is_wrong_is_said(data: Path, arguments: tuple[str, ...], code: int
     assert [record["name"] for record in documents(data, "lists")] == ["there"]
 
 
+@pytest.mark.parametrize(("answer", "code", "left"), [("n", 130, 1), ("y", 0, 0)])
+def test_a_machine_is_removed_only_after_its_user_has_agreed(data: Path, answer: str, code: int, left: int) -> None:
+    ended = invoke("directory", "--data-dir", str(data), "machines", "remove", "berlin", stdin=answer)
+    assert ended.code == code and "Remove berlin and the records" in ended.stderr and "Remove" not in ended.stdout
+    (shown,) = documents(data, "show")
+    assert (shown["machines"], shown["public_queues"]) == (left, left)
+
+
 def test_a_machine_that_is_gone_is_removed_with_its_queues(data: Path) -> None:
     assert run(data, "machines", "remove", "berlin", "--yes").code == 0
     (shown,) = documents(data, "show")

@@ -7,6 +7,8 @@ import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import click
 import pytest
@@ -15,7 +17,7 @@ from click.testing import CliRunner, Result
 import openmsmq
 from daemon import Daemon, eventually
 from openmsmq.admin.explaining import explanation
-from openmsmq.cli.connection import Address
+from openmsmq.cli.connection import Address, is_here
 from openmsmq.cli.root import cli
 
 HOST = "127.0.72.1"
@@ -134,3 +136,11 @@ def test_a_ticket_is_neither_beside_a_user_nor_for_arrow_flight(monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "gssapi", None)
     refused = invoke("queue", "list", "--kerberos")
     assert "openmsmq[domain]" in str(refused.exception)
+
+
+@pytest.mark.parametrize(
+    ("host", "here"), [("localhost", True), ("127.0.0.1", True), ("::1", True), ("192.0.2.1", False), ("mq", False)]
+)
+def test_the_loopback_addresses_are_this_machine(host: str, here: bool) -> None:
+    address: Any = SimpleNamespace(host=host)
+    assert is_here(address) is here

@@ -9,6 +9,7 @@ import sys
 import click
 import pytest
 
+from command_line import invoke
 from openmsmq.cli import connection, root
 from openmsmq.cli.commands import COMMANDS, load
 from openmsmq.server import config, loading
@@ -73,3 +74,8 @@ def test_a_mistyped_command_gets_a_hint() -> None:
 def test_levels_and_variables_are_those_of_the_daemons_configuration() -> None:
     assert tuple(config.LEVELS) == connection.LEVELS
     assert set(loading.CLIENT_VARIABLES) == root._USUAL_VARIABLES
+
+
+def test_options_of_the_table_of_actions_show_what_they_take() -> None:
+    told = invoke("queue", "permissions", "--help").stdout
+    assert "--set SDDL" in told

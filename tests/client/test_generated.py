@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from unittest import mock
 
 import pytest
+
+from openmsmq.client.asynchronous import MessageQueue
+from openmsmq.model.errors import InvalidHandle
 
 TOOL = Path(__file__).parents[2] / "tools" / "sync_client.py"
 
@@ -32,3 +37,12 @@ def test_a_passage_that_is_gone_is_named(tool: ModuleType) -> None:
 def test_no_trace_of_asyncio_is_left_in_the_blocking_client(tool: ModuleType) -> None:
     code = tool.TARGET.read_text().replace("asynchronous.py", "")
     assert [word for word in ("async", "await", "unner") if word in code] == []
+
+
+def test_a_queue_that_was_closed_says_so_whatever_is_asked_of_it() -> None:
+    handle: Any = SimpleNamespace(queue=SimpleNamespace(name="q", protocol="qmcomm"))
+    queue = MessageQueue(mock.Mock(), mock.Mock(), handle, False)
+    queue._check_open()
+    queue._closed = True
+    with pytest.raises(InvalidHandle, match="q was closed"):
+        queue._check_open()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 
 import openmsmq
 from console.browser import PASSWORD, USER, Browser, Client, Refused
+from console.browser import ask as ask_plainly
 from console.conftest import OPTIONS, users
 from daemon import Daemon, eventually
 from openmsmq.admin.backup import MANIFEST, restore
@@ -211,3 +213,34 @@ def test_a_directory_of_backups_that_is_not_there_is_named_with_what_to_do(kept:
 
 def test_without_the_setting_there_are_no_backups(client: Client) -> None:
     assert "backup_directory" in refusal(409, lambda: client.post("/backups"))
+
+
+def test_the_page_of_users_changes_who_is_in_a_group(daemon: Daemon, client: Client) -> None:
+    client.post("/groups", name="painters", members=["bob"])
+    browser = Browser(daemon)
+    csrf = browser.login().json["csrf"]
+
+    def members() -> list[str]:
+        [found] = [group for group in client.get("/users")["groups"] if group["name"] == "painters"]
+        return list(found["members"])
+
+    for change, there in (("leave", []), ("join", ["bob"])):
+        form = {"csrf": csrf, "user": "bob", "change": change}
+        assert browser.ask("POST", "/groups/painters", form).status == 303
+        assert members() == there
+
+
+def test_what_a_request_says_of_its_sender_is_not_believed_and_requests_are_not_logged(
+    daemon: Daemon, client: Client
+) -> None:
+    name = "forwarded"
+    body = json.dumps({"name": name}).encode()
+    credentials = base64.b64encode(f"{client.user}:{client.password}".encode()).decode()
+    headers = {"Authorization": f"Basic {credentials}", "Content-Type": "application/json",
+               "X-Forwarded-For": "192.0.2.99", "X-Forwarded-Proto": "https"}  # fmt: skip
+    answer = ask_plainly(daemon, "POST", "/api/v1/queues", body, headers)
+    assert answer.status == 201 and answer.headers["server"] is None
+    records = client.get("/audit", action="queue.create")["records"]
+    [peer] = {record["origin"]["peer"] for record in records if record["object"].endswith(name)}
+    assert peer.startswith("127.0.0.1")
+    assert "POST /api/v1/queues" not in daemon.log

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from msrpc.ndr import NULL
-from openmsmq.conversion.receive_buffer import BufferSizes, fill, message_from_receive, receive_buffer
+from openmsmq.conversion.receive_buffer import BufferSizes, check_sizes, fill, message_from_receive, receive_buffer
 from openmsmq.conversion.send_buffer import message_from_send, send_buffer
 from openmsmq.interfaces import ms_mqmp
 from openmsmq.interfaces.ms_mqmp import CACTransferBufferV1, CACTransferBufferV1_Receive, CACTransferBufferV2
 from openmsmq.interfaces.ms_mqmq import OBJECTID
 from openmsmq.model.constants import INFINITE, ReceiveAction
-from openmsmq.model.errors import HResult
+from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.model.security import sid_bytes
 
@@ -305,3 +305,19 @@ def test_a_message_survives_from_client_to_server_to_client() -> None:
                      "response_queue_format_name", "tracing_requested", "privacy_level", "sender_identifier",
                      "sender_identifier_type", "sender_certificate", "connector_type_identifier"):  # fmt: skip
             assert getattr(received, name) == getattr(message, name), name
+
+
+@pytest.mark.parametrize(("member", "size"), [("ppTitle", "ulTitleBufferSizeInWCHARs"),
+                                              ("ppBody", "ulBodyBufferSizeInBytes"),
+                                              ("ppMsgExtension", "ulMsgExtensionBufferInBytes")])
+def test_a_size_without_its_buffer_is_refused(member: str, size: str) -> None:
+    ptb = buffer()
+    setattr(ptb.old, size, 1)
+    with pytest.raises(MsmqError, match=member):
+        check_sizes(ptb)
+
+
+def test_the_size_of_the_name_of_a_provider_says_nothing_about_its_buffer() -> None:
+    ptb = buffer()
+    ptb.old.ulProvNameLen = ptb.old.uSenderIDLen = 1
+    check_sizes(ptb)

@@ -184,3 +184,10 @@ def test_what_servers_ignore_is_ignored() -> None:
         "bAuthenticated": 1,
     }
     assert message_from_send(buffer(**ignored), b"") == message_from_send(buffer(), b"")
+
+
+def test_a_sender_without_a_sid_sends_no_identifier() -> None:
+    message = message_from_send(buffer(pulSenderIDType=1), b"")
+    assert (message.sender_identifier_type, message.sender_identifier) == (0, b"")
+    message = message_from_send(buffer(pulSenderIDType=1), SID)
+    assert (message.sender_identifier_type, message.sender_identifier) == (1, SID)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from msrpc.hresults import ComResult
 from msrpc.interfaces import ms_oaut as o
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.errors import ComError, HResult, IllegalPropertyValue, InvalidHandle, MessageNotFound, MsmqError
+from openmsmq.model.names import parse_format_name
 from openmsmq.protocols.mqac import management
 from openmsmq.protocols.mqac.transactions import MSMQTransaction
 
@@ -238,3 +240,44 @@ def test_a_certificate_is_not_given_together_with_the_wish_to_make_one_only_if_t
         with pytest.raises(MsmqError) as refused:
             run(application.RegisterCertificate(context, only_new, nothing))
         assert refused.value.hresult != HResult.MQ_ERROR_INVALID_PARAMETER
+
+
+@pytest.mark.parametrize("value", [-32768, 0, 32767])
+def test_the_base_priority_of_a_public_queue_is_a_signed_word(value: int) -> None:
+    info = ComWorld().new("QueueInfo")
+    info.format_name = "PUBLIC=00000000-0000-0000-0000-000000000001"
+    context = CallContext.__new__(CallContext)
+    info.put_BasePriority(context, value)
+    for wrong in (-32769, 32768):
+        with pytest.raises(IllegalPropertyValue):
+            info.put_BasePriority(context, wrong)
+
+
+def test_an_administrator_takes_the_machine_offline_and_online() -> None:
+    """3.2.4.3.8, 3.2.4.3.9."""
+    world = ComWorld()
+    application, outgoing = world.new("Application"), world.protocols.world.manager.outgoing
+    with pytest.raises(MsmqError):
+        application.Disconnect(world.context())
+    assert outgoing.online
+    world.protocols.administrators.add(None)
+    application.Disconnect(world.context())
+    assert not outgoing.online
+    application.Connect(world.context())
+    assert outgoing.online
+
+
+def test_management_of_a_queue_elsewhere_remembers_which_one() -> None:
+    """3.3."""
+    world = ComWorld()
+    target = world.new("Management")
+    name = parse_format_name("DIRECT=OS:there\\private$\\q")
+
+    class Elsewhere:
+        async def derived(self, caller: object, asked: str, wanted: object, convert: Callable[[str], bool]) -> bool:
+            assert asked == str(name)
+            return convert("remote")
+
+    elsewhere: Any = Elsewhere()
+    run(target._init_remotely(world.context(), elsewhere, name))
+    assert (target._initialized_name(), target._remote, target._is_outgoing) == (name, elsewhere, True)

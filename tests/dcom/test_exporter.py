@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
 from dcom.world import ANONYMOUS, PEER, ComWorld
+from msrpc.dcom.activation import VERSION
 from msrpc.dcom.exporter import ObjectOwner
 from msrpc.dcom.pinging import MOST_SETS_OF_PEER
 from msrpc.hresults import ComResult, ResolverError
@@ -233,3 +235,35 @@ def test_more_interfaces_are_asked_for_at_the_remote_unknown(world: ComWorld) ->
         assert answer.result == ComResult.RPC_E_INVALID_OBJECT
 
     asyncio.run(calls())
+
+
+@pytest.mark.parametrize("name", ["ResolveOxid", "ResolveOxid2"])
+def test_only_the_exporter_of_this_server_is_resolved(world: ComWorld, name: str) -> None:
+    service: Any = world.services["IObjectExporter"]
+    call: Any = world.context().call
+    for oxid, result in (
+        (world.exporter.oxid, 0), (world.exporter.oxid ^ 1, ResolverError.OR_INVALID_OXID),
+    ):  # fmt: skip
+        request = ms_dcom.IObjectExporter.operation(name).request
+        answer = getattr(service, name)(call, request(pOxid=oxid))
+        assert answer.result == result
+        assert (answer.pipidRemUnknown == world.exporter.rem_unknown) is (result == 0)
+
+
+def test_an_object_is_activated_with_the_interfaces_that_are_asked_for(world: ComWorld) -> None:
+    service: Any = world.services["IActivation"]
+    call: Any = world.context().call
+    this = ms_dcom.ORPCTHIS(version=VERSION, cid=bytes(16))
+    clsid = m.MSMQQueueInfo.uuid
+
+    def activate(*iids: UUID) -> Any:
+        request = ms_dcom.IActivation.operation("RemoteActivation").request
+        raw = [iid.bytes_le for iid in iids]
+        return service.RemoteActivation(
+            call, request(ORPCthis=this, Clsid=clsid.bytes_le, Mode=0, Interfaces=len(raw), pIIDs=raw or None)
+        )
+
+    answer = activate(m.IMSMQQueueInfo.uuid, uuid4())
+    assert (answer.phr, list(answer.pResults)) == (0, [0, ComResult.E_NOINTERFACE])
+    assert answer.ppInterfaceData[0] is not None and answer.ppInterfaceData[1] is None
+    assert activate().phr == ComResult.E_INVALIDARG

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from openmsmq.model.errors import QueueNotFound
-from openmsmq.model.text import printable, printable_json
+from openmsmq.model.text import counted, printable, printable_json
 
 HOSTILE = "\x1b]0;owned\x07\x9b31m\u202egnp\u2066\u200b\u200f\u2028\u2029\ud800\x7f\r\nid: forged"
 _DANGEROUS = {"Cc", "Cf", "Cs", "Zl", "Zp", "Cn", "Co"}
@@ -50,3 +51,12 @@ def test_an_error_message_is_one_line_whatever_its_detail_holds():
     error = QueueNotFound(detail=HOSTILE)
     assert not dangerous(str(error))
     assert error.detail == HOSTILE
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [((0, "message"), "0 messages"), ((1, "message"), "1 message"), ((1200, "message"), "1,200 messages"),
+     ((1, "entry", "entries"), "1 entry"), ((2, "entry", "entries"), "2 entries")],
+)  # fmt: skip
+def test_things_are_counted_in_words(given: tuple[Any, ...], text: str) -> None:
+    assert counted(*given) == text

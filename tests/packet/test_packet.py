@@ -3,6 +3,7 @@
 import struct
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -329,3 +330,14 @@ def test_what_cannot_be_packed_says_why() -> None:
         MessagePropertiesHeader(label="x" * 250).pack()
     with pytest.raises(ValueError, match="subqueue name"):
         SubqueueHeader(subqueue="x" * 32).pack()
+
+
+@pytest.mark.parametrize(
+    ("given", "flags"),
+    [({}, 0), ({"dead_letter_queue": "q"}, 1), ({"dead_letter_queue": "q", "dead_letter_queue_invalid": True}, 9),
+     ({"subqueue": SubqueueHeader()}, 2), ({"address": ExtendedAddressHeader()}, 16)],
+)  # fmt: skip
+def test_the_flags_of_the_extension_name_what_is_in_it(given: dict[str, Any], flags: int) -> None:
+    packet = MessagePacket(**{"subqueue": None, "address": None, **given})
+    extension = packet.pack()[len(packet.message.pack()) :]
+    assert extension[8] == flags

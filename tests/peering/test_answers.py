@@ -3,6 +3,8 @@ make answers to them cost what all share."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -19,6 +21,7 @@ from openmsmq.queueing import registry as registries
 from openmsmq.queueing.locations import QueueLocation
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.queue import QueueKind
+from openmsmq.store import Operation
 from peering.conftest import Pair
 from peering.network import Node
 from peering.test_arrival import judge, numbered, packet
@@ -405,3 +408,27 @@ def test_an_acknowledgment_that_is_not_of_the_next_hop_is_ignored_and_logged(
         assert "66666666-6666" in caplog.text and "routing_file" in caplog.text
 
     pair.run(story)
+
+
+def test_the_record_of_a_sequence_is_not_written_with_each_message(pair: Pair) -> None:
+    noted: list[int] = []
+
+    async def story() -> None:
+        note = pair.alpha.manager.arrivals.note
+
+        def noting(operations: Sequence[Operation]) -> None:
+            noted.append(len(operations))
+            note(operations)
+
+        pair.alpha.manager.arrivals.note = noting  # type: ignore[method-assign,assignment]
+        await pair.alpha.send(TX, [message("a")], transactional=True)
+        while not noted:
+            await asyncio.sleep(0.001)
+        await pair.alpha.send(TX, [message("b")], transactional=True)
+        while len(noted) == 1:
+            await asyncio.sleep(0.001)
+        await settled()
+        assert pair.beta.labels("tx") == ["a", "b"]
+
+    pair.run(story)
+    assert noted[:2] == [3, 1]

@@ -9,7 +9,7 @@ import pytest
 
 from openmsmq.model import names
 from openmsmq.model.message import Message
-from openmsmq.peering.one_shot import ACCEPTED, SAVED, SendProgress, SendReport, deliver
+from openmsmq.peering.one_shot import ACCEPTED, PORT, SAVED, SendProgress, SendReport, deliver
 from peering.conftest import Pair
 
 HOST = "DIRECT=TCP:127.0.0.12\\private$\\"
@@ -48,7 +48,8 @@ def test_a_session_alone_can_be_tried(pair: Pair) -> None:
 
 def test_a_refusal_of_the_queue_is_the_failure(pair: Pair) -> None:
     report = delivered(pair, "plain", Message(label="m"), transactional=True)
-    assert report.step is not SendProgress.DONE and report.failure and pair.beta.labels("plain") == []
+    assert report.step is not SendProgress.DONE and pair.beta.labels("plain") == []
+    assert report.failure.startswith("the queue did not take the message: NACK_")
 
 
 def test_who_is_not_there_or_does_not_answer_is_named(pair: Pair) -> None:
@@ -80,3 +81,14 @@ def test_a_session_that_breaks_before_the_acknowledgment_says_so(pair: Pair) -> 
 
     pair.run(story)
     assert "broke" in found[0].failure and found[0].fate == ""
+
+
+def test_a_peer_that_accepts_a_connection_and_says_nothing_is_given_up_by_the_session(pair: Pair) -> None:
+    """At whatever time of the clock: it may have run for long."""
+    pair.beta.crash()
+    pair.network.listen(asyncio.Protocol, "127.0.0.12", PORT)
+    pair.network.loop.passed += 1e6
+    began = pair.network.loop.time()
+    report = delivered(pair, "plain", None, timeout=1e6)
+    assert report.step is SendProgress.ESTABLISH and "the session ended" in report.failure
+    assert 10 < pair.network.loop.time() - began < 500

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Any, cast
+from unittest import mock
 
 from openmsmq.packet import UserMessage
 from openmsmq.peering.connection import PeerConnection
 from openmsmq.peering.pending_lookups import PendingLookups
+from openmsmq.peering.receiver import _answer
 from openmsmq.transport import MessageReceived
 
 
@@ -108,3 +110,12 @@ def test_a_connection_whose_messages_can_not_be_judged_is_closed() -> None:
         assert world.connection.is_over
 
     asyncio.run(run())
+
+
+def test_answers_to_messages_that_waited_for_a_lookup_are_written_at_once() -> None:
+    connection, answer = mock.Mock(room=True), mock.Mock()
+    _answer(connection, [None, answer])
+    assert connection.mock_calls == [mock.call.send(answer, None), mock.call.flush()]
+    full = mock.Mock(room=False)
+    _answer(full, [answer])
+    assert full.mock_calls == [mock.call.flush()]

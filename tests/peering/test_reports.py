@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -18,10 +20,13 @@ from openmsmq.packet import UserMessage
 from openmsmq.packet.headers import DebugHeader
 from openmsmq.peering import reports
 from openmsmq.peering.arrival import ArrivalOrigin
+from openmsmq.peering.durable import Route
 from openmsmq.peering.reports import MOST_ASKED, MOST_WAITING, REPORTS_PER_SECOND, label, received_body, sent_body
+from openmsmq.peering.sender import MessageSender
 from openmsmq.queueing.authorization import SYSTEM
 from openmsmq.queueing.locations import QueueLocation
 from openmsmq.queueing.queue import Queue
+from openmsmq.queueing.records import route_definition
 from peering.conftest import Pair
 from peering.network import Node
 from peering.test_fates import PLAIN, TX, message, messages, settled
@@ -283,3 +288,15 @@ def test_each_hop_reports_what_it_receives_and_passes_on(transactional: bool) ->
         assert {text[:4] for text, _ in everything} == {str(UUID(bytes_le=GUIDS["ALPHA"])).upper()[:4]}
 
     line.run(story)
+
+
+def test_a_traced_message_that_names_no_report_queue_is_passed_on_without_one() -> None:
+    sender: Any = MessageSender.__new__(MessageSender)
+    definitions: dict[bytes, bytes] = {}
+    sender._manager = SimpleNamespace(store=SimpleNamespace(definitions=definitions))
+    traced = Message(destination_queue_format_name="DIRECT=OS:host\\private$\\q", tracing_requested=1,
+                     lookup_identifier=5)  # fmt: skip
+    for queue, found in ((b"", None), (REPORTS.bytes_le, REPORTS.bytes_le)):
+        definitions[route_definition(5)] = Route(2, False, 0, 0, 0, 0, queue).pack()
+        packet = sender._passed_on(traced)
+        assert (packet.debug.queue, packet.user.routing_count) == (found, 2)

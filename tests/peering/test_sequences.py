@@ -288,3 +288,11 @@ def test_an_order_ack_finds_its_sequence_among_many_and_none_that_has_ended() ->
     assert sequences.find(gone) is None and sequences.find(old) is None
     assert sequences.find(order_ack(renewed, 0)) is renewed
     assert len(sequences._by_identifier) == 19
+
+
+def test_the_record_of_a_sequence_is_written_with_its_first_numbers_only() -> None:
+    disk, queue = Disk(), outgoing(7, 11, 12, 13)
+    sequence = disk.start(queue).of(queue)
+    first = sequence.number([11])[1]
+    sequence.stored()
+    assert [len(first), len(sequence.number([12])[1])] == [3, 1]

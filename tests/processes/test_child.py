@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from openmsmq.processes.child import ChildProcess, Program
+from openmsmq.processes.child import ChildProcess, Program, _described
 
 PATIENCE = 5.0  # seconds; the process ends at once
 SERVING = """
@@ -54,3 +54,12 @@ def test_a_daemon_that_stops_while_a_process_comes_up_again_ends(
         assert done, "what watches over the process has missed that it was cancelled"
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [(0, "ended with exit code 0"), (3, "ended with exit code 3"), (-9, "was ended by SIGKILL"),
+     (-4711, "was ended by signal 4711")],
+)  # fmt: skip
+def test_the_log_says_how_a_process_ended(code: int, said: str) -> None:
+    assert _described(code) == said

@@ -71,7 +71,7 @@ def test_certificates_are_kept_by_owner(tmp_path: Path) -> None:
     assert again.certificates_of_machine(THERE) == {second.certificate}
     assert not again.certificates_of_user(BOB) and not again.certificates_of_machine(HERE)
     assert not again.certificates_of_user(b"no SID") and not again.certificates_of_machine(b"no GUID")
-    assert registered.remove(SID, first.digest) and not registered.remove(SID, first.digest)
+    assert registered.remove(SID, first.digest) and registered.remove(SID, first.digest) is False
     assert again.certificates_of_user(ALICE) == {second.certificate}  # notices the change
     assert registered.remove(SID, second.digest)
     assert SID not in again.all()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from msrpc.rpc.association import NULL_HANDLE
+from msrpc.rpc.call import Call
 from msrpc.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, RPC_X_BAD_STUB_DATA, Fault
 from openmsmq.conversion.packets import message_of
 from openmsmq.interfaces import ms_mqqp as m
@@ -272,8 +273,9 @@ def test_arguments_that_do_not_go_together_are_refused(client: Client, server: S
     assert read(client, queue, 7).result == invalid
     assert read(client, queue, LookupAction.PEEK_CURRENT).result == invalid
     assert read(client, 0).result == invalid
-    lopsided = m.REMOTEREADDESC(hRemoteQueue=queue, dwQueue=queue + 1, ulAction=int(PEEK))
-    assert client.call("RemoteQMStartReceive", lpRemoteReadDesc=lopsided).result == invalid
+    for one, other in ((queue, queue + 1), (queue + 1, queue)):
+        lopsided = m.REMOTEREADDESC(hRemoteQueue=one, dwQueue=other, ulAction=int(PEEK))
+        assert client.call("RemoteQMStartReceive", lpRemoteReadDesc=lopsided).result == invalid
     empty = m.REMOTEREADDESC2(pRemoteReadDesc=None)
     assert client.call("RemoteQMStartReceive2", lpRemoteReadDesc2=empty).result == H.MQ_ERROR_INVALID_HANDLE
     start(client, queue, ulTimeout=INFINITE)
@@ -301,3 +303,19 @@ def test_a_full_disk_leaves_the_receive_to_be_ended_again(client: Client, server
     server.world.store.full = False
     assert end(client, response.pphContext) == H.MQ_OK
     assert len(server.world.queue()) == 0
+
+
+def test_the_time_that_a_receive_waits_for_a_message_is_not_counted_as_the_servers(
+    client: Client, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[Call] = []
+
+    def note(call: Call) -> None:
+        waited.append(call)
+
+    monkeypatch.setattr(Call, "waits", note)
+    server.world.send(label="a")
+    queue, _ = session(client)
+    assert start(client, queue).over and not waited
+    pending = start(client, queue, request=2, ulTimeout=INFINITE)
+    assert not pending.over and waited == [pending.call]

@@ -15,9 +15,11 @@ from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT, XACTUOW
 from openmsmq.interfaces.ms_mqmq import tag_inner_PROPVARIANT as PROPVARIANT
 from openmsmq.model.constants import Access, PropId, VarType
-from openmsmq.model.errors import HResult
+from openmsmq.model.errors import HResult, QueueNotFound
 from openmsmq.model.message import Message
+from openmsmq.model.names import parse_format_name
 from openmsmq.model.security import SecurityDescriptor
+from openmsmq.protocols.qmcomm import QmComm
 from protocols.clients import Client, Connection, Server, object_format, queue_format, text_variant
 
 H = HResult
@@ -393,3 +395,13 @@ def test_every_property_that_a_queue_has_can_be_asked_for(client: Client) -> Non
         answer = client.call("R_QMGetObjectProperties", pObjectFormat=object_format(), cp=1, aProp=[propid],
                              apVar=[PROPVARIANT(vt=1)])  # fmt: skip
         assert answer.result == H.MQ_OK, propid
+
+
+def test_who_reads_for_a_client_is_told_the_queue_of_another_machine_only(server: Server) -> None:
+    qmcomm = server.interfaces[0]
+    assert isinstance(qmcomm, QmComm)
+    there = qmcomm._demand_remote_path(parse_format_name("DIRECT=OS:there\\private$\\q"), Access.PEEK)
+    assert str(there) == "there\\private$\\q"
+    for name, access in (("DIRECT=OS:.\\private$\\q", Access.PEEK), ("DIRECT=OS:there\\private$\\q", Access.SEND)):
+        with pytest.raises(QueueNotFound, match="names no queue of another machine"):
+            qmcomm._demand_remote_path(parse_format_name(name), access)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from openmsmq.model.errors import HResult
+from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.store import Put, StoreFailed
 from queueing.world import ALICE, World, refused
 
@@ -89,3 +90,19 @@ def test_a_removal_that_can_not_be_applied_ends_the_queue_manager_from_a_timer(w
     world.now += 5000
     world.manager.expire()
     assert isinstance(world.failure, KeyError)
+
+
+def test_a_message_of_a_transaction_came_once_when_it_is_committed(world: World) -> None:
+    transaction = world.begin()
+    world.send("t", "a", transaction)
+    world.send("t", "b", transaction)
+    assert world.queue("t").came == 0
+    world.manager.transactions.commit(transaction)
+    assert world.queue("t").came == 2 and world.labels("t") == ["a", "b"]
+
+
+def test_what_is_charged_within_a_change_adds_up_to_the_quota(world: World) -> None:
+    queue = world.create("small", QUOTA=10)
+    change = ChangeSet(world.manager.changes)
+    assert [change.charge(queue, 4096) for _ in range(4)] == [True, True, False, False]
+    assert change.added_to(queue) == 8192

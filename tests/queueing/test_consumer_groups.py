@@ -560,3 +560,14 @@ def test_of_what_a_restart_found_only_plain_messages_go_together(world: World) -
         queue = world.queue(name)
         places = world.manager.consumer_groups._plain_run(queue, list(queue.available))
         assert [place is not None for place in places] == plain, name
+
+
+def test_what_a_group_has_claimed_behind_a_position_is_divided_evenly() -> None:
+    world = World()
+    world.create("q")
+    for label in "abcdef":
+        world.send("q", label)
+    group = claim(world, 0)
+    start, end = sequence_of(group.keys[1]), sequence_of(group.keys[-1])
+    _, ranges = done(world.manager.consumer_groups.divide(world.queue(), start, end, 2, BatchLimits(), group))
+    assert [count for _, _, count, _ in ranges] == [2, 2]

@@ -12,7 +12,9 @@ from openmsmq.model.constants import INFINITE, Access, MachineAccessMask, PropId
 from openmsmq.model.constants import QueueAccessMask as Q
 from openmsmq.model.errors import HResult
 from openmsmq.model.security import SecurityDescriptor, allow
+from openmsmq.queueing.administration import _differing
 from openmsmq.queueing.authorization import SYSTEM
+from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.registry import FIRST_QUEUE_NUMBER
 from queueing.world import ALICE, BOB, MACHINE, START, World, refused
 
@@ -276,3 +278,9 @@ def test_queues_are_counted_by_their_owners_also_when_these_change(world: World)
     assert (registry.owned_by(alice), registry.owned_by(bob)) == (before - 1, 1)
     world.restart()
     assert (world.registry.owned_by(alice), world.registry.owned_by(bob)) == (before - 1, 1)
+
+
+def test_what_the_audit_log_shows_of_a_change_is_what_differs_but_the_time() -> None:
+    old = QueueProperties("m\\private$\\q", label="old", modify_time=1)
+    assert _differing(old, old._replace(label="new", modify_time=2)) == ({"label": "old"}, {"label": "new"})
+    assert _differing(old, old._replace(modify_time=2)) == ({}, {})

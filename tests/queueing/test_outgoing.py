@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import bisect
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 
 from openmsmq.conversion.packets import user_message_of
 from openmsmq.model import names, security
 from openmsmq.model.constants import INFINITE, MAXIMUM_MESSAGE_SIZE, Access, MessageClass, ReceiveAction, Share
-from openmsmq.model.errors import HResult, InsufficientResources
+from openmsmq.model.errors import HResult, InsufficientResources, MsmqError
+from openmsmq.model.names import PublicFormatName, Suffix
 from openmsmq.queueing.authorization import SYSTEM
 from openmsmq.queueing.changes import UNUSED_PERIOD
+from openmsmq.queueing.locations import QueueLocation
 from openmsmq.queueing.machine import MachineLimits
 from openmsmq.queueing.outgoing_queues import OutgoingQueue, OutgoingState
 from openmsmq.store import DamagedRecord
@@ -445,3 +448,16 @@ def test_a_pipeline_that_looks_at_a_subqueue_does_not_make_it(world: World) -> N
     with refused(HResult.MQ_ERROR_QUEUE_NOT_FOUND):
         source(world, ".\\private$\\q;s", "queue", ALICE)
     assert list(world.registry.queues) == before
+
+
+def test_a_public_queue_is_sent_to_where_its_place_is_known_and_without_a_suffix_only(world: World) -> None:
+    guid = UUID(int=7)
+    unsupported = HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION
+    with refused(unsupported):
+        world.open(f"PUBLIC={guid}", Access.SEND)
+    world.registry.remember_place(guid, QueueLocation("ELSEWHERE\\q", 0, b"e" * 16))
+    world.open(f"PUBLIC={guid}", Access.SEND)
+    assert world.registry.outgoing_queue(PublicFormatName(guid)) is not None
+    with pytest.raises(MsmqError):
+        world.manager.handles._known_elsewhere(PublicFormatName(guid, Suffix.JOURNAL))
+    assert world.manager.handles._known_elsewhere(PublicFormatName(guid))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -390,3 +391,14 @@ def test_numbers_of_a_stage_that_are_out_of_range_are_refused(world: World, batc
     with pytest.raises(IllegalPropertyValue, match="numbers from 0"):
         world.manager.staged_writes.begin("sink", batch, partition, "a", ALICE)
     assert world.manager.staged_writes.begin("sink", LAST_BATCH, 0, "a", ALICE).batch == LAST_BATCH
+
+
+def test_rows_of_a_stage_that_was_dropped_are_refused(world: World) -> None:
+    manager = world.manager.staged_writes
+    made = manager.begin("s", 0, 0, "0", ALICE)
+    target = manager.target("q", False, ALICE)
+    row = draft(target, label="a").record
+    assert manager.stage_rows(made, target, bytearray(row), 0, array("I", [len(row)]), last=False) == []
+    manager.drop(made)
+    with refused(HResult.MQ_ERROR_OPERATION_CANCELLED):
+        manager.stage_rows(made, target, bytearray(row), 0, array("I", [len(row)]), last=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from itertools import accumulate
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,11 +12,15 @@ from hypothesis import strategies as st
 
 from memory import kept_by
 from openmsmq import compiled
+from openmsmq.model.constants import Acknowledge, Journal
+from openmsmq.model.message import Message
 from openmsmq.queueing import stamping
+from openmsmq.queueing.records import is_eventful
 from openmsmq.queueing.stamping import (
     stamp_in_python,
     stamp_records,
 )
+from openmsmq.record.message_record import encode_message
 
 
 def test_machine_code_is_used_where_it_is_compiled() -> None:
@@ -48,3 +53,21 @@ def test_nothing_is_kept() -> None:
         stamp_records(bytearray(100), array("q", (0, 50, 100)), [(4, b"six...")], 0, 1, 8)
 
     assert kept_by(work) < 40
+
+
+@pytest.mark.parametrize(
+    ("values", "eventful"),
+    [
+        ({}, False),
+        ({"acknowledgements_requested": Acknowledge.POS_ARRIVAL}, True),
+        ({"acknowledgements_requested": Acknowledge.POS_RECEIVE}, False),
+        ({"journaling_requested": Journal.JOURNAL}, True),
+        ({"journaling_requested": Journal.DEADLETTER}, False),
+        ({"time_to_reach_queue": 5}, True),
+        ({"time_to_be_received": 5}, True),
+    ],
+)
+def test_a_message_is_eventful_for_each_thing_that_follows_from_its_arrival(
+    values: dict[str, Any], eventful: bool
+) -> None:
+    assert is_eventful(encode_message(Message(**values))) is eventful

@@ -221,3 +221,18 @@ def test_a_look_that_fails_is_not_the_last_one(
 
     asyncio.run(asyncio.wait_for(run(), 20))
     assert "the disk is gone" in caplog.text
+
+
+def test_a_queue_that_gets_stuck_while_the_daemon_runs_is_seen_to_be_fine_before_the_threshold(tmp_path: Path) -> None:
+    watch = Watch(tmp_path, outgoing=900)
+    name = "DIRECT=OS:elsewhere\\private$\\q"
+    watch.look(1000)
+    watch.world.send(name)
+    watch.look()
+    assert watch.look(901) == [("raised", "outgoing", name)]
+    watch.start()
+    queue = watch.world.registry.outgoing_queue(parse_format_name(name))
+    assert queue is not None
+    assert watch.look() == []
+    queue.left += 1
+    assert watch.look(2 * PERIOD) == [("cleared", "outgoing", name)], "it began to wait after the start"

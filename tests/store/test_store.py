@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -350,3 +351,10 @@ def test_a_checkpoint_is_written_in_pieces_of_a_mebibyte() -> None:
     written = [len(part) for part in checkpoints._slices(pieces)]
     assert sum(written) == 4 * mebibyte + 15 and max(written) <= mebibyte + 10
     assert [len(part) for part in checkpoints._slices([bytes(2 * mebibyte)])] == [mebibyte, mebibyte]
+
+
+def test_a_directory_that_was_synced_is_open_no_more(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        OsVfs().fsync_directory(str(tmp_path))
+    assert len(os.listdir("/proc/self/fd")) == before

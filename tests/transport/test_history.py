@@ -90,3 +90,12 @@ def test_the_table_has_a_bound_and_only_what_came_within_the_lifetime(steps: lis
         last[source, message_id] = now
         assert history.seen(source, message_id, now) and len(history) <= 8
         assert len(history) == sum(len(known.chunk_of) for known in history._sources.values())
+
+
+def test_what_was_forgotten_counts_no_longer() -> None:
+    history = DuplicateHistory()
+    for number in range(10):
+        history.add(ALICE, number, 0)
+    for number in (3, 3, 4, 99):
+        history.forget(ALICE, number)
+    assert len(history) == 8

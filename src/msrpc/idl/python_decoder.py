@@ -335,7 +335,6 @@ class Decoder(Emitter):
 
     def _elements(self, element: w.WireType, count: str, target: str, where: str) -> None:
         """Decode `count` elements into `target`; pointers in them stay referent identifiers."""
-        self.flush()
         size = w.minimum_size(element)
         if size == 0:
             raise IdlError(f"{where}: elements of size 0")

@@ -64,9 +64,10 @@ class BoundContext:
 
 
 class _Refused(Exception):
-    """The bind or alter_context cannot be granted: a bind_nak with `reason`, or a fault with `status`."""
+    """The bind or alter_context cannot be granted: a bind_nak with `reason`, or a fault with `status`, of which a
+    bind has none."""
 
-    def __init__(self, reason: RejectReason, status: int) -> None:
+    def __init__(self, reason: RejectReason, status: int = 0) -> None:
         self.reason = reason
         self.status = status
 
@@ -122,14 +123,14 @@ class Binder:
         """The bind_ack or bind_nak. A second bind on a connection adds to it, as some clients expect."""
         try:
             if pdu.max_recv_frag < MIN_FRAGMENT:
-                raise _Refused(RejectReason.LOCAL_LIMIT_EXCEEDED, 0)
+                raise _Refused(RejectReason.LOCAL_LIMIT_EXCEEDED)
             joined = self.association
             if joined is None:
                 joined = self._join(pdu.assoc_group_id)
             elif pdu.assoc_group_id not in (0, joined.group_id):
                 joined = None
             if joined is None:
-                raise _Refused(RejectReason.REASON_NOT_SPECIFIED, 0)
+                raise _Refused(RejectReason.REASON_NOT_SPECIFIED)
             fresh, self.association = self.association is None, joined
             try:
                 answers, verifier = self._negotiate(pdu)
@@ -176,7 +177,7 @@ class Binder:
         if not group_id:
             return self._associations.join(0, self._peer_host)
         if self._failures.refuses(self._peer_host, Attempt.JOIN):
-            raise _Refused(RejectReason.TEMPORARY_CONGESTION, 0)  # not: there is no such group
+            raise _Refused(RejectReason.TEMPORARY_CONGESTION)  # not: there is no such group
         joined = self._associations.join(group_id, self._peer_host)
         if joined is None:
             self._failures.count(self._peer_host, Attempt.JOIN)

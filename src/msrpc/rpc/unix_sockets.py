@@ -18,7 +18,7 @@ def _reachable(path: Path) -> Iterator[str]:
     if len(os.fsencode(path)) <= _LONGEST:
         yield str(path)
         return
-    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{directory}/{path.name}"
     finally:

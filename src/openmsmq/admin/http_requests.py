@@ -172,8 +172,6 @@ class HttpRequests:
         """Status, media type and body. Raises OSError, HTTPException."""
         connection = self._connection
         deadline = time.monotonic() + self._seconds
-        if connection.sock is None:
-            connection.connect()
         connection.response_class = cast(
             "Any",
             lambda sock, *given, **named: http.client.HTTPResponse(

@@ -267,7 +267,6 @@ class Pool:
         with self._lock:
             self._closed = True
             members, self._all = self._all, set()
-            self._idle.clear()
         for member in members:
             member.connection.close()
 

@@ -16,7 +16,7 @@ PATIENCE: Final = 0.5  # seconds
 def open_own(path: Path) -> int:
     """A file for appending, made if it is not there. Root may write for a daemon that runs as another user: what is new
     belongs to the owner of the directory. Raises OSError."""
-    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
     if os.geteuid() == 0 and os.fstat(handle).st_size == 0:
         owner = path.parent.stat()
         os.fchown(handle, owner.st_uid, owner.st_gid)

@@ -107,7 +107,7 @@ class SegmentReader:
         handle = self._files.pop(number, None)
         if handle is None:
             try:
-                handle = os.open(self._directory / segment_name(number), os.O_RDONLY | os.O_CLOEXEC)
+                handle = os.open(self._directory / segment_name(number), os.O_RDONLY)
             except FileNotFoundError:
                 into[:] = bytes(len(into))
                 return

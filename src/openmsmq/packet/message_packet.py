@@ -99,7 +99,9 @@ class MessagePacket:
             flags |= _SUBQUEUE_PRESENT
             data += self.subqueue.pack()
         if self.dead_letter_queue:
-            flags |= _DEAD_LETTER | (_DEAD_LETTER_INVALID if self.dead_letter_queue_invalid else 0)
+            flags |= _DEAD_LETTER
+            if self.dead_letter_queue_invalid:
+                flags |= _DEAD_LETTER_INVALID
             path = padded(wchars(self.dead_letter_queue))
             data += (4 + len(path)).to_bytes(4, "little") + path
         if self.address is not None:

@@ -139,7 +139,7 @@ async def _converse(
     report: SendReport,
 ) -> None:
     loop = asyncio.get_running_loop()
-    session: MqqbSession[int] = MqqbSession.initiator(SessionSettings(os.urandom(16)), loop.time() * 1000)
+    session: MqqbSession[int] = MqqbSession.initiator(SessionSettings(os.urandom(16)), _now(loop))
     own = session._settings.identifier
     pending: asyncio.Task[bytes] | None = None
     while not report.failure and report.step is not SendProgress.DONE:
@@ -147,9 +147,9 @@ async def _converse(
         await writer.drain()
         deadline = session.next_deadline
         pending = pending or asyncio.ensure_future(reader.read(65536))
-        wait = None if deadline is None else max(deadline / 1000 - loop.time(), 0) + 0.001
+        wait = None if deadline is None else max(deadline - _now(loop), 0) / 1000 + 0.001
         await asyncio.wait([pending], timeout=wait)
-        now = loop.time() * 1000
+        now = _now(loop)
         if pending.done():
             data, pending = pending.result(), None
             events = session.receive(data, now) if data else session.disconnected()
@@ -168,6 +168,11 @@ async def _converse(
     writer.write(session.data_to_send())
     if pending is not None:
         pending.cancel()
+
+
+def _now(loop: asyncio.AbstractEventLoop) -> float:
+    """Milliseconds, of the clock of a session."""
+    return loop.time() * 1000
 
 
 def _send(

@@ -123,7 +123,7 @@ def _is_later(source: Path, number: int) -> bool:
 def _read(path: Path) -> tuple[Codec, bytes] | None:
     """A segment that has kept its name all the time; None for one that is gone."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
     with os.fdopen(handle, "rb") as file:
@@ -153,7 +153,7 @@ def _end_of(codec: Codec, data: bytes, number: int) -> tuple[int, bool]:
 
 def _write(path: Path, data: bytes, size: int) -> None:
     """A whole segment: `data`, then zeros that take no room."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as file:
         file.write(data)
         file.truncate(size)

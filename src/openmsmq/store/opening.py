@@ -32,14 +32,12 @@ class RecoveryReport:
     """How the last open went.
 
     Attributes:
-        records: frames read from the log.
         torn_bytes: bytes of valid but unsynced frames that were dropped at the end of the log.
         from_checkpoint: whether a checkpoint saved reading the whole log.
         damaged_checkpoints: names of checkpoint files that were ignored.
         dropped_transactions: whether messages of transactions that never committed were dropped.
     """
 
-    records: int
     torn_bytes: int
     from_checkpoint: bool
     damaged_checkpoints: tuple[str, ...]
@@ -146,7 +144,7 @@ def _create(
     vfs.fsync_directory(directory)
     supply = SegmentPool(vfs, directory, codec, 1, background)
     position = codec.segment_size + FRAMES_START  # the log begins with segment 1, so that no location is 0
-    recovered = Recovered({}, {}, 0, RecoveryReport(0, 0, False, (), False))
+    recovered = Recovered({}, {}, 0, RecoveryReport(0, False, (), False))
     return OpenedLog(codec, ownership, {}, None, position, supply, files, LogState(position), recovered, False)
 
 
@@ -180,7 +178,6 @@ def _resume(
     tail.handle = vfs.open(tail.path)
     _make_durable(vfs, directory, segments, outcome, codec.segment_size)
     report = RecoveryReport(
-        records=replay.records,
         torn_bytes=sum(wipe.end - wipe.start for wipe in outcome.wipes),
         from_checkpoint=outcome.from_checkpoint,
         damaged_checkpoints=tuple(found.files.damaged),

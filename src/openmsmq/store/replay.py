@@ -59,7 +59,6 @@ class Replay:
         self.high_key = start.high_key
         #: End of the last complete chain.
         self.position = start.position
-        self.records = 0
         #: Where the write began that the last frame belongs to.
         self.write_start = start.position
         #: The last frame was a clean STOPPED.
@@ -76,7 +75,7 @@ class Replay:
         codec, base = self._codec, number * self._codec.segment_size
         fresh, chain = self._fresh, self._chain
         high_key = self.high_key
-        count = messages = volume = 0
+        messages = volume = 0
         at = offset
         last: Fields | None = None
         complete: Fields | None = None
@@ -88,7 +87,6 @@ class Replay:
                         fresh[queue] += headers
                     at = run.end
                     last = complete = frames.HEADER.unpack_from(data, run.last)
-                    count += run.messages
                     messages += run.messages
                     volume += run.volume
                     high_key = max(high_key, run.highest)
@@ -96,7 +94,6 @@ class Replay:
             if fields is None:
                 break
             last = fields
-            count += 1
             high_key = max(high_key, fields[3])
             self._feed(fields, data, at)
             if fields[8] in LASTING:
@@ -106,7 +103,6 @@ class Replay:
                 complete = fields
             at += frames.frame_size(fields[1])
         self.high_key = high_key
-        self.records += count
         if messages:
             before = self._written.get(number, (0, 0))
             self._written[number] = (before[0] + messages, before[1] + volume)

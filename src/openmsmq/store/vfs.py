@@ -74,7 +74,7 @@ class OsVfs:
         return os.listdir(path)
 
     def open(self, path: str, create: bool = False) -> int:
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_TRUNC if create else 0)
+        flags = os.O_RDWR | (os.O_CREAT | os.O_TRUNC if create else 0)
         return os.open(path, flags, 0o600)
 
     def close(self, handle: int) -> None:
@@ -115,7 +115,7 @@ class OsVfs:
         os.fdatasync(handle)
 
     def fsync_directory(self, path: str) -> None:
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(handle)
         finally:
@@ -128,7 +128,7 @@ class OsVfs:
         os.unlink(path)
 
     def lock(self, path: str) -> int:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msrpc.dcom import coercion
+from msrpc.dcom.automation import _signed
 from msrpc.dcom.variant import EMPTY, NOTHING, VT, SafeArray, Variant, bstr, from_wire, text_of, to_wire
 from msrpc.errors import ComError
 from msrpc.hresults import ComResult
@@ -161,3 +162,12 @@ def test_texts_and_truths_are_converted() -> None:
     assert all(coercion.to_boolean(v) for v in truths)
     assert not any(coercion.to_boolean(v) for v in (Variant(VT.BSTR, "false"), Variant(VT.BSTR, "0"), EMPTY))
     assert NOTHING.is_missing and EMPTY.is_missing and not Variant(VT.NULL).is_missing
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "signed"),
+    [("long", 0x7FFFFFFF, 0x7FFFFFFF), ("long", 0x80000000, -0x80000000), ("long", 0xFFFFFFFF, -1),
+     ("short", 0x7FFF, 0x7FFF), ("short", 0x8000, -0x8000), ("HRESULT", 0x80000000, 0x80000000)],
+)  # fmt: skip
+def test_numbers_of_the_model_are_signed_in_a_variant(kind: str, value: int, signed: int) -> None:
+    assert _signed(kind, value) == signed

@@ -7,6 +7,8 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,6 +32,7 @@ from msrpc.rpc.ntlm import (
 from msrpc.rpc.ntlm_messages import Challenge, NegotiateFlags
 from msrpc.rpc.security import Identity
 from msrpc.rpc.throttle import FailureLimits, PeerFailures
+from msrpc.rpc.winbind import _AUTH_ERROR, Winbind
 from waiting import eventually
 
 DOMAIN_SID = "S-1-5-21-9-9-9-1104"
@@ -275,3 +278,17 @@ def test_a_question_that_fails_goes_on_and_the_log_has_it(caplog: pytest.LogCapt
 
     run(test)
     assert "a question has failed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [(0xC0000064, None), (0xC00000DF, None), (0xC000005E, LogonUnavailable), (0xC000006A, AuthenticationError)],
+)
+def test_winbind_refuses_does_not_know_or_can_not_ask_about_a_user(
+    status: int, error: type[Exception] | None
+) -> None:
+    winbind = Winbind.__new__(Winbind)
+    failure: Any = SimpleNamespace(contents=SimpleNamespace(status=status, text=b"why"))
+    logon: Any = SimpleNamespace(domain="D", user="u")
+    with pytest.raises(error) if error is not None else nullcontext():
+        winbind._check_refusal(_AUTH_ERROR, failure, logon)

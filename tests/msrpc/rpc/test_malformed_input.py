@@ -323,3 +323,22 @@ def test_a_client_survives_any_answer(data: st.DataObject) -> None:
         at = data.draw(st.integers(0, len(stream)))
         stream[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=4))
     pair.client.receive_data(bytes(stream))
+
+
+def test_an_orphaned_call_gives_back_the_fragments_that_had_come() -> None:
+    pair = bound()
+    pair.serve(fragment(PFC_FIRST_FRAG, stub=bytes(4000)))
+    assert pair.server._memory.held == 4000
+    pair.serve(Orphaned(7).pack())
+    assert pair.server._memory.held == 0
+    pair.serve(fragment(PFC_FIRST_FRAG) + fragment(PFC_LAST_FRAG))
+    assert [type(a) for a in answers(pair)] == [Response]
+
+
+@pytest.mark.parametrize(("auth_type", "level"), [(10, AuthLevel.PKT_PRIVACY), (9, AuthLevel.PKT_INTEGRITY)])
+def test_the_authentication_stays_what_it_was_between_two_legs(auth_type: int, level: AuthLevel) -> None:
+    pair = Pair(acceptor=acceptor(counter_random()))
+    pair.serve(Bind(1, (CONTEXT,), verifier=AuthVerifier(10, AuthLevel.PKT_INTEGRITY, 1, NEGOTIATE)).pack())
+    assert not pair.ended
+    pair.serve(AlterContext(2, (CONTEXT,), verifier=AuthVerifier(auth_type, level, 1, NEGOTIATE)).pack())
+    assert pair.ended == ["auth type or level changes between two legs"]

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 from rpc.accounts import TESTER, acceptor
@@ -20,7 +21,7 @@ from msrpc.rpc.credentials import Credentials, filetime
 from msrpc.rpc.faults import RPC_S_ACCESS_DENIED, RpcFault
 from msrpc.rpc.limits import RpcLimits
 from msrpc.rpc.pdu import NDR, AuthLevel
-from msrpc.rpc.server import RpcServer, ServerLimits
+from msrpc.rpc.server import BY_POLLER, RpcServer, ServerLimits, _Connection
 
 BIND = Bind(1, (PresentationContext(0, ECHO, (NDR,)),)).pack()
 
@@ -289,3 +290,15 @@ def test_a_server_that_shuts_down_lets_calls_end_but_does_not_wait_for_ever() ->
         await until(lambda: not server.connections)
 
     serve(scenario)
+
+
+def test_a_connection_that_the_poller_reads_is_no_longer_watched_when_it_ends() -> None:
+    """Only compiled modules have a poller."""
+    poller = mock.Mock()
+    connection = _Connection.__new__(_Connection)
+    source: Any = object()
+    connection._server = mock.Mock(poller=poller)
+    connection._reader, connection._source = BY_POLLER, source
+    connection._stop_polling()
+    connection._stop_polling()
+    assert poller.mock_calls == [mock.call.remove(source)]

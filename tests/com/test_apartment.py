@@ -1,0 +1,44 @@
+"""The server of an apartment, for objects of the program."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from msrpc.ndr import Interface, Operation
+from openmsmq.com import ComError, proxies
+from openmsmq.com.apartment import Apartment
+from openmsmq.model.exhaustion import shortage
+
+
+def test_calls_that_find_no_room_are_answered_as_the_queue_manager_answers_them() -> None:
+    apartment = Apartment("127.0.0.1")
+    try:
+        apartment.run(apartment._listen("127.0.0.1"))
+        assert apartment._listener is not None and apartment._listener.calls.shortage is shortage
+    finally:
+        apartment.close()
+
+
+class Enumerator:
+    """The server's end of a collection whose enumerator fails."""
+
+    async def call(self, interface: Interface, ipid: bytes, operation: Operation, request: Any) -> Any:
+        failed = operation.name == "Next"
+        return SimpleNamespace(result=0x80004005 if failed else 0, pVarResult=None, rgVar=[], pCeltFetched=0)
+
+
+def test_a_collection_that_can_not_be_enumerated_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxies, "from_wire", lambda *_: SimpleNamespace(resolved=SimpleNamespace(value=None)))
+    target = SimpleNamespace(exporter=Enumerator(), ipid=bytes(16))
+
+    async def itself(*_: object) -> Any:
+        return target
+
+    collection: Any = SimpleNamespace(_oleobj_=target, _apartment=SimpleNamespace(adopt=itself, query=itself))
+    member: Any = SimpleNamespace(dispid=-4)
+    with pytest.raises(ComError, match="IEnumVARIANT::Next"):
+        asyncio.run(proxies.ComCollection._enumerated(collection, member))

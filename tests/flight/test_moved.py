@@ -1,0 +1,47 @@
+"""Messages that have moved in the log, or have gone, since their place was asked for."""
+
+from __future__ import annotations
+
+from array import array
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from openmsmq.bulk.message_columns import MESSAGE_SCHEMA
+from openmsmq.flight.server import FlightServer
+from openmsmq.model.lookup_id import LAST_SEQUENCE
+
+
+class Link:
+    """A daemon with one message, which goes between two questions."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def ask(self, operation: str, data: bytes = b"", **values: Any) -> Future[Any]:
+        self.asked.append(operation)
+        answer: Future[Any] = Future()
+        if operation == "locate":
+            assert np.frombuffer(data, np.uint64).tolist() == [5] and set(values) == {"caller", "queue", "source"}
+            answer.set_result(({}, memoryview(bytes(8))))
+        elif values["start"] == 0:
+            found = array("Q", [5, 4096]).tobytes() + array("I", [100]).tobytes()
+            answer.set_result(
+                ({"count": 1, "end": 9, "path": "q", "source": "queue", "aborts": {}}, memoryview(found))
+            )
+        else:
+            answer.set_result(({"count": 0}, memoryview(b"")))
+        return answer
+
+
+def test_the_daemon_is_asked_again_for_a_message_that_is_not_where_it_was(tmp_path: Path) -> None:
+    assert LAST_SEQUENCE & 5 == 5
+    server: Any = FlightServer.__new__(FlightServer)
+    link = Link()
+    server._link = link
+    server._layout = {"directory": str(tmp_path), "segment_size": 1 << 20, "identity": bytes(16).hex()}
+    query = {"caller": None, "queue": "q", "source": "queue", "start": 0}
+    rows = list(FlightServer._batches(server, query, link.ask("slice", **query), MESSAGE_SCHEMA, True))
+    assert rows == [] and link.asked == ["slice", "slice", "locate"]

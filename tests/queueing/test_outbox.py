@@ -1,0 +1,13 @@
+"""Callbacks from outside the queue manager."""
+
+from __future__ import annotations
+
+import pytest
+
+from openmsmq.queueing.outbox import guarded
+
+
+def test_a_callback_that_fails_is_logged_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    assert guarded("the callback", lambda: None) is True
+    assert guarded("the callback", lambda: 1 // 0) is False
+    assert "the callback failed" in caplog.text
