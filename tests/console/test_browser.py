@@ -92,16 +92,18 @@ def paths(daemon: Daemon) -> dict[str, str]:
     lookup = next(message["lookup"] for message in client.messages(queue) if message["label"] == HOSTILE)
     return {
         "overview": "/", "day": "/?range=24h", "queues": "/queues?filter=o&sort=-messages", "queue": f"/queues/{queue}",
-        "rights": f"/queues/{queue}/rights?for=bob",
+        "rights": f"/queues/{queue}/rights?for=bob", "journal": f"/queues/{queue}j", "new-queue": "/new-queue",
+        **{name: f"/queues/{queue}/{name}" for name in ("subqueues", "activity", "readers", "settings", "send")},
         "message": f"/queues/{queue}/messages/{lookup}", "deadletters": "/deadletters", "outgoing": "/outgoing",
         "users": "/users", "handles": "/handles", "alarms": "/alarms", "tokens": "/tokens",
+        "transactions": "/transactions",
         "missing": "/queues/p999999",
     }  # fmt: skip
 
 
 PAGES = [
-    "overview", "day", "queues", "queue", "rights", "message", "deadletters", "outgoing", "users", "tokens", "handles",
-    "alarms",
+    "overview", "day", "queues", "new-queue", "queue", "journal", "subqueues", "activity", "readers", "rights",
+    "settings", "send", "message", "deadletters", "outgoing", "users", "tokens", "handles", "alarms", "transactions",
 ]  # fmt: skip
 
 
@@ -149,14 +151,14 @@ def test_the_overview_is_live_and_can_be_paused(chromium: Any, daemon: Daemon, c
     tab = Tab(chromium, daemon)
     page = tab.visit("/")
     says(page.locator("#live [data-state]"), "Live")
-    before = page.locator("figure.chart path").first.get_attribute("data-values")
+    before = page.locator("figure.chart path[data-name]").first.get_attribute("data-values")
     client.send(queue, *"abcdefgh")
     eventually(lambda: float(page.locator("[data-live=came]").inner_text()) > 0)
-    eventually(lambda: page.locator("figure.chart path").first.get_attribute("data-values") != before)
-    page.click("#live button")
-    says(page.locator("#live [data-state]"), "Paused.")
+    eventually(lambda: page.locator("figure.chart path[data-name]").first.get_attribute("data-values") != before)
+    page.click("#pause")
+    says(page.locator("#live [data-state]"), "Paused at")
     tab.hold("paused")
-    page.click("#live button")
+    page.click("#pause")
     says(page.locator("#live [data-state]"), "Live")
     tab.context.close()
 
@@ -184,7 +186,7 @@ def test_dead_letters_are_returned_after_a_dry_run(chromium: Any, daemon: Daemon
 
 def test_a_user_gets_the_right_to_send(chromium: Any, daemon: Daemon, client: Client) -> None:
     name = client.post("/queues", name="guarded")["id"]
-    client.post(f"/queues/{name}/permissions", change="revoke", user="everyone", rights=[])
+    client.post(f"/queues/{name}/permissions", change="revoke", user="everyone", rights=[], confirm=True)
     with daemon.connect(user=USER, password=PASSWORD) as manager, pytest.raises(AccessDenied):
         manager.open(".\\private$\\guarded", "send")
     tab = Tab(chromium, daemon)
@@ -193,7 +195,7 @@ def test_a_user_gets_the_right_to_send(chromium: Any, daemon: Daemon, client: Cl
     page.select_option("[name=right]", "WriteMessage")
     page.click("text=Dry run")
     tab.hold("dry run")
-    page.click("main form button")
+    page.click("main form button.primary, main form button.danger")
     tab.hold("rights")
     assert page.locator("tr", has_text=USER).inner_text().endswith("WriteMessage")
     with daemon.connect(user=USER, password=PASSWORD) as manager:

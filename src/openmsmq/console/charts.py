@@ -123,7 +123,8 @@ def parts_of(top: float) -> int:
 def _clocks(at: Sequence[float]) -> list[str]:
     """Some of the times, from the first one to the last one; with seconds where there are less than five minutes."""
     pattern = "%H:%M" if at[-1] - at[0] >= 300 else "%H:%M:%S"
-    places = [round(step * (len(at) - 1) / (_TIMES - 1)) for step in range(_TIMES)]
+    times = min(_TIMES, len(at))
+    places = [round(step * (len(at) - 1) / (times - 1)) for step in range(times)]
     return [datetime.fromtimestamp(at[place], UTC).strftime(pattern) for place in places]
 
 

@@ -55,7 +55,7 @@ class NavigationLink(NamedTuple):
 
     path: str
     text: str
-    count: int
+    number: int
     bad: bool
     current: bool
     group: str

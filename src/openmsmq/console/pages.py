@@ -33,7 +33,7 @@ from openmsmq.console.derived import handler_of, may_see_figures
 from openmsmq.console.forms import FORMS, PageForm, converted, inputs, whole
 from openmsmq.console.problems import Problem
 from openmsmq.console.table import WebRequest, parse_query
-from openmsmq.console.tiles import overview_tiles
+from openmsmq.console.tiles import depth_of, overview_tiles
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.roles import Role
 
@@ -239,7 +239,7 @@ class Console:
     def sparks(self, shown: Sequence[QueueView]) -> dict[str, tuple[str, str]]:
         """Lines of how many messages queues had in the last ten minutes, by their identifiers."""
         history = self.web.services.queue_history
-        return {queue.id: charts.spark([point.messages for point in history.of(queue.id)]) for queue in shown}
+        return {queue.id: depth_of(history.of(queue.id)) for queue in shown}
 
     async def _queues(self, request: Request, caller: WebCaller) -> Response:
         pairs = [(name, value) for name, value in request.query_params.multi_items() if value]
@@ -277,7 +277,9 @@ class Console:
     async def _handles(self, request: Request, caller: WebCaller) -> Response:
         query = parse_query(handles.HandleQuery, request.query_params.multi_items())
         found = await self.ask(handler_of(handles.list_handles), request, caller, query=query)
-        return await self.render(request, "handles.html", "Open queues", found=found, query=query, command=found.command)
+        return await self.render(
+            request, "handles.html", "Open queues", found=found, query=query, command=found.command
+        )
 
     async def _transactions(self, request: Request, caller: WebCaller) -> Response:
         query = parse_query(transactions.DistributedTransactionQuery, request.query_params.multi_items())

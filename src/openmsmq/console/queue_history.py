@@ -1,8 +1,8 @@
 """How many messages queues had in the last ten minutes, and how many came and left, by queue.
 
 The rows of queues that the daemon gives are noted when an administrator, who sees all, looks at a page with queues or
-has the overview open, once in ten seconds at most. A queue has an entry only where something has changed, so one in which nothing happens takes
-about 100 bytes; one that changes all the time takes 2 kB: 10,000 of these are 20 MB.
+has the overview open, once in ten seconds at most. A queue has an entry only where something has changed, so one in
+which nothing happens takes about 100 bytes; one that changes all the time takes 2 kB: 10,000 of these are 20 MB.
 """
 
 from __future__ import annotations

@@ -21,12 +21,13 @@ from openmsmq.console.derived import body_of, handler_of, operation_of
 from openmsmq.console.forms import converted
 from openmsmq.console.pages import Console, link_to
 from openmsmq.console.table import parse_query
-from openmsmq.console.tiles import Tile, flow_of, tiles_of
+from openmsmq.console.tiles import Tile, even_times, evenly, flow_of, tiles_of
 from openmsmq.console.wording import quoted
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.rights import QUEUE_RIGHTS
 
 _CHANGES: Final = {"grant": "Grant", "revoke": "Revoke what was granted", "deny": "Deny", "undeny": "Revoke a denial"}
+_ABOUT_FIGURES: Final = ("queue.html", "queue_activity.html")
 _PRIVACY: Final = {0: "clear bodies only", 1: "both", 2: "encrypted bodies only"}
 _DEPTH: Final = Subject("Messages", "", (Drawn("messages", "messages", mean=False, look="depth"),))
 _FLOW: Final = Subject("Messages a second", "/s", (Drawn("came", "came"), Drawn("left", "left", look="out")))
@@ -38,15 +39,17 @@ class Tab(NamedTuple):
     text: str
     path: str
     current: bool
-    count: int = 0
+    number: int = 0
 
 
 class QueueFrame(NamedTuple):
-    """What all pages of a queue share; `parent` is the queue of which it is the journal or a subqueue."""
+    """What all pages of a queue share; `parent` is the queue of which it is the journal or a subqueue;
+    `beside`: the tiles are not what the page is about, so that a narrow screen leaves them out."""
 
     tiles: list[Tile]
     tabs: list[Tab]
     parent: QueueView | None
+    beside: bool
 
 
 class QueuePages:
@@ -80,14 +83,14 @@ class QueuePages:
     async def _render(
         self, request: Request, caller: WebCaller, template: str, details: QueueDetails, tab: str, **values: Any
     ) -> Response:
-        frame = await self._console.web.work(self._frame, details, caller, tab)
+        frame = await self._console.web.work(self._frame, details, caller, tab, template not in _ABOUT_FIGURES)
         values.setdefault("command", details.command)
         return await self._console.render(
             request, template, values.pop("title", details.queue.name), found=details, queue=details.queue, frame=frame,
             **values,
         )  # fmt: skip
 
-    def _frame(self, details: QueueDetails, caller: WebCaller, tab: str) -> QueueFrame:
+    def _frame(self, details: QueueDetails, caller: WebCaller, tab: str, beside: bool) -> QueueFrame:
         queue = details.queue
         rows = self._services.rows.of(caller.ticket)
         parent = self._parent(queue, rows)
@@ -105,7 +108,7 @@ class QueuePages:
         if base.kind == "queue":
             known += [("Rights", f"{root}/rights", 0), ("Settings", f"{root}/settings", 0)]
         tabs = [Tab(text, where, text == current, count) for text, where, count in known]
-        return QueueFrame(tiles_of(details, self._services.queue_history.of(queue.id)), tabs, parent)
+        return QueueFrame(tiles_of(details, self._services.queue_history.of(queue.id)), tabs, parent, beside)
 
     def _parent(self, queue: QueueView, rows: list[dict[str, Any]]) -> QueueView | None:
         """Names of journals and subqueues are those of their queues with something after a semicolon."""
@@ -165,8 +168,10 @@ class QueuePages:
             queue_of(row) for row in rows
             if row["kind"] == "subqueue" and row["name"].startswith(f"{details.queue.name};")
         ]  # fmt: skip
-        past = self._console.sparks(found)
-        return await self._render(request, caller, "queue_subqueues.html", details, "Subqueues", subqueues=found, past=past)
+        return await self._render(
+            request, caller, "queue_subqueues.html", details, "Subqueues", subqueues=found,
+            past=self._console.sparks(found),
+        )  # fmt: skip
 
     async def _activity(self, request: Request, caller: WebCaller) -> Response:
         details = await self._details(request, caller)
@@ -175,9 +180,11 @@ class QueuePages:
         drawn = []
         if len(flow) > 1:
             at = [each[0] for each in flow]
+            came, left = (evenly(at, [each[column] for each in flow]) for column in (1, 2))
+            depth = evenly([point.at for point in points], [point.messages for point in points])
             drawn = [
-                charts.chart(_FLOW, at, [[each[1] for each in flow], [each[2] for each in flow]]),
-                charts.chart(_DEPTH, [point.at for point in points], [[float(point.messages) for point in points]]),
+                charts.chart(_FLOW, even_times(at[0], len(came)), [came, left]),
+                charts.chart(_DEPTH, even_times(points[0].at, len(depth)), [depth]),
             ]
         return await self._render(request, caller, "queue_activity.html", details, "Activity", charts=drawn)
 

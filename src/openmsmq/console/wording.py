@@ -17,7 +17,7 @@ from openmsmq.actions.alarms import KnownAlarm
 from openmsmq.actions.queues import QueueView
 from openmsmq.admin.series import shown as figure
 from openmsmq.model.rights import QUEUE_RIGHTS
-from openmsmq.model.text import printable, time_text
+from openmsmq.model.text import counted, printable, time_text
 
 _NAME: Final = 44  # characters of a name in a list
 _TAIL: Final = 20  # of them, those at the end
@@ -111,7 +111,8 @@ def called(queue: QueueView) -> str:
 
 def traits(queue: QueueView) -> str:
     """What it is, as words."""
-    found = [queue.kind if queue.kind != "queue" else "public" if "private$" not in queue.name.lower() else "private"]
+    place = "private" if "private$" in queue.name.lower() else "public"
+    found: list[str] = [place if queue.kind == "queue" else queue.kind]
     found += ["transactional"] if queue.transactional else []
     found += ["keeps a journal"] if queue.journaling else []
     return " · ".join(found)
@@ -174,5 +175,5 @@ def values(found: list[float | None]) -> str:
 FILTERS: Final = {
     "time": exact_time, "when": when, "since": since, "size": size, "signed": signed, "short": short, "called": called,
     "traits": traits, "states": states, "of_quota": of_quota, "bar": bar, "in_words": in_words, "figure": figure,
-    "number": lambda value: f"{value:,}", "quoted": quoted, "json": values,
+    "counted": counted, "number": lambda value: f"{value:,}", "quoted": quoted, "json": values,
 }  # fmt: skip

@@ -43,7 +43,8 @@ function clock(seconds) {
 
 function clocks(at) {
   const length = at[at.length - 1] - at[0] >= 300 ? 5 : 8;
-  return Array.from({ length: TIMES }, (_, step) => clock(at[Math.round(step * (at.length - 1) / (TIMES - 1))]).slice(0, length));
+  const times = Math.min(TIMES, at.length);
+  return Array.from({ length: times }, (_, step) => clock(at[Math.round(step * (at.length - 1) / (times - 1))]).slice(0, length));
 }
 
 function items(list, texts) {
