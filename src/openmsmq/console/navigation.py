@@ -42,7 +42,7 @@ ENTRIES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a user may see of it."""
+    """Queues of applications, messages in dead-letter queues, outgoing queues, and alarms that are on."""
 
     queues: int = 0
     dead_letters: int = 0
@@ -62,18 +62,17 @@ class NavigationLink(NamedTuple):
 
 
 def counts_of(services: Services, caller: WebCaller) -> Counts:
-    """Zeros while the queue manager does not answer: an error page has its navigation all the same."""
-    try:
-        rows = services.rows.of(caller.ticket)
-        if caller.administrator:
-            services.note_queues(caller.ticket)
-        alarms = len(handler_of(list_alarms)(WebRequest(services, caller)).active)
-    except (Problem, MsmqError, ConnectionError):
+    """For administrators, who see all queues: what the daemon said last. Others would have to wait for a list of what
+    they may see. Zeros while alarms can't be read: an error page has its navigation all the same."""
+    sums = services.history.sums
+    if sums is None or not caller.administrator:
         return Counts()
-    return Counts(
-        len(rows), sum(row["messages"] for row in rows if row["kind"] == "deadletter"),
-        sum(row["kind"] == "outgoing" for row in rows), alarms,
-    )  # fmt: skip
+    try:
+        alarms = len(handler_of(list_alarms)(WebRequest(services, caller)).active)
+    except (Problem, MsmqError):
+        alarms = 0
+    queues = sums.queues
+    return Counts(queues.get("queue", 0), sums.messages.get("deadletter", 0), queues.get("outgoing", 0), alarms)
 
 
 def links(path: str, counts: Counts, caller: WebCaller) -> list[NavigationLink]:

@@ -92,16 +92,13 @@ class QueuePages:
 
     def _frame(self, details: QueueDetails, caller: WebCaller, tab: str, beside: bool) -> QueueFrame:
         queue = details.queue
-        rows = self._services.rows.of(caller.ticket)
-        parent = self._parent(queue, rows)
+        parent = self._parent(queue, caller)
         base = queue if parent is None or queue.kind != "journal" else parent
         root = f"/queues/{quoted(base.id)}"
-        current = "Journal" if queue.kind == "journal" and parent is not None else tab
+        current = "Journal" if base is not queue else tab
         known = [("Messages", root, base.messages)]
         if base.kind == "queue":
-            subqueues = sum(row["kind"] == "subqueue" and row["name"].startswith(f"{base.name};") for row in rows)
-            known.append(("Journal", f"/queues/{quoted(base.id)}j", base.journal_messages))
-            known.append(("Subqueues", f"{root}/subqueues", subqueues))
+            known += [("Journal", f"{root}j", base.journal_messages), ("Subqueues", f"{root}/subqueues", 0)]
         known.append(("Activity", f"{root}/activity", 0))
         if caller.administrator:
             known.append(("Readers and handles", f"{root}/readers", base.handles))
@@ -110,11 +107,18 @@ class QueuePages:
         tabs = [Tab(text, where, text == current, count) for text, where, count in known]
         return QueueFrame(tiles_of(details, self._services.queue_history.of(queue.id)), tabs, parent, beside)
 
-    def _parent(self, queue: QueueView, rows: list[dict[str, Any]]) -> QueueView | None:
-        """Names of journals and subqueues are those of their queues with something after a semicolon."""
-        if queue.kind not in ("journal", "subqueue"):
+    def _parent(self, queue: QueueView, caller: WebCaller) -> QueueView | None:
+        """None also for one that the user may not see. The identifier of a journal is that of its queue and a j; the
+        name of a subqueue is that of its queue with something after a semicolon."""
+        if queue.kind == "journal" and queue.id != "journal":
+            try:
+                return queue_of(self._services.queue(caller.ticket, queue.id.removesuffix("j")))
+            except MsmqError:
+                return None
+        if queue.kind != "subqueue":
             return None
         name = queue.name.rpartition(";")[0]
+        rows = self._services.rows.of(caller.ticket)
         return next((queue_of(row) for row in rows if row["kind"] == "queue" and row["name"] == name), None)
 
     async def _details(self, request: Request, caller: WebCaller) -> QueueDetails:

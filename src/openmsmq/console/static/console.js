@@ -109,7 +109,9 @@ const parts = () => [...document.querySelectorAll("[data-fresh]")];
 
 function isUsed(part) {
   const chosen = getSelection();
-  return part.contains(document.activeElement) || (!chosen.isCollapsed && part.contains(chosen.anchorNode));
+  const typed = [...part.querySelectorAll("input")].some((field) =>
+    field.value !== field.defaultValue || field.checked !== field.defaultChecked);
+  return typed || part.contains(document.activeElement) || (!chosen.isCollapsed && part.contains(chosen.anchorNode));
 }
 
 // An answer as a document in which no script runs; null for any other than the page itself.
@@ -147,9 +149,9 @@ async function refresh(owner) {
     return;
   }
   last = clockNow();
-  for (const part of parts()) {
+  for (const part of [...parts(), document.getElementById("pages")]) {
     const other = newer.getElementById(part.id);
-    if (other !== null && !isUsed(part)) part.replaceChildren(...document.importNode(other, true).childNodes);
+    if (other !== null && !isUsed(part) && !part.isEqualNode(other)) part.replaceChildren(...document.importNode(other, true).childNodes);
   }
   if (!owner) say(`Live, ${last}`, true);
 }
