@@ -96,14 +96,15 @@ def paths(daemon: Daemon) -> dict[str, str]:
         **{name: f"/queues/{queue}/{name}" for name in ("subqueues", "activity", "readers", "settings", "send")},
         "message": f"/queues/{queue}/messages/{lookup}", "deadletters": "/deadletters", "outgoing": "/outgoing",
         "users": "/users", "handles": "/handles", "alarms": "/alarms", "tokens": "/tokens",
-        "transactions": "/transactions",
+        "transactions": "/transactions", "machine": "/settings", "audit": "/audit",
         "missing": "/queues/p999999",
     }  # fmt: skip
 
 
 PAGES = [
     "overview", "day", "queues", "new-queue", "queue", "journal", "subqueues", "activity", "readers", "rights",
-    "settings", "send", "message", "deadletters", "outgoing", "users", "tokens", "handles", "alarms", "transactions",
+    "settings", "send", "message", "deadletters", "outgoing", "users", "tokens", "handles", "alarms",
+    "transactions", "machine", "audit",
 ]  # fmt: skip
 
 

@@ -198,3 +198,30 @@ def test_a_page_that_asks_for_itself_is_no_use_of_a_session() -> None:
     assert sessions.find(secret, used=False) is session
     now = IDLE_SECONDS + 1
     assert sessions.find(secret, used=False) is None
+
+
+def test_the_audit_log_is_filtered_and_paged(browser: Browser, client: Client, queue: str) -> None:
+    name = client.get(f"/queues/{queue}")["queue"]["name"]
+    client.patch(f"/queues/{queue}", label="<b>hostile</b>\u202e")
+    page = browser.ask("GET", f"/audit?action=queue.*&object=*{name.rpartition(chr(92))[2]}").text
+    assert "queue.create" in page and "&lt;b&gt;hostile" in page and "<b>hostile" not in page and "\u202e" not in page
+    page = browser.ask("GET", "/audit?limit=1").text
+    older = re.search(r'href="([^"]*)" rel="next"', page)
+    assert older is not None and page.count('<th scope="row"') == 1
+    following = browser.ask("GET", html.unescape(older.group(1))).text
+    assert following.count('<th scope="row"') == 1 and "Newest" in following
+    assert "No record fits" in browser.ask("GET", "/audit?action=nothing").text
+
+
+def test_settings_say_where_they_come_from(browser: Browser) -> None:
+    page = browser.ask("GET", "/settings?name=web*").text
+    assert re.search(r"<code>web</code></th><td>yes</td><td><span class=\"badge accent\">option", page)
+    assert "minimum_free" not in page and "web_key" not in browser.ask("GET", "/settings?changed=true").text
+
+
+@pytest.mark.parametrize("path", ["/audit", "/settings"])
+def test_audit_log_and_settings_are_for_administrators(daemon: Daemon, path: str) -> None:
+    browser = Browser(daemon)
+    browser.login("bob")
+    answer = browser.ask("GET", path)
+    assert answer.status == 403 and path not in navigation(answer.text)

@@ -37,6 +37,8 @@ ENTRIES: Final = (
     NavigationEntry("/alarms", "Alarms", "alarms", bad=True),
     NavigationEntry("/users", "Users and groups", administers=True, group="Administration"),
     NavigationEntry("/tokens", "Tokens"),
+    NavigationEntry("/settings", "Settings", administers=True),
+    NavigationEntry("/audit", "Audit log", administers=True),
 )
 
 

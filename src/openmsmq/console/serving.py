@@ -22,6 +22,7 @@ from openmsmq.console.application import Web
 from openmsmq.console.bounded import BoundedProtocol, sweep
 from openmsmq.console.history import record
 from openmsmq.console.limits import CONNECTIONS, HEADERS, HEADERS_SECONDS
+from openmsmq.console.machine_pages import MachinePages
 from openmsmq.console.managers import Managers
 from openmsmq.console.pages import Console
 from openmsmq.console.queue_pages import QueuePages
@@ -56,7 +57,9 @@ def main() -> None:
         _tell_alarms(settings, link)
     web = Web(services, OPERATIONS)
     console = Console(web)
-    pages: list[Console | QueuePages | AccountPages] = [console, QueuePages(console), AccountPages(console)]
+    pages: list[Console | QueuePages | AccountPages | MachinePages] = [
+        console, QueuePages(console), AccountPages(console), MachinePages(console),
+    ]  # fmt: skip
     forms = console.forms({path: page for each in pages for path, page in each.behind.items()})
     config = uvicorn.Config(
         web.application(

@@ -17,7 +17,7 @@ from openmsmq.actions.alarms import KnownAlarm
 from openmsmq.actions.queues import QueueView
 from openmsmq.admin.series import shown as figure
 from openmsmq.model.rights import QUEUE_RIGHTS
-from openmsmq.model.text import counted, printable, time_text
+from openmsmq.model.text import counted, printable, printable_json, time_text
 
 _NAME: Final = 44  # characters of a name in a list
 _TAIL: Final = 20  # of them, those at the end
@@ -148,6 +148,11 @@ def bar(percent: float) -> Markup:
     ).format(_BAR, round(percent), look, width)
 
 
+def words(value: Any) -> str:
+    """A value of JSON: text as it is, anything else as JSON, with characters that people can't see made visible."""
+    return printable(value) if isinstance(value, str) else printable_json(value)
+
+
 def in_words(right: str) -> str:
     """What somebody with a right may do."""
     return _RIGHTS.get(right, right)
@@ -174,6 +179,6 @@ def values(found: list[float | None]) -> str:
 
 FILTERS: Final = {
     "time": exact_time, "when": when, "since": since, "size": size, "signed": signed, "short": short, "called": called,
-    "traits": traits, "states": states, "of_quota": of_quota, "bar": bar, "in_words": in_words, "figure": figure,
-    "counted": counted, "number": lambda value: f"{value:,}", "quoted": quoted, "json": values,
+    "traits": traits, "states": states, "of_quota": of_quota, "bar": bar, "in_words": in_words, "words": words,
+    "figure": figure, "counted": counted, "number": lambda value: f"{value:,}", "quoted": quoted, "json": values,
 }  # fmt: skip
