@@ -217,3 +217,54 @@ def test_a_list_of_ten_thousand_queues_is_painted_at_once(chromium: Any, daemon:
     print(f"first paint with {MANY} queues: {min(paints):.0f} ms")
     assert min(paints) <= FIRST_PAINT
     tab.context.close()
+
+
+def test_a_list_keeps_names_and_numbers_on_a_narrow_screen(chromium: Any, daemon: Daemon) -> None:
+    long = "n" * 100
+    Client(daemon).post("/queues", name=long)
+    tab = Tab(chromium, daemon, viewport={"width": 390, "height": 844})
+    page = tab.visit(f"/queues?filter={long}")
+    row = page.locator("table.queues tbody tr")
+    box = row.locator("td.n").first.bounding_box()
+    assert box is not None and box["x"] + box["width"] <= 390 and row.locator("td.n").first.inner_text() == "0"
+    assert "…" in row.locator("th a").inner_text() and long in (row.locator("th a").get_attribute("title") or "")
+    tab.context.close()
+
+
+def test_lists_refresh_themselves(chromium: Any, daemon: Daemon, client: Client, queue: str) -> None:
+    name = client.get(f"/queues/{queue}")["queue"]["name"]
+    tab = Tab(chromium, daemon)
+    page = tab.visit(f"/queues?filter={name}")
+    number = page.locator("#queues tbody td.n").first
+    says(number, "0")
+    client.send(queue, "a", "b", "c")
+    says(number, "3", 60)
+    tab.hold("refreshed")
+    tab.context.close()
+
+
+def test_the_theme_that_a_user_chooses_stays(chromium: Any, daemon: Daemon) -> None:
+    tab = Tab(chromium, daemon, color_scheme="light")
+    page = tab.visit("/queues")
+    page.click("#theme")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(14, 18, 23)"
+    page = tab.visit("/alarms")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    tab.context.close()
+
+
+def test_keys_find_a_queue_and_go_through_a_list(chromium: Any, daemon: Daemon, paths: dict[str, str]) -> None:
+    tab = Tab(chromium, daemon)
+    page = tab.visit(paths["message"])
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "find"
+    page.keyboard.press("Escape")
+    page.evaluate("document.activeElement.blur()")
+    before = page.url
+    with page.expect_navigation():
+        page.keyboard.press("k" if page.locator("main tbody tr").first.get_attribute("aria-current") is None else "j")
+    assert page.url != before and "/messages/" in page.url
+    page.keyboard.press("?")
+    says(page.locator("dialog"), "find a queue")
+    tab.hold("keys")
+    tab.context.close()

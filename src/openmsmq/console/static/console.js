@@ -60,6 +60,11 @@ if (find !== null) find.addEventListener("input", () => {
   }, 150);
 });
 
+// -- tabs and navigation scroll on narrow screens: the page that is shown is in sight --
+
+for (const current of document.querySelectorAll(".side nav [aria-current], .tabs [aria-current]"))
+  current.scrollIntoView({ block: "nearest", inline: "nearest" });
+
 // -- keys --
 
 const KEYS = [["/", "find a queue"], ["j", "next in a list"], ["k", "previous in a list"], ["?", "show these keys"]];
