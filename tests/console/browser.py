@@ -114,7 +114,9 @@ class Browser:
     cookie: str = ""
     last: Answer = field(init=False)
 
-    def ask(self, method: str, path: str, form: dict[str, str] | None = None, **headers: str) -> Answer:
+    def ask(
+        self, method: str, path: str, form: dict[str, str] | list[tuple[str, str]] | None = None, **headers: str
+    ) -> Answer:
         sent = {"Cookie": self.cookie} if self.cookie else {}
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
         body = None

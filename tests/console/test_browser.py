@@ -92,16 +92,19 @@ def paths(daemon: Daemon) -> dict[str, str]:
     lookup = next(message["lookup"] for message in client.messages(queue) if message["label"] == HOSTILE)
     return {
         "overview": "/", "day": "/?range=24h", "queues": "/queues?filter=o&sort=-messages", "queue": f"/queues/{queue}",
-        "rights": f"/queues/{queue}/rights?for=bob",
+        "rights": f"/queues/{queue}/rights?for=bob", "journal": f"/queues/{queue}j", "new-queue": "/new-queue",
+        **{name: f"/queues/{queue}/{name}" for name in ("subqueues", "activity", "readers", "settings", "send")},
         "message": f"/queues/{queue}/messages/{lookup}", "deadletters": "/deadletters", "outgoing": "/outgoing",
         "users": "/users", "handles": "/handles", "alarms": "/alarms", "tokens": "/tokens",
+        "transactions": "/transactions", "machine": "/settings", "audit": "/audit",
         "missing": "/queues/p999999",
     }  # fmt: skip
 
 
 PAGES = [
-    "overview", "day", "queues", "queue", "rights", "message", "deadletters", "outgoing", "users", "tokens", "handles",
-    "alarms",
+    "overview", "day", "queues", "new-queue", "queue", "journal", "subqueues", "activity", "readers", "rights",
+    "settings", "send", "message", "deadletters", "outgoing", "users", "tokens", "handles", "alarms",
+    "transactions", "machine", "audit",
 ]  # fmt: skip
 
 
@@ -149,14 +152,14 @@ def test_the_overview_is_live_and_can_be_paused(chromium: Any, daemon: Daemon, c
     tab = Tab(chromium, daemon)
     page = tab.visit("/")
     says(page.locator("#live [data-state]"), "Live")
-    before = page.locator("figure.chart path").first.get_attribute("data-values")
+    before = page.locator("figure.chart path[data-name]").first.get_attribute("data-values")
     client.send(queue, *"abcdefgh")
     eventually(lambda: float(page.locator("[data-live=came]").inner_text()) > 0)
-    eventually(lambda: page.locator("figure.chart path").first.get_attribute("data-values") != before)
-    page.click("#live button")
-    says(page.locator("#live [data-state]"), "Paused.")
+    eventually(lambda: page.locator("figure.chart path[data-name]").first.get_attribute("data-values") != before)
+    page.click("#pause")
+    says(page.locator("#live [data-state]"), "Paused at")
     tab.hold("paused")
-    page.click("#live button")
+    page.click("#pause")
     says(page.locator("#live [data-state]"), "Live")
     tab.context.close()
 
@@ -184,7 +187,7 @@ def test_dead_letters_are_returned_after_a_dry_run(chromium: Any, daemon: Daemon
 
 def test_a_user_gets_the_right_to_send(chromium: Any, daemon: Daemon, client: Client) -> None:
     name = client.post("/queues", name="guarded")["id"]
-    client.post(f"/queues/{name}/permissions", change="revoke", user="everyone", rights=[])
+    client.post(f"/queues/{name}/permissions", change="revoke", user="everyone", rights=[], confirm=True)
     with daemon.connect(user=USER, password=PASSWORD) as manager, pytest.raises(AccessDenied):
         manager.open(".\\private$\\guarded", "send")
     tab = Tab(chromium, daemon)
@@ -193,7 +196,7 @@ def test_a_user_gets_the_right_to_send(chromium: Any, daemon: Daemon, client: Cl
     page.select_option("[name=right]", "WriteMessage")
     page.click("text=Dry run")
     tab.hold("dry run")
-    page.click("main form button")
+    page.click("main form button.primary, main form button.danger")
     tab.hold("rights")
     assert page.locator("tr", has_text=USER).inner_text().endswith("WriteMessage")
     with daemon.connect(user=USER, password=PASSWORD) as manager:
@@ -213,4 +216,55 @@ def test_a_list_of_ten_thousand_queues_is_painted_at_once(chromium: Any, daemon:
     assert "10,0" in page.locator("main").inner_text()
     print(f"first paint with {MANY} queues: {min(paints):.0f} ms")
     assert min(paints) <= FIRST_PAINT
+    tab.context.close()
+
+
+def test_a_list_keeps_names_and_numbers_on_a_narrow_screen(chromium: Any, daemon: Daemon) -> None:
+    long = "n" * 100
+    Client(daemon).post("/queues", name=long)
+    tab = Tab(chromium, daemon, viewport={"width": 390, "height": 844})
+    page = tab.visit(f"/queues?filter={long}")
+    row = page.locator("table.queues tbody tr")
+    box = row.locator("td.n").first.bounding_box()
+    assert box is not None and box["x"] + box["width"] <= 390 and row.locator("td.n").first.inner_text() == "0"
+    assert "…" in row.locator("th a").inner_text() and long in (row.locator("th a").get_attribute("title") or "")
+    tab.context.close()
+
+
+def test_lists_refresh_themselves(chromium: Any, daemon: Daemon, client: Client, queue: str) -> None:
+    name = client.get(f"/queues/{queue}")["queue"]["name"]
+    tab = Tab(chromium, daemon)
+    page = tab.visit(f"/queues?filter={name}")
+    number = page.locator("#queues tbody td.n").first
+    says(number, "0")
+    client.send(queue, "a", "b", "c")
+    says(number, "3", 60)
+    tab.hold("refreshed")
+    tab.context.close()
+
+
+def test_the_theme_that_a_user_chooses_stays(chromium: Any, daemon: Daemon) -> None:
+    tab = Tab(chromium, daemon, color_scheme="light")
+    page = tab.visit("/queues")
+    page.click("#theme")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(14, 18, 23)"
+    page = tab.visit("/alarms")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    tab.context.close()
+
+
+def test_keys_find_a_queue_and_go_through_a_list(chromium: Any, daemon: Daemon, paths: dict[str, str]) -> None:
+    tab = Tab(chromium, daemon)
+    page = tab.visit(paths["message"])
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "find"
+    page.keyboard.press("Escape")
+    page.evaluate("document.activeElement.blur()")
+    before = page.url
+    with page.expect_navigation():
+        page.keyboard.press("k" if page.locator("main tbody tr").first.get_attribute("aria-current") is None else "j")
+    assert page.url != before and "/messages/" in page.url
+    page.keyboard.press("?")
+    says(page.locator("dialog"), "find a queue")
+    tab.hold("keys")
     tab.context.close()

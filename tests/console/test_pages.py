@@ -15,7 +15,7 @@ from console.browser import PASSWORD, Answer, Browser, Client
 from daemon import Daemon, eventually
 
 TEMPLATES = Path(openmsmq.__file__).parent / "console" / "templates"
-LIVE = {"src": "/static/live.js", "defer": None}
+SCRIPTS = [{"src": f"/static/{name}.js", "defer": None} for name in ("console", "live")]
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>&lt;{{7*7}}"
 UNSEEN = "a\u202eb\u200bc\x1b[31m"
 
@@ -46,7 +46,7 @@ def good(answer: Answer) -> Elements:
     assert answer.status == 200, answer.text
     assert answer.headers["content-type"].startswith("text/html")
     elements = Elements(answer.text)
-    assert all(script == LIVE for script in elements.of("script")) and not list(elements.of("img"))
+    assert all(script in SCRIPTS for script in elements.of("script")) and not list(elements.of("img"))
     assert not [name for _, attributes in elements.tags for name in attributes if name.startswith("on")]
     assert "openmsmq " in answer.text, "each page shows the equal command"
     return elements
@@ -211,12 +211,13 @@ def test_a_user_sees_what_is_refused_and_why(daemon: Daemon) -> None:
     assert browser.ask("GET", "/queues/p999999").status == 404
 
 
-def test_pages_need_nothing_from_elsewhere_and_no_script_but_one() -> None:
+def test_pages_need_nothing_from_elsewhere_and_no_script_but_two() -> None:
     pages = list(TEMPLATES.glob("*.html"))
     assert pages
     for path in pages:
         text = path.read_text()
-        text = text.replace('<script src="/static/live.js" defer></script>', "")
+        for script in SCRIPTS:
+            text = text.replace(f'<script src="{script["src"]}" defer></script>', "")
         assert "//" not in text.replace("<!doctype html>", "") and "<script" not in text and "style=" not in text, path
         assert "|safe" not in text and "autoescape" not in text, path
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -14,35 +16,46 @@ from openmsmq.console.pages import Console
 from openmsmq.model.roles import Role
 
 
-def routes(console: Console) -> list[Route]:
-    """Those that are not in the table of forms."""
-    show, change = console.looking, console.changing
+class AccountPages:
+    """Of one console."""
 
-    async def show_users(request: Request, caller: WebCaller) -> Response:
-        found = await console.ask(handler_of(users.list_users), request, caller)
-        return console.render("users.html", caller, "Users", found=found, command=found.command)
+    def __init__(self, console: Console) -> None:
+        self._console: Final = console
+        show, change = console.looking, console.changing
+        self.routes: Final = [
+            Route("/users", show(self._users), methods=["GET"]),
+            Route("/groups/{group}", change(self._change_group, self._users), methods=["POST"]),
+            Route("/tokens", show(self._tokens), methods=["GET"]),
+            Route("/tokens", change(self._create_token, self._tokens), methods=["POST"]),
+        ]
+        #: The pages on which forms are, by the paths of the forms.
+        self.behind: Final = {
+            **dict.fromkeys(
+                ("/users", "/users/{user}", "/users/{user}/remove", "/groups", "/groups/{group}/remove"), self._users
+            ),
+            "/tokens/{token}/revoke": self._tokens,
+        }
 
-    async def change_group(request: Request, caller: WebCaller) -> Response:
+    async def _users(self, request: Request, caller: WebCaller) -> Response:
+        found = await self._console.ask(handler_of(users.list_users), request, caller)
+        return await self._console.render(request, "users.html", "Users and groups", found=found, command=found.command)
+
+    async def _change_group(self, request: Request, caller: WebCaller) -> Response:
         form = request.state.form
         change = {"leave" if form.get("change") == "leave" else "join": [form.get("user", "")]}
         body = converted(change, body_of(users.change_group))
-        await console.ask(handler_of(users.change_group), request, caller, body=body)
+        await self._console.ask(handler_of(users.change_group), request, caller, body=body)
         return RedirectResponse("/users", 303)
 
-    async def show_tokens(request: Request, caller: WebCaller) -> Response:
-        found = await console.ask(handler_of(tokens.list_tokens), request, caller)
+    async def _tokens(self, request: Request, caller: WebCaller) -> Response:
+        found = await self._console.ask(handler_of(tokens.list_tokens), request, caller)
         roles = [role.word for role in Role if role <= caller.role]
-        return console.render("tokens.html", caller, "Tokens", found=found, roles=roles, command=found.command)
+        return await self._console.render(
+            request, "tokens.html", "Tokens", found=found, roles=roles, command=found.command
+        )
 
-    async def create_token(request: Request, caller: WebCaller) -> Response:
+    async def _create_token(self, request: Request, caller: WebCaller) -> Response:
         """Its page shows the secret once."""
         given = inputs(tokens.create_token, request.state.form)
-        made = await console.ask(handler_of(tokens.create_token), request, caller, **given)
-        return console.render("token.html", caller, "Token", made=made, command=made.command)
-
-    return [
-        Route("/users", show(show_users), methods=["GET"]),
-        Route("/groups/{group}", change(change_group), methods=["POST"]),
-        Route("/tokens", show(show_tokens), methods=["GET"]),
-        Route("/tokens", change(create_token), methods=["POST"]),
-    ]
+        made = await self._console.ask(handler_of(tokens.create_token), request, caller, **given)
+        return await self._console.render(request, "token.html", "Token", made=made, command=made.command)

@@ -49,6 +49,7 @@ _HEADERS: Final = {
     b"referrer-policy": b"same-origin", b"cross-origin-opener-policy": b"same-origin",
     b"cross-origin-resource-policy": b"same-origin", b"cache-control": b"no-store", b"x-frame-options": b"DENY",
 }  # fmt: skip
+_REFRESH: Final = "x-openmsmq-refresh"  # a page that is open asks by itself: nobody uses it
 _STRICT_TRANSPORT: Final = b"max-age=31536000"
 
 
@@ -138,7 +139,7 @@ class Web:
         peer = peer_of(request)
         if value is None:
             secret = self._cookie_in(request)
-            session = sessions.find(secret) if secret else None
+            session = sessions.find(secret, used=_REFRESH not in request.headers) if secret else None
             if session is None:
                 raise Problem(401, "no login, or one that has ended", headers=CHALLENGE)
             try:

@@ -82,8 +82,8 @@ class WebSessions:
             self._of_user.setdefault(sid, OrderedDict())[_hashed(secret)] = None
         return secret, session
 
-    def find(self, secret: str) -> WebSession | None:
-        """The session that a secret names, as long as it holds; that is a use of it."""
+    def find(self, secret: str, *, used: bool = True) -> WebSession | None:
+        """The session that a secret names, as long as it holds. Unless `used` is false, that is a use of it."""
         key, now = _hashed(secret), self._clock()
         with self._lock:
             session = self._sessions.get(key)
@@ -92,6 +92,8 @@ class WebSessions:
             if _is_over(session, now):
                 self._end(key)
                 return None
+            if not used:
+                return session
             session.used = now
             self._sessions.move_to_end(key)
             self._of_user[session.sid].move_to_end(key)

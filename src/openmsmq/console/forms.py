@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -35,6 +35,7 @@ def _ended(done: transactions.ResolvedTransaction) -> str:
 FORMS: Final = (
     PageForm("/queues", queues.create_queue, "/queues/{id}"),
     PageForm("/queues/{queue}/send", messages.send_message, "/queues/{queue}"),
+    PageForm("/queues/{queue}/settings", queues.change_queue, "/queues/{queue}/settings"),
     PageForm("/queues/{queue}/purge", queues.purge_queue, _gone("Purged", ": ")),
     PageForm("/queues/{queue}/delete", queues.delete_queue, _gone("Deleted", " with ")),
     PageForm("/outgoing/{queue}/delete", outgoing.delete_outgoing, _gone("Deleted", " with ")),
@@ -62,15 +63,38 @@ def _input(wanted: type, form: Mapping[str, str]) -> Any:
     assert isinstance(described, inspect.StructType)
     values: dict[str, Any] = {}
     for field in described.fields:
-        kind = field.type
-        while isinstance(kind, inspect.Metadata):
-            kind = kind.type
-        given = form.get(field.name, "")
-        if isinstance(kind, inspect.BoolType):
-            values |= {field.name: True} if field.name in form else {}
-        elif given or field.required or (field.default is None and field.name in form):
-            values[field.name] = whole(given) if isinstance(kind, inspect.IntType) else given
+        if field.name not in form and not field.required:
+            continue
+        given, kinds = form.get(field.name, ""), {type(each): each for each in _kinds(field.type)}
+        text = kinds.get(inspect.StrType)
+        if inspect.BoolType in kinds:
+            values[field.name] = given != "false"
+        elif inspect.IntType in kinds and (given.strip() or field.required):
+            values[field.name] = _number(field.name, given)
+        elif inspect.IntType in kinds:  # empty: none, where there may be none
+            values |= {field.name: None} if inspect.NoneType in kinds else {}
+        elif given or field.required or (isinstance(text, inspect.StrType) and not text.min_length):
+            values[field.name] = given
     return converted(values, wanted)
+
+
+def _kinds(described: inspect.Type) -> Iterator[inspect.Type]:
+    """What values of a field may be."""
+    if isinstance(described, inspect.Metadata):
+        yield from _kinds(described.type)
+    elif isinstance(described, inspect.UnionType):
+        for each in described.types:
+            yield from _kinds(each)
+    else:
+        yield described
+
+
+def _number(name: str, given: str) -> int:
+    """Raises Problem naming the field."""
+    number = whole(given)
+    if number is None:
+        raise Problem(422, f"{name.replace('_', ' ')} must be a whole number, not {given[:40] or 'empty'}")
+    return number
 
 
 def converted(values: Mapping[str, Any], wanted: type) -> Any:

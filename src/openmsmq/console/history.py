@@ -46,6 +46,13 @@ class Sample(NamedTuple):
     free: int | None = None
 
 
+class Sums(NamedTuple):
+    """Queues, and messages in them, by kind of queue."""
+
+    queues: Mapping[str, int]
+    messages: Mapping[str, int]
+
+
 def sample_of(figures: Mapping[str, Any], at: float, free: int | None) -> Sample:
     """A sample of the figures that the daemon gives."""
     return Sample(
@@ -87,6 +94,7 @@ class FigureHistory:
         self._lock: Final = threading.Lock()
         self._recent: Final[deque[Sample]] = deque(maxlen=_RECENT + 1)
         self._day: Final[deque[Sample]] = deque(maxlen=_DAY + 1)
+        self.sums: Sums | None = None  # of the last figures; None before the first ones
         self._taken: float | None = None  # seconds of the clock that never goes back
 
     def add(self, sample: Sample) -> None:
@@ -124,7 +132,9 @@ def record(
     while True:
         started = time.monotonic()
         try:
-            history.add(sample_of(link.call("figures"), time.time(), _free(directory)))
+            figures = link.call("figures")
+            history.add(sample_of(figures, time.time(), _free(directory)))
+            history.sums = Sums(figures.get("queues", {}), figures["messages"])
         except ConnectionError as error:
             logger.info("the daemon is gone, no more figures for the charts: %s", error)
             return

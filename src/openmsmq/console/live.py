@@ -14,7 +14,7 @@ from openmsmq.console.history import FigureHistory
 from openmsmq.console.limits import STREAMS, STREAMS_PER_USER
 from openmsmq.console.problems import Problem
 from openmsmq.console.table import HttpOperation, WebRequest
-from openmsmq.model.errors import AccessDenied
+from openmsmq.model.errors import MsmqError
 from openmsmq.model.roles import Role
 from openmsmq.model.shares import Shares
 
@@ -54,12 +54,14 @@ async def _stream(asked: WebRequest) -> AsyncIterator[bytes]:
             if found is not None and found.at != last:
                 last = found.at
                 yield b"event: figures\ndata: " + msgspec.json.encode(found) + b"\n\n"
+                if asked.caller.administrator:
+                    await loop.run_in_executor(None, services.note_queues, asked.caller.ticket)
             if loop.time() - checked > _HEARTBEAT:
                 checked = loop.time()
                 await asyncio.wrap_future(services.link.ask("whoami", ticket=asked.caller.ticket))
                 yield b": still there\n\n"
             await asyncio.sleep(_LOOK)
-    except (AccessDenied, ConnectionError):
+    except (MsmqError, ConnectionError):
         return  # the login has ended, or the daemon
     finally:
         Streams.shares.give_back(asked.caller.sid)

@@ -1,5 +1,5 @@
-"""The console: pages made here. What they show and do is what the API shows and does. They work without scripts; the
-one that there is brings figures and charts of the overview up to date.
+"""The console: pages made here. What they show and do is what the API shows and does. They work without scripts. The
+two that there are bring figures and charts up to date, and add a theme, keys and copying.
 
 Names, labels and bodies come from anybody. They reach a page by one way, the expressions of templates, which escape
 HTML and make control characters, bidirectional and zero-width ones visible (`model.text.printable`).
@@ -7,7 +7,9 @@ HTML and make control characters, bidirectional and zero-width ones visible (`mo
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.resources import files
 from typing import Any, Final
@@ -15,33 +17,37 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 import jinja2
 import msgspec
-from markupsafe import Markup
+from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from openmsmq.actions import dead_letters, handles, messages, outgoing, permissions, queues, selections, transactions
-from openmsmq.actions.alarms import list_alarms
+from openmsmq import __version__
+from openmsmq.actions import dead_letters, handles, outgoing, queues, selections, transactions
+from openmsmq.actions.alarms import KnownAlarm, list_alarms
+from openmsmq.actions.queues import QueueView
 from openmsmq.actions.series import SeriesQuery
 from openmsmq.admin.acting import HAS_NO_TARGET
 from openmsmq.admin.series import Rates
-from openmsmq.admin.series import shown as figure
-from openmsmq.console import account, charts, problems
+from openmsmq.console import account, charts, navigation, problems, wording
 from openmsmq.console.application import Web, peer_of
 from openmsmq.console.callers import WebCaller
-from openmsmq.console.derived import body_of, handler_of, may_see_figures, operation_of
+from openmsmq.console.derived import handler_of, may_see_figures
 from openmsmq.console.forms import FORMS, PageForm, converted, inputs, whole
 from openmsmq.console.problems import Problem
 from openmsmq.console.table import WebRequest, parse_query
+from openmsmq.console.tiles import depth_of, overview_tiles
 from openmsmq.model.errors import MsmqError
-from openmsmq.model.rights import QUEUE_RIGHTS
 from openmsmq.model.roles import Role
-from openmsmq.model.text import printable, time_text
 
-_MOST_FIELDS: Final = 60
-_STATIC: Final = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
-_CHANGES: Final = {"grant": "Grant", "revoke": "Revoke what was granted", "deny": "Deny", "undeny": "Revoke a denial"}
+_MOST_FIELDS: Final = 600
+_STATIC: Final = {
+    "style.css": "text/css", "live.js": "text/javascript", "console.js": "text/javascript", "icon.svg": "image/svg+xml",
+}  # fmt: skip
+_THEME: Final = "openmsmq-theme"  # cookie that console.js sets
+_THEMES: Final = ("light", "dark")
 _NOTHING_YET: Final = Rates(0.0, 0, 0.0, 0.0, 0.0, None, None, None)
+_PLANNED: Final = ("act", "queue", "label", "reason", "destination", "text", "to", "ttl")  # fields of a plan
 Page = Callable[[Request, WebCaller], Awaitable[Response]]
 
 
@@ -49,48 +55,46 @@ class Console:
     """The pages of one application."""
 
     def __init__(self, web: Web) -> None:
-        self._web: Final = web
+        self.web: Final = web
         self._templates: Final = jinja2.Environment(
             loader=jinja2.PackageLoader("openmsmq.console"),
             autoescape=True,
             undefined=jinja2.StrictUndefined,
-            finalize=_shown,
+            finalize=wording.shown,
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters |= {
-            "time": _time, "number": lambda value: f"{value:,}", "figure": figure, "json": _json,
-            "quoted": _quoted,
-        }  # fmt: skip
+        self._templates.filters |= wording.FILTERS
         show, change = self.looking, self.changing
-        self.routes: Final = [
+        self.routes: Final[list[Route]] = [
             Route("/", show(self._overview), methods=["GET"]),
             Route("/login", self._answering(self._login_page), methods=["GET"]),
             Route("/login", self._answering(self._login), methods=["POST"]),
             Route("/logout", change(self._logout), methods=["POST"]),
             Route("/queues", show(self._queues), methods=["GET"]),
-            Route("/queues/{queue}", show(self._queue), methods=["GET"]),
-            Route("/queues/{queue}/rights", show(self._rights), methods=["GET"]),
-            Route("/queues/{queue}/rights", change(self._change_rights), methods=["POST"]),
-            Route("/queues/{queue}/messages/{lookup}", show(self._message), methods=["GET"]),
+            Route("/new-queue", show(self._new_queue), methods=["GET"]),
             Route("/deadletters", show(self._deadletters), methods=["GET"]),
             Route("/outgoing", show(self._outgoing), methods=["GET"]),
             Route("/alarms", show(self._alarms), methods=["GET"]),
             Route("/handles", show(self._handles), methods=["GET"]),
             Route("/transactions", show(self._transactions), methods=["GET"]),
             Route("/transactions/{transaction}", show(self._transaction), methods=["GET"]),
-            Route("/plan", change(self._plan), methods=["POST"]),
-            Route("/carry-out", change(self._carry_out), methods=["POST"]),
-            *(Route(form.path, change(partial(self._filled, form)), methods=["POST"]) for form in FORMS),
+            Route("/carry-out", change(self._carry_out, self._plan), methods=["POST"]),
             *(self._static(name, media_type) for name, media_type in _STATIC.items()),
         ]
+        #: The pages on which forms are, by the paths of the forms.
+        self.behind: Final[dict[str, Page]] = {
+            "/queues": self._new_queue, "/outgoing/{queue}/pause": self._outgoing,
+            "/outgoing/{queue}/resume": self._outgoing, "/handles/{handle}/close": self._handles,
+            "/transactions/{transaction}/resolve": self._transaction,
+        }  # fmt: skip
 
     # -- what is the same of all pages -----------------------------------------------------------------------------
 
     def looking(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
         async def look(request: Request) -> Response:
             try:
-                caller = await self._web.caller(request)
+                request.state.caller = caller = await self.web.caller(request)
             except Problem as problem:
                 if problem.status != 401:
                     raise
@@ -100,17 +104,35 @@ class Console:
 
         return self._answering(look)
 
-    def changing(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
+    def changing(self, page: Page, behind: Page | None = None) -> Callable[[Request], Awaitable[Response]]:
+        """The work of a form. If it is refused, the page `behind` it stays, with a sentence and with what was typed."""
+
         async def change(request: Request) -> Response:
-            caller = await self._web.caller(request)
+            request.state.caller = caller = await self.web.caller(request)
             request.state.form = form = await self._form(request)
-            self._web.demand_own_page(request, caller.session, form.pop("csrf", None))
-            return await page(request, caller)
+            self.web.demand_own_page(request, caller.session, form.pop("csrf", None))
+            try:
+                return await page(request, caller)
+            except Problem as error:
+                problem = error
+            except MsmqError as error:
+                problem = problems.of_error(error)
+            if behind is None:
+                raise problem
+            request.state.problem = problem.document(request.scope["state"]["request_id"])
+            try:
+                response = await behind(request, caller)
+            except (Problem, MsmqError):
+                del request.state.problem
+                raise problem from None
+            response.status_code = problem.status
+            response.headers.update(problem.headers)
+            return response
 
         return self._answering(change)
 
     def _answering(self, work: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-        """The same, but what it raises becomes a page."""
+        """The same, but what it raises becomes a page, with the navigation of whoever is logged in."""
 
         async def answer(request: Request) -> Response:
             try:
@@ -120,68 +142,92 @@ class Console:
             except MsmqError as error:
                 problem = problems.of_error(error)
             document = problem.document(request.scope["state"]["request_id"])
-            response = self.render("problem.html", None, document["title"], problem=document)
+            response = await self.render(request, "problem.html", document["title"], failed=document)
             response.status_code = problem.status
             response.headers.update(problem.headers)
             return response
 
-        return self._web.endpoint(answer)
+        return self.web.endpoint(answer)
 
     async def _form(self, request: Request) -> dict[str, str]:
-        """The fields of a form, each once. Raises Problem."""
+        """The fields of a form, each once; `request.state.ids` gets all that are called `id`. Raises Problem."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/x-www-form-urlencoded":
             raise Problem(415, "a form has to be application/x-www-form-urlencoded")
-        data = await self._web.read(request)
+        data = await self.web.read(request)
         try:
             pairs = parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")
         except (ValueError, UnicodeDecodeError) as error:
             raise Problem(400, f"that is no form: {error}") from None
+        request.state.ids = [value for name, value in pairs if name == "id" and value]
         return dict(pairs)
 
-    def render(self, template: str, caller: WebCaller | None, title: str, **values: Any) -> HTMLResponse:
-        csrf = caller.session.csrf if caller is not None and caller.session is not None else ""
+    async def render(self, request: Request, template: str, title: str, **values: Any) -> HTMLResponse:
+        """A page for whoever is logged in. Its template also knows `problem`, why a form was refused, and `typed`, what
+        was in that form, which was sent to the path `posted`."""
+        state, services = request.state, self.web.services
+        caller: WebCaller | None = getattr(state, "caller", None)
+        problem = getattr(state, "problem", None)
+        links = []
+        if caller is not None:
+            counts = await self.web.work(navigation.counts_of, services, caller)
+            links = navigation.links(request.url.path, counts, caller)
+        theme = request.cookies.get(_THEME)
         text = self._templates.get_template(template).render(
-            title=title, user=caller.name if caller is not None else None, csrf=csrf,
-            machine=self._web.services.settings.hosts[0], administrator=caller is not None and caller.administers,
+            title=title, user=caller.name if caller is not None else None,
+            csrf=caller.session.csrf if caller is not None and caller.session is not None else "",
+            machine=services.settings.hosts[0], version=__version__, links=links,
+            theme=theme if theme in _THEMES else None,
+            problem=problem, typed=state.form if problem is not None else {},
+            posted=request.url.path if problem is not None else None,
+            administrator=caller is not None and caller.administers,
             manages=caller is not None and caller.administrator,
             operates=caller is not None and caller.role >= Role.OPERATOR,
             administers=caller is not None and caller.role >= Role.ADMINISTRATOR, **values,
         )  # fmt: skip
-        return HTMLResponse(text)
+        if caller is None or not caller.administrator or not services.queue_history.is_due(time.time()):
+            return HTMLResponse(text)
+        return HTMLResponse(text, background=BackgroundTask(self._note, caller))
+
+    async def _note(self, caller: WebCaller) -> None:
+        """For the history of queues, after the answer: rows of many queues take a while."""
+        with suppress(Problem, MsmqError, ConnectionError):
+            await self.web.work(self.web.services.note_queues, caller.ticket)
 
     async def ask(self, handler: Callable[[WebRequest], Any], request: Request, caller: WebCaller, **given: Any) -> Any:
-        self._web.demand_role(handler, caller)
-        asked = WebRequest(self._web.services, caller, dict(request.path_params), given.get("query"), given.get("body"))
-        return await self._web.work(handler, asked)
+        self.web.demand_role(handler, caller)
+        asked = WebRequest(self.web.services, caller, dict(request.path_params), given.get("query"), given.get("body"))
+        return await self.web.work(handler, asked)
 
     # -- logging in ------------------------------------------------------------------------------------------------
 
     async def _login_page(self, request: Request) -> Response:
-        return self.render("login.html", None, "Log in", next=_own_path(request.query_params.get("next")), wrong=None)
+        return await self.render(request, "login.html", "Log in", next=_own_path(request.query_params.get("next")),
+                                 wrong=None, name="")
 
     async def _login(self, request: Request) -> Response:
         form = await self._form(request)
-        self._web.demand_own_page(request, None, None)
+        self.web.demand_own_page(request, None, None)
         after = _own_path(form.get("next"))
         try:
             given = msgspec.convert({name: form.get(name, "") for name in ("user", "password")}, account.LoginRequest)
-            secret, _ = await self._web.work(account.begin, self._web.services, given, peer_of(request))
+            secret, _ = await self.web.work(account.begin, self.web.services, given, peer_of(request))
         except (Problem, msgspec.ValidationError) as error:
             status = error.status if isinstance(error, Problem) else 401
             wrong = error.detail if isinstance(error, Problem) else "a name and a password are needed"
-            response: Response = self.render("login.html", None, "Log in", next=after, wrong=wrong)
+            response: Response = await self.render(request, "login.html", "Log in", next=after, wrong=wrong,
+                                                   name=form.get("user", ""))
             response.status_code = status
             return response
         response = RedirectResponse(after, 303)
-        account.set_cookie(response, self._web.services.settings, secret)
+        account.set_cookie(response, self.web.services.settings, secret)
         return response
 
     async def _logout(self, request: Request, caller: WebCaller) -> Response:
         if caller.session is not None:
-            self._web.services.sessions.close(caller.session)
+            self.web.services.sessions.close(caller.session)
         response = RedirectResponse("/login", 303)
-        account.set_cookie(response, self._web.services.settings, "")
+        account.set_cookie(response, self.web.services.settings, "")
         return response
 
     # -- looking ---------------------------------------------------------------------------------------------------
@@ -190,72 +236,70 @@ class Console:
         query = parse_query(SeriesQuery, request.query_params.multi_items())
         found = await self.ask(handler_of(queues.overview), request, caller)
         on = await self.ask(handler_of(list_alarms), request, caller)
-        shown = may_see_figures(WebRequest(self._web.services, caller))
-        rates = self._web.services.history.rates(query.range) if shown else []
-        return self.render(
-            "overview.html", caller, "Overview", found=found, alarms=on.active, query=query, command=found.command,
-            charts=charts.charts(rates), step=charts.seconds_of_a_point(rates),
-            now=(rates[-1] if rates else _NOTHING_YET) if shown else None,
+        shown = may_see_figures(WebRequest(self.web.services, caller))
+        rates = self.web.services.history.rates(query.range) if shown else []
+        now = (rates[-1] if rates else _NOTHING_YET) if shown else None
+        return await self.render(
+            request, "overview.html", "Overview", found=found, query=query, command=found.command,
+            alarms=await self._attention(caller, on.active),
+            charts=charts.charts(rates), step=charts.seconds_of_a_point(rates), now=now,
+            tiles=overview_tiles(found, rates, now), past=self.sparks([*found.growing, *found.fullest, *found.waiting]),
         )  # fmt: skip
+
+    def sparks(self, shown: Sequence[QueueView]) -> dict[str, tuple[str, str]]:
+        """Lines of how many messages queues had in the last ten minutes, by their identifiers."""
+        history = self.web.services.queue_history
+        return {queue.id: depth_of(history.of(queue.id)) for queue in shown}
 
     async def _queues(self, request: Request, caller: WebCaller) -> Response:
         pairs = [(name, value) for name, value in request.query_params.multi_items() if value]
         query = parse_query(queues.ListQuery, pairs)
         found = await self.ask(handler_of(queues.list_queues), request, caller, query=query)
-        return self.render(
-            "queues.html", caller, "Queues", found=found, query=query, command=found.command,
-            link=lambda **changes: _link("/queues", query, **changes),
+        return await self.render(
+            request, "queues.html", "Queues", found=found, query=query, command=found.command,
+            link=lambda **changes: link_to("/queues", query, **changes), past=self.sparks(found.queues),
         )  # fmt: skip
 
-    async def _queue(self, request: Request, caller: WebCaller) -> Response:
-        query = parse_query(operation_of(messages.list_messages).query, request.query_params.multi_items())
-        details = await self.ask(handler_of(queues.get_queue), request, caller)
-        page, refused = None, ""
-        try:
-            page = await self.ask(handler_of(messages.list_messages), request, caller, query=query)
-        except MsmqError as error:
-            refused = str(error)
-        return self.render(
-            "queue.html", caller, details.queue.name, found=details, queue=details.queue, page=page, refused=refused,
-            command=page.command if page is not None else details.command,
-            link=lambda **changes: _link(f"/queues/{details.queue.id}", query, **changes),
-        )  # fmt: skip
-
-    async def _message(self, request: Request, caller: WebCaller) -> Response:
-        details = await self.ask(handler_of(queues.get_queue), request, caller)
-        found = await self.ask(handler_of(messages.get_message), request, caller)
-        title = f"{found.summary.label or 'Message'} in {details.queue.name}"
-        return self.render(
-            "message.html", caller, title, found=found, queue=details.queue, command=found.command
-        )  # fmt: skip
+    async def _new_queue(self, request: Request, caller: WebCaller) -> Response:
+        return await self.render(request, "new_queue.html", "New queue", command="openmsmq queue create NAME")
 
     async def _deadletters(self, request: Request, caller: WebCaller) -> Response:
         query = parse_query(dead_letters.GroupsQuery, request.query_params.multi_items())
         found = await self.ask(handler_of(dead_letters.list_groups), request, caller, query=query)
-        return self.render("deadletters.html", caller, "Dead letters", found=found, command=found.command)
+        return await self.render(request, "deadletters.html", "Dead letters", found=found, command=found.command)
 
     async def _outgoing(self, request: Request, caller: WebCaller) -> Response:
         found = await self.ask(handler_of(outgoing.list_outgoing), request, caller)
-        return self.render("outgoing.html", caller, "Outgoing queues", found=found, command=found.command)
+        return await self.render(request, "outgoing.html", "Outgoing queues", found=found, command=found.command)
 
     async def _alarms(self, request: Request, caller: WebCaller) -> Response:
         found = await self.ask(handler_of(list_alarms), request, caller)
-        return self.render("alarms.html", caller, "Alarms", found=found, command=found.command)
+        return await self.render(
+            request, "alarms.html", "Alarms", found=found, command=found.command,
+            alarms=await self._attention(caller, found.active),
+        )  # fmt: skip
+
+    async def _attention(self, caller: WebCaller, found: list[KnownAlarm]) -> list[tuple[KnownAlarm, dict[str, str]]]:
+        """Alarms, each with its badge and the link to where it is seen to."""
+        by_name = {row["name"]: row["id"] for row in await self.web.work(self.web.services.rows.of, caller.ticket)}
+        return [(alarm, wording.attention(alarm, by_name.get(alarm.queue))) for alarm in found]
 
     async def _handles(self, request: Request, caller: WebCaller) -> Response:
         query = parse_query(handles.HandleQuery, request.query_params.multi_items())
         found = await self.ask(handler_of(handles.list_handles), request, caller, query=query)
-        return self.render("handles.html", caller, "Open queues", found=found, query=query, command=found.command)
+        return await self.render(
+            request, "handles.html", "Open queues", found=found, query=query, command=found.command
+        )
 
     async def _transactions(self, request: Request, caller: WebCaller) -> Response:
         query = parse_query(transactions.DistributedTransactionQuery, request.query_params.multi_items())
         found = await self.ask(handler_of(transactions.list_transactions), request, caller, query=query)
-        return self.render("transactions.html", caller, "Transactions", found=found, command=found.command)
+        return await self.render(request, "transactions.html", "Transactions", found=found, command=found.command)
 
     async def _transaction(self, request: Request, caller: WebCaller) -> Response:
         found = await self.ask(handler_of(transactions.get_transaction), request, caller)
         it = found.transaction
-        return self.render("transaction.html", caller, f"Transaction {it.id}", it=it, command=found.command)
+        return await self.render(request, "transaction.html", f"Transaction {it.id}", it=it, command=found.command)
 
     def _static(self, name: str, media_type: str) -> Route:
         content = (files("openmsmq.console") / "static" / name).read_bytes()
@@ -267,60 +311,48 @@ class Console:
 
     # -- changing --------------------------------------------------------------------------------------------------
 
+    def forms(self, pages: Mapping[str, Page]) -> list[Route]:
+        """Routes of the forms that do one action each, and of the one that plans one for many messages. `pages` has the
+        page on which a form is, by the path of the form; it stays when the form is refused."""
+        return [
+            Route("/plan", self.changing(self._plan, pages.get("/plan")), methods=["POST"]),
+            *(
+                Route(form.path, self.changing(partial(self._filled, form), pages.get(form.path)), methods=["POST"])
+                for form in FORMS
+            ),
+        ]
+
     async def _filled(self, form: PageForm, request: Request, caller: WebCaller) -> Response:
         done = await self.ask(handler_of(form.row), request, caller, **inputs(form.row, request.state.form))
         if isinstance(form.after, str):
             named = {name: quote(value, safe="") for name, value in request.path_params.items()}
             return RedirectResponse(form.after.format(**{"id": getattr(done, "id", ""), **named}), 303)
-        return self.render("done.html", caller, "Done", said=form.after(done), command=done.command)
-
-    async def _rights(self, request: Request, caller: WebCaller) -> Response:
-        pairs = [(name, value) for name, value in request.query_params.multi_items() if value]
-        query = parse_query(operation_of(permissions.get_permissions).query, pairs)
-        found = await self.ask(handler_of(permissions.get_permissions), request, caller, query=query)
-        accounts = await self._web.work(partial(self._web.services.link.call, "accounts", ticket=caller.ticket))
-        return self.render(
-            "rights.html", caller, "Rights", found=found, query=query, command=found.command,
-            words=[right.word for right in QUEUE_RIGHTS], queue=request.path_params["queue"], changes=_CHANGES,
-            accounts=[*permissions.WELL_KNOWN, *sorted(accounts.values())],
-        )  # fmt: skip
-
-    async def _change_rights(self, request: Request, caller: WebCaller) -> Response:
-        """A dry run, and its page has the form that does it."""
-        form = request.state.form
-        values = {
-            "change": form.get("change"), "user": form.get("user"), "rights": [form.get("right", "")],
-            "dry_run": "carry_out" not in form, "confirm": "confirm" in form,
-        }  # fmt: skip
-        change = converted(values, body_of(permissions.change_permissions))
-        found = await self.ask(handler_of(permissions.change_permissions), request, caller, body=change)
-        if found.done:
-            return RedirectResponse(f"/queues/{quote(request.path_params['queue'], safe='')}/rights", 303)
-        return self.render(
-            "rights_plan.html", caller, "Dry run", found=found, change=change, text=_CHANGES[change.change],
-            queue=request.path_params["queue"], command=found.command,
-        )  # fmt: skip
+        return await self.render(request, "done.html", "Done", said=form.after(done), command=done.command)
 
     async def _plan(self, request: Request, caller: WebCaller) -> Response:
         """A dry run of what a form asks for; its page has the form that does it."""
-        plan = _plan_of(request.state.form)
+        plan = _plan_of(request.state.form, request.state.ids)
         found = await self.ask(handler_of(selections.dry_run), request, caller, body=plan)
-        return self.render("plan.html", caller, "Dry run", found=found, plan=plan, command=found.command)
+        asked = [(name, value) for name, value in request.state.form.items() if name in _PLANNED and value]
+        asked += [("id", value) for value in request.state.ids]
+        return await self.render(
+            request, "plan.html", "Dry run", found=found, plan=plan, asked=asked, command=found.command
+        )
 
     async def _carry_out(self, request: Request, caller: WebCaller) -> Response:
         form = request.state.form
         values = {"selection": form.get("selection", ""), "count": whole(form.get("count", ""))}
         order = converted(values, selections.Order)
         found = await self.ask(handler_of(selections.operate), request, caller, body=order)
-        return self.render("result.html", caller, "Result", found=found, command=found.command)
+        return await self.render(request, "result.html", "Result", found=found, command=found.command)
 
 
-def _plan_of(form: Mapping[str, str]) -> selections.PlanRequest:
+def _plan_of(form: Mapping[str, str], ids: list[str]) -> selections.PlanRequest:
     """Raises Problem."""
     given = {name: value for name, value in form.items() if value}
     where: dict[str, Any] = {name: given[name] for name in ("label", "reason", "destination", "text") if name in given}
-    if "id" in given:
-        where["ids"] = [given["id"]]
+    if ids:
+        where["ids"] = ids
     values: dict[str, Any] = {
         "act": given.get("act"), "queue": given.get("queue"), "where": where, "all": not where,
         "changes": {"time_to_be_received": whole(given["ttl"])} if "ttl" in given else {},
@@ -331,7 +363,7 @@ def _plan_of(form: Mapping[str, str]) -> selections.PlanRequest:
     return plan
 
 
-def _link(path: str, query: msgspec.Struct, **changes: Any) -> str:
+def link_to(path: str, query: msgspec.Struct, **changes: Any) -> str:
     """The same page with other parameters; what has its default is left out."""
     values = msgspec.structs.asdict(msgspec.structs.replace(query, **changes))
     defaults = msgspec.structs.asdict(type(query)())
@@ -344,21 +376,3 @@ def _own_path(text: str | None) -> str:
     """Where to go after a login: a path of this server, or its first page."""
     own = text is not None and text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable()
     return text if own and text is not None else "/"
-
-
-def _shown(value: Any) -> Any:
-    """For each expression of each template."""
-    return printable(value, multiline=True) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def _time(seconds: int | None) -> str:
-    return time_text(seconds) if seconds else ""
-
-
-def _json(values: list[float | None]) -> str:
-    return msgspec.json.encode([None if value is None else round(value, 3) for value in values]).decode()
-
-
-def _quoted(text: str) -> str:
-    """For a path of a link."""
-    return quote(text, safe="")

@@ -21,6 +21,7 @@ from openmsmq.console.callers import WebSessions
 from openmsmq.console.history import FigureHistory
 from openmsmq.console.managers import Managers
 from openmsmq.console.problems import Problem
+from openmsmq.console.queue_history import QueueHistory
 from openmsmq.model.errors import AccessDenied
 from openmsmq.processes.link import DaemonLink
 
@@ -138,6 +139,7 @@ class Services:
     managers: Managers
     rows: QueueRows
     history: FigureHistory = field(default_factory=FigureHistory)
+    queue_history: QueueHistory = field(default_factory=QueueHistory)
     sessions: WebSessions = field(default_factory=WebSessions)
     backups: BackupJob = field(default_factory=BackupJob)
     seals: Seals = field(default_factory=Seals)
@@ -160,6 +162,12 @@ class Services:
             wait = int(found["wait"]) + 1
             raise Problem(429, f"too many logins that failed: wait {wait} s", headers={"Retry-After": str(wait)})
         return found
+
+    def note_queues(self, ticket: str) -> None:
+        """For the history of queues, if it is time for that. The ticket is that of an administrator, who sees all.
+        Raises MsmqError."""
+        if self.queue_history.is_due(time.time()):
+            self.queue_history.note(self.rows.of(ticket), time.time())
 
     def queue(self, ticket: str, identifier: str) -> dict[str, Any]:
         """The row of a queue. Raises QueueNotFound, also for what the user may not see."""

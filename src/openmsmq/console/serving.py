@@ -16,13 +16,16 @@ from threading import Thread
 import uvicorn
 
 from openmsmq.actions.backup_job import BackupJob
-from openmsmq.console import accounts_pages, health
+from openmsmq.console import health
+from openmsmq.console.accounts_pages import AccountPages
 from openmsmq.console.application import Web
 from openmsmq.console.bounded import BoundedProtocol, sweep
 from openmsmq.console.history import record
 from openmsmq.console.limits import CONNECTIONS, HEADERS, HEADERS_SECONDS
+from openmsmq.console.machine_pages import MachinePages
 from openmsmq.console.managers import Managers
 from openmsmq.console.pages import Console
+from openmsmq.console.queue_pages import QueuePages
 from openmsmq.console.resources import OPERATIONS
 from openmsmq.console.services import QueueRows, Services, WebSettings
 from openmsmq.console.webhook import Webhook, posting
@@ -54,8 +57,14 @@ def main() -> None:
         _tell_alarms(settings, link)
     web = Web(services, OPERATIONS)
     console = Console(web)
+    pages: list[Console | QueuePages | AccountPages | MachinePages] = [
+        console, QueuePages(console), AccountPages(console), MachinePages(console),
+    ]  # fmt: skip
+    forms = console.forms({path: page for each in pages for path, page in each.behind.items()})
     config = uvicorn.Config(
-        web.application([*health.routes(web), *console.routes, *accounts_pages.routes(console)]),
+        web.application(
+            [*health.routes(web), *(route for each in pages for route in each.routes), *forms]
+        ),
         http=BoundedProtocol,
         ws="none",
         lifespan="off",

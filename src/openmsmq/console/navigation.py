@@ -1,0 +1,89 @@
+"""The navigation that pages share: links, how much each has, and which is the page that is shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from openmsmq.actions.alarms import list_alarms
+from openmsmq.console.callers import WebCaller
+from openmsmq.console.derived import handler_of
+from openmsmq.console.problems import Problem
+from openmsmq.console.services import Services
+from openmsmq.console.table import WebRequest
+from openmsmq.model.errors import MsmqError
+
+
+class NavigationEntry(NamedTuple):
+    """A page: `counted` is the member of `Counts` beside it; `bad` if a number there is bad news. `manages` and
+    `administers` say for whom it is; `group` begins a group."""
+
+    path: str
+    text: str
+    counted: str = ""
+    bad: bool = False
+    manages: bool = False
+    administers: bool = False
+    group: str = ""
+
+
+ENTRIES: Final = (
+    NavigationEntry("/", "Overview"),
+    NavigationEntry("/queues", "Queues", "queues"),
+    NavigationEntry("/deadletters", "Dead letters", "dead_letters", bad=True),
+    NavigationEntry("/outgoing", "Outgoing", "outgoing"),
+    NavigationEntry("/handles", "Open queues", manages=True),
+    NavigationEntry("/transactions", "Transactions", manages=True),
+    NavigationEntry("/alarms", "Alarms", "alarms", bad=True),
+    NavigationEntry("/users", "Users and groups", administers=True, group="Administration"),
+    NavigationEntry("/tokens", "Tokens"),
+    NavigationEntry("/settings", "Settings", administers=True),
+    NavigationEntry("/audit", "Audit log", administers=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Queues of applications, messages in dead-letter queues, outgoing queues, and alarms that are on."""
+
+    queues: int = 0
+    dead_letters: int = 0
+    outgoing: int = 0
+    alarms: int = 0
+
+
+class NavigationLink(NamedTuple):
+    """A link as a page shows it."""
+
+    path: str
+    text: str
+    number: int
+    bad: bool
+    current: bool
+    group: str
+
+
+def counts_of(services: Services, caller: WebCaller) -> Counts:
+    """For administrators, who see all queues: what the daemon said last. Others would have to wait for a list of what
+    they may see. Zeros while alarms can't be read: an error page has its navigation all the same."""
+    sums = services.history.sums
+    if sums is None or not caller.administrator:
+        return Counts()
+    try:
+        alarms = len(handler_of(list_alarms)(WebRequest(services, caller)).active)
+    except (Problem, MsmqError):
+        alarms = 0
+    queues = sums.queues
+    return Counts(queues.get("queue", 0), sums.messages.get("deadletter", 0), queues.get("outgoing", 0), alarms)
+
+
+def links(path: str, counts: Counts, caller: WebCaller) -> list[NavigationLink]:
+    """Those of a user, on the page of a path."""
+    return [
+        NavigationLink(
+            entry.path, entry.text, getattr(counts, entry.counted) if entry.counted else 0, entry.bad,
+            path == entry.path or (entry.path != "/" and path.startswith(f"{entry.path}/")), entry.group,
+        )
+        for entry in ENTRIES
+        if (caller.administrator or not entry.manages) and (caller.administers or not entry.administers)
+    ]  # fmt: skip

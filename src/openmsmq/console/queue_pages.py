@@ -1,0 +1,251 @@
+"""Pages of the console for one queue: its messages, journal, subqueues, activity, readers, rights and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from openmsmq.actions import handles, messages, permissions, queues
+from openmsmq.actions.queues import QueueDetails, QueueView, queue_of
+from openmsmq.console import charts
+from openmsmq.console.callers import WebCaller
+from openmsmq.console.charts import Drawn, Subject
+from openmsmq.console.derived import body_of, handler_of, operation_of
+from openmsmq.console.forms import converted
+from openmsmq.console.pages import Console, link_to
+from openmsmq.console.table import parse_query
+from openmsmq.console.tiles import Tile, even_times, evenly, flow_of, tiles_of
+from openmsmq.console.wording import quoted
+from openmsmq.model.errors import MsmqError
+from openmsmq.model.rights import QUEUE_RIGHTS
+
+_CHANGES: Final = {"grant": "Grant", "revoke": "Revoke what was granted", "deny": "Deny", "undeny": "Revoke a denial"}
+_ABOUT_FIGURES: Final = ("queue.html", "queue_activity.html")
+_PRIVACY: Final = {0: "clear bodies only", 1: "both", 2: "encrypted bodies only"}
+_DEPTH: Final = Subject("Messages", "", (Drawn("messages", "messages", mean=False, look="depth"),))
+_FLOW: Final = Subject("Messages a second", "/s", (Drawn("came", "came"), Drawn("left", "left", look="out")))
+
+
+class Tab(NamedTuple):
+    """A part of what is known of a queue."""
+
+    text: str
+    path: str
+    current: bool
+    number: int = 0
+
+
+class QueueFrame(NamedTuple):
+    """What all pages of a queue share; `parent` is the queue of which it is the journal or a subqueue;
+    `beside`: the tiles are not what the page is about, so that a narrow screen leaves them out."""
+
+    tiles: list[Tile]
+    tabs: list[Tab]
+    parent: QueueView | None
+    beside: bool
+
+
+class QueuePages:
+    """Pages of the queues of one console."""
+
+    def __init__(self, console: Console) -> None:
+        self._console: Final = console
+        self._services: Final = console.web.services
+        show, change = console.looking, console.changing
+        self.routes: Final = [
+            Route("/queues/{queue}", show(self.messages), methods=["GET"]),
+            Route("/queues/{queue}/messages/{lookup}", show(self._message), methods=["GET"]),
+            Route("/queues/{queue}/send", show(self.send), methods=["GET"]),
+            Route("/queues/{queue}/subqueues", show(self._subqueues), methods=["GET"]),
+            Route("/queues/{queue}/activity", show(self._activity), methods=["GET"]),
+            Route("/queues/{queue}/readers", show(self._readers), methods=["GET"]),
+            Route("/queues/{queue}/settings", show(self.settings), methods=["GET"]),
+            Route("/queues/{queue}/rights", show(self.rights), methods=["GET"]),
+            Route("/queues/{queue}/rights", change(self._change_rights, self.rights), methods=["POST"]),
+        ]
+
+        #: The pages on which forms are, by the paths of the forms.
+        self.behind: Final = {
+            "/queues/{queue}/send": self.send, "/queues/{queue}/settings": self.settings,
+            "/queues/{queue}/purge": self.messages, "/queues/{queue}/delete": self.messages,
+            "/outgoing/{queue}/delete": self.messages, "/plan": self._planned,
+        }  # fmt: skip
+
+    # -- what all share --------------------------------------------------------------------------------------------
+
+    async def _render(
+        self, request: Request, caller: WebCaller, template: str, details: QueueDetails, tab: str, **values: Any
+    ) -> Response:
+        frame = await self._console.web.work(self._frame, details, caller, tab, template not in _ABOUT_FIGURES)
+        values.setdefault("command", details.command)
+        return await self._console.render(
+            request, template, values.pop("title", details.queue.name), found=details, queue=details.queue, frame=frame,
+            **values,
+        )  # fmt: skip
+
+    def _frame(self, details: QueueDetails, caller: WebCaller, tab: str, beside: bool) -> QueueFrame:
+        queue = details.queue
+        parent = self._parent(queue, caller)
+        base = queue if parent is None or queue.kind != "journal" else parent
+        root = f"/queues/{quoted(base.id)}"
+        current = "Journal" if base is not queue else tab
+        known = [("Messages", root, base.messages)]
+        if base.kind == "queue":
+            known += [("Journal", f"{root}j", base.journal_messages), ("Subqueues", f"{root}/subqueues", 0)]
+        known.append(("Activity", f"{root}/activity", 0))
+        if caller.administrator:
+            known.append(("Readers and handles", f"{root}/readers", base.handles))
+        if base.kind == "queue":
+            known += [("Rights", f"{root}/rights", 0), ("Settings", f"{root}/settings", 0)]
+        tabs = [Tab(text, where, text == current, count) for text, where, count in known]
+        return QueueFrame(tiles_of(details, self._services.queue_history.of(queue.id)), tabs, parent, beside)
+
+    def _parent(self, queue: QueueView, caller: WebCaller) -> QueueView | None:
+        """None also for one that the user may not see. The identifier of a journal is that of its queue and a j; the
+        name of a subqueue is that of its queue with something after a semicolon."""
+        if queue.kind == "journal" and queue.id != "journal":
+            try:
+                return queue_of(self._services.queue(caller.ticket, queue.id.removesuffix("j")))
+            except MsmqError:
+                return None
+        if queue.kind != "subqueue":
+            return None
+        name = queue.name.rpartition(";")[0]
+        rows = self._services.rows.of(caller.ticket)
+        return next((queue_of(row) for row in rows if row["kind"] == "queue" and row["name"] == name), None)
+
+    async def _details(self, request: Request, caller: WebCaller) -> QueueDetails:
+        found: QueueDetails = await self._console.ask(handler_of(queues.get_queue), request, caller)
+        return found
+
+    # -- messages --------------------------------------------------------------------------------------------------
+
+    async def messages(self, request: Request, caller: WebCaller) -> Response:
+        """The messages of a queue."""
+        query = parse_query(operation_of(messages.list_messages).query, request.query_params.multi_items())
+        details = await self._details(request, caller)
+        page, refused = None, ""
+        try:
+            page = await self._console.ask(handler_of(messages.list_messages), request, caller, query=query)
+        except MsmqError as error:
+            refused = str(error)
+        return await self._render(
+            request, caller, "queue.html", details, "Messages", page=page, refused=refused,
+            command=page.command if page is not None else details.command,
+            **_links(details.queue, query),
+        )  # fmt: skip
+
+    async def _planned(self, request: Request, caller: WebCaller) -> Response:
+        """The page of the queue for which a form asked for a dry run."""
+        request.path_params["queue"] = request.state.form.get("queue", "")
+        return await self.messages(request, caller)
+
+    async def _message(self, request: Request, caller: WebCaller) -> Response:
+        """A message beside the page of messages that it is on."""
+        query = parse_query(operation_of(messages.list_messages).query, request.query_params.multi_items())
+        details = await self._details(request, caller)
+        found = await self._console.ask(handler_of(messages.get_message), request, caller)
+        page = await self._console.ask(handler_of(messages.list_messages), request, caller, query=query)
+        return await self._render(
+            request, caller, "message.html", details, "Messages", page=page, message=found, command=found.command,
+            title=f"{found.summary.label or 'Message'} in {details.queue.name}", **_links(details.queue, query),
+        )  # fmt: skip
+
+    async def send(self, request: Request, caller: WebCaller) -> Response:
+        """The form that sends a message."""
+        details = await self._details(request, caller)
+        return await self._render(request, caller, "send.html", details, "Messages")
+
+    # -- other parts -----------------------------------------------------------------------------------------------
+
+    async def _subqueues(self, request: Request, caller: WebCaller) -> Response:
+        details = await self._details(request, caller)
+        rows = await self._console.web.work(self._services.rows.of, caller.ticket)
+        found = [
+            queue_of(row) for row in rows
+            if row["kind"] == "subqueue" and row["name"].startswith(f"{details.queue.name};")
+        ]  # fmt: skip
+        return await self._render(
+            request, caller, "queue_subqueues.html", details, "Subqueues", subqueues=found,
+            past=self._console.sparks(found),
+        )  # fmt: skip
+
+    async def _activity(self, request: Request, caller: WebCaller) -> Response:
+        details = await self._details(request, caller)
+        points = self._services.queue_history.of(details.queue.id)
+        flow = flow_of(points)
+        drawn = []
+        if len(flow) > 1:
+            at = [each[0] for each in flow]
+            came, left = (evenly(at, [each[column] for each in flow]) for column in (1, 2))
+            depth = evenly([point.at for point in points], [point.messages for point in points])
+            drawn = [
+                charts.chart(_FLOW, even_times(at[0], len(came)), [came, left]),
+                charts.chart(_DEPTH, even_times(points[0].at, len(depth)), [depth]),
+            ]
+        return await self._render(request, caller, "queue_activity.html", details, "Activity", charts=drawn)
+
+    async def _readers(self, request: Request, caller: WebCaller) -> Response:
+        details = await self._details(request, caller)
+        query = handles.HandleQuery(queue=details.queue.id)
+        opened = await self._console.ask(handler_of(handles.list_handles), request, caller, query=query)
+        return await self._render(
+            request, caller, "queue_readers.html", details, "Readers and handles", opened=opened, command=opened.command
+        )
+
+    async def settings(self, request: Request, caller: WebCaller) -> Response:
+        """The properties of a queue, in a form for those who may change them."""
+        details = await self._details(request, caller)
+        return await self._render(request, caller, "queue_settings.html", details, "Settings", privacy=_PRIVACY)
+
+    # -- rights ----------------------------------------------------------------------------------------------------
+
+    async def rights(self, request: Request, caller: WebCaller) -> Response:
+        """Who may do what with a queue."""
+        pairs = [(name, value) for name, value in request.query_params.multi_items() if value]
+        query = parse_query(operation_of(permissions.get_permissions).query, pairs)
+        details = await self._details(request, caller)
+        known = await self._console.ask(handler_of(permissions.get_permissions), request, caller, query=query)
+        accounts = await self._console.web.work(partial(self._services.link.call, "accounts", ticket=caller.ticket))
+        return await self._render(
+            request, caller, "rights.html", details, "Rights", known=known, query=query, command=known.command,
+            words=[right.word for right in QUEUE_RIGHTS], changes=_CHANGES,
+            accounts=[*permissions.WELL_KNOWN, *sorted(accounts.values())],
+        )  # fmt: skip
+
+    async def _change_rights(self, request: Request, caller: WebCaller) -> Response:
+        """A dry run, and its page has the form that does it."""
+        form = request.state.form
+        values = {
+            "change": form.get("change"), "user": form.get("user"), "rights": [form.get("right", "")],
+            "dry_run": "carry_out" not in form, "confirm": "confirm" in form,
+        }  # fmt: skip
+        change = converted(values, body_of(permissions.change_permissions))
+        changed = await self._console.ask(handler_of(permissions.change_permissions), request, caller, body=change)
+        if changed.done:
+            return RedirectResponse(f"/queues/{quoted(request.path_params['queue'])}/rights", 303)
+        details = await self._details(request, caller)
+        return await self._render(
+            request, caller, "rights_plan.html", details, "Rights", changed=changed, change=change,
+            text=_CHANGES[change.change], command=changed.command,
+        )  # fmt: skip
+
+
+def _links(queue: QueueView, query: msgspec.Struct) -> dict[str, Any]:
+    """How templates link to pages of messages and to one of them, which keeps its page beside it."""
+    root = f"/queues/{quoted(queue.id)}"
+    given: Mapping[str, Any] = msgspec.structs.asdict(query)
+    kept = {name: given[name] for name in ("limit", "cursor") if given[name] != getattr(type(query)(), name)}
+    more = f"?{urlencode(kept)}" if kept else ""
+
+    def to_message(message: Any) -> str:
+        return f"{root}/messages/{quoted(message.lookup)}{more}"
+
+    return {"link": lambda **changes: link_to(root, query, **changes), "message_link": to_message}

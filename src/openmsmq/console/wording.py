@@ -1,0 +1,184 @@
+"""How pages show values to people: times, ages, sizes, names; filters of the templates.
+
+A filter that returns Markup has escaped what came from outside, after `printable` made its control characters visible.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+from markupsafe import Markup
+
+from openmsmq.actions.alarms import KnownAlarm
+from openmsmq.actions.queues import QueueView
+from openmsmq.admin.series import shown as figure
+from openmsmq.model.rights import QUEUE_RIGHTS
+from openmsmq.model.text import counted, printable, printable_json, time_text
+
+_NAME: Final = 44  # characters of a name in a list
+_TAIL: Final = 20  # of them, those at the end
+_UNITS: Final = ("B", "kB", "MB", "GB", "TB")
+_DAY, _HOUR, _MINUTE = 86400, 3600, 60
+_BAR: Final = 92  # width of the bar of a quota
+#: Kinds of queues whose name begins with that of this machine.
+_LOCAL: Final = ("queue", "subqueue", "journal")
+#: State of an outgoing queue -> how its badge looks.
+_OUTGOING: Final = {"CONNECTED": "good", "ONHOLD": "warn", "WAITING": "bad", "DISCONNECTED": "bad", "LOCKED": "warn"}
+_RIGHTS: Final = {
+    "FullControl": "do everything", "ReceiveMessage": "receive messages",
+    "ReceiveJournalMessage": "receive from the journal", "DeleteMessage": "delete messages",
+    "PeekMessage": "read messages", "WriteMessage": "send messages",
+    "DeleteJournalMessage": "delete from the journal", "SetQueueProperties": "change settings",
+    "GetQueueProperties": "see settings", "DeleteQueue": "delete the queue", "GetQueuePermissions": "see rights",
+    "ChangeQueuePermissions": "change rights", "TakeQueueOwnership": "become the owner",
+}  # fmt: skip
+assert set(_RIGHTS) == {right.word for right in QUEUE_RIGHTS}
+#: Alarm -> words of its badge, how that looks, the page that helps, and the words of the link; without a page, that of
+#: the queue.
+_ATTENTION: Final = {
+    "disk": ("disk", "bad", "/alarms", "What to do"), "quota": ("quota", "bad", "", "Open queue"),
+    "sync": ("slow disk", "warn", "/alarms", "What to do"),
+    "deadletters": ("dead letters", "bad", "/deadletters", "See why"), "oldest": ("waiting", "warn", "", "Open queue"),
+    "outgoing": ("outgoing", "warn", "/outgoing", "See why"),
+    "indoubt": ("in doubt", "bad", "/transactions", "What to do"),
+}  # fmt: skip
+
+
+def shown(value: Any) -> Any:
+    """For each expression of each template: characters that people can't see become visible."""
+    return printable(value, multiline=True) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def exact_time(seconds: int | None) -> str:
+    """`2026-11-22 12:00:00 UTC`; empty for 0 and None."""
+    return time_text(seconds) if seconds else ""
+
+
+def when(seconds: int | None, now: float | None = None) -> Markup:
+    """The time of day in UTC for today, else the date, too; the exact time on hover. Empty for 0 and None."""
+    if not seconds:
+        return Markup()
+    at = datetime.fromtimestamp(seconds, UTC)
+    today = datetime.fromtimestamp(time.time() if now is None else now, UTC).date()
+    text = at.strftime("%H:%M:%S" if at.date() == today else "%Y-%m-%d %H:%M")
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(at.isoformat(), time_text(seconds), text)
+
+
+def age(seconds: float) -> str:
+    """`4 s`, `2 min 3 s`, `3 h 5 min`, `2 d 4 h`."""
+    whole = max(0, int(seconds))
+    if whole < _MINUTE:
+        return f"{whole} s"
+    for large, small, words in ((_DAY, _HOUR, ("d", "h")), (_HOUR, _MINUTE, ("h", "min")), (_MINUTE, 1, ("min", "s"))):
+        if whole >= large:
+            rest = whole % large // small
+            return f"{whole // large} {words[0]}" + (f" {rest} {words[1]}" if rest else "")
+    raise AssertionError(whole)
+
+
+def since(seconds: int) -> str:
+    """How long ago that was."""
+    return age(time.time() - seconds)
+
+
+def size(count: int) -> str:
+    """`640 B`, `1.2 kB`, `67 GB`."""
+    value, step = float(count), 0
+    while value >= 1000 and step < len(_UNITS) - 1:
+        value, step = value / 1000, step + 1
+    return f"{value:.0f} {_UNITS[step]}" if step == 0 or value >= 100 else f"{value:.1f} {_UNITS[step]}"
+
+
+def signed(number: int) -> str:
+    """`+143`, `0`, `-12`."""
+    return f"{number:+,}" if number else "0"
+
+
+def short(text: str, most: int = _NAME) -> str:
+    """At most so many characters: of a longer text the middle is left out."""
+    text = printable(text)
+    return text if len(text) <= most else f"{text[: most - _TAIL - 1]}…{text[-_TAIL:]}"
+
+
+def called(queue: QueueView) -> str:
+    """The name of a queue of this machine without the machine's."""
+    return queue.name.partition("\\")[2] or queue.name if queue.kind in _LOCAL else queue.name
+
+
+def traits(queue: QueueView) -> str:
+    """What it is, as words."""
+    place = "private" if "private$" in queue.name.lower() else "public"
+    found: list[str] = [place if queue.kind == "queue" else queue.kind]
+    found += ["transactional"] if queue.transactional else []
+    found += ["keeps a journal"] if queue.journaling else []
+    return " · ".join(found)
+
+
+def states(queue: QueueView) -> list[tuple[str, str]]:
+    """Badges of a queue: how each looks, and what it says."""
+    found = []
+    if queue.state:
+        waits = queue.state in ("CONNECTED", "ONHOLD") or queue.messages
+        found.append((_OUTGOING.get(queue.state, "") if waits else "", queue.state))
+    if queue.kind == "queue" and queue.messages and not queue.readers:
+        found.append(("warn", "no reader"))
+    if queue.exclusive:
+        found.append(("accent", "exclusive"))
+    if queue.kind == "queue" and queue.grown < 0 and queue.readers:
+        found.append(("good", "draining"))
+    return found
+
+
+def of_quota(queue: QueueView) -> float | None:
+    """The share of its quota that a queue uses, in percent; None without a quota."""
+    return None if not queue.quota else 100 * queue.bytes / (queue.quota * 1024)
+
+
+def bar(percent: float) -> Markup:
+    """A share as a bar."""
+    look = "bad" if percent >= 90 else "warn" if percent >= 75 else ""
+    width = round(min(100, percent) * _BAR / 100, 1)
+    return Markup(
+        '<svg class="bar" viewBox="0 0 {} 6" preserveAspectRatio="none" role="img" aria-label="{} %">'
+        '<rect class="{}" width="{}" height="6"/></svg>'
+    ).format(_BAR, round(percent), look, width)
+
+
+def words(value: Any) -> str:
+    """A value of JSON: text as it is, anything else as JSON, with characters that people can't see made visible."""
+    return printable(value) if isinstance(value, str) else printable_json(value)
+
+
+def in_words(right: str) -> str:
+    """What somebody with a right may do."""
+    return _RIGHTS.get(right, right)
+
+
+def attention(alarm: KnownAlarm, queue: str | None) -> dict[str, str]:
+    """An alarm for the overview: the badge and a link to where it is seen to. `queue` is the identifier of its queue,
+    None where there is none."""
+    badge, look, page, words = _ATTENTION.get(alarm.alarm, (alarm.alarm, "warn", "/alarms", "What to do"))
+    if not page and queue is None:
+        page, words = "/alarms", "What to do"
+    return {"badge": badge, "look": look, "page": page or f"/queues/{quoted(queue or '')}", "words": words}
+
+
+def quoted(text: str) -> str:
+    """For a path of a link."""
+    return quote(text, safe="")
+
+
+def values(found: list[float | None]) -> str:
+    """Values of a line as JSON, for scripts."""
+    return msgspec.json.encode([None if value is None else round(value, 3) for value in found]).decode()
+
+
+FILTERS: Final = {
+    "time": exact_time, "when": when, "since": since, "size": size, "signed": signed, "short": short, "called": called,
+    "traits": traits, "states": states, "of_quota": of_quota, "bar": bar, "in_words": in_words, "words": words,
+    "figure": figure, "counted": counted, "number": lambda value: f"{value:,}", "quoted": quoted, "json": values,
+}  # fmt: skip

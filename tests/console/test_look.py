@@ -1,0 +1,227 @@
+"""What pages of the console share, and what becomes of forms that are refused."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+
+from console.browser import ADMINISTRATOR, PASSWORD, Browser, Client
+from daemon import Daemon, eventually
+from openmsmq.console.callers import WebSessions
+from openmsmq.console.limits import IDLE_SECONDS
+
+
+@pytest.fixture
+def browser(daemon: Daemon) -> Browser:
+    found = Browser(daemon)
+    found.login()
+    found.ask("GET", "/queues")
+    return found
+
+
+def navigation(page: str) -> str:
+    found = re.search(r'<nav aria-label="Pages" id="pages">.*?</nav>', page, re.DOTALL)
+    assert found is not None, page
+    return found.group()
+
+
+@pytest.mark.parametrize(
+    ("path", "current"),
+    [("/", "Overview"), ("/queues", "Queues"), ("/queues/deadletter", "Queues"), ("/alarms", "Alarms")],
+)
+def test_the_navigation_marks_the_page_that_is_shown(browser: Browser, path: str, current: str) -> None:
+    links = re.findall(r'aria-current="page">([A-Za-z ]+)', navigation(browser.ask("GET", path).text))
+    assert [link.strip() for link in links] == [current]
+
+
+def test_the_navigation_counts_dead_letters_in_red(browser: Browser, client: Client, queue: str) -> None:
+    client.send(queue, "late", deadletter=True, time_to_be_received=1)
+    eventually(lambda: re.search(r'Dead letters <span class="count bad">', browser.ask("GET", "/tokens").text))
+
+
+def test_pages_of_errors_have_the_navigation_of_the_user(browser: Browser, daemon: Daemon) -> None:
+    answer = browser.ask("GET", "/queues/p999999")
+    assert answer.status == 404 and "Users and groups" in navigation(answer.text)
+    other = Browser(daemon)
+    other.login("bob")
+    answer = other.ask("GET", "/users")
+    assert answer.status == 403 and "Users and groups" not in navigation(answer.text)
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_the_theme_that_was_chosen_is_kept_by_a_cookie(browser: Browser, theme: str) -> None:
+    browser.cookie += f"; openmsmq-theme={theme}"
+    assert f'<html lang="en" data-theme="{theme}">' in browser.ask("GET", "/queues").text
+
+
+def test_a_cookie_with_another_theme_is_ignored(browser: Browser) -> None:
+    browser.cookie += '; openmsmq-theme="x'
+    assert '<html lang="en">' in browser.ask("GET", "/queues").text
+
+
+def test_a_count_that_is_wrong_leaves_the_page_and_what_was_typed(browser: Browser, client: Client, queue: str) -> None:
+    client.send(queue, "a", "b")
+    csrf = browser.field("csrf")
+    answer = browser.ask("POST", f"/queues/{queue}/purge", {"csrf": csrf, "count": "7"})
+    assert answer.status == 412 and "holds 2 messages, not 7" in answer.text and 'role="alert"' in answer.text
+    assert re.search(r'name="count"[^>]*value="7"', answer.text) and "Log out" in answer.text
+    assert len(client.messages(queue)) == 2
+    assert browser.ask("POST", f"/queues/{queue}/purge", {"csrf": browser.field("csrf"), "count": "2"}).status == 200
+
+
+def test_a_dry_run_with_a_wrong_count_is_made_again_and_can_be_carried_out(
+    browser: Browser, client: Client, queue: str
+) -> None:
+    client.send(queue, "a", "b", "c")
+    plan = {"csrf": browser.field("csrf"), "queue": queue, "act": "delete", "label": "a"}
+    browser.ask("POST", "/plan", plan)
+    form = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', browser.last.text))
+    answer = browser.ask("POST", "/carry-out", {**form, "count": "3"})
+    assert answer.status == 412 and 'value="3"' in answer.text and "Nothing was done" in answer.text
+    form["selection"] = browser.field("selection")
+    assert "1 done" in browser.ask("POST", "/carry-out", {**form, "count": "1"}).text
+    assert [message["label"] for message in client.messages(queue)] == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("path", "form", "kept"),
+    [
+        ("/queues", {"name": "taken", "label": "typed label", "quota": "12"}, ["taken", "typed label", "12"]),
+        ("/queues", {"name": "other", "quota": "many"}, ["other", "many"]),
+        ("/users", {"name": "alice", "password": "a password", "role": "monitor"}, ["alice"]),
+        ("/groups", {"name": "alice"}, ["alice"]),
+        ("/tokens", {"name": "script", "role": "monitor", "days": "9999"}, ["script", "9999"]),
+        ("/queues/QUEUE/send", {"label": "my label", "text": "my text", "priority": "5", "time_to_be_received": "soon"},
+         ["my label", "soon"]),
+        ("/queues/QUEUE/settings", {"label": "new label", "quota": "-1"}, ["new label", "-1"]),
+    ],
+)  # fmt: skip
+def test_a_form_that_is_refused_keeps_what_was_typed(
+    browser: Browser, client: Client, queue: str, path: str, form: dict[str, str], kept: list[str]
+) -> None:
+    if not client.get("/queues", filter="taken")["matching"]:
+        client.post("/queues", name="taken")
+    answer = browser.ask("POST", path.replace("QUEUE", queue), {"csrf": browser.field("csrf"), **form})
+    assert answer.status in (409, 422) and 'role="alert"' in answer.text
+    assert all(f'value="{value}"' in answer.text for value in kept), answer.text
+    assert 'value="a password"' not in answer.text and navigation(answer.text)
+
+
+def test_a_refused_text_of_a_message_stays_and_is_text(browser: Browser, queue: str) -> None:
+    form = {"csrf": browser.field("csrf"), "text": "</textarea><script>alert(1)</script>", "priority": "9"}
+    answer = browser.ask("POST", f"/queues/{queue}/send", form)
+    assert answer.status == 422 and "&lt;/textarea&gt;&lt;script&gt;" in answer.text and "<script>" not in answer.text
+
+
+def test_messages_that_are_ticked_are_planned_together(browser: Browser, client: Client, queue: str) -> None:
+    client.send(queue, "a", "b", "c")
+    page = browser.ask("GET", f"/queues/{queue}").text
+    found = [html.unescape(value) for value in re.findall(r'name="id" value="([^"]*)"', page)]
+    assert found == [message["id"] for message in client.messages(queue)]
+    csrf = browser.field("csrf")
+    fields = [("csrf", csrf), ("queue", queue), ("act", "delete"), *(("id", value) for value in found[:2])]
+    answer = browser.ask("POST", "/plan", fields)
+    assert answer.status == 200 and "<strong>2</strong> messages" in answer.text
+    form = {"csrf": csrf, "selection": browser.field("selection"), "count": "2"}
+    assert "2 done" in browser.ask("POST", "/carry-out", form).text
+    assert [message["label"] for message in client.messages(queue)] == ["c"]
+
+
+def test_a_message_is_shown_beside_the_others_of_its_page(browser: Browser, client: Client, queue: str) -> None:
+    client.send(queue, *(f"label {number}" for number in range(4)))
+    page = browser.ask("GET", f"/queues/{queue}?limit=2").text
+    link = html.unescape(re.findall(r'href="(/queues/[^"]*/messages/[^"]*)"', page)[1])
+    page = browser.ask("GET", link).text
+    assert "label 0" in page and "label 2" not in page
+    assert re.search(r'<tr aria-current="true">.*?label 1', page, re.DOTALL)
+
+
+def test_settings_of_a_queue_are_changed_by_page(browser: Browser, client: Client, queue: str) -> None:
+    path = f"/queues/{queue}/settings"
+    assert browser.ask("GET", path).status == 200
+    form = {
+        "csrf": browser.field("csrf"), "label": "Orders", "quota": "1,000", "journal_quota": "", "journal": "true",
+        "authenticate": "false", "priv_level": "1", "delivery_limit": "3", "poison_to_deadletter": "false",
+    }  # fmt: skip
+    assert browser.ask("POST", path, form).headers["location"] == path
+    found = client.get(f"/queues/{queue}")
+    assert (found["queue"]["label"], found["queue"]["quota"], found["queue"]["journaling"]) == ("Orders", 1000, True)
+    assert found["properties"]["delivery_limit"] == 3 and found["properties"]["journal_quota"] is None
+    assert browser.ask("POST", path, {**form, "label": "", "quota": "", "journal": "false"}).status == 303
+    found = client.get(f"/queues/{queue}")["queue"]
+    assert (found["label"], found["quota"], found["journaling"]) == ("", None, False)
+
+
+def test_a_message_is_sent_with_its_properties(browser: Browser, client: Client, queue: str) -> None:
+    form = {"csrf": browser.field("csrf"), "label": "l", "text": "t", "priority": "6", "time_to_be_received": "600",
+            "time_to_reach_queue": "", "recoverable": "true", "response_queue": "replies", "correlation": "",
+            "administration_queue": ""}  # fmt: skip
+    assert browser.ask("POST", f"/queues/{queue}/send", form).status == 303
+    (message,) = client.messages(queue)
+    assert (message["label"], message["priority"], message["recoverable"]) == ("l", 6, True)
+    properties = client.get(f"/queues/{queue}/messages/{message['lookup']}")["properties"]
+    assert "replies" in str(properties)
+
+
+def test_journal_and_subqueues_are_tabs_of_their_queue(
+    browser: Browser, client: Client, queue: str, daemon: Daemon
+) -> None:
+    path = client.get(f"/queues/{queue}")["queue"]["name"]
+    client.send(queue, "moved")
+    with daemon.connect(user=ADMINISTRATOR, password=PASSWORD) as manager, manager.open(path) as opened:
+        opened.move(opened.peek(0).lookup_identifier, "late")
+    page = browser.ask("GET", f"/queues/{queue}/subqueues").text
+    assert ";late" in page and re.search(r'aria-current="page">Subqueues', page)
+    (subqueue,) = client.get("/queues", kind="subqueue", filter=f"{path};late")["queues"]
+    assert f'<a href="/queues/{queue}" title=' in browser.ask("GET", f"/queues/{subqueue['id']}").text
+    page = browser.ask("GET", f"/queues/{queue}j").text
+    assert re.search(r'aria-current="page">Journal', page) and f'href="/queues/{queue}/rights"' in page
+
+
+@pytest.mark.parametrize("part", ["activity", "readers", "settings", "send", "subqueues", "rights"])
+def test_parts_of_a_queue_are_not_there_where_the_queue_is_not(browser: Browser, part: str) -> None:
+    assert browser.ask("GET", f"/queues/p999999/{part}").status == 404
+
+
+def test_rights_are_said_in_words(browser: Browser, client: Client, queue: str) -> None:
+    client.post(f"/queues/{queue}/permissions", change="grant", user="bob", rights=["WriteMessage"])
+    assert "send messages" in browser.ask("GET", f"/queues/{queue}/rights").text
+
+
+def test_a_page_that_asks_for_itself_is_no_use_of_a_session() -> None:
+    now = 0.0
+    sessions = WebSessions(lambda: now)
+    secret, session = sessions.open("t", "S-1", "alice")
+    now = IDLE_SECONDS - 1
+    assert sessions.find(secret, used=False) is session
+    now = IDLE_SECONDS + 1
+    assert sessions.find(secret, used=False) is None
+
+
+def test_the_audit_log_is_filtered_and_paged(browser: Browser, client: Client, queue: str) -> None:
+    name = client.get(f"/queues/{queue}")["queue"]["name"]
+    client.patch(f"/queues/{queue}", label="<b>hostile</b>\u202e")
+    page = browser.ask("GET", f"/audit?action=queue.*&object=*{name.rpartition(chr(92))[2]}").text
+    assert "queue.create" in page and "&lt;b&gt;hostile" in page and "<b>hostile" not in page and "\u202e" not in page
+    page = browser.ask("GET", "/audit?limit=1").text
+    older = re.search(r'href="([^"]*)" rel="next"', page)
+    assert older is not None and page.count('<th scope="row"') == 1
+    following = browser.ask("GET", html.unescape(older.group(1))).text
+    assert following.count('<th scope="row"') == 1 and "Newest" in following
+    assert "No record fits" in browser.ask("GET", "/audit?action=nothing").text
+
+
+def test_settings_say_where_they_come_from(browser: Browser) -> None:
+    page = browser.ask("GET", "/settings?name=web*").text
+    assert re.search(r"<code>web</code></th><td>yes</td><td><span class=\"badge accent\">option", page)
+    assert "minimum_free" not in page and "web_key" not in browser.ask("GET", "/settings?changed=true").text
+
+
+@pytest.mark.parametrize("path", ["/audit", "/settings"])
+def test_audit_log_and_settings_are_for_administrators(daemon: Daemon, path: str) -> None:
+    browser = Browser(daemon)
+    browser.login("bob")
+    answer = browser.ask("GET", path)
+    assert answer.status == 403 and path not in navigation(answer.text)
