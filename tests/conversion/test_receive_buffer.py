@@ -307,9 +307,14 @@ def test_a_message_survives_from_client_to_server_to_client() -> None:
             assert getattr(received, name) == getattr(message, name), name
 
 
-@pytest.mark.parametrize(("member", "size"), [("ppTitle", "ulTitleBufferSizeInWCHARs"),
-                                              ("ppBody", "ulBodyBufferSizeInBytes"),
-                                              ("ppMsgExtension", "ulMsgExtensionBufferInBytes")])
+@pytest.mark.parametrize(
+    ("member", "size"),
+    [
+        ("ppTitle", "ulTitleBufferSizeInWCHARs"),
+        ("ppBody", "ulBodyBufferSizeInBytes"),
+        ("ppMsgExtension", "ulMsgExtensionBufferInBytes"),
+    ],
+)
 def test_a_size_without_its_buffer_is_refused(member: str, size: str) -> None:
     ptb = buffer()
     setattr(ptb.old, size, 1)

@@ -28,9 +28,7 @@ class Link:
             answer.set_result(({}, memoryview(bytes(8))))
         elif values["start"] == 0:
             found = array("Q", [5, 4096]).tobytes() + array("I", [100]).tobytes()
-            answer.set_result(
-                ({"count": 1, "end": 9, "path": "q", "source": "queue", "aborts": {}}, memoryview(found))
-            )
+            answer.set_result(({"count": 1, "end": 9, "path": "q", "source": "queue", "aborts": {}}, memoryview(found)))
         else:
             answer.set_result(({"count": 0}, memoryview(b"")))
         return answer

@@ -8,7 +8,7 @@ import pytest
 
 from oletx.simulated import Network, Site
 from openmsmq.model.errors import HResult, MsmqError
-from openmsmq.oletx.connections import Connections, PartnerConnection
+from openmsmq.oletx.connections import ConnectionBudget, Connections, PartnerConnection
 from openmsmq.oletx.messages import ConnectionType, MessageType
 from openmsmq.oletx.session import CallAnswer, CallKind, PartnerCall, Session
 from openmsmq.oletx.states import PartnerSessionState
@@ -185,11 +185,21 @@ class Carrying:
 
 def test_a_partner_that_grants_nothing_fails_what_waits() -> None:
     _, low, _ = pair()
-    connections = Connections(Carrying(), low.manager, low.partner)
+    connections = Connections(Carrying(), low.manager, low.partner, ConnectionBudget())
     listening = Listening()
     connections.open(ConnectionType.CHECKABORT, lambda one: listening, MessageType.CHECK, UOW)
     connections.granted(0)
     assert len(listening.heard) == 1 and "grants no connections" in listening.heard[0]
+
+
+def test_all_partners_share_a_budget_of_connections() -> None:
+    _, low, _ = pair()
+    budget = ConnectionBudget(2500)
+    first, second = (Connections(Carrying(), low.manager, low.partner, budget) for _ in range(2))
+    assert [first.grant(999), first.grant(999), first.grant(999), second.grant(999)] == [999, 999, 2, 500]
+    assert second.grant(1) == 0
+    first.down("gone")
+    assert second.grant(999) == 999 and budget.left == 1001
 
 
 def test_a_number_is_free_when_both_ends_have_closed() -> None:

@@ -14,9 +14,7 @@ from openmsmq.peering.options import TransferOptions
 OWN, PEER = b"o" * 16, b"p" * 16
 
 
-@pytest.mark.parametrize(
-    ("others", "of_host", "admitted"), [(3, 1, True), (4, 0, False), (1, 2, False), (4, 2, False)]
-)
+@pytest.mark.parametrize(("others", "of_host", "admitted"), [(3, 1, True), (4, 0, False), (1, 2, False), (4, 2, False)])
 def test_a_session_has_to_fit_into_both_limits(others: int, of_host: int, admitted: bool) -> None:
     connections: list[Any] = [SimpleNamespace(address=f"192.0.2.{n}") for n in range(others + 1)]
     limits = SessionLimits(TransferOptions(max_sessions=4, max_sessions_per_peer=2), connections, OWN)

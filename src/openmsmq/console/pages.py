@@ -202,8 +202,9 @@ class Console:
     # -- logging in ------------------------------------------------------------------------------------------------
 
     async def _login_page(self, request: Request) -> Response:
-        return await self.render(request, "login.html", "Log in", next=_own_path(request.query_params.get("next")),
-                                 wrong=None, name="")
+        return await self.render(
+            request, "login.html", "Log in", next=_own_path(request.query_params.get("next")), wrong=None, name=""
+        )
 
     async def _login(self, request: Request) -> Response:
         form = await self._form(request)
@@ -215,8 +216,9 @@ class Console:
         except (Problem, msgspec.ValidationError) as error:
             status = error.status if isinstance(error, Problem) else 401
             wrong = error.detail if isinstance(error, Problem) else "a name and a password are needed"
-            response: Response = await self.render(request, "login.html", "Log in", next=after, wrong=wrong,
-                                                   name=form.get("user", ""))
+            response: Response = await self.render(
+                request, "login.html", "Log in", next=after, wrong=wrong, name=form.get("user", "")
+            )
             response.status_code = status
             return response
         response = RedirectResponse(after, 303)

@@ -62,9 +62,7 @@ def main() -> None:
     ]  # fmt: skip
     forms = console.forms({path: page for each in pages for path, page in each.behind.items()})
     config = uvicorn.Config(
-        web.application(
-            [*health.routes(web), *(route for each in pages for route in each.routes), *forms]
-        ),
+        web.application([*health.routes(web), *(route for each in pages for route in each.routes), *forms]),
         http=BoundedProtocol,
         ws="none",
         lifespan="off",

@@ -18,6 +18,7 @@ logger = logging.getLogger(__name__)
 
 QUOTA: Final = 100  # connections that are asked for at a time
 MOST_INCOMING: Final = 2_000  # connections that a partner may have open here
+MOST_OF_ALL: Final = 100_000  # that all partners may
 _HEAD: Final = 16
 E_INVALIDARG: Final = 0x8007_0057
 E_ACCESSDENIED: Final = 0x8007_0005
@@ -82,6 +83,19 @@ class PartnerConnection:
 Listen = Callable[[PartnerConnection], Listener]  # makes the listener of a new connection
 
 
+class ConnectionBudget:
+    """Connections that partners may have open, all together."""
+
+    def __init__(self, most: int = MOST_OF_ALL) -> None:
+        self.left = most
+
+    def take(self, wanted: int) -> int:
+        """As many as are left of so many."""
+        taken = max(0, min(wanted, self.left))
+        self.left -= taken
+        return taken
+
+
 class Carrier(Protocol):
     """What connections need of their session."""
 
@@ -95,8 +109,8 @@ class Carrier(Protocol):
 class Connections:
     """All connections of a session, in both directions, and the packets that wait for the next boxcar."""
 
-    def __init__(self, carrier: Carrier, acceptor: Acceptor, partner: Partner) -> None:
-        self._carrier, self._acceptor = carrier, acceptor
+    def __init__(self, carrier: Carrier, acceptor: Acceptor, partner: Partner, budget: ConnectionBudget) -> None:
+        self._carrier, self._acceptor, self._budget = carrier, acceptor, budget
         self.partner = partner
         self._outgoing: dict[int, PartnerConnection] = {}
         self._incoming: dict[int, PartnerConnection] = {}
@@ -156,7 +170,7 @@ class Connections:
 
     def grant(self, requested: int) -> int:
         """NegotiateResources of the partner: how many more connections it may open."""
-        accepted = max(0, min(requested, MOST_INCOMING - self._granted))
+        accepted = self._budget.take(min(requested, MOST_INCOMING - self._granted))
         self._granted += accepted
         return accepted
 
@@ -260,6 +274,8 @@ class Connections:
         """The session is no more (3.1.7.2)."""
         everything = [*self._outgoing.values(), *self._incoming.values(), *(entry[0] for entry in self._waiting)]
         self._outgoing, self._incoming, self._waiting, self._queue = {}, {}, deque(), deque()
+        self._budget.left += self._granted
+        self._granted = 0
         for connection in everything:
             self._tell_lost(connection, reason)
 

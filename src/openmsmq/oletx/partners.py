@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
-from openmsmq.oletx.connections import Acceptor, Listen, PartnerConnection
+from openmsmq.oletx.connections import Acceptor, ConnectionBudget, Listen, PartnerConnection
 from openmsmq.oletx.messages import ConnectionType, MessageType
 from openmsmq.oletx.session import NIL, BuildAnswer, CallSender, Rank, Session, Status, Versions
 from openmsmq.oletx.states import PartnerSessionState
@@ -27,6 +27,7 @@ class Partners:
         self._sender, self._acceptor = sender, acceptor
         self._sessions: dict[tuple[UUID, str], Session] = {}
         self._begun: dict[str, set[Session]] = {}  # by source, those that are not ACTIVE
+        self._budget = ConnectionBudget()
         self.is_stopped = False
 
     def __len__(self) -> int:
@@ -113,7 +114,7 @@ class Partners:
     # -- the table ---------------------------------------------------------------------------------------------
 
     def _new(self, partner: Partner, source: str = "") -> Session:
-        session = Session(self.local, partner, self._sender, self._acceptor, self._forget)
+        session = Session(self.local, partner, self._sender, self._acceptor, self._budget, self._forget)
         if source:
             session.source = source
             self._begun.setdefault(source, set()).add(session)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from openmsmq.oletx.boxcar import BadBoxcar, Packet, PacketTag, decode_boxcar
-from openmsmq.oletx.connections import Acceptor, Connections
+from openmsmq.oletx.connections import Acceptor, ConnectionBudget, Connections
 from openmsmq.oletx.states import PRIMARY, SECONDARY, PartnerSessionEvent, PartnerSessionState
 from openmsmq.oletx.structures import Partner
 
@@ -141,8 +141,9 @@ class Session:
     """A session with one partner; `is_primary` says which of the two this end is."""
 
     def __init__(
-        self, local: Partner, partner: Partner, sender: CallSender, acceptor: Acceptor, ended: Callable[[Session], None]
-    ) -> None:
+        self, local: Partner, partner: Partner, sender: CallSender, acceptor: Acceptor, budget: ConnectionBudget,
+        ended: Callable[[Session], None],
+    ) -> None:  # fmt: skip
         """`ended` is called once, when the session is down."""
         self.local, self.partner = local, partner
         self.is_primary = local.cid.int > partner.cid.int  # deviation D-218: as big-endian integers
@@ -150,7 +151,7 @@ class Session:
         self.source = ""  # the address at which the partner began it; empty for one of our own
         self.guid = NIL
         self.versions = Versions(0, 0, 0)
-        self.connections = Connections(self, acceptor, partner)
+        self.connections = Connections(self, acceptor, partner, budget)
         self._table: Final = PRIMARY if self.is_primary else SECONDARY
         self._sender, self._ended = sender, ended
         self._reason = ""

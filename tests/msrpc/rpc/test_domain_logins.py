@@ -284,9 +284,7 @@ def test_a_question_that_fails_goes_on_and_the_log_has_it(caplog: pytest.LogCapt
     ("status", "error"),
     [(0xC0000064, None), (0xC00000DF, None), (0xC000005E, LogonUnavailable), (0xC000006A, AuthenticationError)],
 )
-def test_winbind_refuses_does_not_know_or_can_not_ask_about_a_user(
-    status: int, error: type[Exception] | None
-) -> None:
+def test_winbind_refuses_does_not_know_or_can_not_ask_about_a_user(status: int, error: type[Exception] | None) -> None:
     winbind = Winbind.__new__(Winbind)
     failure: Any = SimpleNamespace(contents=SimpleNamespace(status=status, text=b"why"))
     logon: Any = SimpleNamespace(domain="D", user="u")
