@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from typing import ClassVar, Final, Protocol
 
 from openmsmq.model.errors import HResult, MsmqError
@@ -36,7 +37,7 @@ class EnlistmentTransaction(Protocol):
     def joined(self, error: MsmqError | None) -> None: ...
 
 
-class Enlistment:
+class Enlistment(ABC):
     """What both ends have in common. `reason` is why the latest event happened."""
 
     table: ClassVar[EnlistmentTable]
@@ -82,12 +83,13 @@ class Enlistment:
     def lost(self, reason: str) -> None:
         self.happened("lost", reason)
 
+    @abstractmethod
     def _event(self, message: MessageType, data: bytes) -> EnlistmentEvent | None:
-        raise NotImplementedError
+        """What a message means; None for one that this end never gets."""
 
     # -- actions -------------------------------------------------------------------------------------------------
 
-    def _nothing(self) -> None:
+    def _nothing(self) -> None:  # noqa: B027 - an action of the tables, which nobody overrides
         """The event changes nothing but the state."""
 
     def _send(self, message: MessageType, data: bytes = b"") -> None:

@@ -242,8 +242,8 @@ class Session:
         try:
             packets = decode_boxcar(boxcar, count)
         except BadBoxcar as error:
-            logger.warning("%s sent a boxcar that is not one: %s; the session ends", self.partner, error)
-            self._reason = f"a boxcar was not one: {error}"
+            logger.warning("%s sent malformed messages (a boxcar): %s; the session ends", self.partner, error)
+            self._reason = f"it sent malformed messages: {error}"
             self._sender.later(0, self._problem)
             return Status.INVALID_ARGUMENT
         if self.state is PartnerSessionState.ACTIVE:
@@ -314,7 +314,7 @@ class Session:
         elif (
             self.state is not PartnerSessionState.TEARDOWN
         ):  # deviation D-216: it may have arrived, so it is never sent again
-            self.lost(f"a boxcar was not taken: {answer}")
+            self.lost(f"it did not take messages: {answer}")
 
     # -- actions of the tables -----------------------------------------------------------------------------------
 
