@@ -22,6 +22,7 @@ from oletx_peer.rpc import PeerEndpointMapper, ept_map
 from oletx_peer.wire import IXN_REMOTE
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.oletx.structures import decode_token
+from openmsmq.server import oletx_link
 from openmsmq.server.oletx_link import INTERFACE
 
 QUEUE = r".\private$\x"
@@ -72,6 +73,22 @@ def test_a_partner_that_cannot_log_in_is_refused_in_either_direction(tmp_path: P
     for daemon in daemons:
         daemon.stop()
         assert "Traceback" not in daemon.log, daemon.log
+
+
+@pytest.mark.parametrize(("security", "spnego"), [({}, False), ({"credentials": "of a user"}, True)])
+def test_logins_at_partners_are_by_spnego(
+    monkeypatch: pytest.MonkeyPatch, security: dict[str, Any], spnego: bool
+) -> None:
+    asked: dict[str, Any] = {}
+
+    async def refuse(host: str, port: int, **how: Any) -> None:
+        asked.update(how)
+        raise RpcConnectionError("not now")
+
+    monkeypatch.setattr(oletx_link.rpc, "connect", refuse)
+    with pytest.raises(RpcConnectionError):
+        asyncio.run(oletx_link.OleTxLink._bound("192.0.2.1", 1, security))
+    assert asked["spnego"] is spnego
 
 
 @pytest.fixture

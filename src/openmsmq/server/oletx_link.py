@@ -222,7 +222,8 @@ class OleTxLink:
 
     @staticmethod
     async def _bound(host: str, port: int, security: dict[str, Any]) -> rpc.AsyncConnection:
-        connection = await rpc.connect(host, port, timeout=FINDING, **security)
+        """A login is by SPNEGO, which a Microsoft DTC asks for ([MS-CMPO] 7, RpcAuthnSvc)."""
+        connection = await rpc.connect(host, port, timeout=FINDING, spnego=bool(security), **security)
         try:
             await connection.bind(m.IXnRemote.uuid, m.IXnRemote.version)
         except BaseException:
