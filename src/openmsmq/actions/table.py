@@ -87,9 +87,10 @@ class Either(NamedTuple):
 
 
 class Always(NamedTuple):
-    """A value that the command gives without an option."""
+    """A value that the command gives without an option. `only`: the command is for this value, and not for others."""
 
     value: Any
+    only: bool = False
 
 
 class CountOption(NamedTuple):
@@ -310,8 +311,12 @@ class Action:
 
 
 def _can_say(command: ActionCommand, given: Input) -> bool:
-    spelled = command.spelled.items()
-    return all(getattr(given, name) in each[1:3] for name, each in spelled if isinstance(each, Either))
+    for name, each in command.spelled.items():
+        if isinstance(each, Either) and getattr(given, name) not in each[1:3]:
+            return False
+        if isinstance(each, Always) and each.only and getattr(given, name) != each.value:
+            return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

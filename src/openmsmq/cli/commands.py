@@ -23,6 +23,7 @@ COMMANDS = {
     "audit": CommandSpec(
         "auditing", "Show who changed what, from where and how much: the audit log in the data directory of a daemon."
     ),
+    "adopt": CommandSpec("adopt", "Move queues of another machine here, one at a time, and back again."),
     "backup": CommandSpec(
         "backup", "Copy the data directory of a daemon, which may run meanwhile, into a new DIRECTORY."
     ),
@@ -58,6 +59,7 @@ COMMANDS = {
         "service",
         "Verify the store in a data DIRECTORY completely; the daemon reads only the log since the last checkpoint.",
     ),
+    "forward": CommandSpec("adopt", "Bridge a queue here and a queue of another machine, for good."),
     "handle": CommandSpec(
         "handles",
         "Show who has which queue open, exclusively or waiting for messages; close that.",

@@ -26,6 +26,7 @@ from openmsmq.actions import (
     permissions,
     queues,
     selections,
+    relays,
     sequences,
     series,
     sessions,
@@ -45,7 +46,7 @@ from openmsmq.console.table import HttpOperation, WebRequest
 from openmsmq.model.errors import AccessDenied
 
 _NOUNS: Final = (
-    sessions, queues, messages, selections, dead_letters, outgoing, permissions, handles, sequences, transactions,
+    sessions, queues, messages, selections, dead_letters, outgoing, permissions, handles, sequences, transactions, relays,
     alarms, audit, settings, tokens, users, definitions, backups, series,
 )  # fmt: skip
 ACTIONS: Final[tuple[Action, ...]] = tuple(action for noun in _NOUNS for action in noun.ACTIONS)

@@ -24,6 +24,7 @@ from openmsmq.doors import figures, rows
 from openmsmq.doors.growth import DepthTrend
 from openmsmq.doors.logins import Known, Tickets
 from openmsmq.doors.openings import Openings
+from openmsmq.doors.relays import RelayDesk
 from openmsmq.doors.remedies import Forget, Remedies
 from openmsmq.doors.transactions import DistributedTransactions
 from openmsmq.model.errors import AccessDenied, AuthenticationError, HResult, MsmqError, QueueNotFound
@@ -58,6 +59,9 @@ REQUESTS: Final[dict[str, dict[str, type]]] = {
     "forget_sequence": {"ticket": str, "peer": str, "id": str, "source": str},
     "transactions": {"ticket": str},
     "resolve_transaction": {"ticket": str, "peer": str, "id": str, "resolution": str},
+    "relays": {"ticket": str},
+    "begin_relay": {"ticket": str, "peer": str, "queue": str, "host": str, "remote": str, "state": str},
+    "step_relay": {"ticket": str, "peer": str, "queue": str, "step": str, "force": bool},
     "figures": {},
     "health": {},
 }
@@ -99,12 +103,13 @@ class WebGateway:
         forget_sequence: Forget,
         when_durable: Callable[[Callable[[], None]], None],
         transactions: DistributedTransactions,
+        relays: RelayDesk,
         domain: AccountLookup | None = None,
     ) -> None:
         """`rpc` is the daemon's server; `logins` are those of all entry points. `syncs` is how
         long syncs of the store took; `epoch` how often it was taken over. `auditor` gets logins, `uses` those by
         token; `alarms` are those that are on, `latency` says how long calls take. `forget_sequence`
-        is that of the link, `when_durable` that of the store. `transactions` are the distributed ones. `domain` knows
+        is that of the link, `when_durable` that of the store. `transactions` are the distributed ones, `relays` all relays. `domain` knows
         accounts besides those of `users`."""
         self._domain: Final = domain
         self._manager: Final = manager
@@ -120,6 +125,7 @@ class WebGateway:
         self._openings: Final = Openings(manager, auditor)
         self._when_durable: Final = when_durable
         self._distributed: Final = transactions
+        self._relays_desk: Final = relays
         self._remedies: Final = Remedies(manager, auditor, forget_sequence)
         self._tickets: Final = Tickets(users, tokens)
         self.logins: Final = logins
@@ -148,7 +154,8 @@ class WebGateway:
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "no such operation")
         wanted = REQUESTS[name]
         fits = values.keys() == wanted.keys() and all(
-            isinstance(values[key], kind) and len(values[key]) <= _MOST_TEXT for key, kind in wanted.items()
+            isinstance(values[key], kind) and (kind is bool or len(values[key]) <= _MOST_TEXT)
+            for key, kind in wanted.items()
         )
         if not fits:
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{name} takes {', '.join(wanted) or 'nothing'}")
@@ -314,6 +321,29 @@ class WebGateway:
             return None
         await self._durable()
         return self._distributed.state(id)
+
+    async def _relays(self, ticket: str) -> tuple[dict[str, Any], bytes]:
+        """Rows as JSON, one a line. Raises AccessDenied unless the user is an administrator."""
+        self._administrator(ticket)
+        lines = [json.dumps(row).encode() async for row in _sliced(self._relays_desk.rows())]
+        return {"result": len(lines)}, b"\n".join(lines)
+
+    async def _begin_relay(
+        self, ticket: str, peer: str, queue: str, host: str, remote: str, state: str
+    ) -> dict[str, Any]:  # fmt: skip
+        """The row of a new relay. Raises AccessDenied unless the user is an administrator, MsmqError."""
+        row = self._relays_desk.begin(queue, host, remote, state, self._actor(ticket, peer))
+        await self._durable()
+        return row
+
+    async def _step_relay(
+        self, ticket: str, peer: str, queue: str, step: str, force: bool
+    ) -> dict[str, Any] | None:  # fmt: skip
+        """The row of a relay after a step; None if the queue has none. Raises AccessDenied unless the user is an
+        administrator, MsmqError where the step is not possible."""
+        row = self._relays_desk.step(queue, step, force, self._actor(ticket, peer))
+        await self._durable()
+        return row
 
     async def _durable(self) -> None:
         """Until the disk has what was changed: nothing is answered before that."""

@@ -35,6 +35,7 @@ from openmsmq.queueing.records import (
     split_deadline_word,
 )
 from openmsmq.queueing.registry import Registry
+from openmsmq.queueing.relay_operations import RelayOperations
 from openmsmq.queueing.sending import CanSeal, SendOperations, seals_nothing
 from openmsmq.queueing.sinks import Sinks
 from openmsmq.queueing.staged_writes import StagedWrites
@@ -96,6 +97,7 @@ class QueueManager:
             self.registry, self.changes, self.holds, self._outbox, clock, transport or NoTransport()
         )
         self.arrivals: Final = Arrivals(self.changes)
+        self.relays: Final = RelayOperations(self.changes, self.holds)
         self.handles: Final = Handles(
             self.registry, self.authorization, self.outgoing, self.reading, self.holds, clock, random, auditor
         )

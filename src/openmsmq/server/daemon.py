@@ -46,11 +46,13 @@ from openmsmq.server.identity import (
     warn_of_own_outgoing_queues,
 )
 from openmsmq.server.listening import Ports
+from openmsmq.server.logins import login_at_peers
 from openmsmq.server.machine_security import MachineSecurity, everyones_access, reader_names, readers_of
 from openmsmq.server.maintenance import Maintenance, Thresholds
 from openmsmq.server.memory import no_collector, set_malloc_thresholds, trim_heap
 from openmsmq.server.messages import PeerMessages
 from openmsmq.server.protections import Protections
+from openmsmq.server.relays import RelayService
 from openmsmq.server.supervision import FENCED, Supervision
 from openmsmq.server.tracing import Traces
 from openmsmq.server.web import WebServer
@@ -178,14 +180,19 @@ class Daemon:
         messages: PeerMessages,
     ) -> Iterator[DaemonPart]:
         """The parts in the order in which they start."""
+        relays = RelayService(
+            self.manager, calls.committer.when_durable, self.configuration.hosts_of_peers,
+            login_at_peers(self.configuration),
+        )  # fmt: skip
         yield calls
         if self.configuration.flight:
             yield FlightProcess(context, calls)
         if self.configuration.web:
-            yield WebServer(context, calls, alarms.alarms, messages.forget_sequence, domain)
+            yield WebServer(context, calls, alarms.alarms, messages.forget_sequence, relays, domain)
         else:
             forget_address(self.configuration.data_dir)  # of a daemon that was killed
         yield messages
+        yield relays
 
     def _background_work(self, calls: Calls, alarms: AlarmWatch, domain: DomainNames | None) -> BackgroundWork:
         configuration = self.configuration

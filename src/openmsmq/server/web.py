@@ -20,6 +20,7 @@ from openmsmq.admin.tokens import TokensFile, TokensFileError, TokenUses, write_
 from openmsmq.admin.web_address import address_of, forget_address, write_address
 from openmsmq.doors.console import AccountLookup, WebGateway
 from openmsmq.doors.figures import Latency
+from openmsmq.doors.relays import RelayDesk
 from openmsmq.doors.remedies import Forget
 from openmsmq.doors.transactions import DistributedTransactions
 from openmsmq.files.private import PrivateFileError
@@ -30,6 +31,7 @@ from openmsmq.server.background import start_background_task
 from openmsmq.server.calls import Calls
 from openmsmq.server.context import DaemonContext
 from openmsmq.server.interfaces import SERVED
+from openmsmq.server.relays import RelayService
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +51,7 @@ class WebServer:
         calls: Calls,
         alarms: Alarms,
         forget_sequence: Forget,
+        relays: RelayService,
         domain: AccountLookup | None,
     ) -> None:
         """`forget_sequence` is that of the service for other queue managers; `domain` knows accounts besides those of
@@ -71,7 +74,8 @@ class WebServer:
         self._door: Final = WebGateway(
             environment.manager, calls.users, self._tokens, rpc, environment.is_administrator, context.syncs,
             context.store.epoch, auditor, self._uses, alarms, latency, calls.logins,
-            forget_sequence, environment.when_durable, transactions, domain,
+            forget_sequence, environment.when_durable, transactions,
+            RelayDesk(relays.relays, relays.local_queue, auditor), domain,
         )  # fmt: skip
         # A Unix socket is as private as the level privacy, so interfaces ask for no more than a ticket.
         table = InterfaceTable(interface(environment, AuthLevel.NONE) for interface in SERVED)

@@ -1,0 +1,278 @@
+"""Relays: the messages of a queue of another machine come here, or go there. For administrators."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from openmsmq.actions.errors import ActionRefused
+from openmsmq.actions.fields import CommandText, EpochSeconds, QueueText, Text, doc
+from openmsmq.actions.queues import daemon_of
+from openmsmq.actions.site import ActionSite
+from openmsmq.actions.table import ActionCommand, Always, Input, LineView, Output, Rows, action
+from openmsmq.admin.naming import SYSTEM_QUEUES, path_of
+from openmsmq.model.roles import Role
+from openmsmq.model.text import counted, time_text
+
+RelayStateWord = Literal["shadow", "switched", "done", "returning", "returned", "receiving", "sending"]
+RelayStepWord = Literal["shadow", "switch", "done", "back", "forget", "end"]
+_QUEUE: Final = "Path name of the queue here; NAME;journal, deadletter or xactdeadletter are queues, too."
+
+
+class RefusedMessageView(Output, frozen=True):
+    """A message that this machine does not take; it stays at the other machine."""
+
+    message: Annotated[str, doc("Its identifier.")]
+    reason: Annotated[str, doc("Why it is not taken.")]
+    since: Annotated[EpochSeconds, doc("Since when, in seconds since 1970.")]
+
+
+class RelayView(Output, frozen=True):
+    """The relay of a queue."""
+
+    queue: Annotated[str, doc("Path name of the queue here.", ".\\private$\\orders")]
+    id: Annotated[str, doc("Identifier of the queue here; empty if it is not there.", "p7")]
+    host: Annotated[str, doc("The other machine.", "oldserver")]
+    remote: Annotated[str, doc("Path name of the queue there.", "private$\\orders")]
+    state: Annotated[
+        RelayStateWord,
+        doc(
+            "shadow: programs send there, and messages come here; switched: programs send here, and what is left there "
+            "comes; done: nothing is left there; returning: messages go back; returned: nothing is left here; "
+            "receiving, sending: a bridge that stays."
+        ),
+    ]
+    since: Annotated[EpochSeconds, doc("When it came into this state, in seconds since 1970.")]
+    began: Annotated[EpochSeconds, doc("When it was made, in seconds since 1970.")]
+    moved: Annotated[int, doc("Messages that it has carried, both ways.")]
+    bytes: Annotated[int, doc("Bytes of these messages.")]
+    last: Annotated[EpochSeconds, doc("When it carried the last one, in seconds since 1970; 0 for never.")]
+    rate: Annotated[float, doc("Messages a second, over the last minute.")]
+    waiting: Annotated[int | None, doc("Messages that are still to be carried; null where nobody knows.")]
+    empty_since: Annotated[
+        EpochSeconds, doc("Since when nothing was found where it reads, in seconds since 1970; 0 if there is something.")
+    ]
+    seconds_left: Annotated[int | None, doc("Time until all are carried, at this rate; null where nobody knows.")]
+    trouble: Annotated[str, doc("Why nothing moves; empty while it works.")]
+    trouble_since: Annotated[EpochSeconds, doc("Since when, in seconds since 1970; 0 without trouble.")]
+    refused: Annotated[list[RefusedMessageView], doc("Messages that this machine does not take.")]
+    unconfirmed: Annotated[
+        int, doc("Messages that are stored here, and of which it is not known whether the other machine removed them.")
+    ]
+    steps: Annotated[list[RelayStepWord], doc("What can be done with it now.")]
+
+
+class RelayList(Output, frozen=True):
+    """Relays."""
+
+    relays: Annotated[list[RelayView], doc("In the order of their queues.")]
+    command: CommandText
+
+
+class RelayQuery(Input, frozen=True):
+    """Which relays are meant."""
+
+    relay: Annotated[Text | None, doc(_QUEUE, ".\\private$\\orders")] = None
+
+
+class NewRelay(Input, frozen=True):
+    """A relay that is to begin."""
+
+    queue: QueueText
+    host: Annotated[Text, doc("The other machine: computer name or address.", "oldserver")]
+    remote: Annotated[Text | None, doc("Path name of the queue there; the same as here if left out.")] = None
+    state: Annotated[
+        Literal["shadow", "receiving", "sending"],
+        doc("shadow to move a queue here; receiving or sending for a bridge that stays."),
+    ] = "shadow"  # fmt: skip
+
+
+class RelayStepInput(Input, frozen=True):
+    """What is to be done with a relay."""
+
+    relay: Annotated[Text, doc(_QUEUE, ".\\private$\\orders")]
+    step: Annotated[
+        RelayStepWord,
+        doc(
+            "switch: programs send here from now on; done: end it when nothing is left; back: send everything back; "
+            "shadow: fetch messages again; forget: drop what is known of it; end: end a bridge."
+        ),
+    ]  # fmt: skip
+    force: Annotated[bool, doc("End it although messages are left.")] = False
+
+
+class ChangedRelay(Output, frozen=True):
+    """A relay after a change."""
+
+    relay: Annotated[RelayView, doc("As it is now.")]
+    command: CommandText
+
+
+def _path_of(name: str) -> str:
+    """What relays call a queue, of its path name: without the name of this computer, which may change."""
+    kept = name.partition("\\")[2]
+    return f".\\{kept.lower() if kept.lower().startswith('system$') else kept}"
+
+
+def relay_queue(text: str) -> str:
+    """The path name of a queue as relays have it."""
+    system = SYSTEM_QUEUES.get(text.lower())
+    if system is not None:
+        return f".\\{system.rpartition(chr(92))[2].lower()}"
+    return path_of(text)
+
+
+def _remote_of(queue: str, given: str | None) -> str:
+    """The path name at the other machine, without computer name."""
+    name = relay_queue(given or queue)
+    computer, separator, rest = name.partition("\\")
+    return rest if separator and (computer == "." or rest.lower().startswith(("private$", "system$"))) else name
+
+
+def _rows(site: ActionSite) -> list[RelayView]:
+    return msgspec.json.Decoder(RelayView).decode_lines(daemon_of(site).lines("relays"))
+
+
+def _state(each: RelayView) -> str:
+    if each.trouble:
+        return f"{each.state}, nothing moves: {each.trouble}"
+    if each.refused:
+        first = each.refused[0]
+        count = counted(len(each.refused), "message")
+        return f"{each.state}, {count} not taken; {first.message}: {first.reason}"
+    if each.empty_since and each.steps and each.state not in ("done", "returned"):
+        return f"{each.state}, nothing left since {time_text(each.empty_since)}"
+    return each.state
+
+
+def _left(each: RelayView) -> str:
+    if each.waiting is None:
+        return "?"
+    if each.seconds_left:
+        return f"{each.waiting:,}, {each.seconds_left:,} s"
+    return f"{each.waiting:,}"
+
+
+def _cells(each: RelayView) -> list[Any]:
+    direction = "to" if each.state in ("returning", "returned", "sending") else "from"
+    return [
+        each.queue, f"{direction} {each.host}\\{each.remote}", f"{each.moved:,}", f"{each.rate:,.1f}/s", _left(each),
+        _state(each),
+    ]  # fmt: skip
+
+
+def _line(found: ChangedRelay) -> str:
+    return f"{found.relay.queue}: {_state(found.relay)}"
+
+
+_TABLE: Final = Rows(
+    lambda found: found.relays, ("queue", "other queue", "moved", "rate", "left", "state"), _cells,
+    lambda each, _: msgspec.to_builtins(each), empty="no queue has a relay",
+)  # fmt: skip
+_SHOWN: Final = LineView(_line, lambda found: msgspec.to_builtins(found.relay))
+
+
+@action(
+    "relay.list", http="GET /relays", role=Role.MONITOR, place="daemon",
+    commands=(
+        ActionCommand(
+            "adopt status", {"relay": "[QUEUE]"}, _TABLE,
+            help="Show how far queues are that move from or to another machine: how many messages were carried, how "
+            "fast, how many are left, and why nothing moves.\n\n"
+            "For administrators of the queue manager; the role monitor is enough for the token.",
+        ),
+    ),
+)  # fmt: skip
+def list_relays(site: ActionSite, given: RelayQuery) -> RelayList:
+    """Relays of queues from and to other machines."""
+    wanted = None if given.relay is None else relay_queue(given.relay).lower()
+    found = [row for row in _rows(site) if wanted is None or row.queue.lower() == wanted]
+    if wanted is not None and not found:
+        raise _missing(given.relay or "")
+    return RelayList(found, site.command)
+
+
+def _missing(queue: str) -> ActionRefused:
+    return ActionRefused(404, f"{queue[:80]} has no relay; openmsmq adopt run begins one")
+
+
+@action(
+    "relay.begin", http="POST /queues/{queue}/relay", effect="changes", statuses=(404, 409, 507), place="daemon", status=201,
+    commands=(
+        ActionCommand(
+            "adopt shadow",
+            {"queue": "QUEUE", "host": "--from HOST", "remote": "--remote NAME", "state": Always("shadow", only=True)},
+            _SHOWN,
+            help="Fetch the messages of a queue of another machine into QUEUE, which is here already, and go on with "
+            "what comes there.\n\n"
+            "Messages keep their identifiers, times and order. openmsmq adopt run also makes the queue. For "
+            "administrators, with a token of the role administrator.",
+        ),
+        ActionCommand(
+            "forward from",
+            {"queue": "QUEUE", "host": "--from HOST", "remote": "--remote NAME", "state": Always("receiving", only=True)}, _SHOWN,
+            help="Fetch the messages of a queue of another machine into QUEUE for good: a bridge that stays until "
+            "openmsmq forward end.\n\nFor administrators, with a token of the role administrator.",
+        ),
+        ActionCommand(
+            "forward to",
+            {"queue": "QUEUE", "host": "--to HOST", "remote": "--remote NAME", "state": Always("sending", only=True)}, _SHOWN,
+            help="Send the messages of QUEUE to a queue of another machine for good: a bridge that stays until "
+            "openmsmq forward end.\n\nWhat the other machine refuses comes to the queue relay_undelivered, or to the "
+            "dead letters if it is of a transaction. For administrators, with a token of the role administrator.",
+        ),
+    ),
+)  # fmt: skip
+def begin_relay(site: ActionSite, given: NewRelay) -> ChangedRelay:
+    """Begin to carry messages from or to a queue of another machine."""
+    queue = _path_of(site.queue["name"])
+    row = daemon_of(site).change(
+        "begin_relay", queue=queue, host=given.host, remote=_remote_of(queue, given.remote), state=given.state
+    )
+    daemon_of(site).changed()
+    return ChangedRelay(msgspec.convert(row, RelayView), site.command)
+
+
+def _step_command(words: str, step: RelayStepWord, text: str, *, forced: bool = False) -> ActionCommand:
+    spelled: dict[str, Any] = {"relay": "QUEUE", "step": Always(step, only=True)}
+    return ActionCommand(
+        words, spelled | ({"force": "--force"} if forced else {}), _SHOWN,
+        help=f"{text}\n\nFor administrators, with a token of the role administrator.",
+    )  # fmt: skip
+
+
+@action(
+    "relay.step", http="POST /relays/step", effect="changes", statuses=(404, 409, 507), place="daemon",
+    commands=(
+        _step_command(
+            "adopt switch", "switch",
+            "Say that programs send to QUEUE here from now on. What is left at the other machine, and what stragglers "
+            "send there, still comes.",
+        ),
+        _step_command(
+            "adopt done", "done",
+            "End the move of QUEUE, when nothing is left at the other machine, or after adopt back when nothing is "
+            "left here.", forced=True,
+        ),
+        _step_command(
+            "adopt back", "back",
+            "Move QUEUE back: send what is in it, and what comes, to the queue of the other machine. Messages get "
+            "identifiers of this machine.",
+        ),
+        _step_command("adopt again", "shadow", "Fetch messages of the other machine into QUEUE again."),
+        _step_command("adopt forget", "forget", "Drop what is known of a move that is over.", forced=True),
+        _step_command("forward end", "end", "End a bridge. Messages stay where they are.", forced=True),
+    ),
+)  # fmt: skip
+def step_relay(site: ActionSite, given: RelayStepInput) -> ChangedRelay:
+    """Take the next step with a relay."""
+    row = daemon_of(site).change(
+        "step_relay", queue=relay_queue(given.relay), step=given.step, force=given.force
+    )
+    if row is None:
+        raise _missing(given.relay)
+    return ChangedRelay(msgspec.convert(row, RelayView), site.command)
+
+
+ACTIONS: Final = (list_relays, begin_relay, step_relay)

@@ -1,0 +1,96 @@
+"""Relays for administrators: rows, new ones, and the steps that their operators take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from openmsmq.doors.rows import id_of
+from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.queueing.auditing import Actor, Auditor, AuditRecord
+from openmsmq.queueing.queue import APPLICATION_QUEUES, Queue, QueueKind
+from openmsmq.relaying.relay import Relay
+from openmsmq.relaying.relays import Relays
+from openmsmq.relaying.states import STEPS, Direction, RelayState
+
+#: The states in which a relay can begin.
+BEGINNINGS: Final[tuple[RelayState, ...]] = ("shadow", "receiving", "sending")
+
+
+class RelayDesk:
+    """For `WebGateway`, which checks the caller."""
+
+    def __init__(self, relays: Relays, local_queue: Callable[[str], Queue], auditor: Auditor) -> None:
+        """`local_queue` finds a queue by its path name, and raises MsmqError."""
+        self._relays: Final = relays
+        self._local_queue: Final = local_queue
+        self._auditor: Final = auditor
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """A row for each relay, in the order of their queues."""
+        for relay in sorted(self._relays, key=lambda relay: relay.definition.queue.lower()):
+            yield self._row(relay)
+
+    def begin(self, queue: str, host: str, remote: str, state: str, actor: Actor) -> dict[str, Any]:
+        """Make a relay; returns its row. Raises MsmqError."""
+        if state not in BEGINNINGS:
+            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"a relay begins as {', '.join(BEGINNINGS)}")
+        local = self._local_queue(queue)
+        if state == "sending" and local.kind not in APPLICATION_QUEUES:
+            raise MsmqError(
+                HResult.MQ_ERROR_UNSUPPORTED_OPERATION,
+                f"{queue}: journals and dead letters can't be sent to another machine",
+            )
+        if local.kind not in (*APPLICATION_QUEUES, QueueKind.JOURNAL, QueueKind.SYSTEM):
+            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_OPERATION, f"{queue} is a {local.kind.value} queue")
+        self._auditor.record(
+            AuditRecord(actor, "relay.begin", "queue", queue, after={"host": host, "remote": remote, "state": state})
+        )
+        return self._row(self._relays.add(queue, host, remote, next(each for each in BEGINNINGS if each == state)))
+
+    def step(self, queue: str, step: str, force: bool, actor: Actor) -> dict[str, Any] | None:
+        """Bring a relay into its next state; returns its row, or None if there is no such relay. Raises MsmqError where
+        the step is not possible, or without `force` where it would end the work too early."""
+        relay = self._relays.get(queue)
+        if relay is None:
+            return None
+        if step == "back" and self._local_queue(queue).kind not in APPLICATION_QUEUES:
+            raise MsmqError(
+                HResult.MQ_ERROR_UNSUPPORTED_OPERATION,
+                f"{queue}: journals and dead letters can't be sent back to another machine",
+            )
+        unfinished = self._relays.unfinished(relay, step)
+        if unfinished and not force:
+            raise MsmqError(
+                HResult.MQ_ERROR_ILLEGAL_OPERATION, f"the relay of {queue} is not to end yet: {unfinished} (force ends it)"
+            )
+        before = relay.definition.state
+        self._auditor.record(
+            AuditRecord(actor, "relay.step", "queue", queue, before={"state": before}, after={"step": step})
+        )
+        self._relays.step(relay, step)
+        return self._row(relay)
+
+    def _row(self, relay: Relay) -> dict[str, Any]:
+        definition, progress = relay.definition, relay.progress
+        try:
+            identifier = id_of(self._local_queue(definition.queue))
+        except MsmqError:
+            identifier = ""
+        rate, waiting = relay.rate, relay.waiting
+        return {
+            "queue": definition.queue, "id": identifier, "host": definition.host, "remote": definition.remote,
+            "state": definition.state, "since": definition.since, "began": definition.began,
+            "moved": progress.moved, "bytes": progress.volume, "last": progress.last, "rate": round(rate, 2),
+            "waiting": waiting, "empty_since": relay.empty_since,
+            "seconds_left": round(waiting / rate) if rate and waiting else (0 if relay.empty_since else None),
+            "trouble": relay.trouble, "trouble_since": relay.trouble_since,
+            "refused": [
+                {"message": message, "reason": each.reason, "since": each.since}
+                for message, each in relay.refused.items()
+            ],
+            "unconfirmed": len(progress.taken) if relay.direction is not Direction.NONE else 0,
+            "steps": [step for state, step in STEPS if state == definition.state],
+        }  # fmt: skip
+
+

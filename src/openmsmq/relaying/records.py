@@ -1,0 +1,102 @@
+"""What the store keeps of relays, as definitions: what each is for, and how far it is.
+
+How far it is changes with each batch of messages, in the same record of the log.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from openmsmq.relaying.states import RELAY_STATES, RelayState
+from openmsmq.store import Drop, Operation, Put
+
+RELAY_PREFIX: Final = b"relay/"
+PROGRESS_PREFIX: Final = b"relay-progress/"
+_COUNTS: Final = struct.Struct("<QQQ")
+_TAKEN: Final = struct.Struct("<20sI")
+
+
+class RelayDefinition(NamedTuple):
+    """What a relay is for.
+
+    Attributes:
+        queue: path name of the queue here, `.\\private$\\orders`; with `;journal` its journal, or the dead-letter and
+            journal queues of the machine, `system$;deadletter`.
+        host: computer name of the other machine, or its address.
+        remote: path name of the queue there, without computer name, `private$\\orders`.
+        state: see `states`.
+        since: when it came into this state, in seconds since 1970 UTC.
+        began: when it was made.
+    """
+
+    queue: str
+    host: str
+    remote: str
+    state: RelayState
+    since: int
+    began: int
+
+
+class RelayProgress(NamedTuple):
+    """How far a relay is.
+
+    Attributes:
+        moved, volume: messages that it has carried, both ways, and bytes of them (Message.size).
+        last: when it carried the last one, in seconds since 1970 UTC; 0 for never.
+        taken: identifiers of messages that are stored here, and of which it is not known whether the other machine has
+            removed them; with the time at which each was stored.
+    """
+
+    moved: int = 0
+    volume: int = 0
+    last: int = 0
+    taken: Mapping[bytes, int] = {}
+
+
+def relay_key(queue: str) -> str:
+    """What identifies the relay of a queue: its name without regard to case."""
+    return queue.lower()
+
+
+def put_relay(relay: RelayDefinition) -> Put:
+    return Put(RELAY_PREFIX + _encoded(relay.queue), json.dumps(relay._asdict()).encode())
+
+
+def drop_relay(queue: str) -> list[Operation]:
+    key = _encoded(queue)
+    return [Drop(RELAY_PREFIX + key), Drop(PROGRESS_PREFIX + key)]
+
+
+def put_progress(queue: str, progress: RelayProgress) -> Put:
+    counts = _COUNTS.pack(progress.moved, progress.volume, progress.last)
+    taken = b"".join(_TAKEN.pack(identifier, at) for identifier, at in progress.taken.items())
+    return Put(PROGRESS_PREFIX + _encoded(queue), counts + taken)
+
+
+def relays_of(definitions: Mapping[bytes, bytes]) -> list[tuple[RelayDefinition, RelayProgress]]:
+    """The relays that a store knows, in the order of their names."""
+    found = []
+    for name, value in definitions.items():
+        if name.startswith(RELAY_PREFIX):
+            progress = definitions.get(PROGRESS_PREFIX + name.removeprefix(RELAY_PREFIX))
+            found.append((_definition(value), RelayProgress() if progress is None else _progress(progress)))
+    return sorted(found)
+
+
+def _definition(value: bytes) -> RelayDefinition:
+    relay = RelayDefinition(**json.loads(value))
+    if relay.state not in RELAY_STATES:
+        raise ValueError(f"the relay of {relay.queue} is in a state that this version does not know: {relay.state}")
+    return relay
+
+
+def _progress(value: bytes) -> RelayProgress:
+    taken = {identifier: at for identifier, at in _TAKEN.iter_unpack(value[_COUNTS.size :])}
+    return RelayProgress(*_COUNTS.unpack_from(value), taken)
+
+
+def _encoded(queue: str) -> bytes:
+    return relay_key(queue).encode("utf-8", "surrogatepass")

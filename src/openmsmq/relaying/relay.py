@@ -1,0 +1,133 @@
+"""A relay while the daemon runs: what the store keeps of it, and what is known of its work now."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from openmsmq.model.message import Message
+from openmsmq.model.names import SingleFormatName, parse_format_name
+from openmsmq.relaying.records import RelayDefinition, RelayProgress
+from openmsmq.relaying.states import DIRECTIONS, Direction, RelayState
+
+#: How long an identifier is kept whose removal at the other machine is not known. That machine puts the message back
+#: when it notices that the connection is gone, at the latest when it starts again.
+DOUBT: Final = 30 * 24 * 3600  # seconds
+MOST_IN_DOUBT: Final = 10_000
+MOST_REFUSED: Final = 100  # messages of which it is kept why they are refused
+_RATE_PERIOD: Final = 60  # seconds over which a rate is measured
+
+
+class RefusedMessage(NamedTuple):
+    """Why a message stays where it is, and since when (seconds since 1970 UTC)."""
+
+    reason: str
+    since: int
+
+
+@dataclass(slots=True, eq=False)
+class Relay:
+    """One relay.
+
+    Attributes:
+        trouble: why nothing moves now; empty while it works.
+        trouble_since: since when, in seconds since 1970 UTC; 0 without trouble.
+        refused: messages that this machine does not take, by identifier as text; they wait at the other machine.
+        empty_since: since when nothing was found at the source; 0 if there is something, or nobody has looked.
+        waiting: how many messages are at the source, as far as is known.
+    """
+
+    definition: RelayDefinition
+    progress: RelayProgress
+    trouble: str = ""
+    trouble_since: int = 0
+    refused: dict[str, RefusedMessage] = field(default_factory=dict)
+    empty_since: int = 0
+    waiting: int | None = None
+    _samples: deque[tuple[int, int]] = field(default_factory=deque)
+
+    @property
+    def direction(self) -> Direction:
+        return DIRECTIONS[self.definition.state]
+
+    @property
+    def remote_name(self) -> SingleFormatName:
+        """The format name of the queue at the other machine."""
+        name = parse_format_name(f"DIRECT=OS:{self.definition.host}\\{self.definition.remote}")
+        assert not hasattr(name, "elements")
+        return name  # type: ignore[return-value]
+
+    def is_taken(self, message: Message) -> bool:
+        """Whether a message that the other machine has is stored here."""
+        return message.identifier in self.progress.taken
+
+    def taking(self, messages: Iterable[Message], now: int) -> RelayProgress:
+        """The progress when these messages are stored here and not yet removed at the other machine."""
+        stored = list(messages)
+        known = {each: at for each, at in self.progress.taken.items() if now - at < DOUBT}
+        for each in list(known)[: max(0, len(known) + len(stored) - MOST_IN_DOUBT)]:
+            del known[each]
+        return self._counted(stored, known | {message.identifier: now for message in stored}, now)
+
+    def handing_on(self, messages: Iterable[Message], now: int) -> RelayProgress:
+        """The progress when these messages are sent to the other machine."""
+        return self._counted(list(messages), dict(self.progress.taken), now)
+
+    def _counted(self, messages: list[Message], taken: dict[bytes, int], now: int) -> RelayProgress:
+        volume = sum(message.size for message in messages)
+        return RelayProgress(self.progress.moved + len(messages), self.progress.volume + volume, now, taken)
+
+    def removed(self, identifiers: Iterable[bytes]) -> None:
+        """The other machine has removed these. The store hears of it with the next batch: until then it only knows more
+        identifiers than it needs."""
+        gone = set(identifiers)
+        kept = {each: at for each, at in self.progress.taken.items() if each not in gone}
+        self.progress = self.progress._replace(taken=kept)
+
+    def refuse(self, message: Message, reason: str, now: int) -> None:
+        """A message stays at the other machine."""
+        known = self.refused.pop(message.id, None)
+        if known is None and len(self.refused) >= MOST_REFUSED:
+            del self.refused[next(iter(self.refused))]
+        self.refused[message.id] = RefusedMessage(reason, now if known is None else known.since)
+
+    def fails(self, reason: str, now: int) -> bool:
+        """Nothing moves, for this reason. Returns whether that is news."""
+        is_news = not self.trouble
+        if is_news:
+            self.trouble_since = now
+        self.trouble = reason
+        return is_news
+
+    def works(self) -> bool:
+        """It moves messages, or could. Returns whether that is news."""
+        is_news = bool(self.trouble)
+        self.trouble, self.trouble_since = "", 0
+        return is_news
+
+    def sample(self, now: int) -> None:
+        """Once a few seconds: for `rate`."""
+        self._samples.append((now, self.progress.moved))
+        while len(self._samples) > 2 and self._samples[0][0] < now - _RATE_PERIOD:
+            self._samples.popleft()
+
+    @property
+    def rate(self) -> float:
+        """Messages a second, over the last minute."""
+        if len(self._samples) < 2:
+            return 0.0
+        (start, before), (end, after) = self._samples[0], self._samples[-1]
+        return (after - before) / (end - start) if end > start else 0.0
+
+    def enter(self, state: RelayState, now: int) -> RelayDefinition:
+        """The definition for a new state."""
+        return self.definition._replace(state=state, since=now)
+
+    def begin(self, definition: RelayDefinition) -> None:
+        """The new state is stored: what was known of the work in the former one is forgotten."""
+        self.definition = definition
+        self.refused.clear()
+        self.empty_since, self.waiting = 0, None
+        self.works()

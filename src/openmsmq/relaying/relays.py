@@ -1,0 +1,82 @@
+"""All relays of a queue manager, by the queue here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.relaying.records import RelayDefinition, RelayProgress, drop_relay, put_relay, relay_key, relays_of
+from openmsmq.relaying.relay import Relay
+from openmsmq.relaying.states import Direction, RelayState, following
+from openmsmq.store import Operation
+
+MOST: Final = 2_000  # relays: each has a connection of its own
+
+
+class Relays:
+    """Keeps them in the store, and says when their work changes."""
+
+    def __init__(
+        self, write: Callable[[Sequence[Operation]], None], changed: Callable[[Relay], None], now: Callable[[], int]
+    ) -> None:
+        """`write` stores operations, and raises MsmqError with nothing changed; `changed` begins or ends the work of
+        a relay after its state has changed; `now` returns seconds since 1970 UTC."""
+        self._write: Final = write
+        self._changed: Final = changed
+        self._now: Final = now
+        self._relays: Final[dict[str, Relay]] = {}
+
+    def recover(self, definitions: Mapping[bytes, bytes]) -> None:
+        """Take up those that the store knows. Raises ValueError for one of a later version."""
+        for definition, progress in relays_of(definitions):
+            self._relays[relay_key(definition.queue)] = Relay(definition, progress)
+
+    def __iter__(self) -> Iterator[Relay]:
+        return iter(list(self._relays.values()))
+
+    def get(self, queue: str) -> Relay | None:
+        """The relay of a queue, by its path name."""
+        return self._relays.get(relay_key(queue))
+
+    def add(self, queue: str, host: str, remote: str, state: RelayState) -> Relay:
+        """Raises MsmqError where the queue has a relay, or there are too many."""
+        known = self.get(queue)
+        if known is not None:
+            raise MsmqError(
+                HResult.MQ_ERROR_ILLEGAL_OPERATION,
+                f"{queue} has a relay already: from or to {known.remote_name}, {known.definition.state}",
+            )
+        if len(self._relays) >= MOST:
+            raise MsmqError(HResult.MQ_ERROR_INSUFFICIENT_RESOURCES, f"there are {MOST} relays already")
+        now = self._now()
+        relay = Relay(RelayDefinition(queue, host, remote, state, now, now), RelayProgress())
+        relay.remote_name  # noqa: B018 - raises for what is no name
+        self._write([put_relay(relay.definition)])
+        self._relays[relay_key(queue)] = relay
+        self._changed(relay)
+        return relay
+
+    def step(self, relay: Relay, step: str) -> None:
+        """Bring a relay into its next state. Raises MsmqError for a step that is not possible."""
+        queue = relay.definition.queue
+        state = following(queue, relay.definition.state, step).state
+        if state is None:
+            self._write(drop_relay(queue))
+            del self._relays[relay_key(queue)]
+            relay.definition = relay.enter("done", self._now())
+        else:
+            definition = relay.enter(state, self._now())
+            self._write([put_relay(definition)])
+            relay.begin(definition)
+        self._changed(relay)
+
+    def unfinished(self, relay: Relay, step: str) -> str:
+        """Why a step would end the work before everything was carried; empty if it would not."""
+        if step not in ("done", "end") or relay.direction is Direction.NONE or relay.empty_since:
+            return ""
+        if relay.trouble:
+            return f"nothing moves: {relay.trouble}"
+        where = "at the other machine" if relay.direction is Direction.IN else "here or on their way"
+        count = "messages" if relay.waiting is None else f"{relay.waiting:,} messages"
+        return f"{count} are still {where}"

@@ -1,0 +1,74 @@
+"""The states of a relay, what operators can do in each, and in which direction messages go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final, Literal, NamedTuple, get_args
+
+from openmsmq.model.errors import HResult, MsmqError
+
+#: - shadow: programs still send to the other machine; its messages come here;
+#: - switched: programs send here; what is left at the other machine, and what stragglers send there, comes here;
+#: - done: nothing is left there, and nothing is looked for;
+#: - returning: what is here, and what comes, goes to the other machine;
+#: - returned: nothing is left here, and nothing goes back any more;
+#: - receiving, sending: a bridge that stays, from the other machine or to it.
+RelayState = Literal["shadow", "switched", "done", "returning", "returned", "receiving", "sending"]
+RELAY_STATES: Final[tuple[RelayState, ...]] = get_args(RelayState)
+RelayStep = Literal["shadow", "switch", "done", "back", "forget", "end"]
+RELAY_STEPS: Final[tuple[RelayStep, ...]] = get_args(RelayStep)
+
+#: What a step leads to, by state; None: the relay is gone.
+STEPS: Final[Mapping[tuple[RelayState, RelayStep], RelayState | None]] = {
+    ("shadow", "switch"): "switched",
+    ("shadow", "back"): "returning",
+    ("switched", "shadow"): "shadow",
+    ("switched", "done"): "done",
+    ("switched", "back"): "returning",
+    ("done", "shadow"): "shadow",
+    ("done", "back"): "returning",
+    ("done", "forget"): None,
+    ("returning", "shadow"): "shadow",
+    ("returning", "done"): "returned",
+    ("returned", "shadow"): "shadow",
+    ("returned", "forget"): None,
+    ("receiving", "end"): None,
+    ("sending", "end"): None,
+}  # fmt: skip
+
+
+class Direction(Enum):
+    """Where messages go."""
+
+    IN = "in"
+    OUT = "out"
+    NONE = "none"
+
+
+DIRECTIONS: Final[Mapping[RelayState, Direction]] = {
+    "shadow": Direction.IN,
+    "switched": Direction.IN,
+    "done": Direction.NONE,
+    "returning": Direction.OUT,
+    "returned": Direction.NONE,
+    "receiving": Direction.IN,
+    "sending": Direction.OUT,
+}
+
+
+class NextState(NamedTuple):
+    """What a step leads to; `state` is None where the relay is forgotten."""
+
+    state: RelayState | None
+
+
+def following(queue: str, state: RelayState, step: str) -> NextState:
+    """Raises MsmqError naming the steps that the state allows."""
+    possible = [known for (at, known) in STEPS if at == state]
+    if step not in possible:
+        raise MsmqError(
+            HResult.MQ_ERROR_ILLEGAL_OPERATION,
+            f"the relay of {queue} is {state}: {step} is not possible, possible is {' or '.join(possible)}",
+        )
+    return NextState(next(to for (at, known), to in STEPS.items() if (at, known) == (state, step)))

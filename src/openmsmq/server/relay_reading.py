@@ -1,0 +1,245 @@
+"""Carries the messages of a queue of another machine into a queue here, over a connection of its own.
+
+Several receives in two phases (MS-MQRR, or MS-MQQP where the other machine has no MS-MQRR) are under way at once. What
+they lock is stored here in the order of the queue there, by one record in the log that also has the identifiers; only
+when that is durable the other machine is told to remove the messages. After a crash or a lost connection the other
+machine puts back what it was not told to remove, and it is recognized by its identifier when it comes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from openmsmq.client import qm2qm, remote_read
+from openmsmq.client.calls import CALL_FAILURES, UNANSWERED, ProtocolUnavailable
+from openmsmq.client.open_queue import OpenQueue, TakenMessage
+from openmsmq.client.runner import Runner
+from openmsmq.model.constants import Access
+from openmsmq.model.errors import BindError, MsmqError, ReceiveTimeout
+from openmsmq.model.message import Message
+from openmsmq.queueing.manager import QueueManager
+from openmsmq.queueing.queue import Queue
+from openmsmq.relaying.records import put_progress
+from openmsmq.relaying.relay import Relay
+from openmsmq.store import Operation
+
+logger = logging.getLogger(__name__)
+
+WAIT: Final = 20_000  # milliseconds that a receive waits at the other machine
+MOST_AT_ONCE: Final = 32  # messages that are locked there
+MOST_BYTES: Final = 1 << 20  # of them, about
+ASIDE: Final = 60.0  # seconds until a message that was refused is tried again
+PAUSE: Final = 5.0  # seconds after something has failed here
+SLOWEST: Final = 60.0  # seconds between two tries to reach the other machine
+OPENING: Final = 20.0  # seconds that opening the queue may take
+FAILURES: Final = (*CALL_FAILURES, TimeoutError, OSError)
+
+
+@dataclass(frozen=True, slots=True)
+class RelaySource:
+    """Where a relay reads: host and port, and how to log in there (what `rpc.aio.connect` gets)."""
+
+    host: str
+    port: int
+    security: dict[str, Any]
+
+
+@asynccontextmanager
+async def opened(source: RelaySource, name: str, identifier: bytes) -> AsyncIterator[tuple[Runner, OpenQueue]]:
+    """A queue of another machine that is open for receiving in two phases, and the connection; `name` is its format
+    name, `identifier` a GUID that the other machine knows this client by. Raises what calls raise, and TimeoutError."""
+    runner = Runner(source.host, source.port, source.security)
+    try:
+        async with asyncio.timeout(OPENING):
+            queue = await _open(runner, name, identifier)
+        try:
+            yield runner, queue
+        finally:
+            with suppress(*FAILURES):
+                async with asyncio.timeout(OPENING):
+                    await runner.run(queue.close())
+    finally:
+        runner.close()
+
+
+async def _open(runner: Runner, name: str, identifier: bytes) -> OpenQueue:
+    try:
+        try:
+            await runner.run(remote_read.check_offered())
+        except BindError as error:
+            raise ProtocolUnavailable(detail=f"RemoteRead: {error}") from error
+        return await runner.run(remote_read.open_queue(name, Access.RECEIVE, False, identifier))
+    except ProtocolUnavailable:
+        return await runner.run(qm2qm.open_queue(name, Access.RECEIVE, False, identifier))
+
+
+class RelayReader:
+    """The work of a relay whose messages come here, until it is cancelled."""
+
+    def __init__(
+        self, relay: Relay, queue: Callable[[], Queue], manager: QueueManager,
+        durable: Callable[[], Awaitable[None]], source: RelaySource, identifier: bytes, now: Callable[[], int],
+    ) -> None:  # fmt: skip
+        """`queue` finds the queue here, and raises MsmqError; `durable` waits until what was written is on the disk;
+        `identifier` is a GUID that the other machine knows this reader by; `now` returns seconds since 1970 UTC."""
+        self._relay, self._queue, self._manager, self._durable = relay, queue, manager, durable
+        self._source, self._identifier, self._now = source, identifier, now
+        self._aside: list[tuple[float, int]] = []  # refused: when they are put back (loop time), and their requests
+        self._size = 1  # bytes of a message, by the last batch
+        self._saw_the_end = False  # whether the last batch was all that could be read
+
+    async def run(self) -> None:
+        """Connect, read, and connect again, ever more slowly, when that fails."""
+        pause = 1.0
+        while True:
+            moved = self._relay.progress.moved
+            try:
+                await self._session()
+            except FAILURES as error:
+                if self._relay.fails(f"{self._source.host}: {error}", self._now()):
+                    logger.warning(
+                        "queue %s: no messages can be fetched from %s, and that is tried again: %s",
+                        self._relay.definition.queue, self._relay.remote_name, error,
+                    )  # fmt: skip
+            pause = 1.0 if self._relay.progress.moved > moved else min(2 * pause, SLOWEST)
+            await asyncio.sleep(pause)
+
+    async def _session(self) -> None:
+        async with opened(self._source, str(self._relay.remote_name), self._identifier) as (runner, queue):
+            if self._relay.works():
+                logger.info("queue %s: %s is reached again", self._relay.definition.queue, self._relay.remote_name)
+            try:
+                while True:
+                    await self._round(runner, queue)
+            finally:
+                self._aside.clear()
+
+    async def _round(self, runner: Runner, queue: OpenQueue) -> None:
+        """Take some messages, and store them."""
+        await self._put_back_aside(runner, queue)
+        taken = await self._take(runner, queue)
+        if not taken:
+            return
+        self._size = max(1, sum(each.message.size for each in taken) // len(taken))
+        again = [each for each in taken if self._relay.is_taken(each.message)]
+        fresh = [each for each in taken if not self._relay.is_taken(each.message)]
+        try:
+            stored, refused = await self._store(fresh)
+        except MsmqError as error:  # no room, or no queue any more: nothing of it is stored
+            await self._end(runner, queue, again, True)
+            await self._end(runner, queue, fresh, False)
+            self._relay.fails(str(error), self._now())
+            await asyncio.sleep(PAUSE)
+            return
+        removed = await self._end(runner, queue, [*again, *stored], True)
+        self._relay.removed(each.message.identifier for each in removed)
+        await self._set_aside(runner, queue, refused)
+        if self._saw_the_end and not refused:
+            self._found_nothing()
+
+    def _found_nothing(self) -> None:
+        """All that can be read was read."""
+        self._relay.works()
+        if not self._aside and not self._relay.empty_since:
+            self._relay.empty_since = self._now()
+            self._relay.refused.clear()
+
+    async def _take(self, runner: Runner, queue: OpenQueue) -> list[TakenMessage]:
+        """Messages in the order of their queue; waits for the first one."""
+        try:
+            taken = [await runner.run(queue.take(self._patience()))]
+        except ReceiveTimeout:
+            self._found_nothing()
+            return []
+        self._relay.empty_since = 0
+        more = min(MOST_AT_ONCE, max(1, MOST_BYTES // self._size)) - 1
+        answers = await asyncio.gather(*(runner.run(queue.take(0)) for _ in range(more)), return_exceptions=True)
+        failures = [each for each in answers if isinstance(each, BaseException)]
+        taken += [each for each in answers if not isinstance(each, BaseException)]
+        self._saw_the_end = any(isinstance(failure, ReceiveTimeout) for failure in failures)
+        for failure in failures:
+            if not isinstance(failure, MsmqError) or isinstance(failure, UNANSWERED):
+                raise failure  # the connection is gone, and with it what is locked
+        taken.sort(key=lambda each: each.message.lookup_identifier)
+        return taken
+
+    def _patience(self) -> int:
+        """Milliseconds to wait for a message: none before it is known that nothing is there, and with some aside no
+        longer than until the first of them is put back."""
+        if not self._aside:
+            return WAIT if self._relay.empty_since else 0
+        left = self._aside[0][0] - asyncio.get_running_loop().time()
+        return max(0, min(WAIT, int(1000 * left)))
+
+    async def _store(self, taken: list[TakenMessage]) -> tuple[list[TakenMessage], list[TakenMessage]]:
+        """Returns those that are durable here, and those that are not taken. Raises MsmqError, with nothing stored."""
+        if not taken:
+            return [], []
+        relay, now, messages = self._relay, self._now(), [each.message for each in taken]
+        progress = relay.progress
+
+        def also(stored: list[Message]) -> Operation:
+            nonlocal progress
+            progress = relay.taking(stored, now)
+            return put_progress(relay.definition.queue, progress)
+
+        outcomes = self._manager.relays.take_in(self._queue(), messages, also)
+        relay.progress = progress
+        stored = []
+        for each, error in zip(taken, outcomes, strict=False):
+            if error is None:
+                stored.append(each)
+                relay.refused.pop(each.message.id, None)
+            else:
+                relay.refuse(each.message, str(error), now)
+        if stored:
+            await self._durable()
+            relay.works()
+        return stored, [each for each in taken if each not in stored]
+
+    async def _end(
+        self, runner: Runner, queue: OpenQueue, taken: list[TakenMessage], remove: bool
+    ) -> list[TakenMessage]:
+        """Returns those of which the other machine says that it did so. Raises when the connection is lost."""
+
+        async def end(each: TakenMessage) -> TakenMessage | None:
+            assert each.request is not None
+            try:
+                await runner.run(queue.end(each.request, remove))
+            except MsmqError as error:
+                if isinstance(error, UNANSWERED):
+                    raise
+                return None
+            return each
+
+        ended = await asyncio.gather(*(end(each) for each in taken))
+        return [each for each in ended if each is not None]
+
+    async def _set_aside(self, runner: Runner, queue: OpenQueue, refused: list[TakenMessage]) -> None:
+        """What this machine does not take stays locked at the other one for a while, so that others are read. Where
+        order counts, nothing is read before the first one is taken."""
+        if not refused:
+            return
+        if self._queue().properties.transactional:
+            await self._end(runner, queue, refused, False)
+            reason = self._relay.refused.get(refused[0].message.id)
+            detail = f"{refused[0].message.id}: {reason.reason}" if reason else refused[0].message.id
+            self._relay.fails(f"the next message is not taken, and what follows has to wait: {detail}", self._now())
+            await asyncio.sleep(PAUSE)
+            return
+        due = asyncio.get_running_loop().time() + ASIDE
+        self._aside += [(due, each.request) for each in refused if each.request is not None]
+
+    async def _put_back_aside(self, runner: Runner, queue: OpenQueue) -> None:
+        """Those whose time is over come again."""
+        now = asyncio.get_running_loop().time()
+        due = [request for at, request in self._aside if at <= now]
+        self._aside = [(at, request) for at, request in self._aside if at > now]
+        for request in due:
+            with suppress(MsmqError):
+                await runner.run(queue.end(request, False))

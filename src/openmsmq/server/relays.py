@@ -1,0 +1,143 @@
+"""The relays of a daemon: their work begins, changes and ends with their states."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from openmsmq.client import operations
+from openmsmq.client.runner import Runner
+from openmsmq.model.errors import QueueNotFound
+from openmsmq.model.names import parse_format_name
+from openmsmq.queueing.manager import QueueManager
+from openmsmq.queueing.queue import Queue
+from openmsmq.relaying.records import put_progress
+from openmsmq.relaying.relay import Relay
+from openmsmq.relaying.relays import Relays
+from openmsmq.relaying.states import Direction
+from openmsmq.server.background import start_background_task
+from openmsmq.server.config import STANDARD_PORT
+from openmsmq.server.relay_reading import FAILURES, RelayReader, RelaySource, opened
+from openmsmq.server.relay_sending import RelaySender
+from openmsmq.server.relay_settling import settle
+from openmsmq.server.remote import SecurityAt
+from openmsmq.store import Operation
+
+logger = logging.getLogger(__name__)
+
+LOOK: Final = 5.0  # seconds between two questions how many messages the other machine has
+ANSWER: Final = 10.0  # seconds that it may take to answer
+SETTLING_PAUSE: Final = 5.0  # seconds until it is tried again to find out what the other machine still has
+
+
+class RelayService:
+    """See `DaemonPart`."""
+
+    def __init__(
+        self, manager: QueueManager, when_durable: Callable[[Callable[[], None]], None],
+        hosts: Mapping[str, tuple[str, int]], security: SecurityAt,
+    ) -> None:  # fmt: skip
+        """`hosts` says where machines are, by lower-case name, that the resolver does not know; `security` how to log
+        in there."""
+        self._manager, self._when_durable, self._hosts, self._security = manager, when_durable, hosts, security
+        self.relays: Final = Relays(self._write, self._changed, _now)
+        self._tasks: Final[dict[Relay, list[asyncio.Task[None]]]] = {}
+
+    async def start(self) -> None:
+        self.relays.recover(self._manager.store.definitions)
+        for relay in self.relays:
+            self._changed(relay)
+
+    async def stop(self, grace: float) -> None:
+        tasks = [task for tasks in self._tasks.values() for task in tasks]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=max(grace, 1.0))
+
+    def local_queue(self, name: str) -> Queue:
+        """The queue here, by the path name in a relay. Raises QueueNotFound."""
+        queue = self._manager.registry.local_queue(parse_format_name(f"DIRECT=OS:{name}"))
+        if queue is None:
+            raise QueueNotFound(detail=f"{name} is not there; openmsmq queue create makes it")
+        return queue
+
+    def _write(self, changes: Sequence[Operation]) -> None:
+        self._manager.arrivals.note(changes)
+
+    def _changed(self, relay: Relay) -> None:
+        """Ends the work of the former state, and begins that of the new one when it has ended."""
+        former = self._tasks.pop(relay, [])
+        for task in former:
+            task.cancel()
+        if relay.direction is Direction.NONE:
+            return
+        name = relay.definition.queue
+        self._tasks[relay] = [
+            start_background_task(f"the relay of queue {name}", self._work(relay, former)),
+            start_background_task(f"watching the relay of queue {name}", self._watch(relay)),
+        ]
+
+    async def _work(self, relay: Relay, former: Sequence[asyncio.Task[None]]) -> None:
+        if former:
+            await asyncio.wait(former)
+        if relay.direction is Direction.IN:
+            await self._reader(relay).run()
+        await self._settle(relay)
+        await RelaySender(relay, lambda: self.local_queue(relay.definition.queue), self._manager, _now).run()
+
+    def _reader(self, relay: Relay) -> RelayReader:
+        return RelayReader(
+            relay, lambda: self.local_queue(relay.definition.queue), self._manager, self._durable,
+            self._source(relay), self._manager.machine.identifier, _now,
+        )  # fmt: skip
+
+    def _source(self, relay: Relay) -> RelaySource:
+        host, port = self._hosts.get(relay.definition.host.lower(), (relay.definition.host, STANDARD_PORT))
+        return RelaySource(host, port, self._security(relay.definition.host))
+
+    async def _durable(self) -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._when_durable(lambda: None if done.done() else done.set_result(None))
+        await done
+
+    async def _settle(self, relay: Relay) -> None:
+        """See `relay_settling`; tried until it succeeds, because nothing is to be there twice."""
+        while relay.progress.taken:
+            try:
+                name, identifier = str(relay.remote_name), self._manager.machine.identifier
+                async with opened(self._source(relay), name, identifier) as (runner, queue):
+                    await settle(relay, runner, queue)
+                self._write([put_progress(relay.definition.queue, relay.progress)])
+            except FAILURES as error:
+                relay.fails(f"before messages go back to {relay.definition.host}: {error}", _now())
+                await asyncio.sleep(SETTLING_PAUSE)
+
+    async def _watch(self, relay: Relay) -> None:
+        """Counts what waits at the other machine, for those who look at the relay. Where it does not say, nobody
+        knows."""
+        while True:
+            relay.sample(_now())
+            if relay.direction is Direction.IN:
+                relay.waiting = await self._count(relay)
+            await asyncio.sleep(LOOK)
+
+    async def _count(self, relay: Relay) -> int | None:
+        source = self._source(relay)
+        runner = Runner(source.host, source.port, source.security)
+        try:
+            async with asyncio.timeout(ANSWER):
+                found: dict[str, Any] = await runner.run(operations.management(str(relay.remote_name), "message_count"))
+        except (*FAILURES, ValueError):
+            return None
+        finally:
+            runner.close()
+        count = found["message_count"]
+        return count if isinstance(count, int) else None
+
+
+def _now() -> int:
+    return int(time.time())

@@ -1,0 +1,74 @@
+"""Two queue managers for tests of moves: `old` plays the machine that is replaced, and is spoken to by its public
+protocols only; `new` takes its queues over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import openmsmq
+from command_line import Ended, invoke
+from console.browser import Client
+from console.conftest import users
+from daemon import Daemon, eventually, free_port
+
+
+class Move:
+    """The two machines, and the commands of the operator of the new one."""
+
+    def __init__(self, directory: Path, old: Daemon, new: Daemon) -> None:
+        self.old, self.new = old, new
+        self._token = ""
+        self._directory = directory
+
+    def run(self, *words: str) -> Ended:
+        if not self._token:
+            self._token = Client(self.new).post("/tokens", name="move", role="administrator", days=1)["secret"]
+        return invoke(*words, OPENMSMQ_TOKEN=self._token, OPENMSMQ_DATA_DIR=str(self.new.directory))
+
+    def done(self, *words: str) -> str:
+        """What a command says that succeeds."""
+        ended = self.run(*words)
+        assert ended.code == 0, (words, ended)
+        return ended.stdout
+
+    def status(self, queue: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.done("adopt", "status", queue, "--json"))
+        return found
+
+    def when(self, queue: str, **wanted: Any) -> dict[str, Any]:
+        """The status, once it has these values; for `empty_since`, whether there is one."""
+
+        def reached() -> dict[str, Any] | None:
+            found = self.status(queue)
+            values = found | {"empty_since": bool(found["empty_since"])}
+            return found if all(values[name] == value for name, value in wanted.items()) else None
+
+        return eventually(reached)
+
+
+@contextmanager
+def moving(directory: Path, net: int, *options: str, old_options: tuple[str, ...] = ()) -> Iterator[Move]:
+    hosts = f"127.0.{net}.1", f"127.0.{net}.2"
+    transfers, calls = free_port(*hosts), free_port(hosts[0])
+    common = "--message-port", str(transfers), "--peer-message-port", str(transfers)
+    old = Daemon(directory / "old", "--listen", hosts[0], "--computer-name", "OLD", *common, *old_options)
+    old.ready = {"endpoints": {"qmcomm": {"port": calls}}}
+    users(directory / "new")
+    new = Daemon(
+        directory / "new", "--listen", hosts[1], "--computer-name", "NEW", "--web", "--web-port", "0", *common,
+        "--peers", f"old={hosts[0]}:{calls}", *options,
+    )  # fmt: skip
+    with old, new:
+        yield Move(directory, old, new)
+    for daemon in (old, new):
+        assert "Traceback" not in daemon.log, daemon.log
+
+
+def connect(daemon: Daemon) -> openmsmq.QueueManager:
+    return openmsmq.connect(daemon.options[daemon.options.index("--listen") + 1], daemon.port)
+
+
