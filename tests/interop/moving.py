@@ -55,7 +55,10 @@ def moving(directory: Path, net: int, *options: str, old_options: tuple[str, ...
     hosts = f"127.0.{net}.1", f"127.0.{net}.2"
     transfers, calls = free_port(*hosts), free_port(hosts[0])
     common = "--message-port", str(transfers), "--peer-message-port", str(transfers)
-    old = Daemon(directory / "old", "--listen", hosts[0], "--computer-name", "OLD", *common, *old_options)
+    old = Daemon(
+        directory / "old", "--listen", hosts[0], "--computer-name", "OLD", *common,
+        "--peers", f"new={hosts[1]}:{calls}", *old_options,
+    )  # fmt: skip
     old.ready = {"endpoints": {"qmcomm": {"port": calls}}}
     users(directory / "new")
     new = Daemon(
@@ -68,7 +71,7 @@ def moving(directory: Path, net: int, *options: str, old_options: tuple[str, ...
         assert "Traceback" not in daemon.log, daemon.log
 
 
-def connect(daemon: Daemon) -> openmsmq.QueueManager:
-    return openmsmq.connect(daemon.options[daemon.options.index("--listen") + 1], daemon.port)
+def connect(daemon: Daemon, **security: Any) -> openmsmq.QueueManager:
+    return openmsmq.connect(daemon.options[daemon.options.index("--listen") + 1], daemon.port, **security)
 
 

@@ -32,9 +32,9 @@ def send(daemon: Daemon, queue: str, *bodies: str, **properties: Any) -> None:
         for body in bodies:
             if properties.get("transactional"):
                 with manager.transaction() as transaction:
-                    opened.send(body, label=body, transaction=transaction)
+                    opened.send(body, label=body[:20], transaction=transaction)
             else:
-                opened.send(body, label=body, **properties)
+                opened.send(body, label=body[:20], **properties)
 
 
 def messages(daemon: Daemon, queue: str) -> list[Message]:
@@ -87,3 +87,143 @@ def test_a_queue_moves_and_moves_back(machines: Move) -> None:
     move.done("adopt", "done", "there")
     move.done("adopt", "forget", "there")
     assert move.run("adopt", "status", "there").code == 3
+
+
+def test_the_journal_and_the_dead_letters_go_along(machines: Move) -> None:
+    move, queue = machines, r".\private$\kept"
+    create(move, queue, journal=True)
+    send(move.old, queue, "in the journal", "dead", recoverable=True, journaling_requested=1, time_to_be_received=1)
+    with connect(move.old) as manager, manager.open(queue) as opened:
+        opened.receive(0)
+    eventually(lambda: bodies(move.old, r"DIRECT=OS:.\SYSTEM$;DEADLETTER") == ["dead"])
+    for name in ("kept;journal", "deadletter"):
+        move.done("adopt", "shadow", name, "--from", "old")
+        move.when(name, moved=1, empty_since=True)
+    assert bodies(move.new, queue + ";journal") == ["in the journal"]
+    dead = messages(move.new, r"DIRECT=OS:.\SYSTEM$;DEADLETTER")
+    assert [(message.decode(), hex(message.message_class)) for message in dead] == [("dead", "0xc002")]
+    assert "can't be sent back" in move.run("adopt", "back", "deadletter").stderr
+    for name in ("kept;journal", "deadletter"):
+        move.done("adopt", "switch", name)
+        move.when(name, empty_since=True)
+        move.done("adopt", "done", name)
+
+
+def test_a_message_that_is_not_taken_waits_there_and_is_named_and_others_come(machines: Move) -> None:
+    move, queue = machines, r".\private$\full"
+    create(move, queue)
+    with connect(move.new) as manager:
+        manager.set_properties(queue, quota=10)
+    send(move.old, queue, "x" * 20_000, recoverable=True)
+    send(move.old, queue, "small", recoverable=True)
+    move.done("adopt", "shadow", "full", "--from", "old")
+    found = move.when("full", moved=1)
+    eventually(lambda: move.status("full")["refused"])
+    [refused] = move.status("full")["refused"]
+    assert "quota" in refused["reason"]
+    assert "1 message not taken" in " ".join(move.done("adopt", "status", "full").split())
+    assert not found["empty_since"]
+    assert bodies(move.new, queue) == ["small"]
+    assert move.run("adopt", "switch", "full").code == 0
+    assert "are still at the other machine" in move.run("adopt", "done", "full").stderr
+    with connect(move.new) as manager:
+        manager.set_properties(queue, quota=1000)
+    move.done("adopt", "again", "full")  # begins anew, and does not wait until it is tried again
+    move.when("full", moved=2, empty_since=True)
+
+
+def test_where_order_counts_nothing_overtakes_what_is_not_taken(machines: Move) -> None:
+    move, queue = machines, r".\private$\strict"
+    create(move, queue, transactional=True)
+    with connect(move.new) as manager:
+        manager.set_properties(queue, quota=10)
+    send(move.old, queue, "x" * 20_000, "small", transactional=True)
+    move.done("adopt", "shadow", "strict", "--from", "old")
+    eventually(lambda: "has to wait" in move.status("strict")["trouble"])
+    assert bodies(move.new, queue) == []
+    with connect(move.new) as manager:
+        manager.set_properties(queue, quota=1000)
+    move.when("strict", moved=2, trouble="")
+    assert [len(body) for body in bodies(move.new, queue)] == [20_000, 5]
+
+
+def test_a_machine_that_is_away_is_named_and_fetched_from_when_it_is_back(machines: Move) -> None:
+    move, queue = machines, r".\private$\away"
+    create(move, queue)
+    move.old.kill()
+    move.done("adopt", "shadow", "away", "--from", "old")
+    eventually(lambda: "old" in move.status("away")["trouble"])
+    assert "nothing moves" in move.done("adopt", "status", "away")
+    move.old.start()
+    send(move.old, queue, "back", recoverable=True)
+    move.when("away", moved=1, trouble="")
+
+
+def test_a_queue_that_may_not_be_read_is_named_and_others_go_on(machines: Move) -> None:
+    move, queue, other = machines, r".\private$\closed", r".\private$\open"
+    create(move, queue)
+    create(move, other)
+    with connect(move.old) as manager:
+        send(move.old, queue, "secret", recoverable=True)
+        from openmsmq.model.security import SecurityDescriptor
+
+        manager.set_security(queue, SecurityDescriptor(dacl=()).pack(), 4)
+    send(move.old, other, "public", recoverable=True)
+    for name in ("closed", "open"):
+        move.done("adopt", "shadow", name, "--from", "old")
+    move.when("open", moved=1)
+    eventually(lambda: "MQ_ERROR_ACCESS_DENIED" in move.status("closed")["trouble"])
+
+
+def test_what_the_other_machine_refuses_is_kept_here(machines: Move) -> None:
+    move, queue, ordered = machines, r".\private$\only_here", r".\private$\only_here_ordered"
+    with connect(move.new) as manager:
+        manager.create_queue(queue)
+        manager.create_queue(ordered, transactional=True)
+    send(move.new, queue, "nobody wants me", recoverable=True)
+    send(move.new, ordered, "me neither", transactional=True)
+    for name in ("only_here", "only_here_ordered"):
+        move.done("forward", "to", name, "--to", "old")
+    eventually(lambda: move.status("only_here")["unconfirmed"] == 1)  # who it is tells nobody that a queue is missing
+    assert bodies(move.new, queue + ";relay") == ["nobody wants me"]
+    eventually(lambda: bodies(move.new, r"DIRECT=OS:.\SYSTEM$;DEADXACT") == ["me neither"])
+    assert "are still here or on their way" in move.run("forward", "end", "only_here").stderr
+
+
+def test_a_queue_that_is_full_there_gets_its_messages_when_it_has_room(machines: Move) -> None:
+    move, queue = machines, r".\private$\full_there"
+    create(move, queue)
+    with connect(move.old) as manager:
+        manager.set_properties(queue, quota=10)
+    send(move.new, queue, "x" * 20_000, recoverable=True)
+    move.done("forward", "to", "full_there", "--to", "old")
+    eventually(lambda: "NACK_Q_EXCEED_QUOTA" in move.status("full_there")["trouble"])
+    with connect(move.old) as manager:
+        manager.set_properties(queue, quota=1000)
+    move.when("full_there", empty_since=True, trouble="", unconfirmed=0)
+    assert [len(body) for body in bodies(move.old, queue)] == [20_000]
+
+
+def test_a_bridge_goes_on_after_a_restart(machines: Move) -> None:
+    move, queue = machines, r".\private$\bridge"
+    create(move, queue)
+    move.done("forward", "from", "bridge", "--from", "old")
+    send(move.old, queue, "one", recoverable=True)
+    move.when("bridge", moved=1)
+    move.new.kill()
+    move.new.start()
+    send(move.old, queue, "two", recoverable=True)
+    eventually(lambda: bodies(move.new, queue) == ["one", "two"])
+    assert move.status("bridge")["state"] == "receiving"
+
+
+def test_steps_that_are_not_possible_say_what_is(machines: Move) -> None:
+    move = machines
+    create(move, r".\private$\steps")
+    move.done("forward", "to", "steps", "--to", "old")
+    refused = move.run("adopt", "switch", "steps")
+    assert (refused.code, "possible is end" in refused.stderr) == (1, True)
+    again = move.run("adopt", "shadow", "steps", "--from", "old")
+    assert "has a relay already" in again.stderr
+    assert move.run("adopt", "shadow", "nowhere", "--from", "old").code == 3
+    assert move.run("adopt", "switch", "nowhere").code == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -286,16 +287,21 @@ def matches(row: Mapping[str, Any], query: ListQuery) -> bool:
     return wanted in name
 
 
+_LIST_AGE: Final = 1.1  # seconds that a list of the HTTP process may be old
+
+
 def queue_named(http: HttpRequests, name: str) -> QueueView:
     """The queue of a name as people type it. Raises ApiNotFound."""
     wanted = shown(path_of(name)).casefold()
     text = wanted.removeprefix(_HERE)
     query = ListQuery(filter=f"*{text}" if "*" in text or "?" in text else text, limit=0)
-    found = by_http.perform(http, list_queues, query).queues
-    queue: QueueView | None = next((queue for queue in found if _is_called(queue, wanted)), None)
-    if queue is None:
-        raise ApiNotFound(f"{http.url}: there is no queue {name}, or the user of the token may not see it")
-    return queue
+    for pause in (_LIST_AGE, 0.0):  # a queue may have been made after the list
+        found: list[QueueView] = by_http.perform(http, list_queues, query).queues
+        queue = next((queue for queue in found if _is_called(queue, wanted)), None)
+        if queue is not None:
+            return queue
+        time.sleep(pause)
+    raise ApiNotFound(f"{http.url}: there is no queue {name}, or the user of the token may not see it")
 
 
 def _is_called(queue: QueueView, wanted: str) -> bool:

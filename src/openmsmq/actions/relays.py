@@ -58,7 +58,11 @@ class RelayView(Output, frozen=True):
     trouble_since: Annotated[EpochSeconds, doc("Since when, in seconds since 1970; 0 without trouble.")]
     refused: Annotated[list[RefusedMessageView], doc("Messages that this machine does not take.")]
     unconfirmed: Annotated[
-        int, doc("Messages that are stored here, and of which it is not known whether the other machine removed them.")
+        int,
+        doc(
+            "Messages of which it is not known whether the other machine has removed them; when they go there, whether "
+            "they have arrived."
+        ),
     ]
     steps: Annotated[list[RelayStepWord], doc("What can be done with it now.")]
 
@@ -111,6 +115,8 @@ class ChangedRelay(Output, frozen=True):
 
 def _path_of(name: str) -> str:
     """What relays call a queue, of its path name: without the name of this computer, which may change."""
+    if name.lower() in SYSTEM_QUEUES:
+        return relay_queue(name)
     kept = name.partition("\\")[2]
     return f".\\{kept.lower() if kept.lower().startswith('system$') else kept}"
 
@@ -219,8 +225,8 @@ def _missing(queue: str) -> ActionRefused:
             "forward to",
             {"queue": "QUEUE", "host": "--to HOST", "remote": "--remote NAME", "state": Always("sending", only=True)}, _SHOWN,
             help="Send the messages of QUEUE to a queue of another machine for good: a bridge that stays until "
-            "openmsmq forward end.\n\nWhat the other machine refuses comes to the queue relay_undelivered, or to the "
-            "dead letters if it is of a transaction. For administrators, with a token of the role administrator.",
+            "openmsmq forward end.\n\nEach message is kept in the subqueue `relay` until the other machine says that "
+            "it has arrived; one of a transaction that is refused becomes a dead letter here. For administrators, with a token of the role administrator.",
         ),
     ),
 )  # fmt: skip

@@ -89,7 +89,7 @@ class RelayDesk:
                 {"message": message, "reason": each.reason, "since": each.since}
                 for message, each in relay.refused.items()
             ],
-            "unconfirmed": len(progress.taken) if relay.direction is not Direction.NONE else 0,
+            "unconfirmed": relay.unacknowledged if relay.direction is Direction.OUT else len(progress.taken),
             "steps": [step for state, step in STEPS if state == definition.state],
         }  # fmt: skip
 

@@ -237,6 +237,10 @@ class ChangeSet:
         assert queue.location(lookup_identifier) is not None  # what is in memory needs no decoding
         self._take_out(queue, lookup_identifier)
 
+    def take_out(self, queue: Queue, lookup_identifier: int) -> None:
+        """Remove a message, of which nothing follows."""
+        self._take_out(queue, lookup_identifier)
+
     def _is_own(self, message: Message) -> bool:
         """Whether this queue manager sent the message."""
         return self._changes.machine.has_identifier(message.source_machine_identifier)

@@ -3,8 +3,9 @@ on to it. No part of the specifications; docs/moving.md says what is promised.""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from openmsmq.model.admission import check_message
 from openmsmq.model.constants import INFINITE, Acknowledge, Delivery, Journal, MessageClass
@@ -16,11 +17,22 @@ from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.message_locks import MessageLocks
 from openmsmq.queueing.queue import APPLICATION_QUEUES, Queue, over_quota
 from openmsmq.queueing.storage import storing
-from openmsmq.store import Operation
+from openmsmq.store import Drop, Operation, Put
 
-_NACK: Final = int(Acknowledge.NEG_ARRIVAL)
+HELD: Final = "relay"  # the subqueue of messages that were sent on and are not acknowledged
+HELD_PREFIX: Final = b"relay-held/"  # by the identifier that a message was sent on with: where it is kept
+_HELD: Final = struct.Struct("<IQ")  # number of the subqueue, lookup identifier
+_ARRIVAL: Final = int(Acknowledge.FULL_REACH_QUEUE)
 _DEADLETTER: Final = int(Journal.DEADLETTER)
 _RECOVERABLE: Final = int(Delivery.RECOVERABLE)
+
+
+class RefusedOnward(NamedTuple):
+    """A message that another machine did not take, its queue, and the class of the acknowledgment."""
+
+    queue: Queue
+    message: Message
+    message_class: int
 
 
 class RelayOperations:
@@ -88,16 +100,18 @@ class RelayOperations:
         change.insert(queue, message, size)
 
     def hand_on(
-        self, queue: Queue, name: SingleFormatName, undelivered: str, limit: int, also: Callable[[list[Message]], Operation]
-    ) -> int:
-        """Receive up to `limit` messages of a queue and send them to a queue of another machine, in one change.
+        self, queue: Queue, name: SingleFormatName, acknowledged_at: str, limit: int,
+        also: Callable[[list[Message]], Operation],
+    ) -> int:  # fmt: skip
+        """Send up to `limit` messages of a queue to a queue of another machine, in one change.
 
         They get identifiers of this machine: the other one would take what it has seen before for a duplicate, and
-        sequences of transactions have one sender. The time of sending stays. What the other machine refuses comes to
-        the queue `undelivered` (a format name), or to the dead letters if it is of a transaction.
+        sequences of transactions have one sender. The time of sending stays. Messages of transactions are received here
+        by that; what the other machine refuses becomes a dead letter. Others are kept in a subqueue until the other
+        machine acknowledges their arrival at the queue `acknowledged_at` (a format name); see `take_acknowledgments`.
 
-        Returns how many. Raises MessageStorageFailed, InsufficientResources and what `check_message` raises, with
-        nothing changed.
+        Returns how many. Raises QueueDeleted, MessageStorageFailed, InsufficientResources and what `check_message`
+        raises, with nothing changed.
         """
         if queue.deleted:
             raise QueueDeleted(detail=f"{queue.properties.path_name} was deleted")
@@ -110,10 +124,15 @@ class RelayOperations:
             change = ChangeSet(self._changes)
             for key in keys:
                 message = self._holds.readable(queue, key)
-                change.remove(queue, key, message, MessageClass.ACK_RECEIVE)
-                onward = self._onward(message, str(name), undelivered)
+                onward = self._onward(message, str(name), acknowledged_at)
                 size = onward.size
                 check_message(onward, size=size)
+                if message.is_transactional:
+                    change.remove(queue, key, message, MessageClass.ACK_RECEIVE)
+                else:
+                    held = self._changes.registry.subqueue(queue, HELD)
+                    change.keep(queue, key, message, held)
+                    change.also([Put(HELD_PREFIX + onward.identifier, _HELD.pack(held.number, key))])
                 if not change.has_room(outgoing, size, reuse=True):
                     raise InsufficientResources(detail=over_quota(outgoing, self._changes.machine.quota))
                 change.insert(outgoing, onward, size)
@@ -122,7 +141,42 @@ class RelayOperations:
             change.commit()
         return len(handed_on)
 
-    def _onward(self, message: Message, destination: str, undelivered: str) -> Message:
+    def take_acknowledgments(self, queue: Queue, limit: int) -> list[RefusedOnward]:
+        """Read up to `limit` acknowledgments that have come to a queue. What has arrived at the other machine is
+        received here; what was refused returns to its place. What is about no message that is kept is dropped.
+
+        Returns what was refused. Raises MessageStorageFailed, with nothing changed.
+        """
+        refused = []
+        with storing():
+            change = ChangeSet(self._changes)
+            for key in queue.heads(limit):
+                acknowledgment = self._holds.readable(queue, key)
+                change.take_out(queue, key)
+                found = self._held(acknowledgment.correlation_identifier)
+                if found is None:
+                    continue
+                held, lookup_identifier = found
+                change.also([Drop(HELD_PREFIX + acknowledgment.correlation_identifier)])
+                if held is None or lookup_identifier not in held.entries or lookup_identifier in held.locked:
+                    continue
+                message = self._holds.readable(held, lookup_identifier)
+                if acknowledgment.message_class == MessageClass.ACK_REACH_QUEUE:
+                    change.remove(held, lookup_identifier, message, MessageClass.ACK_RECEIVE)
+                elif held.parent is not None:
+                    change.keep(held, lookup_identifier, message, held.parent)
+                    refused.append(RefusedOnward(held.parent, message, acknowledgment.message_class))
+            change.commit()
+        return refused
+
+    def _held(self, identifier: bytes) -> tuple[Queue | None, int] | None:
+        value = self._changes.store.definitions.get(HELD_PREFIX + identifier)
+        if value is None:
+            return None
+        number, lookup_identifier = _HELD.unpack(value)
+        return self._changes.registry.queues.get(number), lookup_identifier
+
+    def _onward(self, message: Message, destination: str, acknowledged_at: str) -> Message:
         sent = message.sent_time, message.sent_milliseconds
         onward = message.copy()
         if message.is_transactional:
@@ -134,11 +188,11 @@ class RelayOperations:
         onward.destination_multi_queue_format_name = ""
         onward.time_to_reach_queue = INFINITE
         onward.authentication_level = 0  # the destination finds it out
-        onward.journaling_requested = _DEADLETTER
+        onward.journaling_requested = _DEADLETTER if message.is_transactional else 0
         onward.acknowledgements_requested = 0
         onward.abort_count = onward.move_count = onward.last_move_time = 0
         if message.is_transactional:  # each is a transaction of its own, with the message's number
             onward.transaction_identifier = onward.identifier
         else:
-            onward.administration_queue_format_name, onward.acknowledgements_requested = undelivered, _NACK
+            onward.administration_queue_format_name, onward.acknowledgements_requested = acknowledged_at, _ARRIVAL
         return onward

@@ -37,6 +37,8 @@ class Relay:
         refused: messages that this machine does not take, by identifier as text; they wait at the other machine.
         empty_since: since when nothing was found at the source; 0 if there is something, or nobody has looked.
         waiting: how many messages are at the source, as far as is known.
+        unacknowledged: how many were sent to the other machine that has not said that they arrived.
+        rests_until: nothing is sent before, in seconds since 1970 UTC.
     """
 
     definition: RelayDefinition
@@ -46,6 +48,8 @@ class Relay:
     refused: dict[str, RefusedMessage] = field(default_factory=dict)
     empty_since: int = 0
     waiting: int | None = None
+    unacknowledged: int = 0
+    rests_until: int = 0
     _samples: deque[tuple[int, int]] = field(default_factory=deque)
 
     @property
@@ -129,5 +133,5 @@ class Relay:
         """The new state is stored: what was known of the work in the former one is forgotten."""
         self.definition = definition
         self.refused.clear()
-        self.empty_since, self.waiting = 0, None
+        self.empty_since, self.waiting, self.unacknowledged, self.rests_until = 0, None, 0, 0
         self.works()

@@ -101,7 +101,7 @@ class RelayReader:
             try:
                 await self._session()
             except FAILURES as error:
-                if self._relay.fails(f"{self._source.host}: {error}", self._now()):
+                if self._relay.fails(f"{self._relay.definition.host} ({self._source.host}): {error}", self._now()):
                     logger.warning(
                         "queue %s: no messages can be fetched from %s, and that is tried again: %s",
                         self._relay.definition.queue, self._relay.remote_name, error,

@@ -11,6 +11,7 @@ import logging
 from typing import Final
 
 from openmsmq.client import operations
+from openmsmq.client.calls import UNANSWERED
 from openmsmq.client.open_queue import OpenQueue
 from openmsmq.client.runner import Runner
 from openmsmq.model.constants import MessageSeekAction, ReceiveAction
@@ -61,6 +62,8 @@ async def _some_are_hidden(relay: Relay, runner: Runner, seen: int) -> bool:
     locked. Where it does not say (it has no MS-MQMR), nothing is waited for."""
     try:
         found = await runner.run(operations.management(str(relay.remote_name), "message_count"))
+    except UNANSWERED:
+        raise
     except MsmqError:
         return False
     count = found["message_count"]

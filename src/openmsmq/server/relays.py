@@ -21,7 +21,7 @@ from openmsmq.relaying.states import Direction
 from openmsmq.server.background import start_background_task
 from openmsmq.server.config import STANDARD_PORT
 from openmsmq.server.relay_reading import FAILURES, RelayReader, RelaySource, opened
-from openmsmq.server.relay_sending import RelaySender
+from openmsmq.server.relay_sending import RelaySender, take_acknowledgments
 from openmsmq.server.relay_settling import settle
 from openmsmq.server.remote import SecurityAt
 from openmsmq.store import Operation
@@ -45,14 +45,19 @@ class RelayService:
         self._manager, self._when_durable, self._hosts, self._security = manager, when_durable, hosts, security
         self.relays: Final = Relays(self._write, self._changed, _now)
         self._tasks: Final[dict[Relay, list[asyncio.Task[None]]]] = {}
+        self._acknowledging: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         self.relays.recover(self._manager.store.definitions)
         for relay in self.relays:
             self._changed(relay)
+        work = take_acknowledgments(self._manager, self._relay_of, _now)
+        self._acknowledging = start_background_task("taking acknowledgments of relays", work)
 
     async def stop(self, grace: float) -> None:
         tasks = [task for tasks in self._tasks.values() for task in tasks]
+        if self._acknowledging is not None:
+            tasks.append(self._acknowledging)
         for task in tasks:
             task.cancel()
         if tasks:
@@ -64,6 +69,9 @@ class RelayService:
         if queue is None:
             raise QueueNotFound(detail=f"{name} is not there; openmsmq queue create makes it")
         return queue
+
+    def _relay_of(self, queue: Queue) -> Relay | None:
+        return self.relays.get(f".\\{queue.properties.path_name.partition(chr(92))[2]}")
 
     def _write(self, changes: Sequence[Operation]) -> None:
         self._manager.arrivals.note(changes)

@@ -1,0 +1,256 @@
+"""Queues move and move back while programs send and read all the time, and while both daemons and the operator's
+commands are killed. What was sent is checked against what was read, outside of both."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+import openmsmq
+from daemon import Daemon, eventually
+from interop.moving import Move, connect, moving
+from seeds import chance
+
+AWAY = (OSError, openmsmq.MsmqError)
+LABEL = "{:06}"
+
+
+@dataclass
+class Line:
+    """One queue with its writer and its reader.
+
+    Attributes:
+        sent: labels whose send was confirmed, in order; `maybe_sent` are those that were cut off.
+        read: labels whose receipt was confirmed, in order; `maybe_read` those that were cut off.
+        source, target: where the writer sends and the reader reads; None while they rest.
+    """
+
+    name: str
+    transactional: bool
+    sent: list[str] = field(default_factory=list)
+    maybe_sent: set[str] = field(default_factory=set)
+    read: list[str] = field(default_factory=list)
+    maybe_read: set[str] = field(default_factory=set)
+    source: Daemon | None = None
+    target: Daemon | None = None
+    number: int = 0
+
+    @property
+    def path(self) -> str:
+        return f".\\private$\\{self.name}"
+
+    def write(self, over: threading.Event, pause: float) -> None:
+        while not over.is_set():
+            daemon = self.source
+            if daemon is None:
+                time.sleep(0.02)
+                continue
+            try:
+                with connect(daemon) as manager, manager.open(self.path, "send") as queue:
+                    while self.source is daemon and not over.is_set():
+                        self.send(manager, queue)
+                        time.sleep(pause)
+            except AWAY:
+                time.sleep(0.05)
+
+    def send(self, manager: openmsmq.QueueManager, queue: openmsmq.MessageQueue) -> None:
+        label = LABEL.format(self.number)
+        self.number += 1
+        self.maybe_sent.add(label)
+        if self.transactional:
+            with manager.transaction() as transaction:
+                queue.send(b"x" * 200, label=label, transaction=transaction)
+        else:
+            queue.send(b"x" * 200, label=label, recoverable=True)
+        self.maybe_sent.discard(label)
+        self.sent.append(label)
+
+    def take(self, over: threading.Event) -> None:
+        while not over.is_set():
+            daemon = self.target
+            if daemon is None:
+                time.sleep(0.02)
+                continue
+            try:
+                with connect(daemon) as manager, manager.open(self.path, protocol="qmcomm") as queue:
+                    while self.target is daemon and not over.is_set():
+                        self.receive(manager, queue)
+            except AWAY:
+                time.sleep(0.05)
+
+    def receive(self, manager: openmsmq.QueueManager, queue: openmsmq.MessageQueue) -> None:
+        """Raises ReceiveTimeout where nothing is there."""
+        transaction = manager.transaction()
+        if not self.transactional:
+            label = queue.peek(0.2).label
+            self.maybe_read.add(label)
+            assert queue.receive(0).label == label
+        else:
+            with transaction:
+                label = queue.receive(0.2, transaction=transaction).label
+                self.maybe_read.add(label)
+        self.maybe_read.discard(label)
+        self.read.append(label)
+
+    def check(self) -> None:
+        """Once everything was read: nothing is lost, nothing was read twice, and transactional queues kept their
+        order."""
+        seen = Counter(self.read)
+        lost = [label for label in self.sent if not seen[label] and label not in self.maybe_read]
+        twice = [label for label, count in seen.items() if count > 1]
+        unknown = seen.keys() - set(self.sent) - self.maybe_sent
+        assert (lost, twice, unknown) == ([], [], set()), self.name
+        if self.transactional:
+            assert self.read == sorted(self.read), self.name
+
+
+@contextmanager
+def working(lines: list[Line], pause: float) -> Iterator[threading.Event]:
+    over = threading.Event()
+    threads = [threading.Thread(target=line.write, args=(over, pause)) for line in lines]
+    threads += [threading.Thread(target=line.take, args=(over,)) for line in lines]
+    for thread in threads:
+        thread.start()
+    try:
+        yield over
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+
+class Operator:
+    """Takes the steps, with commands that are killed now and then, and kills daemons."""
+
+    def __init__(self, move: Move, lines: list[Line], dice: random.Random, kills: int) -> None:
+        self.move, self.lines, self.dice, self.kills = move, lines, dice, kills
+
+    def step(self, line: Line, *words: str, state: str) -> None:
+        """A step of which it is not known whether it was done is done again, unless it shows."""
+
+        def reached() -> bool:
+            ended = self.move.run("adopt", *words)
+            shown = self.move.run("adopt", "status", line.name, "--json")
+            return ended.code == 0 or f'"state": "{state}"' in shown.stdout
+
+        eventually(reached)
+
+    def kill(self) -> None:
+        if self.kills <= 0:
+            return
+        self.kills -= 1
+        daemon = self.dice.choice([self.move.old, self.move.new])
+        daemon.kill()
+        time.sleep(self.dice.random() * 0.3)
+        daemon.start()
+
+    def spend(self, share: float) -> None:
+        """Kill daemons until only this share of the kills is left."""
+        keep = round(self.total * share)
+        while self.kills > keep:
+            time.sleep(self.dice.random() * 0.8)
+            self.kill()
+
+    @property
+    def total(self) -> int:
+        return self._total
+
+    @total.setter
+    def total(self, value: int) -> None:
+        self._total = value
+
+    def wait(self, line: Line, look: Callable[[dict[str, object]], bool]) -> None:
+        def reached() -> bool:
+            try:
+                return look(self.move.status(line.name))
+            except (AssertionError, ValueError):
+                return False
+
+        eventually(reached)
+
+    def drained(self, line: Line) -> None:
+        self.wait(line, lambda status: bool(status["empty_since"]) and not status["trouble"])
+
+
+def whole_move(move: Move, lines: list[Line], dice: random.Random, kills: int, first: int, pause: float) -> None:
+    operator = Operator(move, lines, dice, kills)
+    operator.total = kills
+    for line in lines:
+        for daemon in (move.old, move.new):
+            with connect(daemon) as manager:
+                manager.create_queue(line.path, transactional=line.transactional)
+        with connect(move.old) as manager, manager.open(line.path, "send") as queue:
+            for _number in range(first):
+                line.send(manager, queue)
+    with working(lines, pause):
+        for line in lines:
+            line.source, line.target = move.old, None
+        for line in lines:
+            operator.step(line, "shadow", line.name, "--from", "old", state="shadow")
+            line.target = move.new
+        operator.spend(0.6)
+        for line in lines:  # where order counts, programs rest for as long as messages are on their way
+            line.source = None if line.transactional else move.new
+            operator.step(line, "switch", line.name, state="switched")
+        for line in lines:
+            operator.drained(line)
+            line.source = move.new
+        operator.spend(0.4)
+        for line in lines:
+            operator.drained(line)
+            operator.step(line, "done", line.name, state="done")
+        for line in lines:
+            line.target = None
+        time.sleep(0.5)
+        operator.spend(0.2)
+        for line in lines:
+            operator.step(line, "back", line.name, state="returning")
+            line.source = None if line.transactional else move.old
+        operator.spend(0)
+        for line in lines:
+            operator.drained(line)
+            line.source, line.target = move.old, move.old
+        time.sleep(0.5)
+        for line in lines:
+            line.source = None
+        for line in lines:
+            operator.drained(line)
+
+        def all_read() -> bool:
+            for line in lines:
+                for daemon in (move.old, move.new):
+                    with connect(daemon) as manager:
+                        if manager.counts(line.path)["message_count"]:
+                            return False
+            return True
+
+        eventually(all_read)
+    for line in lines:
+        line.check()
+        assert line.read, line.name
+
+
+@pytest.mark.parametrize("net", [93])
+def test_nothing_is_lost_or_doubled_when_daemons_are_killed(tmp_path: Path, net: int) -> None:
+    dice = chance("moving")
+    lines = [Line(f"plain{number}", False) for number in range(2)]
+    lines += [Line(f"ordered{number}", True) for number in range(2)]
+    with moving(tmp_path, net) as move:
+        whole_move(move, lines, dice, kills=10, first=50, pause=0.02)
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_messages_of_twenty_queues_move_and_move_back(tmp_path: Path) -> None:
+    dice = chance("moving by night")
+    lines = [Line(f"plain{number}", False) for number in range(10)]
+    lines += [Line(f"ordered{number}", True) for number in range(10)]
+    with moving(tmp_path, 94) as move:
+        whole_move(move, lines, dice, kills=200, first=5_000, pause=0.02)
