@@ -41,6 +41,9 @@ from openmsmq.model.roles import Role
 
 #: Commands of the nouns of the table that are no actions, and why.
 BY_HAND = {
+    "adopt plan": "it reads at two queue managers",
+    "adopt run": "it reads at two queue managers",
+    "adopt verify": "it reads at two queue managers",
     "machine show": "it shows properties as a queue manager has them, whatever they are",
     "machine connect": "HTTP does not have it",
     "machine disconnect": "HTTP does not have it",

@@ -22,6 +22,7 @@ from openmsmq.admin.tokens import TokensFile, TokenUses
 from openmsmq.doors import rows
 from openmsmq.doors.console import REQUESTS, WebGateway
 from openmsmq.doors.figures import Latency
+from openmsmq.doors.relays import RelayDesk
 from openmsmq.doors.transactions import DistributedTransactions
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.histogram import Histogram
@@ -32,6 +33,7 @@ from openmsmq.oletx.structures import Partner
 from openmsmq.processes.framing import HEADER, MAXIMUM_JSON
 from openmsmq.queueing.auditing import AuditRecord
 from openmsmq.queueing.queue import Queue, QueueKind
+from openmsmq.relaying.relays import Relays
 from openmsmq.server.auditing import Logins
 from queueing.world import World
 
@@ -67,6 +69,7 @@ class Peer(FramePeer):
             self._forget,
             lambda callback: callback(),
             DistributedTransactions(world.manager, self.transactions, self, is_on=False),
+            RelayDesk(Relays(world.manager.arrivals.note, mock.Mock(), lambda: 0), mock.Mock(), self),
             domain,
         )
 

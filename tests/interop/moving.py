@@ -73,5 +73,3 @@ def moving(directory: Path, net: int, *options: str, old_options: tuple[str, ...
 
 def connect(daemon: Daemon, **security: Any) -> openmsmq.QueueManager:
     return openmsmq.connect(daemon.options[daemon.options.index("--listen") + 1], daemon.port, **security)
-
-

@@ -8,9 +8,14 @@ from typing import Any
 
 import pytest
 
+from console.browser import ADMINISTRATOR, PASSWORD, USER
 from daemon import Daemon, eventually
 from interop.moving import Move, connect, moving
+from openmsmq.accounts.users import UsersFile
+from openmsmq.model.constants import QueueAccessMask
+from openmsmq.model.default_descriptors import SEES_AND_SENDS
 from openmsmq.model.message import Message
+from openmsmq.model.security import EVERYONE, SecurityDescriptor, allow
 
 PLAIN, ORDERED = r".\private$\plain", r".\private$\ordered"
 
@@ -57,8 +62,18 @@ def test_messages_come_with_identity_and_order_and_go_on_coming(machines: Move) 
     after = messages(move.new, queue)
     for there, here in zip(before, after, strict=True):
         for name in (
-            "id", "body", "label", "priority", "sent_time", "arrival_time", "correlation_identifier", "extension",
-            "application_tag", "delivery_guarantee", "abort_count", "source_machine_identifier",
+            "id",
+            "body",
+            "label",
+            "priority",
+            "sent_time",
+            "arrival_time",
+            "correlation_identifier",
+            "extension",
+            "application_tag",
+            "delivery_guarantee",
+            "abort_count",
+            "source_machine_identifier",
         ):
             assert getattr(here, name) == getattr(there, name), name
     assert messages(move.old, queue) == []
@@ -165,8 +180,6 @@ def test_a_queue_that_may_not_be_read_is_named_and_others_go_on(machines: Move) 
     create(move, other)
     with connect(move.old) as manager:
         send(move.old, queue, "secret", recoverable=True)
-        from openmsmq.model.security import SecurityDescriptor
-
         manager.set_security(queue, SecurityDescriptor(dacl=()).pack(), 4)
     send(move.old, other, "public", recoverable=True)
     for name in ("closed", "open"):
@@ -227,3 +240,54 @@ def test_steps_that_are_not_possible_say_what_is(machines: Move) -> None:
     assert "has a relay already" in again.stderr
     assert move.run("adopt", "shadow", "nowhere", "--from", "old").code == 3
     assert move.run("adopt", "switch", "nowhere").code == 3
+
+
+def at_old(move: Move) -> tuple[str, ...]:
+    return ("--from", "old", "--there", move.old.options[1 + move.old.options.index("--listen")],
+            "--port", str(move.old.port))  # fmt: skip
+
+
+def test_queues_are_made_with_properties_and_rights_and_their_messages_come(machines: Move, tmp_path: Path) -> None:
+    move, there = machines, at_old(machines)
+    with connect(move.old) as manager:
+        for name in ("invoices", "invoices2"):
+            manager.create_queue(f".\\private$\\{name}", transactional=True, label="Invoices", quota=5000, journal=True)
+        rights = allow("S-1-5-21-1-2-3-1105", QueueAccessMask.GENERIC_ALL), allow(EVERYONE, SEES_AND_SENDS)
+        manager.set_security(r".\private$\invoices2", SecurityDescriptor(dacl=rights).pack(), 4)
+    send(move.old, r".\private$\invoices", "1", "2", transactional=True)
+    would = move.done("adopt", "plan", "invoices", "invoices2", *there)
+    assert "would create queue invoices" in would
+    assert "invoices: would fetch 2 messages from old, and what comes" in would
+    assert "account S-1-5-21-1-2-3-1105 is of old" in would
+    refused = move.run("adopt", "run", "invoices", "invoices2", *there)
+    assert (refused.code, "--accounts says what it is called here" in refused.stderr) == (1, True)
+    accounts = tmp_path / "accounts.json"
+    accounts.write_text('{"S-1-5-21-1-2-3-1105": "' + USER + '"}')
+    said = move.done("adopt", "run", "invoices", "invoices2", "--accounts", str(accounts), *there)
+    assert ".\\private$\\invoices: shadow" in said
+    move.when("invoices", moved=2)
+    with connect(move.new, user=ADMINISTRATOR, password=PASSWORD) as manager:
+        made = manager.properties(r".\private$\invoices2")
+        assert (made["label"], made["quota"], made["transactional"], made["journal"]) == ("Invoices", 5000, True, True)
+        given = SecurityDescriptor.parse(manager.security(r".\private$\invoices2")).dacl or ()
+    assert {ace.sid for ace in given} == {EVERYONE, UsersFile(move.new.directory / "users.json").sid_of(USER)}
+    assert "is moving already" in move.done("adopt", "plan", "invoices", *there)
+    move.done("adopt", "run", "invoices", *there)  # again, which changes nothing
+
+
+def test_two_queues_are_compared_message_by_message(machines: Move) -> None:
+    move, queue, there = machines, r".\private$\compared", at_old(machines)
+    create(move, queue)
+    send(move.old, queue, "a", "b", recoverable=True)
+    here = ("--here", move.new.options[1 + move.new.options.index("--listen")], "--here-port", str(move.new.port))
+    ended = move.run("adopt", "verify", "compared", *there, *here)
+    assert ended.code == 1
+    assert "2 messages at old, 0 messages here, 0 in both" in ended.stdout
+    assert "at old only: {" in ended.stdout
+    move.done("adopt", "shadow", "compared", "--from", "old")
+    move.when("compared", moved=2)
+    move.done("adopt", "back", "compared")
+    move.when("compared", state="returning", empty_since=True, unconfirmed=0)
+    send(move.new, queue, "c", recoverable=True)
+    move.when("compared", moved=5, empty_since=True, unconfirmed=0)
+    assert move.run("adopt", "verify", "compared", *there, *here).stdout.startswith("3 messages at old")

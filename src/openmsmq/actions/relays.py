@@ -10,7 +10,7 @@ from openmsmq.actions.errors import ActionRefused
 from openmsmq.actions.fields import CommandText, EpochSeconds, QueueText, Text, doc
 from openmsmq.actions.queues import daemon_of
 from openmsmq.actions.site import ActionSite
-from openmsmq.actions.table import ActionCommand, Always, Input, LineView, Output, Rows, action
+from openmsmq.actions.table import ActionCommand, Always, Input, LineView, Output, Rows, Spelling, action
 from openmsmq.admin.naming import SYSTEM_QUEUES, path_of
 from openmsmq.model.roles import Role
 from openmsmq.model.text import counted, time_text
@@ -51,7 +51,8 @@ class RelayView(Output, frozen=True):
     rate: Annotated[float, doc("Messages a second, over the last minute.")]
     waiting: Annotated[int | None, doc("Messages that are still to be carried; null where nobody knows.")]
     empty_since: Annotated[
-        EpochSeconds, doc("Since when nothing was found where it reads, in seconds since 1970; 0 if there is something.")
+        EpochSeconds,
+        doc("Since when nothing was found where it reads, in seconds since 1970; 0 if there is something."),
     ]
     seconds_left: Annotated[int | None, doc("Time until all are carried, at this rate; null where nobody knows.")]
     trouble: Annotated[str, doc("Why nothing moves; empty while it works.")]
@@ -176,6 +177,7 @@ _TABLE: Final = Rows(
     lambda found: found.relays, ("queue", "other queue", "moved", "rate", "left", "state"), _cells,
     lambda each, _: msgspec.to_builtins(each), empty="no queue has a relay",
 )  # fmt: skip
+_OTHER: Final[dict[str, Spelling]] = {"queue": "QUEUE", "host": "", "remote": "--remote NAME"}
 _SHOWN: Final = LineView(_line, lambda found: msgspec.to_builtins(found.relay))
 
 
@@ -204,12 +206,12 @@ def _missing(queue: str) -> ActionRefused:
 
 
 @action(
-    "relay.begin", http="POST /queues/{queue}/relay", effect="changes", statuses=(404, 409, 507), place="daemon", status=201,
+    "relay.begin", http="POST /queues/{queue}/relay", effect="changes", statuses=(404, 409, 507), place="daemon",
+    status=201,
     commands=(
         ActionCommand(
             "adopt shadow",
-            {"queue": "QUEUE", "host": "--from HOST", "remote": "--remote NAME", "state": Always("shadow", only=True)},
-            _SHOWN,
+            {**_OTHER, "host": "--from HOST", "state": Always("shadow", only=True)}, _SHOWN,
             help="Fetch the messages of a queue of another machine into QUEUE, which is here already, and go on with "
             "what comes there.\n\n"
             "Messages keep their identifiers, times and order. openmsmq adopt run also makes the queue. For "
@@ -217,16 +219,17 @@ def _missing(queue: str) -> ActionRefused:
         ),
         ActionCommand(
             "forward from",
-            {"queue": "QUEUE", "host": "--from HOST", "remote": "--remote NAME", "state": Always("receiving", only=True)}, _SHOWN,
+            {**_OTHER, "host": "--from HOST", "state": Always("receiving", only=True)}, _SHOWN,
             help="Fetch the messages of a queue of another machine into QUEUE for good: a bridge that stays until "
             "openmsmq forward end.\n\nFor administrators, with a token of the role administrator.",
         ),
         ActionCommand(
             "forward to",
-            {"queue": "QUEUE", "host": "--to HOST", "remote": "--remote NAME", "state": Always("sending", only=True)}, _SHOWN,
+            {**_OTHER, "host": "--to HOST", "state": Always("sending", only=True)}, _SHOWN,
             help="Send the messages of QUEUE to a queue of another machine for good: a bridge that stays until "
             "openmsmq forward end.\n\nEach message is kept in the subqueue `relay` until the other machine says that "
-            "it has arrived; one of a transaction that is refused becomes a dead letter here. For administrators, with a token of the role administrator.",
+            "it has arrived; one of a transaction that is refused becomes a dead letter here. For administrators, with "
+            "a token of the role administrator.",
         ),
     ),
 )  # fmt: skip
@@ -273,9 +276,7 @@ def _step_command(words: str, step: RelayStepWord, text: str, *, forced: bool = 
 )  # fmt: skip
 def step_relay(site: ActionSite, given: RelayStepInput) -> ChangedRelay:
     """Take the next step with a relay."""
-    row = daemon_of(site).change(
-        "step_relay", queue=relay_queue(given.relay), step=given.step, force=given.force
-    )
+    row = daemon_of(site).change("step_relay", queue=relay_queue(given.relay), step=given.step, force=given.force)
     if row is None:
         raise _missing(given.relay)
     return ChangedRelay(msgspec.convert(row, RelayView), site.command)

@@ -90,7 +90,7 @@ def export(
 ) -> Document:  # fmt: skip
     """The document of a queue manager. `names`: SID -> name. Without `secrets` users have no hashes, which are as good
     as passwords. Raises MsmqError, UsersFileError."""
-    document: Document = {"format": FORMAT, "queues": [_queue(qm, path, names) for path in _sorted(qm.queues())]}
+    document: Document = {"format": FORMAT, "queues": [definition_of(qm, path, names) for path in _sorted(qm.queues())]}
     if local is not None:
         document["machine"] = _rights(local.machine.read(), names, MACHINE_RIGHTS)
         document["groups"] = [
@@ -117,8 +117,10 @@ def _short(path: str) -> str:
     return path.partition("\\")[2].partition("\\")[2] or path
 
 
-def _queue(qm: QueueManager, path: str, names: Mapping[str, str]) -> Document:
-    """Only the name, and `unreadable`, of a queue that the caller may not see, or that was deleted meanwhile."""
+def definition_of(qm: QueueManager, path: str, names: Mapping[str, str]) -> Document:
+    """A queue as a document has it.
+
+    Only the name, and `unreadable`, of a queue that the caller may not see, or that was deleted meanwhile."""
     try:
         values = qm.properties(path, *_PROPERTIES)
     except UNANSWERED:

@@ -1,11 +1,43 @@
-"""`openmsmq adopt …` and `openmsmq forward …`: queues move from another machine to this one, and back, or are bridged."""
+"""`openmsmq adopt …`: queues move from another machine here, and back. `openmsmq forward …`: bridges that stay."""
 
 from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import click
 
 from openmsmq.actions import relays
+from openmsmq.actions.by_http import ActionsByHttp
+from openmsmq.actions.definitions import DefinitionsRequest, Differences, import_definitions
+from openmsmq.actions.errors import ActionIncomplete, ActionRefused
+from openmsmq.actions.queues import queue_named
+from openmsmq.actions.relays import NewRelay, RelayQuery, begin_relay, list_relays
+from openmsmq.admin.account_names import Accounts, mapped, read_accounts, unknown
+from openmsmq.admin.comparing import Comparison, compare
+from openmsmq.admin.definitions import Document, definition_of
+from openmsmq.admin.definitions_schema import FORMAT, DefinitionsError
+from openmsmq.admin.http_requests import ApiError, ApiNotFound
+from openmsmq.admin.naming import path_of
+from openmsmq.cli.connection import Address, connect, level_option, login_options
 from openmsmq.cli.derived import add_commands
+from openmsmq.cli.output import echo, json_option, print_json, report
+from openmsmq.cli.web_api import ApiOptions, api_options
+from openmsmq.client.calls import UNANSWERED
+from openmsmq.client.sync import QueueManager
+from openmsmq.model.errors import MsmqError
+from openmsmq.model.text import counted, time_text
+
+_from = click.option("--from", "host", required=True, metavar="HOST", help="The other machine, as the daemon knows it.")
+_queues = click.argument("queues", metavar="QUEUE...", nargs=-1, required=True)
+_accounts = click.option(
+    "--accounts", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="JSON file: names or SIDs of accounts there, and what they are called here.",
+)  # fmt: skip
 
 
 @click.group()
@@ -28,3 +60,230 @@ def forward() -> None:
 
 add_commands(adopt, relays.ACTIONS)
 add_commands(forward, relays.ACTIONS)
+
+
+def _there(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `host`, the name of the other machine, and `address_of` and `there`, which connects to it."""
+
+    @_from
+    @click.option("--there", "address", metavar="ADDRESS", help="Its address, if that is not its name.")
+    @login_options
+    @level_option
+    @functools.wraps(command)
+    def wrapper(
+        *args: Any, host: str, address: str | None, address_of: Callable[[str], Address], level: str | None,
+        **kwargs: Any,
+    ) -> Any:  # fmt: skip
+        def connect_to(to: Address) -> QueueManager:
+            return connect(to, level)
+
+        other = Other(host, address_of(address or host), connect_to)
+        return command(*args, other=other, **kwargs)
+
+    return wrapper
+
+
+class Other(NamedTuple):
+    """The other machine: the name by which the daemon knows it, its address with how to log in, and what connects."""
+
+    host: str
+    address: Address
+    connect: Callable[[Address], QueueManager]
+
+    def there(self) -> QueueManager:
+        return self.connect(self.address)
+
+    def here(self, host: str, port: int | None) -> QueueManager:
+        """The queue manager here, as the same user."""
+        return self.connect(self.address._replace(host=host, port=port, port_offset=0))
+
+
+def _definitions(qm: QueueManager, queues: tuple[str, ...], accounts: Accounts) -> list[Document]:
+    """What the other machine says of private queues, with the accounts of this one. Raises ClickException."""
+    found = []
+    for name in queues:
+        if ";" in name or not path_of(name).lower().startswith(".\\private$\\"):
+            continue  # journals and dead letters come with their queues, or are there
+        try:
+            found.append(mapped(definition_of(qm, path_of(name), {}), accounts))
+        except DefinitionsError as error:
+            raise click.ClickException(str(error)) from None
+    return found
+
+
+def _read_accounts(file: Path | None) -> Accounts:
+    """Raises UsageError."""
+    if file is None:
+        return {}
+    try:
+        return read_accounts(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise click.UsageError(f"--accounts {file}: {error}") from None
+
+
+def _check_accounts(queues: list[Document]) -> None:
+    """Raises ClickException for accounts that are of the other machine."""
+    for sid, named in unknown(queues).items():
+        raise click.ClickException(
+            f"queue {named[0]} names the account {sid}, which this machine may not know: --accounts says what it is "
+            "called here"
+        )
+
+
+def _missing(api: ActionsByHttp, queues: list[Document]) -> list[Document]:
+    missing = []
+    for queue in queues:
+        try:
+            queue_named(api.http, queue["name"])
+        except ApiNotFound:
+            missing.append(queue)
+    return missing
+
+
+def _steps(api: ActionsByHttp, queues: list[Document]) -> Any:
+    return api.plan(import_definitions, DefinitionsRequest({"format": FORMAT, "queues": queues}))
+
+
+@adopt.command()
+@_queues
+@_accounts
+@_there
+@api_options
+@json_option
+def plan(queues: tuple[str, ...], accounts: Path | None, other: Other, api: ApiOptions, as_json: bool) -> None:
+    """Show what openmsmq adopt run would do: queues with their rights that it would make, and messages that would come.
+
+    The queues and their rights are read from HOST by --port, --user and so on.
+    """
+    actions = ActionsByHttp(api.client())
+    with other.there() as qm:
+        found = _definitions(qm, queues, _read_accounts(accounts))
+        counts = {name: _count(qm, name) for name in queues}
+    new = _missing(actions, found)
+    _check_named(found)
+    would: Differences | None = _steps(actions, new).would() if new else None
+    running = {relay.queue.lower() for relay in actions.perform(list_relays, RelayQuery()).relays}
+    if as_json:
+        print_json({
+            "create": [step.said for step in would.steps if step.can] if would else [],
+            "accounts": unknown(new), "messages": counts,
+            "running": [name for name in queues if relays.relay_queue(name).lower() in running],
+        })  # fmt: skip
+        return
+    for step in would.steps if would else ():
+        if step.can:
+            echo(f"would {step.said}")
+    for sid, named in unknown(new).items():
+        echo(f"account {sid} is of {other.host}: --accounts says what it is called here ({', '.join(named)})")
+    for name in queues:
+        is_running = relays.relay_queue(name).lower() in running
+        count = counts[name]
+        messages = "an unknown number of messages" if count is None else counted(count, "message")
+        would_do = "is moving already" if is_running else f"would fetch {messages} from {other.host}, and what comes"
+        echo(f"{name}: {would_do}")
+
+
+def _check_named(found: list[Document]) -> None:
+    """Raises ClickException for a queue of which not enough is known to make it."""
+    for queue in found:
+        if "unreadable" in queue and "transactional" not in queue:
+            raise click.ClickException(
+                f"queue {queue['name']} can't be read there by this user: {queue['unreadable']}; make it here first "
+                "(openmsmq queue create), or log in as somebody who may read it"
+            )
+
+
+def _count(qm: QueueManager, name: str) -> int | None:
+    """None where the other machine does not say."""
+    try:
+        count = qm.management(path_of(name)).get("message_count")
+    except UNANSWERED:
+        raise
+    except MsmqError:
+        return None
+    return count if isinstance(count, int) else None
+
+
+@adopt.command()
+@_queues
+@_accounts
+@_there
+@api_options
+@json_option
+def run(queues: tuple[str, ...], accounts: Path | None, other: Other, api: ApiOptions, as_json: bool) -> None:
+    """Make queues as they are at HOST, with their rights, and fetch their messages and what comes there.
+
+    A queue that is here stays as it is; one that is moving already goes on. The queues and their rights are read from
+    HOST by --port, --user and so on; their messages by the daemon, which knows HOST by the setting peers, or by DNS.
+    """
+    actions = ActionsByHttp(api.client())
+    with other.there() as qm:
+        found = _definitions(qm, queues, _read_accounts(accounts))
+    new = _missing(actions, found)
+    _check_named(new)
+    _check_accounts(new)
+    if new:
+        try:
+            made = _steps(actions, new).carry_out()
+        except (ActionIncomplete, ActionRefused) as error:
+            raise click.ClickException(str(error)) from None
+        for step in made.steps:
+            if not as_json and step.result == "done":
+                echo(step.said.replace("create", "created", 1))
+    running = {relay.queue.lower(): relay for relay in actions.perform(list_relays, RelayQuery()).relays}
+    failed = False
+    for name in queues:
+        known = running.get(relays.relay_queue(name).lower())
+        try:
+            begun = (
+                known or actions.perform(begin_relay, NewRelay(queue_named(actions.http, name).id, other.host)).relay
+            )
+        except ApiError as error:
+            failed = True
+            report(as_json, f"{name}: {error}", {"queue": name, "error": str(error)}, err=not as_json)
+            continue
+        report(as_json, f"{begun.queue}: {begun.state}", {"queue": begun.queue, "state": begun.state})
+    if failed:
+        sys.exit(1)
+
+
+@adopt.command()
+@click.argument("queue")
+@click.option("--remote", metavar="NAME", help="Path name of the queue there; the same as here if left out.")
+@click.option("--here", metavar="ADDRESS", default="localhost", show_default=True, help="Of the queue manager here.")
+@click.option("--here-port", type=int, help="Its port; default 2103.")
+@_there
+@json_option
+def verify(queue: str, remote: str | None, here: str, here_port: int | None, other: Other, as_json: bool) -> None:
+    """Compare QUEUE here with the queue of HOST, message by message.
+
+    Messages that come or go meanwhile count as differences. Exit code 1 if anything differs. Both queues are looked at
+    as the same user.
+    """
+    with other.there() as theirs, other.here(here, here_port) as own:
+        with theirs.open(path_of(remote or queue), "peek") as left, own.open(path_of(queue), "peek") as right:
+            found = compare(left, right)
+    if as_json:
+        print_json(found._asdict() | {
+            "equal": found.are_equal,
+            "left_only": [each._asdict() for each in found.left_only],
+            "right_only": [each._asdict() for each in found.right_only],
+        })  # fmt: skip
+    else:
+        _show(found, other.host)
+    if not found.are_equal:
+        sys.exit(1)
+
+
+def _show(found: Comparison, host: str) -> None:
+    echo(f"{counted(found.left, 'message')} at {host}, {counted(found.right, 'message')} here, {found.both:,} in both")
+    for where, sided, every in (
+        (f"at {host} only", found.left_only, found.left - found.both),
+        ("here only", found.right_only, found.right - found.both),
+    ):  # fmt: skip
+        for each in sided:
+            echo(f"{where}: {each.id} sent {time_text(each.sent)}, {each.size:,} bytes, {each.label!r}")
+        if every > len(sided):
+            echo(f"{where}: and {every - len(sided):,} more")
+    if not found.in_order:
+        echo("the messages that are in both stand in another order")

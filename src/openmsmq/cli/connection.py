@@ -80,6 +80,19 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
+def login_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `address_of`, which makes the address of a host, from the server options but --host."""
+
+    @functools.wraps(command)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        rest = {name: kwargs.pop(name) for name in Address._fields if name != "host"}
+        return command(*args, address_of=lambda host: Address(host, **rest), **kwargs)
+
+    for option in reversed(_SERVER[1:]):
+        wrapper = option(wrapper)
+    return wrapper
+
+
 def flight_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `flight_port` and `tls_root`."""
     port = click.option("--flight-port", type=int, help=f"Of Arrow Flight; default {FLIGHT_PORT} plus the offset.")

@@ -109,7 +109,8 @@ class WebGateway:
         """`rpc` is the daemon's server; `logins` are those of all entry points. `syncs` is how
         long syncs of the store took; `epoch` how often it was taken over. `auditor` gets logins, `uses` those by
         token; `alarms` are those that are on, `latency` says how long calls take. `forget_sequence`
-        is that of the link, `when_durable` that of the store. `transactions` are the distributed ones, `relays` all relays. `domain` knows
+        is that of the link, `when_durable` that of the store. `transactions` are the distributed ones, `relays`
+        all relays. `domain` knows
         accounts besides those of `users`."""
         self._domain: Final = domain
         self._manager: Final = manager

@@ -62,7 +62,8 @@ class RelayDesk:
         unfinished = self._relays.unfinished(relay, step)
         if unfinished and not force:
             raise MsmqError(
-                HResult.MQ_ERROR_ILLEGAL_OPERATION, f"the relay of {queue} is not to end yet: {unfinished} (force ends it)"
+                HResult.MQ_ERROR_ILLEGAL_OPERATION,
+                f"the relay of {queue} is not to end yet: {unfinished} (force ends it)",
             )
         before = relay.definition.state
         self._auditor.record(
@@ -92,5 +93,3 @@ class RelayDesk:
             "unconfirmed": relay.unacknowledged if relay.direction is Direction.OUT else len(progress.taken),
             "steps": [step for state, step in STEPS if state == definition.state],
         }  # fmt: skip
-
-

@@ -6,12 +6,15 @@ How far it is changes with each batch of messages, in the same record of the log
 from __future__ import annotations
 
 import json
+import logging
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from openmsmq.relaying.states import RELAY_STATES, RelayState
 from openmsmq.store import Drop, Operation, Put
+
+logger = logging.getLogger(__name__)
 
 RELAY_PREFIX: Final = b"relay/"
 PROGRESS_PREFIX: Final = b"relay-progress/"
@@ -76,14 +79,15 @@ def put_progress(queue: str, progress: RelayProgress) -> Put:
     return Put(PROGRESS_PREFIX + _encoded(queue), counts + taken)
 
 
-def relays_of(definitions: Mapping[bytes, bytes]) -> list[tuple[RelayDefinition, RelayProgress]]:
-    """The relays that a store knows, in the order of their names."""
-    found = []
-    for name, value in definitions.items():
-        if name.startswith(RELAY_PREFIX):
-            progress = definitions.get(PROGRESS_PREFIX + name.removeprefix(RELAY_PREFIX))
-            found.append((_definition(value), RelayProgress() if progress is None else _progress(progress)))
-    return sorted(found)
+def relays_of(definitions: Mapping[bytes, bytes]) -> Iterator[tuple[RelayDefinition, RelayProgress]]:
+    """The relays that a store knows. One that can't be read, as of a later version, stays where it is and is left
+    out."""
+    for name in [name for name in definitions if name.startswith(RELAY_PREFIX)]:
+        progress = definitions.get(PROGRESS_PREFIX + name.removeprefix(RELAY_PREFIX))
+        try:
+            yield _definition(definitions[name]), RelayProgress() if progress is None else _progress(progress)
+        except (ValueError, TypeError, struct.error) as error:
+            logger.error("a relay carries nothing until a version runs that knows it: %r: %s", name, error)
 
 
 def _definition(value: bytes) -> RelayDefinition:
@@ -94,8 +98,9 @@ def _definition(value: bytes) -> RelayDefinition:
 
 
 def _progress(value: bytes) -> RelayProgress:
-    taken = {identifier: at for identifier, at in _TAKEN.iter_unpack(value[_COUNTS.size :])}
-    return RelayProgress(*_COUNTS.unpack_from(value), taken)
+    taken = dict(_TAKEN.iter_unpack(value[_COUNTS.size :]))
+    moved, volume, last = _COUNTS.unpack_from(value)
+    return RelayProgress(moved, volume, last, taken)
 
 
 def _encoded(queue: str) -> bytes:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from openmsmq.model.message import Message
-from openmsmq.model.names import SingleFormatName, parse_format_name
+from openmsmq.model.names import MultipleElementFormatName, SingleFormatName, parse_format_name
 from openmsmq.relaying.records import RelayDefinition, RelayProgress
 from openmsmq.relaying.states import DIRECTIONS, Direction, RelayState
 
@@ -60,8 +60,8 @@ class Relay:
     def remote_name(self) -> SingleFormatName:
         """The format name of the queue at the other machine."""
         name = parse_format_name(f"DIRECT=OS:{self.definition.host}\\{self.definition.remote}")
-        assert not hasattr(name, "elements")
-        return name  # type: ignore[return-value]
+        assert not isinstance(name, MultipleElementFormatName)
+        return name
 
     def is_taken(self, message: Message) -> bool:
         """Whether a message that the other machine has is stored here."""

@@ -28,7 +28,7 @@ class Relays:
         self._relays: Final[dict[str, Relay]] = {}
 
     def recover(self, definitions: Mapping[bytes, bytes]) -> None:
-        """Take up those that the store knows. Raises ValueError for one of a later version."""
+        """Take up those that the store knows."""
         for definition, progress in relays_of(definitions):
             self._relays[relay_key(definition.queue)] = Relay(definition, progress)
 

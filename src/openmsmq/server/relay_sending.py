@@ -36,9 +36,7 @@ PATIENCE: Final = 60  # seconds until it is said that acknowledgments are missin
 class RelaySender:
     """The work of a relay whose messages go to another machine, until it is cancelled."""
 
-    def __init__(
-        self, relay: Relay, queue: Callable[[], Queue], manager: QueueManager, now: Callable[[], int]
-    ) -> None:
+    def __init__(self, relay: Relay, queue: Callable[[], Queue], manager: QueueManager, now: Callable[[], int]) -> None:
         """`queue` finds the queue here, and raises MsmqError; `now` returns seconds since 1970 UTC."""
         self._relay, self._queue, self._manager, self._now = relay, queue, manager, now
         self._missing, self._missing_since = 0, 0
@@ -100,7 +98,9 @@ class RelaySender:
             )  # fmt: skip
 
 
-async def take_acknowledgments(manager: QueueManager, relay_of: Callable[[Queue], Relay | None], now: Callable[[], int]) -> None:
+async def take_acknowledgments(
+    manager: QueueManager, relay_of: Callable[[Queue], Relay | None], now: Callable[[], int]
+) -> None:
     """Carry out what other machines say about messages, until it is cancelled."""
     while True:
         await asyncio.sleep(PERIOD)
@@ -152,5 +152,5 @@ def _acknowledgments(manager: QueueManager) -> Queue:
             allow(EVERYONE, QueueAccessMask.WRITE_MESSAGE),
         ),
     )  # fmt: skip
-    label = {PropId.PROPID_Q_LABEL: "acknowledgments of other machines"}
+    label = {int(PropId.PROPID_Q_LABEL): "acknowledgments of other machines"}
     return manager.administration.create_queue(ACKNOWLEDGMENTS, label, descriptor.pack(), SYSTEM)

@@ -74,6 +74,3 @@ async def _some_are_hidden(relay: Relay, runner: Runner, seen: int) -> bool:
             relay.definition.queue, relay.remote_name, count - seen,
         )  # fmt: skip
     return hidden
-
-
-

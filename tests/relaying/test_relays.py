@@ -1,0 +1,185 @@
+"""Relays without I/O: their steps, what they remember, and what the store keeps of them."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from openmsmq.model.errors import MsmqError
+from openmsmq.model.message import Message
+from openmsmq.relaying.records import RelayDefinition, RelayProgress, put_progress, put_relay, relays_of
+from openmsmq.relaying.relay import DOUBT, MOST_IN_DOUBT, MOST_REFUSED, Relay
+from openmsmq.relaying.relays import MOST, Relays
+from openmsmq.relaying.states import DIRECTIONS, RELAY_STATES, RELAY_STEPS, STEPS, Direction, following
+from openmsmq.store import Drop, Operation, Put
+
+QUEUE = ".\\private$\\orders"
+
+
+def relay(state: str = "shadow") -> Relay:
+    return Relay(RelayDefinition(QUEUE, "old", "private$\\orders", state, 5, 5), RelayProgress())  # type: ignore[arg-type]
+
+
+def message(number: int) -> Message:
+    return Message(b"x" * 10, identifier=bytes(16) + number.to_bytes(4, "little"))
+
+
+class Kept:
+    """The definitions of a store."""
+
+    def __init__(self) -> None:
+        self.definitions: dict[bytes, bytes] = {}
+        self.changed: list[str] = []
+
+    def write(self, operations: list[Operation]) -> None:
+        for operation in operations:
+            if isinstance(operation, Put):
+                self.definitions[operation.name] = operation.value
+            elif isinstance(operation, Drop):
+                self.definitions.pop(operation.name, None)
+
+    def relays(self) -> Relays:
+        made = Relays(self.write, lambda each: self.changed.append(each.definition.state), lambda: 100)  # type: ignore[arg-type]
+        made.recover(self.definitions)
+        return made
+
+
+def test_each_state_has_a_direction_and_a_way_out() -> None:
+    assert set(DIRECTIONS) == set(RELAY_STATES)
+    assert {state for state, _ in STEPS} == set(RELAY_STATES)
+    for state in RELAY_STATES:
+        reached = {state}
+        for _ in RELAY_STATES:
+            reached |= {to for (at, _), to in STEPS.items() if at in reached and to is not None}
+        assert any(to is None for (at, _), to in STEPS.items() if at in reached), f"{state} can never be forgotten"
+
+
+@pytest.mark.parametrize(("state", "step"), list(itertools.product(RELAY_STATES, RELAY_STEPS)))
+def test_a_step_that_is_not_in_the_table_names_those_that_are(state: str, step: str) -> None:
+    if (state, step) in STEPS:
+        assert following(QUEUE, state, step).state == STEPS[state, step]  # type: ignore[arg-type,index]
+        return
+    with pytest.raises(MsmqError) as refused:
+        following(QUEUE, state, step)  # type: ignore[arg-type]
+    possible = [known for at, known in STEPS if at == state]
+    assert f"is {state}: {step} is not possible, possible is {' or '.join(possible)}" in str(refused.value)
+
+
+def test_relays_are_as_they_were_after_a_restart() -> None:
+    kept = Kept()
+    relays = kept.relays()
+    made = relays.add(QUEUE, "old", "private$\\orders", "shadow")
+    progress = made.taking([message(1), message(2)], 77)
+    kept.write([put_progress(QUEUE, progress)])
+    relays.step(made, "switch")
+    again = kept.relays().get(QUEUE.upper())
+    assert again is not None
+    assert again.definition == RelayDefinition(QUEUE, "old", "private$\\orders", "switched", 100, 100)
+    assert again.progress == RelayProgress(
+        2, progress.volume, 77, {message(1).identifier: 77, message(2).identifier: 77}
+    )
+    assert kept.changed == ["shadow", "switched"]
+
+
+def test_a_relay_that_is_forgotten_leaves_nothing() -> None:
+    kept = Kept()
+    relays = kept.relays()
+    made = relays.add(QUEUE, "old", "private$\\orders", "sending")
+    kept.write([put_progress(QUEUE, made.handing_on([message(1)], 7))])
+    relays.step(made, "end")
+    assert (kept.definitions, list(relays), made.direction) == ({}, [], Direction.NONE)
+
+
+def test_a_relay_of_a_later_version_is_left_out_and_stays(caplog: pytest.LogCaptureFixture) -> None:
+    kept = Kept()
+    kept.write([put_relay(relay().definition._replace(state="levitating"))])  # type: ignore[arg-type]
+    assert list(relays_of(kept.definitions)) == []
+    assert "levitating" in caplog.text
+    assert len(kept.definitions) == 1
+
+
+def test_a_queue_has_one_relay_and_there_are_not_more_than_the_limit() -> None:
+    relays = Kept().relays()
+    relays.add(QUEUE, "old", "private$\\orders", "shadow")
+    with pytest.raises(MsmqError, match="has a relay already"):
+        relays.add(QUEUE.upper(), "other", "private$\\orders", "shadow")
+    for number in range(MOST - 1):
+        relays.add(f"{QUEUE}{number}", "old", "private$\\orders", "shadow")
+    with pytest.raises(MsmqError, match=str(MOST)):
+        relays.add(f"{QUEUE}x", "old", "private$\\orders", "shadow")
+
+
+def test_a_name_that_is_none_makes_no_relay() -> None:
+    kept = Kept()
+    with pytest.raises(MsmqError):
+        kept.relays().add(QUEUE, "old", "", "shadow")
+    assert kept.definitions == {}
+
+
+def test_identifiers_are_kept_until_the_other_machine_confirms_and_not_for_ever() -> None:
+    known = relay()
+    known.progress = known.taking([message(1), message(2)], 1000)
+    assert known.is_taken(message(1))
+    known.removed([message(1).identifier])
+    assert (known.is_taken(message(1)), known.is_taken(message(2))) == (False, True)
+    known.progress = known.taking([message(3)], 1000 + DOUBT)
+    assert (known.is_taken(message(2)), known.is_taken(message(3))) == (False, True)
+
+
+def test_the_oldest_identifiers_go_where_there_are_too_many() -> None:
+    known = relay()
+    known.progress = known.taking([message(number) for number in range(MOST_IN_DOUBT)], 1000)
+    known.progress = known.taking([message(MOST_IN_DOUBT)], 1000)
+    assert len(known.progress.taken) == MOST_IN_DOUBT
+    assert (known.is_taken(message(0)), known.is_taken(message(1)), known.is_taken(message(MOST_IN_DOUBT))) == (
+        False, True, True,
+    )  # fmt: skip
+
+
+def test_why_messages_are_refused_is_kept_for_a_bounded_number_with_its_first_time() -> None:
+    known = relay()
+    known.refuse(message(0), "no room", 1)
+    known.refuse(message(0), "still no room", 2)
+    assert known.refused[message(0).id] == ("still no room", 1)
+    for number in range(1, MOST_REFUSED + 1):
+        known.refuse(message(number), "no room", 3)
+    assert len(known.refused) == MOST_REFUSED
+    assert message(0).id not in known.refused
+
+
+def test_trouble_is_news_once_and_so_is_its_end() -> None:
+    known = relay()
+    assert [known.works(), known.fails("away", 5), known.fails("away still", 6)] == [False, True, False]
+    assert (known.trouble, known.trouble_since) == ("away still", 5)
+    assert [known.works(), known.works()] == [True, False]
+    assert (known.trouble, known.trouble_since) == ("", 0)
+
+
+def test_the_rate_is_that_of_the_last_minute() -> None:
+    known = relay()
+    assert known.rate == 0
+    for second in range(0, 200, 5):
+        known.progress = known.progress._replace(moved=0 if second < 100 else 10 * (second - 100))
+        known.sample(second)
+    assert known.rate == pytest.approx(10, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("state", "step", "empty", "trouble", "said"),
+    [
+        ("switched", "done", 0, "", "3 messages are still at the other machine"),
+        ("returning", "done", 0, "", "3 messages are still here or on their way"),
+        ("switched", "done", 0, "away", "nothing moves: away"),
+        ("switched", "done", 9, "", ""),
+        ("switched", "back", 0, "", ""),
+        ("sending", "end", 0, "", "3 messages are still here or on their way"),
+        ("done", "forget", 0, "", ""),
+    ],
+)
+def test_a_step_that_would_end_the_work_too_early_says_what_is_left(
+    state: str, step: str, empty: int, trouble: str, said: str
+) -> None:
+    known = relay(state)
+    known.waiting, known.empty_since, known.trouble = 3, empty, trouble
+    assert Kept().relays().unfinished(known, step) == said
