@@ -25,6 +25,7 @@ from openmsmq.actions import (
     outgoing,
     permissions,
     queues,
+    resending,
     selections,
     sequences,
     series,
@@ -45,8 +46,8 @@ from openmsmq.console.table import HttpOperation, WebRequest
 from openmsmq.model.errors import AccessDenied
 
 _NOUNS: Final = (
-    sessions, queues, messages, selections, dead_letters, outgoing, permissions, handles, sequences, transactions,
-    alarms, audit, settings, tokens, users, definitions, backups, series,
+    sessions, queues, messages, selections, resending, dead_letters, outgoing, permissions, handles, sequences,
+    transactions, alarms, audit, settings, tokens, users, definitions, backups, series,
 )  # fmt: skip
 ACTIONS: Final[tuple[Action, ...]] = tuple(action for noun in _NOUNS for action in noun.ACTIONS)
 PlanToken = Annotated[str, Meta(max_length=1024, description="The token of a dry run of the same.")]

@@ -25,9 +25,10 @@ from starlette.routing import Route
 from openmsmq import __version__
 from openmsmq.actions import dead_letters, handles, outgoing, queues, selections, transactions
 from openmsmq.actions.alarms import KnownAlarm, list_alarms
-from openmsmq.actions.queues import QueueView
+from openmsmq.actions.queues import QueueView, queue_of
 from openmsmq.actions.series import SeriesQuery
 from openmsmq.admin.acting import HAS_NO_TARGET
+from openmsmq.admin.naming import DEAD_LETTER_QUEUES
 from openmsmq.admin.series import Rates
 from openmsmq.console import account, charts, navigation, problems, wording
 from openmsmq.console.application import Web, peer_of
@@ -47,7 +48,9 @@ _STATIC: Final = {
 _THEME: Final = "openmsmq-theme"  # cookie that console.js sets
 _THEMES: Final = ("light", "dark")
 _NOTHING_YET: Final = Rates(0.0, 0, 0.0, 0.0, 0.0, None, None, None)
-_PLANNED: Final = ("act", "queue", "label", "reason", "destination", "text", "to", "ttl")  # fields of a plan
+_WHERE: Final = ("find", "label", "reason", "destination", "text")  # fields of a plan that filter by text
+_AGES: Final = ("older", "newer")
+_PLANNED: Final = ("act", "queue", *_WHERE, *_AGES, "first", "to", "ttl")
 Page = Callable[[Request, WebCaller], Awaitable[Response]]
 
 
@@ -195,7 +198,8 @@ class Console:
             await self.web.work(self.web.services.note_queues, caller.ticket)
 
     async def ask(self, handler: Callable[[WebRequest], Any], request: Request, caller: WebCaller, **given: Any) -> Any:
-        self.web.demand_role(handler, caller)
+        """What a handler answers. `like` is the handler of an operation whose role it needs, if it is none itself."""
+        self.web.demand_role(given.get("like", handler), caller)
         asked = WebRequest(self.web.services, caller, dict(request.path_params), given.get("query"), given.get("body"))
         return await self.web.work(handler, asked)
 
@@ -268,7 +272,12 @@ class Console:
     async def _deadletters(self, request: Request, caller: WebCaller) -> Response:
         query = parse_query(dead_letters.GroupsQuery, request.query_params.multi_items())
         found = await self.ask(handler_of(dead_letters.list_groups), request, caller, query=query)
-        return await self.render(request, "deadletters.html", "Dead letters", found=found, command=found.command)
+        rows = await self.web.work(self.web.services.rows.of, caller.ticket)
+        shown = [queue_of(row) for row in rows if row["id"] in DEAD_LETTER_QUEUES]
+        return await self.render(
+            request, "deadletters.html", "Dead letters", found=found, command=found.command, queues=shown,
+            past=self.sparks(shown),
+        )  # fmt: skip
 
     async def _outgoing(self, request: Request, caller: WebCaller) -> Response:
         found = await self.ask(handler_of(outgoing.list_outgoing), request, caller)
@@ -352,17 +361,23 @@ class Console:
 def _plan_of(form: Mapping[str, str], ids: list[str]) -> selections.PlanRequest:
     """Raises Problem."""
     given = {name: value for name, value in form.items() if value}
-    where: dict[str, Any] = {name: given[name] for name in ("label", "reason", "destination", "text") if name in given}
-    if ids:
-        where["ids"] = ids
+    where = {"ids": ids} if ids else where_of(given)
     values: dict[str, Any] = {
         "act": given.get("act"), "queue": given.get("queue"), "where": where, "all": not where,
         "changes": {"time_to_be_received": whole(given["ttl"])} if "ttl" in given else {},
     }  # fmt: skip
+    if "first" in given and not ids:
+        values["limit"] = whole(given["first"])
     if "to" in given and given.get("act") not in HAS_NO_TARGET:
         values["to"] = given["to"]
     plan: selections.PlanRequest = converted(values, selections.PlanRequest)
     return plan
+
+
+def where_of(form: Mapping[str, str]) -> dict[str, Any]:
+    """The filter of messages in a form."""
+    where: dict[str, Any] = {name: form[name] for name in _WHERE if form.get(name)}
+    return where | {name: whole(form[name]) for name in _AGES if form.get(name)}
 
 
 def link_to(path: str, query: msgspec.Struct, **changes: Any) -> str:

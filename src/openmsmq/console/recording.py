@@ -22,19 +22,21 @@ def record(
     count: int | None = None,
     before: Mapping[str, Any] | None = None,
     after: Mapping[str, Any] | None = None,
-) -> None:
-    """Write a record before the change is made. Raises Problem where it can't be written and has to be."""
+) -> int | None:
+    """Write a record before the change is made. Returns its number; None where none is written. Raises Problem where it
+    can't be written and has to be."""
     settings = asked.services.settings
     if not settings.audit:
-        return
+        return None
     caller = asked.caller
     entry = AuditEntry(
         action, kind, name, caller.name, caller.sid, f"http {caller.peer}", count=count, before=before, after=after
     )
     try:
-        AuditLog(settings.directory, size=settings.audit_bytes).append(entry)
+        return AuditLog(settings.directory, size=settings.audit_bytes).append(entry)
     except OSError as error:
         logger.error("the audit log can't be written: %s; not recorded: %s %s by %s", error, action, name, caller.name)
         if settings.audit_required:
             detail = f"{action}: the audit log can't be written, and audit_required is set"
             raise Problem(507, detail) from None
+        return None
