@@ -181,7 +181,7 @@ def _value(each: msgspec.structs.FieldInfo, spelling: Any) -> Any:
     if isinstance(spelling, Either):
         return spelling.on
     text = "secret" if spelling == PASSWORD else "it's two words"
-    candidates: list[Any] = [text, "monitor", "operator", "commit", 7, True, False, ["a b"], 2, UUID(int=1)]
+    candidates: list[Any] = [text, "monitor", "operator", "commit", "move", 7, True, False, ["a b"], 2, UUID(int=1)]
     for candidate in candidates:
         if candidate != default:
             try:

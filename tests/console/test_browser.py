@@ -88,6 +88,8 @@ def paths(daemon: Daemon) -> dict[str, str]:
     lost = client.post("/queues", name="lost")["id"]
     client.send(lost, *(f"order {n}" for n in range(12)), deadletter=True, time_to_be_received=1)
     eventually(lambda: client.get("/deadletters/groups")["groups"])
+    job = client.post(f"/queues/{queue}/jobs", act="copy", label="order*", to="orders")["job"]["id"]
+    eventually(lambda: client.get(f"/jobs/{job}")["job"]["state"] == "done")
     client.post("/tokens", name=HOSTILE[:60] + "x")
     client.post("/groups", name="clerks", members=["bob"])
     lookup = next(message["lookup"] for message in client.messages(queue) if message["label"] == HOSTILE)
@@ -101,6 +103,7 @@ def paths(daemon: Daemon) -> dict[str, str]:
         "dead-search": "/queues/deadletter?reason=expired-unread&newer=3600",
         "deadletters": "/deadletters", "outgoing": "/outgoing",
         "users": "/users", "handles": "/handles", "alarms": "/alarms", "tokens": "/tokens",
+        "jobs": "/jobs", "job": f"/jobs/{job}",
         "transactions": "/transactions", "machine": "/settings", "audit": "/audit",
         "missing": "/queues/p999999",
     }  # fmt: skip
@@ -110,7 +113,7 @@ PAGES = [
     "overview", "day", "queues", "new-queue", "queue", "journal", "subqueues", "activity", "readers", "rights",
     "settings", "send", "message", "hex", "no-json", "edit", "search",
     "dead-search", "deadletters", "outgoing", "users", "tokens", "handles", "alarms",
-    "transactions", "machine", "audit",
+    "transactions", "machine", "audit", "jobs", "job",
 ]  # fmt: skip
 
 
@@ -217,6 +220,32 @@ def test_a_dialog_shows_what_was_wrong_and_the_page_keeps_what_was_typed(
     page.click("dialog.plan button.danger")
     says(page.locator(".toast"), "1 done")
     assert [message["label"] for message in client.messages(queue)] == ["b"]
+    tab.context.close()
+
+
+def test_a_job_is_started_in_a_dialog_and_its_page_shows_its_progress(
+    chromium: Any, daemon: Daemon, client: Client
+) -> None:
+    source = client.post("/queues", name="many-messages")["id"]
+    client.post("/queues", name="many-archived")
+    with daemon.connect(user=ADMINISTRATOR, password=PASSWORD) as manager, manager.open(
+        ".\\private$\\many-messages", "send"
+    ) as opened:
+        for number in range(1_200):
+            opened.send("x", label=f"m{number}")
+    tab = Tab(chromium, daemon)
+    page = tab.visit(f"/queues/{source}")
+    page.fill(".selection [name=to]", "many-archived")
+    page.click(".selection button[value=move]")
+    says(page.locator("dialog.plan"), "In the background")
+    tab.hold("dry run of more than a request takes")
+    page.click("dialog.plan form[action='/in-background'] button")
+    says(page.locator(".toast"), "under way in the background")
+    page.click(".toast a")
+    says(page.locator("#job"), "1,200 of 1,200", 120)
+    says(page.locator("#job .badge"), "done", 60)
+    tab.hold("job")
+    assert client.get(f"/queues/{source}")["queue"]["messages"] == 0
     tab.context.close()
 
 

@@ -156,7 +156,7 @@ def dry_run(site: ActionSite, given: PlanRequest) -> DryRun:
     """What an operation would do, and the token for doing it."""
     plan, manager, daemon = given, site.manager, daemon_of(site)
     row = daemon.queue(plan.queue)
-    _check(plan, row)
+    check_act(plan.act, plan.to, plan.where, plan.all, row)
     criteria, now = _criteria(plan), time.time()
     if plan.to is not None and missing(manager, [path_of(plan.to)]):
         raise InputError(f"there is no queue {plan.to}", "/to")
@@ -237,16 +237,16 @@ def _carried_out(
     return Result(plan.act, sum(ways.values()), failed, gone, ways, failures, said, _command(plan, row))
 
 
-def _check(plan: PlanRequest, row: Mapping[str, Any]) -> None:
+def check_act(act_: Act, to: str | None, where: MessageFilter, all_: bool, row: Mapping[str, Any]) -> None:
     """Raises InputError naming what does not fit."""
     wrong: dict[str, str] = {}
-    if (plan.where == MessageFilter()) != plan.all:
+    if (where == MessageFilter()) != all_:
         wrong["/all"] = "say which messages: conditions in `where`, or `all`, not both"
-    if plan.act in acting.NEEDS_TARGET and not plan.to:
-        wrong["/to"] = f"{plan.act} needs a queue to go to"
-    if plan.act in acting.HAS_NO_TARGET and plan.to is not None:
-        wrong["/to"] = f"{plan.act} has no other queue to go to"
-    if plan.act == "return" and row["kind"] != "deadletter":
+    if act_ in acting.NEEDS_TARGET and not to:
+        wrong["/to"] = f"{act_} needs a queue to go to"
+    if act_ in acting.HAS_NO_TARGET and to is not None:
+        wrong["/to"] = f"{act_} has no other queue to go to"
+    if act_ == "return" and row["kind"] != "deadletter":
         wrong["/act"] = "only dead letters are returned"
     if row["kind"] == "outgoing":
         wrong["/queue"] = "messages on their way to other machines can be purged only"

@@ -23,7 +23,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from openmsmq import __version__
-from openmsmq.actions import dead_letters, handles, outgoing, queues, selections, transactions
+from openmsmq.actions import dead_letters, handles, jobs, outgoing, queues, selections, transactions
 from openmsmq.actions.alarms import KnownAlarm, list_alarms
 from openmsmq.actions.queues import QueueView, queue_of
 from openmsmq.actions.series import SeriesQuery
@@ -33,7 +33,7 @@ from openmsmq.admin.series import Rates
 from openmsmq.console import account, charts, navigation, problems, wording
 from openmsmq.console.application import Web, peer_of
 from openmsmq.console.callers import WebCaller
-from openmsmq.console.derived import handler_of, may_see_figures
+from openmsmq.console.derived import body_of, handler_of, may_see_figures
 from openmsmq.console.forms import FORMS, PageForm, converted, inputs, whole
 from openmsmq.console.problems import Problem
 from openmsmq.console.table import WebRequest, parse_query
@@ -80,9 +80,12 @@ class Console:
             Route("/outgoing", show(self._outgoing), methods=["GET"]),
             Route("/alarms", show(self._alarms), methods=["GET"]),
             Route("/handles", show(self._handles), methods=["GET"]),
+            Route("/jobs", show(self._jobs), methods=["GET"]),
+            Route("/jobs/{job}", show(self._job), methods=["GET"]),
             Route("/transactions", show(self._transactions), methods=["GET"]),
             Route("/transactions/{transaction}", show(self._transaction), methods=["GET"]),
             Route("/carry-out", change(self._carry_out, self._plan), methods=["POST"]),
+            Route("/in-background", change(self._start_job, self._plan), methods=["POST"]),
             *(self._static(name, media_type) for name, media_type in _STATIC.items()),
         ]
         #: The pages on which forms are, by the paths of the forms.
@@ -90,6 +93,7 @@ class Console:
             "/queues": self._new_queue, "/outgoing/{queue}/pause": self._outgoing,
             "/outgoing/{queue}/resume": self._outgoing, "/handles/{handle}/close": self._handles,
             "/transactions/{transaction}/resolve": self._transaction,
+            **{f"/jobs/{{job}}/{act}": self._job for act in ("pause", "resume", "cancel")},
         }  # fmt: skip
 
     # -- what is the same of all pages -----------------------------------------------------------------------------
@@ -312,6 +316,15 @@ class Console:
         it = found.transaction
         return await self.render(request, "transaction.html", f"Transaction {it.id}", it=it, command=found.command)
 
+    async def _jobs(self, request: Request, caller: WebCaller) -> Response:
+        found = await self.ask(handler_of(jobs.list_jobs), request, caller)
+        return await self.render(request, "jobs.html", "Jobs", jobs=found.jobs, command=found.command)
+
+    async def _job(self, request: Request, caller: WebCaller) -> Response:
+        found = await self.ask(handler_of(jobs.get_job), request, caller)
+        it = found.job
+        return await self.render(request, "job.html", f"Job {it.id}", it=it, command=found.command)
+
     def _static(self, name: str, media_type: str) -> Route:
         content = (files("openmsmq.console") / "static" / name).read_bytes()
 
@@ -347,8 +360,26 @@ class Console:
         asked = [(name, value) for name, value in request.state.form.items() if name in _PLANNED and value]
         asked += [("id", value) for value in request.state.ids]
         return await self.render(
-            request, "plan.html", "Dry run", found=found, plan=plan, asked=asked, command=found.command
-        )
+            request, "plan.html", "Dry run", found=found, plan=plan, asked=asked, command=found.command,
+            plan_first=_first(request.state.form),
+            beyond=not request.state.ids and (not found.complete or _first(request.state.form) > selections.MOST),
+        )  # fmt: skip
+
+    async def _start_job(self, request: Request, caller: WebCaller) -> Response:
+        """Do what a dry run has shown some of to all that match, in the background."""
+        form = request.state.form
+        given = {name: value for name, value in form.items() if value}
+        if given.get("act") == "delete" and "sure" not in given:
+            raise Problem(422, "nothing is deleted: tick the box which says that you know how far this goes")
+        where = where_of(given)
+        values: dict[str, Any] = {"act": given.get("act"), **where, "all": not where}
+        values |= {"limit": whole(given["first"])} if "first" in given else {}
+        values |= {"time_to_be_received": whole(given["ttl"])} if "ttl" in given else {}
+        values |= {"to": given["to"]} if "to" in given and given.get("act") not in HAS_NO_TARGET else {}
+        request.path_params["queue"] = given.get("queue", "")
+        body = converted(values, body_of(jobs.start_job))
+        found = await self.ask(handler_of(jobs.start_job), request, caller, body=body)
+        return await self.render(request, "job_started.html", "Job started", it=found.job, command=found.command)
 
     async def _carry_out(self, request: Request, caller: WebCaller) -> Response:
         form = request.state.form
@@ -367,11 +398,16 @@ def _plan_of(form: Mapping[str, str], ids: list[str]) -> selections.PlanRequest:
         "changes": {"time_to_be_received": whole(given["ttl"])} if "ttl" in given else {},
     }  # fmt: skip
     if "first" in given and not ids:
-        values["limit"] = whole(given["first"])
+        first = whole(given["first"])
+        values["limit"] = first if first is None else min(first, selections.MOST)
     if "to" in given and given.get("act") not in HAS_NO_TARGET:
         values["to"] = given["to"]
     plan: selections.PlanRequest = converted(values, selections.PlanRequest)
     return plan
+
+
+def _first(form: Mapping[str, str]) -> int:
+    return whole(form.get("first", "")) or 0
 
 
 def where_of(form: Mapping[str, str]) -> dict[str, Any]:

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
+from openmsmq.actions.background import JobView
+from openmsmq.actions.jobs import end_of
 from openmsmq.admin.audit import AuditEntry, AuditLog
 from openmsmq.console.problems import Problem
 from openmsmq.console.table import WebRequest
 
+if TYPE_CHECKING:
+    from openmsmq.console.services import WebSettings
+
 logger = logging.getLogger(__name__)
+
+
+def record_interrupted(settings: WebSettings, jobs: Iterable[JobView]) -> None:
+    """Write that jobs of an earlier process were interrupted."""
+    if not settings.audit:
+        return
+    log = AuditLog(settings.directory, size=settings.audit_bytes)
+    for job in jobs:
+        entry = AuditEntry("job.end", "job", job.id, job.user, job.sid, job.origin, count=job.done, after=end_of(job))
+        try:
+            log.append(entry)
+        except OSError as error:
+            logger.error("the audit log can't be written: %s; not recorded: job %s was interrupted", error, job.id)
 
 
 def record(

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from openmsmq.actions.background import Jobs
 from openmsmq.actions.backup_job import BackupJob
 from openmsmq.console.callers import WebSessions
 from openmsmq.console.history import FigureHistory
@@ -142,6 +143,7 @@ class Services:
     queue_history: QueueHistory = field(default_factory=QueueHistory)
     sessions: WebSessions = field(default_factory=WebSessions)
     backups: BackupJob = field(default_factory=BackupJob)
+    jobs: Jobs = field(default_factory=Jobs)
     seals: Seals = field(default_factory=Seals)
 
     def login(self, user: str, password: str, peer: str) -> Mapping[str, Any]:

@@ -47,6 +47,7 @@ REQUESTS: Final[dict[str, dict[str, type]]] = {
     "whoami": {"ticket": str},
     "queues": {"ticket": str},
     "queue": {"ticket": str, "id": str},
+    "sequence": {"ticket": str},
     "accounts": {"ticket": str},
     "sids": {"ticket": str, "name": str},
     "names": {"ticket": str, "sids": list},
@@ -269,6 +270,11 @@ class WebGateway:
         if queue is None or not rows.is_seen(self._manager, queue, caller):
             raise QueueNotFound(detail=f"there is no queue {id[:40]}")
         return rows.row(self._manager, self.growth, queue)
+
+    async def _sequence(self, ticket: str) -> int:
+        """The sequence number of the last message that came: those of later ones are higher."""
+        self._tickets.check(ticket)
+        return self._manager.changes.sequence
 
     async def _handles(self, ticket: str) -> tuple[dict[str, Any], bytes]:
         """Rows as JSON, one a line, of all that is open. Raises AccessDenied for who is no administrator."""

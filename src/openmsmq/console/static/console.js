@@ -251,4 +251,5 @@ document.addEventListener("submit", async (event) => {
 });
 
 const charts = document.querySelector("script[src='/static/live.js']") !== null;  // that script says how fresh figures are
-if (parts().length > 0) setInterval(() => refresh(charts), FRESH);
+const often = Math.min(FRESH, ...parts().map((part) => Number(part.dataset.fresh) || FRESH));
+if (parts().length > 0) setInterval(() => refresh(charts), often);
