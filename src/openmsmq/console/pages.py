@@ -7,9 +7,7 @@ HTML and make control characters, bidirectional and zero-width ones visible (`mo
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from importlib.resources import files
 from typing import Any, Final
@@ -17,7 +15,6 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 import jinja2
 import msgspec
-from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -192,14 +189,7 @@ class Console:
             operates=caller is not None and caller.role >= Role.OPERATOR,
             administers=caller is not None and caller.role >= Role.ADMINISTRATOR, **values,
         )  # fmt: skip
-        if caller is None or not caller.administrator or not services.queue_history.is_due(time.time()):
-            return HTMLResponse(text)
-        return HTMLResponse(text, background=BackgroundTask(self._note, caller))
-
-    async def _note(self, caller: WebCaller) -> None:
-        """For the history of queues, after the answer: rows of many queues take a while."""
-        with suppress(Problem, MsmqError, ConnectionError):
-            await self.web.work(self.web.services.note_queues, caller.ticket)
+        return HTMLResponse(text)
 
     async def ask(self, handler: Callable[[WebRequest], Any], request: Request, caller: WebCaller, **given: Any) -> Any:
         """What a handler answers. `like` is the handler of an operation whose role it needs, if it is none itself."""

@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from openmsmq.actions import handles, messages, permissions, queues, resending
 from openmsmq.actions.queues import QueueDetails, QueueView, queue_of
-from openmsmq.actions.table import Action
+from openmsmq.actions.table import Action, Input
 from openmsmq.console import charts
 from openmsmq.console.callers import WebCaller
 from openmsmq.console.charts import Drawn, Subject
@@ -22,6 +22,7 @@ from openmsmq.console.derived import body_of, handler_of, operation_of
 from openmsmq.console.forms import converted, inputs, whole
 from openmsmq.console.messages import Exported, changes_in, export, resending_form
 from openmsmq.console.pages import Console, link_to, where_of
+from openmsmq.console.queue_history import PastRange, step_of
 from openmsmq.console.table import parse_query
 from openmsmq.console.tiles import Tile, even_times, evenly, flow_of, tiles_of
 from openmsmq.console.wording import quoted
@@ -39,9 +40,16 @@ _ACKNOWLEDGMENTS: Final = {
     14: "being received, or not",
 }  # fmt: skip
 _LOOK: Final = handler_of(messages.get_message)
+_RANGES: Final = {"10m": "Ten minutes", "1h": "An hour", "24h": "A day"}
 _PRIVACY: Final = {0: "clear bodies only", 1: "both", 2: "encrypted bodies only"}
 _DEPTH: Final = Subject("Messages", "", (Drawn("messages", "messages", mean=False, look="depth"),))
 _FLOW: Final = Subject("Messages a second", "/s", (Drawn("came", "came"), Drawn("left", "left", look="out")))
+
+
+class ActivityQuery(Input, frozen=True):
+    """How much of the past is shown."""
+
+    range: PastRange = "10m"
 
 
 class Tab(NamedTuple):
@@ -222,19 +230,23 @@ class QueuePages:
         )  # fmt: skip
 
     async def _activity(self, request: Request, caller: WebCaller) -> Response:
+        query = parse_query(ActivityQuery, request.query_params.multi_items())
         details = await self._details(request, caller)
-        points = self._services.queue_history.of(details.queue.id)
-        flow = flow_of(points)
+        points = self._services.queue_history.of(details.queue.id, query.range)
+        flow, step = flow_of(points), step_of(points)
         drawn = []
         if len(flow) > 1:
             at = [each[0] for each in flow]
-            came, left = (evenly(at, [each[column] for each in flow]) for column in (1, 2))
-            depth = evenly([point.at for point in points], [point.messages for point in points])
+            came, left = (evenly(at, [each[column] for each in flow], step) for column in (1, 2))
+            depth = evenly([point.at for point in points], [point.messages for point in points], step)
             drawn = [
-                charts.chart(_FLOW, even_times(at[0], len(came)), [came, left]),
-                charts.chart(_DEPTH, even_times(points[0].at, len(depth)), [depth]),
+                charts.chart(_FLOW, even_times(at[0], len(came), step), [came, left]),
+                charts.chart(_DEPTH, even_times(points[0].at, len(depth), step), [depth]),
             ]
-        return await self._render(request, caller, "queue_activity.html", details, "Activity", charts=drawn)
+        return await self._render(
+            request, caller, "queue_activity.html", details, "Activity", charts=drawn, query=query,
+            ranges=_RANGES, since=points[0].at if points else None, root=f"/queues/{quoted(details.queue.id)}/activity",
+        )  # fmt: skip
 
     async def _readers(self, request: Request, caller: WebCaller) -> Response:
         details = await self._details(request, caller)

@@ -35,6 +35,7 @@ CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="openmsmq"'}
 @dataclass(frozen=True, slots=True)
 class WebSettings:
     """See `server.web.WebServer`. `hosts` are the names of the machine; `open_metrics`: sums are for everybody;
+    `metrics_queues`: of how many queues `/metrics` has figures;
     `backups`: where backups go, empty for nowhere; `outside`: files that are not in the data directory."""
 
     host: str
@@ -51,6 +52,7 @@ class WebSettings:
     webhook_key_file: str
     hosts: list[str]
     open_metrics: bool
+    metrics_queues: int
     audit: bool
     audit_required: bool
     audit_bytes: int
@@ -164,12 +166,6 @@ class Services:
             wait = int(found["wait"]) + 1
             raise Problem(429, f"too many logins that failed: wait {wait} s", headers={"Retry-After": str(wait)})
         return found
-
-    def note_queues(self, ticket: str) -> None:
-        """For the history of queues, if it is time for that. The ticket is that of an administrator, who sees all.
-        Raises MsmqError."""
-        if self.queue_history.is_due(time.time()):
-            self.queue_history.note(self.rows.of(ticket), time.time())
 
     def queue(self, ticket: str, identifier: str) -> dict[str, Any]:
         """The row of a queue. Raises QueueNotFound, also for what the user may not see."""

@@ -27,6 +27,7 @@ from openmsmq.console.limits import CONNECTIONS, HEADERS, HEADERS_SECONDS
 from openmsmq.console.machine_pages import MachinePages
 from openmsmq.console.managers import Managers
 from openmsmq.console.pages import Console
+from openmsmq.console.queue_history import record_queues
 from openmsmq.console.queue_pages import QueuePages
 from openmsmq.console.recording import record_interrupted
 from openmsmq.console.resources import OPERATIONS
@@ -58,6 +59,7 @@ def main() -> None:
                         jobs=Jobs(settings.directory / JOBS_FILE))  # fmt: skip
     record_interrupted(settings, services.jobs.interrupted)
     Thread(target=record, args=(link, services.history, settings.directory), name="history", daemon=True).start()
+    Thread(target=record_queues, args=(link, services.queue_history), name="queue history", daemon=True).start()
     if settings.webhook:
         _tell_alarms(settings, link)
     web = Web(services, OPERATIONS)
