@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}\u202e"
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 MANY = 10_000  # queues
-SHOWN = (("overview", "light"), ("queue", "light"), ("deadletters", "dark"))
+SHOWN = (("overview", "light"), ("queue", "light"), ("message", "light"), ("deadletters", "dark"))
 FIRST_PAINT = 500  # milliseconds
 #: Those that this server can break; the best practices of axe are as good.
 STANDARDS = {"runOnly": ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"], "resultTypes": ["violations"]}
@@ -246,6 +246,58 @@ def test_a_job_is_started_in_a_dialog_and_its_page_shows_its_progress(
     says(page.locator("#job .badge"), "done", 60)
     tab.hold("job")
     assert client.get(f"/queues/{source}")["queue"]["messages"] == 0
+    tab.context.close()
+
+
+def test_a_login_that_has_ended_is_made_in_the_dialog_and_the_page_stays(
+    chromium: Any, daemon: Daemon, client: Client, queue: str
+) -> None:
+    client.send(queue, "a", "b")
+    tab = Tab(chromium, daemon)
+    page = tab.visit(f"/queues/{queue}")
+    page.fill(".selection [name=first]", "1")
+    tab.context.clear_cookies()
+    page.click(".selection button[value=delete]")
+    says(page.locator("dialog.plan"), "Your login has ended")
+    page.fill("dialog [name=user]", ADMINISTRATOR)
+    page.fill("dialog [name=password]", "wrong")
+    page.click("dialog form button.primary")
+    says(page.locator("dialog.plan"), "wrong")
+    page.fill("dialog [name=user]", ADMINISTRATOR)
+    page.fill("dialog [name=password]", PASSWORD)
+    page.click("dialog form button.primary")
+    says(page.locator(".toast"), "logged in again")
+    assert page.input_value(".selection [name=first]") == "1"
+    page.click(".selection button[value=delete]")
+    says(page.locator("dialog.plan"), "1 messages")
+    page.fill("dialog.plan [name=count]", "1")
+    page.click("dialog.plan button.danger")
+    eventually(lambda: [message["label"] for message in client.messages(queue)] == ["b"])
+    tab.context.close()
+
+
+def test_figures_are_stale_as_soon_as_there_are_none(chromium: Any, daemon: Daemon) -> None:
+    tab = Tab(chromium, daemon)
+    page = tab.visit("/queues")
+    says(page.locator("#live [data-state]"), "Live")
+    tab.context.set_offline(True)
+    says(page.locator("#live [data-state]"), "Stale since")
+    tab.context.set_offline(False)
+    says(page.locator("#live [data-state]"), "Live")
+    tab.context.close()
+
+
+def test_columns_are_chosen_and_stay(chromium: Any, daemon: Daemon, client: Client, queue: str) -> None:
+    tab = Tab(chromium, daemon, viewport={"width": 1280, "height": 900})
+    page = tab.visit("/queues")
+    assert page.locator("th[data-column=growth]").is_visible()
+    page.click("#columns summary")
+    page.uncheck("#columns [value=growth]")
+    tab.hold("columns")
+    assert not page.locator("th[data-column=growth]").is_visible()
+    page = tab.visit("/queues")
+    assert not page.locator("th[data-column=growth]").is_visible()
+    assert page.locator("th[data-column=size]").is_visible()
     tab.context.close()
 
 

@@ -43,6 +43,13 @@ _STATIC: Final = {
     "style.css": "text/css", "live.js": "text/javascript", "console.js": "text/javascript", "icon.svg": "image/svg+xml",
 }  # fmt: skip
 _THEME: Final = "openmsmq-theme"  # cookie that console.js sets
+_HIDDEN: Final = "openmsmq-hidden"  # cookie that console.js sets: columns of the table of queues, with dots between
+_COLUMNS: Final = {
+    "size": "Size", "quota": "Of quota", "past": "10 minutes", "growth": "Growth", "readers": "Readers",
+    "state": "State",
+}  # fmt: skip
+_KEPT: Final = "kept_"  # before the names of fields that a login keeps
+_UNSEEN: Final = ("id", "selection", "queue", "act", "lookup")  # fields that nobody types
 _THEMES: Final = ("light", "dark")
 _NOTHING_YET: Final = Rates(0.0, 0, 0.0, 0.0, 0.0, None, None, None)
 _WHERE: Final = ("find", "label", "reason", "destination", "text")  # fields of a plan that filter by text
@@ -112,7 +119,12 @@ class Console:
         """The work of a form. If it is refused, the page `behind` it stays, with a sentence and with what was typed."""
 
         async def change(request: Request) -> Response:
-            request.state.caller = caller = await self.web.caller(request)
+            try:
+                request.state.caller = caller = await self.web.caller(request)
+            except Problem as refused:
+                if refused.status != 401:
+                    raise
+                return await self._login_over(request, refused)
             request.state.form = form = await self._form(request)
             self.web.demand_own_page(request, caller.session, form.pop("csrf", None))
             try:
@@ -134,6 +146,26 @@ class Console:
             return response
 
         return self._answering(change)
+
+    async def _login_over(self, request: Request, problem: Problem) -> Response:
+        """A form was sent after the end of the login: its page has a login, which keeps what was typed."""
+        self.web.demand_own_page(request, None, None)
+        await self._form(request)
+        kept = [pair for pair in request.state.pairs if not _is_secret(pair[0])]
+        response = await self._login_form(request, next_="/", again=request.url.path, kept=kept)
+        response.status_code = problem.status
+        response.headers.update(problem.headers)
+        return response
+
+    async def _login_form(
+        self, request: Request, *, next_: str, wrong: str | None = None, name: str = "", again: str | None = None,
+        kept: Sequence[tuple[str, str]] = (),
+    ) -> Response:  # fmt: skip
+        """`again` is the path of the form that was sent after the end of a login, and `kept` what was in it."""
+        title = "Log in" if again is None else "Log in again"
+        return await self.render(
+            request, "login.html", title, next=next_, wrong=wrong, name=name, again=again, kept=kept
+        )
 
     def _answering(self, work: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         """The same, but what it raises becomes a page, with the navigation of whoever is logged in."""
@@ -163,6 +195,7 @@ class Console:
             pairs = parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")
         except (ValueError, UnicodeDecodeError) as error:
             raise Problem(400, f"that is no form: {error}") from None
+        request.state.pairs = pairs
         request.state.ids = [value for name, value in pairs if name == "id" and value]
         return dict(pairs)
 
@@ -200,26 +233,29 @@ class Console:
     # -- logging in ------------------------------------------------------------------------------------------------
 
     async def _login_page(self, request: Request) -> Response:
-        return await self.render(
-            request, "login.html", "Log in", next=_own_path(request.query_params.get("next")), wrong=None, name=""
-        )
+        return await self._login_form(request, next_=_own_path(request.query_params.get("next")))
 
     async def _login(self, request: Request) -> Response:
         form = await self._form(request)
         self.web.demand_own_page(request, None, None)
-        after = _own_path(form.get("next"))
+        after, again = _own_path(form.get("next")), _own_path(form["again"]) if form.get("again") else None
+        kept = [(name[len(_KEPT) :], value) for name, value in request.state.pairs if name.startswith(_KEPT)]
         try:
             given = msgspec.convert({name: form.get(name, "") for name in ("user", "password")}, account.LoginRequest)
             secret, _ = await self.web.work(account.begin, self.web.services, given, peer_of(request))
         except (Problem, msgspec.ValidationError) as error:
             status = error.status if isinstance(error, Problem) else 401
             wrong = error.detail if isinstance(error, Problem) else "a name and a password are needed"
-            response: Response = await self.render(
-                request, "login.html", "Log in", next=after, wrong=wrong, name=form.get("user", "")
+            response = await self._login_form(
+                request, next_=after, wrong=wrong, name=form.get("user", ""), again=again, kept=kept
             )
             response.status_code = status
             return response
         response = RedirectResponse(after, 303)
+        session = self.web.services.sessions.find(secret)
+        if again is not None and session is not None:
+            request.state.caller = await self.web.caller_of(session, peer_of(request))
+            response = await self.render(request, "again.html", "Send again", path=again, kept=kept, unseen=_UNSEEN)
         account.set_cookie(response, self.web.services.settings, secret)
         return response
 
@@ -258,6 +294,8 @@ class Console:
         return await self.render(
             request, "queues.html", "Queues", found=found, query=query, command=found.command,
             link=lambda **changes: link_to("/queues", query, **changes), past=self.sparks(found.queues),
+            columns=_COLUMNS,
+            hidden_columns=[name for name in _COLUMNS if name in request.cookies.get(_HIDDEN, "").split(".")],
         )  # fmt: skip
 
     async def _new_queue(self, request: Request, caller: WebCaller) -> Response:
@@ -394,6 +432,11 @@ def _plan_of(form: Mapping[str, str], ids: list[str]) -> selections.PlanRequest:
         values["to"] = given["to"]
     plan: selections.PlanRequest = converted(values, selections.PlanRequest)
     return plan
+
+
+def _is_secret(name: str) -> bool:
+    """Whether a field of a form is not kept: the token of its page, and passwords."""
+    return name == "csrf" or "password" in name
 
 
 def _first(form: Mapping[str, str]) -> int:

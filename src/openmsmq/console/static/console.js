@@ -2,6 +2,7 @@
 "use strict";
 
 const FRESH = 10000;  // milliseconds between two looks for newer figures
+const PATIENCE = 5000;  // milliseconds for an answer, after which figures that are shown are old
 
 // -- theme: as the browser has it, or as the user has chosen, which a cookie keeps --
 
@@ -129,7 +130,8 @@ function asking(method, address, form) {
     if (method === "GET") request.setRequestHeader("X-Openmsmq-Refresh", "1");
     request.responseType = "document";
     request.onload = () => resolve(request);
-    request.onerror = () => resolve(null);
+    request.onerror = request.ontimeout = () => resolve(null);
+    if (method === "GET") request.timeout = PATIENCE;
     request.send(form);
   });
 }
@@ -169,6 +171,19 @@ async function refresh(owner, always) {
   if (!owner) say(`Live, ${last}`, true);
 }
 
+// -- columns of the table of queues: those that are hidden are in a cookie --
+
+const columns = document.getElementById("columns");
+if (columns !== null) {
+  columns.hidden = false;
+  columns.addEventListener("change", () => {
+    const gone = [...columns.querySelectorAll("input")].filter((box) => !box.checked).map((box) => box.value);
+    for (const table of document.querySelectorAll("table.queues")) table.dataset.columns = gone.join(" ");
+    const secure = location.protocol === "https:" ? "; secure" : "";
+    document.cookie = `openmsmq-hidden=${gone.join(".")}; path=/; max-age=31536000; samesite=strict${secure}`;
+  });
+}
+
 // -- ticks in a list --
 
 document.addEventListener("change", (event) => {
@@ -189,16 +204,16 @@ showAll();
 
 let dialog = null;
 
-function inDialog(parts) {
+function inDialog(parts, said = "Dry run") {
   if (dialog === null) {
     dialog = document.createElement("dialog");
     dialog.className = "plan";
-    dialog.setAttribute("aria-label", "Dry run");
     dialog.addEventListener("close", () => { dialog.remove(); dialog = null; });
     document.body.append(dialog);
   }
   const head = document.createElement("header"), title = document.createElement("h2"), close = document.createElement("button");
-  title.textContent = "Dry run";
+  title.textContent = said;
+  dialog.setAttribute("aria-label", said);
   close.type = "button";
   close.textContent = "Cancel";
   close.addEventListener("click", () => dialog.close());
@@ -209,10 +224,11 @@ function inDialog(parts) {
   if (first !== null) first.focus();
 }
 
-function toast(content) {
+function toast(content, said = "") {
   const shown = document.createElement("div"), text = document.createElement("div"), close = document.createElement("button");
   shown.className = "toast";
-  text.append(...document.importNode(content, true).childNodes);
+  if (said !== "") text.textContent = said;
+  else text.append(...document.importNode(content, true).childNodes);
   for (const part of text.querySelectorAll("[role]")) part.removeAttribute("role");
   close.type = "button";
   close.className = "quiet";
@@ -225,12 +241,20 @@ function toast(content) {
 document.addEventListener("submit", async (event) => {
   const form = event.target, by = event.submitter;
   if (!form.matches("[data-dialog]") || by === null || by.hasAttribute("formaction")) return;
+  if (form.getAttribute("action") === "/login" && form.closest("dialog") === null) return;
   event.preventDefault();
   const fields = new URLSearchParams(new FormData(form, by));
   by.disabled = true;
   const request = await asking("POST", form.getAttribute("action"), fields);
   by.disabled = false;
   const answer = request === null ? null : request.response;
+  if (form.getAttribute("action") === "/login" && answer !== null && answer.getElementById("again") !== null) {
+    const token = answer.querySelector("input[name=csrf]").value;
+    for (const field of document.querySelectorAll("input[name=csrf]")) field.value = token;
+    dialog.close();
+    toast(null, "You are logged in again. Nothing was done yet: send it again.");
+    return;
+  }
   const result = answer === null ? null : answer.getElementById("result");
   if (result !== null) {
     if (dialog !== null) dialog.close();
@@ -240,6 +264,8 @@ document.addEventListener("submit", async (event) => {
     showAll();
     return;
   }
+  const login = answer === null ? null : answer.getElementById("login");
+  if (login !== null) { inDialog([login], "Log in again"); return; }
   const plan = answer === null ? null : answer.getElementById("plan");
   const wrong = answer === null ? [] : [...answer.querySelectorAll("main > [role=alert]")];
   if (plan !== null || wrong.length > 0) { inDialog(plan === null ? wrong : [...wrong, plan]); return; }
@@ -252,4 +278,9 @@ document.addEventListener("submit", async (event) => {
 
 const charts = document.querySelector("script[src='/static/live.js']") !== null;  // that script says how fresh figures are
 const often = Math.min(FRESH, ...parts().map((part) => Number(part.dataset.fresh) || FRESH));
-if (parts().length > 0) setInterval(() => refresh(charts), often);
+if (parts().length > 0) {
+  setInterval(() => refresh(charts), often);
+  if (!charts) say(`Live, ${last}`, true);
+  addEventListener("offline", () => say(`Stale since ${last}`, false));
+  addEventListener("online", () => refresh(charts));
+}
