@@ -60,7 +60,9 @@ OPERATIONS_BY_HAND = {
     "GET /events": "goes on",
 }
 #: Fields that no command sets: of HTTP, or that the row does not use.
-HTTP_ONLY = {"sequence.list": {"source"}} | {f"machine.permissions.{name}": {"queue"} for name in ("show", "change")}
+HTTP_ONLY = {"sequence.list": {"source"}, "job.start": {"ids"}} | {
+    f"machine.permissions.{name}": {"queue"} for name in ("show", "change")
+}  # fmt: skip
 COMMANDS = [(row, command) for row in ACTIONS for command in row.commands]
 DERIVED_COMMANDS = [(row, command) for row, command in COMMANDS if not command.by_hand]
 

@@ -115,6 +115,16 @@ def test_only_messages_that_match_are_meant_and_at_most_as_many_as_the_limit_say
     assert [each["label"] for each in client.messages(source)][:8] == ["m0", *(f"m{n}" for n in range(2, 9))]
 
 
+def test_single_messages_are_found_wherever_they_are_in_the_queue(client: Client, daemon: Daemon) -> None:
+    source, target = pair(client, "job-ids")
+    fill(daemon, "job-ids", 20)
+    chosen = [each["id"] for each in client.messages(source)[10:12]]
+    found = client.post(f"/queues/{source}/jobs", act="move", ids=chosen, to="job-ids-to")
+    assert found["command"].count("--id") == 2 and "msg move" in found["command"]
+    done = ended(client, found["job"]["id"])
+    assert (done["done"], done["looked"], count(client, target)) == (2, 12, 2), "it ends when all are found"
+
+
 def test_messages_that_are_sent_again_into_their_own_queue_are_dealt_with_once(client: Client, daemon: Daemon) -> None:
     """The new ones stand behind the old ones in the same queue."""
     source, _ = pair(client, "job-again")
@@ -376,3 +386,13 @@ def test_a_job_is_paused_and_canceled_by_page(browser: Browser, client: Client, 
     assert ended(client, job)["state"] == "canceled"
     answer = browser.ask("POST", f"/jobs/{job}/cancel", {"csrf": csrf})
     assert answer.status == 409 and "is canceled" in html.unescape(answer.text) and "Log out" in answer.text
+
+
+def test_names_of_queues_are_text_on_pages_of_jobs(browser: Browser, client: Client) -> None:
+    name = "<b>job'& {{7*7}}"
+    source, _ = pair(client, name)
+    job = start(client, source, act="delete", all=True)
+    ended(client, job)
+    for path in ("/jobs", f"/jobs/{job}"):
+        page = browser.ask("GET", path).text
+        assert "<b>job" not in page and "{{7*7}}" in html.unescape(page)

@@ -14,7 +14,7 @@ from openmsmq.actions.fields import CommandText, QueueText, Text, doc
 from openmsmq.actions.filters import criteria_of
 from openmsmq.actions.messages import Lifetime, Seconds
 from openmsmq.actions.queues import daemon_of
-from openmsmq.actions.selections import ActWord, MessageFilter, check_act
+from openmsmq.actions.selections import MOST, ActWord, MessageFilter, PlanRequest, check_act, command_of
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import ActionCommand, Empty, Input, LineView, Output, Rows, action
 from openmsmq.admin import acting
@@ -38,6 +38,10 @@ class NewJob(Input, frozen=True):
 
     queue: QueueText
     act: ActWord
+    ids: Annotated[
+        Annotated[list[Text], Meta(min_length=1, max_length=MOST)] | None,
+        doc("Identifiers of messages; the job ends when it has found all of them."),
+    ] = None
     find: Annotated[Text | None, doc("Text in the label or body, or 8 characters or more of the identifier.")] = None
     label: Annotated[Text | None, doc("Text in the label, or a pattern with * and ?.")] = None
     text: Annotated[Text | None, doc("Text in the body.")] = None
@@ -227,11 +231,21 @@ def start_job(site: ActionSite, given: NewJob) -> JobDetails:
         site.jobs.end(job, "failed", "it was not started: the audit log cannot be written")
         raise
     site.jobs.run(job, _Work(site, given, criteria, bound).run, lambda view: _record_end(site, view))
-    return JobDetails(job.view, site.command)
+    return JobDetails(job.view, _command(site, given))
+
+
+def _command(site: ActionSite, given: NewJob) -> str:
+    """Single messages are named by commands of their own."""
+    if given.ids is None:
+        return site.command
+    where = MessageFilter(ids=given.ids)
+    return command_of(PlanRequest(given.act, given.queue, where, to=given.to, limit=len(given.ids)), site.queue)
 
 
 def _recorded(given: NewJob, job: Job) -> dict[str, Any]:
     known = {name: value for name, value in msgspec.to_builtins(given).items() if name not in ("queue", "act")}
+    if "ids" in known:
+        known["ids"] = len(known["ids"] or ())  # one value of a record is short
     return {"job": job.view.id, **{name: value for name, value in known.items() if value}}
 
 
@@ -266,6 +280,7 @@ class _Work:
         self._criteria: Final = criteria
         self._bound: Final = bound
         self._now: Final = time.time()
+        self._most: Final = len(given.ids) if given.ids is not None else given.limit
         self._after = 0  # the lookup identifier of the last message that was looked at
         self._checked = time.monotonic()
         self._looked = self._done = self._failed = 0
@@ -314,7 +329,7 @@ class _Work:
                         self._done += 1
                         self._ways[how] = self._ways.get(how, 0) + 1
                 self._tell(job)
-                if self._given.limit and self._done + self._failed >= self._given.limit:
+                if self._most and self._done + self._failed >= self._most:
                     return True
         return True
 

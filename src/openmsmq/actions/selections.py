@@ -173,7 +173,7 @@ def dry_run(site: ActionSite, given: PlanRequest) -> DryRun:
     return DryRun(
         plan.act, row["name"], len(found.chosen), sum(chosen.size for chosen in found.chosen), found.scanned,
         found.complete, [_shown(plan, chosen) for chosen in found.chosen[:_SAMPLE]], warnings, sealed, int(_VALID),
-        _command(plan, row),
+        command_of(plan, row),
     )  # fmt: skip
 
 
@@ -234,7 +234,7 @@ def _carried_out(
             else:
                 ways[done.how] = ways.get(done.how, 0) + 1
     said = str(record) if record is not None else None
-    return Result(plan.act, sum(ways.values()), failed, gone, ways, failures, said, _command(plan, row))
+    return Result(plan.act, sum(ways.values()), failed, gone, ways, failures, said, command_of(plan, row))
 
 
 def check_act(act_: Act, to: str | None, where: MessageFilter, all_: bool, row: Mapping[str, Any]) -> None:
@@ -265,7 +265,7 @@ def _shown(plan: PlanRequest, chosen: Chosen) -> SelectedMessageView:
     return SelectedMessageView(chosen.id, chosen.label, reason.slug if reason else None, to, chosen.size, again)
 
 
-def _command(plan: PlanRequest, row: Mapping[str, Any]) -> str:
+def command_of(plan: PlanRequest, row: Mapping[str, Any]) -> str:
     """The equal command, for a shell."""
     words = ["openmsmq"]
     if row["kind"] == "deadletter" and plan.act in ("return", "resend", "delete"):

@@ -387,10 +387,12 @@ class Console:
         found = await self.ask(handler_of(selections.dry_run), request, caller, body=plan)
         asked = [(name, value) for name, value in request.state.form.items() if name in _PLANNED and value]
         asked += [("id", value) for value in request.state.ids]
+        first, ticked = _first(request.state.form), len(request.state.ids)
+        wanted = ticked or (first if first <= selections.MOST else 0)
+        limited = not found.complete and found.count != wanted
         return await self.render(
             request, "plan.html", "Dry run", found=found, plan=plan, asked=asked, command=found.command,
-            plan_first=_first(request.state.form),
-            beyond=not request.state.ids and (not found.complete or _first(request.state.form) > selections.MOST),
+            first=first, ticked=ticked, limited=limited, beyond=limited or first > selections.MOST,
         )  # fmt: skip
 
     async def _start_job(self, request: Request, caller: WebCaller) -> Response:
@@ -399,9 +401,10 @@ class Console:
         given = {name: value for name, value in form.items() if value}
         if given.get("act") == "delete" and "sure" not in given:
             raise Problem(422, "nothing is deleted: tick the box which says that you know how far this goes")
-        where = where_of(given)
+        ids = request.state.ids
+        where = {"ids": ids} if ids else where_of(given)
         values: dict[str, Any] = {"act": given.get("act"), **where, "all": not where}
-        values |= {"limit": whole(given["first"])} if "first" in given else {}
+        values |= {"limit": whole(given["first"])} if "first" in given and not ids else {}
         values |= {"time_to_be_received": whole(given["ttl"])} if "ttl" in given else {}
         values |= {"to": given["to"]} if "to" in given and given.get("act") not in HAS_NO_TARGET else {}
         request.path_params["queue"] = given.get("queue", "")
