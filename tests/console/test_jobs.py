@@ -15,7 +15,7 @@ from command_line import invoke
 from console.browser import ADMINISTRATOR, PASSWORD, Browser, Client, OwnWeb, port_of
 from console.test_api import refused
 from daemon import Daemon, eventually
-from openmsmq.actions.background import MOST_KEPT, MOST_RUNNING, CanceledJob, Job, Jobs, JobView
+from openmsmq.actions.background import MOST_KEPT, MOST_RUNNING, BackgroundJob, CanceledJob, Jobs, JobView
 from openmsmq.actions.errors import ActionRefused
 
 MANY = 1_500  # more than one request takes
@@ -296,7 +296,7 @@ def test_a_job_whose_file_cannot_be_written_does_not_begin(tmp_path: Path) -> No
     assert jobs.views() == []
 
 
-def run(work: Any) -> tuple[JobView, Jobs, Job]:
+def run(work: Any) -> tuple[JobView, Jobs, BackgroundJob]:
     jobs, over, found = Jobs(), threading.Event(), []
     job = jobs.begin("messages", **GIVEN)
     jobs.run(job, work, lambda view: (found.append(view), over.set()))
@@ -305,13 +305,13 @@ def run(work: Any) -> tuple[JobView, Jobs, Job]:
 
 
 def test_how_work_ends_is_how_the_job_ends() -> None:
-    def lost(job: Job) -> None:
+    def lost(job: BackgroundJob) -> None:
         raise ConnectionError("gone")
 
-    def wrong(job: Job) -> None:
+    def wrong(job: BackgroundJob) -> None:
         raise ValueError("wrong")
 
-    def canceled(job: Job) -> None:
+    def canceled(job: BackgroundJob) -> None:
         job.pause()
         job.cancel()
         job.wait()

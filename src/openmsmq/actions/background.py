@@ -18,7 +18,6 @@ import msgspec
 
 from openmsmq.actions.errors import ActionRefused
 from openmsmq.actions.fields import EpochSeconds, doc
-from openmsmq.actions.table import Output
 from openmsmq.admin.jobs_file import JobsFileError, read_jobs, write_jobs
 
 logger = logging.getLogger(__name__)
@@ -31,14 +30,14 @@ _UNENDED: Final = ("running", "paused")
 JobState = Literal["running", "paused", "done", "failed", "canceled", "interrupted"]
 
 
-class JobFailure(Output, frozen=True):
+class JobFailure(msgspec.Struct, frozen=True):
     """A message that a job could not deal with, and that is where it was."""
 
     id: Annotated[str, doc("Identifier of the message.", r"{6f9619ff-8b86-d011-b42d-00c04fc964ff}\2049")]
     detail: Annotated[str, doc("Why.")]
 
 
-class JobView(Output, frozen=True):
+class JobView(msgspec.Struct, frozen=True):
     """A job: work on many messages, or a backup."""
 
     id: Annotated[str, doc("Its identifier.", "5f0c21ab")]
@@ -74,7 +73,7 @@ class CanceledJob(Exception):
     """Somebody has canceled the job."""
 
 
-class Job:
+class BackgroundJob:
     """One job, for the thread that does the work. `view` is what others see."""
 
     def __init__(self, jobs: Jobs, view: JobView) -> None:
@@ -119,7 +118,7 @@ class Jobs:
         self._file: Final = file
         self._clock: Final = clock
         self._lock: Final = threading.RLock()
-        self._jobs: Final[dict[str, Job]] = {}
+        self._jobs: Final[dict[str, BackgroundJob]] = {}
         self._saved = 0.0
         self.interrupted: Final[list[JobView]] = []
         for view in self._read():
@@ -127,7 +126,7 @@ class Jobs:
                 said = "the process that did the work ended; what was done is done"
                 view = msgspec.structs.replace(view, state="interrupted", ended=int(clock()), detail=said)
                 self.interrupted.append(view)
-            self._jobs[view.id] = Job(self, view)
+            self._jobs[view.id] = BackgroundJob(self, view)
         if self.interrupted:
             self._save()
 
@@ -136,11 +135,11 @@ class Jobs:
         with self._lock:
             return [job.view for job in reversed(self._jobs.values())]
 
-    def get(self, identifier: str) -> Job | None:
+    def get(self, identifier: str) -> BackgroundJob | None:
         with self._lock:
             return self._jobs.get(identifier)
 
-    def begin(self, kind: Literal["messages", "backup"], **values: str | int) -> Job:
+    def begin(self, kind: Literal["messages", "backup"], **values: str | int) -> BackgroundJob:
         """A new job, which is in the file before its work begins. Raises ActionRefused while too many are under way, or
         where the file cannot be written."""
         identifier = secrets.token_hex(4)
@@ -154,7 +153,7 @@ class Jobs:
             over = [name for name, job in self._jobs.items() if job.view.is_over]
             for name in over[: max(0, len(self._jobs) + 1 - MOST_KEPT)]:
                 del self._jobs[name]
-            job = self._jobs[identifier] = Job(self, view)
+            job = self._jobs[identifier] = BackgroundJob(self, view)
             try:
                 self._write()
             except JobsFileError as error:
@@ -162,7 +161,7 @@ class Jobs:
                 raise ActionRefused(507, f"the job was not started: {error}") from None
         return job
 
-    def run(self, job: Job, work: Callable[[Job], None], then: Callable[[JobView], None]) -> None:
+    def run(self, job: BackgroundJob, work: Callable[[BackgroundJob], None], then: Callable[[JobView], None]) -> None:
         """Start a thread that does the work. `then` gets the job when it has ended, before the file says so: a process
         that is killed in between leaves a job that the next one finds interrupted."""
 
@@ -188,25 +187,25 @@ class Jobs:
 
         threading.Thread(target=run, name=f"job {job.view.id}", daemon=True).start()
 
-    def set_state(self, job: Job, state: JobState) -> JobView:
+    def set_state(self, job: BackgroundJob, state: JobState) -> JobView:
         with self._lock:
             if not job.view.is_over:
                 job.view = msgspec.structs.replace(job.view, state=state)
                 self._save()
             return job.view
 
-    def note(self, job: Job, figures: dict[str, object]) -> None:
+    def note(self, job: BackgroundJob, figures: dict[str, object]) -> None:
         with self._lock:
             job.view = msgspec.structs.replace(job.view, **figures)
             if time.monotonic() - self._saved >= _SAVE_EVERY:
                 self._save()
 
-    def end(self, job: Job, state: JobState, detail: str) -> None:
+    def end(self, job: BackgroundJob, state: JobState, detail: str) -> None:
         with self._lock:
             job.view = self._ended(job, state, detail)
             self._save()
 
-    def _ended(self, job: Job, state: JobState, detail: str) -> JobView:
+    def _ended(self, job: BackgroundJob, state: JobState, detail: str) -> JobView:
         return msgspec.structs.replace(job.view, state=state, ended=int(self._clock()), detail=detail)
 
     def _read(self) -> list[JobView]:

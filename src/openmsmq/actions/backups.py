@@ -18,13 +18,12 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from openmsmq.actions.background import Job
+from openmsmq.actions.background import BackgroundJob
 from openmsmq.actions.backup_job import BackupJob
 from openmsmq.actions.errors import ActionRefused
 from openmsmq.actions.fields import CommandText, doc
 from openmsmq.actions.site import ActionSite
-from openmsmq.actions.table import ActionCommand, Empty, Input, Output, Rows, action
-from openmsmq.actions.table import Job as FollowedJob
+from openmsmq.actions.table import ActionCommand, Empty, Input, Job, Output, Rows, action
 from openmsmq.admin.backup import FAILURES, MANIFEST, back_up
 
 logger = logging.getLogger(__name__)
@@ -118,7 +117,7 @@ def _ended(started: BackupView, found: BackupList) -> MadeBackup | None:
 
 @action(
     "backup.make", http="POST /backups", status=202, effect="changes", administrators=True,
-    audit=("backup.make",), statuses=(409,), job=FollowedJob(list_backups, _ended),
+    audit=("backup.make",), statuses=(409,), job=Job(list_backups, _ended),
     commands=(ActionCommand("backup", {"name": "[DIRECTORY]"}, by_hand=_BY_HAND),),
 )  # fmt: skip
 def start_backup(site: ActionSite, given: NewBackup) -> BackupView:
@@ -162,7 +161,7 @@ def back_up_to(site: ActionSite, target: str, outside: Sequence[Path]) -> MadeBa
     return MadeBackup(target, done.messages, done.definitions, done.segments, done.bytes, done.files, others)
 
 
-def _make(site: ActionSite, job: Job, target: Path, text: str) -> None:
+def _make(site: ActionSite, job: BackgroundJob, target: Path, text: str) -> None:
     error: str | None = "it was interrupted, see the log"
     try:
         done = back_up(site.directory, target, text)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from openmsmq.actions.background import FAILURES, Job, JobFailure, JobView
+from openmsmq.actions.background import FAILURES, BackgroundJob, JobFailure, JobView
 from openmsmq.actions.errors import ActionRefused, InputError
 from openmsmq.actions.fields import CommandText, QueueText, Text, doc
 from openmsmq.actions.filters import criteria_of
@@ -142,7 +142,7 @@ def _is_seen(site: ActionSite, view: JobView) -> bool:
     return site.caller.administrator or view.sid == site.caller.sid
 
 
-def _job(site: ActionSite, given: NamedJob) -> Job:
+def _job(site: ActionSite, given: NamedJob) -> BackgroundJob:
     """Raises ActionRefused, also for a job of somebody else."""
     job = site.jobs.get(given.job)
     if job is None or not _is_seen(site, job.view):
@@ -153,7 +153,7 @@ def _job(site: ActionSite, given: NamedJob) -> Job:
 # -- pausing, going on, ending -------------------------------------------------------------------------------------
 
 
-def _changeable(site: ActionSite, given: NamedJob, *states: str) -> Job:
+def _changeable(site: ActionSite, given: NamedJob, *states: str) -> BackgroundJob:
     """Raises ActionRefused for a job in another state, or one that cannot be stopped."""
     job = _job(site, given)
     if job.view.kind != "messages":
@@ -242,7 +242,7 @@ def _command(site: ActionSite, given: NewJob) -> str:
     return command_of(PlanRequest(given.act, given.queue, where, to=given.to, limit=len(given.ids)), site.queue)
 
 
-def _recorded(given: NewJob, job: Job) -> dict[str, Any]:
+def _recorded(given: NewJob, job: BackgroundJob) -> dict[str, Any]:
     known = {name: value for name, value in msgspec.to_builtins(given).items() if name not in ("queue", "act")}
     if "ids" in known:
         known["ids"] = len(known["ids"] or ())  # one value of a record is short
@@ -287,7 +287,7 @@ class _Work:
         self._ways: Final[dict[str, int]] = {}
         self._failures: Final[list[JobFailure]] = []
 
-    def run(self, job: Job) -> None:
+    def run(self, job: BackgroundJob) -> None:
         """Raises CanceledJob, MsmqError, ConnectionError."""
         given, row = self._given, self._site.queue
         to = path_of(given.to) if given.to is not None else None
@@ -300,7 +300,7 @@ class _Work:
             with self._site.connect() as manager, acting.action(manager, deed) as does:
                 ended = self._pass(job, manager, does)
 
-    def _pass(self, job: Job, manager: QueueManager, does: MessageWork) -> bool:
+    def _pass(self, job: BackgroundJob, manager: QueueManager, does: MessageWork) -> bool:
         """Go on behind the last message that was looked at. Returns whether that was all; if not, somebody has paused
         or canceled the job."""
         newer = 0
@@ -338,7 +338,7 @@ class _Work:
         if len(self._failures) < FAILURES:
             self._failures.append(JobFailure(identifier, str(error)))
 
-    def _tell(self, job: Job) -> None:
+    def _tell(self, job: BackgroundJob) -> None:
         """Raises AccessDenied once the login of who started the job no longer holds."""
         job.note(
             looked=self._looked, done=self._done, failed=self._failed, ways=dict(self._ways),

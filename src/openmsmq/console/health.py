@@ -105,7 +105,11 @@ def _deepest(services: Services) -> str:
     count = services.settings.metrics_queues
     if not count:
         return ""
-    rows = services.link.call("deepest", count=str(count))
+    try:
+        rows = services.link.call("deepest", count=str(count))
+    except Exception as error:
+        LEFT_OUT.note("metrics", "figures of single queues", error)
+        return ""
     return "".join(metrics.render_queues(family, _figures_of(rows, family)) for family in ("messages", "flow"))
 
 

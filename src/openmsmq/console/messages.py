@@ -52,7 +52,7 @@ OPERATIONS: Final = (
 # -- messages as a file --------------------------------------------------------------------------------------------
 
 
-class Exported(Input, frozen=True):
+class MessageExport(Input, frozen=True):
     """The messages that a file is to have: the first that match."""
 
     where: MessageFilter = MessageFilter()

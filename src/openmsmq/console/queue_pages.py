@@ -20,7 +20,7 @@ from openmsmq.console.callers import WebCaller
 from openmsmq.console.charts import Drawn, Subject
 from openmsmq.console.derived import body_of, handler_of, operation_of
 from openmsmq.console.forms import converted, inputs, whole
-from openmsmq.console.messages import Exported, changes_in, export, resending_form
+from openmsmq.console.messages import MessageExport, changes_in, export, resending_form
 from openmsmq.console.pages import Console, link_to, where_of
 from openmsmq.console.queue_history import PastRange, step_of
 from openmsmq.console.table import parse_query
@@ -206,7 +206,7 @@ class QueuePages:
         form = request.state.form
         where = {"ids": request.state.ids} if request.state.ids else where_of(form)
         first = {"first": whole(form["first"])} if form.get("first") and not request.state.ids else {}
-        wanted = converted({"where": where, **first}, Exported)
+        wanted = converted({"where": where, **first}, MessageExport)
         response: Response = await self._console.ask(export, request, caller, body=wanted, like=_LOOK)
         return response
 

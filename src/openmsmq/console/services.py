@@ -52,12 +52,12 @@ class WebSettings:
     webhook_key_file: str
     hosts: list[str]
     open_metrics: bool
-    metrics_queues: int
     audit: bool
     audit_required: bool
     audit_bytes: int
     log_level: str
     log_format: str
+    metrics_queues: int = 0
 
     @property
     def tls(self) -> bool:
