@@ -63,7 +63,9 @@ OPERATIONS_BY_HAND = {
     "GET /events": "goes on",
 }
 #: Fields that no command sets: of HTTP, or that the row does not use.
-HTTP_ONLY = {"sequence.list": {"source"}} | {f"machine.permissions.{name}": {"queue"} for name in ("show", "change")}
+HTTP_ONLY = {"sequence.list": {"source"}, "job.start": {"ids"}} | {
+    f"machine.permissions.{name}": {"queue"} for name in ("show", "change")
+}  # fmt: skip
 COMMANDS = [(row, command) for row in ACTIONS for command in row.commands]
 DERIVED_COMMANDS = [(row, command) for row, command in COMMANDS if not command.by_hand]
 
@@ -184,7 +186,7 @@ def _value(each: msgspec.structs.FieldInfo, spelling: Any) -> Any:
     if isinstance(spelling, Either):
         return spelling.on
     text = "secret" if spelling == PASSWORD else "it's two words"
-    candidates: list[Any] = [text, "monitor", "operator", "commit", 7, True, False, ["a b"], 2, UUID(int=1)]
+    candidates: list[Any] = [text, "monitor", "operator", "commit", "move", 7, True, False, ["a b"], 2, UUID(int=1)]
     for candidate in candidates:
         if candidate != default:
             try:

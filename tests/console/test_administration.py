@@ -185,6 +185,9 @@ def test_a_backup_is_made_beside_the_work(kept: tuple[Daemon, Path], tmp_path: P
     restored = tmp_path / "restored"
     restored.mkdir(mode=0o700)
     assert restore(directory / "first", restored).messages == 1
+    (job,) = client.get("/jobs")["jobs"]
+    assert (job["kind"], job["state"], job["object"]) == ("backup", "done", str(directory / "first"))
+    refusal(409, lambda: client.act("POST", f"/jobs/{job['id']}/pause"))
     refusal(409, lambda: client.post("/backups", name="first"))
     assert client.get("/audit", action="backup.make")["records"][0]["object"] == str(directory / "first")
 

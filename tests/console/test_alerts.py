@@ -6,6 +6,7 @@ import base64
 import json
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from console.browser import ADMINISTRATOR, PASSWORD, Client, ask
+from console.conftest import OPTIONS, users
 from daemon import Daemon
 from openmsmq.queueing.outgoing_queues import OutgoingState
 from wanted import program
@@ -25,6 +27,25 @@ def expressions() -> list[str]:
     panels = json.loads((FILES / "dashboard.json").read_text())["panels"]
     found = [rule["expr"] for rule in rules]
     return found + [target["expr"] for panel in panels for target in panel["targets"]]
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """A daemon that shows figures by queue, and has a queue with a message."""
+    directory = tmp_path_factory.mktemp("metrics") / "data"
+    users(directory)
+    with Daemon(directory, *OPTIONS, "--metrics-queues", "2") as daemon:
+        client = Client(daemon)
+        for name, count in (("deep", 3), ("less", 2), ("least", 1), ("empty", 0)):
+            client.send(client.post("/queues", name=name)["id"], *"abc"[:count])
+        yield daemon
+
+
+def test_figures_by_queue_are_those_of_the_deepest_as_many_as_the_setting_says(daemon: Daemon) -> None:
+    families = text_string_to_metric_families(ask(daemon, "GET", "/metrics").text)
+    found = [sample for family in families for sample in family.samples if sample.name == "openmsmq_queue_messages"]
+    by_name = {sample.labels["queue"].rpartition("\\")[2]: sample.value for sample in found}
+    assert by_name == {"deep": 3, "less": 2}
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}\u202e"
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 MANY = 10_000  # queues
-SHOWN = (("overview", "light"), ("queue", "light"), ("deadletters", "dark"))
+SHOWN = (("overview", "light"), ("queue", "light"), ("message", "light"), ("deadletters", "dark"))
 FIRST_PAINT = 500  # milliseconds
 #: Those that this server can break; the best practices of axe are as good.
 STANDARDS = {"runOnly": ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"], "resultTypes": ["violations"]}
@@ -84,9 +84,12 @@ def paths(daemon: Daemon) -> dict[str, str]:
     queue = client.post("/queues", name="orders", label=HOSTILE[:120])["id"]
     client.send(queue, HOSTILE, "order 1", "order 2", deadletter=True)
     client.post(f"/queues/{queue}/messages", text='{"order": 7}', label="order 7", priority=5, recoverable=True)
+    client.send(queue, "\u0639\u0631\u0628\u0649", text="y" * 10_000)
     lost = client.post("/queues", name="lost")["id"]
     client.send(lost, *(f"order {n}" for n in range(12)), deadletter=True, time_to_be_received=1)
     eventually(lambda: client.get("/deadletters/groups")["groups"])
+    job = client.post(f"/queues/{queue}/jobs", act="copy", label="order*", to="orders")["job"]["id"]
+    eventually(lambda: client.get(f"/jobs/{job}")["job"]["state"] == "done")
     client.post("/tokens", name=HOSTILE[:60] + "x")
     client.post("/groups", name="clerks", members=["bob"])
     lookup = next(message["lookup"] for message in client.messages(queue) if message["label"] == HOSTILE)
@@ -94,8 +97,13 @@ def paths(daemon: Daemon) -> dict[str, str]:
         "overview": "/", "day": "/?range=24h", "queues": "/queues?filter=o&sort=-messages", "queue": f"/queues/{queue}",
         "rights": f"/queues/{queue}/rights?for=bob", "journal": f"/queues/{queue}j", "new-queue": "/new-queue",
         **{name: f"/queues/{queue}/{name}" for name in ("subqueues", "activity", "readers", "settings", "send")},
-        "message": f"/queues/{queue}/messages/{lookup}", "deadletters": "/deadletters", "outgoing": "/outgoing",
+        "message": f"/queues/{queue}/messages/{lookup}", "hex": f"/queues/{queue}/messages/{lookup}?view=hex",
+        "no-json": f"/queues/{queue}/messages/{lookup}?view=json", "edit": f"/queues/{queue}/messages/{lookup}/edit",
+        "search": f"/queues/{queue}?find=%3Cscript",
+        "dead-search": "/queues/deadletter?reason=expired-unread&newer=3600",
+        "deadletters": "/deadletters", "outgoing": "/outgoing",
         "users": "/users", "handles": "/handles", "alarms": "/alarms", "tokens": "/tokens",
+        "jobs": "/jobs", "job": f"/jobs/{job}",
         "transactions": "/transactions", "machine": "/settings", "audit": "/audit",
         "missing": "/queues/p999999",
     }  # fmt: skip
@@ -103,8 +111,9 @@ def paths(daemon: Daemon) -> dict[str, str]:
 
 PAGES = [
     "overview", "day", "queues", "new-queue", "queue", "journal", "subqueues", "activity", "readers", "rights",
-    "settings", "send", "message", "deadletters", "outgoing", "users", "tokens", "handles", "alarms",
-    "transactions", "machine", "audit",
+    "settings", "send", "message", "hex", "no-json", "edit", "search",
+    "dead-search", "deadletters", "outgoing", "users", "tokens", "handles", "alarms",
+    "transactions", "machine", "audit", "jobs", "job",
 ]  # fmt: skip
 
 
@@ -130,7 +139,7 @@ def test_a_page_fits_a_narrow_screen(chromium: Any, daemon: Daemon, paths: dict[
 
 def test_hostile_names_labels_and_bodies_are_text(chromium: Any, daemon: Daemon, paths: dict[str, str]) -> None:
     tab = Tab(chromium, daemon)
-    for name in ("queue", "message"):
+    for name in ("queue", "message", "edit", "search", "hex"):
         page = tab.visit(paths[name])
         assert page.locator("main img, main script[src='x']").count() == 0
         assert "{{7*7}}" in page.content()
@@ -164,6 +173,135 @@ def test_the_overview_is_live_and_can_be_paused(chromium: Any, daemon: Daemon, c
     tab.context.close()
 
 
+def test_ticked_messages_are_moved_in_a_dialog_and_a_toast_says_so(
+    chromium: Any, daemon: Daemon, client: Client, queue: str
+) -> None:
+    client.send(queue, HOSTILE, "b", "c")
+    target = client.post("/queues", name=f"{queue}-moved")["id"]
+    tab = Tab(chromium, daemon)
+    page = tab.visit(f"/queues/{queue}")
+    for box in page.locator("td [type=checkbox]").all()[:2]:
+        box.check()
+    assert page.locator("[data-chosen]").inner_text() == "2 selected"
+    page.fill(".selection [name=to]", f"{queue}-moved")
+    page.click(".selection button[value=move]")
+    says(page.locator("dialog.plan"), "2 messages")
+    tab.hold("dry run in a dialog")
+    assert len(client.messages(queue)) == 3
+    page.click("dialog.plan form button")
+    says(page.locator(".toast"), "2 done")
+    eventually(lambda: page.locator("td [type=checkbox]").count() == 1)
+    tab.hold("toast")
+    assert page.locator("dialog").count() == 0 and page.locator("main img").count() == 0
+    assert len(client.messages(target)) == 2
+    page.click(".toast a")
+    assert "messages.move" in page.locator("main").inner_text()
+    tab.context.close()
+
+
+def test_a_dialog_shows_what_was_wrong_and_the_page_keeps_what_was_typed(
+    chromium: Any, daemon: Daemon, client: Client, queue: str
+) -> None:
+    client.send(queue, "a", "b")
+    tab = Tab(chromium, daemon)
+    page = tab.visit(f"/queues/{queue}")
+    page.fill(".selection [name=first]", "1")
+    page.fill(".selection [name=to]", "no-such-queue")
+    page.click(".selection button[value=move]")
+    says(page.locator("dialog.plan"), "there is no queue no-such-queue")
+    page.click("dialog.plan header button")
+    assert page.locator("dialog").count() == 0 and page.input_value(".selection [name=first]") == "1"
+    page.click(".selection button[value=delete]")
+    says(page.locator("dialog.plan"), "1 messages")
+    page.fill("dialog.plan [name=count]", "7")
+    page.click("dialog.plan button.danger")
+    says(page.locator("dialog.plan"), "has found 1 messages, not 7")
+    page.fill("dialog.plan [name=count]", "1")
+    page.click("dialog.plan button.danger")
+    says(page.locator(".toast"), "1 done")
+    assert [message["label"] for message in client.messages(queue)] == ["b"]
+    tab.context.close()
+
+
+def test_a_job_is_started_in_a_dialog_and_its_page_shows_its_progress(
+    chromium: Any, daemon: Daemon, client: Client
+) -> None:
+    source = client.post("/queues", name="many-messages")["id"]
+    client.post("/queues", name="many-archived")
+    with (
+        daemon.connect(user=ADMINISTRATOR, password=PASSWORD) as manager,
+        manager.open(".\\private$\\many-messages", "send") as opened,
+    ):
+        for number in range(1_200):
+            opened.send("x", label=f"m{number}")
+    tab = Tab(chromium, daemon)
+    page = tab.visit(f"/queues/{source}")
+    page.fill(".selection [name=to]", "many-archived")
+    page.click(".selection button[value=move]")
+    says(page.locator("dialog.plan"), "In the background")
+    tab.hold("dry run of more than a request takes")
+    page.click("dialog.plan form[action='/in-background'] button")
+    says(page.locator(".toast"), "under way in the background")
+    page.click(".toast a")
+    says(page.locator("#job"), "1,200 of 1,200", 120)
+    says(page.locator("#job .badge"), "done", 60)
+    tab.hold("job")
+    assert client.get(f"/queues/{source}")["queue"]["messages"] == 0
+    tab.context.close()
+
+
+def test_a_login_that_has_ended_is_made_in_the_dialog_and_the_page_stays(
+    chromium: Any, daemon: Daemon, client: Client, queue: str
+) -> None:
+    client.send(queue, "a", "b")
+    tab = Tab(chromium, daemon)
+    page = tab.visit(f"/queues/{queue}")
+    page.fill(".selection [name=first]", "1")
+    tab.context.clear_cookies()
+    page.click(".selection button[value=delete]")
+    says(page.locator("dialog.plan"), "Your login has ended")
+    page.fill("dialog [name=user]", ADMINISTRATOR)
+    page.fill("dialog [name=password]", "wrong")
+    page.click("dialog form button.primary")
+    says(page.locator("dialog.plan"), "wrong")
+    page.fill("dialog [name=user]", ADMINISTRATOR)
+    page.fill("dialog [name=password]", PASSWORD)
+    page.click("dialog form button.primary")
+    says(page.locator(".toast"), "logged in again")
+    assert page.input_value(".selection [name=first]") == "1"
+    page.click(".selection button[value=delete]")
+    says(page.locator("dialog.plan"), "1 messages")
+    page.fill("dialog.plan [name=count]", "1")
+    page.click("dialog.plan button.danger")
+    eventually(lambda: [message["label"] for message in client.messages(queue)] == ["b"])
+    tab.context.close()
+
+
+def test_figures_are_stale_as_soon_as_there_are_none(chromium: Any, daemon: Daemon) -> None:
+    tab = Tab(chromium, daemon)
+    page = tab.visit("/queues")
+    says(page.locator("#live [data-state]"), "Live")
+    tab.context.set_offline(True)
+    says(page.locator("#live [data-state]"), "Stale since")
+    tab.context.set_offline(False)
+    says(page.locator("#live [data-state]"), "Live")
+    tab.context.close()
+
+
+def test_columns_are_chosen_and_stay(chromium: Any, daemon: Daemon, client: Client, queue: str) -> None:
+    tab = Tab(chromium, daemon, viewport={"width": 1280, "height": 900})
+    page = tab.visit("/queues")
+    assert page.locator("th[data-column=growth]").is_visible()
+    page.click("#columns summary")
+    page.uncheck("#columns [value=growth]")
+    tab.hold("columns")
+    assert not page.locator("th[data-column=growth]").is_visible()
+    page = tab.visit("/queues")
+    assert not page.locator("th[data-column=growth]").is_visible()
+    assert page.locator("th[data-column=size]").is_visible()
+    tab.context.close()
+
+
 def test_dead_letters_are_returned_after_a_dry_run(chromium: Any, daemon: Daemon, client: Client) -> None:
     name = client.post("/queues", name="returned")["id"]
     client.send(name, "a", "b", deadletter=True, time_to_be_received=1)
@@ -175,11 +313,14 @@ def test_dead_letters_are_returned_after_a_dry_run(chromium: Any, daemon: Daemon
     ])  # fmt: skip
     tab = Tab(chromium, daemon)
     page = tab.visit("/deadletters")
-    page.locator("tr", has_text="returned").get_by_role("button", name="Return").click()
+    group = page.locator(".reason", has_text="returned")
+    group.locator("[name=first]").fill("2")
+    group.locator("button[value=return]").click()
+    says(page.locator("dialog.plan"), "2 messages")
     tab.hold("dry run")
-    assert "2 messages" in page.locator("main").inner_text() and len(client.messages(name)) == 1
-    page.fill("[name=count]", "2")
-    page.click("button.danger")
+    assert len(client.messages(name)) == 1
+    page.click("dialog.plan form button")
+    says(page.locator(".toast"), "2 done")
     tab.hold("result")
     eventually(lambda: len(client.messages(name)) == 3)
     tab.context.close()

@@ -27,6 +27,11 @@ def navigation(page: str) -> str:
     return found.group()
 
 
+def hidden(page: str) -> list[tuple[str, str]]:
+    found = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page)
+    return [(name, html.unescape(value)) for name, value in found]
+
+
 @pytest.mark.parametrize(
     ("path", "current"),
     [("/", "Overview"), ("/queues", "Queues"), ("/queues/deadletter", "Queues"), ("/alarms", "Alarms")],
@@ -225,3 +230,47 @@ def test_audit_log_and_settings_are_for_administrators(daemon: Daemon, path: str
     browser.login("bob")
     answer = browser.ask("GET", path)
     assert answer.status == 403 and path not in navigation(answer.text)
+
+
+def test_a_form_that_is_sent_after_the_end_of_a_login_keeps_what_was_typed(
+    browser: Browser, client: Client, queue: str
+) -> None:
+    """The page has a login; after it, the form is there again and can be sent."""
+    form = [("csrf", browser.field("csrf")), ("label", "typed <b>"), ("text", "two\r\nlines"), ("priority", "5")]
+    ask = f"/queues/{queue}/send"
+    known = browser.cookie
+    browser.ask("POST", "/logout", {"csrf": browser.field("csrf")})
+    browser.cookie = known
+    page = browser.ask("POST", ask, form)
+    assert page.status == 401 and "what you typed is kept" in page.text and "<b>" not in page.text
+    fields = [*hidden(page.text), ("user", ADMINISTRATOR)]
+    assert not [name for name, _ in fields if "csrf" in name], "its token has ended, too"
+    page = browser.ask("POST", "/login", [*fields, ("password", "wrong")])
+    assert page.status == 401 and hidden(page.text) == fields[:-1], "a wrong password keeps it as well"
+    page = browser.ask("POST", "/login", [*fields, ("password", PASSWORD)])
+    assert page.status == 200 and f'action="{ask}"' in page.text and navigation(page.text)
+    assert 'name="label" size="40" value="typed &lt;b&gt;"' in page.text and client.messages(queue) == []
+    again = {"csrf": browser.field("csrf"), **dict(form[1:])}
+    assert browser.ask("POST", ask, again).status == 303
+    assert [message["label"] for message in client.messages(queue)] == ["typed <b>"]
+
+
+def test_passwords_are_not_kept_by_a_login(browser: Browser) -> None:
+    csrf = browser.field("csrf")
+    browser.cookie = ""
+    page = browser.ask("POST", "/users", {"csrf": csrf, "name": "carol", "password": "a secret of carol"})
+    assert page.status == 401 and "carol" in page.text and "a secret of carol" not in page.text
+
+
+def test_a_form_of_another_site_gets_no_login_that_keeps_it(browser: Browser, queue: str) -> None:
+    browser.cookie = ""
+    for headers in ({"Sec_Fetch_Site": "cross-site"}, {"Origin": "http://evil.example"}):
+        answer = browser.ask("POST", f"/queues/{queue}/purge", {"count": "1"}, **headers)
+        assert answer.status == 403 and "kept_" not in answer.text
+
+
+def test_columns_that_were_hidden_are_kept_by_a_cookie(browser: Browser) -> None:
+    browser.cookie += "; openmsmq-hidden=quota.nothing.state"
+    page = browser.ask("GET", "/queues").text
+    assert 'data-columns="quota state"' in page and re.search(r'value="size" checked', page)
+    assert re.search(r'value="quota">', page)

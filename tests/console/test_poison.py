@@ -127,13 +127,18 @@ def test_alarms_look_at_all_other_queues(world: World, tmp_path: Any) -> None:
 
 
 def test_a_figure_that_can_not_be_had_does_not_take_the_metrics_with_it(tmp_path: Any) -> None:
+    def call(name: str, **given: str) -> Any:
+        if name == "deepest":
+            raise MsmqError(HResult.MQ_ERROR, "a defect")
+        return {"throttled": 1, "logins_total": "nonsense", "handles": 7}
+
     services = SimpleNamespace(
-        link=SimpleNamespace(call=lambda name: {"throttled": 1, "logins_total": "nonsense", "handles": 7}),
-        settings=SimpleNamespace(directory=str(tmp_path), store=str(tmp_path / "absent")),
+        link=SimpleNamespace(call=call),
+        settings=SimpleNamespace(directory=str(tmp_path), store=str(tmp_path / "absent"), metrics_queues=5),
     )
     text = health.aggregated(services)  # type: ignore[arg-type]
     assert "openmsmq_handles 7" in text and "openmsmq_disk_free_bytes" in text
-    assert "openmsmq_logins_total" not in text and "store_size" not in text
+    assert "openmsmq_logins_total" not in text and "store_size" not in text and "queue_messages" not in text
 
 
 def test_readiness_names_the_part_that_is_ill() -> None:

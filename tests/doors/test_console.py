@@ -164,6 +164,23 @@ def test_rows_are_those_that_the_user_may_see(tmp_path: Path) -> None:
     with_peer(tmp_path, test)
 
 
+def test_figures_of_all_queues_name_no_queue_and_the_deepest_are_as_many_as_are_asked_for(tmp_path: Path) -> None:
+    async def test(peer: Peer, world: World) -> None:
+        for number in range(3):
+            world.create(f"q{number}")
+            for _ in range(number + 1):
+                world.send(f"q{number}")
+        answer, data = await peer.exchange({"op": "depths"})
+        lines = dict(line.split(" ", 1) for line in data.decode().splitlines())
+        assert answer["result"] == len(lines) and sorted(lines.values())[-3:] == ["1 1 0", "2 2 0", "3 3 0"]
+        assert "q1" not in data.decode()
+        for count, messages in (("2", [3, 2]), ("9999", [3, 2, 1]), ("0", []), ("x", []), ("-1", []), ("9" * 9, [])):
+            answer, _ = await peer.exchange({"op": "deepest", "count": count})
+            assert [row["messages"] for row in answer["result"]] == messages, count
+
+    with_peer(tmp_path, test)
+
+
 def test_failures_of_a_host_count_for_all_of_its_logins(tmp_path: Path) -> None:
     async def test(peer: Peer, world: World) -> None:
         for _ in range(FailureLimits().login):

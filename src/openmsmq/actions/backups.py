@@ -18,6 +18,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from openmsmq.actions.background import BackgroundJob
 from openmsmq.actions.backup_job import BackupJob
 from openmsmq.actions.errors import ActionRefused
 from openmsmq.actions.fields import CommandText, doc
@@ -139,8 +140,11 @@ def start_backup(site: ActionSite, given: NewBackup) -> BackupView:
     site.backups.begin(name)
     try:
         site.record("backup.make", "backup", str(target))
+        job = site.jobs.begin(
+            "backup", what="backup", object=str(target), user=site.caller.name, sid=site.caller.sid, origin=site.origin
+        )
         text = now.isoformat(timespec="seconds")
-        threading.Thread(target=_make, args=(site.backups, site.directory, target, text), name="backup").start()
+        threading.Thread(target=_make, args=(site, job, target, text), name="backup").start()
     except BaseException:
         site.backups.end(name, None)
         raise
@@ -157,17 +161,19 @@ def back_up_to(site: ActionSite, target: str, outside: Sequence[Path]) -> MadeBa
     return MadeBackup(target, done.messages, done.definitions, done.segments, done.bytes, done.files, others)
 
 
-def _make(making: BackupJob, data_dir: Path, target: Path, text: str) -> None:
+def _make(site: ActionSite, job: BackgroundJob, target: Path, text: str) -> None:
     error: str | None = "it was interrupted, see the log"
     try:
-        done = back_up(data_dir, target, text)
+        done = back_up(site.directory, target, text)
+        job.note(done=done.messages, total=done.messages, looked=done.messages)
         logger.info("backup %s: %d messages, %d bytes of the log", target, done.messages, done.bytes)
         error = None
     except FAILURES as caught:
         error = str(caught)
         logger.error("backup %s failed: %s", target, error)
     finally:
-        making.end(target.name, error)
+        site.backups.end(target.name, error)
+        site.jobs.end(job, "done" if error is None else "failed", error or "")
 
 
 def _demand_room(data_dir: Path, directory: Path) -> None:

@@ -22,6 +22,8 @@ RoleWord = Literal["monitor", "operator", "administrator"]
 Text = Annotated[str, Meta(max_length=1024)]
 #: A queue: by HTTP its identifier, in commands its name.
 QueueText = Annotated[str, doc("Identifier of the queue.", "7")]
+#: The record of a change.
+RecordNumber = Annotated[str | None, doc("Number of the record in the audit log; null if none is kept.", "17")]
 #: The command that does the same.
 CommandText = Annotated[str, doc("The command that does the same.")]
 

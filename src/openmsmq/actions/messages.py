@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import base64
 import binascii
+import time
 from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from shlex import quote
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
 
 from openmsmq.actions.dead_letters import DeadLetterReasonView
 from openmsmq.actions.errors import ActionRefused, InputError
 from openmsmq.actions.fields import CommandText, QueueText, Text, doc
-from openmsmq.actions.limits import PAGE, PAGE_BYTES, SCANNED, SHOWN_BODY
+from openmsmq.actions.filters import as_text, criteria_of, options_of
+from openmsmq.actions.limits import HEX_BODY, PAGE, PAGE_BYTES, SCANNED, SEARCH_SECONDS, SEARCHED, SHOWN_BODY
 from openmsmq.actions.paging import Next
 from openmsmq.actions.queues import Limit, daemon_of
 from openmsmq.actions.site import ActionSite
@@ -24,7 +26,7 @@ from openmsmq.admin import body_text
 from openmsmq.admin.message_json import to_json
 from openmsmq.admin.naming import path_of
 from openmsmq.admin.queues import is_transactional
-from openmsmq.admin.selection import preview
+from openmsmq.admin.selection import Criteria, preview
 from openmsmq.client.sync import MessageQueue, QueueManager
 from openmsmq.model.constants import INFINITE, Access
 from openmsmq.model.errors import MessageNotFound, ReceiveTimeout
@@ -35,8 +37,10 @@ from openmsmq.model.roles import Role
 _STREAMS: Final = "it shows messages one after the other, as they are read by the protocols of MSMQ"
 _OF_OPERATORS: Final[dict[str, Any]] = {"role": Role.OPERATOR, "place": "queue manager"}
 MessageId = Annotated[str, doc("Identifier of the message.", r"{6f9619ff-8b86-d011-b42d-00c04fc964ff}\2049")]
+BodyView = Literal["auto", "json", "xml", "text", "hex"]
 QueueNameText = Annotated[str, Meta(max_length=1024)]
 Lifetime = Annotated[int, Meta(ge=1, le=INFINITE - 1)]
+Seconds = Annotated[int, Meta(ge=0, le=INFINITE - 1)]
 
 
 class MessageSummaryView(Output, frozen=True):
@@ -62,6 +66,7 @@ class MessagePage(Output, frozen=True):
 
     messages: Annotated[list[MessageSummaryView], doc("The messages in the order of the queue.")]
     next: Next
+    scanned: Annotated[int, doc("Number of messages that were looked at for this page.")]
     command: CommandText
 
 
@@ -72,6 +77,7 @@ class MessageBody(Output, frozen=True):
     text: Annotated[str, doc("The body, or the beginning of it, as text.")]
     size: Annotated[int, doc("Bytes of the body.")]
     cut: Annotated[bool, doc("Whether only the beginning was looked at.")]
+    problem: Annotated[str, doc("Why the body cannot be shown in the form that was asked for; else empty.")] = ""
 
 
 class MessageDetails(Output, frozen=True):
@@ -88,9 +94,16 @@ class MessageDetails(Output, frozen=True):
 
 
 class PageQuery(Input, frozen=True):
-    """Which messages of a queue are meant."""
+    """Which messages of a queue are meant: all that is given has to hold."""
 
     queue: QueueText
+    find: Annotated[Text | None, doc("Text in the label or body, or 8 characters or more of the identifier.")] = None
+    label: Annotated[Text | None, doc("Text in the label, or a pattern with * and ?.")] = None
+    text: Annotated[Text | None, doc("Text in the body.")] = None
+    reason: Annotated[Text | None, doc("Reason of dead letters: a word, a name or a number.", "expired-unread")] = None
+    destination: Annotated[Text | None, doc("Text in the format name of the destination.")] = None
+    older: Annotated[Seconds | None, doc("Seconds in the queue, at least.")] = None
+    newer: Annotated[Seconds | None, doc("Seconds in the queue, at most.")] = None
     limit: Limit = PAGE
     cursor: Annotated[Text | None, doc("`next` of the page before; null for the first page.")] = None
 
@@ -100,6 +113,14 @@ class NamedMessage(Input, frozen=True):
 
     queue: QueueText
     lookup: Annotated[str, doc("Its lookup identifier.", "7")]
+
+
+class ShownMessage(Input, frozen=True):
+    """A message of a queue, and how its body is shown."""
+
+    queue: QueueText
+    lookup: Annotated[str, doc("Its lookup identifier.", "7")]
+    view: Annotated[BodyView, doc("Form of the body: as its type and content suggest, or one of these.")] = "auto"
 
 
 class NewMessage(Input, frozen=True):
@@ -152,7 +173,11 @@ def summary_of(message: Message) -> MessageSummaryView:
     commands=(ActionCommand("peek", {"queue": "QUEUE", "limit": "--count"}, by_hand=_STREAMS),),
 )  # fmt: skip
 def list_messages(site: ActionSite, given: PageQuery) -> MessagePage:
-    """Messages of a queue, in pages."""
+    """Messages of a queue, in pages.
+
+    A search looks at 5,000 messages for a page and takes about two seconds at most. Its page may have few messages or
+    none, and `next` all the same: the next page goes on where this one has stopped.
+    """
     row, daemon = site.queue, daemon_of(site)
     after = None
     if given.cursor is not None:
@@ -160,17 +185,23 @@ def list_messages(site: ActionSite, given: PageQuery) -> MessagePage:
         if known.get("queue") != row["id"]:
             raise ActionRefused(400, "this cursor belongs to another queue", "cursor")
         after = int(known["after"])
+    criteria, now, until = criteria_of(given), time.time(), time.monotonic() + SEARCH_SECONDS
+    searches = criteria != Criteria()
     found: list[MessageSummaryView] = []
-    size, following = 0, None
+    size, scanned, last, following = 0, 0, 0, None
     with closing(_walk(site.manager, row, after)) as messages:
         for message in messages:
-            if len(found) == given.limit or size > PAGE_BYTES:
-                if found[-1].lookup:
-                    following = daemon.seal({"queue": row["id"], "after": found[-1].lookup})
+            is_long = searches and scanned and (scanned >= SEARCHED or time.monotonic() >= until)
+            if len(found) == given.limit or size > PAGE_BYTES or is_long:
+                if last:
+                    following = daemon.seal({"queue": row["id"], "after": str(last)})
                 break
-            found.append(summary_of(message))
-            size += len(message.body)
-    return MessagePage(found, following, _command("peek", row))
+            scanned, last = scanned + 1, message.lookup_identifier
+            if not searches or criteria.matches(message, now):
+                found.append(summary_of(message))
+                size += len(message.body)
+    command = f"openmsmq msg find {quote(row['name'])}{as_text(options_of(given))}" if searches else None
+    return MessagePage(found, following, scanned, command or _command("peek", row))
 
 
 def _walk(manager: QueueManager, row: Mapping[str, Any], after: int | None) -> Generator[Message, None, None]:
@@ -228,14 +259,13 @@ def message_at(site: ActionSite, lookup: str) -> Message:
     "message.show", http="GET /queues/{queue}/messages/{lookup}", statuses=(409,), **_OF_OPERATORS,
     commands=(ActionCommand("msg find", {"queue": "QUEUE", "lookup": "--id"}, by_hand=_STREAMS),),
 )  # fmt: skip
-def get_message(site: ActionSite, given: NamedMessage) -> MessageDetails:
+def get_message(site: ActionSite, given: ShownMessage) -> MessageDetails:
     """One message with every property."""
-    return details_of(message_at(site, given.lookup), _command("peek", site.queue))
+    return details_of(message_at(site, given.lookup), _command("peek", site.queue), given.view)
 
 
-def details_of(message: Message, command: str) -> MessageDetails:
-    cut = _beginning(message)
-    shown = body_text.show(cut)
+def details_of(message: Message, command: str, view: BodyView = "auto") -> MessageDetails:
+    body = _body_of(message, view)
     properties = to_json(message)
     del properties["body"]
     properties["lookup_identifier"] = str(message.lookup_identifier)
@@ -243,8 +273,25 @@ def details_of(message: Message, command: str) -> MessageDetails:
     if message.message_class & 0x8000:
         known = reason_of(message.message_class)
         reason = DeadLetterReasonView(known.slug, known.name, known.sentence, known.remedy, known.fails_again)
-    body = MessageBody(shown.kind, shown.text[: 4 * SHOWN_BODY], len(message.body), len(cut.body) < len(message.body))
     return MessageDetails(summary_of(message), reason, body, properties, command)
+
+
+def _body_of(message: Message, view: BodyView) -> MessageBody:
+    size = len(message.body)
+    if view == "hex":
+        lines = body_text.hex_lines(message.body, HEX_BODY)
+        return MessageBody("hex", "\n".join(lines), size, size > HEX_BODY)
+    cut = _beginning(message)
+    is_cut = len(cut.body) < size
+    if view == "auto":
+        shown = body_text.show(cut)
+        return MessageBody(shown.kind, shown.text[: 4 * SHOWN_BODY], size, is_cut)
+    try:
+        text = body_text.show_as(cut, view)
+    except ValueError as error:
+        why = f"only its first {SHOWN_BODY:,} bytes are looked at" if is_cut else str(error)
+        return MessageBody(body_text.show(cut).kind, "", size, is_cut, f"the body is not {view.upper()}: {why}")
+    return MessageBody(view, text[: 4 * SHOWN_BODY], size, is_cut)
 
 
 def _beginning(message: Message) -> Message:

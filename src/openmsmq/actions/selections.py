@@ -11,9 +11,10 @@ import msgspec
 from msgspec import Meta
 
 from openmsmq.actions.errors import ActionRefused, InputError
-from openmsmq.actions.fields import CommandText, Text, doc
+from openmsmq.actions.fields import CommandText, RecordNumber, Text, doc
+from openmsmq.actions.filters import criteria_of, options_of
 from openmsmq.actions.limits import SCANNED
-from openmsmq.actions.messages import Lifetime, MessageId
+from openmsmq.actions.messages import Lifetime, MessageId, Seconds
 from openmsmq.actions.queues import QueueName, daemon_of
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import ActionCommand, Input, Output, action
@@ -23,11 +24,10 @@ from openmsmq.admin.editing import MessageEdits
 from openmsmq.admin.naming import path_of
 from openmsmq.admin.queues import missing
 from openmsmq.admin.selection import Chosen, Criteria, Selection, act, parse_token, select
-from openmsmq.model.constants import INFINITE
-from openmsmq.model.reasons import find_reason, reason_of
+from openmsmq.model.reasons import reason_of
 from openmsmq.model.roles import Role
 
-_MOST: Final = 1000  # messages of one operation: it is answered when all of it is done
+MOST: Final = 1000  # messages of one operation: it is answered when all of it is done
 _SAMPLE: Final = 20
 _FAILURES: Final = 100
 _VALID: Final = 900.0  # seconds that a dry run counts
@@ -37,7 +37,6 @@ _COMMANDS: Final = (
     "journal purge",
 )  # fmt: skip
 _OF_OPERATORS: Final[dict[str, Any]] = {"role": Role.OPERATOR, "place": "queue manager"}
-Seconds = Annotated[int, Meta(ge=0, le=INFINITE - 1)]
 ActWord = Annotated[Act, doc("What is done: `return` is for dead letters, `resend` for any message.")]
 
 
@@ -47,7 +46,8 @@ ActDone = Annotated[str, doc("What is done.", "return")]
 class MessageFilter(Input, frozen=True):
     """Which messages: all that is given has to hold."""
 
-    ids: Annotated[Annotated[list[Text], Meta(max_length=_MOST)] | None, doc("Identifiers of messages.")] = None
+    ids: Annotated[Annotated[list[Text], Meta(max_length=MOST)] | None, doc("Identifiers of messages.")] = None
+    find: Annotated[Text | None, doc("Text in the label or body, or 8 characters or more of the identifier.")] = None
     label: Annotated[Text | None, doc("Text in the label, or a pattern with * and ?.")] = None
     correlation: Annotated[Text | None, doc("A correlation identifier.")] = None
     reason: Annotated[
@@ -83,7 +83,7 @@ class PlanRequest(Input, frozen=True):
     queue: Annotated[str, Meta(max_length=20, description="Identifier of the queue.", examples=["p7"])]
     where: Annotated[MessageFilter, doc("Which messages are meant.")] = MessageFilter()
     all: Annotated[bool, doc("All messages; needed where `where` is empty.")] = False
-    limit: Annotated[int, Meta(ge=1, le=_MOST, description="Most messages that it is done to.")] = _MOST
+    limit: Annotated[int, Meta(ge=1, le=MOST, description="Most messages that it is done to.")] = MOST
     to: Annotated[
         Annotated[str, Meta(max_length=1024)] | None,
         doc("Name of the queue to go to; `move` and `copy` need it.", "orders"),
@@ -143,6 +143,7 @@ class Result(Output, frozen=True):
     gone: Annotated[int, doc("Messages that somebody else had taken.")]
     ways: Annotated[dict[str, int], doc("How many in which way: in one transaction, or sent and then removed.")]
     failures: Annotated[list[FailedMessage], doc("The first that failed.")]
+    record: RecordNumber
     command: CommandText
 
 
@@ -155,7 +156,7 @@ def dry_run(site: ActionSite, given: PlanRequest) -> DryRun:
     """What an operation would do, and the token for doing it."""
     plan, manager, daemon = given, site.manager, daemon_of(site)
     row = daemon.queue(plan.queue)
-    _check(plan, row)
+    check_act(plan.act, plan.to, plan.where, plan.all, row)
     criteria, now = _criteria(plan), time.time()
     if plan.to is not None and missing(manager, [path_of(plan.to)]):
         raise InputError(f"there is no queue {plan.to}", "/to")
@@ -172,7 +173,7 @@ def dry_run(site: ActionSite, given: PlanRequest) -> DryRun:
     return DryRun(
         plan.act, row["name"], len(found.chosen), sum(chosen.size for chosen in found.chosen), found.scanned,
         found.complete, [_shown(plan, chosen) for chosen in found.chosen[:_SAMPLE]], warnings, sealed, int(_VALID),
-        _command(plan, row),
+        command_of(plan, row),
     )  # fmt: skip
 
 
@@ -204,14 +205,14 @@ def operate(site: ActionSite, given: Order) -> Result:
         )
         raise ActionRefused(409, f"{said}; make it again")
     after = {"to": plan.to} if plan.to is not None else None
-    site.record(f"messages.{plan.act}", "queue", row["name"], count=len(found.chosen), after=after)
-    result = _carried_out(site.manager, plan, row, found, token.found, _command(plan, row))
+    number = site.record(f"messages.{plan.act}", "queue", row["name"], count=len(found.chosen), after=after)
+    result = _carried_out(site.manager, plan, row, found, token.found, number)
     daemon.changed()
     return result
 
 
 def _carried_out(
-    manager: Any, plan: PlanRequest, row: Mapping[str, Any], found: Selection, expected: int, command: str
+    manager: Any, plan: PlanRequest, row: Mapping[str, Any], found: Selection, expected: int, record: int | None
 ) -> Result:
     changes = MessageEdits(
         plan.changes.label, plan.changes.text, plan.changes.priority, plan.changes.time_to_reach_queue,
@@ -232,19 +233,20 @@ def _carried_out(
                 gone += 1
             else:
                 ways[done.how] = ways.get(done.how, 0) + 1
-    return Result(plan.act, sum(ways.values()), failed, gone, ways, failures, command)
+    said = str(record) if record is not None else None
+    return Result(plan.act, sum(ways.values()), failed, gone, ways, failures, said, command_of(plan, row))
 
 
-def _check(plan: PlanRequest, row: Mapping[str, Any]) -> None:
+def check_act(act_: Act, to: str | None, where: MessageFilter, all_: bool, row: Mapping[str, Any]) -> None:
     """Raises InputError naming what does not fit."""
     wrong: dict[str, str] = {}
-    if (plan.where == MessageFilter()) != plan.all:
+    if (where == MessageFilter()) != all_:
         wrong["/all"] = "say which messages: conditions in `where`, or `all`, not both"
-    if plan.act in acting.NEEDS_TARGET and not plan.to:
-        wrong["/to"] = f"{plan.act} needs a queue to go to"
-    if plan.act in acting.HAS_NO_TARGET and plan.to is not None:
-        wrong["/to"] = f"{plan.act} has no other queue to go to"
-    if plan.act == "return" and row["kind"] != "deadletter":
+    if act_ in acting.NEEDS_TARGET and not to:
+        wrong["/to"] = f"{act_} needs a queue to go to"
+    if act_ in acting.HAS_NO_TARGET and to is not None:
+        wrong["/to"] = f"{act_} has no other queue to go to"
+    if act_ == "return" and row["kind"] != "deadletter":
         wrong["/act"] = "only dead letters are returned"
     if row["kind"] == "outgoing":
         wrong["/queue"] = "messages on their way to other machines can be purged only"
@@ -253,16 +255,7 @@ def _check(plan: PlanRequest, row: Mapping[str, Any]) -> None:
 
 
 def _criteria(plan: PlanRequest) -> Criteria:
-    where = plan.where
-    try:
-        classes = frozenset([find_reason(where.reason).code]) if where.reason is not None else None
-    except ValueError as error:
-        raise InputError(str(error), "/where/reason") from None
-    return Criteria(
-        ids=None if where.ids is None else frozenset(where.ids), label=where.label, correlation=where.correlation,
-        classes=classes, destination=where.destination, older=where.older, newer=where.newer, larger=where.larger,
-        smaller=where.smaller, text=where.text,
-    )  # fmt: skip
+    return criteria_of(plan.where, "/where")
 
 
 def _shown(plan: PlanRequest, chosen: Chosen) -> SelectedMessageView:
@@ -272,20 +265,15 @@ def _shown(plan: PlanRequest, chosen: Chosen) -> SelectedMessageView:
     return SelectedMessageView(chosen.id, chosen.label, reason.slug if reason else None, to, chosen.size, again)
 
 
-def _command(plan: PlanRequest, row: Mapping[str, Any]) -> str:
+def command_of(plan: PlanRequest, row: Mapping[str, Any]) -> str:
     """The equal command, for a shell."""
-    where = plan.where
     words = ["openmsmq"]
     if row["kind"] == "deadletter" and plan.act in ("return", "resend", "delete"):
         words += ["dlq", "purge" if plan.act == "delete" else plan.act, "--queue", row["name"]]
     else:
         words += ["msg", plan.act, row["name"]]
-    for identifier in where.ids or ():
-        words += ["--id", identifier]
+    words += options_of(plan.where)
     for option, value in (
-        ("--label", where.label), ("--correlation", where.correlation), ("--reason", where.reason),
-        ("--meant-for", where.destination), ("--older", where.older), ("--newer", where.newer),
-        ("--larger", where.larger), ("--smaller", where.smaller), ("--text", where.text),
         ("--to" if words[1] == "dlq" else "--to-queue", plan.to), ("--set-label", plan.changes.label),
         ("--ttl", plan.changes.time_to_be_received), ("--reach-ttl", plan.changes.time_to_reach_queue),
     ):  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -11,6 +12,7 @@ from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.roles import Role
 
 if TYPE_CHECKING:
+    from openmsmq.actions.background import Jobs
     from openmsmq.actions.backup_job import BackupJob
     from openmsmq.admin.audit import AuditRecorder
     from openmsmq.admin.series import Range, Rates
@@ -64,6 +66,9 @@ class DaemonCalls(Protocol):
         """Raises ActionRefused for a text that is not of this server."""
 
 
+ConnectManager = Callable[[], "AbstractContextManager[QueueManager]"]
+
+
 @dataclass(frozen=True, slots=True)
 class ActionCaller:
     """Who asks. `token` is the identifier of the token by which they log in, empty for none; `csrf` is the secret of a
@@ -92,7 +97,9 @@ class ActionSite:
 
     `visible` has the names of the queues that the caller may see; None for all queues. `command` is the command that
     does the same as the action under way. `manager` is the queue manager, for actions that ask it, and `queue` the one
-    of its queues that the input names. `backups` are those by HTTP. `daemon` is there where its HTTP process acts.
+    of its queues that the input names. `backups` are those by HTTP. `daemon` is there where its HTTP process acts; as
+    are `jobs`, `connect`, which gives work in the background its own use of the queue manager, and `origin`, as audit
+    records have it.
     """
 
     directory: Path
@@ -106,6 +113,9 @@ class ActionSite:
     accounts: AccountNames = field(default=None, repr=False)  # type: ignore[assignment]
     daemon: DaemonCalls | None = field(default=None, repr=False)
     backups: BackupJob = field(default=None, repr=False)  # type: ignore[assignment]
+    jobs: Jobs = field(default=None, repr=False)  # type: ignore[assignment]
+    connect: ConnectManager = field(default=None, repr=False)  # type: ignore[assignment]
+    origin: str = ""
     queue: Mapping[str, Any] = field(default_factory=dict)
 
     @property

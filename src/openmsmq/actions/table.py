@@ -267,13 +267,13 @@ class Action:
             site.demand_administrator()
         return self.run(replace(site, record=self._recorder(site), command=self.command_for(site, given)), given)
 
-    def _recorder(self, site: ActionSite) -> Callable[..., None]:
+    def _recorder(self, site: ActionSite) -> Callable[..., int | None]:
         """Records only what the row says."""
 
-        def record(action: str, *arguments: Any, **named: Any) -> None:
+        def record(action: str, *arguments: Any, **named: Any) -> int | None:
             if not any(fnmatchcase(action, pattern) for pattern in self.audit):
                 raise RuntimeError(f"the action {self.name} says that it records {self.audit}, not {action}")
-            site.record(action, *arguments, **named)
+            return site.record(action, *arguments, **named)
 
         return record
 

@@ -70,12 +70,13 @@ class AuditFilter:
 
 
 class AuditRecorder(Protocol):
-    """Writes into the audit log before a change is made; may raise to prevent it."""
+    """Writes into the audit log before a change is made; may raise to prevent it. Returns the number of the record, or
+    None where no log is kept."""
 
     def __call__(
         self, action: str, kind: str, name: str, before: dict[str, Any] | None = None,
         after: dict[str, Any] | None = None, count: int | None = None,
-    ) -> None: ...  # fmt: skip
+    ) -> int | None: ...  # fmt: skip
 
 
 class AuditLog:
@@ -87,8 +88,8 @@ class AuditLog:
         self._size, self._files = size, files
         self._end = (0, 0, 0)  # inode, length and number of the last record that was written here
 
-    def append(self, entry: AuditEntry, *, sync: bool = True) -> None:
-        """Write a record, and wait for the disk with `sync`. Raises OSError."""
+    def append(self, entry: AuditEntry, *, sync: bool = True) -> int:
+        """Write a record, and wait for the disk with `sync`. Returns its number. Raises OSError."""
         with self._locked() as handle:
             number = self._last_number(handle) + 1
             line = (json.dumps(_document(entry, number, time.time()), ensure_ascii=True) + "\n").encode()
@@ -103,6 +104,7 @@ class AuditLog:
                 os.ftruncate(handle, at)  # or the next record would stand behind half of this one
                 raise
             self._end = status.st_ino, at + len(line), number
+            return number
 
     def read(self) -> Iterator[dict[str, Any]]:
         """All records, the oldest first. What is damaged is left out, and logged. Raises OSError."""

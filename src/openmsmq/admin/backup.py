@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from openmsmq.admin.jobs_file import JOBS_FILE
 from openmsmq.admin.web_address import ADDRESS_FILE
 from openmsmq.files.private import PrivateFileError, write_private
 from openmsmq.store import OsVfs, StoreError, fsck
@@ -30,7 +31,7 @@ STORE: Final = "store"
 FORMAT: Final = 1
 _DATABASES: Final = (".sqlite",)
 #: Beginnings of names: reports of repairs, logs, half-made files, and what is true of this machine alone.
-_NOT_COPIED: Final = ("quarantine-", "audit", ".", ADDRESS_FILE)
+_NOT_COPIED: Final = ("quarantine-", "audit", ".", JOBS_FILE, ADDRESS_FILE)
 _PIECE: Final = 1 << 20
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from xml.dom import minidom
 from xml.parsers.expat import ExpatError
 
@@ -48,6 +48,28 @@ def show(message: Message) -> Shown:
             return _binary(value, f"damaged .NET binary, {error}\n")
     text = text_of(value)
     return _binary(value) if text is None else _shown_text(text)
+
+
+def show_as(message: Message, form: Literal["json", "xml", "text"]) -> str:
+    """The body in one form, whatever it looks like. Raises ValueError for a body that does not have it."""
+    try:
+        value = message.decode()
+    except BodyError:
+        value = message.body
+    if isinstance(value, bytes):
+        value = text_of(value) or value.decode("utf-8", "replace")
+    text = str(value)
+    if form == "json":
+        try:
+            text = _pretty(json.loads(text))
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
+    elif form == "xml":
+        pretty = _pretty_xml(text)
+        if pretty is None:
+            raise ValueError("it is not well formed, or it declares entities")
+        text = pretty
+    return printable(text, multiline=True)
 
 
 def _shown_text(text: str) -> Shown:
@@ -124,13 +146,13 @@ def _binary(body: bytes, note: str = "") -> Shown:
     return Shown("binary", note + "\n".join(hex_lines(body)), None)
 
 
-def hex_lines(body: bytes) -> Iterable[str]:
-    """A dump: offset, 16 bytes, and what of them is ASCII."""
-    for start in range(0, min(len(body), 16 * HEX_LINES), 16):
+def hex_lines(body: bytes, most: int = 16 * HEX_LINES) -> Iterable[str]:
+    """A dump of at most so many bytes: offset, 16 bytes, and what of them is ASCII."""
+    for start in range(0, min(len(body), most), 16):
         row = body[start : start + 16]
         ascii_ = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)
         yield f"{start:08x}  {row[:8].hex(' '):23}  {row[8:].hex(' '):23}  {ascii_}"
-    if len(body) > 16 * HEX_LINES:
+    if len(body) > most:
         yield f"... {len(body)} bytes in all"
 
 

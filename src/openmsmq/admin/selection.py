@@ -21,6 +21,7 @@ from openmsmq.model.errors import MsmqError
 from openmsmq.model.message import Message, identifier_text
 from openmsmq.model.text import printable
 
+_PART: Final = 8  # characters of an identifier: fewer are in many of them by chance
 _PREVIEW: Final = 200  # characters of a body
 _TOKEN: Final = re.compile(r"([0-9a-f]+)-([0-9]+)")
 _SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -33,6 +34,7 @@ class Criteria:
 
     Attributes:
         ids: identifiers as text, `{guid}\\number`.
+        find: text in the label or the body, or at least eight characters of the identifier, without regard to case.
         label: text in the label, or a pattern with * and ?, without regard to case.
         correlation: a correlation identifier as text.
         classes: message classes.
@@ -43,6 +45,7 @@ class Criteria:
     """
 
     ids: frozenset[str] | None = None
+    find: str | None = None
     label: str | None = None
     correlation: str | None = None
     classes: frozenset[int] | None = None
@@ -70,6 +73,7 @@ class Criteria:
             )
             and (self.destination is None or _within(self.destination, message.destination_queue_format_name))
             and (self.text is None or _within(self.text, body_text.show(message).text))
+            and (self.find is None or _found(self.find, message))
         )
 
 
@@ -239,6 +243,12 @@ def preview(message: Message) -> str:
 
 def _within(wanted: str, text: str) -> bool:
     return wanted.casefold() in text.casefold()
+
+
+def _found(wanted: str, message: Message) -> bool:
+    """The body comes last: it has to be decoded."""
+    is_named = len(wanted) >= _PART and _within(wanted, message.id)
+    return is_named or _within(wanted, message.label) or _within(wanted, body_text.show(message).text)
 
 
 def _like(wanted: str, text: str) -> bool:

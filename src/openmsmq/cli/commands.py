@@ -65,6 +65,9 @@ COMMANDS = {
         "Show who has which queue open, exclusively or waiting for messages; close that.",
     ),
     "import": CommandSpec("messages", "Send the messages of a file that `export` wrote.", "import_"),
+    "job": CommandSpec(
+        "jobs", "Work on any number of messages in the background: start, show, pause, resume and cancel it."
+    ),
     "journal": CommandSpec("dead_letters", "Look at journals: that of a QUEUE, or of the machine where none is named."),
     "keys": CommandSpec("keyring", "Manage the keys with which message bodies are encrypted."),
     "machine": CommandSpec(

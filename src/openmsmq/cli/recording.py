@@ -24,22 +24,23 @@ class LocalAudit:
     def __call__(
         self, action: str, kind: str, name: str, before: dict[str, Any] | None = None,
         after: dict[str, Any] | None = None, count: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> int | None:  # fmt: skip
         """Called before the change is made. Raises ClickException if it is not to be made then. Where there is no data
         directory there is no daemon, and nothing is recorded."""
         configuration = self._configuration
         if not configuration.audit or not configuration.data_dir.is_dir():
-            return
+            return None
         log = AuditLog(configuration.data_dir, size=configuration.audit_megabytes << 20)
         entry = AuditEntry(action, kind, name, _who(), origin="cli", before=before, after=after, count=count)
         try:
-            log.append(entry)
+            return log.append(entry)
         except OSError as error:
             if configuration.audit_required:
                 raise click.ClickException(
                     f"nothing was changed: the audit log can't be written ({error}), and audit_required is set"
                 ) from None
             echo(f"the audit log can't be written: {error}", err=True)
+            return None
 
 
 def _who() -> str:

@@ -56,6 +56,7 @@ def _class_of(text: str) -> int:
 _AGE, _SIZE = _parsed(parse_age), _parsed(parse_size)
 _CRITERIA = (
     click.option("--id", "ids", multiple=True, help="Message identifier, as peek shows it; may be repeated."),
+    click.option("--find", help="Text in the label or the body, or at least 8 characters of the identifier."),
     click.option("--label", help="Text in the label, or a pattern with * and ?."),
     click.option("--correlation", metavar="ID", help="Correlation identifier."),
     click.option("--class", "class_", callback=_parsed(_class_of), help="Class: NORMAL, ACK_RECEIVE, 0x4000, ..."),
@@ -94,7 +95,7 @@ def criteria_options(command: Callable[..., Any]) -> Callable[..., Any]:
         **kwargs: Any,
     ) -> Any:
         values = {name: kwargs.pop(name) for name in
-                  ("label", "correlation", "older", "newer", "larger", "smaller", "text")}  # fmt: skip
+                  ("find", "label", "correlation", "older", "newer", "larger", "smaller", "text")}  # fmt: skip
         classes = frozenset(kind for kind in (class_, reason) if kind is not None)
         criteria = Criteria(
             ids=frozenset(ids) or None, classes=classes or None, destination=meant_for or None, **values

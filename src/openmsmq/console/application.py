@@ -143,7 +143,7 @@ class Web:
             if session is None:
                 raise Problem(401, "no login, or one that has ended", headers=CHALLENGE)
             try:
-                return self._caller(await self.work(self._whoami, session.ticket), peer, session)
+                return await self.caller_of(session, peer)
             except AccessDenied as error:
                 sessions.close(session)
                 raise Problem(401, error.detail, headers=CHALLENGE) from None
@@ -153,6 +153,10 @@ class Web:
         if token is None:
             raise Problem(401, "this is neither a name and password nor a token", headers=CHALLENGE)
         return self._caller(await self.work(self.services.login_by_token, token, peer), peer)
+
+    async def caller_of(self, session: WebSession, peer: str) -> WebCaller:
+        """Whose session that is. Raises AccessDenied for one that the daemon no longer accepts."""
+        return self._caller(await self.work(self._whoami, session.ticket), peer, session)
 
     def _whoami(self, ticket: str) -> Mapping[str, Any]:
         return {"ticket": ticket, **self.services.link.call("whoami", ticket=ticket)}

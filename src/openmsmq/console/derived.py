@@ -21,11 +21,13 @@ from openmsmq.actions import (
     dead_letters,
     definitions,
     handles,
+    jobs,
     messages,
     outgoing,
     permissions,
     queues,
     relays,
+    resending,
     selections,
     sequences,
     series,
@@ -46,8 +48,8 @@ from openmsmq.console.table import HttpOperation, WebRequest
 from openmsmq.model.errors import AccessDenied
 
 _NOUNS: Final = (
-    sessions, queues, messages, selections, dead_letters, outgoing, permissions, handles, sequences, transactions,
-    relays, alarms, audit, settings, tokens, users, definitions, backups, series,
+    sessions, queues, messages, selections, resending, dead_letters, outgoing, permissions, handles, sequences,
+    transactions, relays, alarms, audit, settings, tokens, users, definitions, backups, series, jobs,
 )  # fmt: skip
 ACTIONS: Final[tuple[Action, ...]] = tuple(action for noun in _NOUNS for action in noun.ACTIONS)
 PlanToken = Annotated[str, Meta(max_length=1024, description="The token of a dry run of the same.")]
@@ -187,6 +189,7 @@ def site_of(action: Action, asked: WebRequest) -> Iterator[ActionSite]:
         partial(record, asked), settings.hosts[0],
         None if caller.administrator else lambda: {row["name"] for row in daemon.queues()},
         accounts=ConsoleAccounts(daemon), daemon=daemon, backups=asked.services.backups,
+        jobs=asked.services.jobs, connect=asked.queue_manager, origin=f"http {caller.peer}",
         queue=daemon.queue(asked.path["queue"]) if "queue" in action.in_path else {},
     )  # fmt: skip
     if action.place not in ("queue manager", "queue manager and accounts"):

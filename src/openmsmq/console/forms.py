@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import inspect
 
-from openmsmq.actions import handles, messages, outgoing, queues, tokens, transactions, users
+from openmsmq.actions import handles, jobs, messages, outgoing, queues, tokens, transactions, users
 from openmsmq.actions.table import Action
 from openmsmq.console.derived import operation_of
 from openmsmq.console.problems import Problem
@@ -48,6 +48,9 @@ FORMS: Final = (
     PageForm("/users/{user}/remove", users.delete_user, "/users"),
     PageForm("/groups", users.create_group, "/users"),
     PageForm("/groups/{group}/remove", users.delete_group, "/users"),
+    PageForm("/jobs/{job}/pause", jobs.pause_job, "/jobs/{job}"),
+    PageForm("/jobs/{job}/resume", jobs.resume_job, "/jobs/{job}"),
+    PageForm("/jobs/{job}/cancel", jobs.cancel_job, "/jobs/{job}"),
     PageForm("/tokens/{token}/revoke", tokens.revoke_token, "/tokens"),
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
 from pathlib import Path
@@ -97,7 +97,20 @@ def aggregated(services: Services) -> str:
         },
     }  # fmt: skip
     figures = dict(LEFT_OUT.each("metrics", sources.items(), lambda item: (item[0], item[1]()), lambda item: item[0]))
-    return metrics.render(figures)
+    return metrics.render(figures) + _deepest(services)
+
+
+def _deepest(services: Services) -> str:
+    """Figures of the queues with most messages, as many as the setting `metrics_queues` says."""
+    count = services.settings.metrics_queues
+    if not count:
+        return ""
+    try:
+        rows = services.link.call("deepest", count=str(count))
+    except Exception as error:
+        LEFT_OUT.note("metrics", "figures of single queues", error)
+        return ""
+    return "".join(metrics.render_queues(family, _figures_of(rows, family)) for family in ("messages", "flow"))
 
 
 def _figure(name: str, value: Any) -> Figures:
@@ -124,14 +137,18 @@ def by_queue(services: Services, ticket: str, query: QueueMetricsQuery) -> str:
     """Figures of the queues that a user may see. Raises Problem for too many."""
     wanted = ListQuery(filter=query.queue)
     rows = [row for row in services.rows.of(ticket) if matches(row, wanted)]
-    figures: dict[str, dict[tuple[str, ...], metrics.Figure]] = {}
-    for row in rows:
-        for name, labels, value in _of(row, query.family):
-            figures.setdefault(name, {})[labels] = value
     try:
-        return metrics.render_queues(query.family, figures)
+        return metrics.render_queues(query.family, _figures_of(rows, query.family))
     except ValueError as error:
         raise Problem(422, str(error)) from None
+
+
+def _figures_of(rows: Iterable[Mapping[str, Any]], family: str) -> dict[str, dict[tuple[str, ...], metrics.Figure]]:
+    figures: dict[str, dict[tuple[str, ...], metrics.Figure]] = {}
+    for row in rows:
+        for name, labels, value in _of(row, family):
+            figures.setdefault(name, {})[labels] = value
+    return figures
 
 
 def _of(row: Mapping[str, Any], family: str) -> list[tuple[str, tuple[str, ...], int]]:

@@ -54,8 +54,6 @@ async def _stream(asked: WebRequest) -> AsyncIterator[bytes]:
             if found is not None and found.at != last:
                 last = found.at
                 yield b"event: figures\ndata: " + msgspec.json.encode(found) + b"\n\n"
-                if asked.caller.administrator:
-                    await loop.run_in_executor(None, services.note_queues, asked.caller.ticket)
             if loop.time() - checked > _HEARTBEAT:
                 checked = loop.time()
                 await asyncio.wrap_future(services.link.ask("whoami", ticket=asked.caller.ticket))

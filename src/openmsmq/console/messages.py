@@ -1,15 +1,34 @@
-"""The bytes of a body, for a file: no browser shows them."""
+"""Messages for browsers: the bytes of a body, messages as a file, and the form that sends one again."""
 
 from __future__ import annotations
 
-from typing import Final
+import json
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Annotated, Final, NamedTuple
 
+from msgspec import Meta
 from starlette.responses import Response
 
-from openmsmq.actions.messages import NamedMessage, get_message, message_at
+from openmsmq.actions.filters import criteria_of
+from openmsmq.actions.limits import PAGE_BYTES, SCANNED, SHOWN_BODY
+from openmsmq.actions.messages import MessageDetails, NamedMessage, details_of, get_message, message_at
+from openmsmq.actions.resending import editable_text, target_of
+from openmsmq.actions.selections import MOST, MessageFilter
+from openmsmq.actions.table import Input
+from openmsmq.admin.message_json import to_json
+from openmsmq.admin.selection import Selection, search
 from openmsmq.console.derived import action_errors, site_of
+from openmsmq.console.problems import Problem
 from openmsmq.console.table import HttpOperation, WebRequest
+from openmsmq.model.constants import INFINITE, Journal
+from openmsmq.model.message import Message, identifier_text
 from openmsmq.model.roles import Role
+from openmsmq.model.text import printable
+
+_NONE: Final = bytes(20)  # no correlation identifier
+_BOXES: Final = ("recoverable", "deadletter", "journal")
 
 
 def get_body(asked: WebRequest) -> Response:
@@ -28,3 +47,101 @@ OPERATIONS: Final = (
         media_type="application/octet-stream", statuses=(404, 409), role=Role.OPERATOR, path_fields=NamedMessage,
     ),
 )  # fmt: skip
+
+
+# -- messages as a file --------------------------------------------------------------------------------------------
+
+
+class MessageExport(Input, frozen=True):
+    """The messages that a file is to have: the first that match."""
+
+    where: MessageFilter = MessageFilter()
+    first: Annotated[int, Meta(ge=1, le=MOST)] = MOST
+
+
+def export(asked: WebRequest) -> Response:
+    """Lines of JSON, as `openmsmq export` writes and `openmsmq import` reads them. Raises Problem for more than a
+    request may take: the command has no limit."""
+    lines: list[bytes] = []
+    size = 0
+    with action_errors(get_message), site_of(get_message, asked) as site:
+        if site.queue["kind"] == "outgoing":
+            raise Problem(409, "messages on their way to other machines cannot be exported")
+        found = Selection()
+        wanted = criteria_of(asked.body.where)
+        looked = search(
+            site.manager, site.queue["open"], wanted, time.time(), found, limit=asked.body.first, scan=SCANNED
+        )
+        with closing(looked) as messages:
+            for message in messages:
+                size += len(message.body)
+                if size > PAGE_BYTES:
+                    raise Problem(409, f"more than {PAGE_BYTES >> 20} MB of bodies: choose fewer messages, or use "
+                                  "`openmsmq export`, which has no limit")  # fmt: skip
+                lines.append(json.dumps(to_json(message)).encode() + b"\n")
+    name = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in site.queue["name"])[-60:]
+    return Response(
+        b"".join(lines), media_type="application/x-ndjson",
+        headers={"Content-Disposition": f'attachment; filename="{name}.jsonl"'},
+    )  # fmt: skip
+
+
+# -- sending one again ---------------------------------------------------------------------------------------------
+
+
+class ResendingForm(NamedTuple):
+    """A message, and the fields of the form that sends it again as the form shows them. `is_text`: the body can be
+    changed. `to`: the queue that it goes to by default."""
+
+    details: MessageDetails
+    fields: dict[str, str]
+    is_text: bool
+    to: str
+
+
+def resending_form(asked: WebRequest) -> ResendingForm:
+    with action_errors(get_message), site_of(get_message, asked) as site:
+        message = message_at(site, asked.path["lookup"])
+        text = editable_text(message)
+        to = target_of(site.queue, message)
+    is_text = text is not None and len(text) <= SHOWN_BODY and printable(text, multiline=True) == text
+    return ResendingForm(details_of(message, ""), _fields(message, text if is_text else None), is_text, to)
+
+
+def _fields(message: Message, text: str | None) -> dict[str, str]:
+    found = {
+        "label": message.label, "priority": str(message.priority), "response_queue": message.response_queue_format_name,
+        "administration_queue": message.administration_queue_format_name,
+        "application_tag": str(message.application_tag), "acknowledge": str(message.acknowledgements_requested),
+        "correlation": (
+            "" if message.correlation_identifier == _NONE else identifier_text(message.correlation_identifier)
+        ),
+        "recoverable": "true" if message.recoverable else "false",
+        "deadletter": "true" if message.journaling_requested & Journal.DEADLETTER else "false",
+        "journal": "true" if message.journaling_requested & Journal.JOURNAL else "false",
+    }  # fmt: skip
+    for name in ("time_to_reach_queue", "time_to_be_received"):
+        seconds = getattr(message, name)
+        found[name] = "" if seconds == INFINITE else str(seconds)
+    return found if text is None else {**found, "text": text}
+
+
+def changes_in(form: Mapping[str, str], shown: Mapping[str, str]) -> dict[str, str]:
+    """The fields of a form that are not as they were shown. Browsers send each end of a line as CR and LF; text that
+    had none of these gets its own back."""
+    given = {**dict.fromkeys(_BOXES, "false"), **form}
+    changed = {name: value for name, value in given.items() if name not in shown or value != _as_sent(shown[name])}
+    for name in ("time_to_reach_queue", "time_to_be_received"):
+        if changed.get(name) == "":
+            changed[name] = "0"  # never
+    if "text" in shown and "text" in changed and "\r\n" not in shown["text"]:
+        changed["text"] = changed["text"].replace("\r\n", "\n")
+    if "text" not in shown:
+        changed.pop("text", None)
+    return changed
+
+
+def _as_sent(value: str) -> str:
+    """As a browser sends a value that a page shows."""
+    text = printable(value, multiline=True)
+    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\n", "\r\n")

@@ -35,6 +35,7 @@ ENTRIES: Final = (
     NavigationEntry("/handles", "Open queues", manages=True),
     NavigationEntry("/transactions", "Transactions", manages=True),
     NavigationEntry("/alarms", "Alarms", "alarms", bad=True),
+    NavigationEntry("/jobs", "Jobs", "jobs"),
     NavigationEntry("/users", "Users and groups", administers=True, group="Administration"),
     NavigationEntry("/tokens", "Tokens"),
     NavigationEntry("/settings", "Settings", administers=True),
@@ -44,12 +45,14 @@ ENTRIES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Queues of applications, messages in dead-letter queues, outgoing queues, and alarms that are on."""
+    """Queues of applications, messages in dead-letter queues, outgoing queues, alarms that are on, and jobs that are
+    under way."""
 
     queues: int = 0
     dead_letters: int = 0
     outgoing: int = 0
     alarms: int = 0
+    jobs: int = 0
 
 
 class NavigationLink(NamedTuple):
@@ -74,7 +77,9 @@ def counts_of(services: Services, caller: WebCaller) -> Counts:
     except (Problem, MsmqError):
         alarms = 0
     queues = sums.queues
-    return Counts(queues.get("queue", 0), sums.messages.get("deadletter", 0), queues.get("outgoing", 0), alarms)
+    under_way = sum(not view.is_over for view in services.jobs.views())
+    dead = sums.messages.get("deadletter", 0)
+    return Counts(queues.get("queue", 0), dead, queues.get("outgoing", 0), alarms, under_way)
 
 
 def links(path: str, counts: Counts, caller: WebCaller) -> list[NavigationLink]:

@@ -7,9 +7,7 @@ HTML and make control characters, bidirectional and zero-width ones visible (`mo
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from importlib.resources import files
 from typing import Any, Final
@@ -17,22 +15,22 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 import jinja2
 import msgspec
-from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from openmsmq import __version__
-from openmsmq.actions import dead_letters, handles, outgoing, queues, selections, transactions
+from openmsmq.actions import dead_letters, handles, jobs, outgoing, queues, selections, transactions
 from openmsmq.actions.alarms import KnownAlarm, list_alarms
-from openmsmq.actions.queues import QueueView
+from openmsmq.actions.queues import QueueView, queue_of
 from openmsmq.actions.series import SeriesQuery
 from openmsmq.admin.acting import HAS_NO_TARGET
+from openmsmq.admin.naming import DEAD_LETTER_QUEUES
 from openmsmq.admin.series import Rates
 from openmsmq.console import account, charts, navigation, problems, wording
 from openmsmq.console.application import Web, peer_of
 from openmsmq.console.callers import WebCaller
-from openmsmq.console.derived import handler_of, may_see_figures
+from openmsmq.console.derived import body_of, handler_of, may_see_figures
 from openmsmq.console.forms import FORMS, PageForm, converted, inputs, whole
 from openmsmq.console.problems import Problem
 from openmsmq.console.table import WebRequest, parse_query
@@ -45,9 +43,18 @@ _STATIC: Final = {
     "style.css": "text/css", "live.js": "text/javascript", "console.js": "text/javascript", "icon.svg": "image/svg+xml",
 }  # fmt: skip
 _THEME: Final = "openmsmq-theme"  # cookie that console.js sets
+_HIDDEN: Final = "openmsmq-hidden"  # cookie that console.js sets: columns of the table of queues, with dots between
+_COLUMNS: Final = {
+    "size": "Size", "quota": "Of quota", "past": "10 minutes", "growth": "Growth", "readers": "Readers",
+    "state": "State",
+}  # fmt: skip
+_KEPT: Final = "kept_"  # before the names of fields that a login keeps
+_UNSEEN: Final = ("id", "selection", "queue", "act", "lookup")  # fields that nobody types
 _THEMES: Final = ("light", "dark")
 _NOTHING_YET: Final = Rates(0.0, 0, 0.0, 0.0, 0.0, None, None, None)
-_PLANNED: Final = ("act", "queue", "label", "reason", "destination", "text", "to", "ttl")  # fields of a plan
+_WHERE: Final = ("find", "label", "reason", "destination", "text")  # fields of a plan that filter by text
+_AGES: Final = ("older", "newer")
+_PLANNED: Final = ("act", "queue", *_WHERE, *_AGES, "first", "to", "ttl")
 Page = Callable[[Request, WebCaller], Awaitable[Response]]
 
 
@@ -77,9 +84,12 @@ class Console:
             Route("/outgoing", show(self._outgoing), methods=["GET"]),
             Route("/alarms", show(self._alarms), methods=["GET"]),
             Route("/handles", show(self._handles), methods=["GET"]),
+            Route("/jobs", show(self._jobs), methods=["GET"]),
+            Route("/jobs/{job}", show(self._job), methods=["GET"]),
             Route("/transactions", show(self._transactions), methods=["GET"]),
             Route("/transactions/{transaction}", show(self._transaction), methods=["GET"]),
             Route("/carry-out", change(self._carry_out, self._plan), methods=["POST"]),
+            Route("/in-background", change(self._start_job, self._plan), methods=["POST"]),
             *(self._static(name, media_type) for name, media_type in _STATIC.items()),
         ]
         #: The pages on which forms are, by the paths of the forms.
@@ -87,6 +97,7 @@ class Console:
             "/queues": self._new_queue, "/outgoing/{queue}/pause": self._outgoing,
             "/outgoing/{queue}/resume": self._outgoing, "/handles/{handle}/close": self._handles,
             "/transactions/{transaction}/resolve": self._transaction,
+            **{f"/jobs/{{job}}/{act}": self._job for act in ("pause", "resume", "cancel")},
         }  # fmt: skip
 
     # -- what is the same of all pages -----------------------------------------------------------------------------
@@ -108,7 +119,12 @@ class Console:
         """The work of a form. If it is refused, the page `behind` it stays, with a sentence and with what was typed."""
 
         async def change(request: Request) -> Response:
-            request.state.caller = caller = await self.web.caller(request)
+            try:
+                request.state.caller = caller = await self.web.caller(request)
+            except Problem as refused:
+                if refused.status != 401:
+                    raise
+                return await self._login_over(request, refused)
             request.state.form = form = await self._form(request)
             self.web.demand_own_page(request, caller.session, form.pop("csrf", None))
             try:
@@ -130,6 +146,26 @@ class Console:
             return response
 
         return self._answering(change)
+
+    async def _login_over(self, request: Request, problem: Problem) -> Response:
+        """A form was sent after the end of the login: its page has a login, which keeps what was typed."""
+        self.web.demand_own_page(request, None, None)
+        await self._form(request)
+        kept = [pair for pair in request.state.pairs if not _is_secret(pair[0])]
+        response = await self._login_form(request, next_="/", again=request.url.path, kept=kept)
+        response.status_code = problem.status
+        response.headers.update(problem.headers)
+        return response
+
+    async def _login_form(
+        self, request: Request, *, next_: str, wrong: str | None = None, name: str = "", again: str | None = None,
+        kept: Sequence[tuple[str, str]] = (),
+    ) -> Response:  # fmt: skip
+        """`again` is the path of the form that was sent after the end of a login, and `kept` what was in it."""
+        title = "Log in" if again is None else "Log in again"
+        return await self.render(
+            request, "login.html", title, next=next_, wrong=wrong, name=name, again=again, kept=kept
+        )
 
     def _answering(self, work: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         """The same, but what it raises becomes a page, with the navigation of whoever is logged in."""
@@ -159,6 +195,7 @@ class Console:
             pairs = parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")
         except (ValueError, UnicodeDecodeError) as error:
             raise Problem(400, f"that is no form: {error}") from None
+        request.state.pairs = pairs
         request.state.ids = [value for name, value in pairs if name == "id" and value]
         return dict(pairs)
 
@@ -185,43 +222,40 @@ class Console:
             operates=caller is not None and caller.role >= Role.OPERATOR,
             administers=caller is not None and caller.role >= Role.ADMINISTRATOR, **values,
         )  # fmt: skip
-        if caller is None or not caller.administrator or not services.queue_history.is_due(time.time()):
-            return HTMLResponse(text)
-        return HTMLResponse(text, background=BackgroundTask(self._note, caller))
-
-    async def _note(self, caller: WebCaller) -> None:
-        """For the history of queues, after the answer: rows of many queues take a while."""
-        with suppress(Problem, MsmqError, ConnectionError):
-            await self.web.work(self.web.services.note_queues, caller.ticket)
+        return HTMLResponse(text)
 
     async def ask(self, handler: Callable[[WebRequest], Any], request: Request, caller: WebCaller, **given: Any) -> Any:
-        self.web.demand_role(handler, caller)
+        """What a handler answers. `like` is the handler of an operation whose role it needs, if it is none itself."""
+        self.web.demand_role(given.get("like", handler), caller)
         asked = WebRequest(self.web.services, caller, dict(request.path_params), given.get("query"), given.get("body"))
         return await self.web.work(handler, asked)
 
     # -- logging in ------------------------------------------------------------------------------------------------
 
     async def _login_page(self, request: Request) -> Response:
-        return await self.render(
-            request, "login.html", "Log in", next=_own_path(request.query_params.get("next")), wrong=None, name=""
-        )
+        return await self._login_form(request, next_=_own_path(request.query_params.get("next")))
 
     async def _login(self, request: Request) -> Response:
         form = await self._form(request)
         self.web.demand_own_page(request, None, None)
-        after = _own_path(form.get("next"))
+        after, again = _own_path(form.get("next")), _own_path(form["again"]) if form.get("again") else None
+        kept = [(name[len(_KEPT) :], value) for name, value in request.state.pairs if name.startswith(_KEPT)]
         try:
             given = msgspec.convert({name: form.get(name, "") for name in ("user", "password")}, account.LoginRequest)
             secret, _ = await self.web.work(account.begin, self.web.services, given, peer_of(request))
         except (Problem, msgspec.ValidationError) as error:
             status = error.status if isinstance(error, Problem) else 401
             wrong = error.detail if isinstance(error, Problem) else "a name and a password are needed"
-            response: Response = await self.render(
-                request, "login.html", "Log in", next=after, wrong=wrong, name=form.get("user", "")
+            response = await self._login_form(
+                request, next_=after, wrong=wrong, name=form.get("user", ""), again=again, kept=kept
             )
             response.status_code = status
             return response
         response = RedirectResponse(after, 303)
+        session = self.web.services.sessions.find(secret)
+        if again is not None and session is not None:
+            request.state.caller = await self.web.caller_of(session, peer_of(request))
+            response = await self.render(request, "again.html", "Send again", path=again, kept=kept, unseen=_UNSEEN)
         account.set_cookie(response, self.web.services.settings, secret)
         return response
 
@@ -260,6 +294,8 @@ class Console:
         return await self.render(
             request, "queues.html", "Queues", found=found, query=query, command=found.command,
             link=lambda **changes: link_to("/queues", query, **changes), past=self.sparks(found.queues),
+            columns=_COLUMNS,
+            hidden_columns=[name for name in _COLUMNS if name in request.cookies.get(_HIDDEN, "").split(".")],
         )  # fmt: skip
 
     async def _new_queue(self, request: Request, caller: WebCaller) -> Response:
@@ -268,7 +304,12 @@ class Console:
     async def _deadletters(self, request: Request, caller: WebCaller) -> Response:
         query = parse_query(dead_letters.GroupsQuery, request.query_params.multi_items())
         found = await self.ask(handler_of(dead_letters.list_groups), request, caller, query=query)
-        return await self.render(request, "deadletters.html", "Dead letters", found=found, command=found.command)
+        rows = await self.web.work(self.web.services.rows.of, caller.ticket)
+        shown = [queue_of(row) for row in rows if row["id"] in DEAD_LETTER_QUEUES]
+        return await self.render(
+            request, "deadletters.html", "Dead letters", found=found, command=found.command, queues=shown,
+            past=self.sparks(shown),
+        )  # fmt: skip
 
     async def _outgoing(self, request: Request, caller: WebCaller) -> Response:
         found = await self.ask(handler_of(outgoing.list_outgoing), request, caller)
@@ -302,6 +343,15 @@ class Console:
         found = await self.ask(handler_of(transactions.get_transaction), request, caller)
         it = found.transaction
         return await self.render(request, "transaction.html", f"Transaction {it.id}", it=it, command=found.command)
+
+    async def _jobs(self, request: Request, caller: WebCaller) -> Response:
+        found = await self.ask(handler_of(jobs.list_jobs), request, caller)
+        return await self.render(request, "jobs.html", "Jobs", jobs=found.jobs, command=found.command)
+
+    async def _job(self, request: Request, caller: WebCaller) -> Response:
+        found = await self.ask(handler_of(jobs.get_job), request, caller)
+        it = found.job
+        return await self.render(request, "job.html", f"Job {it.id}", it=it, command=found.command)
 
     def _static(self, name: str, media_type: str) -> Route:
         content = (files("openmsmq.console") / "static" / name).read_bytes()
@@ -337,9 +387,30 @@ class Console:
         found = await self.ask(handler_of(selections.dry_run), request, caller, body=plan)
         asked = [(name, value) for name, value in request.state.form.items() if name in _PLANNED and value]
         asked += [("id", value) for value in request.state.ids]
+        first, ticked = _first(request.state.form), len(request.state.ids)
+        wanted = ticked or (first if first <= selections.MOST else 0)
+        limited = not found.complete and found.count != wanted
         return await self.render(
-            request, "plan.html", "Dry run", found=found, plan=plan, asked=asked, command=found.command
-        )
+            request, "plan.html", "Dry run", found=found, plan=plan, asked=asked, command=found.command,
+            first=first, ticked=ticked, limited=limited, beyond=limited or first > selections.MOST,
+        )  # fmt: skip
+
+    async def _start_job(self, request: Request, caller: WebCaller) -> Response:
+        """Do what a dry run has shown some of to all that match, in the background."""
+        form = request.state.form
+        given = {name: value for name, value in form.items() if value}
+        if given.get("act") == "delete" and "sure" not in given:
+            raise Problem(422, "nothing is deleted: tick the box which says that you know how far this goes")
+        ids = request.state.ids
+        where = {"ids": ids} if ids else where_of(given)
+        values: dict[str, Any] = {"act": given.get("act"), **where, "all": not where}
+        values |= {"limit": whole(given["first"])} if "first" in given and not ids else {}
+        values |= {"time_to_be_received": whole(given["ttl"])} if "ttl" in given else {}
+        values |= {"to": given["to"]} if "to" in given and given.get("act") not in HAS_NO_TARGET else {}
+        request.path_params["queue"] = given.get("queue", "")
+        body = converted(values, body_of(jobs.start_job))
+        found = await self.ask(handler_of(jobs.start_job), request, caller, body=body)
+        return await self.render(request, "job_started.html", "Job started", it=found.job, command=found.command)
 
     async def _carry_out(self, request: Request, caller: WebCaller) -> Response:
         form = request.state.form
@@ -352,17 +423,33 @@ class Console:
 def _plan_of(form: Mapping[str, str], ids: list[str]) -> selections.PlanRequest:
     """Raises Problem."""
     given = {name: value for name, value in form.items() if value}
-    where: dict[str, Any] = {name: given[name] for name in ("label", "reason", "destination", "text") if name in given}
-    if ids:
-        where["ids"] = ids
+    where = {"ids": ids} if ids else where_of(given)
     values: dict[str, Any] = {
         "act": given.get("act"), "queue": given.get("queue"), "where": where, "all": not where,
         "changes": {"time_to_be_received": whole(given["ttl"])} if "ttl" in given else {},
     }  # fmt: skip
+    if "first" in given and not ids:
+        first = whole(given["first"])
+        values["limit"] = first if first is None else min(first, selections.MOST)
     if "to" in given and given.get("act") not in HAS_NO_TARGET:
         values["to"] = given["to"]
     plan: selections.PlanRequest = converted(values, selections.PlanRequest)
     return plan
+
+
+def _is_secret(name: str) -> bool:
+    """Whether a field of a form is not kept: the token of its page, and passwords."""
+    return name == "csrf" or "password" in name
+
+
+def _first(form: Mapping[str, str]) -> int:
+    return whole(form.get("first", "")) or 0
+
+
+def where_of(form: Mapping[str, str]) -> dict[str, Any]:
+    """The filter of messages in a form."""
+    where: dict[str, Any] = {name: form[name] for name in _WHERE if form.get(name)}
+    return where | {name: whole(form[name]) for name in _AGES if form.get(name)}
 
 
 def link_to(path: str, query: msgspec.Struct, **changes: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
 from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
@@ -12,25 +12,44 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from openmsmq.actions import handles, messages, permissions, queues
+from openmsmq.actions import handles, messages, permissions, queues, resending
 from openmsmq.actions.queues import QueueDetails, QueueView, queue_of
+from openmsmq.actions.table import Action, Input
 from openmsmq.console import charts
 from openmsmq.console.callers import WebCaller
 from openmsmq.console.charts import Drawn, Subject
 from openmsmq.console.derived import body_of, handler_of, operation_of
-from openmsmq.console.forms import converted
-from openmsmq.console.pages import Console, link_to
+from openmsmq.console.forms import converted, inputs, whole
+from openmsmq.console.messages import MessageExport, changes_in, export, resending_form
+from openmsmq.console.pages import Console, link_to, where_of
+from openmsmq.console.queue_history import PastRange, step_of
 from openmsmq.console.table import parse_query
 from openmsmq.console.tiles import Tile, even_times, evenly, flow_of, tiles_of
 from openmsmq.console.wording import quoted
 from openmsmq.model.errors import MsmqError
+from openmsmq.model.reasons import REASONS
 from openmsmq.model.rights import QUEUE_RIGHTS
 
 _CHANGES: Final = {"grant": "Grant", "revoke": "Revoke what was granted", "deny": "Deny", "undeny": "Revoke a denial"}
 _ABOUT_FIGURES: Final = ("queue.html", "queue_activity.html")
+_VIEWS: Final = {"auto": "As it is", "json": "JSON", "xml": "XML", "text": "Text", "hex": "Hex"}
+_AGES: Final = {600: "10 minutes", 3600: "hour", 86400: "day"}  # seconds
+#: Acknowledgments that a sender usually asks for, by their bits ([MS-MQMP] 2.2.3.2).
+_ACKNOWLEDGMENTS: Final = {
+    0: "none", 4: "failure to reach the queue", 12: "failure to be received", 5: "reaching the queue, or not",
+    14: "being received, or not",
+}  # fmt: skip
+_LOOK: Final = handler_of(messages.get_message)
+_RANGES: Final = {"10m": "Ten minutes", "1h": "An hour", "24h": "A day"}
 _PRIVACY: Final = {0: "clear bodies only", 1: "both", 2: "encrypted bodies only"}
 _DEPTH: Final = Subject("Messages", "", (Drawn("messages", "messages", mean=False, look="depth"),))
 _FLOW: Final = Subject("Messages a second", "/s", (Drawn("came", "came"), Drawn("left", "left", look="out")))
+
+
+class ActivityQuery(Input, frozen=True):
+    """How much of the past is shown."""
+
+    range: PastRange = "10m"
 
 
 class Tab(NamedTuple):
@@ -62,6 +81,9 @@ class QueuePages:
         self.routes: Final = [
             Route("/queues/{queue}", show(self.messages), methods=["GET"]),
             Route("/queues/{queue}/messages/{lookup}", show(self._message), methods=["GET"]),
+            Route("/queues/{queue}/messages/{lookup}/edit", show(self.edit), methods=["GET"]),
+            Route("/queues/{queue}/messages/{lookup}/edit", change(self._resend, self.edit), methods=["POST"]),
+            Route("/queues/{queue}/export", change(self._export, self.messages), methods=["POST"]),
             Route("/queues/{queue}/send", show(self.send), methods=["GET"]),
             Route("/queues/{queue}/subqueues", show(self._subqueues), methods=["GET"]),
             Route("/queues/{queue}/activity", show(self._activity), methods=["GET"]),
@@ -129,7 +151,7 @@ class QueuePages:
 
     async def messages(self, request: Request, caller: WebCaller) -> Response:
         """The messages of a queue."""
-        query = parse_query(operation_of(messages.list_messages).query, request.query_params.multi_items())
+        query = _query(messages.list_messages, request)
         details = await self._details(request, caller)
         page, refused = None, ""
         try:
@@ -139,7 +161,7 @@ class QueuePages:
         return await self._render(
             request, caller, "queue.html", details, "Messages", page=page, refused=refused,
             command=page.command if page is not None else details.command,
-            **_links(details.queue, query),
+            query=query, **_links(details.queue, query),
         )  # fmt: skip
 
     async def _planned(self, request: Request, caller: WebCaller) -> Response:
@@ -149,14 +171,44 @@ class QueuePages:
 
     async def _message(self, request: Request, caller: WebCaller) -> Response:
         """A message beside the page of messages that it is on."""
-        query = parse_query(operation_of(messages.list_messages).query, request.query_params.multi_items())
+        query, shown = _query(messages.list_messages, request), _query(messages.get_message, request)
         details = await self._details(request, caller)
-        found = await self._console.ask(handler_of(messages.get_message), request, caller)
+        found = await self._console.ask(handler_of(messages.get_message), request, caller, query=shown)
         page = await self._console.ask(handler_of(messages.list_messages), request, caller, query=query)
         return await self._render(
             request, caller, "message.html", details, "Messages", page=page, message=found, command=found.command,
-            title=f"{found.summary.label or 'Message'} in {details.queue.name}", **_links(details.queue, query),
+            title=f"{found.summary.label or 'Message'} in {details.queue.name}", query=query, view=shown.view,
+            views=_VIEWS, **_links(details.queue, query),
         )  # fmt: skip
+
+    async def edit(self, request: Request, caller: WebCaller) -> Response:
+        """The form that sends a message again: all that may be changed is filled in."""
+        details = await self._details(request, caller)
+        found = await self._console.ask(resending_form, request, caller, like=_LOOK)
+        return await self._render(
+            request, caller, "resend.html", details, "Messages", message=found.details, filled=found.fields,
+            is_text=found.is_text, to=found.to, acknowledgments=_ACKNOWLEDGMENTS,
+            title=f"Send again: {found.details.summary.label or 'message'}",
+            command=f"openmsmq msg resend {shlex.quote(details.queue.name)} --id "
+            f"{shlex.quote(found.details.summary.id)} --edit",
+        )  # fmt: skip
+
+    async def _resend(self, request: Request, caller: WebCaller) -> Response:
+        """What was not changed is not given, so that characters which a page cannot show stay as they are."""
+        shown = await self._console.ask(resending_form, request, caller, like=_LOOK)
+        given = changes_in(request.state.form, shown.fields)
+        values = inputs(resending.resend_message, given)
+        done = await self._console.ask(handler_of(resending.resend_message), request, caller, **values)
+        return await self._console.render(request, "resent.html", "Sent again", found=done, command=done.command)
+
+    async def _export(self, request: Request, caller: WebCaller) -> Response:
+        """The messages that are ticked, or the first that match, as a file of JSON lines."""
+        form = request.state.form
+        where = {"ids": request.state.ids} if request.state.ids else where_of(form)
+        first = {"first": whole(form["first"])} if form.get("first") and not request.state.ids else {}
+        wanted = converted({"where": where, **first}, MessageExport)
+        response: Response = await self._console.ask(export, request, caller, body=wanted, like=_LOOK)
+        return response
 
     async def send(self, request: Request, caller: WebCaller) -> Response:
         """The form that sends a message."""
@@ -178,19 +230,23 @@ class QueuePages:
         )  # fmt: skip
 
     async def _activity(self, request: Request, caller: WebCaller) -> Response:
+        query = parse_query(ActivityQuery, request.query_params.multi_items())
         details = await self._details(request, caller)
-        points = self._services.queue_history.of(details.queue.id)
-        flow = flow_of(points)
+        points = self._services.queue_history.of(details.queue.id, query.range)
+        flow, step = flow_of(points), step_of(points)
         drawn = []
         if len(flow) > 1:
             at = [each[0] for each in flow]
-            came, left = (evenly(at, [each[column] for each in flow]) for column in (1, 2))
-            depth = evenly([point.at for point in points], [point.messages for point in points])
+            came, left = (evenly(at, [each[column] for each in flow], step) for column in (1, 2))
+            depth = evenly([point.at for point in points], [point.messages for point in points], step)
             drawn = [
-                charts.chart(_FLOW, even_times(at[0], len(came)), [came, left]),
-                charts.chart(_DEPTH, even_times(points[0].at, len(depth)), [depth]),
+                charts.chart(_FLOW, even_times(at[0], len(came), step), [came, left]),
+                charts.chart(_DEPTH, even_times(points[0].at, len(depth), step), [depth]),
             ]
-        return await self._render(request, caller, "queue_activity.html", details, "Activity", charts=drawn)
+        return await self._render(
+            request, caller, "queue_activity.html", details, "Activity", charts=drawn, query=query,
+            ranges=_RANGES, since=points[0].at if points else None, root=f"/queues/{quoted(details.queue.id)}/activity",
+        )  # fmt: skip
 
     async def _readers(self, request: Request, caller: WebCaller) -> Response:
         details = await self._details(request, caller)
@@ -241,11 +297,27 @@ class QueuePages:
 def _links(queue: QueueView, query: msgspec.Struct) -> dict[str, Any]:
     """How templates link to pages of messages and to one of them, which keeps its page beside it."""
     root = f"/queues/{quoted(queue.id)}"
-    given: Mapping[str, Any] = msgspec.structs.asdict(query)
-    kept = {name: given[name] for name in ("limit", "cursor") if given[name] != getattr(type(query)(), name)}
-    more = f"?{urlencode(kept)}" if kept else ""
+    defaults = msgspec.structs.asdict(type(query)())
+    given = msgspec.structs.asdict(query)
+    kept = {name: value for name, value in given.items() if value != defaults[name]}
+    searches = any(name not in ("limit", "cursor") for name in kept)
 
-    def to_message(message: Any) -> str:
-        return f"{root}/messages/{quoted(message.lookup)}{more}"
+    def to_message(message: Any, **more: str) -> str:
+        parameters = urlencode(kept | more)
+        return f"{root}/messages/{quoted(message.lookup)}" + (f"?{parameters}" if parameters else "")
 
-    return {"link": lambda **changes: link_to(root, query, **changes), "message_link": to_message}
+    return {
+        "link": lambda **changes: link_to(root, query, **changes), "message_link": to_message, "searches": searches,
+        "reasons": [reason.slug for reason in REASONS] if queue.kind == "deadletter" else [], "ages": _AGES,
+    }  # fmt: skip
+
+
+def _query(row: Action, request: Request) -> Any:
+    """The parameters of an action in a query that may also have those of the other action of a page of messages. Empty
+    fields of forms are left out."""
+    own = operation_of(row).query
+    shared = {*operation_of(messages.list_messages).query.__struct_fields__, "view"} - {*own.__struct_fields__}
+    given = request.query_params.multi_items()
+    if request.method == "POST":  # a form of that page was refused
+        given = [each for each in request.state.form.items() if each[0] in own.__struct_fields__]
+    return parse_query(own, [(name, value) for name, value in given if value and name not in shared])

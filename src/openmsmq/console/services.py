@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from openmsmq.actions.background import Jobs
 from openmsmq.actions.backup_job import BackupJob
 from openmsmq.console.callers import WebSessions
 from openmsmq.console.history import FigureHistory
@@ -34,6 +35,7 @@ CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="openmsmq"'}
 @dataclass(frozen=True, slots=True)
 class WebSettings:
     """See `server.web.WebServer`. `hosts` are the names of the machine; `open_metrics`: sums are for everybody;
+    `metrics_queues`: of how many queues `/metrics` has figures;
     `backups`: where backups go, empty for nowhere; `outside`: files that are not in the data directory."""
 
     host: str
@@ -55,6 +57,7 @@ class WebSettings:
     audit_bytes: int
     log_level: str
     log_format: str
+    metrics_queues: int = 0
 
     @property
     def tls(self) -> bool:
@@ -142,6 +145,7 @@ class Services:
     queue_history: QueueHistory = field(default_factory=QueueHistory)
     sessions: WebSessions = field(default_factory=WebSessions)
     backups: BackupJob = field(default_factory=BackupJob)
+    jobs: Jobs = field(default_factory=Jobs)
     seals: Seals = field(default_factory=Seals)
 
     def login(self, user: str, password: str, peer: str) -> Mapping[str, Any]:
@@ -162,12 +166,6 @@ class Services:
             wait = int(found["wait"]) + 1
             raise Problem(429, f"too many logins that failed: wait {wait} s", headers={"Retry-After": str(wait)})
         return found
-
-    def note_queues(self, ticket: str) -> None:
-        """For the history of queues, if it is time for that. The ticket is that of an administrator, who sees all.
-        Raises MsmqError."""
-        if self.queue_history.is_due(time.time()):
-            self.queue_history.note(self.rows.of(ticket), time.time())
 
     def queue(self, ticket: str, identifier: str) -> dict[str, Any]:
         """The row of a queue. Raises QueueNotFound, also for what the user may not see."""

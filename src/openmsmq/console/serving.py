@@ -15,7 +15,9 @@ from threading import Thread
 
 import uvicorn
 
+from openmsmq.actions.background import Jobs
 from openmsmq.actions.backup_job import BackupJob
+from openmsmq.admin.jobs_file import JOBS_FILE
 from openmsmq.console import health
 from openmsmq.console.accounts_pages import AccountPages
 from openmsmq.console.application import Web
@@ -25,7 +27,9 @@ from openmsmq.console.limits import CONNECTIONS, HEADERS, HEADERS_SECONDS
 from openmsmq.console.machine_pages import MachinePages
 from openmsmq.console.managers import Managers
 from openmsmq.console.pages import Console
+from openmsmq.console.queue_history import record_queues
 from openmsmq.console.queue_pages import QueuePages
+from openmsmq.console.recording import record_interrupted
 from openmsmq.console.resources import OPERATIONS
 from openmsmq.console.services import QueueRows, Services, WebSettings
 from openmsmq.console.webhook import Webhook, posting
@@ -51,8 +55,11 @@ def main() -> None:
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # or the second write of an answer waits for 40 ms
     link = DaemonLink(connection)
     services = Services(settings, link, Managers(settings.socket), QueueRows(link),
-                        backups=BackupJob(settings.backups, settings.outside))  # fmt: skip
+                        backups=BackupJob(settings.backups, settings.outside),
+                        jobs=Jobs(settings.directory / JOBS_FILE))  # fmt: skip
+    record_interrupted(settings, services.jobs.interrupted)
     Thread(target=record, args=(link, services.history, settings.directory), name="history", daemon=True).start()
+    Thread(target=record_queues, args=(link, services.queue_history), name="queue history", daemon=True).start()
     if settings.webhook:
         _tell_alarms(settings, link)
     web = Web(services, OPERATIONS)

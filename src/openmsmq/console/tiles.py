@@ -41,13 +41,14 @@ def flow_of(points: list[QueuePoint]) -> list[tuple[float, float, float]]:
     return found
 
 
-def evenly(at: Sequence[float], values: Sequence[float]) -> list[float | None]:
-    """Values at times that are `STEP` apart, from the first to the last one; None where nothing was noted for long."""
+def evenly(at: Sequence[float], values: Sequence[float], step: float = STEP) -> list[float | None]:
+    """Values at times that are `step` seconds apart, from the first to the last one; None where nothing was noted for
+    long."""
     if not at:
         return []
-    found: list[float | None] = [None] * (round((at[-1] - at[0]) / STEP) + 1)
+    found: list[float | None] = [None] * (round((at[-1] - at[0]) / step) + 1)
     for when, value in zip(at, values, strict=True):
-        found[round((when - at[0]) / STEP)] = value
+        found[round((when - at[0]) / step)] = value
     known = 0
     for index, each in enumerate(found):
         if each is not None:
@@ -57,9 +58,9 @@ def evenly(at: Sequence[float], values: Sequence[float]) -> list[float | None]:
     return found
 
 
-def even_times(first: float, count: int) -> list[float]:
+def even_times(first: float, count: int, step: float = STEP) -> list[float]:
     """The times of such values."""
-    return [first + index * STEP for index in range(count)]
+    return [first + index * step for index in range(count)]
 
 
 def depth_of(points: Sequence[QueuePoint]) -> tuple[str, str]:

@@ -167,6 +167,11 @@ def attention(alarm: KnownAlarm, queue: str | None) -> dict[str, str]:
     return {"badge": badge, "look": look, "page": page or f"/queues/{quoted(queue or '')}", "words": words}
 
 
+def sentence(text: str) -> str:
+    """What an error says, as a sentence."""
+    return f"{text[:1].upper()}{text[1:]}" + ("" if text.endswith((".", "!", "?")) else ".")
+
+
 def quoted(text: str) -> str:
     """For a path of a link."""
     return quote(text, safe="")
@@ -181,4 +186,5 @@ FILTERS: Final = {
     "time": exact_time, "when": when, "since": since, "size": size, "signed": signed, "short": short, "called": called,
     "traits": traits, "states": states, "of_quota": of_quota, "bar": bar, "in_words": in_words, "words": words,
     "figure": figure, "counted": counted, "number": lambda value: f"{value:,}", "quoted": quoted, "json": values,
+    "sentence": sentence,
 }  # fmt: skip

@@ -48,6 +48,7 @@ REQUESTS: Final[dict[str, dict[str, type]]] = {
     "whoami": {"ticket": str},
     "queues": {"ticket": str},
     "queue": {"ticket": str, "id": str},
+    "sequence": {"ticket": str},
     "accounts": {"ticket": str},
     "sids": {"ticket": str, "name": str},
     "names": {"ticket": str, "sids": list},
@@ -62,6 +63,8 @@ REQUESTS: Final[dict[str, dict[str, type]]] = {
     "relays": {"ticket": str},
     "begin_relay": {"ticket": str, "peer": str, "queue": str, "host": str, "remote": str, "state": str},
     "step_relay": {"ticket": str, "peer": str, "queue": str, "step": str, "force": bool},
+    "depths": {},
+    "deepest": {"count": str},
     "figures": {},
     "health": {},
 }
@@ -277,6 +280,21 @@ class WebGateway:
         if queue is None or not rows.is_seen(self._manager, queue, caller):
             raise QueueNotFound(detail=f"there is no queue {id[:40]}")
         return rows.row(self._manager, self.growth, queue)
+
+    async def _depths(self) -> tuple[dict[str, Any], bytes]:
+        """A line for each queue, whoever may see it: for the history that the web process keeps."""
+        lines = [line.encode() async for line in _sliced(rows.depths(self._manager))]
+        return {"result": len(lines)}, b"\n".join(lines)
+
+    async def _deepest(self, count: str) -> list[dict[str, Any]]:
+        """Rows of the queues with most messages, whoever may see them: for metrics that the operator asked for."""
+        number = int(count) if count.isascii() and count.isdecimal() and len(count) < 6 else 0
+        return rows.deepest(self._manager, self.growth, number)
+
+    async def _sequence(self, ticket: str) -> int:
+        """The sequence number of the last message that came: those of later ones are higher."""
+        self._tickets.check(ticket)
+        return self._manager.changes.sequence
 
     async def _handles(self, ticket: str) -> tuple[dict[str, Any], bytes]:
         """Rows as JSON, one a line, of all that is open. Raises AccessDenied for who is no administrator."""

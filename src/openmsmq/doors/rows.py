@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections.abc import Iterator
 from typing import Any, Final
@@ -78,6 +79,20 @@ def visible(manager: QueueManager, growth: DepthTrend, caller: Caller) -> Iterat
 
     queues = list(manager.registry.queues.values())
     return LEFT_OUT.each("lists of queues", queues, shown, lambda queue: queue.properties.path_name)
+
+
+def depths(manager: QueueManager) -> Iterator[str]:
+    """A line for each queue that lists have: identifier, messages, and how many came and left since the start."""
+    for queue in list(manager.registry.queues.values()):
+        if kind_of(queue) is not None and (queue.kind is not QueueKind.JOURNAL or _is_used(queue)):
+            yield f"{id_of(queue)} {len(queue)} {queue.came} {queue.left}"
+
+
+def deepest(manager: QueueManager, growth: DepthTrend, count: int) -> list[dict[str, Any]]:
+    """Rows of the queues with most messages, those of applications, dead letters and outgoing ones."""
+    kinds = ("queue", "deadletter", "outgoing")
+    found = (queue for queue in list(manager.registry.queues.values()) if kind_of(queue) in kinds and len(queue))
+    return [row(manager, growth, queue) for queue in heapq.nlargest(count, found, key=len)]
 
 
 def is_seen(manager: QueueManager, queue: Queue, caller: Caller) -> bool:

@@ -306,6 +306,10 @@ class Configuration:
         metadata={"help": "names by which browsers reach the HTTP server, besides those of the machine, separated by "
                           "commas"},
     )  # fmt: skip
+    metrics_queues: int = field(
+        default=0,
+        metadata={"help": "number of queues of which /metrics has figures by name, those with most messages (0: none)"},
+    )
     backup_directory: Path | None = field(
         default=None, metadata={"help": "where backups go that administrators start by HTTP; default: none are"}
     )
@@ -423,6 +427,7 @@ class Configuration:
         for condition in CONDITIONS:
             threshold = getattr(self, condition.setting)
             check(threshold >= 0, condition.setting, threshold, f"0 or more {condition.unit}")
+        check(0 <= self.metrics_queues <= 1000, "metrics_queues", self.metrics_queues, "0 to 1000")
         check(self.alarm_quota_percent <= 100, "alarm_quota_percent", self.alarm_quota_percent, "0 to 100")
         self._check_telling()
         backups, data = self.backup_directory, self.data_dir.resolve()

@@ -111,8 +111,9 @@ class WebServer:
             users_file=str(configuration.users_path.resolve()), backups=str(configuration.backup_directory or ""),
             outside=outside, hosts=self._names(),
             webhook=configuration.alarm_webhook, webhook_key_file=str(configuration.alarm_webhook_key_file or ""),
-            open_metrics=configuration.web_shows_sums, audit=configuration.audit,
-            audit_required=configuration.audit_required, audit_bytes=configuration.audit_megabytes << 20,
+            open_metrics=configuration.web_shows_sums, metrics_queues=configuration.metrics_queues,
+            audit=configuration.audit, audit_required=configuration.audit_required,
+            audit_bytes=configuration.audit_megabytes << 20,
             log_level=configuration.log_level, log_format=configuration.log_format,
         )  # fmt: skip
         await self._process.start()

@@ -2,6 +2,7 @@
 "use strict";
 
 const FRESH = 10000;  // milliseconds between two looks for newer figures
+const PATIENCE = 5000;  // milliseconds for an answer, after which figures that are shown are old
 
 // -- theme: as the browser has it, or as the user has chosen, which a cookie keeps --
 
@@ -38,19 +39,21 @@ document.addEventListener("copy", (event) => {
   event.preventDefault();
 });
 
-// -- finding a queue: names as they are typed --
+// -- finding a queue: names as they are typed; also where a form asks for the name of one --
 
 const find = document.getElementById("find"), names = document.getElementById("found");
 let asked = null;
-if (find !== null) find.addEventListener("input", () => {
+document.addEventListener("input", (event) => {
+  const field = event.target;
+  if (field !== find && !field.matches("[data-queues]")) return;
   clearTimeout(asked);
-  const wanted = find.value.trim();
+  const wanted = field.value.trim();
   if (wanted === "") return;
   asked = setTimeout(async () => {
     const answer = await fetch(`/api/v1/queues?limit=10&filter=${encodeURIComponent(wanted)}`);
-    if (!answer.ok || find.value.trim() !== wanted) return;
+    if (!answer.ok || field.value.trim() !== wanted) return;
     const { queues } = await answer.json();
-    const chosen = queues.find((queue) => queue.name === wanted);
+    const chosen = field === find ? queues.find((queue) => queue.name === wanted) : undefined;
     if (chosen) location.assign(`/queues/${encodeURIComponent(chosen.id)}`);
     names.replaceChildren(...queues.map((queue) => {
       const option = document.createElement("option");
@@ -119,17 +122,24 @@ function isUsed(part) {
   return typed || part.contains(document.activeElement) || (!chosen.isCollapsed && part.contains(chosen.anchorNode));
 }
 
-// An answer as a document in which no script runs; null for any other than the page itself.
-function page() {
+// A request whose answer is a document in which no script runs; null without an answer.
+function asking(method, address, form) {
   return new Promise((resolve) => {
     const request = new XMLHttpRequest();
-    request.open("GET", location.href);
-    request.setRequestHeader("X-Openmsmq-Refresh", "1");
+    request.open(method, address);
+    if (method === "GET") request.setRequestHeader("X-Openmsmq-Refresh", "1");
     request.responseType = "document";
-    request.onload = () => resolve(request.status === 200 && request.responseURL === location.href ? request.response : null);
-    request.onerror = () => resolve(null);
-    request.send();
+    request.onload = () => resolve(request);
+    request.onerror = request.ontimeout = () => resolve(null);
+    if (method === "GET") request.timeout = PATIENCE;
+    request.send(form);
   });
+}
+
+// The page that is shown, as it is now; null if the answer is another page.
+async function page() {
+  const request = await asking("GET", location.href);
+  return request !== null && request.status === 200 && request.responseURL === location.href ? request.response : null;
 }
 
 function say(text, good) {
@@ -146,8 +156,8 @@ function clockNow() {
 }
 
 let last = clockNow();
-async function refresh(owner) {
-  if (paused || document.hidden) return;
+async function refresh(owner, always) {
+  if (!always && (paused || document.hidden)) return;
   const newer = await page();
   if (newer === null) {
     if (!owner) say(`Stale since ${last}`, false);
@@ -156,10 +166,121 @@ async function refresh(owner) {
   last = clockNow();
   for (const part of [...parts(), document.getElementById("pages")]) {
     const other = newer.getElementById(part.id);
-    if (other !== null && !isUsed(part) && !part.isEqualNode(other)) part.replaceChildren(...document.importNode(other, true).childNodes);
+    if (other !== null && (always || !isUsed(part)) && !part.isEqualNode(other)) part.replaceChildren(...document.importNode(other, true).childNodes);
   }
   if (!owner) say(`Live, ${last}`, true);
 }
 
+// -- columns of the table of queues: those that are hidden are in a cookie --
+
+const columns = document.getElementById("columns");
+if (columns !== null) {
+  columns.hidden = false;
+  columns.addEventListener("change", () => {
+    const gone = [...columns.querySelectorAll("input")].filter((box) => !box.checked).map((box) => box.value);
+    for (const table of document.querySelectorAll("table.queues")) table.dataset.columns = gone.join(" ");
+    const secure = location.protocol === "https:" ? "; secure" : "";
+    document.cookie = `openmsmq-hidden=${gone.join(".")}; path=/; max-age=31536000; samesite=strict${secure}`;
+  });
+}
+
+// -- ticks in a list --
+
+document.addEventListener("change", (event) => {
+  const form = event.target.closest("form.choosing");
+  if (form === null) return;
+  const boxes = [...form.querySelectorAll("td [type=checkbox]")];
+  if (event.target.matches("[data-all]")) for (const box of boxes) box.checked = event.target.checked;
+  form.querySelector("[data-chosen]").textContent = `${boxes.filter((box) => box.checked).length} selected`;
+});
+
+function showAll() {
+  for (const box of document.querySelectorAll("[data-all]")) box.hidden = false;
+}
+showAll();
+
+// -- dialogs: a form that asks for a dry run shows it here, with the form that carries it out; then a toast says what was
+// done. Anything else that the server answers is shown in the dialog. --
+
+let dialog = null;
+
+function inDialog(parts, said = "Dry run") {
+  if (dialog === null) {
+    dialog = document.createElement("dialog");
+    dialog.className = "plan";
+    dialog.addEventListener("close", () => { dialog.remove(); dialog = null; });
+    document.body.append(dialog);
+  }
+  const head = document.createElement("header"), title = document.createElement("h2"), close = document.createElement("button");
+  title.textContent = said;
+  dialog.setAttribute("aria-label", said);
+  close.type = "button";
+  close.textContent = "Cancel";
+  close.addEventListener("click", () => dialog.close());
+  head.append(title, close);
+  dialog.replaceChildren(head, ...parts.map((part) => document.importNode(part, true)));
+  if (!dialog.open) dialog.showModal();
+  const first = dialog.querySelector("[autofocus]");
+  if (first !== null) first.focus();
+}
+
+function toast(content, said = "") {
+  const shown = document.createElement("div"), text = document.createElement("div"), close = document.createElement("button");
+  shown.className = "toast";
+  if (said !== "") text.textContent = said;
+  else text.append(...document.importNode(content, true).childNodes);
+  for (const part of text.querySelectorAll("[role]")) part.removeAttribute("role");
+  close.type = "button";
+  close.className = "quiet";
+  close.textContent = "Close";
+  close.addEventListener("click", () => shown.remove());
+  shown.append(text, close);
+  document.getElementById("toasts").append(shown);
+}
+
+document.addEventListener("submit", async (event) => {
+  const form = event.target, by = event.submitter;
+  if (!form.matches("[data-dialog]") || by === null || by.hasAttribute("formaction")) return;
+  if (form.getAttribute("action") === "/login" && form.closest("dialog") === null) return;
+  event.preventDefault();
+  const fields = new URLSearchParams(new FormData(form, by));
+  by.disabled = true;
+  const request = await asking("POST", form.getAttribute("action"), fields);
+  by.disabled = false;
+  const answer = request === null ? null : request.response;
+  if (form.getAttribute("action") === "/login" && answer !== null && answer.getElementById("again") !== null) {
+    const token = answer.querySelector("input[name=csrf]").value;
+    for (const field of document.querySelectorAll("input[name=csrf]")) field.value = token;
+    dialog.close();
+    toast(null, "You are logged in again. Nothing was done yet: send it again.");
+    return;
+  }
+  const result = answer === null ? null : answer.getElementById("result");
+  if (result !== null) {
+    if (dialog !== null) dialog.close();
+    toast(result);
+    for (const used of document.querySelectorAll("form.choosing")) used.reset();
+    await refresh(true, true);
+    showAll();
+    return;
+  }
+  const login = answer === null ? null : answer.getElementById("login");
+  if (login !== null) { inDialog([login], "Log in again"); return; }
+  const plan = answer === null ? null : answer.getElementById("plan");
+  const wrong = answer === null ? [] : [...answer.querySelectorAll("main > [role=alert]")];
+  if (plan !== null || wrong.length > 0) { inDialog(plan === null ? wrong : [...wrong, plan]); return; }
+  const said = document.createElement("p");
+  said.className = "wrong";
+  said.setAttribute("role", "alert");
+  said.textContent = "The server did not answer. Nothing is known of what it did: look at the messages and the audit log.";
+  inDialog([said]);
+});
+
 const charts = document.querySelector("script[src='/static/live.js']") !== null;  // that script says how fresh figures are
-if (parts().length > 0) setInterval(() => refresh(charts), FRESH);
+const often = Math.min(FRESH, ...parts().map((part) => Number(part.dataset.fresh) || FRESH));
+if (parts().length > 0) {
+  setInterval(() => refresh(charts), often);
+  if (!charts) say(`Live, ${last}`, true);
+  addEventListener("offline", () => say(`Stale since ${last}`, false));
+  addEventListener("online", () => refresh(charts));
+}

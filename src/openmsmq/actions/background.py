@@ -1,0 +1,228 @@
+"""Work that goes on after the answer by HTTP: a bounded list of jobs, kept in a file of the data directory.
+
+A job belongs to the process that runs it. When that process ends, its jobs end, too; the next process finds them in the
+file and reports them as interrupted.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from openmsmq.actions.errors import ActionRefused
+from openmsmq.actions.fields import EpochSeconds, doc
+from openmsmq.admin.jobs_file import JobsFileError, read_jobs, write_jobs
+
+logger = logging.getLogger(__name__)
+
+MOST_RUNNING: Final = 4
+MOST_KEPT: Final = 100
+FAILURES: Final = 20  # that are kept of a job
+_SAVE_EVERY: Final = 1.0  # seconds
+_UNENDED: Final = ("running", "paused")
+JobState = Literal["running", "paused", "done", "failed", "canceled", "interrupted"]
+
+
+class JobFailure(msgspec.Struct, frozen=True):
+    """A message that a job could not deal with, and that is where it was."""
+
+    id: Annotated[str, doc("Identifier of the message.", r"{6f9619ff-8b86-d011-b42d-00c04fc964ff}\2049")]
+    detail: Annotated[str, doc("Why.")]
+
+
+class JobView(msgspec.Struct, frozen=True):
+    """A job: work on many messages, or a backup."""
+
+    id: Annotated[str, doc("Its identifier.", "5f0c21ab")]
+    kind: Annotated[Literal["messages", "backup"], doc("What kind of work it is.")]
+    what: Annotated[str, doc("What is done.", "move")]
+    object: Annotated[str, doc("Name of the queue, or directory of the backup.", "orders")]
+    user: Annotated[str, doc("Name of the user who started it.")]
+    sid: Annotated[str, doc("SID of that user.")]
+    origin: Annotated[str, doc("From where it was started.", "http 10.0.0.7")]
+    state: Annotated[
+        JobState,
+        doc("`interrupted`: the process that did the work ended; `failed`: an error ended it, see `detail`."),
+    ]
+    started: Annotated[EpochSeconds, doc("When it was started, in seconds since 1970.")]
+    ended: Annotated[EpochSeconds | None, doc("When it ended, in seconds since 1970; null until then.")] = None
+    to: Annotated[str, doc("Queue that the messages go to; empty for none, or that of each message.")] = ""
+    total: Annotated[int, doc("Messages in the queue when the job started.")] = 0
+    looked: Annotated[int, doc("Messages that it has looked at.")] = 0
+    done: Annotated[int, doc("Messages that it has dealt with. After an interruption: at least.")] = 0
+    failed: Annotated[int, doc("Messages that it could not deal with, and that are where they were.")] = 0
+    ways: Annotated[dict[str, int], doc("How many messages went in which way.")] = msgspec.field(default_factory=dict)
+    failures: Annotated[list[JobFailure], doc("The first failures.")] = msgspec.field(default_factory=list)
+    detail: Annotated[str, doc("Why it ended, if not because all was done; else empty.")] = ""
+
+    @property
+    def is_over(self) -> bool:
+        return self.state not in _UNENDED
+
+
+class CanceledJob(Exception):
+    """Somebody has canceled the job."""
+
+
+class BackgroundJob:
+    """One job, for the thread that does the work. `view` is what others see."""
+
+    def __init__(self, jobs: Jobs, view: JobView) -> None:
+        self._jobs: Final = jobs
+        self._go: Final = threading.Event()
+        self._go.set()
+        self.view = view
+        self.canceled = False
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the work may go on now: neither paused nor canceled."""
+        return self._go.is_set() and not self.canceled
+
+    def wait(self) -> None:
+        """Wait while the job is paused. Raises CanceledJob."""
+        self._go.wait()
+        if self.canceled:
+            raise CanceledJob
+
+    def note(self, **figures: object) -> None:
+        """New figures, which reach the file once a second."""
+        self._jobs.note(self, figures)
+
+    def pause(self) -> None:
+        self._go.clear()
+
+    def resume(self) -> None:
+        self._go.set()
+
+    def cancel(self) -> None:
+        self.canceled = True
+        self._go.set()
+
+
+class Jobs:
+    """All jobs of a process, and those before it that are still in the list. Threads share it."""
+
+    def __init__(self, file: Path | None = None, clock: Callable[[], float] = time.time) -> None:
+        """Reads the file; without one the list is in memory only. What the file says is running was interrupted:
+        `interrupted` has these."""
+        self._file: Final = file
+        self._clock: Final = clock
+        self._lock: Final = threading.RLock()
+        self._jobs: Final[dict[str, BackgroundJob]] = {}
+        self._saved = 0.0
+        self.interrupted: Final[list[JobView]] = []
+        for view in self._read():
+            if not view.is_over:
+                said = "the process that did the work ended; what was done is done"
+                view = msgspec.structs.replace(view, state="interrupted", ended=int(clock()), detail=said)
+                self.interrupted.append(view)
+            self._jobs[view.id] = BackgroundJob(self, view)
+        if self.interrupted:
+            self._save()
+
+    def views(self) -> list[JobView]:
+        """The newest first."""
+        with self._lock:
+            return [job.view for job in reversed(self._jobs.values())]
+
+    def get(self, identifier: str) -> BackgroundJob | None:
+        with self._lock:
+            return self._jobs.get(identifier)
+
+    def begin(self, kind: Literal["messages", "backup"], **values: str | int) -> BackgroundJob:
+        """A new job, which is in the file before its work begins. Raises ActionRefused while too many are under way, or
+        where the file cannot be written."""
+        identifier = secrets.token_hex(4)
+        view = msgspec.convert(
+            {"id": identifier, "kind": kind, "state": "running", "started": int(self._clock()), **values}, JobView
+        )
+        with self._lock:
+            under_way = [job for job in self._jobs.values() if not job.view.is_over and job.view.kind == kind]
+            if len(under_way) >= MOST_RUNNING:
+                raise ActionRefused(409, f"{MOST_RUNNING} jobs are under way, which is the limit: wait, or cancel one")
+            over = [name for name, job in self._jobs.items() if job.view.is_over]
+            for name in over[: max(0, len(self._jobs) + 1 - MOST_KEPT)]:
+                del self._jobs[name]
+            job = self._jobs[identifier] = BackgroundJob(self, view)
+            try:
+                self._write()
+            except JobsFileError as error:
+                del self._jobs[identifier]
+                raise ActionRefused(507, f"the job was not started: {error}") from None
+        return job
+
+    def run(self, job: BackgroundJob, work: Callable[[BackgroundJob], None], then: Callable[[JobView], None]) -> None:
+        """Start a thread that does the work. `then` gets the job when it has ended, before the file says so: a process
+        that is killed in between leaves a job that the next one finds interrupted."""
+
+        def run() -> None:
+            state: JobState = "failed"
+            detail = "a mistake of the server, see the log"
+            try:
+                work(job)
+                state, detail = "done", job.view.detail
+            except CanceledJob:
+                state, detail = "canceled", ""
+            except ConnectionError as error:
+                state, detail = "interrupted", f"the queue manager does not answer: {error}"
+            except Exception as error:
+                detail = str(error) or repr(error)
+                logger.warning("job %s (%s %s) failed: %s", job.view.id, job.view.what, job.view.object, error)
+            finally:
+                try:
+                    then(self._ended(job, state, detail))
+                except Exception as error:
+                    logger.error("the end of job %s could not be recorded: %s", job.view.id, error)
+                self.end(job, state, detail)
+
+        threading.Thread(target=run, name=f"job {job.view.id}", daemon=True).start()
+
+    def set_state(self, job: BackgroundJob, state: JobState) -> JobView:
+        with self._lock:
+            if not job.view.is_over:
+                job.view = msgspec.structs.replace(job.view, state=state)
+                self._save()
+            return job.view
+
+    def note(self, job: BackgroundJob, figures: dict[str, object]) -> None:
+        with self._lock:
+            job.view = msgspec.structs.replace(job.view, **figures)
+            if time.monotonic() - self._saved >= _SAVE_EVERY:
+                self._save()
+
+    def end(self, job: BackgroundJob, state: JobState, detail: str) -> None:
+        with self._lock:
+            job.view = self._ended(job, state, detail)
+            self._save()
+
+    def _ended(self, job: BackgroundJob, state: JobState, detail: str) -> JobView:
+        return msgspec.structs.replace(job.view, state=state, ended=int(self._clock()), detail=detail)
+
+    def _read(self) -> list[JobView]:
+        if self._file is None:
+            return []
+        try:
+            data = read_jobs(self._file)
+            return [] if data is None else msgspec.json.decode(data, type=list[JobView])
+        except (JobsFileError, msgspec.MsgspecError) as error:
+            logger.error("the list of jobs in %s cannot be read, and begins anew: %s", self._file, error)
+            return []
+
+    def _save(self) -> None:
+        try:
+            self._write()
+        except JobsFileError as error:
+            logger.error("the list of jobs is not written: %s", error)
+
+    def _write(self) -> None:
+        self._saved = time.monotonic()
+        if self._file is not None:
+            write_jobs(self._file, msgspec.json.encode([job.view for job in self._jobs.values()]))

@@ -1,0 +1,356 @@
+"""Jobs: work on any number of messages that goes on in the background, with its progress and its result."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from openmsmq.actions.background import FAILURES, BackgroundJob, JobFailure, JobView
+from openmsmq.actions.errors import ActionRefused, InputError
+from openmsmq.actions.fields import CommandText, QueueText, Text, doc
+from openmsmq.actions.filters import criteria_of
+from openmsmq.actions.messages import Lifetime, Seconds
+from openmsmq.actions.queues import daemon_of
+from openmsmq.actions.selections import MOST, ActWord, MessageFilter, PlanRequest, check_act, command_of
+from openmsmq.actions.site import ActionSite
+from openmsmq.actions.table import ActionCommand, Empty, Input, LineView, Output, Rows, action
+from openmsmq.admin import acting
+from openmsmq.admin.editing import MessageEdits
+from openmsmq.admin.naming import path_of
+from openmsmq.admin.queues import missing
+from openmsmq.admin.selection import Action as MessageWork
+from openmsmq.admin.selection import Criteria
+from openmsmq.client.dead_letters import walk
+from openmsmq.client.sync import QueueManager
+from openmsmq.model.errors import MsmqError
+from openmsmq.model.roles import Role
+from openmsmq.model.text import counted, time_text
+
+_CHECK_EVERY: Final = 5.0  # seconds between checks that the login of who started a job still holds
+_NEWER: Final = 100_000  # messages that came later, and were passed over, after which a job ends
+
+
+class NewJob(Input, frozen=True):
+    """Work on the messages of a queue: all that is given has to hold for a message."""
+
+    queue: QueueText
+    act: ActWord
+    ids: Annotated[
+        Annotated[list[Text], Meta(min_length=1, max_length=MOST)] | None,
+        doc("Identifiers of messages; the job ends when it has found all of them."),
+    ] = None
+    find: Annotated[Text | None, doc("Text in the label or body, or 8 characters or more of the identifier.")] = None
+    label: Annotated[Text | None, doc("Text in the label, or a pattern with * and ?.")] = None
+    text: Annotated[Text | None, doc("Text in the body.")] = None
+    correlation: Annotated[Text | None, doc("A correlation identifier.")] = None
+    reason: Annotated[Text | None, doc("Reason of dead letters: a word, a name or a number.", "expired-unread")] = None
+    destination: Annotated[Text | None, doc("Text in the format name of the destination.")] = None
+    older: Annotated[Seconds | None, doc("Seconds in the queue, at least.")] = None
+    newer: Annotated[Seconds | None, doc("Seconds in the queue, at most.")] = None
+    larger: Annotated[Seconds | None, doc("Bytes of the body, at least.")] = None
+    smaller: Annotated[Seconds | None, doc("Bytes of the body, at most.")] = None
+    all: Annotated[bool, doc("All messages; needed where there is no condition.")] = False
+    limit: Annotated[int, Meta(ge=0, description="Most messages that it is done to; 0 for no limit.")] = 0
+    to: Annotated[
+        Annotated[str, Meta(max_length=1024)] | None,
+        doc("Name of the queue to go to; `move` and `copy` need it.", "orders"),
+    ] = None
+    time_to_be_received: Annotated[
+        Lifetime | None, doc("New seconds until a message expires if nobody receives it, from then on.")
+    ] = None
+    transaction: Annotated[bool, doc("The queue to go to is transactional: needed where it is remote.")] = False
+
+
+class NamedJob(Input, frozen=True):
+    """A job."""
+
+    job: Annotated[str, doc("Its identifier.", "5f0c21ab")]
+
+
+class JobList(Output, frozen=True):
+    """Jobs."""
+
+    jobs: Annotated[list[JobView], doc("One's own jobs, those of all users for administrators; the newest first.")]
+    command: CommandText
+
+
+class JobDetails(Output, frozen=True):
+    """A job."""
+
+    job: Annotated[JobView, doc("The job.")]
+    command: CommandText
+
+
+def _line(found: JobDetails) -> list[str]:
+    job = found.job
+    lines = [f"job {job.id}: {job.what} {job.object}{f' to {job.to}' if job.to else ''}: {job.state}"]
+    if job.kind == "messages":
+        failed = f", {job.failed:,} failed" if job.failed else ""
+        lines += [f"{job.done:,} done{failed}; {job.looked:,} of {counted(job.total, 'message')} looked at"]
+    lines += [job.detail] if job.detail else []
+    return [*lines, *(f"{failure.id}: {failure.detail}" for failure in job.failures)]
+
+
+def _document(found: JobDetails) -> dict[str, Any]:
+    return dict(msgspec.to_builtins(found.job))
+
+
+_SHOWN: Final = LineView(_line, _document)
+_OF_JOBS: Final[dict[str, Any]] = {"place": "daemon", "audit": ("job.*",), "effect": "changes", "statuses": (409,)}
+
+
+def _on_job(word: str) -> tuple[ActionCommand, ...]:
+    return (ActionCommand(f"job {word}", {"job": "ID"}, _SHOWN),)
+
+
+# -- looking -------------------------------------------------------------------------------------------------------
+
+
+@action(
+    "job.list", http="GET /jobs", role=Role.MONITOR, place="daemon",
+    commands=(
+        ActionCommand(
+            "job list", {},
+            Rows(
+                lambda found: found.jobs,
+                ("job", "what", "object", "state", "done", "failed", "looked at", "started", "by"),
+                lambda job: [job.id, job.what, job.object, job.state, job.done, job.failed,
+                             f"{job.looked:,} of {job.total:,}", time_text(job.started), job.user],
+                empty="no jobs",
+            ),
+        ),
+    ),
+)  # fmt: skip
+def list_jobs(site: ActionSite, given: Empty) -> JobList:
+    """Jobs that are under way, and the results of the last ones.
+
+    The list has 100 jobs at most, and survives a restart.
+    """
+    return JobList([view for view in site.jobs.views() if _is_seen(site, view)], site.command)
+
+
+@action("job.show", http="GET /jobs/{job}", role=Role.MONITOR, place="daemon", commands=_on_job("show"))
+def get_job(site: ActionSite, given: NamedJob) -> JobDetails:
+    """One job with its progress, or its result."""
+    return JobDetails(_job(site, given).view, site.command)
+
+
+def _is_seen(site: ActionSite, view: JobView) -> bool:
+    return site.caller.administrator or view.sid == site.caller.sid
+
+
+def _job(site: ActionSite, given: NamedJob) -> BackgroundJob:
+    """Raises ActionRefused, also for a job of somebody else."""
+    job = site.jobs.get(given.job)
+    if job is None or not _is_seen(site, job.view):
+        raise ActionRefused(404, f"there is no job {given.job[:40]}")
+    return job
+
+
+# -- pausing, going on, ending -------------------------------------------------------------------------------------
+
+
+def _changeable(site: ActionSite, given: NamedJob, *states: str) -> BackgroundJob:
+    """Raises ActionRefused for a job in another state, or one that cannot be stopped."""
+    job = _job(site, given)
+    if job.view.kind != "messages":
+        raise ActionRefused(409, f"the job {given.job} is a {job.view.kind}, which cannot be paused or canceled")
+    if job.view.state not in states:
+        raise ActionRefused(409, f"the job {given.job} is {job.view.state}")
+    return job
+
+
+@action("job.pause", http="POST /jobs/{job}/pause", role=Role.OPERATOR, commands=_on_job("pause"), **_OF_JOBS)
+def pause_job(site: ActionSite, given: NamedJob) -> JobDetails:
+    """Pause a job between two messages. A restart of the daemon ends it all the same."""
+    job = _changeable(site, given, "running")
+    site.record("job.pause", "job", given.job)
+    job.pause()
+    return JobDetails(site.jobs.set_state(job, "paused"), site.command)
+
+
+@action("job.resume", http="POST /jobs/{job}/resume", role=Role.OPERATOR, commands=_on_job("resume"), **_OF_JOBS)
+def resume_job(site: ActionSite, given: NamedJob) -> JobDetails:
+    """Go on with a paused job."""
+    job = _changeable(site, given, "paused")
+    site.record("job.resume", "job", given.job)
+    job.resume()
+    return JobDetails(site.jobs.set_state(job, "running"), site.command)
+
+
+@action("job.cancel", http="POST /jobs/{job}/cancel", role=Role.OPERATOR, commands=_on_job("cancel"), **_OF_JOBS)
+def cancel_job(site: ActionSite, given: NamedJob) -> JobDetails:
+    """End a job between two messages. What is done stays done."""
+    job = _changeable(site, given, "running", "paused")
+    site.record("job.cancel", "job", given.job)
+    job.cancel()
+    return JobDetails(job.view, site.command)
+
+
+# -- starting ------------------------------------------------------------------------------------------------------
+
+
+@action(
+    "job.start", http="POST /queues/{queue}/jobs", status=202, effect="destroys", role=Role.OPERATOR, place="daemon",
+    audit=("messages.*", "job.end"), statuses=(409,),
+    commands=(
+        ActionCommand(
+            "job start",
+            {"act": "ACT", "queue": "QUEUE", "find": "--find", "label": "--label", "text": "--text",
+             "correlation": "--correlation", "reason": "--reason", "destination": "--meant-for", "older": "--older",
+             "newer": "--newer", "larger": "--larger", "smaller": "--smaller", "all": "--all", "limit": "--limit",
+             "to": "--to-queue", "time_to_be_received": "--ttl", "transaction": "--transaction"},
+            _SHOWN,
+        ),
+    ),
+)  # fmt: skip
+def start_job(site: ActionSite, given: NewJob) -> JobDetails:
+    """Start work on any number of messages of a queue.
+
+    It goes on by itself, message after message, with the rights of who started it. It is done to messages that are in
+    the queue now: what comes later is not touched.
+    """
+    row, daemon = site.queue, daemon_of(site)
+    criteria = _check(given, row)
+    with site.connect() as manager:
+        if given.to is not None and missing(manager, [path_of(given.to)]):
+            raise InputError(f"there is no queue {given.to}", "/to")
+        with manager.open(row["open"], "peek"):
+            pass  # or the caller may not read it, which is said now
+    bound = int(daemon.call("sequence"))
+    job = site.jobs.begin(
+        "messages", what=given.act, object=row["name"], user=site.caller.name, sid=site.caller.sid, origin=site.origin,
+        to=given.to or "", total=row["messages"],
+    )  # fmt: skip
+    try:
+        site.record(f"messages.{given.act}", "queue", row["name"], after=_recorded(given, job))
+    except BaseException:
+        site.jobs.end(job, "failed", "it was not started: the audit log cannot be written")
+        raise
+    site.jobs.run(job, _Work(site, given, criteria, bound).run, lambda view: _record_end(site, view))
+    return JobDetails(job.view, _command(site, given))
+
+
+def _command(site: ActionSite, given: NewJob) -> str:
+    """Single messages are named by commands of their own."""
+    if given.ids is None:
+        return site.command
+    where = MessageFilter(ids=given.ids)
+    return command_of(PlanRequest(given.act, given.queue, where, to=given.to, limit=len(given.ids)), site.queue)
+
+
+def _recorded(given: NewJob, job: BackgroundJob) -> dict[str, Any]:
+    known = {name: value for name, value in msgspec.to_builtins(given).items() if name not in ("queue", "act")}
+    if "ids" in known:
+        known["ids"] = len(known["ids"] or ())  # one value of a record is short
+    return {"job": job.view.id, **{name: value for name, value in known.items() if value}}
+
+
+def _record_end(site: ActionSite, view: JobView) -> None:
+    site.record("job.end", "job", view.id, count=view.done, after=end_of(view))
+    daemon_of(site).changed()
+
+
+def end_of(view: JobView) -> dict[str, Any]:
+    """How a job has ended, for the audit log."""
+    return {"state": view.state, "what": view.what, "object": view.object, "failed": view.failed}
+
+
+def _check(given: NewJob, row: Any) -> Criteria:
+    """Raises InputError naming what does not fit."""
+    criteria = criteria_of(given)
+    is_all = criteria == Criteria()
+    if is_all != given.all:
+        raise InputError("say which messages: give conditions, or `all`, not both", "/all")
+    where = MessageFilter() if is_all else MessageFilter(find="")
+    check_act(given.act, given.to, where, given.all, row)
+    return criteria
+
+
+class _Work:
+    """The work of one job, in its thread."""
+
+    def __init__(self, site: ActionSite, given: NewJob, criteria: Criteria, bound: int) -> None:
+        """`bound` is the highest sequence number in the queue manager when the job was started."""
+        self._site: Final = site
+        self._given: Final = given
+        self._criteria: Final = criteria
+        self._bound: Final = bound
+        self._now: Final = time.time()
+        self._most: Final = len(given.ids) if given.ids is not None else given.limit
+        self._after = 0  # the lookup identifier of the last message that was looked at
+        self._checked = time.monotonic()
+        self._looked = self._done = self._failed = 0
+        self._ways: Final[dict[str, int]] = {}
+        self._failures: Final[list[JobFailure]] = []
+
+    def run(self, job: BackgroundJob) -> None:
+        """Raises CanceledJob, MsmqError, ConnectionError."""
+        given, row = self._given, self._site.queue
+        to = path_of(given.to) if given.to is not None else None
+        changes = MessageEdits(time_to_be_received=given.time_to_be_received)
+        deed = acting.MessageAction(given.act, (row["open"],), to, changes, given.transaction)
+        ended = False
+        while not ended:
+            job.wait()
+            self._check_login()
+            with self._site.connect() as manager, acting.action(manager, deed) as does:
+                ended = self._pass(job, manager, does)
+
+    def _pass(self, job: BackgroundJob, manager: QueueManager, does: MessageWork) -> bool:
+        """Go on behind the last message that was looked at. Returns whether that was all; if not, somebody has paused
+        or canceled the job."""
+        newer = 0
+        with manager.open(self._site.queue["open"]) as opened:
+            for cursor, message in walk(opened):
+                if not job.is_wanted:
+                    return False
+                if message.sequence > self._bound:
+                    newer += 1
+                    if newer > _NEWER:
+                        job.note(detail="messages came faster than they were passed over: start it again for the rest")
+                        return True
+                    continue
+                if not message.lookup_identifier:
+                    raise ActionRefused(409, "this queue gives no lookup identifiers, so no job can work on it")
+                if message.lookup_identifier <= self._after:
+                    continue
+                self._after = message.lookup_identifier
+                self._looked += 1
+                if self._criteria.matches(message, self._now):
+                    try:
+                        how = does(cursor, message)
+                    except MsmqError as error:
+                        self._fail(message.id, error)
+                    else:
+                        self._done += 1
+                        self._ways[how] = self._ways.get(how, 0) + 1
+                self._tell(job)
+                if self._most and self._done + self._failed >= self._most:
+                    return True
+        return True
+
+    def _fail(self, identifier: str, error: MsmqError) -> None:
+        self._failed += 1
+        if len(self._failures) < FAILURES:
+            self._failures.append(JobFailure(identifier, str(error)))
+
+    def _tell(self, job: BackgroundJob) -> None:
+        """Raises AccessDenied once the login of who started the job no longer holds."""
+        job.note(
+            looked=self._looked, done=self._done, failed=self._failed, ways=dict(self._ways),
+            failures=list(self._failures),
+        )  # fmt: skip
+        if time.monotonic() - self._checked >= _CHECK_EVERY:
+            self._check_login()
+
+    def _check_login(self) -> None:
+        """Raises AccessDenied. A connection that is open goes on without a login."""
+        self._checked = time.monotonic()
+        daemon_of(self._site).call("whoami")
+
+
+ACTIONS: Final = (list_jobs, get_job, start_job, pause_job, resume_job, cancel_job)

@@ -1,0 +1,29 @@
+"""The file with the jobs of a daemon: which work is under way in the background, and how earlier work ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from openmsmq.files.private import PrivateFileError, write_private
+
+JOBS_FILE: Final = "jobs.json"  # in the data directory
+
+
+class JobsFileError(PrivateFileError):
+    """The file cannot be read or written; the message names it."""
+
+
+def read_jobs(file: Path) -> bytes | None:
+    """What the file holds; None where there is none. Raises JobsFileError."""
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise JobsFileError(f"{file}: {error.strerror}") from None
+
+
+def write_jobs(file: Path, data: bytes) -> None:
+    """Raises JobsFileError; the file is as it was then."""
+    write_private(file, data, error=JobsFileError)

@@ -1,0 +1,19 @@
+"""`openmsmq job start|list|show|pause|resume|cancel`: work of a daemon in the background, by its HTTP API."""
+
+from __future__ import annotations
+
+import click
+
+from openmsmq.actions import jobs
+from openmsmq.cli.derived import add_commands
+
+
+@click.group()
+def job() -> None:
+    """Work on any number of messages in the background: start, show, pause, resume and cancel it.
+
+    The daemon does the work: this asks its HTTP API, with a token.
+    """
+
+
+add_commands(job, jobs.ACTIONS)
