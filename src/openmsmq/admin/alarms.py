@@ -11,12 +11,14 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from openmsmq.files.private import PrivateFileError, write_private
 from openmsmq.model.left_out import LEFT_OUT
+from openmsmq.model.remedies import RemedyStep
+from openmsmq.model.text import counted, duration_text
 
 logger = logging.getLogger(__name__)
 
@@ -32,39 +34,41 @@ State = Literal["raised", "cleared"]
 
 class Condition(NamedTuple):
     """`setting` has the threshold in `unit`, 0 for never; `low`: what is bad is to be below it. The sentence has the
-    places {object}, {value} and {threshold}."""
+    places {object}, {value} and {threshold}, which have their units. `steps` are what the remedy says, as actions."""
 
     name: str
     setting: str
     unit: str
     sentence: str
     remedy: str
+    steps: tuple[RemedyStep, ...] = ()
     low: bool = False
 
 
 CONDITIONS: Final = (
     Condition("disk", "alarm_disk_megabytes", "MB",
-              "The disk of the data directory has {value} MB free, less than {threshold}.",
-              "Make room; below minimum_free_megabytes no messages are accepted.", low=True),
+              "The disk of the data directory has {value} free, less than {threshold}.",
+              "Make room; below minimum_free_megabytes no messages are accepted.",
+              (RemedyStep("queues.list"), RemedyStep("setting.show", {"name": "minimum_free_megabytes"})), low=True),
     Condition("quota", "alarm_quota_percent", "%",
-              "{object} has used {value} % of its quota; the threshold is {threshold} %.",
-              "Receive or purge messages, or raise the quota."),
+              "{object} has used {value} of its quota; the threshold is {threshold}.",
+              "Receive or purge messages, or raise the quota.", (RemedyStep("queue.show"), RemedyStep("queue.quota"))),
     Condition("sync", "alarm_sync_milliseconds", "ms",
-              "The disk took {value} ms or more for a sync; the threshold is {threshold} ms.",
+              "The disk took {value} or more for a sync; the threshold is {threshold}.",
               "Look for errors of the disk, and for what else writes to it."),
     Condition("deadletters", "alarm_dead_letters", "messages",
-              "{value} dead letters came into {object} within ten minutes; the threshold is {threshold}.",
-              "openmsmq dlq list says why, and what to do."),
+              "{value} came into {object} within ten minutes; the threshold is {threshold}.",
+              "See why they died; then return them or delete them.", (RemedyStep("deadletters.groups"),)),
     Condition("oldest", "alarm_oldest_seconds", "s",
-              "The first message of {object} has waited for {value} s; the threshold is {threshold} s.",
-              "See whether its reader runs: openmsmq queue show."),
+              "The first message of {object} has waited for {value}; the threshold is {threshold}.",
+              "See whether its reader runs.", (RemedyStep("queue.readers"), RemedyStep("queue.show"))),
     Condition("outgoing", "alarm_outgoing_seconds", "s",
-              "No message has left {object} for {value} s, and some wait; the threshold is {threshold} s.",
-              "openmsmq outgoing show says why."),
+              "No message has left {object} for {value}, and some wait; the threshold is {threshold}.",
+              "See why they wait.", (RemedyStep("outgoing.show"),)),
     Condition("indoubt", "alarm_in_doubt_seconds", "s",
-              "{object} has waited for another machine for {value} s, in doubt or with an unconfirmed commit; the "
-              "threshold is {threshold} s.",
-              "openmsmq transaction list and show say which machine, why, and what to do."),
+              "{object} has waited for another machine for {value}, in doubt or with an unconfirmed commit; the "
+              "threshold is {threshold}.",
+              "See which machine it waits for, why, and what to do.", (RemedyStep("transaction.list"),)),
 )  # fmt: skip
 BY_NAME: Final = {condition.name: condition for condition in CONDITIONS}
 
@@ -75,23 +79,36 @@ Readings = Mapping[tuple[str, str], "float | None"]
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """One that is on, `since` seconds from 1970 on; `value` and `threshold` are those when it was raised. `queue` is
-    the object's name, empty for the machine."""
+    """One that is on, `since` seconds from 1970 on; `value` and `threshold` are those when it was raised, `now` is the
+    value at the last look, while it is on. `queue` is the object's name, empty for the machine."""
 
     name: str
     queue: str
     since: int
     value: int
     threshold: int
+    now: int
 
     @property
     def sentence(self) -> str:
-        place = self.queue or "The machine"
-        return BY_NAME[self.name].sentence.format(object=place, value=self.value, threshold=self.threshold)
+        condition = BY_NAME[self.name]
+        value, threshold = (_figure(number, condition.unit) for number in (self.now, self.threshold))
+        return condition.sentence.format(object=self.queue or "The machine", value=value, threshold=threshold)
 
     @property
     def remedy(self) -> str:
         return BY_NAME[self.name].remedy
+
+    @property
+    def steps(self) -> tuple[RemedyStep, ...]:
+        return tuple(step.about(self.queue) for step in BY_NAME[self.name].steps)
+
+
+def _figure(number: int, unit: str) -> str:
+    """A figure with its unit, for a sentence."""
+    if unit == "s":
+        return duration_text(number)
+    return counted(number, "dead letter") if unit == "messages" else f"{number:,} {unit}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +141,8 @@ class Alarms:
             if not threshold or back or key not in readings:  # the last: its queue is gone, or empty
                 del self.active[key]
                 happened.append(self._happened("cleared", alarm, now))
+            elif value is not None:
+                self.active[key] = replace(alarm, now=int(value), threshold=threshold)
         count = Counter(name for name, _ in self.active)
         beyond: Counter[str] = Counter()
         for (name, queue), value in readings.items():
@@ -134,7 +153,7 @@ class Alarms:
                 beyond[name] += 1
                 continue
             count[name] += 1
-            alarm = Alarm(name, queue, int(now), int(value), threshold)
+            alarm = Alarm(name, queue, int(now), int(value), threshold, int(value))
             self.active[name, queue] = alarm
             happened.append(self._happened("raised", alarm, now))
         self.beyond = dict(beyond)
@@ -218,13 +237,14 @@ def event_document(event: Event, machine: str) -> dict[str, Any]:
         "seq": event.seq, "state": event.state, "at": event.at, "machine": machine, "alarm": alarm.name,
         "queue": alarm.queue, "since": alarm.since, "value": alarm.value, "threshold": alarm.threshold,
         "unit": BY_NAME[alarm.name].unit, "sentence": alarm.sentence, "remedy": alarm.remedy,
+        "commands": [step.command for step in alarm.steps],
     }  # fmt: skip
 
 
 def _alarm(entry: Any) -> Alarm:
-    return Alarm(
-        str(entry["name"]), str(entry["queue"]), int(entry["since"]), int(entry["value"]), int(entry["threshold"])
-    )
+    value = int(entry["value"])
+    now = int(entry.get("now", value))  # a file of an earlier version has none
+    return Alarm(str(entry["name"]), str(entry["queue"]), int(entry["since"]), value, int(entry["threshold"]), now)
 
 
 def _state(text: Any) -> State:

@@ -26,7 +26,7 @@ from openmsmq.client.calls import (
 )
 from openmsmq.client.reopening import Locked
 from openmsmq.client.retrying import Attempts
-from openmsmq.model.errors import BindError, MsmqError, RpcConnectionError
+from openmsmq.model.errors import BindError, LoginRefused, MsmqError, RpcConnectionError
 from openmsmq.model.message import Message
 
 _FAREWELL = 2.0  # seconds for a server to notice that a connection was given up
@@ -123,7 +123,10 @@ class Pool:
             answer = connection.exchange(operation.opnum, stub, timeout=call.timeout)
         except RpcFault as fault:
             self._give(member)
-            raise fault_error(fault, call.operation.name) from fault
+            raise fault_error(fault, call.operation.name, self._security.get("credentials") is None) from fault
+        except LoginRefused as error:
+            self._drop(member, str(error))
+            raise
         except RpcConnectionError as error:
             self._drop(member, str(error))
             raise

@@ -29,7 +29,7 @@ from openmsmq.client.calls import (
 )
 from openmsmq.client.reopening import Locked
 from openmsmq.client.retrying import Attempts
-from openmsmq.model.errors import AnswerTimeout, RpcConnectionError
+from openmsmq.model.errors import AnswerTimeout, LoginRefused, RpcConnectionError
 from openmsmq.model.message import Message
 
 
@@ -177,15 +177,17 @@ class Runner:
                 return decoded(operation, answer.stub, answer.byte_order)
             await asyncio.sleep(pause)
 
-    @staticmethod
     async def _exchange(
-        connection: rpc.AsyncConnection, call: ClientCall, stub: bytes, syntax: SyntaxId
+        self, connection: rpc.AsyncConnection, call: ClientCall, stub: bytes, syntax: SyntaxId
     ) -> ResponseReceived:
         try:
             async with asyncio.timeout(call.timeout):
                 return await connection.exchange(call.operation.opnum, stub, interface=syntax)
         except RpcFault as fault:
-            raise fault_error(fault, call.operation.name) from fault
+            raise fault_error(fault, call.operation.name, self._security.get("credentials") is None) from fault
+        except LoginRefused:
+            connection.close()
+            raise
         except TimeoutError as error:
             raise AnswerTimeout("the server did not answer in time") from error
 

@@ -53,6 +53,7 @@ from openmsmq.model.bodies import BodyValue
 from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.errors import (
     BindError,
+    LoginRefused,
     MessageNotFound,
     MsmqError,
     QueueExists,
@@ -87,8 +88,9 @@ def connect(
     `host`, which then is the server's name as the domain knows it; KerberosCredentials for others.
     `timeout` in seconds bounds the connect. A call whose connection is lost later tries for `reconnect_seconds` to
     reach the server again, if it has not been sent or does no harm when it is done twice. `dead_peer_seconds` is how
-    long the server's machine may not acknowledge what TCP sends. Raises RpcConnectionError, AuthenticationError, or
-    MsmqError when the server refuses the caller, KerberosUnavailable, and ValueError for a user beside a ticket.
+    long the server's machine may not acknowledge what TCP sends. Raises RpcConnectionError, AuthenticationError,
+    LoginRefused for a wrong user or password, CallerRefused where the server admits no anonymous callers,
+    KerberosUnavailable, and ValueError for a user beside a ticket.
     """
     credentials = credentials_of(host, user, password, domain, kerberos)
     security = {
@@ -190,6 +192,11 @@ class QueueManager(_Closing):
         """message_count, bytes_in_queue, journal_message_count and bytes_in_journal of a queue."""
         return self._pool.run(o.management(name, *COUNTS))
 
+    def subqueues(self, name: str) -> list[str]:
+        """The names of the subqueues of a queue that have messages or are open."""
+        names: list[str] = (self._pool.run(o.management(name, "subqueue_names")))["subqueue_names"]
+        return names
+
     def management(self, name: str | None = None) -> dict[str, Any]:
         """Management properties (MS-MQMR) of a queue, an outgoing one by the name of its destination, or about the
         machine; None for what there is no value of."""
@@ -245,7 +252,7 @@ class QueueManager(_Closing):
                 steps = partial(remote_read.open_queue, name, access, exclusive, self._licence)
                 handle = self._private.open(open_handle(name, steps, reconnect))
                 return MessageQueue(self, self._private, handle, reconnect)
-            except (CallerRefused, ProtocolUnavailable) as error:
+            except (CallerRefused, ProtocolUnavailable, LoginRefused) as error:
                 self._remote_read_refused = error
                 if len(wanted) == 1:
                     raise

@@ -43,6 +43,7 @@ from openmsmq.console.problems import Problem
 from openmsmq.console.recording import record
 from openmsmq.console.table import HttpOperation, WebRequest
 from openmsmq.model.errors import AccessDenied
+from openmsmq.model.roles import missing_administrator
 
 _NOUNS: Final = (
     sessions, queues, messages, selections, dead_letters, outgoing, permissions, handles, sequences, transactions,
@@ -239,7 +240,7 @@ def may_see_figures(asked: WebRequest) -> bool:
 def demand_figures(asked: WebRequest) -> None:
     """Raises AccessDenied for a caller who may not see sums over all queues."""
     if not may_see_figures(asked):
-        raise AccessDenied(detail="figures of all queues are for administrators of the queue manager")
+        raise AccessDenied(detail=f"figures of all queues: {missing_administrator(asked.caller.name)}")
 
 
 class ConsoleAccounts:

@@ -281,7 +281,7 @@ class Console:
             alarms=await self._attention(caller, found.active),
         )  # fmt: skip
 
-    async def _attention(self, caller: WebCaller, found: list[KnownAlarm]) -> list[tuple[KnownAlarm, dict[str, str]]]:
+    async def _attention(self, caller: WebCaller, found: list[KnownAlarm]) -> list[tuple[KnownAlarm, dict[str, Any]]]:
         """Alarms, each with its badge and the link to where it is seen to."""
         by_name = {row["name"]: row["id"] for row in await self.web.work(self.web.services.rows.of, caller.ticket)}
         return [(alarm, wording.attention(alarm, by_name.get(alarm.queue))) for alarm in found]

@@ -29,6 +29,7 @@ from openmsmq.doors.transactions import DistributedTransactions
 from openmsmq.model.errors import AccessDenied, AuthenticationError, HResult, MsmqError, QueueNotFound
 from openmsmq.model.histogram import Histogram
 from openmsmq.model.left_out import LEFT_OUT
+from openmsmq.model.roles import missing_administrator
 from openmsmq.processes.answering import Answering
 from openmsmq.queueing.auditing import Actor, Auditor
 from openmsmq.queueing.authorization import Caller
@@ -328,7 +329,7 @@ class WebGateway:
     def _administrator(self, ticket: str) -> Known:
         known = self._tickets.check(ticket)
         if not self._is_administrator(known.sid):
-            raise AccessDenied(detail="this is for administrators of the queue manager")
+            raise AccessDenied(detail=missing_administrator(known.name))
         return known
 
     async def _health(self) -> dict[str, str]:

@@ -98,14 +98,15 @@ class AlarmWatch:
     async def check(self) -> list[Event]:
         """Look once: what happened is on the disk before it is delivered, so that nothing is delivered twice."""
         readings = {key: value async for key, value in self._readings(self._clock())}
-        before = self.alarms.beyond
+        before, was = self.alarms.beyond, dict(self.alarms.active)
         events = self.alarms.update(readings, self._thresholds, self._clock())
         for name in self.alarms.beyond.keys() - before.keys():
             logger.warning(
                 "alarm %s: %d more objects are over the threshold; at most %d alarms of a condition are on at once",
                 name, self.alarms.beyond[name], MOST_OF_CONDITION,
             )  # fmt: skip
-        if (events or self.alarms.beyond != before) and self._is_owner():
+        changed = events or self.alarms.beyond != before or self.alarms.active != was
+        if changed and self._is_owner():
             for event in events:
                 level = logging.WARNING if event.state == "raised" else logging.INFO
                 logger.log(level, "alarm %s %s: %s", event.alarm.name, event.state, event.alarm.sentence)
