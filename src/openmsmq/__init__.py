@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from openmsmq.client.calls import CallerRefused, HandleLost, ProtocolUnavailable
     from openmsmq.client.participants import Participant
+    from openmsmq.client.pipelining import MessagesNotSent
     from openmsmq.client.sync import Cursor, MessageQueue, QueueManager, Transaction, connect
+    from openmsmq.model.bodies import BodyError
     from openmsmq.model.errors import (
         AccessDenied,
         AnswerTimeout,
@@ -57,7 +59,9 @@ if TYPE_CHECKING:
 _MODULES_OF = {
     "openmsmq.client.calls": ("CallerRefused", "HandleLost", "ProtocolUnavailable"),
     "openmsmq.client.participants": ("Participant",),
+    "openmsmq.client.pipelining": ("MessagesNotSent",),
     "openmsmq.client.sync": ("Cursor", "MessageQueue", "QueueManager", "Transaction", "connect"),
+    "openmsmq.model.bodies": ("BodyError",),
     "openmsmq.model.errors": (
         "AccessDenied", "AnswerTimeout", "AuthenticationError", "BindError", "BufferOverflow", "ClientError",
         "IllegalCursorAction", "IllegalFormatName", "IllegalPropertyValue", "IllegalQueuePathName",
@@ -76,6 +80,7 @@ __all__ = [
     "AnswerTimeout",
     "AuthenticationError",
     "BindError",
+    "BodyError",
     "BufferOverflow",
     "CallerRefused",
     "ClientError",
@@ -94,6 +99,7 @@ __all__ = [
     "MessageNotFound",
     "MessageQueue",
     "MessageStorageFailed",
+    "MessagesNotSent",
     "MsmqError",
     "NdrError",
     "OperationCancelled",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import os
@@ -230,6 +231,18 @@ def test_an_interrupted_import_goes_on_where_it_ended(run, tmp_path):
     (tmp_path / "f.jsonl").write_text("\n".join(lines))
     run("import", "resumed", "f.jsonl")
     assert [json.loads(m)["label"] for m in run("peek", "resumed", "--json").splitlines()] == ["l0", "l1", "l2", "l3"]
+
+
+def test_an_import_that_fails_goes_on_without_sending_anything_twice(run, tmp_path):
+    run("queue", "create", "full", "--quota", "40")
+    lines = [json.dumps({"label": f"l{n}", "body": base64.b64encode(bytes(9000 if n % 2 else 1)).decode()})
+             for n in range(12)]  # fmt: skip
+    (tmp_path / "f.jsonl").write_text("\n".join(lines))
+    assert "INSUFFICIENT_RESOURCES" in run("import", "full", "f.jsonl", code=1)
+    run("queue", "set", "full", "quota=1000")
+    run("import", "full", "f.jsonl")
+    labels = [json.loads(m)["label"] for m in run("peek", "full", "--count", "0", "--json").splitlines()]
+    assert sorted(labels) == sorted(f"l{n}" for n in range(12))
 
 
 def test_an_unknown_property_in_an_import_is_named(run, tmp_path):

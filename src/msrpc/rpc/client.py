@@ -16,7 +16,14 @@ from contextlib import suppress
 from typing import Self
 from uuid import UUID
 
-from msrpc.errors import AnswerTimeout, AuthenticationError, BindError, LocalProtocolError, RpcConnectionError
+from msrpc.errors import (
+    AnswerTimeout,
+    AuthenticationError,
+    BindError,
+    LocalProtocolError,
+    LoginRefused,
+    RpcConnectionError,
+)
 from msrpc.rpc.client_connection import (
     BindRefused,
     Bound,
@@ -156,11 +163,35 @@ class Connection:
         call_id = self._core.request(target, opnum, stub, object_uuid)
         event = self._exchange(lambda e: getattr(e, "call_id", None) == call_id, timeout)
         if isinstance(event, FaultReceived):
-            if self._login.is_refused(self._core, event.status):
-                raise self._login.refused()
-            raise RpcFault(event.status)
+            raise self.error_of(event)
         assert isinstance(event, ResponseReceived)
         return event
+
+    def submit(self, opnum: int, stub: bytes, *, interface: SyntaxId | None = None) -> int:
+        """Begin a call without waiting; `answers` sends it. Returns its call id."""
+        target = interface or self._interface
+        if target is None:
+            raise LocalProtocolError("no interface is bound")
+        return self._core.request(target, opnum, stub)
+
+    def answers(self, timeout: float | None = None) -> list[ResponseReceived | FaultReceived]:
+        """Send what was submitted, and wait for answers to any calls. Raises as `call`, but for RpcFault."""
+        found: list[ResponseReceived | FaultReceived] = []
+
+        def is_answer(event: Event) -> bool:
+            if isinstance(event, ResponseReceived | FaultReceived):
+                found.append(event)
+                return True
+            return False
+
+        self._exchange(is_answer, timeout)
+        return found
+
+    def error_of(self, fault: FaultReceived) -> RpcFault | LoginRefused:
+        """The error that `call` raises for a fault."""
+        if self._login.is_refused(self._core, fault.status):
+            return self._login.refused()
+        return RpcFault(fault.status)
 
     def _exchange(self, wanted: Callable[[Event], bool], timeout: float | None = None) -> Event:
         deadline = None if timeout is None else time.monotonic() + timeout

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -20,6 +20,9 @@ from openmsmq.client.sync import QueueManager
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.model.words import in_words
+
+if TYPE_CHECKING:
+    from openmsmq.client.properties import QueuePropertyName
 
 _FLAGS = ("journal", "transactional", "authenticate", "poison_to_deadletter")
 _NUMBERS = ("quota", "journal_quota", "base_priority", "priv_level", "delivery_limit")
@@ -150,7 +153,7 @@ def set_(qm: QueueManager, name: str, assignments: tuple[str, ...], dry_run: boo
     """Change properties: label, journal, quota, journal_quota, authenticate, priv_level, delivery_limit, ..."""
     values = dict(_assignment(a) for a in assignments)
     if dry_run:
-        before = qm.properties(path_of(name), *values)
+        before = qm.properties(path_of(name), *cast("list[QueuePropertyName]", list(values)))
         said = ", ".join(f"{key} {before[key]!r} -> {value!r}" for key, value in values.items())
         report(as_json, f"would be changed: {said}", {"queue": path_of(name), "before": before, "after": values})
         return

@@ -7,6 +7,7 @@ from typing import Final
 from openmsmq.model.constants import Access
 from openmsmq.model.constants import MachineAccessMask as M
 from openmsmq.model.constants import QueueAccessMask as Q
+from openmsmq.model.queue_names import path_of
 from openmsmq.model.rights import missing_right
 
 _USER: Final = "USER"  # a server knows who calls; the client may not
@@ -48,7 +49,7 @@ def denied_hint(operation: str, what: str, access: int = 0) -> str:
         mask = M.SET_MACHINE_PROPERTIES if rights is None else rights[index]
         queue = None if rights is None else queue
     elif operation == _MANAGEMENT:
-        queue = None if what == "the machine" or "\\system$;" in what.lower() else what
+        queue = None if what == "the machine" or "\\system$;" in path_of(what).lower() else what
         mask = M.GET_MACHINE_PROPERTIES if queue is None else Q.GET_QUEUE_PROPERTIES
     elif operation in _ON_MACHINE:
         queue, mask = None, _ON_MACHINE[operation]
@@ -61,7 +62,7 @@ def denied_hint(operation: str, what: str, access: int = 0) -> str:
 
 def _opened(name: str) -> tuple[int, str | None]:
     """What kind of queue a name means, as `_TO_OPEN` counts them, and the queue that has the descriptor."""
-    queue, _, part = name.partition(";")
+    queue, _, part = path_of(name).partition(";")
     if queue.lower().endswith("\\system$"):
         return (3 if part.lower() == "journal" else 2), None
     return (1 if part.lower() == "journal" else 0), queue
