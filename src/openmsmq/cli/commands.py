@@ -62,6 +62,9 @@ COMMANDS = {
         "handles",
         "Show who has which queue open, exclusively or waiting for messages; close that.",
     ),
+    "health": CommandSpec(
+        "health", "Say whether a queue manager works: for scripts, by its exit code, without Prometheus."
+    ),
     "import": CommandSpec("messages", "Send the messages of a file that `export` wrote.", "import_"),
     "journal": CommandSpec("dead_letters", "Look at journals: that of a QUEUE, or of the machine where none is named."),
     "keys": CommandSpec("keyring", "Manage the keys with which message bodies are encrypted."),
@@ -76,6 +79,9 @@ COMMANDS = {
     ),
     "protocols": CommandSpec(
         "service", "List the interfaces and operations that are served, with the tests that prove them."
+    ),
+    "quickstart": CommandSpec(
+        "quickstart", "Make a data directory and an administrator, start a queue manager, and say how to log in."
     ),
     "queue": CommandSpec("queues", "Create, list, show, change, delete and purge queues; say who may use them."),
     "receive": CommandSpec("messages", "Receive messages: each is removed after it has been written out."),

@@ -77,6 +77,16 @@ class ApiOptions(NamedTuple):
         except ValueError as error:
             raise click.UsageError(str(error)) from None
 
+    def server(self, *, here: bool) -> tuple[str | None, ssl.SSLContext | None]:
+        """The URL of the HTTP server, None where none is known, and whom to trust. Raises UsageError for options that
+        are wrong."""
+        try:
+            address = None if self.url is not None or not here else read_address(self.data_dir)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
+        url = self.url if address is None else address.url
+        return url.rstrip("/") if url else None, self._trust(address)
+
     def client_as(self, who: HttpCredentials) -> HttpRequests:
         """Of the URL, without a token. Raises UsageError for options that are wrong."""
         try:

@@ -43,6 +43,7 @@ from openmsmq.model.roles import Role
 _MOST_FIELDS: Final = 600
 _STATIC: Final = {
     "style.css": "text/css", "live.js": "text/javascript", "console.js": "text/javascript", "icon.svg": "image/svg+xml",
+    "login-link.js": "text/javascript",
 }  # fmt: skip
 _THEME: Final = "openmsmq-theme"  # cookie that console.js sets
 _THEMES: Final = ("light", "dark")
@@ -70,6 +71,8 @@ class Console:
             Route("/", show(self._overview), methods=["GET"]),
             Route("/login", self._answering(self._login_page), methods=["GET"]),
             Route("/login", self._answering(self._login), methods=["POST"]),
+            Route("/login-link", self._answering(self._link_page), methods=["GET"]),
+            Route("/login-link", self._answering(self._login_by_link), methods=["POST"]),
             Route("/logout", change(self._logout), methods=["POST"]),
             Route("/queues", show(self._queues), methods=["GET"]),
             Route("/new-queue", show(self._new_queue), methods=["GET"]),
@@ -222,6 +225,20 @@ class Console:
             response.status_code = status
             return response
         response = RedirectResponse(after, 303)
+        account.set_cookie(response, self.web.services.settings, secret)
+        return response
+
+    async def _link_page(self, request: Request) -> Response:
+        return await self.render(request, "login_link.html", "Log in")
+
+    async def _login_by_link(self, request: Request) -> Response:
+        """The secret comes in the body, so no log has it."""
+        form = await self._form(request)
+        self.web.demand_own_page(request, None, None)
+        secret = await self.web.work(
+            account.begin_by_link, self.web.services, form.get("secret", "")[:256], peer_of(request)
+        )
+        response = RedirectResponse("/", 303)
         account.set_cookie(response, self.web.services.settings, secret)
         return response
 

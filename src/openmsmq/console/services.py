@@ -153,6 +153,10 @@ class Services:
         """The same for a token."""
         return self._logged_in("login_by_token", token=token, peer=peer)
 
+    def login_by_link(self, secret: str, peer: str) -> Mapping[str, Any]:
+        """The same for a link that logs in once."""
+        return self._logged_in("login_by_link", secret=secret, peer=peer)
+
     def _logged_in(self, operation: str, **given: str) -> Mapping[str, Any]:
         try:
             found: Mapping[str, Any] = self.link.call(operation, **given)

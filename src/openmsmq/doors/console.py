@@ -45,6 +45,7 @@ _SLICE: Final = 100  # queues in a turn of the event loop
 REQUESTS: Final[dict[str, dict[str, type]]] = {
     "login": {"user": str, "password": str, "peer": str},
     "login_by_token": {"token": str, "peer": str},
+    "login_by_link": {"secret": str, "peer": str},
     "whoami": {"ticket": str},
     "queues": {"ticket": str},
     "queue": {"ticket": str, "id": str},
@@ -177,6 +178,17 @@ class WebGateway:
         if ticket is None:
             self.logins.failed(_DOOR, "", peer)
             raise AccessDenied(detail="this token is unknown, was revoked, or has expired")
+        return self._logged_in(ticket, peer)
+
+    async def _login_by_link(self, secret: str, peer: str) -> dict[str, Any]:
+        """The same for a link that logs in once."""
+        wait = self.logins.wait(_DOOR, "", peer)
+        if wait:
+            return {"wait": wait}
+        ticket = self._tickets.login_by_link(secret)
+        if ticket is None:
+            self.logins.failed(_DOOR, "", peer)
+            raise AccessDenied(detail="this link was used, or is older than 15 minutes: make another one")
         return self._logged_in(ticket, peer)
 
     def _logged_in(self, ticket: str, peer: str) -> dict[str, Any]:

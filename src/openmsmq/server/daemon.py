@@ -396,14 +396,14 @@ def allow_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def run(configuration: Configuration) -> int:
-    """Configure logging and serve, on uvloop where it is installed."""
+def run(configuration: Configuration, ready: Callable[[Daemon], None] | None = None) -> int:
+    """Configure logging and serve, on uvloop where it is installed. `ready` is called in place of `announce`."""
     allow_connections()
     logs.configure(configuration.log_level, configuration.log_format)
     logger.info("openmsmq %s, %s", __version__, how_it_runs())
     try:
         import uvloop
     except ImportError:
-        return asyncio.run(serve(configuration))
+        return asyncio.run(serve(configuration, ready))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(serve(configuration))
+        return runner.run(serve(configuration, ready))
