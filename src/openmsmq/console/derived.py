@@ -73,7 +73,8 @@ def operations_of(action: Action) -> Iterator[HttpOperation]:
             method, path, _handler(action, action.dry_run.name), action.dry_run.summary, action.planned,
             query=_struct(action, query), body=_struct(action, body) if body else None,
             statuses=action.dry_run.statuses, role=action.role, path_fields=action.input,
-            extensions={"x-action": action.name, "x-effect": "reads"},
+            extensions={"x-action": action.name, "x-effect": "reads",
+                        "x-commands": [f"{each.words} --dry-run" for each in action.commands]},
         )  # fmt: skip
     elif action.dry_run:
         (body if action.dry_run == "body" else query).append(_DRY_RUN)
@@ -88,7 +89,9 @@ def operations_of(action: Action) -> Iterator[HttpOperation]:
         query=_struct(action, query, "Query"), body=_struct(action, body, part) if body else None, status=action.status,
         statuses=tuple(statuses), role=action.role, partial=action.partial, description=action.description,
         path_fields=action.input,
-        extensions={"x-action": action.name, "x-effect": action.effect} | (
+        extensions={
+            "x-action": action.name, "x-effect": action.effect, "x-commands": [each.words for each in action.commands]
+        } | (
             {"x-audit": list(action.audit)} if action.effect != "reads" else {}
         ),
     )  # fmt: skip
