@@ -3,6 +3,7 @@ Spark, no store and no daemon."""
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -128,4 +129,8 @@ def load(name: str) -> click.Command:
     """A command. Raises KeyError for a name that is not in `COMMANDS`."""
     entry = COMMANDS[name]
     command: click.Command = getattr(import_module(f"openmsmq.cli.{entry.module}"), entry.attribute or name)
+    if "_OPENMSMQ_COMPLETE" in os.environ:
+        from openmsmq.cli.completing import completing
+
+        return completing(command)
     return command

@@ -88,9 +88,12 @@ class ApiOptions(NamedTuple):
         return url.rstrip("/") if url else None, self._trust(address)
 
     def client_as(self, who: HttpCredentials) -> HttpRequests:
-        """Of the URL, without a token. Raises UsageError for options that are wrong."""
+        """Without a token. Raises UsageError for options that are wrong, or where no server is known."""
+        url, trust = self.server(here=True)
+        if url is None:
+            raise click.UsageError(_NO_URL)
         try:
-            return HttpRequests(self.url or "", who, self._trust(None))
+            return HttpRequests(url, who, trust)
         except ValueError as error:
             raise click.UsageError(str(error)) from None
 

@@ -46,6 +46,7 @@ REQUESTS: Final[dict[str, dict[str, type]]] = {
     "login": {"user": str, "password": str, "peer": str},
     "login_by_token": {"token": str, "peer": str},
     "login_by_link": {"secret": str, "peer": str},
+    "check_password": {"ticket": str, "peer": str, "password": str},
     "whoami": {"ticket": str},
     "queues": {"ticket": str},
     "queue": {"ticket": str, "id": str},
@@ -197,6 +198,19 @@ class WebGateway:
             self._uses.note(known.token, time.time())
         self.logins.succeeded(_DOOR, known.sid, known.name, peer, known.token)
         return {"ticket": ticket, **self._described(known)}
+
+    async def _check_password(self, ticket: str, peer: str, password: str) -> dict[str, Any]:
+        """Whether a password is that of the user whom a ticket names; a wrong one counts as a login that failed, and
+        `wait` says how long the next try is not looked at. Raises AccessDenied for the ticket of a token."""
+        known = self._tickets.check(ticket)
+        if known.token:
+            raise AccessDenied(detail="a token changes no password: log in with the password")
+        if wait := self.logins.wait(_DOOR, known.name, peer):
+            return {"good": False, "wait": wait}
+        good = self._tickets.login(known.name, password) is not None
+        if not good:
+            self.logins.failed(_DOOR, known.name, peer)
+        return {"good": good, "wait": 0}
 
     async def _whoami(self, ticket: str) -> dict[str, Any]:
         """Raises AccessDenied for a ticket that holds no longer."""
