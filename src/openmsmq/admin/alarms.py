@@ -26,7 +26,8 @@ ALARMS_FILE: Final = "alarms.json"
 MOST_OF_CONDITION: Final = 100  # alarms of one condition that are on at once; further objects wait for their turn
 EVENTS: Final = 200  # the last ones, that the file keeps
 _FORMAT: Final = 1
-_DELIVERED_FILE: Final = "alarms.delivered"
+DELIVERED_FILE: Final = "alarms.delivered"  # by webhook
+MAILED_FILE: Final = "alarms.mailed"
 _CLEARS: Final = 0.8  # of the threshold
 
 State = Literal["raised", "cleared"]
@@ -209,23 +210,23 @@ def document_of(alarms: Alarms) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def read_delivered(data_dir: Path) -> int | None:
-    """The number of the last event that was delivered by webhook; None before the first."""
+def read_delivered(data_dir: Path, name: str = DELIVERED_FILE) -> int | None:
+    """The number of the last event that was delivered, by webhook or as the file `name` says; None before the first."""
     try:
-        return int((data_dir / _DELIVERED_FILE).read_text(encoding="ascii"))
+        return int((data_dir / name).read_text(encoding="ascii"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         logger.warning(
-            "%s can't be read, so alarms that are on are delivered again: %s", data_dir / _DELIVERED_FILE, error
+            "%s can't be read, so alarms that are on are delivered again: %s", data_dir / name, error
         )
         return None
 
 
-def write_delivered(data_dir: Path, seq: int) -> None:
+def write_delivered(data_dir: Path, seq: int, name: str = DELIVERED_FILE) -> None:
     """Where that fails, a restart delivers it again, and the log says so."""
     try:
-        write_private(data_dir / _DELIVERED_FILE, f"{seq}\n".encode())
+        write_private(data_dir / name, f"{seq}\n".encode())
     except PrivateFileError as error:
         logger.warning("alarm event %d was delivered, which could not be written down: %s", seq, error)
 

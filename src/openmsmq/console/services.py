@@ -48,6 +48,12 @@ class WebSettings:
     outside: list[str]
     webhook: str
     webhook_key_file: str
+    mail_to: list[str]
+    mail_from: str
+    mail_server: str
+    mail_tls: str
+    mail_user: str
+    mail_password_file: str
     hosts: list[str]
     open_metrics: bool
     audit: bool
