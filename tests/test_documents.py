@@ -225,7 +225,7 @@ def operations() -> list[str]:
     return [f"{method.upper()} {path.removeprefix('/api/v1')}" for path in paths for method in paths[path]]
 
 
-OPERATIONS = table_rows(ROOT / "docs" / "command-line.md", r"`(GET|POST|PATCH|DELETE) .*`")
+OPERATIONS = table_rows(ROOT / "docs" / "command-line.md", r"`(GET|POST|PUT|PATCH|DELETE) .*`")
 
 
 def test_each_operation_of_the_http_api_has_a_row_with_its_commands() -> None:

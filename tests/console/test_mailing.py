@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from console.certificate import self_signed
-from openmsmq.admin.alarms import MAILED_FILE, Alarms, document_of, read_delivered, write_alarms
+from daemon import Daemon, eventually
+from openmsmq.admin.alarms import MAILED_FILE, Alarms, document_of, read_delivered, write_alarms, write_delivered
 from openmsmq.console.mailing import GATHER, TRIES, AlarmMailer, host_and_port, mail_of, sending
 from openmsmq.server.config import Configuration, ConfigurationError
 
@@ -166,3 +167,16 @@ def test_where_the_mail_server_is() -> None:
 def test_settings_that_do_not_fit_are_refused(tmp_path: Path, wrong: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         Configuration(data_dir=tmp_path, **{"web": True, **wrong})  # type: ignore[arg-type]
+
+
+def test_a_daemon_sends_mail(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    raised(data, "orders")
+    write_delivered(data, 0, MAILED_FILE)
+    with mail_server(None) as server:
+        given = {"to": "night@example.org", "server": server.address, "tls": "none"}
+        options = [word for name, value in given.items() for word in (f"--alarm-mail-{name}", value)]
+        with Daemon(data, "--web", "--web-port", "0", *options):
+            mail = eventually(lambda: server.mails)[0]
+    assert mail["To"] == "night@example.org" and mail["From"].startswith("openmsmq@")
