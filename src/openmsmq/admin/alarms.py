@@ -13,11 +13,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from openmsmq.files.private import PrivateFileError, write_private
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.remedies import RemedyStep
+from openmsmq.model.rights import short_name
 from openmsmq.model.text import counted, duration_text
 
 logger = logging.getLogger(__name__)
@@ -78,6 +80,31 @@ BY_NAME: Final = {condition.name: condition for condition in CONDITIONS}
 Readings = Mapping[tuple[str, str], "float | None"]
 
 
+#: (condition, `key_of` a queue) -> threshold, 0 for never.
+QueueThresholds = Mapping[tuple[str, str], int]
+_NONE: Final[QueueThresholds] = MappingProxyType({})
+OF_QUEUES: Final = ("quota", "oldest", "outgoing")  # conditions of which a queue may have a threshold of its own
+
+
+def key_of(queue: str) -> str:
+    """What is the same for all names of a queue of this machine; a format name is itself, without regard to case."""
+    name = queue.lower()
+    return name if "=" in name else name.rpartition("\\private$\\")[2]
+
+
+def parse_thresholds(text: str) -> dict[tuple[str, str], int]:
+    """`orders:oldest=60, bills:quota=0`. Raises ValueError."""
+    found = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, _, value = part.rpartition("=")
+        queue, _, condition = name.rpartition(":")
+        is_number = value.strip().isascii() and value.strip().isdecimal()
+        if not queue or condition.strip() not in OF_QUEUES or not is_number:
+            raise ValueError(f"{part!r} is not QUEUE:ALARM=VALUE with one of {', '.join(OF_QUEUES)}")
+        found[condition.strip(), key_of(short_name(queue.strip()))] = int(value)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Alarm:
     """One that is on, `since` seconds from 1970 on; `value` and `threshold` are those when it was raised, `now` is the
@@ -132,11 +159,14 @@ class Alarms:
     seq: int = 0
     beyond: dict[str, int] = field(default_factory=dict)
 
-    def update(self, readings: Readings, thresholds: Mapping[str, int], now: float) -> list[Event]:
-        """What is raised and cleared by these readings. `thresholds` has one for each condition."""
+    def update(
+        self, readings: Readings, thresholds: Mapping[str, int], now: float, by_queue: QueueThresholds = _NONE
+    ) -> list[Event]:
+        """What is raised and cleared by these readings. `thresholds` has one for each condition, `by_queue` those of
+        single queues."""
         happened = []
         for key, alarm in list(self.active.items()):
-            threshold = thresholds[alarm.name]
+            threshold = by_queue.get((alarm.name, key_of(alarm.queue)), thresholds[alarm.name])
             value = readings.get(key)
             back = value is not None and _is_over(alarm.name, value, threshold)
             if not threshold or back or key not in readings:  # the last: its queue is gone, or empty
@@ -147,7 +177,7 @@ class Alarms:
         count = Counter(name for name, _ in self.active)
         beyond: Counter[str] = Counter()
         for (name, queue), value in readings.items():
-            threshold = thresholds[name]
+            threshold = by_queue.get((name, key_of(queue)), thresholds[name])
             if value is None or not threshold or (name, queue) in self.active or not _is_bad(name, value, threshold):
                 continue
             if count[name] >= MOST_OF_CONDITION:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from msrpc.rpc.pdu import AuthLevel
 from msrpc.rpc.sockets import DEAD_PEER, LEAST_DEAD_PEER
-from openmsmq.admin.alarms import CONDITIONS
+from openmsmq.admin.alarms import CONDITIONS, OF_QUEUES, parse_thresholds
 from openmsmq.admin.audit import FILES, MEGABYTES
 from openmsmq.admin.naming import path_of
 from openmsmq.model.constants import INFINITE
@@ -348,6 +348,10 @@ class Configuration:
         default=300,
         metadata={"help": "alarm when a transaction is in doubt, or its commit unconfirmed, for this long (0: never)"},
     )
+    alarm_by_queue: str = field(
+        default="",
+        metadata={"help": "thresholds of single queues for quota, oldest and outgoing: orders:oldest=60,bills:quota=0"},
+    )
     alarm_queue: str = field(default="", metadata={"help": "queue that gets a message for each alarm; default: none"})
     alarm_webhook: str = field(
         default="",
@@ -500,6 +504,11 @@ class Configuration:
         for name in ("alarm_webhook", "alarm_mail_to"):
             served = self.web or not getattr(self, name)
             check(served, name, getattr(self, name), "unset, because web is not set, whose process sends it")
+        try:
+            parse_thresholds(self.alarm_by_queue)
+        except ValueError:
+            check(False, "alarm_by_queue", self.alarm_by_queue, "QUEUE:ALARM=VALUE, separated by commas; "
+                  f"the alarms are {', '.join(OF_QUEUES)}")  # fmt: skip
         self._check_mail()
 
     def _check_mail(self) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from openmsmq import __version__
 from openmsmq.accounts.users import UsersFile
+from openmsmq.admin.alarms import parse_thresholds
 from openmsmq.admin.audit import AuditEntry, AuditLog
 from openmsmq.admin.settings import write_settings
 from openmsmq.admin.web_address import forget_address
@@ -153,6 +154,7 @@ class Daemon:
             self.manager, self.configuration.data_dir, self.configuration.alarm_thresholds, self._syncs,
             self.configuration.alarm_queue_name, is_owner=self._is_owner,
             transactions=calls.environment.coordinator.transaction_manager.rows,
+            by_queue=parse_thresholds(self.configuration.alarm_by_queue),
         )  # fmt: skip
         for part in self._parts_of(context, calls, alarms, domain, self._messages):
             await self._parts.start(part)
