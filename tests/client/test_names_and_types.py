@@ -11,7 +11,7 @@ import pytest
 
 import openmsmq
 from openmsmq.client.operations import PROPERTIES
-from openmsmq.client.properties import MessageProperties, QueueProperties, QueuePropertyName
+from openmsmq.client.properties import MessageProperties, NewQueueProperties, QueuePropertyName
 from openmsmq.model.bodies import decode_body
 
 PROGRAM = '''
@@ -61,7 +61,7 @@ def test_the_typed_properties_are_those_that_there_are():
     known = {field.name for field in fields(openmsmq.Message)} | {"recoverable"}
     assert get_type_hints(MessageProperties).keys() <= known
     assert set(get_args(QueuePropertyName)) == set(PROPERTIES)
-    assert get_type_hints(QueueProperties).keys() <= PROPERTIES.keys()
+    assert get_type_hints(NewQueueProperties).keys() <= PROPERTIES.keys()
 
 
 def test_the_short_name_of_a_queue_works_in_every_call(qm):

@@ -53,7 +53,7 @@ from openmsmq.client.open_queue import (
 from openmsmq.client.opening import opening_context
 from openmsmq.client.participants import OUTCOMES, Participant, outcome_body, participants_in
 from openmsmq.client.pipelining import WINDOW, pipeline
-from openmsmq.client.properties import MessageProperties, QueueProperties, QueuePropertyName
+from openmsmq.client.properties import MessageProperties, NewQueueProperties, QueuePropertyName
 from openmsmq.client.reopening import CursorHandle, Locked, ReopeningQueue, countdown, open_handle
 from openmsmq.client.retrying import RECONNECT
 from openmsmq.client.runner import Runner
@@ -159,7 +159,7 @@ class QueueManager(_Closing):
         return await self._runner.run(o.query(3))
 
     async def create_queue(
-        self, path_name: str, *, security: bytes | None = None, **properties: Unpack[QueueProperties]
+        self, path_name: str, *, security: bytes | None = None, **properties: Unpack[NewQueueProperties]
     ) -> str:
         """Create a private queue, `orders` or `.\\private$\\orders`, or a public one, `.\\orders`, which the
         directory of an openmsmq server keeps; returns its format name.
@@ -177,7 +177,7 @@ class QueueManager(_Closing):
         """Properties of a queue by name; all of them if none is named."""
         return await self._runner.run(o.get_properties(name, wanted or tuple(o.PROPERTIES)))
 
-    async def set_properties(self, name: str, **properties: Unpack[QueueProperties]) -> None:
+    async def set_properties(self, name: str, **properties: Unpack[NewQueueProperties]) -> None:
         """Change properties of a queue, all or none."""
         await self._runner.run(o.set_properties(name, dict(properties)))
 

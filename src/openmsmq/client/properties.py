@@ -43,7 +43,7 @@ class MessageProperties(TypedDict, total=False):
     connector_type_identifier: bytes
 
 
-class QueueProperties(TypedDict, total=False):
+class NewQueueProperties(TypedDict, total=False):
     """Properties of a queue that can be set; `transactional` when it is created only. Quotas are in kilobytes."""
 
     label: str

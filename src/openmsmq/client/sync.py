@@ -51,7 +51,7 @@ from openmsmq.client.open_queue import (
 from openmsmq.client.participants import OUTCOMES, Participant, outcome_body, participants_in
 from openmsmq.client.pipelining import WINDOW, pipeline
 from openmsmq.client.pool import Pool
-from openmsmq.client.properties import MessageProperties, QueueProperties, QueuePropertyName
+from openmsmq.client.properties import MessageProperties, NewQueueProperties, QueuePropertyName
 from openmsmq.client.reopening import CursorHandle, Locked, ReopeningQueue, countdown, open_handle
 from openmsmq.client.retrying import RECONNECT
 from openmsmq.model.bodies import BodyValue
@@ -157,7 +157,7 @@ class QueueManager(_Closing):
         return self._pool.run(o.query(3))
 
     def create_queue(
-        self, path_name: str, *, security: bytes | None = None, **properties: Unpack[QueueProperties]
+        self, path_name: str, *, security: bytes | None = None, **properties: Unpack[NewQueueProperties]
     ) -> str:
         """Create a private queue, `orders` or `.\\private$\\orders`, or a public one, `.\\orders`, which the
         directory of an openmsmq server keeps; returns its format name.
@@ -175,7 +175,7 @@ class QueueManager(_Closing):
         """Properties of a queue by name; all of them if none is named."""
         return self._pool.run(o.get_properties(name, wanted or tuple(o.PROPERTIES)))
 
-    def set_properties(self, name: str, **properties: Unpack[QueueProperties]) -> None:
+    def set_properties(self, name: str, **properties: Unpack[NewQueueProperties]) -> None:
         """Change properties of a queue, all or none."""
         self._pool.run(o.set_properties(name, dict(properties)))
 
