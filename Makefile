@@ -104,7 +104,7 @@ wheel-test: $(STAMP)
 
 lint: $(STAMP)
 	@$(BIN)/python tools/native.py --generate
-	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image tools/sanitize tools/fuzz tools/try-wheel tools/make-deb tools/try-package tools/mutate tools/share-classes tools/native.py tools/import_contract.py tools/sync_client.py tools/command_line.py tools/hatch_build.py tools/fetch-helm tools/chart
+	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image tools/sanitize tools/fuzz tools/try-wheel tools/make-deb tools/command_files.py tools/try-package tools/mutate tools/share-classes tools/native.py tools/import_contract.py tools/sync_client.py tools/command_line.py tools/hatch_build.py tools/fetch-helm tools/chart
 	@$(BIN)/python tools/sync_client.py --check
 	@$(BIN)/python tools/command_line.py --check
 	@$(BIN)/mypy
@@ -134,7 +134,7 @@ deb:
 
 # As root: the package is installed in an overlay over this system, of which nothing changes.
 package-test:
-	@tools/ensure deb
+	@tools/ensure deb lintian
 	@/usr/bin/python3 tools/try-package
 
 clean:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import importlib
 import json
 import re
 import shlex
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 
 import openmsmq
+import openmsmq.aio
 import warm
 from daemon import Daemon
 from openmsmq.accounts.users import UsersFile
@@ -73,7 +78,57 @@ def test_the_index_names_every_document() -> None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_python_examples_are_python(document: Path) -> None:
     for example in blocks(document, "python"):
-        compile(example, str(document), "exec")
+        compile(example, str(document), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def test_the_examples_of_the_client_do_the_same_in_both_styles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    examples = blocks(ROOT / "docs" / "client.md", "python")
+    assert len(examples) == 6 and all("async with" in example for example in examples[1::2])
+    with Daemon(tmp_path / "data") as daemon:
+        UsersFile(daemon.directory / "users.json").add("alice", "…")
+        for library in (openmsmq, openmsmq.aio):
+            connect: Any = library.connect
+            at_daemon = lambda *server, _connect=connect, **login: _connect("127.0.0.1", daemon.port, **login)  # noqa: E731
+            monkeypatch.setattr(library, "connect", at_daemon)
+        said = [_said_by(example, capsys) for example in examples]
+    assert said[0::2] == said[1::2]
+    assert said[0].startswith("a first\n 42\n 0\n 1\n") or said[0].startswith(" 42\na first\n"), said[0][:80]
+    assert said[2].splitlines() == ["worked on one", "worked on two"] and said[4] == "bad 0\n"
+
+
+def _said_by(example: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """What an example prints, in which `qm` is a queue manager with two orders, and a poisonous task."""
+    code = compile(
+        example.replace("timeout=60", "timeout=0"), "client.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    )
+
+    def work(message: openmsmq.Message) -> None:
+        print("worked on", message.decode())
+
+    async def run() -> None:
+        with openmsmq.connect() as manager:
+            for name in ("orders", "tasks"):
+                with suppress(openmsmq.QueueNotFound):
+                    manager.delete_queue(name)
+            if "create_queue" not in example:
+                manager.create_queue("orders")
+                manager.create_queue("tasks")
+                with manager.open("orders", "send") as orders, manager.open("tasks", "send") as tasks:
+                    orders.send_many(["one", "two"])
+                    tasks.send("x", label="bad")
+                with manager.open("tasks") as tasks:
+                    tasks.move(tasks.peek(0).lookup_identifier, "poison")
+            capsys.readouterr()
+            if "async with" not in example:
+                exec(code, {"qm": manager, "work": work})
+                return
+            async with openmsmq.aio.connect() as asynchronous:
+                await eval(code, {"qm": asynchronous, "work": work})
+
+    asyncio.run(run())
+    return capsys.readouterr().out
 
 
 def test_the_first_example_of_the_readme_prints_what_it_sent(
@@ -170,7 +225,7 @@ def operations() -> list[str]:
     return [f"{method.upper()} {path.removeprefix('/api/v1')}" for path in paths for method in paths[path]]
 
 
-OPERATIONS = table_rows(ROOT / "docs" / "command-line.md", r"`(GET|POST|PATCH|DELETE) .*`")
+OPERATIONS = table_rows(ROOT / "docs" / "command-line.md", r"`(GET|POST|PUT|PATCH|DELETE) .*`")
 
 
 def test_each_operation_of_the_http_api_has_a_row_with_its_commands() -> None:

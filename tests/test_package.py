@@ -49,3 +49,5 @@ def test_every_exported_exception_is_an_msmq_error() -> None:
 def test_the_version_of_the_project_is_that_of_the_package() -> None:
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["version"] == openmsmq.__version__
+    changelog = (Path(__file__).parents[1] / "debian" / "changelog").read_text(encoding="utf-8")
+    assert changelog.startswith(f"openmsmq ({openmsmq.__version__}) ")

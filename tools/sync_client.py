@@ -35,6 +35,8 @@ PASSAGES = (
     ),
 )
 WORDS = (
+    (r"(?m)^ *@opening_context\n", ""),
+    (r"(?m)^from openmsmq\.client\.opening import .*\n", ""),
     (r"\basync (?=def|with|for)", ""),
     (r"\bawait ", ""),
     (r"\bAsyncGenerator\[Message, None\]", "Generator[Message, None, None]"),

@@ -144,6 +144,10 @@ class AuthenticationError(HResultError, PermissionError):
         self.user = user
 
 
+class LoginRefused(AuthenticationError):
+    """A server refused a login, at the bind or at the first call after it. `user` is the caller's name."""
+
+
 class LogonUnavailable(AuthenticationError):
     """Nobody could say whether a login is good: that is no failed try of the client."""
 

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from openmsmq.client.calls import CallerRefused, HandleLost, ProtocolUnavailable
     from openmsmq.client.participants import Participant
+    from openmsmq.client.pipelining import MessagesNotSent
     from openmsmq.client.sync import Cursor, MessageQueue, QueueManager, Transaction, connect
+    from openmsmq.model.bodies import BodyError
     from openmsmq.model.errors import (
         AccessDenied,
         AnswerTimeout,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
         InsufficientResources,
         InvalidHandle,
         LocalProtocolError,
+        LoginRefused,
         MessageAlreadyReceived,
         MessageNotFound,
         MessageStorageFailed,
@@ -56,13 +59,15 @@ if TYPE_CHECKING:
 _MODULES_OF = {
     "openmsmq.client.calls": ("CallerRefused", "HandleLost", "ProtocolUnavailable"),
     "openmsmq.client.participants": ("Participant",),
+    "openmsmq.client.pipelining": ("MessagesNotSent",),
     "openmsmq.client.sync": ("Cursor", "MessageQueue", "QueueManager", "Transaction", "connect"),
+    "openmsmq.model.bodies": ("BodyError",),
     "openmsmq.model.errors": (
         "AccessDenied", "AnswerTimeout", "AuthenticationError", "BindError", "BufferOverflow", "ClientError",
         "IllegalCursorAction", "IllegalFormatName", "IllegalPropertyValue", "IllegalQueuePathName",
-        "InsufficientResources", "InvalidHandle", "LocalProtocolError", "MessageAlreadyReceived", "MessageNotFound",
-        "MessageStorageFailed", "MsmqError", "NdrError", "OperationCancelled", "ProtocolError", "QueueDeleted",
-        "QueueExists", "QueueNotFound", "ReceiveTimeout", "RemoteProtocolError", "RpcConnectionError",
+        "InsufficientResources", "InvalidHandle", "LocalProtocolError", "LoginRefused", "MessageAlreadyReceived",
+        "MessageNotFound", "MessageStorageFailed", "MsmqError", "NdrError", "OperationCancelled", "ProtocolError",
+        "QueueDeleted", "QueueExists", "QueueNotFound", "ReceiveTimeout", "RemoteProtocolError", "RpcConnectionError",
         "SharingViolation", "TransactionSequence", "TransactionUsage",
     ),
     "openmsmq.model.message": ("Message",),
@@ -75,6 +80,7 @@ __all__ = [
     "AnswerTimeout",
     "AuthenticationError",
     "BindError",
+    "BodyError",
     "BufferOverflow",
     "CallerRefused",
     "ClientError",
@@ -87,11 +93,13 @@ __all__ = [
     "InsufficientResources",
     "InvalidHandle",
     "LocalProtocolError",
+    "LoginRefused",
     "Message",
     "MessageAlreadyReceived",
     "MessageNotFound",
     "MessageQueue",
     "MessageStorageFailed",
+    "MessagesNotSent",
     "MsmqError",
     "NdrError",
     "OperationCancelled",

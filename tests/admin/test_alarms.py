@@ -118,6 +118,26 @@ def test_conditions_of_another_version_are_left_out(tmp_path: Path) -> None:
     assert read_alarms(tmp_path) == Alarms(seq=1)
 
 
+def test_the_sentence_of_an_alarm_follows_its_figure() -> None:
+    alarms = Alarms()
+    [raised] = alarms.update({("oldest", "q"): 90_123.0}, THRESHOLDS, 1)
+    assert "has waited for 1 d 1 h; the threshold is 1 h" in raised.alarm.sentence
+    assert alarms.update({("oldest", "q"): 183.0 * 1000}, THRESHOLDS, 2) == []
+    [on] = alarms.active.values()
+    assert (on.value, on.now, on.since) == (90_123, 183_000, 1) and "2 d 2 h" in on.sentence
+    assert alarms.update({("oldest", "q"): None}, THRESHOLDS, 3) == [] and alarms.active["oldest", "q"] == on
+
+
+def test_a_file_of_an_earlier_version_has_the_figure_of_the_beginning(tmp_path: Path) -> None:
+    alarms = Alarms()
+    alarms.update({("disk", ""): 3.0}, THRESHOLDS, 1)
+    document = document_of(alarms)
+    for entry in (*document["active"], *(event["alarm"] for event in document["events"])):
+        del entry["now"]
+    write_alarms(tmp_path, document)
+    assert read_alarms(tmp_path) == alarms
+
+
 @pytest.mark.parametrize("name", list(BY_NAME))
 def test_an_event_says_what_is_wrong_and_what_to_do(name: str) -> None:
     alarms = Alarms()

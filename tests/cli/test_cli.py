@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import os
@@ -41,7 +42,9 @@ def test_queues_are_created_listed_shown_changed_and_deleted(run):
     run("queue", "set", "orders", "label=neu", "journal=yes", "quota=0x100")
     shown = json.loads(run("queue", "show", "orders", "--json"))
     assert (shown["label"], shown["journal"], shown["quota"]) == ("neu", True, 256)
-    assert "neu" in run("queue", "show", "orders")
+    rows = dict(line.split(maxsplit=1) for line in run("queue", "show", "orders").splitlines() if " " in line)
+    assert (rows["label"], rows["journal"], rows["quota"], rows["journal_quota"]) == ("neu", "yes", "256 KB", "none")
+    assert (rows["priv_level"], rows["delivery_limit"], rows["type"]) == ("optional", "none", "none")
     assert "would be created" in run("queue", "create", "bills", "--dry-run")
     assert "exists" in run("queue", "create", "orders", "--dry-run")
     assert "'neu' -> 'old'" in run("queue", "set", "orders", "label=old", "--dry-run")
@@ -51,6 +54,30 @@ def test_queues_are_created_listed_shown_changed_and_deleted(run):
     assert json.loads(run("queue", "show", "orders", "--json"))["message_count"] == 1
     run("queue", "delete", "orders", "--yes")
     assert "MQ_ERROR_QUEUE_NOT_FOUND" in run("queue", "show", "orders", code=3)
+
+
+def test_a_list_of_queues_has_the_messages_in_subqueues(service, run):
+    run("queue", "create", "parent", "--transactional")
+    for number in range(3):
+        run("send", "parent", str(number), "--transaction")
+    with service.connect() as manager, manager.open(r".\private$\parent", protocol="remoteread") as queue:
+        for message, subqueue in zip(list(queue), ("one", "two"), strict=False):
+            queue.move(message.lookup_identifier, subqueue)
+    rows = {row["path_name"]: row for row in map(json.loads, run("queue", "list", "--json").splitlines())}
+    [row] = [row for name, row in rows.items() if name.endswith("parent")]
+    assert (row["message_count"], row["subqueue_messages"]) == (1, 2)
+    assert [line.split()[1:] for line in run("queue", "list").splitlines() if "parent" in line] == [
+        ["1", str(row["bytes_in_queue"]), "0", "2"]
+    ]
+
+
+def test_a_table_for_another_program_has_a_line_for_each_row(run):
+    name = "long-" * 20 + "name"
+    run("queue", "create", name, "--label", "x" * 120)
+    label = [line for line in run("queue", "show", name).splitlines() if line.startswith("label")]
+    assert label == ["label".ljust(23) + "x" * 120]
+    assert any(line.split()[0].endswith(name) for line in run("queue", "list").splitlines())
+    assert not any(line.endswith(" ") for line in run("queue", "list").splitlines())
 
 
 def test_messages_are_sent_peeked_and_received(run, tmp_path):
@@ -204,6 +231,18 @@ def test_an_interrupted_import_goes_on_where_it_ended(run, tmp_path):
     (tmp_path / "f.jsonl").write_text("\n".join(lines))
     run("import", "resumed", "f.jsonl")
     assert [json.loads(m)["label"] for m in run("peek", "resumed", "--json").splitlines()] == ["l0", "l1", "l2", "l3"]
+
+
+def test_an_import_that_fails_goes_on_without_sending_anything_twice(run, tmp_path):
+    run("queue", "create", "full", "--quota", "40")
+    lines = [json.dumps({"label": f"l{n}", "body": base64.b64encode(bytes(9000 if n % 2 else 1)).decode()})
+             for n in range(12)]  # fmt: skip
+    (tmp_path / "f.jsonl").write_text("\n".join(lines))
+    assert "INSUFFICIENT_RESOURCES" in run("import", "full", "f.jsonl", code=1)
+    run("queue", "set", "full", "quota=1000")
+    run("import", "full", "f.jsonl")
+    labels = [json.loads(m)["label"] for m in run("peek", "full", "--count", "0", "--json").splitlines()]
+    assert sorted(labels) == sorted(f"l{n}" for n in range(12))
 
 
 def test_an_unknown_property_in_an_import_is_named(run, tmp_path):

@@ -299,7 +299,9 @@ def test_a_wrong_password_is_refused(service):
     [
         (r".\private$\none", openmsmq.QueueNotFound),
         (r"DIRECT=OS:.\private$\a;b\c", openmsmq.IllegalFormatName),
-        ("nonsense", openmsmq.IllegalQueuePathName),
+        ("nonsense", openmsmq.QueueNotFound),
+        (r"nonsense\private$", openmsmq.MsmqError),
+        ("", openmsmq.IllegalQueuePathName),
         (r"elsewhere\private$\q", openmsmq.MsmqError),
         ("PUBLIC=5e77d1b0-8c2a-4f95-b0e4-19c3a7d6f281", openmsmq.QueueNotFound),
     ],

@@ -300,9 +300,9 @@ def until_cancelled(opened):
 def put_on_two_connections(manager):
     """Make the pool hold two idle connections, so that the association outlives one."""
     pool = manager._pool
-    first = pool._take(call := next(openmsmq.client.operations.query(4)))
-    pool._give(pool._take(call))
-    pool._give(first)
+    first = pool.take(call := next(openmsmq.client.operations.query(4)))
+    pool.give(pool.take(call))
+    pool.give(first)
 
 
 def test_without_another_connection_an_interrupt_ends_the_handle_and_the_message_is_put_back(

@@ -15,6 +15,7 @@ import pytest
 
 from console.browser import ADMINISTRATOR, PASSWORD, USER, Client, port_of
 from daemon import Daemon, eventually
+from openmsmq.accounts.login_links import create_link
 from openmsmq.model.errors import AccessDenied
 from wanted import library, missing
 
@@ -409,3 +410,16 @@ def test_keys_find_a_queue_and_go_through_a_list(chromium: Any, daemon: Daemon, 
     says(page.locator("dialog"), "find a queue")
     tab.hold("keys")
     tab.context.close()
+
+
+def test_a_login_link_logs_in_by_itself_and_leaves_no_secret(chromium: Any, daemon: Daemon) -> None:
+    secret = create_link(daemon.directory, ADMINISTRATOR)
+    context = chromium.new_context(base_url=f"http://127.0.0.1:{port_of(daemon)}")
+    page, asked = context.new_page(), []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"/login-link#{secret}")
+    page.wait_for_url("**/")
+    says(page.locator("header.side"), "Queues")
+    assert not [url for url in asked if secret in url.partition("#")[0]]
+    assert not daemon.log.count(secret)
+    context.close()

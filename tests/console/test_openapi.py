@@ -13,6 +13,7 @@ from daemon import Daemon
 from openmsmq.console.examples import example_of
 from openmsmq.console.openapi import document, text
 from openmsmq.console.resources import OPERATIONS
+from openmsmq.console.table import parse_query
 
 CHECKED_IN = Path(__file__).parents[2] / "docs" / "openapi.json"
 
@@ -60,6 +61,35 @@ def test_everything_is_described() -> None:
     for name, schema in found["components"]["schemas"].items():
         assert schema.get("description"), name
         assert [member for member, part in schema["properties"].items() if not part.get("description")] == [], name
+
+
+def test_each_operation_has_a_tag_a_description_and_examples() -> None:
+    found = document(OPERATIONS)
+    tags = {tag["name"] for tag in found["tags"]}
+    used = set()
+    for path, methods in found["paths"].items():
+        for operation in methods.values():
+            used |= set(operation["tags"])
+            assert operation["description"].strip() not in ("", operation["summary"]), path
+            assert all("example" in each for each in operation["parameters"]), path
+            for answer in operation["responses"].values():
+                assert all("example" in content for content in answer.get("content", {}).values()), path
+            for content in operation.get("requestBody", {}).get("content", {}).values():
+                assert content["example"], path
+    assert used == tags and all(tag["description"] for tag in found["tags"])
+
+
+def test_the_examples_of_parameters_fit_their_types() -> None:
+    shown = document(OPERATIONS)["paths"]
+    for each in OPERATIONS:
+        parameters = shown[f"/api/v1{each.path}"][each.method.lower()]["parameters"]
+        query = {each["name"]: each["example"] for each in parameters if each["in"] == "query"}
+        if query:
+            assert parse_query(each.query, [(name, _in_query(value)) for name, value in query.items()]), each.name
+
+
+def _in_query(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def test_each_request_and_answer_has_an_example_that_fits_its_type() -> None:

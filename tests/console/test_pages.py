@@ -15,7 +15,7 @@ from console.browser import PASSWORD, Answer, Browser, Client
 from daemon import Daemon, eventually
 
 TEMPLATES = Path(openmsmq.__file__).parent / "console" / "templates"
-SCRIPTS = [{"src": f"/static/{name}.js", "defer": None} for name in ("console", "live")]
+SCRIPTS = [{"src": f"/static/{name}.js", "defer": None} for name in ("console", "live", "login-link")]
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>&lt;{{7*7}}"
 UNSEEN = "a\u202eb\u200bc\x1b[31m"
 
@@ -211,7 +211,7 @@ def test_a_user_sees_what_is_refused_and_why(daemon: Daemon) -> None:
     assert browser.ask("GET", "/queues/p999999").status == 404
 
 
-def test_pages_need_nothing_from_elsewhere_and_no_script_but_two() -> None:
+def test_pages_need_nothing_from_elsewhere_and_no_script_but_three() -> None:
     pages = list(TEMPLATES.glob("*.html"))
     assert pages
     for path in pages:

@@ -80,6 +80,6 @@ def test_a_bar_says_how_much_of_the_quota_is_used() -> None:
 @pytest.mark.parametrize("condition", [condition.name for condition in CONDITIONS])
 @pytest.mark.parametrize("identifier", ["p/1", None])
 def test_each_alarm_leads_to_a_page(condition: str, identifier: str | None) -> None:
-    where = wording.attention(KnownAlarm(condition, "q", 1, 1, 1, "s", "a", "b"), identifier)
+    where = wording.attention(KnownAlarm(condition, "q", 1, 1, 1, "s", "a", "b", 1, []), identifier)
     assert where["badge"] != "" and where["page"].startswith("/") and "p/1" not in where["page"]
-    assert wording.attention(KnownAlarm("oldest", "q", 1, 1, 1, "s", "a", "b"), "p/1")["page"] == "/queues/p%2F1"
+    assert wording.attention(KnownAlarm("oldest", "q", 1, 1, 1, "s", "a", "b", 1, []), "p/1")["page"] == "/queues/p%2F1"

@@ -65,12 +65,18 @@ def test_the_settings_are_known_and_the_ports_those_of_the_image(
         assert ports == {entry["port"] for entry in resources()["Service"]["spec"]["ports"]}
         stops = resources()["StatefulSet"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
     configuration = settings_of(environment, monkeypatch, tmp_path)
+    offset = configuration.port_offset
     assert ports == {
-        configuration.port(name, OFFSET) for name in ("endpoint_mapper_port", "message_port", "rpc_port")
+        configuration.port(name, offset) for name in ("endpoint_mapper_port", "message_port", "rpc_port")
     }  # fmt: skip
     assert configuration.web and configuration.shutdown_grace_seconds < stops
-    probe = str(service()["healthcheck"] if which == "compose" else container()["readinessProbe"])
-    assert f":{STANDARD_PORTS['web_port'] + OFFSET}/readyz" in probe
+    if which == "compose":
+        assert service()["healthcheck"]["test"] == ["CMD", "openmsmq", "health"]
+        outside = [int(port.partition(":")[0]) for port in service()["ports"]]
+        assert outside == [STANDARD_PORTS[f"{name}_port"] for name in ("endpoint_mapper", "message", "rpc")]
+        assert configuration.port("peer_message_port", offset) == STANDARD_PORTS["message_port"]
+    else:
+        assert f":{STANDARD_PORTS['web_port'] + OFFSET}/readyz" in str(container()["readinessProbe"])
 
 
 def test_there_is_one_writer() -> None:

@@ -146,6 +146,7 @@ def test_an_owner_uses_his_own() -> None:
 def test_a_refusal_names_the_caller_by_name_or_by_sid() -> None:
     authorization = Authorization(SecurityDescriptor(owner="S-1-5-18", group="S-1-5-18", dacl=()))
     named, nameless = Caller.user("S-1-5-21-9", "carol"), Caller("S-1-5-21-9", frozenset())
-    for caller, said in ((named, "carol lacks"), (nameless, "S-1-5-21-9 lacks")):
-        with pytest.raises(AccessDenied, match=said):
+    for caller, said in ((named, "carol"), (nameless, "S-1-5-21-9")):
+        command = f"{said} may not create a queue .*: openmsmq machine grant {said} CreateQueue$"
+        with pytest.raises(AccessDenied, match=command):
             authorization.authorize(caller, None, Right.CREATE_QUEUE)

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from openmsmq.admin.alarms import read_alarms
+from openmsmq.admin.alarms import parse_thresholds, read_alarms
 from openmsmq.model.histogram import Histogram
 from openmsmq.model.message import Message
 from openmsmq.model.names import parse_format_name
@@ -20,6 +20,7 @@ from openmsmq.oletx.states import EnlistmentState
 from openmsmq.oletx.structures import Partner
 from openmsmq.queueing.queue import SYSTEM_DEADLETTER
 from openmsmq.server.alarms import PERIOD, WINDOW, AlarmWatch
+from openmsmq.server.config import Configuration, ConfigurationError
 from queueing.world import World
 
 OFF = {"disk": 0, "quota": 0, "sync": 0, "deadletters": 0, "oldest": 0, "outgoing": 0, "indoubt": 0}
@@ -35,12 +36,13 @@ class Watch:
         self.directory = directory
         self.queue, self.thresholds = queue, {**OFF, **thresholds}
         self.transactions: list[TransactionRow] = []
+        self.by_queue: dict[tuple[str, str], int] = {}
         self.start()
 
     def start(self) -> None:
         self.watch = AlarmWatch(
             self.world.manager, self.directory, self.thresholds, self.syncs, self.queue, lambda: self.now,
-            transactions=lambda: self.transactions,
+            transactions=lambda: self.transactions, by_queue=self.by_queue,
         )  # fmt: skip
 
     def receive(self, name: str) -> Message:
@@ -236,3 +238,36 @@ def test_a_queue_that_gets_stuck_while_the_daemon_runs_is_seen_to_be_fine_before
     assert watch.look() == []
     queue.left += 1
     assert watch.look(2 * PERIOD) == [("cleared", "outgoing", name)], "it began to wait after the start"
+
+
+def test_a_queue_may_have_a_threshold_of_its_own(tmp_path: Path) -> None:
+    watch = Watch(tmp_path, quota=50)
+    watch.by_queue = parse_thresholds(r".\private$\Strict:quota=10, lax:quota=0")
+    watch.start()
+    for name in ("strict", "lax", "usual"):
+        watch.world.create(name, QUOTA=10)
+        watch.world.send(name, body=b"x" * 2000)
+    assert [place.rpartition("\\")[2] for _, _, place in watch.look()] == ["strict"]
+    for name in ("lax", "usual"):
+        watch.world.send(name, body=b"x" * 6000)
+    assert [place.rpartition("\\")[2] for _, _, place in watch.look()] == ["usual"]
+
+
+def test_a_queue_has_an_alarm_that_others_do_not_have(tmp_path: Path) -> None:
+    watch = Watch(tmp_path)
+    watch.by_queue = parse_thresholds("orders:oldest=60")
+    watch.start()
+    for name in ("orders", "others"):
+        watch.world.create(name)
+        watch.world.send(name, body=b"x")
+    assert watch.look() == []
+    watch.now = watch.world.now / 1000 + 100
+    assert [(name, place.rpartition("\\")[2]) for _, name, place in watch.look()] == [("oldest", "orders")]
+
+
+@pytest.mark.parametrize("text", ["q", "q:oldest", "oldest=5", "q:disk=5", "q:quota=-1", "q:oldest=x"])
+def test_thresholds_of_queues_that_are_none_are_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="QUEUE:ALARM=VALUE"):
+        Configuration(data_dir=tmp_path, alarm_by_queue=text)
+    there = r"DIRECT=OS:there\private$\x"
+    assert parse_thresholds(f"{there}:outgoing=5,") == {("outgoing", there.lower()): 5}

@@ -21,12 +21,12 @@ from msrpc.dcom.activation import VERSION
 from msrpc.dcom.bindings import TCP, Bindings
 from msrpc.dcom.budget import ObjectBudget
 from msrpc.dcom.objref import NOPING, StandardReference
-from msrpc.errors import ComError, LimitReached, RpcConnectionError
+from msrpc.errors import ComError, LimitReached, LoginRefused, RpcConnectionError
 from msrpc.hresults import ComResult
 from msrpc.interfaces import ms_dcom as d
 from msrpc.ndr import Interface, Operation
 from msrpc.rpc.aio import AsyncConnection, connect
-from msrpc.rpc.faults import RpcFault
+from msrpc.rpc.faults import RPC_S_ACCESS_DENIED, RpcFault
 from msrpc.rpc.pdu import SyntaxId
 
 logger = logging.getLogger(__name__)
@@ -106,6 +106,8 @@ class RemoteExporter:
             )
         except RpcFault as fault:
             raise ComError(fault.status, f"{interface.name}::{operation.name}") from fault
+        except LoginRefused as error:  # the resolver has accepted this login; it is the object that refuses the caller
+            raise ComError(RPC_S_ACCESS_DENIED, f"{interface.name}::{operation.name}") from error
         return operation.decode_response(answer.stub, answer.byte_order)
 
     async def query(self, ipid: bytes, iid: UUID) -> d.STDOBJREF:

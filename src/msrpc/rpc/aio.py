@@ -23,7 +23,7 @@ from msrpc.rpc.client_connection import (
     FaultReceived,
     ResponseReceived,
 )
-from msrpc.rpc.credentials import Credentials, SecurityChoice, choose_security
+from msrpc.rpc.credentials import Credentials, Login, SecurityChoice, choose_security, login_of
 from msrpc.rpc.faults import RpcFault
 from msrpc.rpc.kerberos import KerberosCredentials
 from msrpc.rpc.limits import RpcLimits
@@ -34,10 +34,14 @@ from msrpc.rpc.sockets import DEAD_PEER, peer_has_closed, set_options, without_b
 class AsyncConnection(asyncio.Protocol):
     """A connection to one endpoint; see `connect`."""
 
-    def __init__(self, core: ClientConnection, security: SecurityChoice, dead_peer_seconds: int = DEAD_PEER) -> None:
+    def __init__(
+        self, core: ClientConnection, security: SecurityChoice, login: Login, dead_peer_seconds: int = DEAD_PEER
+    ) -> None:
         self._core = core
         self._dead_peer_seconds = dead_peer_seconds
         self._security: SecurityChoice | None = security
+        self._login = login
+        self._binds: SyntaxId | None = None
         self._interface: SyntaxId | None = None
         self._calls: dict[int, asyncio.Future[ResponseReceived]] = {}
         self._binding: asyncio.Future[None] | None = None
@@ -88,7 +92,7 @@ class AsyncConnection(asyncio.Protocol):
             if interface not in self._core.contexts:
                 self._check_connected()
                 choice = self._security or SecurityChoice(0, AuthLevel.NONE, None)
-                self._security = None
+                self._security, self._binds = None, interface
                 auth_type, level, context, _ = choice
                 self._core.bind(
                     [interface],
@@ -110,7 +114,8 @@ class AsyncConnection(asyncio.Protocol):
     ) -> bytes:
         """Call an operation of `interface` (default: the one bound last) and return the stub of its answer.
 
-        Raises `RpcFault` for a fault, `RpcConnectionError` if the connection is lost.
+        Raises `RpcFault` for a fault, `LoginRefused` at the first call if the login has failed, `RpcConnectionError`
+        if the connection is lost.
         """
         return (await self.exchange(opnum, stub, object_uuid, interface=interface)).stub
 
@@ -155,7 +160,8 @@ class AsyncConnection(asyncio.Protocol):
             elif isinstance(event, FaultReceived):
                 future = self._calls.pop(event.call_id, None)
                 if future is not None and not future.done():
-                    future.set_exception(RpcFault(event.status))
+                    refused = self._login.is_refused(self._core, event.status)
+                    future.set_exception(self._login.refused() if refused else RpcFault(event.status))
             elif isinstance(event, Bound | BindRefused):
                 self._bound(event)
             elif isinstance(event, ClientConnectionEnded):
@@ -180,7 +186,7 @@ class AsyncConnection(asyncio.Protocol):
         if binding is None or binding.done():
             return
         if isinstance(event, BindRefused):
-            binding.set_exception(BindError(f"the bind was refused with {event.status:#x}", event.status))
+            binding.set_exception(self._login.bind_refused(event.status, self._binds))
         else:
             binding.set_result(None)
 
@@ -210,6 +216,7 @@ async def connect(
 ) -> AsyncConnection:
     """As `client.connect`, for asyncio."""
     security = choose_security(credentials, level, spnego=spnego)
+    login = login_of(f"{host}:{port}", credentials, security.level)
     loop = asyncio.get_running_loop()
     core = ClientConnection(max_fragment=max_fragment, limits=limits, assoc_group_id=assoc_group_id)
     try:
@@ -217,7 +224,7 @@ async def connect(
             if isinstance(credentials, KerberosCredentials):
                 await asyncio.to_thread(security.prepare)
             _, protocol = await loop.create_connection(
-                lambda: AsyncConnection(core, security, dead_peer_seconds), without_brackets(host), port
+                lambda: AsyncConnection(core, security, login, dead_peer_seconds), without_brackets(host), port
             )
     except (OSError, UnicodeError) as error:  # TimeoutError is an OSError; the other one is of a name that can't be one
         raise RpcConnectionError(f"{host}:{port}: {error or 'no answer in time'}") from error

@@ -16,7 +16,14 @@ from contextlib import suppress
 from typing import Self
 from uuid import UUID
 
-from msrpc.errors import AnswerTimeout, AuthenticationError, BindError, LocalProtocolError, RpcConnectionError
+from msrpc.errors import (
+    AnswerTimeout,
+    AuthenticationError,
+    BindError,
+    LocalProtocolError,
+    LoginRefused,
+    RpcConnectionError,
+)
 from msrpc.rpc.client_connection import (
     BindRefused,
     Bound,
@@ -26,7 +33,7 @@ from msrpc.rpc.client_connection import (
     FaultReceived,
     ResponseReceived,
 )
-from msrpc.rpc.credentials import Credentials, SecurityChoice, choose_security
+from msrpc.rpc.credentials import Credentials, Login, SecurityChoice, choose_security, login_of
 from msrpc.rpc.faults import RpcFault
 from msrpc.rpc.kerberos import KerberosCredentials
 from msrpc.rpc.limits import RpcLimits
@@ -41,10 +48,11 @@ RECEIVE_SIZE = 65536
 class Connection:
     """A connection to one endpoint; see `connect`."""
 
-    def __init__(self, sock: socket.socket, core: ClientConnection, security: SecurityChoice) -> None:
+    def __init__(self, sock: socket.socket, core: ClientConnection, security: SecurityChoice, login: Login) -> None:
         self._socket = sock
         self._core = core
         self._security: SecurityChoice | None = security
+        self._login = login
         self._interface: SyntaxId | None = None
 
     def __enter__(self) -> Self:
@@ -97,7 +105,8 @@ class Connection:
         """Bind the interface, and authenticate with the first bind. `call` uses the interface bound last. Of the
         transfer syntaxes that are offered the server chooses one, `transfer_syntax`; stubs have to be in it.
 
-        Raises `BindError` if the server does not offer it, `AuthenticationError` if the server cannot be trusted.
+        Raises `BindError` if the server does not offer it, `LoginRefused`, and `AuthenticationError` if the server
+        cannot be trusted.
         """
         interface = SyntaxId(uuid, version)
         if interface not in self._core.contexts:
@@ -115,7 +124,7 @@ class Connection:
                 self._core.bind([interface], transfer_syntaxes=transfer_syntaxes)
             event = self._exchange(lambda e: isinstance(e, Bound | BindRefused))
             if isinstance(event, BindRefused):
-                raise BindError(f"bind of {interface} was refused with {event.status:#x}", event.status)
+                raise self._login.bind_refused(event.status, interface)
             if interface not in self._core.contexts:
                 raise BindError(f"the server does not offer {interface}")
         self._interface = interface
@@ -133,7 +142,8 @@ class Connection:
         """Call an operation and return the stub of its answer.
 
         `timeout` in seconds; after it the connection is closed, because the answer may still come. Raises `RpcFault`
-        for a fault, `RpcConnectionError` if the connection is lost, `AnswerTimeout` after `timeout`.
+        for a fault, `LoginRefused` at the first call if the login has failed, `RpcConnectionError` if the connection is
+        lost, `AnswerTimeout` after `timeout`.
         """
         return self.exchange(opnum, stub, object_uuid, interface=interface, timeout=timeout).stub
 
@@ -153,9 +163,35 @@ class Connection:
         call_id = self._core.request(target, opnum, stub, object_uuid)
         event = self._exchange(lambda e: getattr(e, "call_id", None) == call_id, timeout)
         if isinstance(event, FaultReceived):
-            raise RpcFault(event.status)
+            raise self.error_of(event)
         assert isinstance(event, ResponseReceived)
         return event
+
+    def submit(self, opnum: int, stub: bytes, *, interface: SyntaxId | None = None) -> int:
+        """Begin a call without waiting; `answers` sends it. Returns its call id."""
+        target = interface or self._interface
+        if target is None:
+            raise LocalProtocolError("no interface is bound")
+        return self._core.request(target, opnum, stub)
+
+    def answers(self, timeout: float | None = None) -> list[ResponseReceived | FaultReceived]:
+        """Send what was submitted, and wait for answers to any calls. Raises as `call`, but for RpcFault."""
+        found: list[ResponseReceived | FaultReceived] = []
+
+        def is_answer(event: Event) -> bool:
+            if isinstance(event, ResponseReceived | FaultReceived):
+                found.append(event)
+                return True
+            return False
+
+        self._exchange(is_answer, timeout)
+        return found
+
+    def error_of(self, fault: FaultReceived) -> RpcFault | LoginRefused:
+        """The error that `call` raises for a fault."""
+        if self._login.is_refused(self._core, fault.status):
+            return self._login.refused()
+        return RpcFault(fault.status)
 
     def _exchange(self, wanted: Callable[[Event], bool], timeout: float | None = None) -> Event:
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -226,7 +262,7 @@ def connect(
     except (OSError, UnicodeError) as error:  # the second for a name that can't be one
         raise RpcConnectionError(f"{host}:{port}: {error}") from error
     core = ClientConnection(max_fragment=max_fragment, limits=limits, assoc_group_id=assoc_group_id)
-    return Connection(sock, core, security)
+    return Connection(sock, core, security, login_of(f"{host}:{port}", credentials, security.level))
 
 
 def _connect_tcp(host: str, port: int, timeout: float | None) -> socket.socket:

@@ -31,6 +31,7 @@ from msrpc.rpc.bind_pdus import (
     feature_syntax,
 )
 from msrpc.rpc.call_pdus import CALL_HEADER_SIZE, CoCancel, FaultPdu, Orphaned, Shutdown, decode, stub_start
+from msrpc.rpc.faults import RPC_S_ACCESS_DENIED
 from msrpc.rpc.limits import RpcLimits
 from msrpc.rpc.pdu import (
     MIN_FRAGMENT,
@@ -134,6 +135,9 @@ class ClientConnection:
         self._offered: dict[tuple[SyntaxId, SyntaxId], int] = {}
         self.channel: Channel | None = None
         self._channels: dict[int, Channel] = {}
+        #: Whether a login has been sent and nothing has shown yet that the server accepts it. The last leg of NTLM has
+        #: no answer; a failed login shows at the first call ([MS-RPCE] 3.3.1.5.2.1).
+        self.login_open = False
         self._splitter = Splitter(self.limits.max_fragment)
         self._out: list[bytes] = []
         self._call_id = 0
@@ -304,7 +308,7 @@ class ClientConnection:
                 if not channel.context.complete:
                     raise AuthenticationError("the server ended the authentication early")
             self._channels[channel.context_id] = channel
-            self.channel = channel
+            self.channel, self.login_open = channel, True
         self._negotiation = None
         accepted: dict[SyntaxId, PresentationContext] = {}
         for context, answer in zip(negotiation.contexts, negotiation.answers, strict=True):
@@ -324,6 +328,7 @@ class ClientConnection:
 
     def _response(self, header: Header, raw: bytes, events: list[Event]) -> None:
         call_id, flags = header.call_id, header.flags
+        self.login_open = False
         start = stub_start(header)
         channel = self._calls.get(call_id)
         stub = self._open(channel, header, raw, start)
@@ -375,6 +380,7 @@ class ClientConnection:
         elif self._calls.pop(pdu.call_id, self) is not self:
             self._answered -= sum(map(len, self._answers.pop(pdu.call_id, ())))
             events.append(FaultReceived(pdu.call_id, pdu.status))
+            self.login_open = self.login_open and pdu.status == RPC_S_ACCESS_DENIED
         named = self._channels.get(pdu.verifier.context_id) if pdu.verifier else None
         if named is not None:
             # Its sequence number counts, so it has to be verified even if nobody waits for the answer.

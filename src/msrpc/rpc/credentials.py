@@ -8,7 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from msrpc.errors import LocalProtocolError
+from msrpc.errors import BindError, LocalProtocolError, LoginRefused
+from msrpc.rpc.bind_pdus import RejectReason
+from msrpc.rpc.client_connection import ClientConnection
+from msrpc.rpc.faults import RPC_S_ACCESS_DENIED
 from msrpc.rpc.kerberos import KERBEROS_OIDS, KerberosCredentials, KerberosInitiator
 from msrpc.rpc.ntlm import NtlmInitiator
 from msrpc.rpc.pdu import AuthLevel, AuthType
@@ -27,6 +30,57 @@ class Credentials:
     user: str
     password: str = field(repr=False)
     domain: str = ""
+
+
+# Statuses of a bind_nak or of a fault by which a server refuses a login, with what to check ([MS-RPCE] 2.2.2.5 and
+# 3.3.1.5.2.1).
+_REFUSALS: Final = {
+    RPC_S_ACCESS_DENIED: "check the user name, the password and that the account is enabled",
+    RejectReason.INVALID_CHECKSUM: "check the user name, the password and that the account is enabled",
+    RejectReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED: "the server does not accept this kind of login",
+    RejectReason.TEMPORARY_CONGESTION: "too many logins from this address have failed, or the server is busy; wait a "
+    "minute, then check the user name and the password",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A login of one connection: `server` is its address, `user` the caller, empty for one without a name."""
+
+    server: str
+    user: str
+    level: AuthLevel
+
+    def is_refused(self, core: ClientConnection, status: int) -> bool:
+        """Whether a fault says that the login has failed, and not that a call was refused."""
+        return bool(self.user) and core.login_open and status == RPC_S_ACCESS_DENIED
+
+    def bind_refused(self, status: int, interface: object) -> BindError | LoginRefused:
+        """The error for a refused bind, whose reason or status is `status`."""
+        if self.user and status in _REFUSALS:
+            return self.refused(status)
+        return BindError(f"{self.server}: the bind of {interface} was refused with {status:#x}", status)
+
+    def refused(self, status: int = RPC_S_ACCESS_DENIED) -> LoginRefused:
+        """The error for a login that the server does not accept."""
+        text = f"{self.server} refused the login of user {self.user}: {_REFUSALS[status]}"
+        if status == RPC_S_ACCESS_DENIED and self.level < AuthLevel.PKT_PRIVACY:
+            text += f"; or the server demands a higher level than {self.level.name}"
+        return LoginRefused(text, self.user)
+
+
+def login_of(server: str, credentials: Credentials | KerberosCredentials | Ticket | None, level: AuthLevel) -> Login:
+    """The login that a connection makes with these credentials."""
+    match credentials:
+        case None:
+            user = ""
+        case Credentials(name, _, domain):
+            user = f"{domain}\\{name}" if domain else name
+        case KerberosCredentials():
+            user = "of the Kerberos ticket"
+        case _:
+            user = ""  # a ticket of the daemon itself, for a Unix socket
+    return Login(server, user, level)
 
 
 def _nothing() -> None:

@@ -16,6 +16,15 @@ from openmsmq.model.roles import Role
 from openmsmq.model.text import time_text
 
 
+class RemedyStepView(Output, frozen=True):
+    """A step of a remedy."""
+
+    action: Annotated[str, doc("Name of the action.", "queue.show")]
+    arguments: Annotated[dict[str, str], doc("Its arguments.", {"queue": "mq1\\private$\\orders"})]
+    words: Annotated[str, doc("What it does, for a link or a button.", "Open the queue")]
+    command: Annotated[str, doc("The command that does it.", "openmsmq queue show orders")]
+
+
 class KnownAlarm(Output, frozen=True):
     """An alarm."""
 
@@ -25,8 +34,10 @@ class KnownAlarm(Output, frozen=True):
     value: Annotated[int, doc("The value when it was raised, in `unit`.")]
     threshold: Annotated[int, doc("The threshold when it was raised, in `unit`.")]
     unit: Annotated[str, doc("Unit of value and threshold.", "MB")]
-    sentence: Annotated[str, doc("What is wrong.")]
+    sentence: Annotated[str, doc("What is wrong, with the value at the last look.")]
     remedy: Annotated[str, doc("What to do about it.")]
+    now: Annotated[int, doc("The value at the last look while it was on, in `unit`.")]
+    steps: Annotated[list[RemedyStepView], doc("What the remedy says, as actions.")]
 
 
 class AlarmEventView(Output, frozen=True):
@@ -68,7 +79,8 @@ def _event_document(event: AlarmEventView, found: AlarmList) -> dict[str, Any]:
 
 _ACTIVE: Final = Rows(
     lambda found: found.active, ("since", "alarm", "what", "do"),
-    lambda alarm: [time_text(alarm.since), alarm.alarm, alarm.sentence, alarm.remedy],
+    lambda alarm: [time_text(alarm.since), alarm.alarm, alarm.sentence,
+                   " ".join([alarm.remedy, "; ".join(step.command for step in alarm.steps)]).strip()],
     _alarm_document, empty="no alarm is on",
     note=lambda found: "\n".join(f"{name}: {count} more, which are not listed" for name, count in found.beyond.items()),
 )  # fmt: skip
@@ -118,7 +130,8 @@ def list_alarms(site: ActionSite, given: Empty) -> AlarmList:
 def _known(alarm: Alarm) -> KnownAlarm:
     return KnownAlarm(
         alarm.name, alarm.queue, alarm.since, alarm.value, alarm.threshold, BY_NAME[alarm.name].unit, alarm.sentence,
-        alarm.remedy,
+        alarm.remedy, alarm.now,
+        [RemedyStepView(step.action, dict(step.arguments), step.words, step.command) for step in alarm.steps],
     )  # fmt: skip
 
 

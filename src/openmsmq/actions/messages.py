@@ -27,6 +27,7 @@ from openmsmq.admin.message_json import to_json
 from openmsmq.admin.naming import path_of
 from openmsmq.admin.queues import is_transactional
 from openmsmq.admin.selection import Criteria, preview
+from openmsmq.client.open_queue import DirectionWord
 from openmsmq.client.sync import MessageQueue, QueueManager
 from openmsmq.model.constants import INFINITE, Access
 from openmsmq.model.errors import MessageNotFound, ReceiveTimeout
@@ -238,7 +239,7 @@ def _next(opened: MessageQueue, after: int) -> Message | None:
     raise ActionRefused(409, "the place where the last page ended is lost: begin anew")
 
 
-def _looked_up(opened: MessageQueue, identifier: int, direction: str) -> Message | None:
+def _looked_up(opened: MessageQueue, identifier: int, direction: DirectionWord) -> Message | None:
     try:
         return opened.peek_by_lookup_id(identifier, direction)
     except MessageNotFound:

@@ -422,7 +422,8 @@ def change_queue(site: ActionSite, given: QueueChange) -> QueueDetails:
     row = _application_queue(site)
     known = msgspec.structs.asdict(given)
     del known["queue"]
-    changes = {name: INFINITE if value is None else value for name, value in known.items() if value is not UNSET}
+    given_values = {name: value for name, value in known.items() if value is not UNSET}
+    changes: dict[str, Any] = {name: INFINITE if value is None else value for name, value in given_values.items()}
     if not changes:
         raise ActionRefused(422, f"nothing to change; allowed: {', '.join(known)}")
     site.manager.set_properties(row["open"], **changes)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from openmsmq.model.errors import HResult, MsmqError
-from openmsmq.model.roles import Role
+from openmsmq.model.roles import Role, missing_administrator, missing_role
 
 if TYPE_CHECKING:
     from openmsmq.actions.background import Jobs
@@ -141,4 +141,9 @@ class ActionSite:
     def demand_administrator(self) -> None:
         """Raises MsmqError unless the caller administers the queue manager."""
         if not self.caller.administers:
-            raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, "this is for administrators of the queue manager")
+            caller = self.caller
+            lacks = (
+                missing_role(Role.ADMINISTRATOR, caller.name, caller.role, caller.token) if caller.administrator
+                else missing_administrator(caller.name)
+            )  # fmt: skip
+            raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, lacks)

@@ -23,7 +23,7 @@ from openmsmq.actions.table import (
     action,
 )
 from openmsmq.admin import data_directories
-from openmsmq.model.roles import role_of
+from openmsmq.model.roles import Role, role_of
 
 _REFUSES: Final = {NoSuchAccount: 404, UsersFileError: 409}
 _ROLE: Final = "What the user may do by HTTP at most; rights say what of it."
@@ -82,6 +82,13 @@ class UserChange(Input, frozen=True):
         UNSET
     )
     role: Annotated[RoleWord, doc(_ROLE)] | UnsetType = UNSET
+
+
+class OwnPassword(Input, frozen=True):
+    """A new password of the caller."""
+
+    current: Annotated[str, Meta(max_length=1024), doc("The password that holds now.", "old secret")]
+    password: Annotated[NewPassword, doc("The new password.", "new secret")]
 
 
 class NamedUser(Input, frozen=True):
@@ -221,6 +228,30 @@ def change_user(site: ActionSite, given: UserChange) -> CommandResultView:
 
 
 @action(
+    "user.own-password", http="PUT /session/password", effect="changes", role=Role.MONITOR,
+    audit=("user.password",), refuses=_REFUSES, statuses=(429,), place="daemon",
+    commands=(
+        ActionCommand(
+            "user own-password", {"current": PASSWORD, "password": PASSWORD}, by_hand="it asks for two passwords"
+        ),
+    ),
+)  # fmt: skip
+def change_own_password(site: ActionSite, given: OwnPassword) -> CommandResultView:
+    """Change the own password.
+
+    It ends the sessions of the user, also this one, but no tokens. Callers with a token are refused.
+    """
+    assert site.daemon is not None
+    checked = site.daemon.change("check_password", password=given.current)
+    if checked["wait"]:
+        raise ActionRefused(429, f"too many logins that failed: wait {int(checked['wait']) + 1} s")
+    if not checked["good"]:
+        raise ActionRefused(422, "the current password is wrong", pointer="/current")
+    _file(site).set_password(site.caller.name, given.password)
+    return CommandResultView(f"changed the password of {site.caller.name}", site.command)
+
+
+@action(
     "user.remove", http="DELETE /users/{user}", effect="destroys", administrators=True,
     audit=("user.remove",),
     refuses=_REFUSES, commands=(ActionCommand("user remove", {"user": "NAME"}),),
@@ -306,5 +337,5 @@ def _demand_other(site: ActionSite, name: str) -> None:
 
 
 ACTIONS: Final = (
-    list_users, create_user, change_user, delete_user, create_group, change_group, delete_group
+    list_users, create_user, change_user, change_own_password, delete_user, create_group, change_group, delete_group
 )  # fmt: skip

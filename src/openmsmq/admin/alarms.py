@@ -11,12 +11,16 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from openmsmq.files.private import PrivateFileError, write_private
 from openmsmq.model.left_out import LEFT_OUT
+from openmsmq.model.remedies import RemedyStep
+from openmsmq.model.rights import short_name
+from openmsmq.model.text import counted, duration_text
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +28,8 @@ ALARMS_FILE: Final = "alarms.json"
 MOST_OF_CONDITION: Final = 100  # alarms of one condition that are on at once; further objects wait for their turn
 EVENTS: Final = 200  # the last ones, that the file keeps
 _FORMAT: Final = 1
-_DELIVERED_FILE: Final = "alarms.delivered"
+DELIVERED_FILE: Final = "alarms.delivered"  # by webhook
+MAILED_FILE: Final = "alarms.mailed"
 _CLEARS: Final = 0.8  # of the threshold
 
 State = Literal["raised", "cleared"]
@@ -32,39 +37,41 @@ State = Literal["raised", "cleared"]
 
 class Condition(NamedTuple):
     """`setting` has the threshold in `unit`, 0 for never; `low`: what is bad is to be below it. The sentence has the
-    places {object}, {value} and {threshold}."""
+    places {object}, {value} and {threshold}, which have their units. `steps` are what the remedy says, as actions."""
 
     name: str
     setting: str
     unit: str
     sentence: str
     remedy: str
+    steps: tuple[RemedyStep, ...] = ()
     low: bool = False
 
 
 CONDITIONS: Final = (
     Condition("disk", "alarm_disk_megabytes", "MB",
-              "The disk of the data directory has {value} MB free, less than {threshold}.",
-              "Make room; below minimum_free_megabytes no messages are accepted.", low=True),
+              "The disk of the data directory has {value} free, less than {threshold}.",
+              "Make room; below minimum_free_megabytes no messages are accepted.",
+              (RemedyStep("queues.list"), RemedyStep("setting.show", {"name": "minimum_free_megabytes"})), low=True),
     Condition("quota", "alarm_quota_percent", "%",
-              "{object} has used {value} % of its quota; the threshold is {threshold} %.",
-              "Receive or purge messages, or raise the quota."),
+              "{object} has used {value} of its quota; the threshold is {threshold}.",
+              "Receive or purge messages, or raise the quota.", (RemedyStep("queue.show"), RemedyStep("queue.quota"))),
     Condition("sync", "alarm_sync_milliseconds", "ms",
-              "The disk took {value} ms or more for a sync; the threshold is {threshold} ms.",
+              "The disk took {value} or more for a sync; the threshold is {threshold}.",
               "Look for errors of the disk, and for what else writes to it."),
     Condition("deadletters", "alarm_dead_letters", "messages",
-              "{value} dead letters came into {object} within ten minutes; the threshold is {threshold}.",
-              "openmsmq dlq list says why, and what to do."),
+              "{value} came into {object} within ten minutes; the threshold is {threshold}.",
+              "See why they died; then return them or delete them.", (RemedyStep("deadletters.groups"),)),
     Condition("oldest", "alarm_oldest_seconds", "s",
-              "The first message of {object} has waited for {value} s; the threshold is {threshold} s.",
-              "See whether its reader runs: openmsmq queue show."),
+              "The first message of {object} has waited for {value}; the threshold is {threshold}.",
+              "See whether its reader runs.", (RemedyStep("queue.readers"), RemedyStep("queue.show"))),
     Condition("outgoing", "alarm_outgoing_seconds", "s",
-              "No message has left {object} for {value} s, and some wait; the threshold is {threshold} s.",
-              "openmsmq outgoing show says why."),
+              "No message has left {object} for {value}, and some wait; the threshold is {threshold}.",
+              "See why they wait.", (RemedyStep("outgoing.show"),)),
     Condition("indoubt", "alarm_in_doubt_seconds", "s",
-              "{object} has waited for another machine for {value} s, in doubt or with an unconfirmed commit; the "
-              "threshold is {threshold} s.",
-              "openmsmq transaction list and show say which machine, why, and what to do."),
+              "{object} has waited for another machine for {value}, in doubt or with an unconfirmed commit; the "
+              "threshold is {threshold}.",
+              "See which machine it waits for, why, and what to do.", (RemedyStep("transaction.list"),)),
 )  # fmt: skip
 BY_NAME: Final = {condition.name: condition for condition in CONDITIONS}
 
@@ -73,25 +80,63 @@ BY_NAME: Final = {condition.name: condition for condition in CONDITIONS}
 Readings = Mapping[tuple[str, str], "float | None"]
 
 
+#: (condition, `key_of` a queue) -> threshold, 0 for never.
+QueueThresholds = Mapping[tuple[str, str], int]
+_NONE: Final[QueueThresholds] = MappingProxyType({})
+OF_QUEUES: Final = ("quota", "oldest", "outgoing")  # conditions of which a queue may have a threshold of its own
+
+
+def key_of(queue: str) -> str:
+    """What is the same for all names of a queue of this machine; a format name is itself, without regard to case."""
+    name = queue.lower()
+    return name if "=" in name else name.rpartition("\\private$\\")[2]
+
+
+def parse_thresholds(text: str) -> dict[tuple[str, str], int]:
+    """`orders:oldest=60, bills:quota=0`. Raises ValueError."""
+    found = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, _, value = part.rpartition("=")
+        queue, _, condition = name.rpartition(":")
+        is_number = value.strip().isascii() and value.strip().isdecimal()
+        if not queue or condition.strip() not in OF_QUEUES or not is_number:
+            raise ValueError(f"{part!r} is not QUEUE:ALARM=VALUE with one of {', '.join(OF_QUEUES)}")
+        found[condition.strip(), key_of(short_name(queue.strip()))] = int(value)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """One that is on, `since` seconds from 1970 on; `value` and `threshold` are those when it was raised. `queue` is
-    the object's name, empty for the machine."""
+    """One that is on, `since` seconds from 1970 on; `value` and `threshold` are those when it was raised, `now` is the
+    value at the last look, while it is on. `queue` is the object's name, empty for the machine."""
 
     name: str
     queue: str
     since: int
     value: int
     threshold: int
+    now: int
 
     @property
     def sentence(self) -> str:
-        place = self.queue or "The machine"
-        return BY_NAME[self.name].sentence.format(object=place, value=self.value, threshold=self.threshold)
+        condition = BY_NAME[self.name]
+        value, threshold = (_figure(number, condition.unit) for number in (self.now, self.threshold))
+        return condition.sentence.format(object=self.queue or "The machine", value=value, threshold=threshold)
 
     @property
     def remedy(self) -> str:
         return BY_NAME[self.name].remedy
+
+    @property
+    def steps(self) -> tuple[RemedyStep, ...]:
+        return tuple(step.about(self.queue) for step in BY_NAME[self.name].steps)
+
+
+def _figure(number: int, unit: str) -> str:
+    """A figure with its unit, for a sentence."""
+    if unit == "s":
+        return duration_text(number)
+    return counted(number, "dead letter") if unit == "messages" else f"{number:,} {unit}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,27 +159,32 @@ class Alarms:
     seq: int = 0
     beyond: dict[str, int] = field(default_factory=dict)
 
-    def update(self, readings: Readings, thresholds: Mapping[str, int], now: float) -> list[Event]:
-        """What is raised and cleared by these readings. `thresholds` has one for each condition."""
+    def update(
+        self, readings: Readings, thresholds: Mapping[str, int], now: float, by_queue: QueueThresholds = _NONE
+    ) -> list[Event]:
+        """What is raised and cleared by these readings. `thresholds` has one for each condition, `by_queue` those of
+        single queues."""
         happened = []
         for key, alarm in list(self.active.items()):
-            threshold = thresholds[alarm.name]
+            threshold = by_queue.get((alarm.name, key_of(alarm.queue)), thresholds[alarm.name])
             value = readings.get(key)
             back = value is not None and _is_over(alarm.name, value, threshold)
             if not threshold or back or key not in readings:  # the last: its queue is gone, or empty
                 del self.active[key]
                 happened.append(self._happened("cleared", alarm, now))
+            elif value is not None:
+                self.active[key] = replace(alarm, now=int(value), threshold=threshold)
         count = Counter(name for name, _ in self.active)
         beyond: Counter[str] = Counter()
         for (name, queue), value in readings.items():
-            threshold = thresholds[name]
+            threshold = by_queue.get((name, key_of(queue)), thresholds[name])
             if value is None or not threshold or (name, queue) in self.active or not _is_bad(name, value, threshold):
                 continue
             if count[name] >= MOST_OF_CONDITION:
                 beyond[name] += 1
                 continue
             count[name] += 1
-            alarm = Alarm(name, queue, int(now), int(value), threshold)
+            alarm = Alarm(name, queue, int(now), int(value), threshold, int(value))
             self.active[name, queue] = alarm
             happened.append(self._happened("raised", alarm, now))
         self.beyond = dict(beyond)
@@ -190,23 +240,21 @@ def document_of(alarms: Alarms) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def read_delivered(data_dir: Path) -> int | None:
-    """The number of the last event that was delivered by webhook; None before the first."""
+def read_delivered(data_dir: Path, name: str = DELIVERED_FILE) -> int | None:
+    """The number of the last event that was delivered, by webhook or as the file `name` says; None before the first."""
     try:
-        return int((data_dir / _DELIVERED_FILE).read_text(encoding="ascii"))
+        return int((data_dir / name).read_text(encoding="ascii"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        logger.warning(
-            "%s can't be read, so alarms that are on are delivered again: %s", data_dir / _DELIVERED_FILE, error
-        )
+        logger.warning("%s can't be read, so alarms that are on are delivered again: %s", data_dir / name, error)
         return None
 
 
-def write_delivered(data_dir: Path, seq: int) -> None:
+def write_delivered(data_dir: Path, seq: int, name: str = DELIVERED_FILE) -> None:
     """Where that fails, a restart delivers it again, and the log says so."""
     try:
-        write_private(data_dir / _DELIVERED_FILE, f"{seq}\n".encode())
+        write_private(data_dir / name, f"{seq}\n".encode())
     except PrivateFileError as error:
         logger.warning("alarm event %d was delivered, which could not be written down: %s", seq, error)
 
@@ -218,13 +266,14 @@ def event_document(event: Event, machine: str) -> dict[str, Any]:
         "seq": event.seq, "state": event.state, "at": event.at, "machine": machine, "alarm": alarm.name,
         "queue": alarm.queue, "since": alarm.since, "value": alarm.value, "threshold": alarm.threshold,
         "unit": BY_NAME[alarm.name].unit, "sentence": alarm.sentence, "remedy": alarm.remedy,
+        "commands": [step.command for step in alarm.steps],
     }  # fmt: skip
 
 
 def _alarm(entry: Any) -> Alarm:
-    return Alarm(
-        str(entry["name"]), str(entry["queue"]), int(entry["since"]), int(entry["value"]), int(entry["threshold"])
-    )
+    value = int(entry["value"])
+    now = int(entry.get("now", value))  # a file of an earlier version has none
+    return Alarm(str(entry["name"]), str(entry["queue"]), int(entry["since"]), value, int(entry["threshold"]), now)
 
 
 def _state(text: Any) -> State:

@@ -241,7 +241,7 @@ def _of_queue(qm: QueueManager, wanted: Document, here: Document | None, sid_of:
         del differing[key]
     if differing:
         said = ", ".join(f"{key} {here.get(key)!r} -> {value!r}" for key, value in differing.items())
-        changed = {key: UUID(value) if key == "type" else value for key, value in differing.items()}
+        changed: dict[str, Any] = {key: UUID(value) if key == "type" else value for key, value in differing.items()}
         steps.append(DefinitionChange(f"queue {name}: {said}", lambda: qm.set_properties(path, **changed)))
     return steps + _of_rights(f"queue {name}", guard, wanted, here, sid_of)
 

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from openmsmq.admin import body_text
 from openmsmq.client.dead_letters import walk
+from openmsmq.client.open_queue import ProtocolWord
 from openmsmq.client.sync import Cursor, QueueManager
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.message import Message, identifier_text
@@ -135,7 +136,7 @@ def select(
     limit: int = 0,
     scan: int = 0,
     token: SelectionToken | None = None,
-    protocol: str = "auto",
+    protocol: ProtocolWord = "auto",
     previews: bool = True,
 ) -> Selection:
     """Look for messages. `limit` bounds how many are found and `scan` how many are looked at, 0 not. Nothing beyond the
@@ -149,7 +150,7 @@ def select(
 
 def search(
     qm: QueueManager, queue: str, criteria: Criteria, now: float, found: Selection, *, limit: int, scan: int,
-    protocol: str = "auto",
+    protocol: ProtocolWord = "auto",
 ) -> Generator[Message, None, None]:  # fmt: skip
     """The messages themselves, while they are found; `found` counts. Close it, or the queue stays open for a while."""
     with closing(_matching(qm, queue, criteria, now, found, limit, scan, None, protocol)) as messages:
@@ -160,7 +161,7 @@ def search(
 
 def _matching(
     qm: QueueManager, name: str, criteria: Criteria, now: float, found: Selection, limit: int, scan: int,
-    token: SelectionToken | None, protocol: str,
+    token: SelectionToken | None, protocol: ProtocolWord,
 ) -> Generator[Message, None, None]:  # fmt: skip
     with qm.open(name, "peek", protocol=protocol) as opened, closing(iter(opened)) as messages:
         for message in messages:

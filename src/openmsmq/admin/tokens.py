@@ -61,6 +61,7 @@ class TokensFile:
     ) -> None:
         """`on_change` gets `token.create` or `token.revoke` and the token before the change; may raise to prevent
         it."""
+        self.data_dir: Final = data_dir
         self._file: Final = CachedFile(data_dir / TOKENS_FILE, _parse, dict[str, ApiToken]())
         self._clock: Final = clock
         self._on_change: Final = on_change

@@ -3,6 +3,7 @@ Spark, no store and no daemon."""
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -64,6 +65,9 @@ COMMANDS = {
         "handles",
         "Show who has which queue open, exclusively or waiting for messages; close that.",
     ),
+    "health": CommandSpec(
+        "health", "Say whether a queue manager works: for scripts, by its exit code, without Prometheus."
+    ),
     "import": CommandSpec("messages", "Send the messages of a file that `export` wrote.", "import_"),
     "job": CommandSpec(
         "jobs", "Work on any number of messages in the background: start, show, pause, resume and cancel it."
@@ -81,6 +85,9 @@ COMMANDS = {
     ),
     "protocols": CommandSpec(
         "service", "List the interfaces and operations that are served, with the tests that prove them."
+    ),
+    "quickstart": CommandSpec(
+        "quickstart", "Make a data directory and an administrator, start a queue manager, and say how to log in."
     ),
     "queue": CommandSpec("queues", "Create, list, show, change, delete and purge queues; say who may use them."),
     "receive": CommandSpec("messages", "Receive messages: each is removed after it has been written out."),
@@ -127,4 +134,8 @@ def load(name: str) -> click.Command:
     """A command. Raises KeyError for a name that is not in `COMMANDS`."""
     entry = COMMANDS[name]
     command: click.Command = getattr(import_module(f"openmsmq.cli.{entry.module}"), entry.attribute or name)
+    if "_OPENMSMQ_COMPLETE" in os.environ:
+        from openmsmq.cli.completing import completing
+
+        return completing(command)
     return command

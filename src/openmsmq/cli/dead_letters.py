@@ -24,6 +24,7 @@ from openmsmq.client.calls import UNANSWERED
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.errors import MsmqError, QueueNotFound
 from openmsmq.model.reasons import reason_of
+from openmsmq.model.remedies import for_terminal
 from openmsmq.model.text import counted, time_text
 
 _queue_option = click.option(
@@ -72,7 +73,8 @@ def dlq_list(qm: QueueManager, queue: str | None, criteria: Criteria, as_json: b
     echo()
     for reason in {group.reason.code: group.reason for group in found}.values():
         again = " It would die again as it is." if reason.fails_again else ""
-        echo(f"{reason.slug} ({reason.name}, 0x{reason.code:04X}): {reason.sentence} {reason.remedy}{again}")
+        remedy = for_terminal(reason.remedy, reason.steps)
+        echo(f"{reason.slug} ({reason.name}, 0x{reason.code:04X}): {reason.sentence} {remedy}{again}")
 
 
 @dlq.command("show")
@@ -90,7 +92,7 @@ def dlq_show(qm: QueueManager, queue: str | None, criteria: Criteria, count: int
                 show_message(message, number, as_json)
                 if not as_json:
                     reason = reason_of(message.message_class)
-                    echo(f"{'reason:':13}{reason.sentence} {reason.remedy}")
+                    echo(f"{'reason:':13}{reason.sentence} {for_terminal(reason.remedy, reason.steps)}")
 
 
 @dlq.command("return")

@@ -17,6 +17,7 @@ from openmsmq.cli.editing import changes_options
 from openmsmq.cli.output import echo, json_option
 from openmsmq.cli.selecting import SelectionOptions, carry_out, criteria_options, perform, selection_options
 from openmsmq.cli.showing import show_message, write_body
+from openmsmq.client.open_queue import ProtocolWord
 from openmsmq.client.sync import Cursor, QueueManager
 from openmsmq.model.errors import MessageNotFound
 from openmsmq.model.message import Message
@@ -43,7 +44,9 @@ def msg() -> None:
 @protocol_option
 @json_option
 @connected
-def find(qm: QueueManager, queue: str, criteria: Criteria, limit: int, scan: int, protocol: str, as_json: bool) -> None:
+def find(
+    qm: QueueManager, queue: str, criteria: Criteria, limit: int, scan: int, protocol: ProtocolWord, as_json: bool
+) -> None:
     """Show the messages of QUEUE that match all options."""
     found = Selection()
     look = search(qm, path_of(queue), criteria, time.time(), found, limit=limit, scan=scan, protocol=protocol)
@@ -59,7 +62,7 @@ def find(qm: QueueManager, queue: str, criteria: Criteria, limit: int, scan: int
 @click.argument("identifier", metavar="ID")
 @protocol_option
 @connected
-def body(qm: QueueManager, queue: str, identifier: str, protocol: str) -> None:
+def body(qm: QueueManager, queue: str, identifier: str, protocol: ProtocolWord) -> None:
     """Write the body of one message to standard output, byte for byte, and leave the message where it is.
 
     ID is the identifier of the message, as `msg find` shows it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
@@ -84,12 +84,13 @@ class MessageImport:
         self._file, self._target = file, target
         self._state: Final = file.with_name(file.name + ".progress")
         self._sent: Final = hashlib.sha256()
-        self.done = 0  # lines that earlier imports have sent
+        self.done = 0  # lines that earlier imports have sent, without gaps
+        self._ahead: frozenset[int] = frozenset()  # numbers of lines behind those that were sent, too
         with file.open("rb") as lines:
             self.total: Final = sum(1 for line in lines if line.strip())
         if self._state.exists() and not restart:
             self.done = self._continued()
-        self._count = self.done
+        self._marks = [(self.done, self._sent.hexdigest())]  # lines and digest at the last `remember` and since then
 
     def _continued(self) -> int:
         kept = _document(self._state.read_bytes())
@@ -101,6 +102,7 @@ class MessageImport:
             self._sent.update(line)
         if kept["lines"] > self.total or kept["digest"] != self._sent.hexdigest():
             raise self._other(f"is of another file: its {kept['lines']:,} lines that were sent are not the first here")
+        self._ahead = frozenset(kept.get("ahead", ()))  # an earlier version has none
         return int(kept["lines"])
 
     def _other(self, why: str) -> MessageFileError:
@@ -128,7 +130,9 @@ class MessageImport:
                     continue
                 message = self._message(line, line_number)
                 self._sent.update(line.strip())
-                self._count = number
+                if number in self._ahead:
+                    continue
+                self._marks.append((number, self._sent.hexdigest()))
                 yield message
 
     def _message(self, line: bytes, number: int) -> Message:
@@ -140,9 +144,17 @@ class MessageImport:
         except (ValueError, RecursionError) as error:
             raise MessageFileError(f"{self._file}, line {number}: {error}") from None
 
-    def remember(self) -> None:
-        """All that `messages` has given so far has been sent."""
-        kept = {"target": self._target, "lines": self._count, "digest": self._sent.hexdigest()}
+    def remember(self, sent: Sequence[bool] | None) -> None:
+        """Write down that all that `messages` has given so far was sent; or, of those given since the last time, which
+        ones. Those that `sent` does not have were not."""
+        (lines, digest), *given = self._marks
+        ahead = sorted(number for number in self._ahead if number > lines)
+        if sent is None:
+            lines, digest = self._marks[-1]
+        else:
+            ahead += [number for (number, _), done in zip(given, sent, strict=False) if done]
+        kept = {"target": self._target, "lines": lines, "digest": digest, "ahead": ahead}
+        self._marks = [self._marks[-1]]
         self._state.write_text(json.dumps(kept), encoding="utf-8")
 
     def finish(self) -> None:

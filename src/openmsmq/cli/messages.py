@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
@@ -28,7 +28,9 @@ from openmsmq.cli.output import echo, json_option, progress, report
 from openmsmq.cli.remote import is_elsewhere, send_directly
 from openmsmq.cli.showing import show_message, write_body
 from openmsmq.client.dead_letters import Forwarding, sendable, walk
-from openmsmq.client.sync import Cursor, MessageQueue, QueueManager, Transaction
+from openmsmq.client.open_queue import ProtocolWord
+from openmsmq.client.pipelining import MessagesNotSent
+from openmsmq.client.sync import Cursor, MessageQueue, QueueManager
 from openmsmq.model.constants import Access
 from openmsmq.model.errors import (
     AccessDenied,
@@ -41,6 +43,8 @@ from openmsmq.model.errors import (
 from openmsmq.model.message import Message
 from openmsmq.model.text import counted, printable_json
 
+Remember = Callable[[Sequence[bool] | None], None]
+_PART = 64  # messages that are sent at once without a transaction: after a crash they may be sent again
 _BATCH = 200  # messages in one transaction when many are moved
 
 
@@ -138,12 +142,14 @@ def send(
 @protocol_option
 @json_option
 @connected
-def peek(qm: QueueManager, queue: str, count: int, protocol: str, as_json: bool) -> None:
+def peek(qm: QueueManager, queue: str, count: int, protocol: ProtocolWord, as_json: bool) -> None:
     """Show messages without removing them."""
     show_first(qm, path_of(queue), Access.PEEK, count, as_json, protocol)
 
 
-def show_first(qm: QueueManager, queue: str, access: Access, count: int, as_json: bool, protocol: str = "auto") -> None:
+def show_first(
+    qm: QueueManager, queue: str, access: Access, count: int, as_json: bool, protocol: ProtocolWord = "auto"
+) -> None:
     """Show the first `count` messages of a queue, all of them for 0."""
     with qm.open(queue, access, protocol=protocol) as opened:
         for number, message in enumerate(opened):
@@ -168,7 +174,7 @@ def show_first(qm: QueueManager, queue: str, access: Access, count: int, as_json
 @json_option
 @connected
 def receive(
-    qm: QueueManager, queue: str, count: int, timeout: float, body_only: bool, protocol: str, as_json: bool
+    qm: QueueManager, queue: str, count: int, timeout: float, body_only: bool, protocol: ProtocolWord, as_json: bool
 ) -> None:
     """Receive messages: each is removed after it has been written out. From a transactional queue, each in a
     transaction.
@@ -278,7 +284,7 @@ def _limited(messages: Iterable[Message], count: int) -> Iterator[Message]:
 @click.option("--resume", is_flag=True, help="Append to FILE the messages that it does not contain yet.")
 @protocol_option
 @connected
-def export(qm: QueueManager, queue: str, file: Path | None, resume: bool, protocol: str) -> None:
+def export(qm: QueueManager, queue: str, file: Path | None, resume: bool, protocol: ProtocolWord) -> None:
     """Write all messages as JSON lines to FILE or standard output: every property, the body in base64.
 
     Removes no message.
@@ -330,7 +336,8 @@ def import_(qm: QueueManager, queue: str, file: Path, restart: bool, as_json: bo
     """Send the messages of a file that `export` wrote.
 
     Progress is kept in FILE.progress; an interrupted import continues from there if the queue, the queue manager and
-    the lines that were sent are still the same, and is refused otherwise.
+    the lines that were sent are still the same, and is refused otherwise. After a crash, the messages that were under
+    way may be sent again: at most 64, or 200 in a transaction.
     """
     target = path_of(queue)
     source = MessageImport(file, f"{target} of queue manager {qm.machine_id}", restart=restart)
@@ -351,33 +358,43 @@ def _send_all(
     total: int,
     transactional: bool,
     verb: str,
-    remember: Callable[[], None] | None = None,
+    remember: Remember | None = None,
 ) -> int:
-    """Send messages with a progress bar, in transactions of bounded size where the queue wants them."""
+    """Send messages with a progress bar, many at once, in transactions of bounded size where the queue wants them.
+
+    `remember` is called after each part: with None if all of it was sent, else with what was.
+    """
     count = 0
-    transaction: Transaction | None = None
     with progress(verb) as bar:
         task = bar.add_task("", total=total, rate="")
         started = time.monotonic()
-        try:
-            for message in messages:
-                if transactional and transaction is None:
-                    transaction = qm.transaction()
-                target.send(sendable(message), transaction=transaction)
-                count += 1
-                if transaction is not None and count % _BATCH == 0:
-                    transaction.commit()
-                    transaction = None
-                if transaction is None and remember is not None:
-                    remember()
-                bar.update(task, completed=count, rate=_rate(count, started))
-            if transaction is not None:
-                transaction.commit()
-                transaction = None
-        finally:
-            if transaction is not None:
-                transaction.abort()
+        waiting = map(sendable, messages)
+        while sent := _send_part(qm, target, waiting, transactional, remember):
+            count += sent
+            bar.update(task, completed=count, rate=_rate(count, started))
     return count
+
+
+def _send_part(
+    qm: QueueManager, target: MessageQueue, waiting: Iterator[Message], transactional: bool, remember: Remember | None
+) -> int:
+    if transactional:
+        with qm.transaction() as transaction:
+            sent = target.send_many(islice(waiting, _BATCH), transaction=transaction)
+    else:
+        try:
+            sent = target.send_many(islice(waiting, _PART))
+        except MessagesNotSent as error:
+            if remember is not None:
+                remember([identifier is not None for identifier in error.sent])
+            raise
+        except ValueError:  # a message that can't be read: those before it were sent
+            if remember is not None:
+                remember(None)
+            raise
+    if remember is not None:
+        remember(None)
+    return len(sent)
 
 
 def _rate(count: int, started: float) -> str:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from unicodedata import combining, east_asian_width
 from uuid import UUID
 
 import click
@@ -68,8 +69,25 @@ def _cell(name: str, value: Any) -> str:
     return str(value)
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    _console().print(_table(columns, rows))
+def print_table(columns: Iterable[str], rows: Iterable[Sequence[Any]]) -> None:
+    """A table: folded to the width of a terminal; elsewhere each row is one line, for other programs."""
+    if sys.stdout.isatty():
+        _console().print(_table(columns, rows))
+    else:
+        _print_lines(columns, rows)
+
+
+def _print_lines(columns: Iterable[str], rows: Iterable[Sequence[Any]]) -> None:
+    cells = [list(columns), *([printable(str(cell)) for cell in row] for row in rows)]
+    widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        padded = (cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True))
+        click.echo("  ".join(padded).rstrip())
+
+
+def _width(text: str) -> int:
+    """Columns that a text takes on a terminal."""
+    return len(text) if text.isascii() else sum(2 if east_asian_width(c) in "WF" else not combining(c) for c in text)
 
 
 @contextmanager
@@ -85,7 +103,7 @@ def live_table(columns: Sequence[str], as_json: bool) -> Iterator[Callable[[Iter
         yield lambda rows, title: live.update(_table(columns, rows, title), refresh=True)
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> Table:
+def _table(columns: Iterable[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -100,7 +118,7 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | N
 def _console() -> Console:
     from rich.console import Console
 
-    return Console(soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 200, **_PLAIN)
+    return Console(**_PLAIN)
 
 
 def progress(description: str) -> Progress:

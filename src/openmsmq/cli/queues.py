@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -17,13 +17,22 @@ from openmsmq.client.arguments import COUNTS
 from openmsmq.client.calls import UNANSWERED
 from openmsmq.client.operations import PROPERTIES
 from openmsmq.client.sync import QueueManager
-from openmsmq.model.errors import MsmqError
+from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.security import SecurityDescriptor
-from openmsmq.model.text import time_text
+from openmsmq.model.words import in_words
+
+if TYPE_CHECKING:
+    from openmsmq.client.properties import QueuePropertyName
 
 _FLAGS = ("journal", "transactional", "authenticate", "poison_to_deadletter")
 _NUMBERS = ("quota", "journal_quota", "base_priority", "priv_level", "delivery_limit")
 _TEXTS = ("label", "multicast_address")
+
+
+_COLUMNS = {
+    "path_name": "queue", "message_count": "messages", "bytes_in_queue": "bytes", "journal_message_count": "journal",
+    "subqueue_messages": "in subqueues", "error": "",
+}  # fmt: skip
 
 
 @click.group()
@@ -43,7 +52,7 @@ add_commands(queue, (*queues.ACTIONS, *permission_actions.ACTIONS))
 @connected
 def list_(qm: QueueManager, as_json: bool) -> None:
     """List private queues with their counts, public queues that are open, and connector queues that hold messages or
-    are open.
+    are open. Messages in subqueues are not among those of their queue: they have a column of their own.
 
     No published protocol lists the public queues of a machine that nobody has open: `openmsmq directory queues` does.
     """
@@ -55,8 +64,11 @@ def list_(qm: QueueManager, as_json: bool) -> None:
         for row in rows:
             print_json(row)
     else:
-        columns = ("path_name", "message_count", "bytes_in_queue", "journal_message_count", "error")
-        print_table(["queue", "messages", "bytes", "journal", ""], [[r.get(c, "-") for c in columns] for r in rows])
+        print_table(_COLUMNS.values(), [[_figure(row.get(column, "-")) for column in _COLUMNS] for row in rows])
+
+
+def _figure(value: Any) -> str:
+    return "-" if value is None else str(value)
 
 
 def _public(qm: QueueManager, name: str) -> str:
@@ -70,13 +82,26 @@ def _public(qm: QueueManager, name: str) -> str:
 
 
 def _counts(qm: QueueManager, name: str) -> dict[str, Any]:
-    """The counts of a queue, and `error`: empty, or why the server does not give them to this caller."""
+    """The counts of a queue, the messages in its subqueues, and `error`: empty, or why the server does not give them to
+    this caller."""
     try:
-        return {**qm.counts(name), "error": ""}
+        counts = qm.counts(name)
+        return {**counts, "subqueue_messages": _in_subqueues(qm, name), "error": ""}
     except UNANSWERED:
         raise
     except MsmqError as error:  # one queue refuses, or was deleted meanwhile; that is nothing about the others
         return {"error": error.name}
+
+
+def _in_subqueues(qm: QueueManager, name: str) -> int | None:
+    """The messages in all subqueues of a queue; None at a server that knows no subqueues."""
+    try:
+        names = qm.subqueues(name)
+    except MsmqError as error:
+        if error.hresult != HResult.MQ_ERROR_ILLEGAL_PROPID:
+            raise
+        return None
+    return sum(qm.counts(f"{name};{each}")["message_count"] for each in names)
 
 
 @queue.command()
@@ -103,10 +128,10 @@ def show(qm: QueueManager, name: str, as_json: bool) -> None:
         counts = {count: management[count] for count in COUNTS}
         print_json({**properties, **counts, "owner": descriptor.owner, "dacl": aces, "management": management})
         return
-    for key in ("create_time", "modify_time"):
-        properties[key] = time_text(properties[key])
+    properties = {key: in_words(key, value) for key, value in properties.items()}
     shown = {key: value for key, value in management.items() if key not in properties and value is not None}
-    rows = [*properties.items(), *management_rows(shown), ("owner", descriptor.owner)]
+    owner = permissions.name_for(descriptor.owner, {}) if descriptor.owner else "-"
+    rows = [*properties.items(), *management_rows(shown), ("owner", owner)]
     access = permissions.entries(descriptor, {})
     rows += [("access", f"{entry.kind} {entry.name} {' '.join(entry.rights)}") for entry in access]
     print_table(["property", "value"], rows)
@@ -128,7 +153,7 @@ def set_(qm: QueueManager, name: str, assignments: tuple[str, ...], dry_run: boo
     """Change properties: label, journal, quota, journal_quota, authenticate, priv_level, delivery_limit, ..."""
     values = dict(_assignment(a) for a in assignments)
     if dry_run:
-        before = qm.properties(path_of(name), *values)
+        before = qm.properties(path_of(name), *cast("list[QueuePropertyName]", list(values)))
         said = ", ".join(f"{key} {before[key]!r} -> {value!r}" for key, value in values.items())
         report(as_json, f"would be changed: {said}", {"queue": path_of(name), "before": before, "after": values})
         return

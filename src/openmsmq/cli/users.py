@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from openmsmq.actions import users
+from openmsmq.actions.by_http import perform
+from openmsmq.admin.http_requests import by_password
 from openmsmq.cli.derived import add_commands
+from openmsmq.cli.output import json_option, report
 from openmsmq.cli.places import place_of_group
+from openmsmq.cli.web_api import ApiOptions, api_options
 
 
 @click.group()
@@ -25,3 +31,23 @@ def user_group() -> None:
 
 
 add_commands(user, users.ACTIONS)
+
+
+@user.command("own-password")
+@click.option("--user", "name", required=True, help="Name of the user, whose password is asked for.")
+@click.option("--password-stdin", is_flag=True, help="Read the current and the new password from standard input.")
+@json_option
+@api_options
+def own_password(api: ApiOptions, name: str, password_stdin: bool, as_json: bool) -> None:
+    """Change the own password, by the HTTP API of a daemon.
+
+    It ends the sessions of the user, but no tokens.
+    """
+    if password_stdin:
+        current, new = (sys.stdin.readline().rstrip("\n") for _ in range(2))
+    else:
+        current = click.prompt(f"Password of {name}", hide_input=True, err=True)
+        new = click.prompt("New password", hide_input=True, confirmation_prompt=True, err=True)
+    with api.client_as(by_password(name, current)) as client:
+        done = perform(client, users.change_own_password, users.OwnPassword(current, new))
+    report(as_json, done.done, {"done": done.done}, err=True)

@@ -10,6 +10,7 @@ from openmsmq.admin.naming import path_of
 from openmsmq.cli.connection import connected, protocol_option
 from openmsmq.cli.output import json_option
 from openmsmq.cli.showing import show_message
+from openmsmq.client.open_queue import ProtocolWord
 from openmsmq.client.sync import Cursor, QueueManager
 from openmsmq.model.errors import ReceiveTimeout
 from openmsmq.model.message import Message
@@ -24,7 +25,7 @@ from openmsmq.model.message import Message
 @protocol_option
 @json_option
 @connected
-def tail(qm: QueueManager, queue: str, from_start: bool, count: int, protocol: str, as_json: bool) -> None:
+def tail(qm: QueueManager, queue: str, from_start: bool, count: int, protocol: ProtocolWord, as_json: bool) -> None:
     """Show each message that arrives and leave it in the queue. Ends with Ctrl-C.
 
     A message that is received immediately may not be shown; among messages with priorities, one that arrives in

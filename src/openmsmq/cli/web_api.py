@@ -77,10 +77,23 @@ class ApiOptions(NamedTuple):
         except ValueError as error:
             raise click.UsageError(str(error)) from None
 
-    def client_as(self, who: HttpCredentials) -> HttpRequests:
-        """Of the URL, without a token. Raises UsageError for options that are wrong."""
+    def server(self, *, here: bool) -> tuple[str | None, ssl.SSLContext | None]:
+        """The URL of the HTTP server, None where none is known, and whom to trust. Raises UsageError for options that
+        are wrong."""
         try:
-            return HttpRequests(self.url or "", who, self._trust(None))
+            address = None if self.url is not None or not here else read_address(self.data_dir)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
+        url = self.url if address is None else address.url
+        return url.rstrip("/") if url else None, self._trust(address)
+
+    def client_as(self, who: HttpCredentials) -> HttpRequests:
+        """Without a token. Raises UsageError for options that are wrong, or where no server is known."""
+        url, trust = self.server(here=True)
+        if url is None:
+            raise click.UsageError(_NO_URL)
+        try:
+            return HttpRequests(url, who, trust)
         except ValueError as error:
             raise click.UsageError(str(error)) from None
 

@@ -12,10 +12,10 @@ import os
 import socket
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, Unpack
 from weakref import WeakValueDictionary
 
 from msrpc.rpc.kerberos import KerberosCredentials
@@ -37,7 +37,10 @@ from openmsmq.client.calls import (
     opening,
 )
 from openmsmq.client.open_queue import (
+    AccessWord,
+    DirectionWord,
     OpenQueue,
+    ProtocolWord,
     TakenMessage,
     candidates,
     check_not_finished,
@@ -47,7 +50,10 @@ from openmsmq.client.open_queue import (
     to_identifier,
     to_seek,
 )
+from openmsmq.client.opening import opening_context
 from openmsmq.client.participants import OUTCOMES, Participant, outcome_body, participants_in
+from openmsmq.client.pipelining import WINDOW, pipeline
+from openmsmq.client.properties import MessageProperties, NewQueueProperties, QueuePropertyName
 from openmsmq.client.reopening import CursorHandle, Locked, ReopeningQueue, countdown, open_handle
 from openmsmq.client.retrying import RECONNECT
 from openmsmq.client.runner import Runner
@@ -55,6 +61,7 @@ from openmsmq.model.bodies import BodyValue
 from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.errors import (
     BindError,
+    LoginRefused,
     MessageNotFound,
     MsmqError,
     QueueExists,
@@ -66,6 +73,7 @@ from openmsmq.model.errors import (
 from openmsmq.model.message import Message, identifier_text
 
 
+@opening_context
 async def connect(
     host: str = "localhost",
     port: int | None = None,
@@ -89,8 +97,9 @@ async def connect(
     `host`, which then is the server's name as the domain knows it; KerberosCredentials for others.
     `timeout` in seconds bounds the connect. A call whose connection is lost later tries for `reconnect_seconds` to
     reach the server again, if it has not been sent or does no harm when it is done twice. `dead_peer_seconds` is how
-    long the server's machine may not acknowledge what TCP sends. Raises RpcConnectionError, AuthenticationError, or
-    MsmqError when the server refuses the caller, KerberosUnavailable, and ValueError for a user beside a ticket.
+    long the server's machine may not acknowledge what TCP sends. Raises RpcConnectionError, AuthenticationError,
+    LoginRefused for a wrong user or password, CallerRefused where the server admits no anonymous callers,
+    KerberosUnavailable, and ValueError for a user beside a ticket.
     """
     credentials = credentials_of(host, user, password, domain, kerberos)
     security = {
@@ -149,26 +158,28 @@ class QueueManager(_Closing):
         """The MSMQ version that the server says it is."""
         return await self._runner.run(o.query(3))
 
-    async def create_queue(self, path_name: str, *, security: bytes | None = None, **properties: Any) -> str:
-        """Create a private queue, for example `.\\private$\\orders`, or a public one, `.\\orders`, which the directory
-        of an openmsmq server keeps; returns its format name.
+    async def create_queue(
+        self, path_name: str, *, security: bytes | None = None, **properties: Unpack[NewQueueProperties]
+    ) -> str:
+        """Create a private queue, `orders` or `.\\private$\\orders`, or a public one, `.\\orders`, which the
+        directory of an openmsmq server keeps; returns its format name.
 
         Properties by name: label, transactional, journal, quota and journal_quota (kilobytes), priv_level, type
         (UUID), authenticate, base_priority, multicast_address. Raises QueueExists, IllegalQueuePathName, ...
         """
-        return await self._runner.run(o.create_queue(path_name, properties, security))
+        return await self._runner.run(o.create_queue(path_name, dict(properties), security))
 
     async def delete_queue(self, name: str) -> None:
-        """Delete a queue, by path name or format name, with its messages."""
+        """Delete a queue, by name, path name or format name, with its messages."""
         await self._runner.run(o.delete_queue(name))
 
-    async def properties(self, name: str, *wanted: str) -> dict[str, Any]:
+    async def properties(self, name: str, *wanted: QueuePropertyName) -> dict[str, Any]:
         """Properties of a queue by name; all of them if none is named."""
         return await self._runner.run(o.get_properties(name, wanted or tuple(o.PROPERTIES)))
 
-    async def set_properties(self, name: str, **properties: Any) -> None:
+    async def set_properties(self, name: str, **properties: Unpack[NewQueueProperties]) -> None:
         """Change properties of a queue, all or none."""
-        await self._runner.run(o.set_properties(name, properties))
+        await self._runner.run(o.set_properties(name, dict(properties)))
 
     async def security(self, name: str, information: int = ALL_SECURITY) -> bytes:
         """The security descriptor of a queue, self-relative; see `openmsmq.model.security`."""
@@ -189,6 +200,11 @@ class QueueManager(_Closing):
     async def counts(self, name: str) -> dict[str, int]:
         """message_count, bytes_in_queue, journal_message_count and bytes_in_journal of a queue."""
         return await self._runner.run(o.management(name, *COUNTS))
+
+    async def subqueues(self, name: str) -> list[str]:
+        """The names of the subqueues of a queue that have messages or are open."""
+        names: list[str] = (await self._runner.run(o.management(name, "subqueue_names")))["subqueue_names"]
+        return names
 
     async def management(self, name: str | None = None) -> dict[str, Any]:
         """Management properties (MS-MQMR) of a queue, an outgoing one by the name of its destination, or about the
@@ -220,16 +236,17 @@ class QueueManager(_Closing):
         """Make the server release disk space that it does not need."""
         await self._runner.run(o.act(None, "TIDY"))
 
+    @opening_context
     async def open(
         self,
         name: str,
-        access: str | Access = "receive",
+        access: AccessWord | Access = "receive",
         *,
         exclusive: bool = False,
-        protocol: str = "auto",
+        protocol: ProtocolWord = "auto",
         reconnect: bool = False,
     ) -> MessageQueue:
-        """Open a queue by path name or format name; `access` is "receive", "send" or "peek".
+        """Open a queue by name (`orders`), path name or format name; `access` is "receive", "send" or "peek".
 
         `exclusive` denies other readers. `protocol` is "remoteread" (MS-MQRR), "qm2qm" (MS-MQQP), "qmcomm" (MS-MQMP),
         or "auto": for reading RemoteRead where the server offers it to this caller, else qmcomm;
@@ -245,7 +262,7 @@ class QueueManager(_Closing):
                 steps = partial(remote_read.open_queue, name, access, exclusive, self._licence)
                 handle = await self._private.open(open_handle(name, steps, reconnect))
                 return MessageQueue(self, self._private, handle, reconnect)
-            except (CallerRefused, ProtocolUnavailable) as error:
+            except (CallerRefused, ProtocolUnavailable, LoginRefused) as error:
                 self._remote_read_refused = error
                 if len(wanted) == 1:
                     raise
@@ -271,9 +288,10 @@ class QueueManager(_Closing):
         steps = partial(qmcomm.open_queue, name, access, exclusive, self._client, self._licence)
         return await self._runner.open(open_handle(name, steps, reconnect))
 
+    @opening_context
     async def transaction(self, *, distributed: bool = False, outcomes: str = OUTCOMES) -> Transaction:
         """A new internal transaction:
-        `async with await qm.transaction() as tx: await queue.send(message, transaction=tx)`.
+        `async with qm.transaction() as tx: await queue.send(message, transaction=tx)`.
 
         With `distributed` databases may take part in it, too (`Transaction.enlist`); `outcomes` is the transactional
         queue that says which of these have committed, and is created where it is missing."""
@@ -316,7 +334,7 @@ class QueueManager(_Closing):
     async def _outcomes(self, outcomes: str) -> dict[str, int]:
         """The transactions with participants that have committed, with the number of participants."""
         found = {}
-        async with await self.open(outcomes, "peek") as queue:
+        async with self.open(outcomes, "peek") as queue:
             async for message in queue:
                 if (number := participants_in(message.body)) is not None:
                     found[message.label] = number
@@ -337,7 +355,7 @@ class QueueManager(_Closing):
 
     async def _forget_outcome(self, transaction: str, outcomes: str) -> None:
         """All participants know it."""
-        async with await self.open(outcomes) as queue:
+        async with self.open(outcomes) as queue:
             async for message in queue:
                 if message.label == transaction and participants_in(message.body) is not None:
                     with suppress(MessageNotFound):
@@ -356,6 +374,17 @@ class QueueManager(_Closing):
                 await self._private.run(transaction_calls.enlist_remote(transaction.uow, token))
                 await self._runner.run(transaction_calls.enlist_for_sending(transaction.uow))
                 self._joined[transaction.uow] = transaction
+
+    async def _keeps_order(self) -> bool:
+        """Whether the server serves calls that are under way at once on one connection in their order. openmsmq does;
+        RPC does not ask for it ([MS-RPCE] 3.3.1.5.8)."""
+        if self._has_own_transactions is None:
+            probe = await self.transaction()
+            try:
+                return await self._serves_own_transactions(probe)
+            finally:
+                await probe.abort()
+        return self._has_own_transactions
 
     async def _serves_own_transactions(self, transaction: Transaction) -> bool:
         """Whether MS-MQRR of this queue manager receives in its internal transactions, as openmsmq does (D-70). Any
@@ -526,18 +555,46 @@ class MessageQueue(_Closing):
         return await self._manager._runner.run(handle.run(lambda queue: queue.format_name()))
 
     async def send(
-        self, message: Message | BodyValue, *, transaction: Transaction | None = None, **properties: Any
+        self,
+        message: Message | BodyValue,
+        *,
+        transaction: Transaction | None = None,
+        **properties: Unpack[MessageProperties],
     ) -> str:
         """Send a message, or a value as its body with properties by name (label="x", recoverable=True, ...).
 
         Returns the message identifier. Raises MsmqError; TransactionUsage where the queue and the send disagree about
         transactions; an RpcConnectionError with `outcome_unknown` where the message was sent and no answer came.
         """
-        message = as_message(message, properties)
+        message = as_message(message, dict(properties))
         handle = self._qmcomm if self._qmcomm and not self._closed else await self._through_qmcomm("sending")
         uow, held = await self._part_of(transaction)
         steps = handle.send(message, uow)
         return identifier_text(await self._manager._runner.run(holding(steps, *held)))
+
+    async def send_many(
+        self,
+        messages: Iterable[Message | BodyValue],
+        *,
+        transaction: Transaction | None = None,
+        window: int = WINDOW,
+        **properties: Unpack[MessageProperties],
+    ) -> list[str]:
+        """Send messages in their order, `window` of them under way at once, on one connection; returns their
+        identifiers. Values have the same properties.
+
+        After a message that fails no others are begun. Raises MessagesNotSent, which says what became of each; in a
+        transaction, abort it then. A server that is not openmsmq may serve calls in any order, so it gets one at a
+        time.
+        """
+        handle = self._qmcomm if self._qmcomm and not self._closed else await self._through_qmcomm("sending")
+        uow, held = await self._part_of(transaction)
+        if window > 1 and not await self._manager._keeps_order():
+            window = 1
+        converted = (as_message(message, dict(properties)) for message in messages)
+        work = pipeline(((holding(handle.send(each, uow), *held), each.size) for each in converted), window)
+        await self._manager._runner.run_all(work)
+        return work.outcome(identifier_text)
 
     async def _part_of(self, transaction: Transaction | None) -> tuple[bytes | None, tuple[ServerResource, ...]]:
         """The unit of work of a transaction, and what has to be there still for it."""
@@ -604,7 +661,7 @@ class MessageQueue(_Closing):
             finally:
                 await self._end(taken, done)
 
-    async def receive_by_lookup_id(self, identifier: int, direction: str = "current") -> Message:
+    async def receive_by_lookup_id(self, identifier: int, direction: DirectionWord = "current") -> Message:
         """Take the message with a lookup identifier, or the "next" or "previous" one. Raises MessageNotFound."""
         seek = to_seek(direction)
         return await self._received(lambda queue: queue.take_by_lookup_identifier(identifier, seek))
@@ -641,7 +698,7 @@ class MessageQueue(_Closing):
         left = countdown(milliseconds(timeout), time.monotonic)
         return await self._run(lambda queue: queue.peek(ReceiveAction.PEEK_CURRENT, left()))
 
-    async def peek_by_lookup_id(self, identifier: int, direction: str = "current") -> Message:
+    async def peek_by_lookup_id(self, identifier: int, direction: DirectionWord = "current") -> Message:
         """Look at the message with a lookup identifier, or the "next" or "previous" one. Raises MessageNotFound."""
         seek = to_seek(direction)
         return await self._run(lambda queue: queue.peek_by_lookup_identifier(identifier, seek))
@@ -662,13 +719,14 @@ class MessageQueue(_Closing):
         """Delete all messages."""
         await self._run(lambda queue: queue.purge())
 
+    @opening_context
     async def cursor(self) -> Cursor:
         """A cursor, to look at one message after the other and take the one it stands on."""
         self._check_open()
         return Cursor(self, await self._runner.run(self._handle.cursor()))
 
     async def __aiter__(self) -> AsyncGenerator[Message, None]:
-        async with await self.cursor() as cursor:
+        async with self.cursor() as cursor:
             try:
                 yield await cursor.peek(0)
                 while True:

@@ -21,6 +21,7 @@ from msrpc.rpc.faults import (
     RpcFault,
 )
 from msrpc.rpc.pdu import NDR, NDR64, SyntaxId
+from openmsmq.client.denied import denied_hint
 from openmsmq.interfaces import ms_mqmr
 from openmsmq.model.constants import INFINITE, MAXIMUM_MESSAGE_SIZE
 from openmsmq.model.errors import (
@@ -178,17 +179,26 @@ def call(
         response = yield ClientCall(interface, operation, operation.request(**arguments), wait, fate)
     except MsmqError as error:
         if what and answered(error):  # a fault
-            raise type(error)(error.hresult, f"{what}: {error.detail}") from error.__cause__
+            hint = denied_hint(name, what, _access(arguments)) if type(error) is AccessDenied else ""
+            raise type(error)(error.hresult, f"{what}: {error.detail}{hint}") from error.__cause__
         raise
-    check(getattr(response, "result", 0), name, what)
+    check(getattr(response, "result", 0), name, what, _access(arguments))
     return response
 
 
-def check(hresult: int, operation: str, what: str) -> None:
-    """Raises the MsmqError of a failure HRESULT, with what is known of its usual cause."""
+def _access(arguments: dict[str, Any]) -> int:
+    """The access mode of a call that opens a queue; 0 for others."""
+    return int(arguments.get("dwDesiredAccess", arguments.get("dwAccess", 0)))
+
+
+def check(hresult: int, operation: str, what: str, access: int = 0) -> None:
+    """Raises the MsmqError of a failure HRESULT, with what is known of its usual cause. `access` is the mode in which a
+    queue was to be opened."""
     if hresult & 0x80000000:
         detail = f"{what} ({operation})" if what else operation
         hint = _HINTS.get((operation, hresult & 0xFFFFFFFF))
+        if hresult & 0xFFFFFFFF == HResult.MQ_ERROR_ACCESS_DENIED and hint is None:
+            detail += denied_hint(operation, what, access)
         raise error_for(hresult, f"{detail}: {hint}" if hint else detail)
 
 
@@ -302,10 +312,12 @@ def on_failure(steps: Steps[T], clean_up: Callable[[], Steps[Any]]) -> Steps[T]:
         raise
 
 
-def fault_error(fault: RpcFault, operation: str) -> MsmqError:
-    """Servers may raise an HRESULT as an exception ([MS-MQMP] 3.1.4.17, [MS-MQRR] 3.1.4.2), or refuse the caller."""
+def fault_error(fault: RpcFault, operation: str, anonymous: bool = False) -> MsmqError:
+    """Servers may raise an HRESULT as an exception ([MS-MQMP] 3.1.4.17, [MS-MQRR] 3.1.4.2), or refuse the caller, who
+    has not logged in if `anonymous`."""
     if fault.status == RPC_S_ACCESS_DENIED:
-        return CallerRefused(detail=f"{operation}: the server refuses this caller")
+        need = "log in with a user and a password" if anonymous else "it may demand a higher level of protection"
+        return CallerRefused(detail=f"{operation}: the server refuses this caller; {need}")
     if fault.status in (NCA_S_OP_RNG_ERROR, NCA_S_UNK_IF):
         return ProtocolUnavailable(detail=f"{operation}: the server does not offer it")
     if fault.status == NCA_S_FAULT_REMOTE_NO_MEMORY:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 from openmsmq.client.calls import Steps, on_failure, quietly
 from openmsmq.conversion.queue_format import to_queue_format
@@ -24,10 +24,14 @@ from openmsmq.model.errors import (
     TransactionUsage,
 )
 from openmsmq.model.message import NULL_IDENTIFIER, Message, identifier_from_text
+from openmsmq.model.queue_names import path_of
 
 Clock = Callable[[], float]  # seconds, from any start
 
-PROTOCOLS = ("auto", "remoteread", "qm2qm", "qmcomm")
+ProtocolWord = Literal["auto", "remoteread", "qm2qm", "qmcomm"]
+AccessWord = Literal["receive", "send", "peek"]
+DirectionWord = Literal["current", "next", "previous"]
+PROTOCOLS: tuple[ProtocolWord, ...] = get_args(ProtocolWord)
 _SEEK = {
     "current": MessageSeekAction.CURRENT,
     "next": MessageSeekAction.NEXT,
@@ -185,12 +189,13 @@ def to_access(access: str | Access) -> Access:
 
 
 def queue_format(name: str) -> QUEUE_FORMAT:
-    """The QUEUE_FORMAT of a format name or of a path name, which becomes a direct one. Raises MsmqError."""
+    """The QUEUE_FORMAT of the name of a queue; see `format_name`. Raises MsmqError."""
     return to_queue_format(format_name(name))
 
 
 def format_name(name: str) -> names.FormatName:
-    """`.\\private$\\orders` -> DIRECT=OS:.\\private$\\orders; a format name stays what it is."""
+    """`orders` and `.\\private$\\orders` -> DIRECT=OS:.\\private$\\orders; a format name stays what it is."""
+    name = path_of(name)
     if "=" in name.partition("\\")[0]:
         return names.parse_format_name(name)
     names.parse_path_name(name.partition(";")[0] if name.lower().endswith((";journal",)) else name)

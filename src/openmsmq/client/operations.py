@@ -18,6 +18,7 @@ from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT, XACTUOW
 from openmsmq.interfaces.ms_mqmq import tag_inner_PROPVARIANT as PROPVARIANT
 from openmsmq.model.constants import PropId, VarType
 from openmsmq.model.errors import HResult, MsmqError, QueueNotFound
+from openmsmq.model.queue_names import path_of
 
 # Python name -> PROPID, and how a Python value becomes the property's.
 PROPERTIES: dict[str, PropId] = {
@@ -69,6 +70,7 @@ def _variants(properties: Mapping[str, Any]) -> tuple[list[int], list[PROPVARIAN
 
 def create_queue(path_name: str, properties: Mapping[str, Any], security: bytes | None) -> Steps[str]:
     """Create a queue; returns its direct format name."""
+    path_name = path_of(path_name)
     propids, variants = _variants({"path_name": path_name, **properties})
     yield from call(
         m.qmcomm, "R_QMCreateObjectInternal", path_name, dwObjectType=1, lpwcsPathName=path_name,
@@ -155,6 +157,7 @@ def set_security(name: str, information: int, descriptor: bytes) -> Steps[None]:
 
 def resolve(path_name: str) -> Steps[str]:
     """The private format name of a path name."""
+    path_name = path_of(path_name)
     response = yield from call(
         m.qmcomm, "R_QMObjectPathToObjectFormat", path_name, fate=REPEATABLE, lpwcsPathName=path_name,
         pObjectFormat=m.OBJECT_FORMAT(1, QUEUE_FORMAT()),

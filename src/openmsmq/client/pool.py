@@ -6,12 +6,16 @@ import os
 import random
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Generic
 from weakref import WeakSet
 
+from msrpc.ndr import Interface, Operation
 from msrpc.rpc import client as rpc
+from msrpc.rpc.client_connection import FaultReceived, ResponseReceived
 from msrpc.rpc.faults import RpcFault
 from openmsmq.client.calls import (
     ClientAssociation,
@@ -21,12 +25,14 @@ from openmsmq.client.calls import (
     client_closed,
     decoded,
     fault_error,
+    resumed,
     spoken,
     transfer_syntaxes,
 )
+from openmsmq.client.pipelining import Pipeline
 from openmsmq.client.reopening import Locked
 from openmsmq.client.retrying import Attempts
-from openmsmq.model.errors import BindError, MsmqError, RpcConnectionError
+from openmsmq.model.errors import AuthenticationError, BindError, LoginRefused, MsmqError, RpcConnectionError
 from openmsmq.model.message import Message
 
 _FAREWELL = 2.0  # seconds for a server to notice that a connection was given up
@@ -86,6 +92,10 @@ class Pool:
             value: T = stop.value
             return value
 
+    def run_all(self, work: Pipeline[T]) -> None:
+        """Run operations, several at once on one connection, whose calls are sent in order."""
+        PooledPipeline(self, work).run()
+
     def receive(self, steps: Steps[Locked]) -> Message:
         """Take a message and remove it."""
         taken = self.run(steps)
@@ -98,13 +108,13 @@ class Pool:
 
     def call(self, call: ClientCall) -> Any:
         """The answer to one call. Raises MsmqError."""
-        attempts = Attempts(call, self.reconnect_seconds, time.monotonic, random.random)
+        attempts = self.attempts(call)
         stub = call.operation.encode_request(call.request)
         while True:
             attempts.check()
             sent = False
             try:
-                member = self._take(call)
+                member = self.take(call)
                 attempts.check()
                 sent = True
                 return self._exchange(member, call, stub)
@@ -114,6 +124,12 @@ class Pool:
                 pause = attempts.pause_after(error, sent)
             time.sleep(pause)
 
+    def attempts(self, call: ClientCall) -> Attempts:
+        return Attempts(call, self.reconnect_seconds, time.monotonic, random.random)
+
+    def error_of(self, fault: RpcFault, call: ClientCall) -> MsmqError:
+        return fault_error(fault, call.operation.name, self._security.get("credentials") is None)
+
     def _exchange(self, member: _Member, call: ClientCall, stub: bytes) -> Any:
         connection = member.connection
         operation = spoken(call.operation, connection.transfer_syntax)
@@ -122,33 +138,34 @@ class Pool:
         try:
             answer = connection.exchange(operation.opnum, stub, timeout=call.timeout)
         except RpcFault as fault:
-            self._give(member)
-            raise fault_error(fault, call.operation.name) from fault
+            self.give(member)
+            raise self.error_of(fault, call) from fault
+        except LoginRefused as error:
+            self.drop(member, str(error))
+            raise
         except RpcConnectionError as error:
-            self._drop(member, str(error))
+            self.drop(member, str(error))
             raise
         except BaseException:  # also KeyboardInterrupt: an answer may still come, so the connection is of no use
-            self._replace(member)
-            connection.abandon(_FAREWELL)
-            self._drop(member, "a call was interrupted")
+            self.give_up(member)
             raise
         if call.opens is not None:
             call.opens.association = member.association
-        self._give(member)
+        self.give(member)
         return decoded(operation, answer.stub, answer.byte_order)
 
     # -- connections ---------------------------------------------------------------------------------------------
 
-    def _take(self, call: ClientCall) -> _Member:
+    def take(self, call: ClientCall) -> _Member:
         """A connection on which the interface of a call is bound. Raises RpcConnectionError."""
         member = self._take_idle() or self._open(call)
         try:
             _bind(member.connection, call)
         except BindError:
-            self._give(member)  # it serves other interfaces, and may be the last one of open queues
+            self.give(member)  # it serves other interfaces, and may be the last one of open queues
             raise
         except BaseException as error:
-            self._drop(member, str(error))
+            self.drop(member, str(error))
             raise
         return member
 
@@ -162,7 +179,7 @@ class Pool:
                 member = self._idle.pop()
             if member.association.alive and member.connection.is_open:
                 return member
-            self._drop(member, "the server closed the connection")
+            self.drop(member, "the server closed the connection")
 
     def _open(self, call: ClientCall) -> _Member:
         """A further connection. The first one of an association is made alone, because the others need its group."""
@@ -179,7 +196,7 @@ class Pool:
             _bind(connection, call)
         except BindError as error:
             if error.reason is None:  # it serves other interfaces
-                self._give(self._join(connection, association))
+                self.give(self._join(connection, association))
                 raise
             connection.close()
             if group and error.reason == UNKNOWN_GROUP:
@@ -207,6 +224,12 @@ class Pool:
         connection.close()  # another thread was faster
         raise RpcConnectionError("the association has ended meanwhile")
 
+    def give_up(self, member: _Member) -> None:
+        """A call was interrupted: its answer may still come, so the connection is of no use."""
+        self._replace(member)
+        member.connection.abandon(_FAREWELL)
+        self.drop(member, "a call was interrupted")
+
     def _replace(self, member: _Member) -> None:
         """Before a connection is given up: another one, so that the association outlives it."""
         with self._lock:
@@ -229,14 +252,14 @@ class Pool:
             self._all.add(member)
             self._idle.append(member)
 
-    def _give(self, member: _Member) -> None:
+    def give(self, member: _Member) -> None:
         with self._lock:
             if not self._closed and member.association.alive:
                 self._idle.append(member)
                 return
         member.connection.close()
 
-    def _drop(self, member: _Member, reason: str) -> None:
+    def drop(self, member: _Member, reason: str) -> None:
         """A connection is of no use any more. With the last one the association ends."""
         member.connection.close()
         with self._lock:
@@ -279,6 +302,137 @@ class Pool:
         self._association.end("it belongs to the parent process, which forked this one")
         self._association = ClientAssociation()
         self._idle, self._all = [], set()
+
+
+@dataclass(slots=True)
+class _Flight(Generic[T]):
+    """An operation of a pipeline whose call has been sent."""
+
+    index: int
+    steps: Steps[T]
+    call: ClientCall
+    operation: Operation
+
+
+class PooledPipeline(Generic[T]):
+    """Runs a pipeline. An operation that has a second call, or whose connection was lost, goes on alone."""
+
+    def __init__(self, pool: Pool, work: Pipeline[T]) -> None:
+        self._pool, self._work = pool, work
+        self._member: _Member | None = None
+        self._interface: Interface | None = None
+        self._flights: dict[int, _Flight[T]] = {}  # by call id
+
+    def run(self) -> None:
+        try:
+            while True:
+                while (begun := self._work.begin()) is not None:
+                    self._begin(*begun)
+                if not self._flights:
+                    break
+                self._collect()
+        except BaseException:  # also KeyboardInterrupt: answers may still come, so the connection is of no use
+            if (member := self._member) is not None:
+                self._pool.give_up(member)
+            raise
+        self._release()
+
+    def _begin(self, index: int, steps: Steps[T]) -> None:
+        try:
+            call = next(steps)
+        except StopIteration as stop:
+            self._work.done(index, stop.value)
+            return
+        except MsmqError as error:  # a value that can't be sent
+            self._work.failed(index, error)
+            return
+        if call.lost is not None or call.interface is not self._interface:
+            while self._flights:
+                self._collect()
+            self._release()
+            if call.lost is not None or not self._take(call):
+                self._alone(index, steps, call)
+                return
+        assert self._member is not None
+        connection = self._member.connection
+        operation = spoken(call.operation, connection.transfer_syntax)
+        number = connection.submit(operation.opnum, operation.encode_request(call.request))
+        self._flights[number] = _Flight(index, steps, call, operation)
+
+    def _take(self, call: ClientCall) -> bool:
+        """Take a connection; False where there is none now."""
+        try:
+            self._member = self._pool.take(call)
+        except MsmqError:
+            return False
+        self._interface = call.interface
+        return True
+
+    def _release(self) -> None:
+        if self._member is not None:
+            self._pool.give(self._member)
+        self._member = self._interface = None
+
+    def _collect(self) -> None:
+        """Wait for answers."""
+        member = self._member
+        assert member is not None
+        timeout = next(iter(self._flights.values())).call.timeout
+        try:
+            events = member.connection.answers(timeout)
+        except (RpcConnectionError, AuthenticationError) as error:
+            self._member = self._interface = None
+            self._pool.drop(member, str(error))
+            flights, self._flights = self._flights, {}
+            for flight in flights.values():
+                self._lost(flight, error)
+            return
+        for event in events:
+            flight = self._flights.pop(event.call_id)
+            if isinstance(event, FaultReceived):
+                fault = member.connection.error_of(event)
+                raised = self._pool.error_of(fault, flight.call) if isinstance(fault, RpcFault) else fault
+                self._go_on(flight, partial(flight.steps.throw, raised))
+            else:
+                self._answer(flight, event)
+
+    def _answer(self, flight: _Flight[T], event: ResponseReceived) -> None:
+        if flight.call.opens is not None and self._member is not None:
+            flight.call.opens.association = self._member.association
+        try:
+            answer = decoded(flight.operation, event.stub, event.byte_order)
+        except MsmqError as error:
+            self._go_on(flight, partial(flight.steps.throw, error))
+        else:
+            self._go_on(flight, partial(flight.steps.send, answer))
+
+    def _lost(self, flight: _Flight[T], error: MsmqError) -> None:
+        """The connection ended before the answer came."""
+        if isinstance(error, RpcConnectionError):
+            try:
+                self._pool.attempts(flight.call).pause_after(error, True)
+            except MsmqError as final:
+                error = final
+            else:  # it does no harm to do it again
+                self._alone(flight.index, flight.steps, flight.call)
+                return
+        self._go_on(flight, partial(flight.steps.throw, error))
+
+    def _go_on(self, flight: _Flight[T], step: Callable[[], ClientCall]) -> None:
+        try:
+            call = step()
+        except StopIteration as stop:
+            self._work.done(flight.index, stop.value)
+        except MsmqError as error:
+            self._work.failed(flight.index, error)
+        else:
+            self._alone(flight.index, flight.steps, call)
+
+    def _alone(self, index: int, steps: Steps[T], call: ClientCall) -> None:
+        try:
+            self._work.done(index, self._pool.run(resumed(steps, call)))
+        except MsmqError as error:
+            self._work.failed(index, error)
 
 
 def _bind(connection: rpc.Connection, call: ClientCall) -> None:

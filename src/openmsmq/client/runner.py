@@ -27,9 +27,10 @@ from openmsmq.client.calls import (
     spoken,
     transfer_syntaxes,
 )
+from openmsmq.client.pipelining import Pipeline
 from openmsmq.client.reopening import Locked
 from openmsmq.client.retrying import Attempts
-from openmsmq.model.errors import AnswerTimeout, RpcConnectionError
+from openmsmq.model.errors import AnswerTimeout, LoginRefused, MsmqError, RpcConnectionError
 from openmsmq.model.message import Message
 
 
@@ -78,6 +79,33 @@ class Runner:
         except StopIteration as stop:
             value: T = stop.value
             return value
+
+    async def run_all(self, work: Pipeline[T]) -> None:
+        """Run operations, several at once, whose calls are sent in order. When the task is cancelled, so are they."""
+        loop = asyncio.get_running_loop()
+        under_way: dict[asyncio.Task[T], int] = {}
+        try:
+            while True:
+                while (begun := work.begin()) is not None:
+                    index, steps = begun
+                    under_way[loop.create_task(self.run(steps))] = index
+                if not under_way:
+                    return
+                done, _ = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    self._ended(work, under_way.pop(task), task)
+        finally:
+            for task in under_way:
+                task.cancel()
+            if under_way:
+                await asyncio.wait(under_way)
+
+    @staticmethod
+    def _ended(work: Pipeline[T], index: int, task: asyncio.Task[T]) -> None:
+        try:
+            work.done(index, task.result())
+        except MsmqError as error:
+            work.failed(index, error)
 
     async def _clean_up(self, steps: Steps[Any], error: BaseException) -> None:
         """Goes on in a task of its own, which a second cancellation does not reach."""
@@ -177,15 +205,17 @@ class Runner:
                 return decoded(operation, answer.stub, answer.byte_order)
             await asyncio.sleep(pause)
 
-    @staticmethod
     async def _exchange(
-        connection: rpc.AsyncConnection, call: ClientCall, stub: bytes, syntax: SyntaxId
+        self, connection: rpc.AsyncConnection, call: ClientCall, stub: bytes, syntax: SyntaxId
     ) -> ResponseReceived:
         try:
             async with asyncio.timeout(call.timeout):
                 return await connection.exchange(call.operation.opnum, stub, interface=syntax)
         except RpcFault as fault:
-            raise fault_error(fault, call.operation.name) from fault
+            raise fault_error(fault, call.operation.name, self._security.get("credentials") is None) from fault
+        except LoginRefused:
+            connection.close()
+            raise
         except TimeoutError as error:
             raise AnswerTimeout("the server did not answer in time") from error
 

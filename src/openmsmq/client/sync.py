@@ -10,10 +10,10 @@ import socket
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, Unpack
 from weakref import WeakValueDictionary
 
 from msrpc.rpc.kerberos import KerberosCredentials
@@ -35,7 +35,10 @@ from openmsmq.client.calls import (
     opening,
 )
 from openmsmq.client.open_queue import (
+    AccessWord,
+    DirectionWord,
     OpenQueue,
+    ProtocolWord,
     TakenMessage,
     candidates,
     check_not_finished,
@@ -46,13 +49,16 @@ from openmsmq.client.open_queue import (
     to_seek,
 )
 from openmsmq.client.participants import OUTCOMES, Participant, outcome_body, participants_in
+from openmsmq.client.pipelining import WINDOW, pipeline
 from openmsmq.client.pool import Pool
+from openmsmq.client.properties import MessageProperties, NewQueueProperties, QueuePropertyName
 from openmsmq.client.reopening import CursorHandle, Locked, ReopeningQueue, countdown, open_handle
 from openmsmq.client.retrying import RECONNECT
 from openmsmq.model.bodies import BodyValue
 from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.errors import (
     BindError,
+    LoginRefused,
     MessageNotFound,
     MsmqError,
     QueueExists,
@@ -87,8 +93,9 @@ def connect(
     `host`, which then is the server's name as the domain knows it; KerberosCredentials for others.
     `timeout` in seconds bounds the connect. A call whose connection is lost later tries for `reconnect_seconds` to
     reach the server again, if it has not been sent or does no harm when it is done twice. `dead_peer_seconds` is how
-    long the server's machine may not acknowledge what TCP sends. Raises RpcConnectionError, AuthenticationError, or
-    MsmqError when the server refuses the caller, KerberosUnavailable, and ValueError for a user beside a ticket.
+    long the server's machine may not acknowledge what TCP sends. Raises RpcConnectionError, AuthenticationError,
+    LoginRefused for a wrong user or password, CallerRefused where the server admits no anonymous callers,
+    KerberosUnavailable, and ValueError for a user beside a ticket.
     """
     credentials = credentials_of(host, user, password, domain, kerberos)
     security = {
@@ -149,26 +156,28 @@ class QueueManager(_Closing):
         """The MSMQ version that the server says it is."""
         return self._pool.run(o.query(3))
 
-    def create_queue(self, path_name: str, *, security: bytes | None = None, **properties: Any) -> str:
-        """Create a private queue, for example `.\\private$\\orders`, or a public one, `.\\orders`, which the directory
-        of an openmsmq server keeps; returns its format name.
+    def create_queue(
+        self, path_name: str, *, security: bytes | None = None, **properties: Unpack[NewQueueProperties]
+    ) -> str:
+        """Create a private queue, `orders` or `.\\private$\\orders`, or a public one, `.\\orders`, which the
+        directory of an openmsmq server keeps; returns its format name.
 
         Properties by name: label, transactional, journal, quota and journal_quota (kilobytes), priv_level, type
         (UUID), authenticate, base_priority, multicast_address. Raises QueueExists, IllegalQueuePathName, ...
         """
-        return self._pool.run(o.create_queue(path_name, properties, security))
+        return self._pool.run(o.create_queue(path_name, dict(properties), security))
 
     def delete_queue(self, name: str) -> None:
-        """Delete a queue, by path name or format name, with its messages."""
+        """Delete a queue, by name, path name or format name, with its messages."""
         self._pool.run(o.delete_queue(name))
 
-    def properties(self, name: str, *wanted: str) -> dict[str, Any]:
+    def properties(self, name: str, *wanted: QueuePropertyName) -> dict[str, Any]:
         """Properties of a queue by name; all of them if none is named."""
         return self._pool.run(o.get_properties(name, wanted or tuple(o.PROPERTIES)))
 
-    def set_properties(self, name: str, **properties: Any) -> None:
+    def set_properties(self, name: str, **properties: Unpack[NewQueueProperties]) -> None:
         """Change properties of a queue, all or none."""
-        self._pool.run(o.set_properties(name, properties))
+        self._pool.run(o.set_properties(name, dict(properties)))
 
     def security(self, name: str, information: int = ALL_SECURITY) -> bytes:
         """The security descriptor of a queue, self-relative; see `openmsmq.model.security`."""
@@ -189,6 +198,11 @@ class QueueManager(_Closing):
     def counts(self, name: str) -> dict[str, int]:
         """message_count, bytes_in_queue, journal_message_count and bytes_in_journal of a queue."""
         return self._pool.run(o.management(name, *COUNTS))
+
+    def subqueues(self, name: str) -> list[str]:
+        """The names of the subqueues of a queue that have messages or are open."""
+        names: list[str] = (self._pool.run(o.management(name, "subqueue_names")))["subqueue_names"]
+        return names
 
     def management(self, name: str | None = None) -> dict[str, Any]:
         """Management properties (MS-MQMR) of a queue, an outgoing one by the name of its destination, or about the
@@ -223,13 +237,13 @@ class QueueManager(_Closing):
     def open(
         self,
         name: str,
-        access: str | Access = "receive",
+        access: AccessWord | Access = "receive",
         *,
         exclusive: bool = False,
-        protocol: str = "auto",
+        protocol: ProtocolWord = "auto",
         reconnect: bool = False,
     ) -> MessageQueue:
-        """Open a queue by path name or format name; `access` is "receive", "send" or "peek".
+        """Open a queue by name (`orders`), path name or format name; `access` is "receive", "send" or "peek".
 
         `exclusive` denies other readers. `protocol` is "remoteread" (MS-MQRR), "qm2qm" (MS-MQQP), "qmcomm" (MS-MQMP),
         or "auto": for reading RemoteRead where the server offers it to this caller, else qmcomm;
@@ -245,7 +259,7 @@ class QueueManager(_Closing):
                 steps = partial(remote_read.open_queue, name, access, exclusive, self._licence)
                 handle = self._private.open(open_handle(name, steps, reconnect))
                 return MessageQueue(self, self._private, handle, reconnect)
-            except (CallerRefused, ProtocolUnavailable) as error:
+            except (CallerRefused, ProtocolUnavailable, LoginRefused) as error:
                 self._remote_read_refused = error
                 if len(wanted) == 1:
                     raise
@@ -356,6 +370,17 @@ class QueueManager(_Closing):
                 self._private.run(transaction_calls.enlist_remote(transaction.uow, token))
                 self._pool.run(transaction_calls.enlist_for_sending(transaction.uow))
                 self._joined[transaction.uow] = transaction
+
+    def _keeps_order(self) -> bool:
+        """Whether the server serves calls that are under way at once on one connection in their order. openmsmq does;
+        RPC does not ask for it ([MS-RPCE] 3.3.1.5.8)."""
+        if self._has_own_transactions is None:
+            probe = self.transaction()
+            try:
+                return self._serves_own_transactions(probe)
+            finally:
+                probe.abort()
+        return self._has_own_transactions
 
     def _serves_own_transactions(self, transaction: Transaction) -> bool:
         """Whether MS-MQRR of this queue manager receives in its internal transactions, as openmsmq does (D-70). Any
@@ -524,17 +549,47 @@ class MessageQueue(_Closing):
         handle = self._through_qmcomm("the format name")
         return self._manager._pool.run(handle.run(lambda queue: queue.format_name()))
 
-    def send(self, message: Message | BodyValue, *, transaction: Transaction | None = None, **properties: Any) -> str:
+    def send(
+        self,
+        message: Message | BodyValue,
+        *,
+        transaction: Transaction | None = None,
+        **properties: Unpack[MessageProperties],
+    ) -> str:
         """Send a message, or a value as its body with properties by name (label="x", recoverable=True, ...).
 
         Returns the message identifier. Raises MsmqError; TransactionUsage where the queue and the send disagree about
         transactions; an RpcConnectionError with `outcome_unknown` where the message was sent and no answer came.
         """
-        message = as_message(message, properties)
+        message = as_message(message, dict(properties))
         handle = self._qmcomm if self._qmcomm and not self._closed else self._through_qmcomm("sending")
         uow, held = self._part_of(transaction)
         steps = handle.send(message, uow)
         return identifier_text(self._manager._pool.run(holding(steps, *held)))
+
+    def send_many(
+        self,
+        messages: Iterable[Message | BodyValue],
+        *,
+        transaction: Transaction | None = None,
+        window: int = WINDOW,
+        **properties: Unpack[MessageProperties],
+    ) -> list[str]:
+        """Send messages in their order, `window` of them under way at once, on one connection; returns their
+        identifiers. Values have the same properties.
+
+        After a message that fails no others are begun. Raises MessagesNotSent, which says what became of each; in a
+        transaction, abort it then. A server that is not openmsmq may serve calls in any order, so it gets one at a
+        time.
+        """
+        handle = self._qmcomm if self._qmcomm and not self._closed else self._through_qmcomm("sending")
+        uow, held = self._part_of(transaction)
+        if window > 1 and not self._manager._keeps_order():
+            window = 1
+        converted = (as_message(message, dict(properties)) for message in messages)
+        work = pipeline(((holding(handle.send(each, uow), *held), each.size) for each in converted), window)
+        self._manager._pool.run_all(work)
+        return work.outcome(identifier_text)
 
     def _part_of(self, transaction: Transaction | None) -> tuple[bytes | None, tuple[ServerResource, ...]]:
         """The unit of work of a transaction, and what has to be there still for it."""
@@ -598,7 +653,7 @@ class MessageQueue(_Closing):
             finally:
                 self._end(taken, done)
 
-    def receive_by_lookup_id(self, identifier: int, direction: str = "current") -> Message:
+    def receive_by_lookup_id(self, identifier: int, direction: DirectionWord = "current") -> Message:
         """Take the message with a lookup identifier, or the "next" or "previous" one. Raises MessageNotFound."""
         seek = to_seek(direction)
         return self._received(lambda queue: queue.take_by_lookup_identifier(identifier, seek))
@@ -635,7 +690,7 @@ class MessageQueue(_Closing):
         left = countdown(milliseconds(timeout), time.monotonic)
         return self._run(lambda queue: queue.peek(ReceiveAction.PEEK_CURRENT, left()))
 
-    def peek_by_lookup_id(self, identifier: int, direction: str = "current") -> Message:
+    def peek_by_lookup_id(self, identifier: int, direction: DirectionWord = "current") -> Message:
         """Look at the message with a lookup identifier, or the "next" or "previous" one. Raises MessageNotFound."""
         seek = to_seek(direction)
         return self._run(lambda queue: queue.peek_by_lookup_identifier(identifier, seek))

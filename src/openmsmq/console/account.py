@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
 
 import msgspec
 from starlette.responses import Response
@@ -35,7 +36,15 @@ def open_session(asked: WebRequest) -> Response:
 
 def begin(services: Services, given: LoginRequest, peer: str) -> tuple[str, CurrentUser]:
     """The secret of a new session, and whose it is. Raises Problem."""
-    known = services.login(given.user, given.password, peer)
+    return _begun(services, services.login(given.user, given.password, peer))
+
+
+def begin_by_link(services: Services, link: str, peer: str) -> str:
+    """The secret of a new session, by a link that logs in once. Raises Problem."""
+    return _begun(services, services.login_by_link(link, peer))[0]
+
+
+def _begun(services: Services, known: Mapping[str, Any]) -> tuple[str, CurrentUser]:
     secret, session = services.sessions.open(known["ticket"], known["sid"], known["name"])
     role = ROLE_WORDS[Role(known["role"])]
     return secret, CurrentUser(known["name"], known["sid"], known["administrator"], role, session.csrf)

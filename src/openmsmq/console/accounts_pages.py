@@ -34,6 +34,7 @@ class AccountPages:
                 ("/users", "/users/{user}", "/users/{user}/remove", "/groups", "/groups/{group}/remove"), self._users
             ),
             "/tokens/{token}/revoke": self._tokens,
+            "/password": self._tokens,
         }
 
     async def _users(self, request: Request, caller: WebCaller) -> Response:
@@ -51,7 +52,7 @@ class AccountPages:
         found = await self._console.ask(handler_of(tokens.list_tokens), request, caller)
         roles = [role.word for role in Role if role <= caller.role]
         return await self._console.render(
-            request, "tokens.html", "Tokens", found=found, roles=roles, command=found.command
+            request, "tokens.html", "Tokens and password", found=found, roles=roles, command=found.command
         )
 
     async def _create_token(self, request: Request, caller: WebCaller) -> Response:

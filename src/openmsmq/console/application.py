@@ -31,7 +31,7 @@ from openmsmq.console.problems import Problem
 from openmsmq.console.services import CHALLENGE, Services
 from openmsmq.console.table import HttpOperation, WebRequest, parse_body, parse_query
 from openmsmq.model.errors import AccessDenied, MsmqError
-from openmsmq.model.roles import Role
+from openmsmq.model.roles import Role, missing_role
 from openmsmq.model.text import printable
 
 logger = logging.getLogger(__name__)
@@ -173,9 +173,7 @@ class Web:
     @staticmethod
     def _demand(wanted: Role, caller: WebCaller) -> None:
         if caller.role < wanted:
-            raise AccessDenied(
-                detail=f"this needs the role {wanted.word}; {caller.name} has the role {caller.role.word} here"
-            )
+            raise AccessDenied(detail=missing_role(wanted, caller.name, caller.role, caller.token))
 
     def demand_own_page(self, request: Request, session: WebSession | None, token: str | None) -> None:
         """Raises Problem for a change that another site made a browser ask for. Every browser says from where it asks;

@@ -46,6 +46,7 @@ from openmsmq.console.problems import Problem
 from openmsmq.console.recording import record
 from openmsmq.console.table import HttpOperation, WebRequest
 from openmsmq.model.errors import AccessDenied
+from openmsmq.model.roles import missing_administrator
 
 _NOUNS: Final = (
     sessions, queues, messages, selections, resending, dead_letters, outgoing, permissions, handles, sequences,
@@ -75,7 +76,8 @@ def operations_of(action: Action) -> Iterator[HttpOperation]:
             method, path, _handler(action, action.dry_run.name), action.dry_run.summary, action.planned,
             query=_struct(action, query), body=_struct(action, body) if body else None,
             statuses=action.dry_run.statuses, role=action.role, path_fields=action.input,
-            extensions={"x-action": action.name, "x-effect": "reads"},
+            extensions={"x-action": action.name, "x-effect": "reads",
+                        "x-commands": [f"{each.words} --dry-run" for each in action.commands]},
         )  # fmt: skip
     elif action.dry_run:
         (body if action.dry_run == "body" else query).append(_DRY_RUN)
@@ -90,7 +92,9 @@ def operations_of(action: Action) -> Iterator[HttpOperation]:
         query=_struct(action, query, "Query"), body=_struct(action, body, part) if body else None, status=action.status,
         statuses=tuple(statuses), role=action.role, partial=action.partial, description=action.description,
         path_fields=action.input,
-        extensions={"x-action": action.name, "x-effect": action.effect} | (
+        extensions={
+            "x-action": action.name, "x-effect": action.effect, "x-commands": [each.words for each in action.commands]
+        } | (
             {"x-audit": list(action.audit)} if action.effect != "reads" else {}
         ),
     )  # fmt: skip
@@ -243,7 +247,7 @@ def may_see_figures(asked: WebRequest) -> bool:
 def demand_figures(asked: WebRequest) -> None:
     """Raises AccessDenied for a caller who may not see sums over all queues."""
     if not may_see_figures(asked):
-        raise AccessDenied(detail="figures of all queues are for administrators of the queue manager")
+        raise AccessDenied(detail=f"figures of all queues: {missing_administrator(asked.caller.name)}")
 
 
 class ConsoleAccounts:

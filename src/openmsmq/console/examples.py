@@ -11,7 +11,8 @@ _UUID: Final = "6f9619ff-8b86-d011-b42d-00c04fc964ff"
 
 
 def example_of(kind: Any) -> Any:
-    """A value of a type as JSON has it. A struct has the fields without a default, and those with an example."""
+    """A value of a type as JSON has it. A struct has the fields without a default and those with an example; if there
+    are none, its first field."""
     return _value(inspect.type_info(kind))
 
 
@@ -23,9 +24,8 @@ def _value(kind: inspect.Type) -> Any:
         case inspect.UnionType():
             return _value(next(each for each in kind.types if not isinstance(each, inspect.NoneType)))
         case inspect.StructType():
-            return {
-                each.encode_name: _value(each.type) for each in kind.fields if each.required or _is_given(each.type)
-            }
+            shown = [each for each in kind.fields if each.required or _is_given(each.type)]
+            return {each.encode_name: _value(each.type) for each in shown or kind.fields[:1]}
         case inspect.ListType():
             return [_value(kind.item_type)]
         case inspect.DictType():

@@ -44,6 +44,7 @@ FORMS: Final = (
     PageForm("/handles/{handle}/close", handles.close_handle, "/handles"),
     PageForm("/transactions/{transaction}/resolve", transactions.resolve_transaction, _ended),
     PageForm("/users", users.create_user, "/users"),
+    PageForm("/password", users.change_own_password, "/login"),
     PageForm("/users/{user}", users.change_user, "/users"),
     PageForm("/users/{user}/remove", users.delete_user, "/users"),
     PageForm("/groups", users.create_group, "/users"),

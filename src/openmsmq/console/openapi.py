@@ -22,6 +22,34 @@ _REFERENCE: Final = "#/components/schemas/{name}"
 _OF_ALL: Final = (400, 401, 403, 421, 422, 429, 500, 503, 504)
 _OF_CHANGES: Final = (413, 415)
 _PARAMETER: Final = re.compile(r"\{([a-z]+)\}")
+#: What the operations are about: the first part of their path -> name and description of the tag.
+_TAGS: Final = {
+    "alarms": ("Alarms", "Figures that are over their threshold, and what to do."),
+    "audit": ("Audit log", "Who changed what, and from where."),
+    "backups": ("Backups", "Copies of the data directory, made while the daemon runs."),
+    "deadletters": ("Dead letters", "Messages that could not be delivered or were not received, by reason."),
+    "definitions": ("Definitions", "Queues, rights, users and settings as one document, to compare and to apply."),
+    "dry-runs": ("Operations on messages", "Select messages, see what would be done, and do it."),
+    "events": ("Figures", "Figures of now and of the last day."),
+    "groups": ("Users and groups", "Accounts of the users file."),
+    "handles": ("Open queues", "Who has which queue open."),
+    "operations": ("Operations on messages", "Select messages, see what would be done, and do it."),
+    "outgoing": ("Outgoing queues", "Messages for other machines."),
+    "overview": ("Figures", "Figures of now and of the last day."),
+    "queues": ("Queues", "Queues, their messages and their permissions."),
+    "sequences": ("Sequences", "How far other queue managers are with transactional messages."),
+    "series": ("Figures", "Figures of now and of the last day."),
+    "session": ("Login", "Sessions of browsers; programs log in with each request."),
+    "settings": ("Settings", "What the daemon runs with, and where each value comes from."),
+    "tokens": ("Tokens", "By which scripts log in."),
+    "transactions": ("Transactions", "Distributed transactions, and why one does not end."),
+    "users": ("Users and groups", "Accounts of the users file."),
+}  # fmt: skip
+_PROBLEM_EXAMPLE: Final = {
+    "type": "/problems/404", "title": "There is no such thing", "status": 404,
+    "detail": "MQ_ERROR_QUEUE_NOT_FOUND: there is no queue 7", "request_id": "1f0c",
+    "hresult": "0xC00E0003",
+}  # fmt: skip
 _BYTES: Final = {"type": "string", "format": "binary"}
 _PROBLEM: Final = {
     "type": "object",
@@ -48,6 +76,9 @@ _PROBLEM: Final = {
 }  # fmt: skip
 
 
+_EVENT: Final = "event: figures\ndata: {}\n\n"
+
+
 def document(operations: Iterable[HttpOperation]) -> dict[str, Any]:
     """The whole document; the same for the same table."""
     table = list(operations)
@@ -71,6 +102,7 @@ def document(operations: Iterable[HttpOperation]) -> dict[str, Any]:
             "description": "A queue manager. Numbers of 64 bits are strings. See docs/web.md.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
+        "tags": [{"name": name, "description": said} for name, said in dict(sorted(_TAGS.values())).items()],
         "paths": dict(sorted(paths.items())),
         "components": {
             "schemas": dict(sorted({**schemas, "Problem": _PROBLEM}.items())),
@@ -88,14 +120,15 @@ def _described(operation: HttpOperation) -> dict[str, Any]:
     if operation.answer is not None:
         answer["content"] = _content(operation.answer)
     elif operation.status != 204:
-        schema = {"type": "string"} if operation.media_type.startswith("text/") else _BYTES
-        answer["content"] = {operation.media_type: {"schema": schema}}
+        is_text = operation.media_type.startswith("text/")
+        schema, example = ({"type": "string"}, _EVENT) if is_text else (_BYTES, "hello")
+        answer["content"] = {operation.media_type: {"schema": schema, "example": example}}
     answers = {str(operation.status): answer}
     if operation.planned is not None and operation.planned is not operation.answer:
         answers["200"] = {"description": "What a dry run says", "content": _content(operation.planned)}
     if operation.partial:
         answers["207"] = answer | {"description": operation.partial}
-    problem = {MEDIA_TYPE: {"schema": {"$ref": _REFERENCE.format(name="Problem")}}}
+    problem = {MEDIA_TYPE: {"schema": {"$ref": _REFERENCE.format(name="Problem")}, "example": _PROBLEM_EXAMPLE}}
     statuses = {*_OF_ALL, *operation.statuses, *(_OF_CHANGES if operation.changes else ())}
     found: dict[str, Any] = {
         "operationId": operation.name,
@@ -106,8 +139,8 @@ def _described(operation: HttpOperation) -> dict[str, Any]:
             **{str(status): {"description": explained(status), "content": problem} for status in sorted(statuses)},
         },
     }
-    if operation.description:
-        found["description"] = operation.description
+    found["tags"] = [_TAGS[operation.path.split("/")[1]][0]]
+    found["description"] = "\n\n".join(filter(None, (operation.description, _conditions(operation))))
     found |= operation.extensions
     if operation.needs_login:
         found["x-role"] = operation.role.word
@@ -116,6 +149,19 @@ def _described(operation: HttpOperation) -> dict[str, Any]:
     if operation.body is not None:
         found["requestBody"] = {"required": True, "content": _content(operation.body)}
     return found
+
+
+def _conditions(operation: HttpOperation) -> str:
+    """Who may ask, what is recorded, and the command that does the same."""
+    more = operation.extensions
+    said = [f"Needs the role {operation.role.word}." if operation.needs_login else "Needs no login."]
+    if more.get("x-effect") == "destroys":
+        said.append("What it removes is gone.")
+    if recorded := more.get("x-audit"):
+        said.append(f"The audit log has it as {', '.join(recorded)}.")
+    if commands := more.get("x-commands"):
+        said.append("Command: " + ", ".join(f"`openmsmq {words}`" for words in commands) + ".")
+    return " ".join(said)
 
 
 def _content(kind: Any) -> dict[str, Any]:
@@ -149,7 +195,24 @@ def _properties(kind: type[Input]) -> dict[str, dict[str, Any]]:
 
 def _parameter(name: str, place: str, required: bool, schema: dict[str, Any]) -> dict[str, Any]:
     described = {"description": schema.pop("description")} if "description" in schema else {}
-    return {"name": name, "in": place, "required": required, **described, "schema": schema}
+    given = schema.pop("examples", None)
+    example = given[0] if given else _example(schema)
+    return {"name": name, "in": place, "required": required, **described, "schema": schema, "example": example}
+
+
+def _example(schema: dict[str, Any]) -> Any:
+    """A value that a parameter may have, of its schema."""
+    for part in (schema, *schema.get("anyOf", ())):
+        if "enum" in part:
+            return part["enum"][0]
+        match part.get("type"):
+            case "boolean":
+                return True
+            case "integer":
+                return schema.get("default") or max(part.get("minimum", 0), min(3, part.get("maximum", 3)))
+            case "string":
+                return schema.get("default") or "text"
+    raise AssertionError(f"a parameter of no simple type: {schema}")
 
 
 def text(operations: Iterable[HttpOperation]) -> str:

@@ -41,6 +41,7 @@ from openmsmq.model.roles import Role
 _MOST_FIELDS: Final = 600
 _STATIC: Final = {
     "style.css": "text/css", "live.js": "text/javascript", "console.js": "text/javascript", "icon.svg": "image/svg+xml",
+    "login-link.js": "text/javascript",
 }  # fmt: skip
 _THEME: Final = "openmsmq-theme"  # cookie that console.js sets
 _HIDDEN: Final = "openmsmq-hidden"  # cookie that console.js sets: columns of the table of queues, with dots between
@@ -77,6 +78,8 @@ class Console:
             Route("/", show(self._overview), methods=["GET"]),
             Route("/login", self._answering(self._login_page), methods=["GET"]),
             Route("/login", self._answering(self._login), methods=["POST"]),
+            Route("/login-link", self._answering(self._link_page), methods=["GET"]),
+            Route("/login-link", self._answering(self._login_by_link), methods=["POST"]),
             Route("/logout", change(self._logout), methods=["POST"]),
             Route("/queues", show(self._queues), methods=["GET"]),
             Route("/new-queue", show(self._new_queue), methods=["GET"]),
@@ -259,6 +262,20 @@ class Console:
         account.set_cookie(response, self.web.services.settings, secret)
         return response
 
+    async def _link_page(self, request: Request) -> Response:
+        return await self.render(request, "login_link.html", "Log in")
+
+    async def _login_by_link(self, request: Request) -> Response:
+        """The secret comes in the body, so no log has it."""
+        form = await self._form(request)
+        self.web.demand_own_page(request, None, None)
+        secret = await self.web.work(
+            account.begin_by_link, self.web.services, form.get("secret", "")[:256], peer_of(request)
+        )
+        response = RedirectResponse("/", 303)
+        account.set_cookie(response, self.web.services.settings, secret)
+        return response
+
     async def _logout(self, request: Request, caller: WebCaller) -> Response:
         if caller.session is not None:
             self.web.services.sessions.close(caller.session)
@@ -322,7 +339,7 @@ class Console:
             alarms=await self._attention(caller, found.active),
         )  # fmt: skip
 
-    async def _attention(self, caller: WebCaller, found: list[KnownAlarm]) -> list[tuple[KnownAlarm, dict[str, str]]]:
+    async def _attention(self, caller: WebCaller, found: list[KnownAlarm]) -> list[tuple[KnownAlarm, dict[str, Any]]]:
         """Alarms, each with its badge and the link to where it is seen to."""
         by_name = {row["name"]: row["id"] for row in await self.web.work(self.web.services.rows.of, caller.ticket)}
         return [(alarm, wording.attention(alarm, by_name.get(alarm.queue))) for alarm in found]

@@ -50,6 +50,12 @@ class WebSettings:
     outside: list[str]
     webhook: str
     webhook_key_file: str
+    mail_to: list[str]
+    mail_from: str
+    mail_server: str
+    mail_tls: str
+    mail_user: str
+    mail_password_file: str
     hosts: list[str]
     open_metrics: bool
     audit: bool
@@ -156,6 +162,10 @@ class Services:
     def login_by_token(self, token: str, peer: str) -> Mapping[str, Any]:
         """The same for a token."""
         return self._logged_in("login_by_token", token=token, peer=peer)
+
+    def login_by_link(self, secret: str, peer: str) -> Mapping[str, Any]:
+        """The same for a link that logs in once."""
+        return self._logged_in("login_by_link", secret=secret, peer=peer)
 
     def _logged_in(self, operation: str, **given: str) -> Mapping[str, Any]:
         try:

@@ -25,6 +25,7 @@ from openmsmq.console.bounded import BoundedProtocol, sweep
 from openmsmq.console.history import record
 from openmsmq.console.limits import CONNECTIONS, HEADERS, HEADERS_SECONDS
 from openmsmq.console.machine_pages import MachinePages
+from openmsmq.console.mailing import AlarmMailer, sending
 from openmsmq.console.managers import Managers
 from openmsmq.console.pages import Console
 from openmsmq.console.queue_history import record_queues
@@ -62,6 +63,8 @@ def main() -> None:
     Thread(target=record_queues, args=(link, services.queue_history), name="queue history", daemon=True).start()
     if settings.webhook:
         _tell_alarms(settings, link)
+    if settings.mail_to:
+        _mail_alarms(settings, link)
     web = Web(services, OPERATIONS)
     console = Console(web)
     pages: list[Console | QueuePages | AccountPages | MachinePages] = [
@@ -98,6 +101,19 @@ def _tell_alarms(settings: WebSettings, link: DaemonLink) -> None:
         settings.directory, settings.hosts[0], settings.webhook, key, posting(), partial(_is_served, link)
     )
     Thread(target=webhook.run, name="webhook", daemon=True).start()
+
+
+def _mail_alarms(settings: WebSettings, link: DaemonLink) -> None:
+    """By e-mail, in a thread. A password that can't be read ends the process."""
+    try:
+        password = Path(settings.mail_password_file).read_text().strip() if settings.mail_password_file else ""
+    except (OSError, ValueError) as error:
+        sys.exit(f"alarm_mail_password_file: {error}")
+    mailer = AlarmMailer(
+        settings.directory, settings.hosts[0], settings.mail_from, tuple(settings.mail_to),
+        sending(settings.mail_server, settings.mail_tls, settings.mail_user, password), partial(_is_served, link),
+    )  # fmt: skip
+    Thread(target=mailer.run, name="mail", daemon=True).start()
 
 
 def _is_served(link: DaemonLink) -> bool:

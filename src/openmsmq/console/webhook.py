@@ -78,7 +78,7 @@ class Webhook:
             logger.error("alarms can't be delivered by webhook: %s", error)
             return
         last = read_delivered(self.data_dir)
-        due = _due(alarms, last)
+        due = due_events(alarms, last)
         if not due or not self.is_served():
             return
         if last is not None and (missed := due[0].seq - last - 1) > 0:
@@ -120,7 +120,7 @@ def signature(key: bytes, now: int, body: bytes) -> dict[str, str]:
     return {SIGNATURE: f"t={now},sha256={hmac.digest(key, b'%d.' % now + body, hashlib.sha256).hex()}"}
 
 
-def _due(alarms: Alarms, last: int | None) -> list[Event]:
+def due_events(alarms: Alarms, last: int | None) -> list[Event]:
     """What is to be delivered. Who has got nothing yet gets what is on. A store that was restored begins to count
     anew."""
     if last is None:

@@ -16,13 +16,13 @@ from markupsafe import Markup
 from openmsmq.actions.alarms import KnownAlarm
 from openmsmq.actions.queues import QueueView
 from openmsmq.admin.series import shown as figure
+from openmsmq.model.remedies import RemedyStep
 from openmsmq.model.rights import QUEUE_RIGHTS
-from openmsmq.model.text import counted, printable, printable_json, time_text
+from openmsmq.model.text import counted, duration_text, printable, printable_json, time_text
 
 _NAME: Final = 44  # characters of a name in a list
 _TAIL: Final = 20  # of them, those at the end
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
-_DAY, _HOUR, _MINUTE = 86400, 3600, 60
 _BAR: Final = 92  # width of the bar of a quota
 #: Kinds of queues whose name begins with that of this machine.
 _LOCAL: Final = ("queue", "subqueue", "journal")
@@ -70,14 +70,7 @@ def when(seconds: int | None, now: float | None = None) -> Markup:
 
 def age(seconds: float) -> str:
     """`4 s`, `2 min 3 s`, `3 h 5 min`, `2 d 4 h`."""
-    whole = max(0, int(seconds))
-    if whole < _MINUTE:
-        return f"{whole} s"
-    for large, small, words in ((_DAY, _HOUR, ("d", "h")), (_HOUR, _MINUTE, ("h", "min")), (_MINUTE, 1, ("min", "s"))):
-        if whole >= large:
-            rest = whole % large // small
-            return f"{whole // large} {words[0]}" + (f" {rest} {words[1]}" if rest else "")
-    raise AssertionError(whole)
+    return duration_text(seconds)
 
 
 def since(seconds: int) -> str:
@@ -158,13 +151,21 @@ def in_words(right: str) -> str:
     return _RIGHTS.get(right, right)
 
 
-def attention(alarm: KnownAlarm, queue: str | None) -> dict[str, str]:
-    """An alarm for the overview: the badge and a link to where it is seen to. `queue` is the identifier of its queue,
-    None where there is none."""
+def attention(alarm: KnownAlarm, queue: str | None) -> dict[str, Any]:
+    """An alarm for pages: the badge, a link to where it is seen to, and all links. `queue` is the identifier of its
+    queue, None where there is none."""
     badge, look, page, words = _ATTENTION.get(alarm.alarm, (alarm.alarm, "warn", "/alarms", "What to do"))
     if not page and queue is None:
         page, words = "/alarms", "What to do"
-    return {"badge": badge, "look": look, "page": page or f"/queues/{quoted(queue or '')}", "words": words}
+    place = page or f"/queues/{quoted(queue or '')}"
+    return {"badge": badge, "look": look, "page": place, "words": words, "links": links(alarm, queue)}
+
+
+def links(alarm: KnownAlarm, queue: str | None) -> list[tuple[str, str]]:
+    """The steps of an alarm's remedy as links: path and words. `queue` is the identifier of its queue, None where
+    there is none."""
+    steps = [RemedyStep(step.action, step.arguments) for step in alarm.steps]
+    return [(page, step.words) for step in steps if (page := step.page(queue))]
 
 
 def sentence(text: str) -> str:

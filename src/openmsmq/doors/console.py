@@ -30,6 +30,7 @@ from openmsmq.doors.transactions import DistributedTransactions
 from openmsmq.model.errors import AccessDenied, AuthenticationError, HResult, MsmqError, QueueNotFound
 from openmsmq.model.histogram import Histogram
 from openmsmq.model.left_out import LEFT_OUT
+from openmsmq.model.roles import missing_administrator
 from openmsmq.processes.answering import Answering
 from openmsmq.queueing.auditing import Actor, Auditor
 from openmsmq.queueing.authorization import Caller
@@ -45,6 +46,8 @@ _SLICE: Final = 100  # queues in a turn of the event loop
 REQUESTS: Final[dict[str, dict[str, type]]] = {
     "login": {"user": str, "password": str, "peer": str},
     "login_by_token": {"token": str, "peer": str},
+    "login_by_link": {"secret": str, "peer": str},
+    "check_password": {"ticket": str, "peer": str, "password": str},
     "whoami": {"ticket": str},
     "queues": {"ticket": str},
     "queue": {"ticket": str, "id": str},
@@ -189,12 +192,36 @@ class WebGateway:
             raise AccessDenied(detail="this token is unknown, was revoked, or has expired")
         return self._logged_in(ticket, peer)
 
+    async def _login_by_link(self, secret: str, peer: str) -> dict[str, Any]:
+        """The same for a link that logs in once."""
+        wait = self.logins.wait(_DOOR, "", peer)
+        if wait:
+            return {"wait": wait}
+        ticket = self._tickets.login_by_link(secret)
+        if ticket is None:
+            self.logins.failed(_DOOR, "", peer)
+            raise AccessDenied(detail="this link was used, or is older than 15 minutes: make another one")
+        return self._logged_in(ticket, peer)
+
     def _logged_in(self, ticket: str, peer: str) -> dict[str, Any]:
         known = self._tickets.check(ticket)
         if known.token:
             self._uses.note(known.token, time.time())
         self.logins.succeeded(_DOOR, known.sid, known.name, peer, known.token)
         return {"ticket": ticket, **self._described(known)}
+
+    async def _check_password(self, ticket: str, peer: str, password: str) -> dict[str, Any]:
+        """Whether a password is that of the user whom a ticket names; a wrong one counts as a login that failed, and
+        `wait` says how long the next try is not looked at. Raises AccessDenied for the ticket of a token."""
+        known = self._tickets.check(ticket)
+        if known.token:
+            raise AccessDenied(detail="a token changes no password: log in with the password")
+        if wait := self.logins.wait(_DOOR, known.name, peer):
+            return {"good": False, "wait": wait}
+        good = self._tickets.login(known.name, password) is not None
+        if not good:
+            self.logins.failed(_DOOR, known.name, peer)
+        return {"good": good, "wait": 0}
 
     async def _whoami(self, ticket: str) -> dict[str, Any]:
         """Raises AccessDenied for a ticket that holds no longer."""
@@ -377,7 +404,7 @@ class WebGateway:
     def _administrator(self, ticket: str) -> Known:
         known = self._tickets.check(ticket)
         if not self._is_administrator(known.sid):
-            raise AccessDenied(detail="this is for administrators of the queue manager")
+            raise AccessDenied(detail=missing_administrator(known.name))
         return known
 
     async def _health(self) -> dict[str, str]:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from msrpc.rpc.ntlm import nt_hash
+from openmsmq.accounts.login_links import redeem_link
 from openmsmq.accounts.users import UsersFile
 from openmsmq.admin.tokens import ApiToken, TokensFile, TokensFileError
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError
@@ -49,6 +50,12 @@ class Tickets:
         if found is None or not password or not hmac.compare_digest(found[0], given):
             return None
         return self._ticket(found[1], name, "", found[0])
+
+    def login_by_link(self, secret: str) -> str | None:
+        """The ticket for a link that logs in once; None for one that does not hold."""
+        user = redeem_link(self._tokens.data_dir, secret, self._clock)
+        found = self._users.lookup("", user) if user is not None else None
+        return None if user is None or found is None else self._ticket(found[1], user, "", found[0])
 
     def login_by_token(self, secret: str) -> str | None:
         """The ticket for a token; None for one that does not hold. Raises MsmqError where tokens can't be read."""

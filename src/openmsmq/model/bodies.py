@@ -13,6 +13,7 @@ from decimal import Decimal
 from uuid import UUID
 
 from openmsmq.model.constants import VarType
+from openmsmq.model.errors import ClientError, HResult
 
 BodyValue = str | bytes | bool | int | float | Decimal | datetime | UUID | None
 
@@ -34,8 +35,10 @@ _FILETIME_ORIGIN = datetime(1601, 1, 1, tzinfo=UTC)
 _I4 = range(-(1 << 31), 1 << 31)
 
 
-class BodyError(ValueError):
+class BodyError(ClientError, ValueError):
     """A body does not have the form that its type demands, or a value has no body form."""
+
+    hresult = HResult.MQ_ERROR_INVALID_PARAMETER
 
 
 def encode_body(value: BodyValue) -> tuple[bytes, int]:

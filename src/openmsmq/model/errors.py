@@ -354,6 +354,12 @@ class AuthenticationError(errors.AuthenticationError, AccessDenied):
     hresult = HResult.MQ_ERROR_ACCESS_DENIED
 
 
+@errors.raised_for(errors.LoginRefused)
+class LoginRefused(errors.LoginRefused, AuthenticationError):
+    __doc__ = errors.LoginRefused.__doc__
+    hresult = HResult.MQ_ERROR_ACCESS_DENIED
+
+
 @errors.raised_for(errors.LogonUnavailable)
 class LogonUnavailable(errors.LogonUnavailable, AuthenticationError):
     __doc__ = errors.LogonUnavailable.__doc__

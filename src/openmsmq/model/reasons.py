@@ -7,11 +7,12 @@ import re
 from typing import Final, NamedTuple
 
 from openmsmq.model.constants import MessageClass as C
+from openmsmq.model.remedies import RemedyStep
 
 
 class DeadLetterReason(NamedTuple):
-    """`name` is the specified one, `slug` the one that people type. `remedy` says what to do. `fails_again`: a message
-    that is sent again as it is must die again, for the same reason."""
+    """`name` is the specified one, `slug` the one that people type. `remedy` says what to do, `steps` the same as
+    actions. `fails_again`: a message that is sent again as it is must die again, for the same reason."""
 
     code: int
     name: str
@@ -19,19 +20,32 @@ class DeadLetterReason(NamedTuple):
     sentence: str
     remedy: str
     fails_again: bool = False
+    steps: tuple[RemedyStep, ...] = ()
 
 
-def _reason(kind: C, slug: str, sentence: str, remedy: str, fails_again: bool = False) -> DeadLetterReason:
-    return DeadLetterReason(int(kind), kind.name, slug, sentence, remedy, fails_again)
+_VALUES: Final = {"ttl": "SECONDS", "reach-ttl": "SECONDS", "transaction": ""}  # of options; empty for a flag
+
+
+def _reason(
+    kind: C, slug: str, sentence: str, remedy: str, fails_again: bool = False, *, steps: str = ""
+) -> DeadLetterReason:
+    """`steps` are names of actions, each with options of returning: `deadletters.return:ttl`."""
+    found = []
+    for step in steps.split():
+        action, _, option = step.partition(":")
+        returned = {"reason": slug, option: _VALUES[option]} if option else {}
+        found.append(RemedyStep(action, returned))
+    return DeadLetterReason(int(kind), kind.name, slug, sentence, remedy, fails_again, tuple(found))
 
 
 REASONS: Final = (
     _reason(C.NACK_BAD_DST_Q, "no-queue", "The queue does not exist, or is not open to the sender.",
             "Check the name; create the queue; return the messages."),
     _reason(C.NACK_DELETED, "deleted", "It was removed on its way, before it reached its queue.",
-            "The audit log of the machine that held it says who purged the outgoing queue."),
+            "The audit log of the machine that held it says who purged the outgoing queue.", steps="audit.list"),
     _reason(C.NACK_REACH_QUEUE_TIMEOUT, "expired-on-the-way", "It did not reach its queue in time.",
-            "`openmsmq outgoing show` says why it waited; return it with a longer --reach-ttl."),
+            "See why it waited; return it with a longer time to reach the queue.",
+            steps="outgoing.list deadletters.return:reach-ttl"),
     _reason(C.NACK_Q_EXCEED_QUOTA, "queue-full", "The quota of the queue was used up.",
             "Raise the quota or start readers; then return the messages."),
     _reason(C.NACK_ACCESS_DENIED, "not-allowed", "The sender may not send to this queue.",
@@ -49,7 +63,8 @@ REASONS: Final = (
             "Create the queue anew as a transactional one; return the messages."),
     _reason(C.NACK_NOT_TRANSACTIONAL_MSG, "message-not-transactional",
             "It was sent without a transaction, and the queue is transactional.",
-            "Return it with --transaction; change the program that sends."),
+            "Return it in a transaction; change the program that sends.",
+            steps="deadletters.return:transaction"),
     _reason(C.NACK_UNSUPPORTED_CRYPTO_PROVIDER, "unknown-cipher",
             "The destination lacks the cryptographic provider that was used.",
             "Agree on one; the program has to send it anew.", True),
@@ -57,16 +72,19 @@ REASONS: Final = (
             "The sending machine has got another identifier since it was sent.",
             "Was the machine restored from a backup? Look for doubles, then return the messages."),
     _reason(C.NACK_Q_DELETED, "queue-deleted", "The queue was deleted while the message was in it.",
-            "The audit log says who; create the queue again; return the messages."),
-    _reason(C.NACK_Q_PURGED, "purged", "The queue was purged.", "The audit log says who; return the messages."),
+            "The audit log says who; create the queue again; return the messages.", steps="audit.list"),
+    _reason(C.NACK_Q_PURGED, "purged", "The queue was purged.", "The audit log says who; return the messages.",
+            steps="audit.list"),
     _reason(C.NACK_RECEIVE_TIMEOUT, "expired-unread", "It reached its queue, and nobody received it in time.",
-            "See whether the reader runs; return it with a longer --ttl if it is still of use."),
+            "See whether the reader runs; return it with a longer time to be received if it is still of use.",
+            steps="deadletters.return:ttl"),
     _reason(C.NACK_RECEIVE_TIMEOUT_AT_SENDER, "expired-at-sender",
             "The time in which it was to be received ended before it left the sending machine.",
-            "`openmsmq outgoing show` says why it waited; return it with a longer --ttl."),
+            "See why it waited; return it with a longer time to be received.",
+            steps="outgoing.list deadletters.return:ttl"),
     _reason(C.NACK_RECEIVE_REJECTED, "rejected",
             "Its reader rejected it, or aborted its receive as often as the queue's delivery_limit.",
-            "The log of that program says why; edit it and send it again (`openmsmq msg resend --edit`)."),
+            "The log of that program says why; edit it and send it again.", steps="message.resend"),
 )  # fmt: skip
 _BY_CODE: Final = {reason.code: reason for reason in REASONS}
 _NUMBER: Final = re.compile("0x[0-9a-f]{1,4}")

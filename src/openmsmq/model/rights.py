@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from shlex import quote
 from typing import Final, NamedTuple
 
 from openmsmq.model.constants import MachineAccessMask as M
 from openmsmq.model.constants import QueueAccessMask as Q
+
+_PRIVATE: Final = "\\private$\\"
 
 
 class NamedRight(NamedTuple):
@@ -84,6 +87,23 @@ def mask_of(words: Iterable[str], rights: tuple[NamedRight, ...] = QUEUE_RIGHTS)
         else:
             raise ValueError(f"{word!r} is no right; allowed: {', '.join(right.word for right in rights)}")
     return mask
+
+
+def missing_right(mask: int, user: str, queue: str | None) -> str:
+    """Which rights of `mask` a user lacks on a queue, or on the queue manager for None, and the command that grants
+    them."""
+    words = words_of(mask, MACHINE_RIGHTS if queue is None else QUEUE_RIGHTS)
+    place = "machine grant" if queue is None else f"queue grant {quote(short_name(queue))}"
+    command = f"openmsmq {place} {quote(user)} {' '.join(words)}"
+    return f"the right {', '.join(words)} is missing; an administrator grants it: {command}"
+
+
+def short_name(queue: str) -> str:
+    """The name of a private queue of this machine as commands take it; any other name as it is."""
+    start = queue.lower().rfind(_PRIVATE)
+    local = queue[:start].lower() in (".", "direct=os:.") and start >= 0
+    name = queue[start + len(_PRIVATE) :]
+    return name if local and name.lower() != "journal" else queue
 
 
 def _number(word: str) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from msrpc.text import is_visible, printable
 
-__all__ = ["counted", "is_visible", "printable", "printable_json", "time_text"]
+__all__ = ["counted", "duration_text", "is_visible", "printable", "printable_json", "time_text"]
 
 
 def printable_json(value: Any, default: Any = None) -> str:
@@ -22,6 +22,19 @@ def printable_json(value: Any, default: Any = None) -> str:
 def counted(number: int, one: str, many: str = "") -> str:
     """`1 message`, `1,200 messages`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+_UNITS = ((86_400, 3600, "d", "h"), (3600, 60, "h", "min"), (60, 1, "min", "s"))
+
+
+def duration_text(seconds: float) -> str:
+    """`4 s`, `2 min 3 s`, `3 h 5 min`, `2 d 4 h`; the rest is left out."""
+    whole = max(0, int(seconds))
+    for large, small, unit, rest_unit in _UNITS:
+        if whole >= large:
+            rest = whole % large // small
+            return f"{whole // large} {unit}" + (f" {rest} {rest_unit}" if rest else "")
+    return f"{whole} s"
 
 
 def time_text(seconds: int) -> str:

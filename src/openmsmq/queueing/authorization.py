@@ -14,6 +14,7 @@ from typing import Final
 from openmsmq.model import security
 from openmsmq.model.constants import MachineAccessMask, QueueAccessMask
 from openmsmq.model.errors import AccessDenied
+from openmsmq.model.rights import missing_right
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.queueing.auditing import Actor, Auditor, AuditRecord, NoAudit
 from openmsmq.queueing.queue import SYSTEM_JOURNAL, Queue, QueueKind
@@ -188,9 +189,11 @@ class Authorization:
             return
         if wanted is None:
             raise AccessDenied(detail=f"{caller.name or caller.sid}: nobody may {right.value} on {_name_of(target)}")
-        raise AccessDenied(
-            detail=f"{caller.name or caller.sid} lacks 0x{wanted:08x} on {_name_of(target)} ({right.value})"
-        )
+        who = caller.name or caller.sid
+        queue = _guard_of(target)
+        name = None if queue is None else queue.properties.path_name
+        detail = f"{who} may not {right.value} on {_name_of(target)}: {missing_right(wanted, who, name)}"
+        raise AccessDenied(detail=detail)
 
     def allows(self, caller: Caller, target: Subject, right: Right) -> bool:
         """Whether `authorize` raises nothing."""
@@ -204,12 +207,18 @@ class Authorization:
         machine's."""
         if isinstance(target, DirectoryRecord):
             return _parsed(target.security) if target.security else _UNGUARDED
-        if not isinstance(target, Queue):
-            return self.machine
-        guard = target.owner or target.parent or target
-        if guard.kind is QueueKind.SYSTEM or guard.kind is QueueKind.OUTGOING:
+        guard = _guard_of(target)
+        if guard is None:
             return self.machine
         return _parsed(guard.properties.security) if guard.properties.security else _UNGUARDED
+
+
+def _guard_of(target: Subject) -> Queue | None:
+    """The queue whose descriptor decides; None for the machine's."""
+    if not isinstance(target, Queue):
+        return None
+    guard = target.owner or target.parent or target
+    return None if guard.kind is QueueKind.SYSTEM or guard.kind is QueueKind.OUTGOING else guard
 
 
 _UNGUARDED: Final = SecurityDescriptor()  # grants everything

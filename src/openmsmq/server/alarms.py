@@ -13,14 +13,17 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from openmsmq.admin.alarms import (
     MOST_OF_CONDITION,
     Alarms,
     Event,
+    QueueThresholds,
     document_of,
     event_document,
+    key_of,
     read_alarms,
     write_alarms,
 )
@@ -66,13 +69,16 @@ class AlarmWatch:
         self, manager: QueueManager, data_dir: Path, thresholds: Mapping[str, int], syncs: Histogram, queue: str,
         clock: Callable[[], float] = time.time, is_owner: Callable[[], bool] = lambda: True,
         transactions: Callable[[], Iterable[TransactionRow]] = tuple,
+        by_queue: QueueThresholds = MappingProxyType({}),
     ) -> None:  # fmt: skip
-        """`thresholds`: condition -> threshold, 0 for never. `queue` is the format name of the queue that gets events,
+        """`thresholds`: condition -> threshold, 0 for never; `by_queue` those of single queues.
+        `queue` is the format name of the queue that gets events,
         empty for none. `is_owner` finds out whether the store is still this daemon's, which a daemon that was frozen
         may not know; then nothing is written down or sent. `transactions` returns the distributed ones."""
         self._manager: Final = manager
         self._data_dir: Final = data_dir
         self._thresholds: Final = thresholds
+        self._by_queue: Final = by_queue
         self._syncs: Final = syncs
         self._queue: Final = queue
         self._clock: Final = clock
@@ -98,14 +104,15 @@ class AlarmWatch:
     async def check(self) -> list[Event]:
         """Look once: what happened is on the disk before it is delivered, so that nothing is delivered twice."""
         readings = {key: value async for key, value in self._readings(self._clock())}
-        before = self.alarms.beyond
-        events = self.alarms.update(readings, self._thresholds, self._clock())
+        before, was = self.alarms.beyond, dict(self.alarms.active)
+        events = self.alarms.update(readings, self._thresholds, self._clock(), self._by_queue)
         for name in self.alarms.beyond.keys() - before.keys():
             logger.warning(
                 "alarm %s: %d more objects are over the threshold; at most %d alarms of a condition are on at once",
                 name, self.alarms.beyond[name], MOST_OF_CONDITION,
             )  # fmt: skip
-        if (events or self.alarms.beyond != before) and self._is_owner():
+        changed = events or self.alarms.beyond != before or self.alarms.active != was
+        if changed and self._is_owner():
             for event in events:
                 level = logging.WARNING if event.state == "raised" else logging.INFO
                 logger.log(level, "alarm %s %s: %s", event.alarm.name, event.state, event.alarm.sentence)
@@ -158,8 +165,13 @@ class AlarmWatch:
                 if known is None or known[0] != queue.left:
                     known = queue.left, check.now
                 check.stuck[queue.number] = known
-                found.append((("outgoing", str(queue.destination)), self._since(known[1], check.now, "outgoing")))
-        elif queue.kind in APPLICATION_QUEUES and self._thresholds["oldest"] and (first := queue.first()) is not None:
+                place = str(queue.destination)
+                found.append((("outgoing", place), self._since(known[1], check.now, "outgoing", place)))
+        elif (
+            queue.kind in APPLICATION_QUEUES
+            and self._threshold("oldest", name)
+            and (first := queue.first()) is not None
+        ):
             head = self._heads.get(queue.number)
             if (head is None or head[0] != first) and check.reads < _MOST_READS:
                 check.reads += 1
@@ -199,10 +211,13 @@ class AlarmWatch:
         whole = now - self._started >= WINDOW or came >= self._thresholds["deadletters"]
         return came if whole else None
 
-    def _since(self, since: float, now: float, condition: str) -> float | None:
+    def _threshold(self, condition: str, queue: str) -> int:
+        return self._by_queue.get((condition, key_of(queue)), self._thresholds[condition])
+
+    def _since(self, since: float, now: float, condition: str, queue: str = "") -> float | None:
         """How long a condition has been so, in seconds. Before the daemon has run for as long as the threshold it is
         not known whether that was so before its start."""
-        known = now - self._started >= self._thresholds[condition] or since > self._started + PERIOD
+        known = now - self._started >= self._threshold(condition, queue) or since > self._started + PERIOD
         return now - since if known else None
 
     @staticmethod

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from msrpc.rpc.pdu import AuthLevel
 from msrpc.rpc.sockets import DEAD_PEER, LEAST_DEAD_PEER
-from openmsmq.admin.alarms import CONDITIONS
+from openmsmq.admin.alarms import CONDITIONS, OF_QUEUES, parse_thresholds
 from openmsmq.admin.audit import FILES, MEGABYTES
 from openmsmq.admin.naming import path_of
 from openmsmq.model.constants import INFINITE
@@ -56,6 +57,10 @@ _COUNTS = (
 
 class ConfigurationError(Exception):
     """A setting is unknown or has a value that is not allowed; the message names both."""
+
+
+_ADDRESS: Final = re.compile(r"[^\s@,;<>\"\\]+@[^\s@,;<>\"\\]+")
+_MAIL_SERVER: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:\d{1,5})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,6 +352,10 @@ class Configuration:
         default=300,
         metadata={"help": "alarm when a transaction is in doubt, or its commit unconfirmed, for this long (0: never)"},
     )
+    alarm_by_queue: str = field(
+        default="",
+        metadata={"help": "thresholds of single queues for quota, oldest and outgoing: orders:oldest=60,bills:quota=0"},
+    )
     alarm_queue: str = field(default="", metadata={"help": "queue that gets a message for each alarm; default: none"})
     alarm_webhook: str = field(
         default="",
@@ -354,6 +363,20 @@ class Configuration:
     )
     alarm_webhook_key_file: Path | None = field(
         default=None, metadata={"help": "file with the key that signs what is posted to alarm_webhook"}
+    )
+    alarm_mail_to: str = field(
+        default="", metadata={"help": "addresses that get alarms by e-mail, separated by commas; default: none"}
+    )
+    alarm_mail_from: str = field(default="", metadata={"help": "address of the sender; default: openmsmq@ the machine"})
+    alarm_mail_server: str = field(
+        default="localhost", metadata={"help": "mail server, HOST or HOST:PORT; default port 587, 465 or 25 by its TLS"}
+    )
+    alarm_mail_tls: str = field(
+        default="starttls", metadata={"help": "TLS with the mail server: starttls, tls (from the first byte), or none"}
+    )
+    alarm_mail_user: str = field(default="", metadata={"help": "user at the mail server; default: no login"})
+    alarm_mail_password_file: Path | None = field(
+        default=None, metadata={"help": "file with the password of alarm_mail_user"}
     )
     trace_endpoint: str = field(
         default="",
@@ -483,8 +506,30 @@ class Configuration:
         for name in ("alarm_webhook", "trace_endpoint"):
             url = getattr(self, name)
             check(not url or _is_url(url), name, url, "a URL that begins with http:// or https://")
-        served = self.web or not self.alarm_webhook
-        check(served, "alarm_webhook", self.alarm_webhook, "unset, because web is not set, whose process posts")
+        for name in ("alarm_webhook", "alarm_mail_to"):
+            served = self.web or not getattr(self, name)
+            check(served, name, getattr(self, name), "unset, because web is not set, whose process sends it")
+        try:
+            parse_thresholds(self.alarm_by_queue)
+        except ValueError:
+            check(False, "alarm_by_queue", self.alarm_by_queue, "QUEUE:ALARM=VALUE, separated by commas; "
+                  f"the alarms are {', '.join(OF_QUEUES)}")  # fmt: skip
+        self._check_mail()
+
+    def _check_mail(self) -> None:
+        addresses = [*self.alarm_mail_recipients, *([self.alarm_mail_from] if self.alarm_mail_from else [])]
+        known = all(_ADDRESS.fullmatch(address) for address in addresses)
+        check(known, "alarm_mail_to", ", ".join(addresses), "addresses such as night@example.org, separated by commas")
+        choices = ("starttls", "tls", "none")
+        check(self.alarm_mail_tls in choices, "alarm_mail_tls", self.alarm_mail_tls, f"one of {', '.join(choices)}")
+        check(
+            bool(_MAIL_SERVER.fullmatch(self.alarm_mail_server)), "alarm_mail_server", self.alarm_mail_server,
+            "HOST or HOST:PORT",
+        )  # fmt: skip
+        logs_in = bool(self.alarm_mail_user) == (self.alarm_mail_password_file is not None)
+        check(logs_in, "alarm_mail_user", self.alarm_mail_user, "set together with alarm_mail_password_file")
+        hidden = not self.alarm_mail_user or self.alarm_mail_tls != "none"
+        check(hidden, "alarm_mail_tls", self.alarm_mail_tls, "starttls or tls, because alarm_mail_user has a password")
 
     def _check_foreign_sites(self) -> None:
         identifiers = [str(site.identifier) for site in self.foreign_site]
@@ -580,6 +625,16 @@ class Configuration:
     def alarm_thresholds(self) -> dict[str, int]:
         """Condition of an alarm -> threshold; 0 for never."""
         return {condition.name: getattr(self, condition.setting) for condition in CONDITIONS}
+
+    @property
+    def alarm_mail_recipients(self) -> list[str]:
+        """The addresses that get alarms."""
+        return [address for part in self.alarm_mail_to.split(",") if (address := part.strip())]
+
+    @property
+    def alarm_mail_sender(self) -> str:
+        """The address of the sender."""
+        return self.alarm_mail_from or f"openmsmq@{self.machine_name}"
 
     @property
     def alarm_queue_name(self) -> str:

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from openmsmq import __version__
 from openmsmq.accounts.users import UsersFile
+from openmsmq.admin.alarms import parse_thresholds
 from openmsmq.admin.audit import AuditEntry, AuditLog
 from openmsmq.admin.settings import write_settings
 from openmsmq.admin.web_address import forget_address
@@ -155,6 +156,7 @@ class Daemon:
             self.manager, self.configuration.data_dir, self.configuration.alarm_thresholds, self._syncs,
             self.configuration.alarm_queue_name, is_owner=self._is_owner,
             transactions=calls.environment.coordinator.transaction_manager.rows,
+            by_queue=parse_thresholds(self.configuration.alarm_by_queue),
         )  # fmt: skip
         for part in self._parts_of(context, calls, alarms, domain, self._messages):
             await self._parts.start(part)
@@ -403,14 +405,14 @@ def allow_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def run(configuration: Configuration) -> int:
-    """Configure logging and serve, on uvloop where it is installed."""
+def run(configuration: Configuration, ready: Callable[[Daemon], None] | None = None) -> int:
+    """Configure logging and serve, on uvloop where it is installed. `ready` is called in place of `announce`."""
     allow_connections()
     logs.configure(configuration.log_level, configuration.log_format)
     logger.info("openmsmq %s, %s", __version__, how_it_runs())
     try:
         import uvloop
     except ImportError:
-        return asyncio.run(serve(configuration))
+        return asyncio.run(serve(configuration, ready))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(serve(configuration))
+        return runner.run(serve(configuration, ready))

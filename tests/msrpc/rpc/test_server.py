@@ -12,13 +12,13 @@ import pytest
 from rpc.accounts import TESTER, acceptor
 from rpc.toys import BIG, ECHO, OPEN, REVERSE, WAIT, WHO, Toy
 
-from msrpc.errors import RpcConnectionError
+from msrpc.errors import LoginRefused, RpcConnectionError
 from msrpc.rpc import aio
 from msrpc.rpc.bind_pdus import Bind, PresentationContext
 from msrpc.rpc.call import InterfaceTable
 from msrpc.rpc.call_pdus import RequestPdu
 from msrpc.rpc.credentials import Credentials, filetime
-from msrpc.rpc.faults import RPC_S_ACCESS_DENIED, RpcFault
+from msrpc.rpc.faults import RpcFault
 from msrpc.rpc.limits import RpcLimits
 from msrpc.rpc.pdu import NDR, AuthLevel
 from msrpc.rpc.server import BY_POLLER, RpcServer, ServerLimits, _Connection
@@ -99,13 +99,12 @@ def test_a_lost_connection_cancels_its_calls_before_handles_run_down() -> None:
     serve(scenario)
 
 
-def test_a_wrong_password_is_a_fault_at_the_first_call() -> None:
+def test_a_wrong_password_shows_at_the_first_call() -> None:
     async def scenario(server: RpcServer, toy: Toy, port: int) -> None:
         client = await aio.connect("127.0.0.1", port, credentials=Credentials("tester", "wrong"))
         await client.bind(ECHO.uuid, ECHO.version)
-        with pytest.raises(RpcFault) as fault:
+        with pytest.raises(LoginRefused, match=f"127.0.0.1:{port} refused the login of user tester"):
             await client.call(REVERSE, b"x")
-        assert fault.value.status == RPC_S_ACCESS_DENIED
 
     serve(scenario)
 

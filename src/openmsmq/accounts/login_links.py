@@ -1,0 +1,50 @@
+"""A link by which one user logs in to the console once, within minutes. The data directory has the hash of its secret.
+
+Whoever can write the data directory makes the link; the daemon redeems it. The secret is in the fragment of the link:
+it is in no request line and in no log, and reaches the server in the body of a form.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from openmsmq.files.private import write_private
+
+_FILE: Final = "login-link.json"
+SECONDS: Final = 900  # that a link holds
+
+
+def create_link(data_dir: Path, user: str, clock: Callable[[], float] = time.time) -> str:
+    """The secret of a new link for a user; the one before holds no longer. Raises PrivateFileError."""
+    secret = secrets.token_urlsafe(32)
+    known = {"user": user, "hash": _hashed(secret), "until": clock() + SECONDS}
+    write_private(data_dir / _FILE, (json.dumps(known) + "\n").encode())
+    return secret
+
+
+def redeem_link(data_dir: Path, secret: str, clock: Callable[[], float] = time.time) -> str | None:
+    """The user of a link, which ends by this; None for a wrong secret, or a link that was used or is too old."""
+    path = data_dir / _FILE
+    try:
+        known = json.loads(path.read_bytes())
+        user, expected, until = str(known["user"]), str(known["hash"]), float(known["until"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if not hmac.compare_digest(_hashed(secret).encode(), expected.encode()) or clock() >= until:
+        return None
+    try:
+        path.unlink()
+    except OSError:  # used at the same moment, or it can't be used up
+        return None
+    return user
+
+
+def _hashed(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,106 @@
+"""`openmsmq health`"""
+
+from __future__ import annotations
+
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import click
+
+from openmsmq.cli.connection import Address, connect, is_here, server_options
+from openmsmq.cli.output import echo, json_option, print_json
+from openmsmq.cli.web_api import ApiOptions, api_options
+
+_PATIENCE = 10.0  # seconds for an answer by HTTP
+_OK = "ok"
+_HEALTHY, _UNHEALTHY, _UNREACHABLE = 0, 1, 6
+
+
+class _Check(NamedTuple):
+    """`said` is "ok", or what is wrong; `code` is the exit code that it asks for."""
+
+    name: str
+    said: str
+    code: int = _HEALTHY
+
+
+@click.command()
+@click.option("--alarms", is_flag=True, help="An alarm that is on is unhealthy, too; needs --data-dir of the daemon.")
+@json_option
+@server_options
+@api_options
+def health(api: ApiOptions, address: Address, alarms: bool, as_json: bool) -> None:
+    """Say whether a queue manager works: for scripts, by its exit code, without Prometheus.
+
+    It asks by RPC, and by HTTP (/readyz) where --url or --data-dir says that the daemon serves it; neither needs a
+    login. A queue manager that refuses anonymous callers works.
+
+    \b
+    Exit codes: 0 it works; 1 it answers, but something is wrong: the line says what;
+    6 it was not reached.
+    """
+    checks = [_by_rpc(address), *_by_http(api, is_here(address))]
+    if alarms:
+        checks += _alarms(api)
+    for check in checks:
+        if as_json:
+            print_json({"check": check.name, "ok": check.code == _HEALTHY, "said": check.said})
+        else:
+            echo(f"{check.name}: {check.said}")
+    sys.exit(max(check.code for check in checks))
+
+
+def _by_rpc(address: Address) -> _Check:
+    from openmsmq.client.calls import CallerRefused
+    from openmsmq.model.errors import LoginRefused, MsmqError
+
+    try:
+        with connect(address, None) as qm:
+            return _Check("rpc", _OK if qm.machine_id else "no identifier", _HEALTHY)
+    except LoginRefused as error:
+        return _Check("rpc", str(error), _UNHEALTHY)
+    except CallerRefused:
+        return _Check("rpc", _OK)
+    except ConnectionError as error:
+        return _Check("rpc", str(error), _UNREACHABLE)
+    except MsmqError as error:
+        return _Check("rpc", str(error), _UNHEALTHY)
+
+
+def _by_http(api: ApiOptions, here: bool) -> Iterator[_Check]:
+    """What /readyz says; nothing where no HTTP server is known."""
+    url, trust = api.server(here=here)
+    if url is None:
+        return
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+    if trust is not None:
+        handlers.append(urllib.request.HTTPSHandler(context=trust))
+    try:
+        answer = urllib.request.build_opener(*handlers).open(f"{url}/readyz?verbose", timeout=_PATIENCE)
+    except urllib.error.HTTPError as error:
+        answer = error
+    except (OSError, ValueError) as error:
+        yield _Check("http", f"{url}: {getattr(error, 'reason', error)}", _UNREACHABLE)
+        return
+    with answer:
+        text = answer.read(1 << 16).decode("utf-8", "replace")
+    if answer.status not in (200, 503):
+        yield _Check("http", f"{url} answers {answer.status}", _UNHEALTHY)
+        return
+    for line in text.splitlines():
+        name, _, said = line.partition(": ")
+        yield _Check(name, said, _HEALTHY if said == _OK or name == "figures" else _UNHEALTHY)
+
+
+def _alarms(api: ApiOptions) -> Iterator[_Check]:
+    from openmsmq.admin.alarms import read_alarms
+
+    if not api.data_dir.is_dir():
+        raise click.UsageError(f"--alarms reads the data directory: there is no {api.data_dir}; --data-dir names it")
+    active = read_alarms(api.data_dir).active.values()
+    yield from (_Check(f"alarm {alarm.name}", alarm.sentence, _UNHEALTHY) for alarm in active)
+    if not active:
+        yield _Check("alarms", _OK)

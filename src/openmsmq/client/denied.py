@@ -1,0 +1,68 @@
+"""Which right a caller lacks whom a server has refused: it says MQ_ERROR_ACCESS_DENIED and no more."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from openmsmq.model.constants import Access
+from openmsmq.model.constants import MachineAccessMask as M
+from openmsmq.model.constants import QueueAccessMask as Q
+from openmsmq.model.queue_names import path_of
+from openmsmq.model.rights import missing_right
+
+_USER: Final = "USER"  # a server knows who calls; the client may not
+#: The rights that operations need besides opening a queue: on the queue, or on the queue manager.
+_ON_QUEUE: Final = {
+    "R_QMDeleteObject": Q.DELETE_QUEUE,
+    "R_QMGetObjectProperties": Q.GET_QUEUE_PROPERTIES,
+    "R_QMSetObjectProperties": Q.SET_QUEUE_PROPERTIES,
+    "R_QMGetObjectSecurityInternal": Q.GET_QUEUE_PERMISSIONS,
+    "R_QMSetObjectSecurityInternal": Q.CHANGE_QUEUE_PERMISSIONS,
+}
+_ON_MACHINE: Final = {
+    "R_QMCreateObjectInternal": M.CREATE_QUEUE,
+    "R_QMMgmtAction": M.SET_MACHINE_PROPERTIES,
+}
+_MANAGEMENT: Final = "R_QMMgmtGetInfo"
+#: To open a queue, a journal, a queue of dead letters, or the journal of the machine ([MS-MQDMPR] 3.1.7.1.5).
+_TO_READ: Final = (Q.RECEIVE_MESSAGE, Q.RECEIVE_JOURNAL_MESSAGE, M.RECEIVE_DEADLETTER_MESSAGE,
+                   M.RECEIVE_JOURNAL_QUEUE_MESSAGE)  # fmt: skip
+_TO_OPEN: Final = {
+    Access.RECEIVE: _TO_READ,
+    Access.PEEK: (Q.PEEK_MESSAGE, Q.PEEK_MESSAGE, M.PEEK_DEADLETTER_MESSAGE, M.PEEK_JOURNAL_QUEUE_MESSAGE),
+    Access.SEND: (Q.WRITE_MESSAGE,) * 4,
+}
+_MOVE: Final = 4  # MQ_MOVE_ACCESS, [MS-MQMQ] 2.2.8
+
+
+def denied_hint(operation: str, what: str, access: int = 0) -> str:
+    """The end of a sentence about an operation on the queue `what` that was denied: the right that it needs, and the
+    command that grants it; empty where no right would help.
+
+    Args:
+        access: the mode in which the queue was to be opened, 0 for other operations.
+    """
+    queue: str | None = what
+    if access:
+        index, queue = _opened(what)
+        rights = _TO_READ if access == _MOVE else _TO_OPEN.get(access)  # type: ignore[call-overload]
+        mask = M.SET_MACHINE_PROPERTIES if rights is None else rights[index]
+        queue = None if rights is None else queue
+    elif operation == _MANAGEMENT:
+        queue = None if what == "the machine" or "\\system$;" in path_of(what).lower() else what
+        mask = M.GET_MACHINE_PROPERTIES if queue is None else Q.GET_QUEUE_PROPERTIES
+    elif operation in _ON_MACHINE:
+        queue, mask = None, _ON_MACHINE[operation]
+    elif operation in _ON_QUEUE:
+        mask = _ON_QUEUE[operation]
+    else:
+        return ""
+    return f": {missing_right(mask, _USER, queue)}"
+
+
+def _opened(name: str) -> tuple[int, str | None]:
+    """What kind of queue a name means, as `_TO_OPEN` counts them, and the queue that has the descriptor."""
+    queue, _, part = path_of(name).partition(";")
+    if queue.lower().endswith("\\system$"):
+        return (3 if part.lower() == "journal" else 2), None
+    return (1 if part.lower() == "journal" else 0), queue

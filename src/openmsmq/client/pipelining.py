@@ -1,0 +1,98 @@
+"""Several operations under way at once on one connection, in order: how many, and what becomes of failures.
+
+The server answers them in batches. Nothing here does I/O: `Pool.run_all` and `Runner.run_all` do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, Generic
+
+from openmsmq.client.calls import Steps, T
+from openmsmq.model.errors import MsmqError
+
+WINDOW: Final = 64  # operations under way, unless the program says otherwise
+_MOST_BYTES: Final = 1 << 20  # of the operations under way; a larger one is alone
+
+
+class MessagesNotSent(MsmqError):
+    """Some messages of a `send_many` were not sent; `hresult` is that of the first error.
+
+    Attributes:
+        errors: the error of each message that failed, by its position from 0 on. The first one is why the others were
+            not begun.
+        sent: the identifier of each message, by its position; None for one that failed. Messages that were not begun
+            are not in it.
+    """
+
+    def __init__(self, errors: dict[int, MsmqError], sent: list[str | None]) -> None:
+        self.errors, self.sent = errors, sent
+        index, first = next(iter(sorted(errors.items())))
+        done = sum(identifier is not None for identifier in sent)
+        super().__init__(first.hresult, f"message {index} failed, {done} were sent, no others were begun: {first}")
+
+
+@dataclass(slots=True)
+class Pipeline(Generic[T]):
+    """The operations of one `run_all`. `work` gives each with its size in bytes; it is asked for the next one only when
+    that may begin."""
+
+    work: Iterator[tuple[Steps[T], int]]
+    most: int
+    results: list[T | None] = field(default_factory=list)
+    errors: dict[int, MsmqError] = field(default_factory=dict)
+    _sizes: dict[int, int] = field(default_factory=dict)
+    _next: tuple[Steps[T], int] | None = None
+    _ended: bool = False
+    _failure: BaseException | None = None  # of `work` itself
+
+    @property
+    def under_way(self) -> int:
+        return len(self._sizes)
+
+    def begin(self) -> tuple[int, Steps[T]] | None:
+        """The next operation with its position, if there is one that may begin now."""
+        if self.errors or len(self._sizes) >= self.most:
+            return None
+        if self._next is None and not self._ended:
+            try:
+                self._next = next(self.work)
+            except StopIteration:
+                self._ended = True
+            except Exception as error:  # of the program's iterator; what is under way ends first
+                self._ended, self._failure = True, error
+        if self._next is None:
+            return None
+        steps, size = self._next
+        if self._sizes and sum(self._sizes.values()) + size > _MOST_BYTES:
+            return None
+        self._next = None
+        index = len(self.results)
+        self.results.append(None)
+        self._sizes[index] = size
+        return index, steps
+
+    def done(self, index: int, result: T) -> None:
+        del self._sizes[index]
+        self.results[index] = result
+
+    def failed(self, index: int, error: MsmqError) -> None:
+        del self._sizes[index]
+        self.errors[index] = error
+
+    def outcome(self, text: Callable[[T], str]) -> list[str]:
+        """The results as text. Raises MessagesNotSent, or what the program's iterator has raised."""
+        shown = [None if result is None else text(result) for result in self.results]
+        if self.errors:
+            raise MessagesNotSent(self.errors, shown)
+        if self._failure is not None:
+            raise self._failure
+        return [each for each in shown if each is not None]
+
+
+def pipeline(work: Iterable[tuple[Steps[T], int]], window: int) -> Pipeline[T]:
+    """Raises ValueError for a window below 1."""
+    if window < 1:
+        raise ValueError(f"window is {window}, allowed are 1 and more")
+    return Pipeline(iter(work), window)

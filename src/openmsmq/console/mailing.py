@@ -1,0 +1,143 @@
+"""Alarms by e-mail: one mail for all that happens within a short time.
+
+It runs in a thread of the web process, as webhooks do, so a mail server that is slow or gone holds up nothing. A mail
+that fails `TRIES` times is given up and said in the log; `alarms.mailed` has the number of the last event that was
+sent.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import smtplib
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from email.message import EmailMessage
+from email.utils import formatdate, make_msgid
+from pathlib import Path
+from typing import Final, Protocol
+
+from openmsmq.admin.alarms import MAILED_FILE, Event, read_alarms, read_delivered, write_delivered
+from openmsmq.console.webhook import due_events
+from openmsmq.model.remedies import for_terminal
+from openmsmq.model.text import counted, printable, time_text
+
+logger = logging.getLogger(__name__)
+
+TRIES: Final = 5
+GATHER: Final = 30.0  # seconds after the first event, in which others join its mail
+_SECONDS: Final = 15.0  # for each step of a try
+_FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0  # seconds between tries; they double
+_PERIOD: Final = 2.0  # seconds between looks for events
+_PORTS: Final = {"starttls": 587, "tls": 465, "none": 25}
+
+
+class SendMail(Protocol):
+    """Sends a mail. Raises OSError, which smtplib's errors are."""
+
+    def __call__(self, mail: EmailMessage) -> None: ...
+
+
+@dataclass(slots=True)
+class AlarmMailer:
+    """`machine` is the name that readers see. `is_served` is as for `Webhook`."""
+
+    data_dir: Path
+    machine: str
+    sender: str
+    recipients: tuple[str, ...]
+    send: SendMail = field(repr=False)
+    is_served: Callable[[], bool] = lambda: True
+    wait: Callable[[float], object] = time.sleep
+    clock: Callable[[], float] = time.time
+
+    def run(self) -> None:
+        """Until the process ends."""
+        while True:
+            try:
+                self.deliver()
+            except Exception:  # whatever is wrong with one mail, the thread goes on
+                logger.exception("alarms could not be sent by e-mail")
+            self.wait(_PERIOD)
+
+    def deliver(self) -> None:
+        """Send what has happened since the last mail, once it is old enough for others to have joined it."""
+        try:
+            alarms = read_alarms(self.data_dir)
+        except (OSError, ValueError) as error:
+            logger.error("alarms can't be sent by e-mail: %s", error)
+            return
+        due = due_events(alarms, read_delivered(self.data_dir, MAILED_FILE))
+        if not due or self.clock() - due[0].at < GATHER or not self.is_served():
+            return
+        self._deliver(due)
+        write_delivered(self.data_dir, due[-1].seq, MAILED_FILE)
+
+    def _deliver(self, events: list[Event]) -> None:
+        mail = mail_of(events, self.machine, self.sender, self.recipients)
+        pause, said = _FIRST_PAUSE, ""
+        for number in range(TRIES):
+            if number:
+                self.wait(pause * random.uniform(0.5, 1.0))
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            try:
+                self.send(mail)
+            except OSError as error:
+                said = printable(str(error))
+            else:
+                return
+        about = counted(len(events), "alarm event")
+        logger.error("a mail about %s was not sent after %d tries: %s", about, TRIES, said)
+
+
+def mail_of(events: list[Event], machine: str, sender: str, recipients: tuple[str, ...]) -> EmailMessage:
+    """One mail about events: what was raised first, with what to do."""
+    raised = [event for event in events if event.state == "raised"]
+    cleared = [event for event in events if event.state == "cleared"]
+    parts = [f"{len(each)} {word}" for each, word in ((raised, "raised"), (cleared, "cleared")) if each]
+    subject = f"{machine}: {events[0].alarm.sentence}" if len(events) == 1 else f"{machine}: alarms {', '.join(parts)}"
+    lines = []
+    for event in (*raised, *cleared):
+        alarm = event.alarm
+        lines += [f"{event.state.upper()} {time_text(event.at)} {alarm.name}", f"  {printable(alarm.sentence)}"]
+        if event.state == "raised":
+            lines.append(f"  {printable(for_terminal(alarm.remedy, alarm.steps))}")
+        lines.append("")
+    mail = EmailMessage()
+    mail["From"], mail["To"] = sender, ", ".join(recipients)
+    mail["Subject"] = printable(("Cleared: " if len(events) == len(cleared) == 1 else "") + subject)[:200]
+    mail["Date"], mail["Message-ID"] = formatdate(), make_msgid(domain="openmsmq")
+    mail["Auto-Submitted"] = "auto-generated"  # RFC 3834: nobody's holiday answers it
+    mail.set_content("\n".join(lines))
+    return mail
+
+
+def sending(server: str, tls: str, user: str, password: str, context: ssl.SSLContext | None = None) -> SendMail:
+    """By SMTP to `server`, a host with or without a port. `tls` is "starttls", "tls" from the first byte, or "none";
+    with the first two, the server has to show a certificate that `context` trusts, the system's if it is None."""
+    host, port = host_and_port(server, tls)
+
+    def send(mail: EmailMessage) -> None:
+        trusted = context or ssl.create_default_context()
+        if tls == "tls":
+            connection: smtplib.SMTP = smtplib.SMTP_SSL(host, port, timeout=_SECONDS, context=trusted)
+        else:
+            connection = smtplib.SMTP(host, port, timeout=_SECONDS)
+        with connection:
+            if tls == "starttls":
+                connection.starttls(context=trusted)  # raises where the server has none
+            if user:
+                connection.login(user, password)
+            connection.send_message(mail)
+
+    return send
+
+
+def host_and_port(server: str, tls: str) -> tuple[str, int]:
+    """Raises ValueError for a port that is none."""
+    host, separator, port = server.rpartition(":")
+    if not separator or (":" in host and not host.startswith("[")):
+        host, port = server, ""
+    return host.strip("[]"), int(port) if port else _PORTS[tls]

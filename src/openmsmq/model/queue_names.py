@@ -1,0 +1,22 @@
+"""Names of queues as people and programs give them: one parser for commands and client calls."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Of this machine, without regard to case: dead letters, transactional dead letters, the machine journal.
+SYSTEM_QUEUES: Final = {
+    "deadletter": "DIRECT=OS:.\\SYSTEM$;DEADLETTER",
+    "xactdeadletter": "DIRECT=OS:.\\SYSTEM$;DEADXACT",
+    "deadxact": "DIRECT=OS:.\\SYSTEM$;DEADXACT",
+    "journal": "DIRECT=OS:.\\SYSTEM$;JOURNAL",
+}
+
+
+def path_of(name: str) -> str:
+    """`orders` is short for `.\\private$\\orders`, `orders;journal` for its journal, and `deadletter`,
+    `xactdeadletter` and `journal` for the system queues; a path name or a format name stays what it is. A private queue
+    that is called `journal` needs its path name."""
+    if name.lower() in SYSTEM_QUEUES:
+        return SYSTEM_QUEUES[name.lower()]
+    return name if "\\" in name or "=" in name else f".\\private$\\{name}"

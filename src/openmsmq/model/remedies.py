@@ -1,0 +1,83 @@
+"""What to do about something, as data: an action and its arguments. A terminal shows a step as a command, a page as a
+link.
+
+`STEPS` has both forms. `{queue}` stands for the name of a queue: in a command as it is typed, on a page for the
+identifier by which its page has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from shlex import quote
+from typing import Final, NamedTuple
+from urllib.parse import quote as quoted
+
+from openmsmq.model.rights import short_name
+
+
+class StepForms(NamedTuple):
+    """`words` is the text of a link or button, `command` is for a terminal, `page` the path of the console's page."""
+
+    words: str
+    command: str
+    page: str
+
+
+STEPS: Final[Mapping[str, StepForms]] = {
+    "queue.show": StepForms("Open the queue", "openmsmq queue show {queue}", "/queues/{queue}"),
+    "queue.readers": StepForms("See its readers", "openmsmq handle list {queue}", "/queues/{queue}/readers"),
+    "queue.quota": StepForms(
+        "Raise the quota", "openmsmq queue set {queue} quota=KILOBYTES", "/queues/{queue}/settings"
+    ),
+    "queues.list": StepForms("Find the largest queues", "openmsmq top", "/queues"),
+    "deadletters.groups": StepForms("See why", "openmsmq dlq list", "/deadletters"),
+    "deadletters.return": StepForms("Return them", "openmsmq dlq return", "/deadletters"),
+    "outgoing.show": StepForms("See why", "openmsmq outgoing show {queue}", "/outgoing"),
+    "outgoing.list": StepForms("See why it waited", "openmsmq outgoing list", "/outgoing"),
+    "transaction.list": StepForms("See which and why", "openmsmq transaction list", "/transactions"),
+    "audit.list": StepForms("See who", "openmsmq audit", "/audit"),
+    "setting.show": StepForms("See the limit", "openmsmq settings {name}", "/settings"),
+    "message.resend": StepForms("Edit and send again", "openmsmq msg resend deadletter --edit", "/deadletters"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RemedyStep:
+    """A step: the name of an action in `STEPS`, and its arguments."""
+
+    action: str
+    arguments: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def words(self) -> str:
+        return STEPS[self.action].words
+
+    def about(self, queue: str) -> RemedyStep:
+        """The same step for a queue, if it is about one."""
+        return RemedyStep(self.action, {**self.arguments, "queue": queue}) if "{queue}" in self._template else self
+
+    @property
+    def command(self) -> str:
+        """The command that does it; words in capitals are for the reader to fill in. Arguments that have no place in
+        the form of the step are options, without a value flags."""
+        given = {name: quote(short_name(value)) if value else "" for name, value in self.arguments.items()}
+        options = [f"--{name} {value}".strip() for name, value in given.items() if f"{{{name}}}" not in self._template]
+        return " ".join([self._template.format(**given), *options])
+
+    def page(self, queue: str | None) -> str:
+        """The path of the console's page for it, whose queue has this identifier; empty for a queue without page."""
+        page = STEPS[self.action].page
+        if "{queue}" in page and queue is None:
+            return ""
+        return page.format(queue=quoted(queue or "", safe=""))
+
+    @property
+    def _template(self) -> str:
+        return STEPS[self.action].command
+
+
+def for_terminal(text: str, steps: tuple[RemedyStep, ...]) -> str:
+    """A remedy in one line: its text, then the commands."""
+    commands = "; ".join(step.command for step in steps)
+    return f"{text} {commands}" if commands else text

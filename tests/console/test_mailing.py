@@ -1,0 +1,182 @@
+"""Alarms by e-mail, to a mail server of the test."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from pathlib import Path
+
+import pytest
+
+from console.certificate import self_signed
+from daemon import Daemon, eventually
+from openmsmq.admin.alarms import MAILED_FILE, Alarms, document_of, read_delivered, write_alarms, write_delivered
+from openmsmq.console.mailing import GATHER, TRIES, AlarmMailer, host_and_port, mail_of, sending
+from openmsmq.server.config import Configuration, ConfigurationError
+
+THRESHOLDS = {"disk": 1000, "quota": 90, "sync": 0, "deadletters": 100, "oldest": 60, "outgoing": 900, "indoubt": 300}
+
+
+class MailServer:
+    """Speaks as much SMTP as a client needs, one connection after the other."""
+
+    def __init__(self, certificate: tuple[Path, Path] | None) -> None:
+        self.mails: list[EmailMessage] = []
+        self.commands: list[str] = []
+        self._certificate = certificate
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"localhost:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with suppress(OSError):
+                self._talk(connection)
+
+    def _talk(self, connection: socket.socket) -> None:
+        said = connection.makefile("rwb")
+
+        def answer(*lines: str) -> None:
+            said.write("".join(f"{line}\r\n" for line in lines).encode())
+            said.flush()
+
+        answer("220 test")
+        while line := said.readline():
+            command = line.decode().strip()
+            self.commands.append(command.partition(" ")[0].upper())
+            match self.commands[-1]:
+                case "EHLO":
+                    plain = not isinstance(connection, ssl.SSLSocket)
+                    answer("250-test", *(["250-STARTTLS"] if self._certificate and plain else []), "250 AUTH PLAIN")
+                case "STARTTLS":
+                    assert self._certificate is not None
+                    answer("220 go")
+                    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                    context.load_cert_chain(*self._certificate)
+                    connection = context.wrap_socket(connection, server_side=True)
+                    said = connection.makefile("rwb")
+                case "AUTH":
+                    answer("235 in")
+                case "DATA":
+                    answer("354 go")
+                    lines = []
+                    while (part := said.readline()) != b".\r\n":
+                        lines.append(part)
+                    mail = message_from_bytes(b"".join(lines), policy=policy.default)
+                    assert isinstance(mail, EmailMessage)
+                    self.mails.append(mail)
+                    answer("250 kept")
+                case "QUIT":
+                    answer("221 bye")
+                    connection.close()
+                    return
+                case _:
+                    answer("250 ok")
+
+
+@contextmanager
+def mail_server(certificate: tuple[Path, Path] | None) -> Iterator[MailServer]:
+    server = MailServer(certificate)
+    yield server
+    server.close()
+
+
+def raised(directory: Path, *queues: str, at: float = 1000.0) -> Alarms:
+    alarms = Alarms()
+    alarms.update({("oldest", queue): 183.0 for queue in queues}, THRESHOLDS, at)
+    write_alarms(directory, document_of(alarms))
+    return alarms
+
+
+def test_one_mail_has_all_that_happens_within_a_short_time(tmp_path: Path) -> None:
+    certificate = self_signed(tmp_path)
+    context = ssl.create_default_context(cafile=str(certificate[0]))
+    data = tmp_path / "data"
+    data.mkdir()
+    with mail_server(certificate) as server:
+        send = sending(server.address, "starttls", "night", "secret", context)
+        now = [1000.0]
+        mailer = AlarmMailer(data, "mq1", "openmsmq@mq1", ("night@example.org",), send, clock=lambda: now[0])
+        alarms = raised(data, "orders")
+        mailer.deliver()
+        assert server.mails == [], "others may join"
+        now[0] += GATHER / 2
+        alarms.update({("oldest", "orders"): 200.0, ("oldest", "bills"): 183.0}, THRESHOLDS, now[0])
+        write_alarms(data, document_of(alarms))
+        now[0] += GATHER / 2
+        mailer.deliver()
+        mailer.deliver()
+        [mail] = server.mails
+        assert {"STARTTLS", "AUTH"} <= set(server.commands)
+        assert (mail["To"], mail["Subject"]) == ("night@example.org", "mq1: alarms 2 raised")
+        text = mail.get_content()
+        assert "The first message of bills has waited for 3 min 3 s" in text and "openmsmq handle list orders" in text
+        assert read_delivered(data, MAILED_FILE) == 2
+        alarms.update({}, THRESHOLDS, now[0])
+        write_alarms(data, document_of(alarms))
+        now[0] += GATHER
+        mailer.deliver()
+        assert server.mails[1]["Subject"] == "mq1: alarms 2 cleared"
+
+
+def test_a_server_without_tls_gets_neither_password_nor_mail(tmp_path: Path) -> None:
+    raised(tmp_path, "orders")
+    pauses: list[float] = []
+    with mail_server(None) as server:
+        send = sending(server.address, "starttls", "night", "secret")
+        AlarmMailer(tmp_path, "mq1", "a@b", ("c@d",), send, wait=pauses.append).deliver()
+        assert server.mails == [] and "AUTH" not in server.commands
+        assert len(pauses) == TRIES - 1 and read_delivered(tmp_path, MAILED_FILE) == 1, "given up, and said in the log"
+        raised(tmp_path, "orders", "bills")
+        AlarmMailer(tmp_path, "mq1", "a@b", ("c@d",), sending(server.address, "none", "", "")).deliver()
+        assert len(server.mails) == 1
+
+
+def test_a_name_of_a_queue_adds_no_header_and_no_line() -> None:
+    alarms = Alarms()
+    [event] = alarms.update({("oldest", "q\nBcc: all@example.org\r\n\u202e"): 183.0}, THRESHOLDS, 1)
+    mail = mail_of([event], "mq1", "a@b", ("c@d",))
+    assert mail["Bcc"] is None and "\n" not in mail["Subject"] and "\u202e" not in mail.as_string()
+    assert not [line for line in mail.get_content().splitlines() if line.startswith("Bcc")]
+
+
+def test_where_the_mail_server_is() -> None:
+    assert host_and_port("mail", "starttls") == ("mail", 587) and host_and_port("mail:26", "tls") == ("mail", 26)
+    assert host_and_port("[::1]:25", "none") == ("::1", 25) and host_and_port("mail", "tls") == ("mail", 465)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [({"alarm_mail_to": "nobody"}, "addresses"), ({"alarm_mail_to": "a@b", "web": False}, "web is not set"),
+     ({"alarm_mail_tls": "maybe"}, "starttls, tls, none"), ({"alarm_mail_user": "night"}, "alarm_mail_password_file"),
+     ({"alarm_mail_user": "n", "alarm_mail_password_file": Path("p"), "alarm_mail_tls": "none"}, "has a password"),
+     ({"alarm_mail_server": "a b"}, "HOST:PORT")],
+)  # fmt: skip
+def test_settings_that_do_not_fit_are_refused(tmp_path: Path, wrong: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        Configuration(data_dir=tmp_path, **{"web": True, **wrong})  # type: ignore[arg-type]
+
+
+def test_a_daemon_sends_mail(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    raised(data, "orders")
+    write_delivered(data, 0, MAILED_FILE)
+    with mail_server(None) as server:
+        given = {"to": "night@example.org", "server": server.address, "tls": "none"}
+        options = [word for name, value in given.items() for word in (f"--alarm-mail-{name}", value)]
+        with Daemon(data, "--web", "--web-port", "0", *options):
+            mail = eventually(lambda: server.mails)[0]
+    assert mail["To"] == "night@example.org" and mail["From"].startswith("openmsmq@")
