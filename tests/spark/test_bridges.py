@@ -26,7 +26,7 @@ def program(name: str, **values: Any) -> str:
     block = re.search(rf"```python\n# bridge: {name}\n(.*?)```", DOCUMENT, re.DOTALL)
     assert block is not None, name
     source = block.group(1)
-    for constant, value in values.items():
+    for constant in values:
         assert constant in source, constant
     set_here = "\n".join(f"{constant} = {value!r}" for constant, value in values.items())
     lines = source.splitlines()
