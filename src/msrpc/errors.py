@@ -153,13 +153,13 @@ class LogonUnavailable(AuthenticationError):
 
 
 class KerberosUnavailable(RpcError):
-    """Kerberos was asked for and can't be had; the message says what to do."""
+    """Kerberos was asked for and is not available; the message says what to do."""
 
     requirement = "msrpc[kerberos]"  # what pip installs to have it
 
 
 class WinbindUnavailable(RpcError):
-    """Winbind was asked for and can't be had here; the message says what to do."""
+    """Winbind was asked for and is not available here; the message says what to do."""
 
 
 class BadStubData(Exception):

@@ -1,4 +1,4 @@
-"""What a server's interface sees: the call, its caller, and the protocol an interface fulfils."""
+"""What a server's interface sees: the call, its caller, and the protocol an interface implements."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True)
 class Authenticate:
-    """AUTHENTICATE_MESSAGE (2.2.1.3). `mic` is None when the message has no room for one."""
+    """AUTHENTICATE_MESSAGE (2.2.1.3). `mic` is None when the message does not hold one."""
 
     flags: int
     lm_response: bytes

@@ -493,7 +493,7 @@ class _Connection(asyncio.Protocol):
         elif self._source is not None and self._server.poller is not None:
             try:
                 self._server.poller.add(self._source)
-            except OSError as error:  # epoll has no room: its own transport reads this connection from now on
+            except OSError as error:  # epoll is full: its own transport reads this connection from now on
                 log.warning("the poller can't watch a connection, its transport reads it now: %s", error)
                 self._reader = BY_TRANSPORT
                 self._transport.resume_reading()

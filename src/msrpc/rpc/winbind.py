@@ -69,7 +69,7 @@ class _Response(ctypes.Structure):
 
 
 class _Parameters(ctypes.Structure):
-    """struct wbcAuthUserParams, of whose union `response` is the largest."""
+    """struct wbcAuthUserParams, in whose union `response` is the largest."""
 
     _fields_ = (
         ("account_name", ctypes.c_char_p),

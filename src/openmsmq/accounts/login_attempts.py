@@ -25,7 +25,7 @@ _FREE: Final = 3  # failures before the first delay: people mistype
 REMEMBERED: Final = 10_000  # users at hosts
 USERS_OF_PEER: Final = 256  # of these, at one host
 FORGOTTEN_AFTER: Final = 2 * _LONGEST_DELAY  # seconds after the last failure
-_ALL_OTHERS: Final = "\0"  # users of a host that has no room for more
+_ALL_OTHERS: Final = "\0"  # users of a host for which no more are counted
 
 
 class _Failures(NamedTuple):

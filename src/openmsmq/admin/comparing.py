@@ -31,7 +31,7 @@ class OneSided(NamedTuple):
 
 class Comparison(NamedTuple):
     """What two queues have: how many messages, how many of them in both, and those of one only, the first of which are
-    named. `in_order`: those in both stand in the same order."""
+    named. `in_order`: those in both are in the same order."""
 
     left: int
     right: int

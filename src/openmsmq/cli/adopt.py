@@ -66,7 +66,9 @@ def _there(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `host`, the name of the other machine, and `address_of` and `there`, which connects to it."""
 
     @_from
-    @click.option("--there", "address", metavar="ADDRESS", help="Its address, if that is not its name.")
+    @click.option(
+        "--there", "address", metavar="ADDRESS", help="Address of the other machine, if that is not its name."
+    )
     @login_options
     @level_option
     @functools.wraps(command)
@@ -250,8 +252,10 @@ def run(queues: tuple[str, ...], accounts: Path | None, other: Other, api: ApiOp
 @adopt.command()
 @click.argument("queue")
 @click.option("--remote", metavar="NAME", help="Path name of the queue there; the same as here if left out.")
-@click.option("--here", metavar="ADDRESS", default="localhost", show_default=True, help="Of the queue manager here.")
-@click.option("--here-port", type=int, help="Its port; default 2103.")
+@click.option(
+    "--here", metavar="ADDRESS", default="localhost", show_default=True, help="Address of the queue manager here."
+)
+@click.option("--here-port", type=int, help="Port of the queue manager here; default 2103.")
 @_there
 @json_option
 def verify(queue: str, remote: str | None, here: str, here_port: int | None, other: Other, as_json: bool) -> None:
@@ -286,4 +290,4 @@ def _show(found: Comparison, host: str) -> None:
         if every > len(sided):
             echo(f"{where}: and {every - len(sided):,} more")
     if not found.in_order:
-        echo("the messages that are in both stand in another order")
+        echo("the messages that are in both are in another order")

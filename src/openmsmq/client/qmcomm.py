@@ -38,11 +38,11 @@ _READ = {
 }
 
 
-def open_queue(name: str, access: Access, exclusive: bool, client: str, licence: bytes) -> Steps[QmcommQueue]:
+def open_queue(name: str, access: Access, exclusive: bool, client: str, license: bytes) -> Steps[QmcommQueue]:
     response = yield from call(
         m.qmcomm, "rpc_QMOpenQueueInternal", name, fate=HARMLESS,
         pQueueFormat=queue_format(name), dwDesiredAccess=access,
-        dwShareMode=Share.DENY_RECEIVE_SHARE if exclusive else Share.DENY_NONE, pLicGuid=licence, lpClientName=client,
+        dwShareMode=Share.DENY_RECEIVE_SHARE if exclusive else Share.DENY_NONE, pLicGuid=license, lpClientName=client,
     )  # fmt: skip
     if response.lplpRemoteQueueName:
         raise MsmqError(

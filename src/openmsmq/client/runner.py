@@ -220,7 +220,7 @@ class Runner:
             raise AnswerTimeout("the server did not answer in time") from error
 
     def _notice_loss(self) -> None:
-        """What was held on a connection that is no more is lost; in a forked child, all that the parent has."""
+        """What was held on a connection that is gone is lost; in a forked child, all that the parent has."""
         if self._process != os.getpid():
             if self._connection is not None:
                 _of_parents.append(self._connection)

@@ -71,7 +71,7 @@ class Latency:
 
 def of_queues(manager: QueueManager) -> Iterator[dict[str, Any] | None]:
     """None after each queue, so that whoever reads stops now and then; at the end the figures of all. A queue whose
-    figures can't be had is left out."""
+    figures can't be read is left out."""
     sums = _Sums(manager)
     for _ in LEFT_OUT.each("figures of queues", list(manager.registry.queues.values()), sums.add, _name):
         yield None

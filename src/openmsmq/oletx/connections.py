@@ -34,7 +34,7 @@ class Listener(Protocol):
         """The other end has broken the protocol, or says that this one has. Nothing more comes."""
 
     def lost(self, reason: str) -> None:
-        """The connection is no more: refused, disconnected by the other end, or without its session."""
+        """The connection has ended: refused, disconnected by the other end, or without its session."""
 
 
 class Acceptor(Protocol):
@@ -271,7 +271,7 @@ class Connections:
             connection.listener.lost(f"{self.partner} denies connections of type {connection.kind:#x}: {reason:#010x}")
 
     def down(self, reason: str) -> None:
-        """The session is no more (3.1.7.2)."""
+        """The session has ended (3.1.7.2)."""
         everything = [*self._outgoing.values(), *self._incoming.values(), *(entry[0] for entry in self._waiting)]
         self._outgoing, self._incoming, self._waiting, self._queue = {}, {}, deque(), deque()
         self._budget.left += self._granted

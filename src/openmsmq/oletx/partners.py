@@ -46,8 +46,8 @@ class Partners:
         message: MessageType,
         data: bytes,
     ) -> PartnerConnection:
-        """Open a connection to a partner, and a session if there is none. A session that can't be had is a connection
-        that is lost."""
+        """Open a connection to a partner, and a session if there is none. If there can be none, the connection is
+        lost."""
         session = self._sessions.get(partner.key)
         if session is None or session.state in (PartnerSessionState.TEARDOWN, PartnerSessionState.REQUESTING_TEARDOWN):
             session = self._new(partner)

@@ -259,7 +259,7 @@ class Session:
         return (Status.OK if accepted else Status.OUT_OF_RESOURCES), accepted
 
     def torn_down(self, rank: int, *, is_problem: bool) -> int:
-        """TearDownContext of the partner, whose context handle is no more then."""
+        """TearDownContext of the partner, whose context handle is invalid then."""
         if rank != (Rank.SECONDARY if self.is_primary else Rank.PRIMARY):
             return Status.INVALID_ARGUMENT
         self._reason = self._reason or ("the partner met a problem" if is_problem else "the partner ended the session")

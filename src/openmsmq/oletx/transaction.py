@@ -16,7 +16,7 @@ from openmsmq.oletx.states import EnlistmentState
 logger = logging.getLogger(__name__)
 
 VOTING: Final = 60.0  # seconds from the commit to the last vote (D-222)
-REPEAT: Final = 1.0  # seconds until a commit that the disk had no room for is tried again
+REPEAT: Final = 1.0  # seconds until a commit that did not fit on the disk is tried again
 
 Done = Callable[[MsmqError | None], None]
 Ended = Callable[["DistributedTransaction"], None]
@@ -210,7 +210,7 @@ class DistributedTransaction:
         self.left()
 
     def commit_branch(self) -> None:
-        """The superior has decided to commit. What the disk has no room for is tried again."""
+        """The superior has decided to commit. What does not fit on the disk is tried again."""
         try:
             self._write_commit(self._promised())
         except MsmqError as error:

@@ -62,7 +62,7 @@ class DeliveryResult(Enum):
     DUPLICATE = "duplicate"
     OUT_OF_ORDER = "out of order"
     REJECTED = "rejected"
-    COMES_AGAIN = "comes again"  # there is no room: the session is to be closed without acknowledging it
+    COMES_AGAIN = "sent again"  # there is no room: the session is to be closed without acknowledging it
 
 
 _RECOVERABLE = int(Delivery.RECOVERABLE)
@@ -98,8 +98,8 @@ class ArrivalOrigin(NamedTuple):
 
 
 class Arrived(NamedTuple):
-    """A packet, its message, and whence it came; `identifier` is what duplicates of it are known by, `now` milliseconds
-    of a clock that never goes back."""
+    """A packet, its message, and where it came from; `identifier` is what its duplicates are known by, `now`
+    milliseconds of a clock that never goes back."""
 
     packet: UserMessage
     message: Message
@@ -174,7 +174,8 @@ class Arrival:
         try:
             return self._receive(packet, origin, batch)
         except MessageStorageFailed as error:
-            logger.warning("a message of queue manager %s has no room, and comes again: %s", _text(origin.peer), error)
+            peer = _text(origin.peer)
+            logger.warning("no room for a message of queue manager %s, which will send it again: %s", peer, error)
             return Disposition(DeliveryResult.COMES_AGAIN)
 
     def refuse_unread(self, packet: UserMessage, origin: ArrivalOrigin, batch: ArrivalBatch) -> Disposition:
@@ -190,7 +191,7 @@ class Arrival:
 
     def finish(self, batch: ArrivalBatch) -> bool:
         """Carry out what was decided. False if that could not be stored: then nothing has happened, and all packets of
-        the batch come again."""
+        the batch are sent again."""
         if not batch.is_empty:
             remembered = self._duplicates.plan(batch.recoverable, self._monotonic())
             also = list(remembered.operations)
@@ -199,7 +200,7 @@ class Arrival:
             try:
                 batch.work.commit(also)
             except MessageStorageFailed as error:
-                logger.warning("messages of another queue manager have no room, and come again: %s", error)
+                logger.warning("no room for messages of another queue manager, which will send them again: %s", error)
                 self.withdraw(batch)
                 return False
             self._duplicates.stored(remembered)
@@ -215,7 +216,7 @@ class Arrival:
         return True
 
     def withdraw(self, batch: ArrivalBatch) -> None:
-        """Nothing of this has come: when it comes again, it must not be taken for duplicates."""
+        """Nothing of this was stored: when it is sent again, it must not be taken for duplicates."""
         for identifier in batch.identifiers:
             self._duplicates.forget(identifier)
         for source, (position, reject_count) in (*batch.sources.items(), *batch.tried.items()):
@@ -337,7 +338,7 @@ class Arrival:
             logger.warning(
                 "no transactional messages of queue manager %s are accepted for %s: there are %d sequences, at most %d "
                 "of those that sessions from %s have begun since the start, %d in all; "
-                "`openmsmq sequence forget` removes sequences of queue managers that are no more",
+                "`openmsmq sequence forget` removes sequences of queue managers that no longer exist",
                 _text(source.source), queue.properties.path_name, self._sources.count, INCOMING_OF_ADDRESS,
                 origin.address, MOST_INCOMING,
             )  # fmt: skip
@@ -380,8 +381,8 @@ class Arrival:
         return Disposition(DeliveryResult.REJECTED, reason, is_stored=True, source=source, answer=answer)
 
     def _answer(self, final_ack: bytes, reason: MessageClass, arrived: Arrived) -> UserMessage | None:
-        """The final acknowledgment for a source that is not known, of whose sequence nothing is kept: it goes back on
-        the session, and if it is lost, the message comes again and is refused again. None if the source is not at the
+        """The final acknowledgment for an unknown source whose sequence is not kept: it goes back on
+        the session, and if it is lost, the message is sent again and refused again. None if the source is not at the
         other end of the session, because nobody knows where it is."""
         packet, origin = arrived.packet, arrived.origin
         direct = packet.user.destination is not None and packet.user.destination.direct

@@ -70,7 +70,7 @@ class Destination:
             queue.connection_history.append(event)
 
     def leave(self, queue: OutgoingQueue) -> None:
-        """A queue is no more, or goes another way."""
+        """A queue was deleted, or is reached another way."""
         self.members.discard(queue)
         if queue in self.queues:
             self.queues.remove(queue)

@@ -72,7 +72,7 @@ class KnownAddresses:
 
     def met(self, identifier: bytes, address: str) -> None:
         """A queue manager at this address has sent messages that were accepted, or gets messages. The first address
-        counts. If the store has no room, nothing is remembered, and the next contact tries again."""
+        counts. If the store is full, nothing is remembered, and the next contact tries again."""
         now = self._seconds()
         known = self._known.get(identifier)
         if known is not None and known.seen >= now - LIFETIME:

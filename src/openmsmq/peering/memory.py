@@ -80,7 +80,7 @@ class Duplicates:
         self._history.add(*_key(identifier), now)
 
     def forget(self, identifier: bytes) -> None:
-        """It could not be stored, and comes again."""
+        """It could not be stored, and will be sent again."""
         self._history.forget(*_key(identifier))
 
     def plan(self, identifiers: Sequence[bytes], now: float) -> Plan:
@@ -261,7 +261,7 @@ class Sources:
         return list(self._by_queue)
 
     def forget(self, source: SourceState) -> None:
-        """A sequence is no more: what `removal` returned is stored."""
+        """A sequence was removed: what `removal` returned is stored."""
         self.due.discard(source)
         self._tentative.pop((source.queue, source.key), None)
         if not self.is_kept(source):

@@ -56,14 +56,14 @@ class PendingLookups:
         try:
             await look_up
             self._resume(connection)
-        except Exception:  # as where messages are judged at once: this connection ends, and what it brought comes again
+        except Exception:  # as in `arrival`: this connection ends, and what it brought is sent again
             logger.exception("messages from %s can't be judged; the connection is closed", connection.address)
             self._held.pop(connection, None)
             connection.close()
 
     def _resume(self, connection: PeerConnection) -> None:
         messages = self._held.pop(connection).messages
-        if connection.is_over:  # nothing was acknowledged: they come again
+        if connection.is_over:  # nothing was acknowledged: they are sent again
             return
         self._judge(connection, messages[:1])
         if messages[1:] and not connection.is_over:

@@ -81,7 +81,7 @@ def answer_to(data: bytes, identifier: bytes, accepts: bool) -> bytes | None:
 
 
 class PingListener:
-    """Answers pings. While too many come, the socket is not read at all, and the system drops what has no room."""
+    """Answers pings. While too many come, the socket is not read at all, and the system drops what does not fit."""
 
     def __init__(self, identifier: bytes, accepts: Callable[[str], bool], loop: asyncio.AbstractEventLoop) -> None:
         """`accepts` says whether a session with a host, by its address, would be accepted."""

@@ -115,7 +115,7 @@ class MessageSender:
         return None if packet is None else (packet, _token(queue, message, None))
 
     def _protected(self, queue: OutgoingQueue, message: Message) -> UserMessage | None:
-        """The packet of a message, encrypted if that is asked for. None if it can't be: then the message is no more
+        """The packet of a message, encrypted if that is asked for. None if it can't be: then the message is gone
         ([MS-MQQB] 3.1.7.1.5.1)."""
         packet = self._packet(queue, message)
         if not message.privacy_level:
@@ -297,7 +297,7 @@ class MessageSender:
     def acknowledge(self, packet: UserMessage, peer: bytes) -> bool:
         """An OrderAck or a FinalAck ([MS-MQQB] 3.1.5.6, 3.1.5.7). What does not fit any message of ours is ignored.
 
-        Returns False if it could not be stored, and is to come again."""
+        Returns False if it could not be stored and has to be sent again."""
         properties = packet.properties
         try:
             if properties.message_class == MessageClass.ORDER_ACK:
@@ -307,7 +307,7 @@ class MessageSender:
         except BadPacket as error:
             logger.warning("queue manager %s sent an acknowledgment that can't be read: %s", _text(peer), error)
         except MessageStorageFailed as error:
-            logger.warning("an acknowledgment has no room, and comes again: %s", error)
+            logger.warning("no room for an acknowledgment, which will be sent again: %s", error)
             return False
         return True
 

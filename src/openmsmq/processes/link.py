@@ -43,7 +43,7 @@ class DaemonLink:
                 for part in (head, *data):
                     self._connection.sendall(part)
         except OSError:
-            os._exit(0)  # `_receive` has not seen it yet; clients hear that nobody is there, and come again
+            os._exit(0)  # `_receive` has not seen it yet; clients hear that nobody is there, and try again
         return future
 
     def call(self, operation: str, **values: Any) -> Any:

@@ -22,7 +22,7 @@ from openmsmq.protocols.remote_read_security import RemoteReadSecurity
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.manager import QueueManager
 
-# The MSMQ version whose behaviour this queue manager follows (R_QMQueryQMRegistryInternal, query 3).
+# The MSMQ version whose behavior this queue manager follows (R_QMQueryQMRegistryInternal, query 3).
 MSMQ_VERSION = "6.3.0"
 
 

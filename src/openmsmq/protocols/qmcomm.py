@@ -273,7 +273,7 @@ class QmComm(NdrInterface):
         self, call: Call, q: m.rpc_QMOpenQueueInternal_Request
     ) -> m.rpc_QMOpenQueueInternal_Response | None:
         """3.1.4.17. A queue of another machine that is opened for reading answers with its path name only; the client
-        opens it there and comes again with hRemoteQueue."""
+        opens it there and calls again with hRemoteQueue."""
         try:
             access = Access(q.dwDesiredAccess)
         except ValueError:

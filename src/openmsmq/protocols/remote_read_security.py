@@ -2,7 +2,7 @@
 
 A client says in fWorkgroup whether it is outside of any domain, and then has nobody who could vouch for it. Windows
 lets such clients read without authentication where its registry says so; these are the values of
-HKLM\\Software\\Microsoft\\MSMQ\\Parameters\\security, in the behaviour of Windows Vista and later.
+HKLM\\Software\\Microsoft\\MSMQ\\Parameters\\security, in the behavior of Windows Vista and later.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Arriving:
         return queue.charged_bytes + self._change.added_to(queue) + size <= queue.quota_bytes
 
     def may_store(self, queue: Queue, size: int) -> bool:
-        """Whether disk and machine quota allow a message of so many bytes. If not, it is to come again ([MS-MQQB]
+        """Whether disk and machine quota allow a message of so many bytes. If not, it has to be sent again ([MS-MQQB]
         3.1.5.8.8)."""
         return not self._changes.throttled and self._change.has_room(queue, size)
 

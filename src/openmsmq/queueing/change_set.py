@@ -3,7 +3,7 @@
 1. Gather: `insert`, `remove`, `move`, `publish`, `publish_staged`, `also`. Nothing else changes.
 2. Complete: what the change entails (journal copies, dead letters, acknowledgments) joins it, as room allows.
 3. Write: one batch. If that raises, nothing has changed but the numbers that were used.
-4. Apply to queues, counts and deadlines: no I/O, no callbacks. Should that raise, memory and log disagree: the store is
+4. Apply to queues, counts and deadlines: no I/O, no callbacks. If that raises, memory and log disagree: the store is
    marked as failed, which ends the process.
 5. Notify: the outbox learns what became available.
 """
@@ -233,7 +233,7 @@ class ChangeSet:
         self._copy(self._changes.registry.dead_letters, message, message.size, reason)
 
     def remove_without_effects(self, queue: Queue, lookup_identifier: int) -> None:
-        """Remove a stored message of whose removal nothing follows, or of which nobody can read what would follow."""
+        """Remove a stored message whose removal has no effects, or whose effects can't be read."""
         assert queue.location(lookup_identifier) is not None  # what is in memory needs no decoding
         self._take_out(queue, lookup_identifier)
 
@@ -335,7 +335,7 @@ class ChangeSet:
             self._of_others().deadlines.append((queue, lookup_identifier, deadline))
 
     def discard(self, lookup_identifier: int, location: int) -> None:
-        """Drop a staged message whose queue is no more; its stage commits in the same batch."""
+        """Drop a staged message whose queue was deleted; its stage commits in the same batch."""
         self._operations.append(Remove(sequence_of(lookup_identifier), location))
 
     def _copy(self, queue: Queue, message: Message, size: int, reason: MessageClass | None = None) -> None:

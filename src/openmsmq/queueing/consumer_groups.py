@@ -318,7 +318,7 @@ class ConsumerGroups:
         return places
 
     def release_claim(self, group: ConsumerGroup, forget: bool = False) -> Steps[int]:
-        """Put back what the group has claimed; with `forget` the group is no more. Returns how many there were."""
+        """Put back what the group has claimed; with `forget` the group is removed. Returns how many there were."""
         _check_exists(group.queue)
         keys, group.keys = group.keys, []
         with storing():

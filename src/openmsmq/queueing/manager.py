@@ -134,7 +134,7 @@ class QueueManager:
             self.registry.drop_unused(queue)
 
     def _recover_messages(self, recovered: Mapping[int, QueueColumns]) -> list[Operation]:
-        """Fill the queues. Returns what removes the messages of queues that are no more."""
+        """Fill the queues. Returns what removes the messages of queues that were deleted."""
         orphans: list[Operation] = []
         for number, columns in recovered.items():
             queue = self.registry.queues.get(number)

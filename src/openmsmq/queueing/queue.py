@@ -475,7 +475,7 @@ def locations_of(queues: list[Queue], positions: list[int]) -> list[int | None]:
 
 
 def over_quota(queue: Queue, machine_quota: int) -> str:
-    """Why a message has no room, for an error: the quotas of the queue and of the machine, in kilobytes."""
+    """Why there is no room for a message, for an error: the quotas of the queue and of the machine, in kilobytes."""
     quotas = (queue.properties.quota, machine_quota)
     of_queue, of_machine = ["unlimited" if quota == INFINITE else f"{quota} KB" for quota in quotas]
     return f"queue {queue.properties.path_name}: its quota ({of_queue}) or the machine's ({of_machine}) is exceeded"

@@ -177,7 +177,7 @@ class ReadOperations:
 
     @staticmethod
     def start_plain(descriptors: list[OpenQueueDescriptor], queues: list[Queue], positions: list[int]) -> None:
-        """Lock messages of whose receipt nothing follows, each for the reader beside it, which takes it in two
+        """Lock messages whose receipt has no effects, each for the reader beside it, which takes it in two
         phases."""
         for descriptor, queue, position in zip(descriptors, queues, positions, strict=True):
             queue.lock(position, Lock(LockKind.READ, descriptor, is_alone=True))

@@ -64,7 +64,7 @@ class Registry:
         self._answers: Final[Shares[str]] = Shares(most_answers, min(ANSWERS_OF_HOST, most_answers))
         self.connectors: dict[names.FormatName, ConnectorQueue] = {}
         self._foreign_machines: dict[str, ConnectorQueue] = {}  # by lower-case name or address
-        self.gone: dict[QueueKind, tuple[int, int]] = {}  # `came` and `left` of queues that are no more
+        self.gone: dict[QueueKind, tuple[int, int]] = {}  # `came` and `left` of queues that were deleted
         self._owned: Counter[bytes] | None = None  # application queues by the SID of their owner
         self.system_journal = self._system_queue(SYSTEM_JOURNAL, "journal", machine.journal_quota)
         self.dead_letters = self._system_queue(SYSTEM_DEADLETTER, "deadletter", INFINITE)
@@ -291,7 +291,7 @@ class Registry:
             subqueue.properties = _of_subqueue(properties, subqueue.name)
 
     def drop(self, queue: Queue, also: Iterable[Operation] = ()) -> None:
-        """An application queue, with its journal and subqueues, an outgoing or a connector queue is no more. `also`
+        """An application queue, with its journal and subqueues, an outgoing or a connector queue is deleted. `also`
         joins the batch."""
         with storing():
             subqueues = [Drop(_definition(subqueue)) for subqueue in queue.subqueues.values()]

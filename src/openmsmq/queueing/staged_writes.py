@@ -291,7 +291,7 @@ class StagedWrites:
         self._transactions.prepare(stage.transaction, stage.note)
 
     def drop(self, stage: Stage) -> None:
-        """The stage is no more, complete or not. Raises MessageStorageFailed."""
+        """Remove a stage, complete or not. Raises MessageStorageFailed."""
         if self._stages.get(stage.handle) is not None:
             self._transactions.drop(stage.transaction)
             self._gone(stage)

@@ -1,4 +1,4 @@
-"""What the queue manager asks of its store, and what becomes of the store's failures. `openmsmq.store.Store` fulfils
+"""What the queue manager asks of its store, and what becomes of the store's failures. `openmsmq.store.Store` implements
 the protocol; tests may use a dictionary."""
 
 from __future__ import annotations

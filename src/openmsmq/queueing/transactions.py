@@ -306,7 +306,7 @@ class Transactions:
             self._advance(transaction, TransactionEvent.ABORT)
 
     def drop(self, transaction: Transaction) -> None:
-        """A transaction that holds no positions is no more. Raises TransactionSequence, MessageStorageFailed."""
+        """Remove a transaction that holds no positions. Raises TransactionSequence, MessageStorageFailed."""
         transaction.check(TransactionEvent.ABORT)
         if transaction.wrote_pending or transaction.is_prepared:
             with storing():

@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 
 
 def start_background_task(what: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """A task. Should it fail, the log says that `what` has stopped and why: nobody waits for its result."""
+    """A task. If it fails, the log says that `what` has stopped and why: nobody waits for its result."""
     task = asyncio.get_running_loop().create_task(work, name=what)
     task.add_done_callback(_note_failure)
     return task

@@ -132,7 +132,7 @@ class Calls:
         )
 
     async def start(self) -> None:
-        """Open the endpoints. Raises OSError when a port can't be had."""
+        """Open the endpoints. Raises OSError when a port can't be opened."""
         configuration, ports, rpc = self._context.configuration, self._context.ports, self.rpc
         served_here = [
             interface(self.environment, configuration.minimum_level_of(interface.description.name))
@@ -162,7 +162,7 @@ class Calls:
     def _offer_objects(self, mapper_table: InterfaceTable, table: InterfaceTable) -> None:
         """Only the object resolver says where objects are, so they are not in the endpoint map."""
         configuration, endpoints = self._context.configuration, self._context.ports.endpoints
-        # Event sinks are in processes of users, of whose services nothing is known.
+        # Event sinks are in processes of users, whose services are not known.
         at_sinks = {} if configuration.peer_login == "kerberos" else login_at_peers(configuration)("")
         self._automation = AutomationObjects(self.environment, configuration, at_sinks)
         self._automation.offer(mapper_table, table)

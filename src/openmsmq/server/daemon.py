@@ -146,7 +146,7 @@ class Daemon:
     # -- start and stop --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open the endpoints. Raises OSError when a port can't be had, UsersFileError when users can't be read."""
+        """Open the endpoints. Raises OSError when a port can't be opened, UsersFileError when users can't be read."""
         self._syncer = _syncer(asyncio.get_running_loop())
         context = self._context()
         calls = Calls(context, self._syncer)

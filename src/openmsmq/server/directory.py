@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 def connect_to_directory(configuration: Configuration) -> DirectoryConnection:
-    """The one that is configured; nothing is opened yet. Raises ConfigurationError for one that can't be had."""
+    """The one that is configured; nothing is opened yet. Raises ConfigurationError for one that is not available."""
     match configuration.directory_provider:
         case "none":
             return DirectoryConnection(None)

@@ -3,7 +3,7 @@
 Several receives in two phases (MS-MQRR, or MS-MQQP where the other machine has no MS-MQRR) are under way at once. What
 they lock is stored here in the order of the queue there, by one record in the log that also has the identifiers; only
 when that is durable the other machine is told to remove the messages. After a crash or a lost connection the other
-machine puts back what it was not told to remove, and it is recognized by its identifier when it comes again.
+machine puts back what it was not told to remove, and it is recognized by its identifier when it is read again.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ class RelayReader:
         self._aside += [(due, each.request) for each in refused if each.request is not None]
 
     async def _put_back_aside(self, runner: Runner, queue: OpenQueue) -> None:
-        """Those whose time is over come again."""
+        """Those whose time is over can be read again."""
         now = asyncio.get_running_loop().time()
         due = [request for at, request in self._aside if at <= now]
         self._aside = [(at, request) for at, request in self._aside if at > now]

@@ -54,7 +54,7 @@ class _Known:
 class DuplicateHistory:
     """Which messages have come, by source queue manager and MessageID (deviation D-99).
 
-    All that may be under way has to fit, because after a cut everything comes again that was sent and not acknowledged.
+    All that may be under way has to fit, because after a cut everything is sent again that was not acknowledged.
     No source takes more than `MOST_OF_SOURCE`; when the table is full, the source that was quiet for longest loses its
     oldest entries.
     """
@@ -101,7 +101,7 @@ class DuplicateHistory:
         self._bound(source, known)
 
     def forget(self, source: bytes, message_id: int) -> None:
-        """A message could not be stored after all, and comes again."""
+        """A message could not be stored after all, and will be sent again."""
         known = self._sources.get(source)
         if known is not None and known.chunk_of.pop(message_id, None) is not None:
             self._count -= 1

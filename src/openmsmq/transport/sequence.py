@@ -187,7 +187,7 @@ class Incoming:
                 self._schedule(now)
 
     def failed(self) -> None:
-        """A batch could not be stored: what was not synced is forgotten, and comes again."""
+        """A batch could not be stored: what was not synced is forgotten, and will be sent again."""
         self.position = self.synced
 
     def tick(self, now: float) -> OrderAckBody | None:

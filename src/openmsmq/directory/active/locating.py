@@ -33,7 +33,7 @@ _MOST_LABELS: Final = 128
 
 
 class DnsUnavailable(ClientError):
-    """DNS was asked for and can't be had here; the message says what to do."""
+    """DNS was asked for and is not available here; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ _DESCRIPTOR: Final = "nTSecurityDescriptor"
 
 
 class LdapUnavailable(ClientError):
-    """Active Directory was asked for and can't be had here; the message says what to do."""
+    """Active Directory was asked for and is not available here; the message says what to do."""
 
 
 class ControllerTimeout(DirectoryNotConnected):
