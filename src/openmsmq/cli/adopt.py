@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,14 +16,16 @@ from openmsmq.actions.definitions import DefinitionsRequest, Differences, import
 from openmsmq.actions.errors import ActionIncomplete, ActionRefused
 from openmsmq.actions.queues import queue_named
 from openmsmq.actions.relays import NewRelay, RelayQuery, begin_relay, list_relays
-from openmsmq.admin.account_names import Accounts, mapped, read_accounts, unknown
+from openmsmq.admin.account_names import Accounts, mapped, unknown
 from openmsmq.admin.comparing import Comparison, compare
 from openmsmq.admin.definitions import Document, definition_of
 from openmsmq.admin.definitions_schema import FORMAT, DefinitionsError
 from openmsmq.admin.http_requests import ApiError, ApiNotFound
 from openmsmq.admin.naming import path_of
+from openmsmq.cli.account_maps import accounts_in, accounts_option
 from openmsmq.cli.connection import Address, connect, level_option, login_options
 from openmsmq.cli.derived import add_commands
+from openmsmq.cli.inventory import inventory
 from openmsmq.cli.output import echo, json_option, print_json, report
 from openmsmq.cli.web_api import ApiOptions, api_options
 from openmsmq.client.calls import UNANSWERED
@@ -34,10 +35,6 @@ from openmsmq.model.text import counted, time_text
 
 _from = click.option("--from", "host", required=True, metavar="HOST", help="The other machine, as the daemon knows it.")
 _queues = click.argument("queues", metavar="QUEUE...", nargs=-1, required=True)
-_accounts = click.option(
-    "--accounts", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="JSON file: names or SIDs of accounts there, and what they are called here.",
-)  # fmt: skip
 
 
 @click.group()
@@ -59,6 +56,7 @@ def forward() -> None:
 
 
 add_commands(adopt, relays.ACTIONS)
+adopt.add_command(inventory)
 add_commands(forward, relays.ACTIONS)
 
 
@@ -111,16 +109,6 @@ def _definitions(qm: QueueManager, queues: tuple[str, ...], accounts: Accounts) 
     return found
 
 
-def _read_accounts(file: Path | None) -> Accounts:
-    """Raises UsageError."""
-    if file is None:
-        return {}
-    try:
-        return read_accounts(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise click.UsageError(f"--accounts {file}: {error}") from None
-
-
 def _check_accounts(queues: list[Document]) -> None:
     """Raises ClickException for accounts that are of the other machine."""
     for sid, named in unknown(queues).items():
@@ -146,7 +134,7 @@ def _steps(api: ActionsByHttp, queues: list[Document]) -> Any:
 
 @adopt.command()
 @_queues
-@_accounts
+@accounts_option
 @_there
 @api_options
 @json_option
@@ -157,7 +145,7 @@ def plan(queues: tuple[str, ...], accounts: Path | None, other: Other, api: ApiO
     """
     actions = ActionsByHttp(api.client())
     with other.there() as qm:
-        found = _definitions(qm, queues, _read_accounts(accounts))
+        found = _definitions(qm, queues, accounts_in(accounts))
         counts = {name: _count(qm, name) for name in queues}
     new = _missing(actions, found)
     _check_named(found)
@@ -206,7 +194,7 @@ def _count(qm: QueueManager, name: str) -> int | None:
 
 @adopt.command()
 @_queues
-@_accounts
+@accounts_option
 @_there
 @api_options
 @json_option
@@ -218,7 +206,7 @@ def run(queues: tuple[str, ...], accounts: Path | None, other: Other, api: ApiOp
     """
     actions = ActionsByHttp(api.client())
     with other.there() as qm:
-        found = _definitions(qm, queues, _read_accounts(accounts))
+        found = _definitions(qm, queues, accounts_in(accounts))
     new = _missing(actions, found)
     _check_named(new)
     _check_accounts(new)
