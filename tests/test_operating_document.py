@@ -80,6 +80,7 @@ PREPARED = {
         """,
     "Backup": "openmsmq queue create orders\n",
     "Audit log": "openmsmq queue create orders\n",
+    "Is it healthy?": "",
     "Alarms": "",
     "Foreign systems": """
         openmsmq send 'DIRECT=OS:SAPHOST\\private$\\orders' hello

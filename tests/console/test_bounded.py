@@ -129,6 +129,7 @@ def web() -> Web:
     settings = WebSettings(
         host="127.0.0.1", port=1, certificate="", key="", socket="", data_dir="", store="", users_file="",
         backups="", outside=[], webhook="", webhook_key_file="",
+        mail_to=[], mail_from="", mail_server="", mail_tls="", mail_user="", mail_password_file="",
         hosts=["here"], open_metrics=False, audit=False, audit_required=False, audit_bytes=0,
         log_level="info", log_format="text",
     )  # fmt: skip

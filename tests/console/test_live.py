@@ -171,7 +171,7 @@ def test_events_and_series_show_messages_that_come_and_go(client: Client, queue:
 def test_figures_of_all_queues_are_for_administrators_unless_they_are_public(administrator: bool, public: bool) -> None:
     services = SimpleNamespace(settings=SimpleNamespace(open_metrics=public), history=FigureHistory())
     asked: Any = SimpleNamespace(
-        caller=SimpleNamespace(administrator=administrator, sid="S-1-5-21-1"),
+        caller=SimpleNamespace(administrator=administrator, name="alice", sid="S-1-5-21-1"),
         services=services,
     )
     assert may_see_figures(asked) == (administrator or public)

@@ -240,7 +240,7 @@ def test_an_alarm_says_which_transaction_waits(tmp_path: Path) -> None:
 
         found = eventually(raised)
         assert {each["queue"] for each in found} == {f"Transaction {IN_DOUBT}", f"Transaction {UNCONFIRMED}"}
-        assert all("openmsmq transaction" in each["remedy"] for each in found)
+        assert all(each["steps"][0]["command"] == "openmsmq transaction list" for each in found)
 
 
 def test_where_distributed_transactions_are_off_they_say_so_and_can_be_ended(tmp_path: Path) -> None:

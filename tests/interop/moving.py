@@ -4,13 +4,15 @@ protocols only; `new` takes its queues over."""
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import openmsmq
-from command_line import Ended, invoke
+from command_line import Ended, command, invoke
 from console.browser import Client
 from console.conftest import users
 from daemon import Daemon, eventually, free_port
@@ -25,9 +27,21 @@ class Move:
         self._directory = directory
 
     def run(self, *words: str) -> Ended:
+        return invoke(*words, **self._environment())
+
+    def _environment(self) -> dict[str, str]:
         if not self._token:
             self._token = Client(self.new).post("/tokens", name="move", role="administrator", days=1)["secret"]
-        return invoke(*words, OPENMSMQ_TOKEN=self._token, OPENMSMQ_DATA_DIR=str(self.new.directory))
+        return {"OPENMSMQ_TOKEN": self._token, "OPENMSMQ_DATA_DIR": str(self.new.directory)}
+
+    def run_and_kill(self, seconds: float, *words: str) -> None:
+        """Begin a command, and kill it after some time."""
+        quiet = subprocess.DEVNULL
+        process = subprocess.Popen(command(*words), env=os.environ | self._environment(), stdout=quiet, stderr=quiet)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+        process.kill()
+        process.wait()
 
     def done(self, *words: str) -> str:
         """What a command says that succeeds."""

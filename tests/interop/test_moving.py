@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -172,6 +174,23 @@ def test_a_machine_that_is_away_is_named_and_fetched_from_when_it_is_back(machin
     move.old.start()
     send(move.old, queue, "back", recoverable=True)
     move.when("away", moved=1, trouble="")
+
+
+@pytest.mark.slow
+def test_a_machine_that_does_not_answer_is_named_and_nothing_is_lost_or_doubled(machines: Move) -> None:
+    move, queue = machines, r".\private$\frozen"
+    create(move, queue)
+    move.done("adopt", "shadow", "frozen", "--from", "old")
+    move.when("frozen", empty_since=True)
+    sent = [str(number) for number in range(500)]
+    send(move.old, queue, *sent, recoverable=True)
+    os.kill(move.old.pid, signal.SIGSTOP)
+    try:
+        eventually(lambda: "did not answer" in move.status("frozen")["trouble"], 300)
+    finally:
+        os.kill(move.old.pid, signal.SIGCONT)
+    move.when("frozen", empty_since=True, trouble="", moved=500)
+    assert bodies(move.new, queue) == sent
 
 
 def test_a_queue_that_may_not_be_read_is_named_and_others_go_on(machines: Move) -> None:

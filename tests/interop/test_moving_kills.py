@@ -137,6 +137,8 @@ class Operator:
         """A step of which it is not known whether it was done is done again, unless it shows."""
 
         def reached() -> bool:
+            if self.dice.random() < 0.3:
+                self.move.run_and_kill(self.dice.random() * 0.5, "adopt", *words)
             ended = self.move.run("adopt", *words)
             shown = self.move.run("adopt", "status", line.name, "--json")
             return ended.code == 0 or f'"state": "{state}"' in shown.stdout

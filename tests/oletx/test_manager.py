@@ -71,6 +71,16 @@ def test_nothing_is_said_before_what_it_promises_is_durable() -> None:
     assert "COMMITREQDONE" not in group.said(branch)
 
 
+def test_a_commit_that_comes_after_the_abort_is_refused() -> None:
+    """A partner was lost in the turn of the event loop before."""
+    group = Group("A")
+    group.root.manager.ended(UOW)
+    group.network.run(seconds=20)
+    with pytest.raises(MsmqError, match="was aborted") as refused:
+        group.commit()
+    assert refused.value.hresult == HResult.MQ_ERROR_TRANSACTION_SEQUENCE
+
+
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_one_vote_to_abort_in_any_order_aborts_everywhere(order: tuple[int, ...]) -> None:
     """T5, deviation D-202."""

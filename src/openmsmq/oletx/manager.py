@@ -214,9 +214,13 @@ class TransactionManager:
             enlistment.happened("lost", f"no answer within {ENLISTING:.0f} s")
 
     def commit(self, uow: bytes, done: Done) -> None:
-        """Commit a transaction that began here, in two phases. Raises MsmqError if it takes no commit; `done` hears of
-        the outcome once it is durable."""
-        self._transactions[uow].commit(done)
+        """Commit a transaction that began here, in two phases. Raises MsmqError if it takes no commit, also because it
+        was aborted meanwhile; `done` hears of the outcome once it is durable."""
+        transaction = self._transactions.get(uow)
+        if transaction is None:
+            detail = f"transaction {uow.hex()} was aborted: the connection to a queue manager in it was lost"
+            raise MsmqError(HResult.MQ_ERROR_TRANSACTION_SEQUENCE, detail)
+        transaction.commit(done)
 
     def ended(self, uow: bytes) -> None:
         """The program has aborted a transaction that began here."""
