@@ -21,7 +21,7 @@ from openmsmq.admin.comparing import Comparison, compare
 from openmsmq.admin.definitions import Document, definition_of
 from openmsmq.admin.definitions_schema import FORMAT, DefinitionsError
 from openmsmq.admin.http_requests import ApiError, ApiNotFound
-from openmsmq.admin.naming import path_of
+from openmsmq.admin.naming import DEAD_LETTER_QUEUES, path_of
 from openmsmq.cli.account_maps import accounts_in, accounts_option
 from openmsmq.cli.connection import Address, connect, level_option, login_options
 from openmsmq.cli.derived import add_commands
@@ -196,9 +196,14 @@ def _count(qm: QueueManager, name: str) -> int | None:
 @_queues
 @accounts_option
 @_there
+@click.option("--journal", is_flag=True, help="Also the messages in the journals of these queues.")
+@click.option("--dead-letters", is_flag=True, help="Also the dead letters of HOST, transactional ones too.")
 @api_options
 @json_option
-def run(queues: tuple[str, ...], accounts: Path | None, other: Other, api: ApiOptions, as_json: bool) -> None:
+def run(
+    queues: tuple[str, ...], accounts: Path | None, other: Other, journal: bool, dead_letters: bool, api: ApiOptions,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Make queues as they are at HOST, with their rights, and fetch their messages and what comes there.
 
     A queue that is here stays as it is; one that is moving already goes on. The queues and their rights are read from
@@ -220,7 +225,7 @@ def run(queues: tuple[str, ...], accounts: Path | None, other: Other, api: ApiOp
                 echo(step.said.replace("create", "created", 1))
     running = {relay.queue.lower(): relay for relay in actions.perform(list_relays, RelayQuery()).relays}
     failed = False
-    for name in queues:
+    for name in _along(queues, journal, dead_letters):
         known = running.get(relays.relay_queue(name).lower())
         try:
             begun = (
@@ -233,6 +238,16 @@ def run(queues: tuple[str, ...], accounts: Path | None, other: Other, api: ApiOp
         report(as_json, f"{begun.queue}: {begun.state}", {"queue": begun.queue, "state": begun.state})
     if failed:
         sys.exit(1)
+
+
+def _along(queues: tuple[str, ...], journal: bool, dead_letters: bool) -> list[str]:
+    """The queues with what goes along, each once."""
+    with_journals = [
+        each
+        for name in queues
+        for each in ((name, f"{name};journal") if journal and relays.has_journal(name) else (name,))
+    ]
+    return list(dict.fromkeys([*with_journals, *(DEAD_LETTER_QUEUES if dead_letters else ())]))
 
 
 @adopt.command()
