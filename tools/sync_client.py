@@ -22,7 +22,7 @@ Generated from asynchronous.py by tools/sync_client.py; never edited.
 
 # What differs in more than words; each stands once in the source.
 PASSAGES = (
-    ("        await manager.machine_id()  # proves", "        manager.machine_id  # noqa: B018 - proves"),
+    ("            await self.machine_id()\n", "            self.machine_id  # noqa: B018 - asks\n"),
     ("    async def machine_id(self)", "    @property\n    def machine_id(self)"),
     ("    async def version(self)", "    @property\n    def version(self)"),
     ("    async def format_name(self)", "    @property\n    def format_name(self)"),

@@ -126,6 +126,32 @@ def test_the_journal_and_the_dead_letters_go_along(machines: Move) -> None:
         move.done("adopt", "done", name)
 
 
+def test_what_goes_along_with_a_run_is_asked_for(machines: Move) -> None:
+    move = machines
+    create(move, r".\private$\along", journal=True)
+    there = ("--from", "old", "--there", "127.0.91.1", "--port", str(move.old.port))
+    assert move.done("adopt", "run", "along", *there).splitlines() == [r".\private$\along: shadow"]
+    said = move.done("adopt", "run", "along", "deadletter", "--journal", "--dead-letters", *there)
+    assert said.splitlines() == [
+        r".\private$\along: shadow",
+        r".\private$\along;journal: shadow",
+        r".\system$;deadletter: shadow",
+        r".\system$;deadxact: shadow",
+    ]
+    for name in ("along", "along;journal", "deadletter", "xactdeadletter"):
+        move.when(name, empty_since=True)
+        switched = move.done("adopt", "switch", name).splitlines()[1:]
+        if name == "along":
+            assert len(switched) == 3
+            assert r"DIRECT=OS:old\private$\along: change it to DIRECT=OS:NEW\private$\along" in switched[0]
+            assert "the name old lead to NEW" in switched[1] and "peers" in switched[2]
+        else:
+            assert switched == []
+        move.when(name, empty_since=True)
+        move.done("adopt", "done", name)
+        move.done("adopt", "forget", name)
+
+
 def test_a_message_that_is_not_taken_waits_there_and_is_named_and_others_come(machines: Move) -> None:
     move, queue = machines, r".\private$\full"
     create(move, queue)

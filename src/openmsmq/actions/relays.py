@@ -112,6 +112,9 @@ class ChangedRelay(Output, frozen=True):
 
     relay: Annotated[RelayView, doc("As it is now.")]
     command: CommandText
+    senders: Annotated[
+        list[str], doc("After the step switch: what to change for each kind of sender of this queue, a sentence each.")
+    ]
 
 
 def _path_of(name: str) -> str:
@@ -169,8 +172,8 @@ def _cells(each: RelayView) -> list[Any]:
     ]  # fmt: skip
 
 
-def _line(found: ChangedRelay) -> str:
-    return f"{found.relay.queue}: {_state(found.relay)}"
+def _lines(found: ChangedRelay) -> list[str]:
+    return [f"{found.relay.queue}: {_state(found.relay)}", *found.senders]
 
 
 _TABLE: Final = Rows(
@@ -178,7 +181,10 @@ _TABLE: Final = Rows(
     lambda each, _: msgspec.to_builtins(each), empty="no queue has a relay",
 )  # fmt: skip
 _OTHER: Final[dict[str, Spelling]] = {"queue": "QUEUE", "host": "", "remote": "--remote NAME"}
-_SHOWN: Final = LineView(_line, lambda found: msgspec.to_builtins(found.relay))
+_SHOWN: Final = LineView(
+    _lines,
+    lambda found: msgspec.to_builtins(found.relay) | ({"senders": found.senders} if found.senders else {}),
+)
 
 
 @action(
@@ -240,7 +246,7 @@ def begin_relay(site: ActionSite, given: NewRelay) -> ChangedRelay:
         "begin_relay", queue=queue, host=given.host, remote=_remote_of(queue, given.remote), state=given.state
     )
     daemon_of(site).changed()
-    return ChangedRelay(msgspec.convert(row, RelayView), site.command)
+    return ChangedRelay(msgspec.convert(row, RelayView), site.command, [])
 
 
 def _step_command(words: str, step: RelayStepWord, text: str, *, forced: bool = False) -> ActionCommand:
@@ -279,7 +285,33 @@ def step_relay(site: ActionSite, given: RelayStepInput) -> ChangedRelay:
     row = daemon_of(site).change("step_relay", queue=relay_queue(given.relay), step=given.step, force=given.force)
     if row is None:
         raise _missing(given.relay)
-    return ChangedRelay(msgspec.convert(row, RelayView), site.command)
+    relay = msgspec.convert(row, RelayView)
+    senders = _senders(relay, site.machine) if given.step == "switch" else []
+    return ChangedRelay(relay, site.command, senders)
+
+
+def has_journal(name: str) -> bool:
+    """Whether a queue is one of programs: no journal and none of the queues of the machine."""
+    local = relay_queue(name).rpartition(".\\")[2]
+    return ";" not in local and not local.lower().startswith("system$")
+
+
+def _senders(relay: RelayView, here: str) -> list[str]:
+    """What to change for the senders of a queue that has moved, by what they use; nothing for journals and dead
+    letters, which have no senders."""
+    local = relay.queue.removeprefix(".\\")
+    if not has_journal(relay.queue):
+        return []
+    there = relay.host
+    if not local.lower().startswith("private$\\"):
+        return [f"directory: create {here}\\{local}, and delete {there}\\{relay.remote}; senders find it by its name"]
+    return [
+        f"programs with the name DIRECT=OS:{there}\\{relay.remote}: change it to DIRECT=OS:{here}\\{local}",
+        f"DNS: let the name {there} lead to {here} (a CNAME record), and add {there} to the setting aliases here; all "
+        f"queues of {there} move at once then",
+        f"queue managers of openmsmq: let {there} be at {here} by their setting peers or their routing_file (host), "
+        f"and add {there} to the setting aliases here; all queues of {there} move at once then",
+    ]
 
 
 ACTIONS: Final = (list_relays, begin_relay, step_relay)

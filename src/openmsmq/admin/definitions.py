@@ -30,7 +30,8 @@ from openmsmq.model.security import SecurityDescriptor, allow, deny
 
 logger = logging.getLogger(__name__)
 
-_PROPERTIES: Final = (
+#: Properties of a queue that a document has.
+DEFINED: Final = (
     "label", "transactional", "journal", "quota", "journal_quota", "authenticate", "priv_level", "base_priority",
     "type", "multicast_address", "delivery_limit", "poison_to_deadletter",
 )  # fmt: skip
@@ -122,7 +123,7 @@ def definition_of(qm: QueueManager, path: str, names: Mapping[str, str]) -> Docu
 
     Only the name, and `unreadable`, of a queue that the caller may not see, or that was deleted meanwhile."""
     try:
-        values = qm.properties(path, *_PROPERTIES)
+        values = qm.properties(path, *DEFINED)
     except UNANSWERED:
         raise
     except MsmqError as error:
@@ -130,7 +131,6 @@ def definition_of(qm: QueueManager, path: str, names: Mapping[str, str]) -> Docu
     except Exception as error:
         LEFT_OUT.note("exports of definitions", path, error)
         return {"name": _short(path), "unreadable": type(error).__name__}
-    properties = {name: str(value) if isinstance(value, UUID) else value for name, value in values.items()}
     try:
         rights = _rights(QueueGuard(qm, path).read(), names, QUEUE_RIGHTS)
     except UNANSWERED:
@@ -140,7 +140,19 @@ def definition_of(qm: QueueManager, path: str, names: Mapping[str, str]) -> Docu
     except Exception as error:
         LEFT_OUT.note("exports of definitions", path, error)
         rights = {"unreadable": type(error).__name__}
-    return {"name": _short(path), **properties, **rights}
+    return {"name": _short(path), **_plain(values), **rights}
+
+
+def defined(
+    name: str, values: Mapping[str, Any] | None, descriptor: SecurityDescriptor | None, names: Mapping[str, str]
+) -> Document:
+    """A queue as a document has it, of what is known of it: None where that is nothing."""
+    rights = {} if descriptor is None else _rights(descriptor, names, QUEUE_RIGHTS)
+    return {"name": name, **_plain(values or {}), **rights}
+
+
+def _plain(values: Mapping[str, Any]) -> Document:
+    return {name: str(value) if isinstance(value, UUID) else value for name, value in values.items()}
 
 
 def unreadable(document: Document) -> list[str]:
@@ -218,7 +230,7 @@ def _value(setting: Any) -> str:
 
 def _of_queue(qm: QueueManager, wanted: Document, here: Document | None, sid_of: SidOf) -> list[DefinitionChange]:
     name, path = wanted["name"], f".\\private$\\{wanted['name']}"
-    properties = {key: wanted[key] for key in _PROPERTIES if key in wanted}
+    properties = {key: wanted[key] for key in DEFINED if key in wanted}
     guard = QueueGuard(qm, path)
     if here is None:
         given: dict[str, Any] = {key: UUID(value) if key == "type" else value for key, value in properties.items()
@@ -228,7 +240,7 @@ def _of_queue(qm: QueueManager, wanted: Document, here: Document | None, sid_of:
                 DefinitionChange(f"queue {name} is missing, and who made the document could not read it: left", None)
             ]
         return [DefinitionChange(_created(name, wanted), lambda: _create(qm, path, given, wanted, sid_of))]
-    if "unreadable" in here and not here.keys() & set(_PROPERTIES):
+    if "unreadable" in here and not here.keys() & set(DEFINED):
         return [DefinitionChange(f"queue {name} can't be read by you ({here['unreadable']}): left", None)]
     steps = []
     differing = {key: value for key, value in properties.items() if here.get(key) != value}

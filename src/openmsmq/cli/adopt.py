@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,14 +16,16 @@ from openmsmq.actions.definitions import DefinitionsRequest, Differences, import
 from openmsmq.actions.errors import ActionIncomplete, ActionRefused
 from openmsmq.actions.queues import queue_named
 from openmsmq.actions.relays import NewRelay, RelayQuery, begin_relay, list_relays
-from openmsmq.admin.account_names import Accounts, mapped, read_accounts, unknown
+from openmsmq.admin.account_names import Accounts, mapped, unknown
 from openmsmq.admin.comparing import Comparison, compare
 from openmsmq.admin.definitions import Document, definition_of
 from openmsmq.admin.definitions_schema import FORMAT, DefinitionsError
 from openmsmq.admin.http_requests import ApiError, ApiNotFound
-from openmsmq.admin.naming import path_of
+from openmsmq.admin.naming import DEAD_LETTER_QUEUES, path_of
+from openmsmq.cli.account_maps import accounts_in, accounts_option
 from openmsmq.cli.connection import Address, connect, level_option, login_options
 from openmsmq.cli.derived import add_commands
+from openmsmq.cli.inventory import inventory
 from openmsmq.cli.output import echo, json_option, print_json, report
 from openmsmq.cli.web_api import ApiOptions, api_options
 from openmsmq.client.calls import UNANSWERED
@@ -34,10 +35,6 @@ from openmsmq.model.text import counted, time_text
 
 _from = click.option("--from", "host", required=True, metavar="HOST", help="The other machine, as the daemon knows it.")
 _queues = click.argument("queues", metavar="QUEUE...", nargs=-1, required=True)
-_accounts = click.option(
-    "--accounts", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="JSON file: names or SIDs of accounts there, and what they are called here.",
-)  # fmt: skip
 
 
 @click.group()
@@ -59,6 +56,7 @@ def forward() -> None:
 
 
 add_commands(adopt, relays.ACTIONS)
+adopt.add_command(inventory)
 add_commands(forward, relays.ACTIONS)
 
 
@@ -113,16 +111,6 @@ def _definitions(qm: QueueManager, queues: tuple[str, ...], accounts: Accounts) 
     return found
 
 
-def _read_accounts(file: Path | None) -> Accounts:
-    """Raises UsageError."""
-    if file is None:
-        return {}
-    try:
-        return read_accounts(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise click.UsageError(f"--accounts {file}: {error}") from None
-
-
 def _check_accounts(queues: list[Document]) -> None:
     """Raises ClickException for accounts that are of the other machine."""
     for sid, named in unknown(queues).items():
@@ -148,7 +136,7 @@ def _steps(api: ActionsByHttp, queues: list[Document]) -> Any:
 
 @adopt.command()
 @_queues
-@_accounts
+@accounts_option
 @_there
 @api_options
 @json_option
@@ -159,7 +147,7 @@ def plan(queues: tuple[str, ...], accounts: Path | None, other: Other, api: ApiO
     """
     actions = ActionsByHttp(api.client())
     with other.there() as qm:
-        found = _definitions(qm, queues, _read_accounts(accounts))
+        found = _definitions(qm, queues, accounts_in(accounts))
         counts = {name: _count(qm, name) for name in queues}
     new = _missing(actions, found)
     _check_named(found)
@@ -208,11 +196,16 @@ def _count(qm: QueueManager, name: str) -> int | None:
 
 @adopt.command()
 @_queues
-@_accounts
+@accounts_option
 @_there
+@click.option("--journal", is_flag=True, help="Also the messages in the journals of these queues.")
+@click.option("--dead-letters", is_flag=True, help="Also the dead letters of HOST, transactional ones too.")
 @api_options
 @json_option
-def run(queues: tuple[str, ...], accounts: Path | None, other: Other, api: ApiOptions, as_json: bool) -> None:
+def run(
+    queues: tuple[str, ...], accounts: Path | None, other: Other, journal: bool, dead_letters: bool, api: ApiOptions,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Make queues as they are at HOST, with their rights, and fetch their messages and what comes there.
 
     A queue that is here stays as it is; one that is moving already goes on. The queues and their rights are read from
@@ -220,7 +213,7 @@ def run(queues: tuple[str, ...], accounts: Path | None, other: Other, api: ApiOp
     """
     actions = ActionsByHttp(api.client())
     with other.there() as qm:
-        found = _definitions(qm, queues, _read_accounts(accounts))
+        found = _definitions(qm, queues, accounts_in(accounts))
     new = _missing(actions, found)
     _check_named(new)
     _check_accounts(new)
@@ -234,7 +227,7 @@ def run(queues: tuple[str, ...], accounts: Path | None, other: Other, api: ApiOp
                 echo(step.said.replace("create", "created", 1))
     running = {relay.queue.lower(): relay for relay in actions.perform(list_relays, RelayQuery()).relays}
     failed = False
-    for name in queues:
+    for name in _along(queues, journal, dead_letters):
         known = running.get(relays.relay_queue(name).lower())
         try:
             begun = (
@@ -247,6 +240,16 @@ def run(queues: tuple[str, ...], accounts: Path | None, other: Other, api: ApiOp
         report(as_json, f"{begun.queue}: {begun.state}", {"queue": begun.queue, "state": begun.state})
     if failed:
         sys.exit(1)
+
+
+def _along(queues: tuple[str, ...], journal: bool, dead_letters: bool) -> list[str]:
+    """The queues with what goes along, each once."""
+    with_journals = [
+        each
+        for name in queues
+        for each in ((name, f"{name};journal") if journal and relays.has_journal(name) else (name,))
+    ]
+    return list(dict.fromkeys([*with_journals, *(DEAD_LETTER_QUEUES if dead_letters else ())]))
 
 
 @adopt.command()

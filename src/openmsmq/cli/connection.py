@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 import click
 
 import openmsmq
+import openmsmq.aio
 from msrpc.rpc.kerberos import KerberosCredentials
 from msrpc.rpc.pdu import AuthLevel
+from openmsmq.client.asynchronous import QueueManager as AsyncQueueManager
 from openmsmq.client.open_queue import PROTOCOLS
 from openmsmq.client.sync import QueueManager
 
@@ -142,20 +144,26 @@ def answering_port() -> int | None:
 
 
 def connect(address: Address, level: str | None) -> QueueManager:
+    return openmsmq.connect(**_arguments(address, level))
+
+
+async def connect_async(address: Address, level: str | None) -> AsyncQueueManager:
+    """As `connect`, for commands that make many calls at the same time."""
+    return await openmsmq.aio.connect(**_arguments(address, level))
+
+
+def _arguments(address: Address, level: str | None) -> dict[str, Any]:
+    """Of `openmsmq.connect`. Raises UsageError."""
     domain, _, user = (address.user or "").rpartition("\\")
     if "\\" in domain:
         raise click.UsageError(f"--user is {address.user!r}; allowed: USER, or DOMAIN\\USER with one backslash")
-    ticket: bool | KerberosCredentials = address.kerberos and KerberosCredentials(address.kerberos_service or "")
-    return openmsmq.connect(
-        address.host,
-        address.port,
-        port_offset=address.port_offset,
-        kerberos=ticket,
-        user=None if address.user is None else user,
-        password="" if address.kerberos and address.user is None else address.password(),
-        domain=domain,
-        level=_protection(level) if level else None,
-    )
+    return {
+        "host": address.host, "port": address.port, "port_offset": address.port_offset,
+        "kerberos": address.kerberos and KerberosCredentials(address.kerberos_service or ""),
+        "user": None if address.user is None else user,
+        "password": "" if address.kerberos and address.user is None else address.password(),
+        "domain": domain, "level": _protection(level) if level else None,
+    }  # fmt: skip
 
 
 def _protection(level: str) -> AuthLevel:

@@ -67,6 +67,7 @@ from openmsmq.model.errors import (
     QueueExists,
     QueueNotFound,
     ReceiveTimeout,
+    RpcConnectionError,
     TransactionSequence,
     TransactionUsage,
 )
@@ -112,7 +113,7 @@ async def connect(
         private = Runner(host, port, security | {"level": AuthLevel.PKT_PRIVACY})
     manager = QueueManager(runner, private)
     try:
-        await manager.machine_id()  # proves that the server is there and accepts us
+        await manager._check_accepted()
     except BaseException:
         await manager.close()
         raise
@@ -149,6 +150,22 @@ class QueueManager(_Closing):
         """Close all connections: open queues and unfinished transactions end with them."""
         self._runner.close()
         self._private.close()
+
+    async def _check_accepted(self) -> None:
+        """Prove that the server is there and accepts this caller by one of its interfaces: Windows may refuse all
+        remote calls of MS-MQMP, but not those of MS-MQMR and MS-MQRR."""
+        try:
+            await self.machine_id()
+        except (CallerRefused, ProtocolUnavailable, BindError) as refused:
+            try:
+                await self._runner.run(o.management(None, "type"))
+            except (MsmqError, RpcConnectionError):
+                raise refused from None
+
+    @property
+    def remote_read_refused(self) -> MsmqError | None:
+        """Why the server did not let this client read through MS-MQRR; None if it did, or nothing was opened yet."""
+        return self._remote_read_refused
 
     async def machine_id(self) -> str:
         """The GUID of the queue manager."""

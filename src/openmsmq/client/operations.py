@@ -182,7 +182,19 @@ def _managed(name: str | None) -> mgmt.MGMT_OBJECT:
 
 def management(name: str | None, *wanted: str) -> Steps[dict[str, Any]]:
     """R_QMMgmtGetInfo for a queue, or for the machine where `name` is None: properties by name, all if none is named;
-    None for what the server has no value of."""
+    None for what the server has no value of.
+
+    Queue managers before MSMQ 4.0 have no subqueues and do not know their properties ([MS-MQMQ] 2.3.12.26)."""
+    try:
+        return (yield from _get_info(name, wanted))
+    except MsmqError as error:
+        if wanted or name is None or error.hresult != HResult.MQ_ERROR_ILLEGAL_PROPID:
+            raise
+    older = tuple(each for each in QUEUE_PROPERTIES if not each.startswith("subqueue_"))
+    return dict.fromkeys(QUEUE_PROPERTIES) | (yield from _get_info(name, older))
+
+
+def _get_info(name: str | None, wanted: tuple[str, ...]) -> Steps[dict[str, Any]]:
     known = MACHINE_PROPERTIES if name is None else QUEUE_PROPERTIES
     for property_name in wanted:
         if property_name not in known:

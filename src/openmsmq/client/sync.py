@@ -64,6 +64,7 @@ from openmsmq.model.errors import (
     QueueExists,
     QueueNotFound,
     ReceiveTimeout,
+    RpcConnectionError,
     TransactionSequence,
     TransactionUsage,
 )
@@ -108,7 +109,7 @@ def connect(
         private = Pool(host, port, security | {"level": AuthLevel.PKT_PRIVACY})
     manager = QueueManager(pool, private)
     try:
-        manager.machine_id  # noqa: B018 - proves that the server is there and accepts us
+        manager._check_accepted()
     except BaseException:
         manager.close()
         raise
@@ -145,6 +146,22 @@ class QueueManager(_Closing):
         """Close all connections: open queues and unfinished transactions end with them."""
         self._pool.close()
         self._private.close()
+
+    def _check_accepted(self) -> None:
+        """Prove that the server is there and accepts this caller by one of its interfaces: Windows may refuse all
+        remote calls of MS-MQMP, but not those of MS-MQMR and MS-MQRR."""
+        try:
+            self.machine_id  # noqa: B018 - asks
+        except (CallerRefused, ProtocolUnavailable, BindError) as refused:
+            try:
+                self._pool.run(o.management(None, "type"))
+            except (MsmqError, RpcConnectionError):
+                raise refused from None
+
+    @property
+    def remote_read_refused(self) -> MsmqError | None:
+        """Why the server did not let this client read through MS-MQRR; None if it did, or nothing was opened yet."""
+        return self._remote_read_refused
 
     @property
     def machine_id(self) -> str:

@@ -1,0 +1,364 @@
+"""What a queue manager of another machine has, as one document: queues, rights, counts, outgoing queues, and what could
+not be learned, with the reason.
+
+MS-MQMR gives names and counts, MS-MQMP properties and rights, and MS-MQRR, or MS-MQMP, the first message of a queue.
+Windows may refuse all remote calls of MS-MQMP; then the rest is still there. One bad queue never spoils the list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final, Literal
+from uuid import UUID
+
+import msgspec
+
+from openmsmq.admin.definitions import DEFINED, Document, defined
+from openmsmq.admin.definitions_schema import parse_entry
+from openmsmq.admin.naming import SYSTEM_QUEUES
+from openmsmq.client.asynchronous import QueueManager
+from openmsmq.client.calls import UNANSWERED, CallerRefused, ProtocolUnavailable
+from openmsmq.model.errors import BindError, MsmqError, ReceiveTimeout
+from openmsmq.model.left_out import LEFT_OUT
+from openmsmq.model.message import NULL_GUID
+from openmsmq.model.rights import QUEUE_RIGHTS
+from openmsmq.model.sddl import from_sddl
+from openmsmq.model.security import SecurityDescriptor
+
+FORMAT: Final = 1
+AT_ONCE: Final = 32  # queues that are asked for at the same time, on one connection
+#: What says that an interface is not served to this caller, whatever is asked of it.
+NOT_SERVED: Final = (CallerRefused, ProtocolUnavailable, BindError)
+#: Accounts that every Windows machine has ([MS-DTYP] 2.4.2.4), for people; documents of definitions keep the SIDs.
+WELL_KNOWN_ACCOUNTS: Final[dict[str, str]] = {
+    "S-1-1-0": "Everyone", "S-1-3-0": "Creator Owner", "S-1-5-2": "Network", "S-1-5-4": "Interactive",
+    "S-1-5-6": "Service", "S-1-5-7": "Anonymous Logon", "S-1-5-11": "Authenticated Users",
+    "S-1-5-18": "Local System", "S-1-5-19": "Local Service", "S-1-5-20": "Network Service",
+    "S-1-5-32-544": "Administrators", "S-1-5-32-545": "Users", "S-1-5-32-546": "Guests",
+    "S-1-5-32-551": "Backup Operators",
+}  # fmt: skip
+_YES_NO: Final[dict[str, bool | None]] = {"YES": True, "NO": False}
+
+QueueGroup = Literal["private", "public", "system"]
+Said = Callable[[int, int], None]
+
+
+class NotLearned(msgspec.Struct, frozen=True):
+    """Something that is not in the document, and why."""
+
+    item: str
+    reason: str
+
+
+class SequenceSender(msgspec.Struct, frozen=True):
+    """A queue manager that sends transactional messages to a queue ([MS-MQMQ] 2.3.12.24)."""
+
+    queue_manager: str
+    format_name: str
+    rejected: int
+    last: int  # seconds since 1970
+
+
+class FirstMessage(msgspec.Struct, frozen=True):
+    """The first message of a queue: the one that has waited longest, unless priorities differ."""
+
+    sent: int  # seconds since 1970
+    queue_manager: str
+    response_queue: str
+    connector: bool
+
+
+class InventoryQueue(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue. `definition` is what a document of definitions has of it, as far as it is known; None is what nobody
+    knows."""
+
+    name: str
+    kind: QueueGroup
+    format_name: str = ""
+    definition: Document = {}
+    transactional: bool | None = None
+    foreign: bool | None = None
+    messages: int | None = None
+    bytes: int | None = None
+    journal_messages: int | None = None
+    journal_bytes: int | None = None
+    subqueues: list[str] = []
+    open: bool | None = None
+    first: FirstMessage | None = None
+    senders: list[SequenceSender] = []
+    not_learned: list[NotLearned] = []
+
+
+class InventoryOutgoing(msgspec.Struct, frozen=True, kw_only=True):
+    """An outgoing queue: messages of this machine for another one."""
+
+    format_name: str
+    state: str = ""
+    next_hops: list[str] = []
+    messages: int | None = None
+    bytes: int | None = None
+    unacknowledged: int | None = None
+    unread: int | None = None
+    foreign: bool | None = None
+
+
+class InventoryService(msgspec.Struct, frozen=True):
+    """A protocol or port, and whether it answers: `answer` is empty where it does, else why not."""
+
+    name: str
+    answer: str
+
+
+class Inventory(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything. `source` is `protocols` or the name of the script that wrote it; `accounts`: SID -> name."""
+
+    format: Literal[1] = FORMAT
+    host: str
+    source: str
+    taken: int
+    queue_manager: str = ""
+    version: str = ""
+    type: str = ""
+    connected: str = ""
+    directory_server: str = ""
+    bytes: int | None = None
+    accounts: dict[str, str] = {}
+    services: list[InventoryService] = []
+    queues: list[InventoryQueue] = []
+    outgoing: list[InventoryOutgoing] = []
+    not_learned: list[NotLearned] = []
+
+
+def read_inventory(text: bytes) -> Inventory:
+    """A document that was written before. Raises ValueError saying where it is wrong."""
+    return msgspec.json.decode(text, type=Inventory)
+
+
+def reason_of(error: Exception) -> str:
+    """Why something was not learned, in a few words."""
+    name = error.name if isinstance(error, MsmqError) else type(error).__name__
+    return f"{name}: {error}" if str(error) else name
+
+
+async def take(manager: QueueManager, host: str, *, peek: bool = True, said: Said = lambda done, of: None) -> Inventory:
+    """Ask a queue manager for everything. With `peek` the first message of each queue that has some is looked at.
+    `said` hears how many queues of how many were asked for. Raises MsmqError where MS-MQMR does not list the queues,
+    and whatever ends the connection."""
+    machine = await manager.management()
+    qmcomm = await _refusal(manager.machine_id)
+    inquiry = _Inquiry(manager, peek, qmcomm)
+    private = sorted(machine["private_queues"] or [], key=str.lower)
+    active = machine["active_queues"] or []
+    total, done = len(private) + len(active) + len(_SYSTEM), 0
+
+    async def counted(step: Awaitable[Any]) -> Any:
+        nonlocal done
+        found = await step
+        done += 1
+        said(done, total)
+        return found
+
+    open_ones = await _at_once(counted(inquiry.active(name)) for name in active)
+    locals_ = [found for found in open_ones if found is not None and found.get("location") == "LOCAL"]
+    open_paths = {_without_computer(found["path_name"] or "").lower() for found in locals_}
+    public = {
+        _without_computer(found["path_name"]): found
+        for found in locals_
+        if found["type"] == "PUBLIC" and found["path_name"]
+    }
+    queues: list[InventoryQueue] = await _at_once(
+        [counted(inquiry.queue(path, "private", open_paths)) for path in private]
+        + [inquiry.queue(name, "public", open_paths) for name in sorted(public)]
+        + [counted(inquiry.queue(name, "system", open_paths)) for name in _SYSTEM]
+    )
+    not_learned = list(inquiry.general)
+    if qmcomm:
+        not_learned.append(NotLearned("properties and rights of all queues", f"MS-MQMP is not served here: {qmcomm}"))
+    not_learned.append(
+        NotLearned("public queues that are not open", "no protocol lists them but the directory: openmsmq directory")
+    )
+    version = queue_manager = ""
+    if not qmcomm:
+        with suppress(MsmqError):
+            queue_manager, version = await manager.machine_id(), await manager.version()
+    return Inventory(
+        host=host, source="protocols", taken=int(time.time()), queue_manager=queue_manager, version=version,
+        type=machine["type"] or "", connected=machine["connected"] or "", directory_server=machine["ds_server"] or "",
+        bytes=machine["bytes_in_all_queues"], accounts=named_accounts(queues),
+        services=[
+            InventoryService("MS-MQMR: names and counts", ""),
+            InventoryService("MS-MQMP: properties and rights", qmcomm),
+            *inquiry.reading(),
+        ],
+        queues=queues, outgoing=[outgoing_of(found) for found in open_ones if _is_outgoing(found)],
+        not_learned=not_learned,
+    )  # fmt: skip
+
+
+_SYSTEM: Final = ("deadletter", "xactdeadletter", "journal")
+
+
+async def _at_once(steps: Iterable[Awaitable[Any]]) -> list[Any]:
+    """What steps return, in their order, with some of them under way at the same time."""
+    limit = asyncio.Semaphore(AT_ONCE)
+
+    async def one(step: Awaitable[Any]) -> Any:
+        async with limit:
+            return await step
+
+    tasks = [asyncio.ensure_future(one(step)) for step in steps]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _refusal(call: Callable[[], Awaitable[object]]) -> str:
+    """Why an interface is not served to this caller; empty if it is, also where just this call fails."""
+    try:
+        await call()
+    except NOT_SERVED as error:
+        return reason_of(error)
+    except UNANSWERED:
+        raise
+    except MsmqError:
+        pass
+    return ""
+
+
+class _Inquiry:
+    """Asks for queues, one by one, and remembers which protocols are not served."""
+
+    def __init__(self, manager: QueueManager, peek: bool, qmcomm: str) -> None:
+        self.general: list[NotLearned] = []
+        self._manager, self._peek, self._qmcomm = manager, peek, qmcomm
+        self._read_by: set[str] = set()
+
+    def reading(self) -> list[InventoryService]:
+        """By which protocols messages were looked at."""
+        refused = self._manager.remote_read_refused
+        if refused is not None:
+            return [InventoryService("MS-MQRR: reading", reason_of(refused))]
+        return [InventoryService("MS-MQRR: reading", "")] if "remoteread" in self._read_by else []
+
+    async def active(self, name: str) -> Document | None:
+        """The management properties of a queue that is open or has messages; None for one that is gone or refused."""
+        try:
+            return await self._manager.management(name)
+        except UNANSWERED:
+            raise
+        except Exception as error:
+            self.general.append(NotLearned(f"open queue {name}", self._reason("inventories", name, error)))
+            return None
+
+    async def queue(self, path: str, kind: QueueGroup, open_paths: set[str]) -> InventoryQueue:
+        """`path`: of a private queue with its computer, of a public one without, of a system queue its short name."""
+        missing: list[NotLearned] = []
+        name = SYSTEM_QUEUES[path] if kind == "system" else f".\\{_without_computer(path)}"
+        short = path if kind == "system" else short_name(path)
+        figures: Document = await self._learn(missing, "counts", name, self._manager.management(name)) or {}
+        definition: Document = {"name": short}
+        if kind != "system" and not self._qmcomm:
+            values = await self._learn(missing, "properties", name, self._manager.properties(name, *DEFINED))
+            security = await self._learn(missing, "rights", name, self._manager.security(name))
+            if isinstance(security, bytes):
+                security = await self._learn(missing, "rights", name, _parsed(security))
+            definition = defined(short, values, security, {})
+        first = None
+        if self._peek and kind != "system" and figures.get("message_count", 1):
+            first = await self._learn(missing, "first message", name, self._first(name))
+        transactional = _YES_NO.get(figures.get("transactional") or "", definition.get("transactional"))
+        if transactional is not None and "transactional" not in definition:
+            definition["transactional"] = transactional
+        return InventoryQueue(
+            name=short, kind=kind, format_name=figures.get("format_name") or "", definition=definition,
+            transactional=transactional, foreign=_YES_NO.get(figures.get("foreign") or ""),
+            messages=figures.get("message_count"), bytes=figures.get("bytes_in_queue"),
+            journal_messages=figures.get("journal_message_count"), journal_bytes=figures.get("bytes_in_journal"),
+            subqueues=list(figures.get("subqueue_names") or ()),
+            open=_without_computer(path).lower() in open_paths if kind != "system" else None, first=first,
+            senders=[sender_of(row) for row in figures.get("eod_source_info") or ()], not_learned=missing,
+        )  # fmt: skip
+
+    async def _learn(self, missing: list[NotLearned], item: str, queue: str, step: Awaitable[Any]) -> Any:
+        """What a step returns; None, and an entry in `missing`, where it fails."""
+        try:
+            return await step
+        except BindError as error:  # no connection was lost: the interface is not there
+            missing.append(NotLearned(item, reason_of(error)))
+        except UNANSWERED:
+            raise
+        except Exception as error:
+            missing.append(NotLearned(item, self._reason("inventories", queue, error)))
+        return None
+
+    @staticmethod
+    def _reason(where: str, item: str, error: Exception) -> str:
+        if not isinstance(error, MsmqError):
+            LEFT_OUT.note(where, item, error)
+        return reason_of(error)
+
+    async def _first(self, name: str) -> FirstMessage | None:
+        async with await self._manager.open(name, "peek") as queue:
+            self._read_by.add(queue.protocol)
+            try:
+                message = await queue.peek(0)
+            except ReceiveTimeout:
+                return None
+        return FirstMessage(
+            message.sent_time, str(UUID(bytes_le=message.source_machine_identifier)),
+            message.response_queue_format_name, message.connector_type_identifier != NULL_GUID,
+        )  # fmt: skip
+
+
+async def _parsed(security: bytes) -> SecurityDescriptor:
+    return SecurityDescriptor.parse(security)
+
+
+def _without_computer(path: str) -> str:
+    """`private$\\orders` of `OLD\\private$\\orders`."""
+    computer, separator, rest = path.partition("\\")
+    return rest if separator and not computer.lower().startswith("private$") else path
+
+
+def short_name(path: str) -> str:
+    """`orders` of `OLD\\private$\\orders`, and of `OLD\\orders`."""
+    return path.rpartition("\\")[2]
+
+
+def _is_outgoing(found: Document | None) -> bool:
+    return found is not None and (found["location"] == "REMOTE" or found["type"] == "CONNECTOR")
+
+
+def outgoing_of(found: Mapping[str, Any]) -> InventoryOutgoing:
+    """An outgoing queue, of its management properties."""
+    return InventoryOutgoing(
+        format_name=found.get("format_name") or "", state=found.get("state") or "",
+        next_hops=list(found.get("next_hops") or ()), messages=found.get("message_count"),
+        bytes=found.get("bytes_in_queue"), unacknowledged=found.get("eod_no_ack_count"),
+        unread=found.get("eod_no_read_count"), foreign=_YES_NO.get(found.get("foreign") or ""),
+    )  # fmt: skip
+
+
+def sender_of(row: Mapping[str, Any]) -> SequenceSender:
+    return SequenceSender(str(row["sender"]), row["format_name"] or "", row["reject_count"], row["last_access_time"])
+
+
+def sids_of(queue: InventoryQueue) -> list[str]:
+    """The SIDs, or names, that the rights of a queue name, each once."""
+    found = [queue.definition.get("owner") or ""]
+    found += [parse_entry(entry, QUEUE_RIGHTS)[1] for entry in queue.definition.get("permissions", [])]
+    if "sddl" in queue.definition:
+        descriptor = from_sddl(queue.definition["sddl"])
+        found += [descriptor.owner or "", *(ace.sid for ace in descriptor.dacl or ())]
+    return [each for each in dict.fromkeys(found) if each]
+
+
+def named_accounts(queues: Iterable[InventoryQueue]) -> dict[str, str]:
+    """The well-known accounts that queues name."""
+    used = {sid for queue in queues for sid in sids_of(queue)}
+    return {sid: name for sid, name in WELL_KNOWN_ACCOUNTS.items() if sid in used}

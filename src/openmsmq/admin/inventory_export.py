@@ -1,0 +1,141 @@
+"""What `tools/windows/Export-Msmq.ps1` wrote on a machine, as an inventory.
+
+Its members have the names of the automation objects of [MC-MQAC]; rights are security
+descriptors, with the names of accounts beside them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import codecs
+from typing import Any, Final, Literal
+from uuid import UUID
+
+import msgspec
+
+from openmsmq.admin.definitions import Document, defined
+from openmsmq.admin.inventory import (
+    Inventory,
+    InventoryOutgoing,
+    InventoryQueue,
+    NotLearned,
+    QueueGroup,
+    named_accounts,
+    short_name,
+)
+from openmsmq.model.constants import INFINITE
+from openmsmq.model.errors import MsmqError
+from openmsmq.model.security import SecurityDescriptor
+
+_SYSTEM: Final = {"DEADLETTER": "deadletter", "DEADXACT": "xactdeadletter", "JOURNAL": "journal"}
+# Enumerations of the IDL, [MC-MQAC] 6: what is UNKNOWN is not here.
+_FOREIGN: Final = {0: True, 1: False}
+_TRANSACTIONAL: Final = {0: True, 1: False}
+_PUBLIC: Final = 0
+_STATES: Final = {
+    0: "LOCAL CONNECTION", 1: "DISCONNECTED", 2: "WAITING", 3: "NEED VALIDATION", 4: "ONHOLD", 5: "INACTIVE",
+    6: "CONNECTED", 7: "DISCONNECTING", 8: "LOCKED",
+}  # fmt: skip
+#: What definitions call the properties, and how their values are read. Quotas come as signed numbers: -1 is none.
+_PROPERTIES: Final[dict[str, tuple[str, Any]]] = {
+    "label": ("Label", str), "transactional": ("IsTransactional2", bool), "journal": ("Journal", bool),
+    "quota": ("Quota", lambda value: int(value) & INFINITE),
+    "journal_quota": ("JournalQuota", lambda value: int(value) & INFINITE), "authenticate": ("Authenticate", bool),
+    "priv_level": ("PrivLevel", int), "base_priority": ("BasePriority", int), "type": ("ServiceTypeGuid", UUID),
+    "multicast_address": ("MulticastAddress", str),
+}  # fmt: skip
+
+
+class _Export(msgspec.Struct, frozen=True):
+    export: Literal[1]
+    computer: str
+    taken: int
+    version: str = ""
+    connected: bool | None = None
+    directory_server: str | None = None
+    bytes: str | None = None
+    triggers: list[str] = []
+    private: list[dict[str, Any]] = []
+    active: list[dict[str, Any]] = []
+    system: list[dict[str, Any]] = []
+    accounts: dict[str, str] = {}
+    errors: dict[str, str] = {}
+
+
+def read_export(text: bytes) -> Inventory:
+    """Raises ValueError saying where the document is wrong."""
+    found = msgspec.json.decode(text.removeprefix(codecs.BOM_UTF8), type=_Export)
+    errors = dict(found.errors)
+    active = {str(each.get("FormatName") or each.get("format_name") or "").lower() for each in found.active}
+    queues = [_queue(each, "private", active, errors) for each in found.private]
+    queues += [_queue(each, "public", active, errors) for each in found.active if _is_public(each)]
+    queues += [_queue(each, "system", active, errors) for each in found.system]
+    queues.sort(key=lambda queue: (queue.kind == "system", queue.name.lower()))
+    not_learned = [NotLearned(item, reason) for item, reason in errors.items()]
+    not_learned.append(NotLearned("subqueues, first messages, senders", "the automation objects do not show them"))
+    if found.triggers:
+        not_learned.append(
+            NotLearned("triggers and rules", f"the service Message Queuing Triggers is there: {found.triggers[0]}")
+        )
+    return Inventory(
+        host=found.computer, source="Export-Msmq.ps1", taken=found.taken, version=found.version,
+        connected={True: "CONNECTED", False: "DISCONNECTED"}.get(bool(found.connected), "")
+        if found.connected is not None else "",
+        directory_server=found.directory_server or "", bytes=_number(found.bytes),
+        accounts=named_accounts(queues) | found.accounts, queues=queues,
+        outgoing=[_outgoing(each) for each in found.active if each.get("IsLocal") is False], not_learned=not_learned,
+    )  # fmt: skip
+
+
+def _is_public(each: Document) -> bool:
+    return each.get("IsLocal") is True and each.get("QueueType") == _PUBLIC
+
+
+def _number(value: Any) -> int | None:
+    """Of a VARIANT that may come as text; None for nothing. Raises ValueError."""
+    return None if value is None or value == "" else int(value)
+
+
+def _queue(each: Document, kind: QueueGroup, active: set[str], errors: dict[str, str]) -> InventoryQueue:
+    """What was not learned of it is taken out of `errors`."""
+    about = each.get("path_name") or each.get("format_name") or ""
+    missing = [
+        NotLearned(item.removeprefix(f"{about}: "), errors.pop(item))
+        for item in list(errors) if item.startswith(f"{about}: ")
+    ]  # fmt: skip
+    name = _SYSTEM.get(about.rpartition(";")[2], about) if kind == "system" else short_name(about)
+    descriptor = None
+    if each.get("Security"):
+        try:
+            descriptor = SecurityDescriptor.parse(base64.b64decode(each["Security"], validate=True))
+        except (MsmqError, ValueError, binascii.Error) as error:
+            missing.append(NotLearned("rights", f"the descriptor can't be read: {error}"))
+    values: Document = {}
+    for ours, (theirs, read) in _PROPERTIES.items():
+        if each.get(theirs) is not None:
+            try:
+                values[ours] = read(each[theirs])
+            except (TypeError, ValueError):
+                missing.append(NotLearned(theirs, f"the export has {each[theirs]!r}"))
+    definition: Document = {"name": name} if kind == "system" else defined(name, values, descriptor, {})
+    transactional = _TRANSACTIONAL.get(each.get("TransactionalStatus", 2), values.get("transactional"))
+    if transactional is not None and kind != "system":
+        definition = {"transactional": transactional} | definition
+    return InventoryQueue(
+        name=name, kind=kind, format_name=each.get("FormatName") or about, definition=definition,
+        transactional=transactional, foreign=_FOREIGN.get(each.get("ForeignStatus", 2)),
+        messages=_number(each.get("MessageCount")), bytes=_number(each.get("BytesInQueue")),
+        journal_messages=_number(each.get("JournalMessageCount")), journal_bytes=_number(each.get("BytesInJournal")),
+        open=str(each.get("FormatName") or "").lower() in active if kind != "system" else None, not_learned=missing,
+    )  # fmt: skip
+
+
+def _outgoing(each: Document) -> InventoryOutgoing:
+    hops = each.get("NextHops") or []
+    return InventoryOutgoing(
+        format_name=each.get("FormatName") or each.get("format_name") or "",
+        state=_STATES.get(each.get("State", -1), ""), next_hops=[hops] if isinstance(hops, str) else list(hops),
+        messages=_number(each.get("MessageCount")), bytes=_number(each.get("BytesInQueue")),
+        foreign=_FOREIGN.get(each.get("ForeignStatus", 2)),
+    )  # fmt: skip

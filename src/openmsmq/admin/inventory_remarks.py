@@ -1,0 +1,219 @@
+"""What an inventory means for a move: what will not work here, what has to be done, and what to know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Literal, NamedTuple
+
+from openmsmq.admin.account_names import Accounts, mapped, unknown
+from openmsmq.admin.definitions import DEFINED, Document
+from openmsmq.admin.definitions_schema import FORMAT, DefinitionsError
+from openmsmq.admin.inventory import Inventory, InventoryOutgoing, InventoryQueue
+from openmsmq.model.constants import INFINITE
+from openmsmq.model.text import counted
+
+Weight = Literal["not here", "to do", "to know"]
+_MANY: Final = 1000  # messages in a journal that is not read
+
+
+class Remark(NamedTuple):
+    """`about` is a queue or `the machine`; `weight` says whether something does not work here, has to be done, or is
+    just to be known."""
+
+    weight: Weight
+    about: str
+    said: str
+    do: str
+
+
+#: Destinations that this queue manager can't send to, by how their format names begin.
+_DESTINATIONS: Final = (
+    ("MULTICAST=", "a multicast address", "give the receivers queues of their own, and send to each of them"),
+    ("DIRECT=HTTP://", "a queue by HTTP", "send by DIRECT=OS: or DIRECT=TCP: instead; port 1801 must be open"),
+    ("DIRECT=HTTPS://", "a queue by HTTPS", "send by DIRECT=OS: or DIRECT=TCP: instead; port 1801 must be open"),
+    ("DIRECT=SPX:", "a queue by IPX", "send by DIRECT=OS: or DIRECT=TCP: instead"),
+)
+
+
+def _destination(format_name: str) -> tuple[str, str] | None:
+    """What can't be reached from here, and what to do; a name of several destinations has its first such one."""
+    for element in format_name.upper().split(","):
+        for begin, what, do in _DESTINATIONS:
+            if element.strip().startswith(begin):
+                return what, do
+    return None
+
+
+class _Check(NamedTuple):
+    """A condition of a queue: `said` is empty where it does not hold."""
+
+    weight: Weight
+    said: Callable[[InventoryQueue], str]
+    do: str
+
+
+def _property(name: str) -> Callable[[InventoryQueue], Any]:
+    return lambda queue: queue.definition.get(name)
+
+
+def _journal(queue: InventoryQueue) -> str:
+    """A journal that nobody empties: its quota is no limit, or it holds more than the queue does."""
+    count = queue.journal_messages or 0
+    if not count or count < max(_MANY, queue.messages or 0):
+        return ""
+    unlimited = queue.definition.get("journal_quota") == INFINITE
+    return f"its journal has {counted(count, 'message')}{' and no quota' if unlimited else ''}"
+
+
+def _response(queue: InventoryQueue) -> str:
+    name = queue.first.response_queue if queue.first else ""
+    found = _destination(name)
+    return f"its first message wants answers at {found[0]}: {name}" if found else ""
+
+
+def _unlearned(queue: InventoryQueue) -> str:
+    return "; ".join(f"{each.item} not learned: {each.reason}" for each in queue.not_learned)
+
+
+#: In the order in which they are shown.
+_CHECKS: Final = (
+    _Check(
+        "not here", lambda q: f"it takes what is sent to {q.definition['multicast_address']}"
+        if _property("multicast_address")(q) else "",
+        "there is no multicast here: let senders name the queue",
+    ),
+    _Check("not here", _response, "change the requests: answers go to DIRECT=OS: or DIRECT=TCP: names"),
+    _Check(
+        "not here", lambda q: "it is a connector queue, or a queue of a foreign system" if q.foreign else "",
+        "its connector program has to run here, with the setting FOREIGN; try it before the move",
+    ),
+    _Check(
+        "not here", lambda q: "its first message comes from a connector" if q.first and q.first.connector else "",
+        "find out which program translates these messages, and whether it will go on",
+    ),
+    _Check(
+        "to do", lambda q: "it takes signed messages only" if _property("authenticate")(q) else "",
+        "register the certificates of its senders here: openmsmq certificates register",
+    ),
+    _Check(
+        "to do", lambda q: "it takes encrypted messages only" if _property("priv_level")(q) == 2 else "",
+        "senders need the public key of this machine: openmsmq keys",
+    ),
+    _Check(
+        "to do", lambda q: f"it has {counted(len(q.subqueues), 'subqueue')}: {', '.join(q.subqueues[:5])}"
+        if q.subqueues else "",
+        "relays carry the queue itself: let programs empty the subqueues, or move their messages back into the queue",
+    ),
+    _Check("to do", _journal, "fetch it (adopt shadow 'QUEUE;journal') or purge it; then give it a quota or a reader"),
+    _Check(
+        "to do", lambda q: "its messages will be dropped with the machine" if q.kind == "system" and q.messages else "",
+        "look at them; what is wanted comes by openmsmq adopt shadow, with this name",
+    ),
+    _Check(
+        "to do", lambda q: "it is a public queue" if q.kind == "public" else "",
+        "it moves in the directory: create it here, and delete it there",
+    ),
+    _Check(
+        "to do", lambda q: f"{counted(len({s.queue_manager for s in q.senders}), 'queue manager')} sent transactional "
+        f"messages to it, and {counted(sum(s.rejected for s in q.senders), 'rejected message')} are on record"
+        if any(s.rejected for s in q.senders) else "",
+        "find out why messages arrive out of order or twice before the move",
+    ),
+    _Check(
+        "to know", lambda q: "transactional messages come from "
+        f"{counted(len({s.queue_manager for s in q.senders}), 'queue manager')}"
+        if q.senders and not any(s.rejected for s in q.senders) else "",
+        "let these senders rest between adopt switch and 'nothing left', or their order is lost",
+    ),
+    _Check("to do", _unlearned, "log in as somebody with these rights, or run tools/windows/Export-Msmq.ps1 there"),
+)  # fmt: skip
+
+
+def remarks(found: Inventory) -> list[Remark]:
+    """What there is to say, the weightiest first; of one weight those of the machine first, then by queue."""
+    said = [*_of_machine(found)]
+    for queue in found.queues:
+        said += [Remark(check.weight, queue.name, text, check.do) for check in _CHECKS if (text := check.said(queue))]
+    for outgoing in found.outgoing:
+        said += _of_outgoing(outgoing)
+    weights = ("not here", "to do", "to know")
+    return sorted(said, key=lambda remark: weights.index(remark.weight))
+
+
+def _of_machine(found: Inventory) -> Iterator[Remark]:
+    for each in found.not_learned:
+        yield Remark("to do", "the machine", f"{each.item} not learned: {each.reason}", _AT_THE_MACHINE)
+    for service in found.services:
+        if service.answer:
+            yield Remark("to do", "the machine", f"{service.name} does not answer: {service.answer}", _SERVICE)
+    for account, queues in unknown([queue.definition for queue in found.queues]).items():
+        known = found.accounts.get(account)
+        name = f"account {account}{f' ({known})' if known else ''}"
+        yield Remark(
+            "to do", "the machine", f"{name} is of that machine or its domain; {_named(queues)}",
+            "say in the file of --accounts what it is called here",
+        )  # fmt: skip
+    yield Remark(
+        "to know", "the machine", "triggers, rules and programs that start with messages are not visible",
+        "look for the service Message Queuing Triggers there (Get-Service MSMQTriggers)",
+    )  # fmt: skip
+
+
+_AT_THE_MACHINE: Final = "run tools/windows/Export-Msmq.ps1 at that machine, and read its file by --file"
+_SERVICE: Final = "look at its firewall, and at the registry values in docs/moving.md"
+
+
+def _named(queues: list[str]) -> str:
+    return f"{counted(len(queues), 'queue')} named: {', '.join(queues[:3])}{', …' if len(queues) > 3 else ''}"
+
+
+def _of_outgoing(queue: InventoryOutgoing) -> Iterator[Remark]:
+    about = f"outgoing {queue.format_name}"
+    found = _destination(queue.format_name)
+    if found is not None:
+        yield Remark("not here", about, f"programs there send to {found[0]}", found[1])
+    if queue.foreign:
+        yield Remark("not here", about, "it leads to a foreign system", "find out which program is the connector")
+    if queue.messages or queue.unacknowledged:
+        yield Remark(
+            "to do", about,
+            f"{counted(queue.messages or 0, 'message')} wait, {queue.unacknowledged or 0:,} are not acknowledged; "
+            f"state {queue.state or 'unknown'}",
+            "leave that machine running until they are sent; they do not come here",
+        )  # fmt: skip
+
+
+# -- a document of definitions -------------------------------------------------------------------------------------
+
+
+class InventoryDefinitions(NamedTuple):
+    """A document for `openmsmq definitions import`, and what is not in it: name of a queue -> why."""
+
+    document: Document
+    left_out: dict[str, str]
+
+
+def definitions_of(found: Inventory, accounts: Accounts) -> InventoryDefinitions:
+    """The private queues, with accounts as they are called here.
+
+    A queue of which it is not known whether it is transactional, or whose rights are not known, is left out: it would
+    be made otherwise than it is, and others could use it."""
+    queues, left_out = [], {}
+    for queue in found.queues:
+        definition = {key: value for key, value in queue.definition.items() if key in _KEPT and value is not None}
+        if queue.kind != "private":
+            if queue.kind == "public":
+                left_out[queue.name] = "it is a public queue: create it in the directory"
+        elif "transactional" not in definition:
+            left_out[queue.name] = "it is not known whether it is transactional"
+        elif not definition.keys() & {"permissions", "sddl"}:
+            left_out[queue.name] = "its rights are not known"
+        else:
+            try:
+                queues.append(mapped(definition, accounts))
+            except DefinitionsError as error:
+                left_out[queue.name] = str(error)
+    return InventoryDefinitions({"format": FORMAT, "queues": queues}, left_out)
+
+
+_KEPT: Final = frozenset(["name", "owner", "permissions", "sddl", *DEFINED])

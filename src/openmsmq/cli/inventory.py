@@ -1,0 +1,139 @@
+"""`openmsmq adopt inventory`: what the machine that is to be replaced has."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+
+from openmsmq.admin.inventory import Inventory, InventoryQueue, InventoryService, take
+from openmsmq.admin.inventory_export import read_export
+from openmsmq.admin.inventory_remarks import definitions_of, remarks
+from openmsmq.cli import inventory_report
+from openmsmq.cli.account_maps import accounts_in, accounts_option
+from openmsmq.cli.connection import Address, connect_async, level_option, login_options
+from openmsmq.cli.inventory_report import number, yes_no
+from openmsmq.cli.output import echo, json_option, print_json, print_table
+from openmsmq.model.text import counted, time_text
+
+_PORT_PATIENCE: Final = 3.0  # seconds
+_PORTS: Final = ((135, "automation objects"), (1801, "messages of queue managers, for the way back"))
+_EVERY: Final = 2.0  # seconds between two lines of progress
+_file = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("host", required=False)
+@click.option("--file", "export", type=_file, help="What tools/windows/Export-Msmq.ps1 wrote there, instead of HOST.")
+@click.option("--report", "html", type=_file, help="Write an HTML page for people who decide.")
+@click.option("--definitions", type=_file, help="Write the queues for openmsmq definitions import.")
+@click.option("--peek/--no-peek", default=True, show_default=True, help="Look at the first message of each queue.")
+@accounts_option
+@login_options
+@level_option
+@json_option
+def inventory(
+    host: str | None, export: Path | None, html: Path | None, definitions: Path | None, peek: bool,
+    accounts: Path | None, address_of: Callable[[str], Address], level: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """List what HOST has, what could not be learned, and what has to be done or will not work here.
+
+    Nothing is changed there. Queues and counts come by MS-MQMR, properties and rights by MS-MQMP, first messages by
+    MS-MQRR; where Windows refuses one of these, the others are still shown.
+    """
+    if (host is None) == (export is None):
+        raise click.UsageError("give HOST, or --file with what Export-Msmq.ps1 wrote")
+    known = accounts_in(accounts)
+    if export is not None:
+        found = _read(export)
+    else:
+        found = asyncio.run(_take(address_of(host or ""), level, peek))
+    said = remarks(found)
+    if definitions is not None:
+        wanted = definitions_of(found, known)
+        _write(definitions, json.dumps(wanted.document, indent=2, ensure_ascii=False) + "\n")
+        for name, why in wanted.left_out.items():
+            echo(f"not in {definitions}: queue {name}: {why}", err=True)
+    if html is not None:
+        _write(html, inventory_report.report(found, said))
+    if as_json:
+        print_json(msgspec.to_builtins(found) | {"remarks": [each._asdict() for each in said]})
+        return
+    print_table(_COLUMNS, [_cells(queue) for queue in found.queues])
+    for each in found.outgoing:
+        echo(f"outgoing {each.format_name}: {each.state}, {number(each.messages)} messages")
+    for service in found.services:
+        echo(f"{service.name}: {service.answer or 'answers'}")
+    for remark in said:
+        echo(f"{remark.weight}: {remark.about}: {remark.said}: {remark.do}")
+
+
+def _read(export: Path) -> Inventory:
+    try:
+        return read_export(export.read_bytes())
+    except (OSError, ValueError) as error:
+        raise click.ClickException(f"{export}: {error}") from None
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise click.ClickException(str(error)) from None
+
+
+async def _take(address: Address, level: str | None, peek: bool) -> Inventory:
+    async with await connect_async(address, level) as manager:
+        found = await take(manager, address.host, peek=peek, said=_Progress())
+    services = list(found.services)
+    for port, what in _PORTS:
+        services.append(await port_answer(address.host, port + address.port_offset, what))
+    return msgspec.structs.replace(found, services=services)
+
+
+async def port_answer(host: str, port: int, what: str) -> InventoryService:
+    """Whether a TCP port can be reached."""
+    name = f"port {port}: {what}"
+    try:
+        async with asyncio.timeout(_PORT_PATIENCE):
+            _, writer = await asyncio.open_connection(host, port)
+    except TimeoutError:
+        return InventoryService(name, f"nothing answered for {_PORT_PATIENCE:.0f} s; a firewall may drop it")
+    except OSError as error:
+        return InventoryService(name, str(error))
+    writer.close()
+    return InventoryService(name, "")
+
+
+class _Progress:
+    """A line on standard error every few seconds."""
+
+    def __init__(self) -> None:
+        self._next = time.monotonic() + _EVERY
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + _EVERY
+            echo(f"{done:,} of {counted(total, 'queue')} asked", err=True)
+            sys.stderr.flush()
+
+
+_COLUMNS: Final = (
+    "queue", "kind", "transactional", "messages", "bytes", "journal", "subqueues", "first is of", "not learned",
+)  # fmt: skip
+
+
+def _cells(queue: InventoryQueue) -> tuple[str, ...]:
+    return (
+        queue.name, queue.kind, yes_no(queue.transactional), number(queue.messages), number(queue.bytes),
+        number(queue.journal_messages), ", ".join(queue.subqueues), time_text(queue.first.sent) if queue.first else "",
+        ", ".join(each.item for each in queue.not_learned),
+    )  # fmt: skip

@@ -1,0 +1,139 @@
+"""Inventories that a script wrote, and what is said of them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from command_line import invoke
+from openmsmq.admin.inventory import FirstMessage, Inventory, InventoryOutgoing, InventoryQueue, SequenceSender
+from openmsmq.admin.inventory_export import read_export
+from openmsmq.admin.inventory_remarks import definitions_of, remarks
+from openmsmq.model.constants import INFINITE, QueueAccessMask
+from openmsmq.model.security import EVERYONE, SecurityDescriptor, allow
+
+ALICE = "S-1-5-21-1-2-3-1105"
+SECURITY = SecurityDescriptor(
+    owner=ALICE, dacl=(allow(ALICE, int(QueueAccessMask.GENERIC_ALL)), allow(EVERYONE, 4))
+).pack()
+#: Written by hand: what Export-Msmq.ps1 should write.
+ORDERS: dict[str, Any] = {
+    "path_name": "OLD\\private$\\orders", "format_name": None, "FormatName": "DIRECT=OS:OLD\\private$\\orders",
+    "IsLocal": True, "QueueType": 1, "ForeignStatus": 1, "TransactionalStatus": 0, "MessageCount": 12,
+    "BytesInQueue": "3400", "JournalMessageCount": 5, "BytesInJournal": "900", "Label": "Orders",
+    "IsTransactional2": True, "Journal": 1, "Quota": 4096, "JournalQuota": -1, "Authenticate": 0, "PrivLevel": 1,
+    "BasePriority": 0, "ServiceTypeGuid": "{00000000-0000-0000-0000-000000000000}", "MulticastAddress": "",
+    "Security": base64.b64encode(SECURITY).decode(),
+}  # fmt: skip
+EXPORT: dict[str, Any] = {
+    "export": 1, "computer": "OLD", "taken": 1_764_000_000, "version": "6.3", "connected": True,
+    "directory_server": None, "bytes": "4300", "triggers": ["Running"],
+    "private": [ORDERS, {"path_name": "OLD\\private$\\bad", "FormatName": None, "TransactionalStatus": None}],
+    "active": [
+        {"path_name": None, "format_name": ORDERS["FormatName"], "FormatName": ORDERS["FormatName"], "IsLocal": True,
+         "QueueType": 1},
+        {"path_name": None, "format_name": "DIRECT=HTTP://web/msmq/q", "FormatName": "DIRECT=HTTP://web/msmq/q",
+         "IsLocal": False, "MessageCount": 3, "State": 2, "NextHops": "web"},
+    ],
+    "system": [{"format_name": "DIRECT=OS:.\\SYSTEM$;DEADLETTER", "MessageCount": 7}],
+    "accounts": {ALICE: "OLD\\alice"},
+    "errors": {"OLD\\private$\\bad: Security": "Access is denied."},
+}  # fmt: skip
+
+
+def exported(**changed: Any) -> Inventory:
+    return read_export(json.dumps(EXPORT | changed).encode("utf-8-sig"))
+
+
+def said(found: Inventory) -> list[tuple[str, str, str]]:
+    return [(each.weight, each.about, each.said) for each in remarks(found)]
+
+
+def test_an_export_of_the_script_is_an_inventory() -> None:
+    found = exported()
+    assert (found.host, found.source, found.bytes, found.connected) == ("OLD", "Export-Msmq.ps1", 4300, "CONNECTED")
+    bad, orders, dead = found.queues
+    assert orders.definition == {
+        "name": "orders", "label": "Orders", "transactional": True, "journal": True, "quota": 4096,
+        "journal_quota": INFINITE, "authenticate": False, "priv_level": 1, "base_priority": 0,
+        "type": "00000000-0000-0000-0000-000000000000", "multicast_address": "", "owner": ALICE,
+        "permissions": [f"allow {ALICE} FullControl", "allow Everyone WriteMessage"],
+    }  # fmt: skip
+    assert (orders.messages, orders.bytes, orders.journal_messages, orders.open) == (12, 3400, 5, True)
+    assert [(each.item, each.reason) for each in bad.not_learned] == [("Security", "Access is denied.")]
+    assert (dead.name, dead.kind, dead.messages) == ("deadletter", "system", 7)
+    (web,) = found.outgoing
+    assert (web.state, web.next_hops, web.messages) == ("WAITING", ["web"], 3)
+    assert found.accounts[ALICE] == "OLD\\alice"
+
+
+def test_what_the_export_says_of_http_dead_letters_triggers_and_accounts_is_remarked() -> None:
+    found = said(exported())
+    assert ("not here", "outgoing DIRECT=HTTP://web/msmq/q", "programs there send to a queue by HTTP") in found
+    assert any(about == "deadletter" for _, about, _ in found)
+    assert any("Message Queuing Triggers is there: Running" in text for _, _, text in found)
+    assert any(f"account {ALICE} (OLD\\alice)" in text for _, _, text in found)
+
+
+def test_a_queue_whose_rights_are_not_known_is_not_defined() -> None:
+    made = definitions_of(exported(), {ALICE.casefold(): "alice"})
+    (orders,) = made.document["queues"]
+    assert (orders["owner"], orders["permissions"][0]) == ("alice", "allow alice FullControl")
+    assert made.left_out == {"bad": "it is not known whether it is transactional"}
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b'{"export": 2, "computer": "a", "taken": 1}', b'{"export": 1}'])
+def test_a_file_that_is_no_export_is_refused(text: bytes, tmp_path: Path) -> None:
+    with pytest.raises(ValueError):
+        read_export(text)
+    file = tmp_path / "export.json"
+    file.write_bytes(text)
+    ended = invoke("adopt", "inventory", "--file", str(file))
+    assert ended.code == 1 and str(file) in ended.stderr
+
+
+def test_the_command_shows_an_export(tmp_path: Path) -> None:
+    file = tmp_path / "export.json"
+    file.write_text(json.dumps(EXPORT))
+    ended = invoke("adopt", "inventory", "--file", str(file))
+    assert ended.code == 0, ended
+    assert "orders" in ended.stdout and "not here: outgoing DIRECT=HTTP://web/msmq/q" in ended.stdout
+    assert invoke("adopt", "inventory").code == invoke("adopt", "inventory", "a", "--file", str(file)).code == 2
+
+
+@pytest.mark.parametrize(
+    ("queue", "expected"),
+    [
+        (InventoryQueue(name="q", kind="private", foreign=True), "not here"),
+        (
+            InventoryQueue(name="q", kind="private", first=FirstMessage(1, "", "", True)),
+            "not here",
+        ),
+        (InventoryQueue(name="q", kind="private", subqueues=["later"]), "to do"),
+        (InventoryQueue(name="q", kind="private", journal_messages=5000, messages=2), "to do"),
+        (InventoryQueue(name="q", kind="public"), "to do"),
+        (InventoryQueue(name="q", kind="private", senders=[SequenceSender("a", "", 0, 1)]), "to know"),
+        (InventoryQueue(name="q", kind="private", senders=[SequenceSender("a", "", 2, 1)]), "to do"),
+    ],
+)  # fmt: skip
+def test_each_condition_of_a_queue_is_remarked_once(queue: InventoryQueue, expected: str) -> None:
+    plain = InventoryQueue(name="plain", kind="private", journal_messages=5, messages=10)
+    found = said(Inventory(host="OLD", source="protocols", taken=1, queues=[queue, plain]))
+    assert [weight for weight, about, _ in found if about == "q"] == [expected]
+    assert not [about for _, about, _ in found if about == "plain"]
+
+
+@pytest.mark.parametrize(
+    "name", ["MULTICAST=234.1.1.1:80", "DIRECT=https://web/q", "DIRECT=SPX:00000012:00a0234f7500\\q",
+             "DIRECT=OS:a\\q,DIRECT=HTTP://web/q"],
+)  # fmt: skip
+def test_destinations_that_cannot_be_reached_from_here_are_named(name: str) -> None:
+    found = Inventory(
+        host="OLD", source="protocols", taken=1,
+        outgoing=[InventoryOutgoing(format_name=name), InventoryOutgoing(format_name="DIRECT=OS:a\\private$\\q")],
+    )  # fmt: skip
+    assert [about for weight, about, _ in said(found) if weight == "not here"] == [f"outgoing {name}"]

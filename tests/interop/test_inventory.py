@@ -1,0 +1,193 @@
+"""An inventory of a queue manager that is spoken to by its public protocols only."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import openmsmq
+from command_line import Ended, invoke
+from daemon import Daemon
+from openmsmq.model.constants import QueueAccessMask
+from openmsmq.model.security import EVERYONE, SecurityDescriptor, allow
+
+ALICE = "S-1-5-21-1-2-3-1105"
+HOST = "127.0.94.1"
+
+
+def inventory(daemon: Daemon, *words: str) -> Ended:
+    return invoke("adopt", "inventory", HOST, "--port", str(daemon.port), *words)
+
+
+def taken(daemon: Daemon, *words: str) -> dict[str, Any]:
+    ended = inventory(daemon, "--json", *words)
+    assert ended.code == 0, ended
+    found: dict[str, Any] = json.loads(ended.stdout)
+    return found
+
+
+def queue(found: dict[str, Any], name: str) -> dict[str, Any]:
+    (each,) = [each for each in found["queues"] if each["name"] == name]
+    return dict(each)
+
+
+def remarks(found: dict[str, Any], about: str) -> list[str]:
+    return [f"{each['weight']}: {each['said']}" for each in found["remarks"] if each["about"] == about]
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    daemon = Daemon(
+        tmp_path_factory.mktemp("inventory") / "old", "--listen", HOST, "--computer-name", "OLD",
+        "--allow-anonymous", "--anonymous-is-administrator",
+    )  # fmt: skip
+    with daemon:
+        with openmsmq.connect(HOST, daemon.port) as manager:
+            fill(manager)
+        yield daemon
+    assert "Traceback" not in daemon.log, daemon.log
+
+
+def fill(manager: openmsmq.QueueManager) -> None:
+    rights = SecurityDescriptor(
+        owner=ALICE, dacl=(allow(EVERYONE, int(QueueAccessMask.GENERIC_ALL)), allow(ALICE, 2), allow("S-1-5-20", 4))
+    )
+    manager.create_queue(r".\private$\orders", security=rights.pack(), label="<b>Orders</b>", transactional=True)
+    manager.create_queue(r".\private$\news", multicast_address="234.1.1.1:8001", journal=True)
+    manager.create_queue(r".\private$\secret", authenticate=True, priv_level=2)
+    manager.create_queue(
+        r".\private$\closed",
+        security=SecurityDescriptor(owner=ALICE, dacl=(allow(ALICE, int(QueueAccessMask.GENERIC_ALL)),)).pack(),
+    )
+    with manager.open(r".\private$\news", "send") as opened:
+        opened.send("taken", recoverable=True)
+        opened.send("one", recoverable=True, response_queue_format_name="DIRECT=HTTP://web/msmq/private$/answers")
+        opened.send("two", recoverable=True)
+    with manager.open(r".\private$\news") as opened:
+        opened.receive(0)
+        *_, last = list(opened)
+        opened.move(last.lookup_identifier, "later")
+    with manager.open(r"DIRECT=TCP:192.0.2.9\private$\away", "send") as opened:
+        opened.send("far")
+
+
+def test_an_inventory_has_queues_rights_counts_and_what_leaves(old: Daemon) -> None:
+    found = taken(old)
+    orders = queue(found, "orders")
+    assert (orders["transactional"], orders["messages"], orders["kind"]) == (True, 0, "private")
+    assert orders["definition"]["owner"] == ALICE
+    assert "allow Everyone FullControl" in orders["definition"]["permissions"]
+    assert found["accounts"] == {"S-1-5-20": "Network Service"}
+    assert queue(found, "news")["journal_messages"] == 1
+    assert queue(found, "deadletter")["messages"] == 0
+    (away,) = found["outgoing"]
+    assert (away["format_name"], away["messages"]) == (r"DIRECT=TCP:192.0.2.9\private$\away", 1)
+    assert found["queue_manager"] and found["type"].startswith("Message Queuing")
+    assert {each["name"]: each["answer"] for each in found["services"]}["MS-MQMP: properties and rights"] == ""
+
+
+def test_remarks_say_what_will_not_work_and_what_to_do(old: Daemon) -> None:
+    found = taken(old)
+    assert remarks(found, "news") == [
+        "not here: it takes what is sent to 234.1.1.1:8001",
+        "not here: its first message wants answers at a queue by HTTP: DIRECT=HTTP://web/msmq/private$/answers",
+        "to do: it has 1 subqueue: later",
+    ]
+    assert remarks(found, "secret") == [
+        "to do: it takes signed messages only",
+        "to do: it takes encrypted messages only",
+    ]
+    assert f"to do: account {ALICE} is of that machine or its domain; 1 queue named: orders" in remarks(
+        found, "the machine"
+    )
+    assert all(each["do"] for each in found["remarks"])
+
+
+def test_a_refused_right_is_named_and_spoils_nothing(old: Daemon) -> None:
+    found = taken(old)
+    closed = queue(found, "closed")
+    assert {each["item"] for each in closed["not_learned"]} >= {"properties", "rights"}
+    assert all("ACCESS_DENIED" in each["reason"] for each in closed["not_learned"])
+    assert queue(found, "news")["definition"]["journal"] is True
+    assert any("rights not learned" in said for said in remarks(found, "closed"))
+
+
+def test_without_ms_mqmp_the_rest_is_still_learned(tmp_path: Path) -> None:
+    with Daemon(tmp_path / "old", "--listen", HOST, "--allow-anonymous", "--anonymous-is-administrator") as old:
+        with openmsmq.connect(HOST, old.port) as manager:
+            fill(manager)
+        old.stop()
+        old.options = (*old.options, "--interface-levels", "qmcomm=privacy")
+        old.start()
+        found = taken(old)
+        with openmsmq.connect(HOST, old.port) as manager:
+            assert len(manager.queues()) == 4
+    news = queue(found, "news")
+    assert (news["messages"], news["transactional"], news["subqueues"]) == (1, False, ["later"])
+    assert news["definition"] == {"name": "news", "transactional": False}
+    (reason,) = [
+        each["reason"] for each in found["not_learned"] if each["item"] == "properties and rights of all queues"
+    ]
+    assert "MS-MQMP is not served" in reason
+
+
+class Page(HTMLParser):
+    """The elements and the text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_report_is_one_page_that_loads_and_runs_nothing(old: Daemon, tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    ended = inventory(old, "--report", str(file))
+    assert ended.code == 0, ended
+    assert "not here: news: it takes what is sent to 234.1.1.1:8001" in ended.stdout
+    text = file.read_text(encoding="utf-8")
+    page = Page(text)
+    assert not {"script", "link", "img", "b", "iframe"} & set(page.tags)
+    assert not [each for each in page.attributes if each[0] in ("src", "href", "onclick")]
+    assert "url(" not in text and "@import" not in text and "prefers-color-scheme: dark" in text
+    for said in ("<b>Orders</b>", "S-1-5-20 (Network Service)", "it takes signed messages only", "234.1.1.1:8001"):
+        assert said in page.text, said
+
+
+def test_the_definitions_of_an_inventory_can_be_imported(old: Daemon, tmp_path: Path) -> None:
+    accounts, file = tmp_path / "accounts.json", tmp_path / "definitions.json"
+    accounts.write_text(json.dumps({ALICE: "S-1-5-32-544"}))
+    ended = inventory(old, "--definitions", str(file), "--accounts", str(accounts), "--json")
+    assert ended.code == 0, ended
+    assert f"not in {file}: queue closed: it is not known whether it is transactional" in ended.stderr
+    document = json.loads(file.read_text(encoding="utf-8"))
+    assert [each["name"] for each in document["queues"]] == ["news", "orders", "secret"]
+    with Daemon(tmp_path / "new", "--allow-anonymous", "--anonymous-is-administrator") as new:
+        imported = invoke("definitions", "import", str(file), "--port", str(new.port), "--data-dir", str(new.directory))
+        assert imported.code == 0, imported
+        with new.connect() as manager:
+            rights = SecurityDescriptor.parse(manager.security(r".\private$\orders"))
+            properties = manager.properties(r".\private$\orders", "label", "transactional")
+    assert rights.owner == "S-1-5-32-544"
+    assert properties == {"label": "<b>Orders</b>", "transactional": True}
+
+
+def test_a_port_that_does_not_answer_is_named(old: Daemon) -> None:
+    answers = {each["name"]: each["answer"] for each in taken(old)["services"]}
+    (mapper,) = [answer for name, answer in answers.items() if re.match(r"port 135\b", name)]
+    assert mapper
