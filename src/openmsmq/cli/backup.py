@@ -16,14 +16,13 @@ from openmsmq.actions.backups import (
     start_backup,
     verify_backup,
 )
-from openmsmq.actions.by_http import ActionsByHttp
 from openmsmq.actions.table import ActionsHere, Empty
 from openmsmq.admin.backup import BackupError, verify
 from openmsmq.admin.backup import restore as restore_backup
 from openmsmq.cli.accounts import Accounts, accounts_options
 from openmsmq.cli.derived import show
 from openmsmq.cli.output import echo, json_option, report
-from openmsmq.cli.places import AdminTarget, place_options
+from openmsmq.cli.places import Actions, AdminTarget, place_options
 from openmsmq.cli.recording import LocalAudit
 from openmsmq.model.text import counted
 
@@ -76,7 +75,7 @@ def backup(place: AdminTarget, directory: str | None, listed: bool, verified: bo
     report(as_json, f"{done.where}: {', '.join(parts)}", document_of(done))
 
 
-def _verify(side: ActionsHere | ActionsByHttp, directory: str, as_json: bool) -> None:
+def _verify(side: Actions, directory: str, as_json: bool) -> None:
     if not isinstance(side, ActionsHere):
         started = side.perform(verify_backup, NamedBackup(directory)).job
         report(as_json, f"job {started.id} reads it through: openmsmq job show {started.id}", {"job": started.id})

@@ -82,7 +82,7 @@ class UpkeepPages:
         """A file. What the user may not read is in it as such."""
         query = parse_query(operation_of(definitions.export_definitions).query, request.query_params.multi_items())
         found = await self._console.ask(handler_of(definitions.export_definitions), request, caller, query=query)
-        document = json.loads(found.body) if isinstance(found, Response) else found
+        document = json.loads(bytes(found.body)) if isinstance(found, Response) else found
         name = datetime.now(UTC).strftime("definitions-%Y-%m-%d.json")
         return Response(
             json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n", media_type="application/json",
