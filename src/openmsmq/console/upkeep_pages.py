@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from openmsmq.actions import backups, connections, definitions, handles, relays, sequences
 from openmsmq.actions.relays import RelayView
+from openmsmq.admin.definitions import DONE, LEFT
 from openmsmq.console.callers import WebCaller
 from openmsmq.console.derived import OPERATIONS, body_of, handler_of, operation_of
 from openmsmq.console.forms import converted
@@ -113,6 +114,7 @@ class UpkeepPages:
         steps = [(*_parts(step["said"], True)[:2], step["result"]) for step in found["steps"]]
         return await self._console.render(
             request, "definitions_done.html", "Imported", steps=steps, failed=found["failed"],
+            done=sum(result == DONE for _, _, result in steps), left=sum(result == LEFT for _, _, result in steps),
             command="openmsmq definitions import FILE",
         )  # fmt: skip
 
