@@ -93,6 +93,7 @@ def paths(daemon: Daemon) -> dict[str, str]:
     eventually(lambda: client.get(f"/jobs/{job}")["job"]["state"] == "done")
     client.post("/tokens", name=HOSTILE[:60] + "x")
     client.post("/groups", name="clerks", members=["bob"])
+    client.post(f"/queues/{lost}/relay", host="oldserver.invalid")
     lookup = next(message["lookup"] for message in client.messages(queue) if message["label"] == HOSTILE)
     return {
         "overview": "/", "day": "/?range=24h", "queues": "/queues?filter=o&sort=-messages", "queue": f"/queues/{queue}",
@@ -105,6 +106,8 @@ def paths(daemon: Daemon) -> dict[str, str]:
         "deadletters": "/deadletters", "outgoing": "/outgoing",
         "users": "/users", "handles": "/handles", "alarms": "/alarms", "tokens": "/tokens",
         "jobs": "/jobs", "job": f"/jobs/{job}",
+        "definitions": "/definitions", "backups": "/backups", "clients": "/clients", "moves": "/moves",
+        "sequences": "/sequences",
         "transactions": "/transactions", "machine": "/settings", "audit": "/audit",
         "missing": "/queues/p999999",
     }  # fmt: skip
@@ -114,7 +117,7 @@ PAGES = [
     "overview", "day", "queues", "new-queue", "queue", "journal", "subqueues", "activity", "readers", "rights",
     "settings", "send", "message", "hex", "no-json", "edit", "search",
     "dead-search", "deadletters", "outgoing", "users", "tokens", "handles", "alarms",
-    "transactions", "machine", "audit", "jobs", "job",
+    "definitions", "backups", "clients", "moves", "sequences", "transactions", "machine", "audit", "jobs", "job",
 ]  # fmt: skip
 
 

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from msrpc.rpc.assembly import ReassemblyBudget
 from msrpc.rpc.association import AssociationTable, Random
@@ -87,6 +87,16 @@ class ServerLimits:
     incomplete_pdu: float = 60.0
     unread_replies: float = 120.0
     idle: float | None = None
+
+
+class OpenConnection(NamedTuple):
+    """A connection as lists show it. `host` is empty for a Unix socket, `users` are those who have logged in on it,
+    `interfaces` the names of those that it has bound; it is open for `seconds`."""
+
+    host: str
+    users: list[str]
+    interfaces: list[str]
+    seconds: float
 
 
 class RpcServer:
@@ -222,6 +232,11 @@ class RpcServer:
             server.close()
         self._servers.clear()
 
+    def open_connections(self) -> list[OpenConnection]:
+        """The connections that are open now."""
+        found = (connection.described() for connection in self.connections)
+        return [each for each in found if each is not None]
+
     def close(self) -> None:
         """Close every endpoint and connection; pending calls are cancelled and context handles run down."""
         self.close_listeners()
@@ -333,6 +348,14 @@ class _Connection(asyncio.Protocol):
         server.connections.add(self)
         server.peers[host] += 1
         server.statistics.connections += 1
+
+    def described(self) -> OpenConnection | None:
+        """None for one that is being closed."""
+        core = self._core
+        if core is None:
+            return None
+        interfaces = {bound.interface.name for bound in core.contexts.values()}
+        return OpenConnection(core.peer_host, core.users, sorted(interfaces), self._loop.time() - self._connected)
 
     def data_received(self, data: bytes) -> None:
         if self._core is not None:

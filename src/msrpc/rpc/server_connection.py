@@ -165,6 +165,12 @@ class ServerConnection(CallConnection):
         return self._binder.plain_caller
 
     @property
+    def users(self) -> list[str]:
+        """Names of the users who have logged in on this connection, each once."""
+        found = (each.context.identity for each in self._binder.channels.values() if each.usable)
+        return sorted({who.user for who in found if who is not None and not who.anonymous})
+
+    @property
     def contexts(self) -> dict[int, BoundContext]:
         """The presentation contexts that were negotiated."""
         return self._contexts

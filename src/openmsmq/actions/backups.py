@@ -21,10 +21,11 @@ from msgspec import Meta
 from openmsmq.actions.background import BackgroundJob
 from openmsmq.actions.backup_job import BackupJob
 from openmsmq.actions.errors import ActionRefused
-from openmsmq.actions.fields import CommandText, doc
+from openmsmq.actions.fields import CommandText, Text, doc
+from openmsmq.actions.jobs import JobDetails
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import ActionCommand, Empty, Input, Job, Output, Rows, action
-from openmsmq.admin.backup import FAILURES, MANIFEST, back_up
+from openmsmq.admin.backup import FAILURES, MANIFEST, back_up, verify
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ class BackupView(Output, frozen=True):
     ]
     time: Annotated[str | None, doc("When it began (UTC); null until it is done.", "2026-11-22T12:00:00")]
     messages: Annotated[int | None, doc("Number of messages in it; null until it is done.")]
+    bytes: Annotated[int | None, doc("Size of its files; null until it is done.")]
     error: Annotated[str | None, doc("Why it failed; null if it did not.")]
 
 
@@ -67,6 +69,12 @@ class NewBackup(Input, frozen=True):
     ] = None  # fmt: skip
 
 
+class NamedBackup(Input, frozen=True):
+    """A backup in the directory of backups."""
+
+    backup: Annotated[Text, doc("Its name.", "nightly")]
+
+
 class MadeBackup(Output, frozen=True):
     """A backup that is made. What is not known is None."""
 
@@ -85,9 +93,9 @@ class MadeBackup(Output, frozen=True):
         ActionCommand(
             "backup", by_hand=_BY_HAND,
             show=Rows(
-                lambda found: found.backups, ("backup", "began", "messages", "state", "error"),
+                lambda found: found.backups, ("backup", "began", "messages", "bytes", "state", "error"),
                 lambda each: [each.name, each.time or "", "" if each.messages is None else f"{each.messages:,}",
-                              each.state, each.error or ""],
+                              "" if each.bytes is None else f"{each.bytes:,}", each.state, each.error or ""],
             ),
         ),
     ),
@@ -148,7 +156,38 @@ def start_backup(site: ActionSite, given: NewBackup) -> BackupView:
     except BaseException:
         site.backups.end(name, None)
         raise
-    return BackupView(name, "running", None, None, None)
+    return BackupView(name, "running", None, None, None, None)
+
+
+@action(
+    "backup.verify", http="POST /backups/{backup}/verify", status=202, effect="changes", administrators=True,
+    audit=("backup.verify",), statuses=(409,),
+    commands=(ActionCommand("backup", {"backup": "DIRECTORY"}, by_hand=_BY_HAND),),
+)  # fmt: skip
+def verify_backup(site: ActionSite, given: NamedBackup) -> JobDetails:
+    """Read a backup through and compare each file with what was written. It is a job.
+
+    The state of the job says whether the backup is as it was written, and `detail` which file is not.
+    """
+    target = _directory(site) / given.backup
+    if not _NAME.fullmatch(given.backup) or not target.is_dir():
+        raise ActionRefused(404, f"there is no backup {given.backup[:100]}")
+    job = site.jobs.begin(
+        "backup", what="verify backup", object=str(target), user=site.caller.name, sid=site.caller.sid,
+        origin=site.origin,
+    )  # fmt: skip
+    try:
+        site.record("backup.verify", "backup", str(target))
+    except BaseException:
+        site.jobs.end(job, "failed", "the audit log could not be written")
+        raise
+
+    def work(job: BackgroundJob) -> None:
+        done = verify(target)
+        job.note(done=done.messages, total=done.messages, looked=done.messages)
+
+    site.jobs.run(job, work, lambda view: None)
+    return JobDetails(job.view, f"openmsmq backup --verify {target}")
 
 
 def back_up_to(site: ActionSite, target: str, outside: Sequence[Path]) -> MadeBackup:
@@ -191,13 +230,14 @@ def _demand_room(data_dir: Path, directory: Path) -> None:
 
 def _known(making: BackupJob, directory: Path, name: str) -> BackupView:
     if making.running == name:
-        return BackupView(name, "running", None, None, None)
+        return BackupView(name, "running", None, None, None, None)
     try:
         manifest = json.loads((directory / name / MANIFEST).read_text(encoding="utf-8"))
-        return BackupView(name, "done", str(manifest["time"]), int(manifest["messages"]), None)
-    except (OSError, ValueError, KeyError, TypeError):
+        return BackupView(name, "done", str(manifest["time"]), int(manifest["messages"]),
+                          sum(int(each["size"]) for each in manifest["files"].values()), None)  # fmt: skip
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         error = making.failed.get(name)
-        return BackupView(name, "unfinished" if error is None else "failed", None, None, error)
+        return BackupView(name, "unfinished" if error is None else "failed", None, None, None, error)
 
 
 def _directory(site: ActionSite) -> Path:
@@ -213,4 +253,4 @@ def document_of(made: MadeBackup) -> dict[str, Any]:
     return {"backup": known.pop("where"), **known}
 
 
-ACTIONS: Final = (list_backups, start_backup)
+ACTIONS: Final = (list_backups, start_backup, verify_backup)

@@ -96,16 +96,31 @@ def restore(backup: Path, data_dir: Path) -> BackupSummary:
     Raises BackupError for a backup that is not finished or not as it was written, and for a directory that holds a
     store already; OSError.
     """
-    manifest = _manifest(backup)
-    for name, expected in manifest["files"].items():
-        if not (backup / name).is_file() or _checked(backup / name) != expected:
-            raise BackupError(f"{backup / name} is not as the backup wrote it")
+    manifest = _verified(backup)
     _make_empty(data_dir)
     for name in manifest["files"]:
         (data_dir / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         _copy_file(backup / name, data_dir / name)
     write_private(data_dir / RESTORED, f"{secrets.token_hex(16)}\n".encode())
     _give_to_owner(data_dir)
+    return _summary(manifest)
+
+
+def verify(backup: Path) -> BackupSummary:
+    """Read a backup through. Raises BackupError for one that is not finished or not as it was written; OSError."""
+    return _summary(_verified(backup))
+
+
+def _verified(backup: Path) -> dict[str, Any]:
+    """The manifest of a backup whose files are as it says. Raises BackupError, OSError."""
+    manifest = _manifest(backup)
+    for name, expected in manifest["files"].items():
+        if not (backup / name).is_file() or _checked(backup / name) != expected:
+            raise BackupError(f"{backup / name} is not as the backup wrote it")
+    return manifest
+
+
+def _summary(manifest: dict[str, Any]) -> BackupSummary:
     segments = [name for name in manifest["files"] if name.startswith(f"{STORE}/segment-")]
     size = sum(manifest["files"][name]["size"] for name in segments)
     return BackupSummary(

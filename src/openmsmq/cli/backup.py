@@ -6,14 +6,23 @@ from pathlib import Path
 
 import click
 
-from openmsmq.actions.backups import MadeBackup, NewBackup, back_up_to, document_of, list_backups, start_backup
+from openmsmq.actions.backups import (
+    MadeBackup,
+    NamedBackup,
+    NewBackup,
+    back_up_to,
+    document_of,
+    list_backups,
+    start_backup,
+    verify_backup,
+)
 from openmsmq.actions.table import ActionsHere, Empty
-from openmsmq.admin.backup import BackupError
+from openmsmq.admin.backup import BackupError, verify
 from openmsmq.admin.backup import restore as restore_backup
 from openmsmq.cli.accounts import Accounts, accounts_options
 from openmsmq.cli.derived import show
 from openmsmq.cli.output import echo, json_option, report
-from openmsmq.cli.places import AdminTarget, place_options
+from openmsmq.cli.places import Actions, AdminTarget, place_options
 from openmsmq.cli.recording import LocalAudit
 from openmsmq.model.text import counted
 
@@ -21,9 +30,10 @@ from openmsmq.model.text import counted
 @click.command()
 @click.argument("directory", required=False)
 @click.option("--list", "listed", is_flag=True, help="With --url: show the backups that were made by HTTP.")
+@click.option("--verify", "verified", is_flag=True, help="Read the backup in DIRECTORY through; make none.")
 @json_option
 @place_options
-def backup(place: AdminTarget, directory: str | None, listed: bool, as_json: bool) -> None:
+def backup(place: AdminTarget, directory: str | None, listed: bool, verified: bool, as_json: bool) -> None:
     """Copy the data directory of a daemon, which may run meanwhile, into a new DIRECTORY.
 
     Everything that was durable when the backup began is in it. Express messages live in memory and are not. The copy is
@@ -32,6 +42,12 @@ def backup(place: AdminTarget, directory: str | None, listed: bool, as_json: boo
     With --url, DIRECTORY is a name in the server's backup_directory, by default the time, and the copy stays there. For
     administrators of the queue manager. The server goes on with it if this command is interrupted.
     """
+    if verified:
+        if directory is None:
+            raise click.UsageError("--verify needs the DIRECTORY of a backup")
+        with place.open() as side:
+            _verify(side, directory, as_json)
+        return
     if listed:
         place.demand_http("--list")
         if directory is not None:
@@ -57,6 +73,19 @@ def backup(place: AdminTarget, directory: str | None, listed: bool, as_json: boo
             counted(done.files, "other file"),
         ]
     report(as_json, f"{done.where}: {', '.join(parts)}", document_of(done))
+
+
+def _verify(side: Actions, directory: str, as_json: bool) -> None:
+    if not isinstance(side, ActionsHere):
+        started = side.perform(verify_backup, NamedBackup(directory)).job
+        report(as_json, f"job {started.id} reads it through: openmsmq job show {started.id}", {"job": started.id})
+        return
+    try:
+        done = verify(Path(directory))
+    except (BackupError, OSError) as error:
+        raise click.ClickException(str(error)) from None
+    text = f"{directory} is as it was written: {counted(done.messages, 'message')}"
+    report(as_json, text, {"backup": directory, "messages": done.messages})
 
 
 @click.command()

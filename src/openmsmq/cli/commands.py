@@ -29,6 +29,7 @@ COMMANDS = {
         "backup", "Copy the data directory of a daemon, which may run meanwhile, into a new DIRECTORY."
     ),
     "certificates": CommandSpec("keyring", "Manage the certificates by which senders of signed messages are known."),
+    "connection": CommandSpec("connections", "Show who is connected, from where and by which way."),
     "connect-test": CommandSpec(
         "remote",
         "Test whether the queue manager of HOST can be reached from here: ports, ping, session.",

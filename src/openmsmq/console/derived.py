@@ -18,6 +18,7 @@ from openmsmq.actions import (
     alarms,
     audit,
     backups,
+    connections,
     dead_letters,
     definitions,
     handles,
@@ -49,8 +50,8 @@ from openmsmq.model.errors import AccessDenied
 from openmsmq.model.roles import missing_administrator
 
 _NOUNS: Final = (
-    sessions, queues, messages, selections, resending, dead_letters, outgoing, permissions, handles, sequences,
-    transactions, relays, alarms, audit, settings, tokens, users, definitions, backups, series, jobs,
+    sessions, queues, messages, selections, resending, dead_letters, outgoing, permissions, handles, connections,
+    sequences, transactions, relays, alarms, audit, settings, tokens, users, definitions, backups, series, jobs,
 )  # fmt: skip
 ACTIONS: Final[tuple[Action, ...]] = tuple(action for noun in _NOUNS for action in noun.ACTIONS)
 PlanToken = Annotated[str, Meta(max_length=1024, description="The token of a dry run of the same.")]

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import inspect
 
-from openmsmq.actions import handles, jobs, messages, outgoing, queues, tokens, transactions, users
+from openmsmq.actions import backups, handles, jobs, messages, outgoing, queues, tokens, transactions, users
 from openmsmq.actions.table import Action
 from openmsmq.console.derived import operation_of
 from openmsmq.console.problems import Problem
@@ -43,6 +43,8 @@ FORMS: Final = (
     PageForm("/outgoing/{queue}/resume", outgoing.resume_queue, "/outgoing"),
     PageForm("/handles/{handle}/close", handles.close_handle, "/handles"),
     PageForm("/transactions/{transaction}/resolve", transactions.resolve_transaction, _ended),
+    PageForm("/backups", backups.start_backup, "/backups"),
+    PageForm("/backups/{backup}/verify", backups.verify_backup, "/backups"),
     PageForm("/users", users.create_user, "/users"),
     PageForm("/password", users.change_own_password, "/login"),
     PageForm("/users/{user}", users.change_user, "/users"),

@@ -27,6 +27,7 @@ _TAGS: Final = {
     "alarms": ("Alarms", "Figures that are over their threshold, and what to do."),
     "audit": ("Audit log", "Who changed what, and from where."),
     "backups": ("Backups", "Copies of the data directory, made while the daemon runs."),
+    "connections": ("Open queues", "Who has which queue open."),
     "deadletters": ("Dead letters", "Messages that could not be delivered or were not received, by reason."),
     "definitions": ("Definitions", "Queues, rights, users and settings as one document, to compare and to apply."),
     "dry-runs": ("Operations on messages", "Select messages, see what would be done, and do it."),

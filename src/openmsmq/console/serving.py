@@ -33,6 +33,7 @@ from openmsmq.console.queue_pages import QueuePages
 from openmsmq.console.recording import record_interrupted
 from openmsmq.console.resources import OPERATIONS
 from openmsmq.console.services import QueueRows, Services, WebSettings
+from openmsmq.console.upkeep_pages import UpkeepPages
 from openmsmq.console.webhook import Webhook, posting
 from openmsmq.model.errors import MsmqError
 from openmsmq.processes import logs
@@ -67,8 +68,9 @@ def main() -> None:
         _mail_alarms(settings, link)
     web = Web(services, OPERATIONS)
     console = Console(web)
-    pages: list[Console | QueuePages | AccountPages | MachinePages] = [
+    pages: list[Console | QueuePages | AccountPages | MachinePages | UpkeepPages] = [
         console, QueuePages(console), AccountPages(console), MachinePages(console),
+        UpkeepPages(console),
     ]  # fmt: skip
     forms = console.forms({path: page for each in pages for path, page in each.behind.items()})
     config = uvicorn.Config(

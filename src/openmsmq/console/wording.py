@@ -187,5 +187,5 @@ FILTERS: Final = {
     "time": exact_time, "when": when, "since": since, "size": size, "signed": signed, "short": short, "called": called,
     "traits": traits, "states": states, "of_quota": of_quota, "bar": bar, "in_words": in_words, "words": words,
     "figure": figure, "counted": counted, "number": lambda value: f"{value:,}", "quoted": quoted, "json": values,
-    "sentence": sentence,
+    "sentence": sentence, "age": age,
 }  # fmt: skip

@@ -20,7 +20,8 @@ from openmsmq.accounts.login_attempts import LoginAttempts
 from openmsmq.accounts.users import UsersFile, UsersFileError
 from openmsmq.admin.alarms import BY_NAME, Alarms
 from openmsmq.admin.tokens import TokensFile, TokenUses
-from openmsmq.doors import figures, rows
+from openmsmq.doors import connected, figures, rows
+from openmsmq.doors.connected import OpenSessions
 from openmsmq.doors.growth import DepthTrend
 from openmsmq.doors.logins import Known, Tickets
 from openmsmq.doors.openings import Openings
@@ -57,6 +58,7 @@ REQUESTS: Final[dict[str, dict[str, type]]] = {
     "names": {"ticket": str, "sids": list},
     "sid": {"ticket": str, "name": str},
     "handles": {"ticket": str},
+    "connections": {"ticket": str},
     "close_handle": {"ticket": str, "peer": str, "id": str},
     "delete_outgoing": {"ticket": str, "peer": str, "id": str},
     "sequences": {"ticket": str},
@@ -111,17 +113,19 @@ class WebGateway:
         transactions: DistributedTransactions,
         relays: RelayDesk,
         domain: AccountLookup | None = None,
+        open_sessions: OpenSessions = list,
     ) -> None:
         """`rpc` is the daemon's server; `logins` are those of all entry points. `syncs` is how
         long syncs of the store took; `epoch` how often it was taken over. `auditor` gets logins, `uses` those by
         token; `alarms` are those that are on, `latency` says how long calls take. `forget_sequence`
         is that of the link, `when_durable` that of the store. `transactions` are the distributed ones, `relays`
         all relays. `domain` knows
-        accounts besides those of `users`."""
+        accounts besides those of `users`; `open_sessions` are those with other queue managers."""
         self._domain: Final = domain
         self._manager: Final = manager
         self._users: Final = users
         self._rpc: Final = rpc
+        self._open_sessions: Final = open_sessions
         self._is_administrator: Final = is_administrator
         self._syncs: Final = syncs
         self._epoch: Final = epoch
@@ -327,6 +331,13 @@ class WebGateway:
         """Rows as JSON, one a line, of all that is open. Raises AccessDenied for who is no administrator."""
         self._administrator(ticket)
         lines = [json.dumps(row).encode() async for row in _sliced(self._openings.rows())]
+        return {"result": len(lines)}, b"\n".join(lines)
+
+    async def _connections(self, ticket: str) -> tuple[dict[str, Any], bytes]:
+        """Rows as JSON, one a line. Raises AccessDenied for who is no administrator."""
+        self._administrator(ticket)
+        found = connected.rows(self._rpc, self._open_sessions(), list(self._openings.rows()), time.time())
+        lines = [json.dumps(row).encode() for row in found]
         return {"result": len(lines)}, b"\n".join(lines)
 
     async def _close_handle(self, ticket: str, peer: str, id: str) -> dict[str, Any] | None:

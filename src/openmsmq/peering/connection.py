@@ -67,6 +67,7 @@ class PeerConnection(asyncio.Protocol):
         self.session: MqqbSession[Any] = make_session(self.now)
         self.address = ""
         self.port = 0
+        self.made = self.now  # milliseconds
 
     @property
     def now(self) -> float:

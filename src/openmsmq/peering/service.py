@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 from typing import Protocol
+from uuid import UUID
 
 from openmsmq.model import names
 from openmsmq.model.errors import HResult, MsmqError
@@ -144,6 +145,15 @@ class MessageService:
     def sessions(self) -> int:
         """How many connections there are."""
         return len(self._serving)
+
+    def open_sessions(self) -> list[tuple[str, str, float]]:
+        """Of each connection: the address of the other queue manager, its identifier (empty while it has not said it),
+        and for how many seconds it is open."""
+        return [
+            (each.address, "" if each.session.peer == NO_GUID else str(UUID(bytes_le=each.session.peer)),
+             (each.now - each.made) / 1000)
+            for each in self._serving
+        ]  # fmt: skip
 
     # -- Transport -----------------------------------------------------------------------------------------------
 

@@ -190,7 +190,8 @@ class Daemon:
         if self.configuration.flight:
             yield FlightProcess(context, calls)
         if self.configuration.web:
-            yield WebServer(context, calls, alarms.alarms, messages.forget_sequence, relays, domain)
+            yield WebServer(context, calls, alarms.alarms, messages.forget_sequence, relays, domain,
+                            messages.open_sessions)  # fmt: skip
         else:
             forget_address(self.configuration.data_dir)  # of a daemon that was killed
         yield messages

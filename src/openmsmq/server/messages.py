@@ -86,6 +86,10 @@ class PeerMessages:
         """See `doors.remedies.Forget`."""
         return self._service is not None and self._service.forget_sequence(queue, source)
 
+    def open_sessions(self) -> list[tuple[str, str, float]]:
+        """See `MessageService.open_sessions`."""
+        return [] if self._service is None else self._service.open_sessions()
+
     def wake(self, queue: OutgoingQueue | None) -> None:
         """See `queueing.outgoing_queues.Transport`."""
         if self._service is not None:

@@ -18,6 +18,7 @@ from msrpc.rpc.unix_sockets import bind_unix
 from openmsmq.admin.alarms import Alarms
 from openmsmq.admin.tokens import TokensFile, TokensFileError, TokenUses, write_uses
 from openmsmq.admin.web_address import address_of, forget_address, write_address
+from openmsmq.doors.connected import OpenSessions
 from openmsmq.doors.console import AccountLookup, WebGateway
 from openmsmq.doors.figures import Latency
 from openmsmq.doors.relays import RelayDesk
@@ -53,9 +54,10 @@ class WebServer:
         forget_sequence: Forget,
         relays: RelayService,
         domain: AccountLookup | None,
+        open_sessions: OpenSessions,
     ) -> None:
-        """`forget_sequence` is that of the service for other queue managers; `domain` knows accounts besides those of
-        the users file."""
+        """`forget_sequence` and `open_sessions` are those of the service for other queue managers; `domain` knows
+        accounts besides those of the users file."""
         self._context: Final = context
         configuration, environment, rpc = context.configuration, calls.environment, calls.rpc
         data_dir = configuration.data_dir.resolve()
@@ -75,7 +77,7 @@ class WebServer:
             environment.manager, calls.users, self._tokens, rpc, environment.is_administrator, context.syncs,
             context.store.epoch, auditor, self._uses, alarms, latency, calls.logins,
             forget_sequence, environment.when_durable, transactions,
-            RelayDesk(relays.relays, relays.local_queue, auditor), domain,
+            RelayDesk(relays.relays, relays.local_queue, auditor), domain, open_sessions,
         )  # fmt: skip
         # A Unix socket is as private as the level privacy, so interfaces ask for no more than a ticket.
         table = InterfaceTable(interface(environment, AuthLevel.NONE) for interface in SERVED)

@@ -171,6 +171,16 @@ async function refresh(owner, always) {
   if (!owner) say(`Live, ${last}`, true);
 }
 
+// -- a file that is chosen fills the field that takes what is in it --
+
+for (const label of document.querySelectorAll("[data-upload]")) {
+  label.hidden = false;
+  label.addEventListener("change", async (event) => {
+    const field = label.closest("form").elements[label.dataset.upload];
+    field.value = await event.target.files[0].text();
+  });
+}
+
 // -- columns of the table of queues: those that are hidden are in a cookie --
 
 const columns = document.getElementById("columns");

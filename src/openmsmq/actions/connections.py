@@ -1,0 +1,60 @@
+"""Who is connected to the queue manager, by which way, from where and since when. For administrators."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+
+from openmsmq.actions.fields import CommandText, EpochSeconds, doc
+from openmsmq.actions.queues import daemon_of
+from openmsmq.actions.site import ActionSite
+from openmsmq.actions.table import ActionCommand, Empty, Output, Rows, action
+from openmsmq.model.roles import Role
+from openmsmq.model.text import time_text
+
+
+class ConnectionView(Output, frozen=True):
+    """What comes from one address, as one user and by one way."""
+
+    door: Annotated[str, doc("The way in: rpc, mqqb (another queue manager), http, flight.", "rpc")]
+    address: Annotated[str, doc("The other side's address; local on a Unix socket.", "10.0.0.7")]
+    user: Annotated[
+        str, doc("Name of the user, empty for callers that have not logged in; of mqqb the queue manager.", "alice")
+    ]
+    interfaces: Annotated[list[str], doc("Interfaces of RPC that are in use.", ["qmcomm"])]
+    connections: Annotated[int, doc("Open connections. 0 where only open queues are known.")]
+    handles: Annotated[int, doc("Queues that are open.")]
+    since: Annotated[EpochSeconds, doc("When the oldest of them was opened, in seconds since 1970.")]
+
+
+class ConnectionList(Output, frozen=True):
+    """Who is connected."""
+
+    connections: Annotated[list[ConnectionView], doc("Those with most open queues first.")]
+    command: CommandText
+
+
+@action(
+    "connection.list", http="GET /connections", role=Role.MONITOR, place="daemon",
+    commands=(
+        ActionCommand(
+            "connection list",
+            show=Rows(
+                lambda found: found.connections,
+                ("by", "address", "user", "interfaces", "connections", "open queues", "since"),
+                lambda each: [each.door, each.address, each.user, ", ".join(each.interfaces), each.connections,
+                              each.handles, time_text(each.since)],
+                empty="nobody is connected",
+            ),
+            more="For administrators of the queue manager; the role monitor is enough for the token.",
+        ),
+    ),
+)  # fmt: skip
+def list_connections(site: ActionSite, given: Empty) -> ConnectionList:
+    """Show who is connected: by which way, from which address, as which user, since when, with how many open queues."""
+    found = msgspec.json.Decoder(ConnectionView).decode_lines(daemon_of(site).lines("connections"))
+    return ConnectionList(found, site.command)
+
+
+ACTIONS: Final = (list_connections,)
