@@ -41,6 +41,7 @@ from openmsmq.model.roles import Role
 
 #: Commands of the nouns of the table that are no actions, and why.
 BY_HAND = {
+    "adopt inventory": "it reads another queue manager, or a file",
     "adopt plan": "it reads at two queue managers",
     "adopt run": "it reads at two queue managers",
     "adopt verify": "it reads at two queue managers",

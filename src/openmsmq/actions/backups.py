@@ -47,8 +47,8 @@ class BackupView(Output, frozen=True):
     ]
     time: Annotated[str | None, doc("When it began (UTC); null until it is done.", "2026-11-22T12:00:00")]
     messages: Annotated[int | None, doc("Number of messages in it; null until it is done.")]
-    bytes: Annotated[int | None, doc("Size of its files; null until it is done.")]
     error: Annotated[str | None, doc("Why it failed; null if it did not.")]
+    bytes: Annotated[int | None, doc("Size of its files; null until it is done.")] = None
 
 
 class BackupList(Output, frozen=True):
@@ -156,7 +156,7 @@ def start_backup(site: ActionSite, given: NewBackup) -> BackupView:
     except BaseException:
         site.backups.end(name, None)
         raise
-    return BackupView(name, "running", None, None, None, None)
+    return BackupView(name, "running", None, None, None)
 
 
 @action(
@@ -230,14 +230,14 @@ def _demand_room(data_dir: Path, directory: Path) -> None:
 
 def _known(making: BackupJob, directory: Path, name: str) -> BackupView:
     if making.running == name:
-        return BackupView(name, "running", None, None, None, None)
+        return BackupView(name, "running", None, None, None)
     try:
         manifest = json.loads((directory / name / MANIFEST).read_text(encoding="utf-8"))
-        return BackupView(name, "done", str(manifest["time"]), int(manifest["messages"]),
-                          sum(int(each["size"]) for each in manifest["files"].values()), None)  # fmt: skip
+        size = sum(int(each["size"]) for each in manifest["files"].values())
+        return BackupView(name, "done", str(manifest["time"]), int(manifest["messages"]), None, size)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         error = making.failed.get(name)
-        return BackupView(name, "unfinished" if error is None else "failed", None, None, None, error)
+        return BackupView(name, "unfinished" if error is None else "failed", None, None, error)
 
 
 def _directory(site: ActionSite) -> Path:
