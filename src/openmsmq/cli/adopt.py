@@ -15,7 +15,15 @@ from openmsmq.actions.by_http import ActionsByHttp
 from openmsmq.actions.definitions import DefinitionsRequest, Differences, import_definitions
 from openmsmq.actions.errors import ActionIncomplete, ActionRefused
 from openmsmq.actions.queues import queue_named
-from openmsmq.actions.relays import NewRelay, RelayQuery, begin_relay, list_relays
+from openmsmq.actions.relays import (
+    NewRelay,
+    RelayQuery,
+    RelayStepInput,
+    RelayView,
+    begin_relay,
+    list_relays,
+    step_relay,
+)
 from openmsmq.admin.account_names import Accounts, mapped, unknown
 from openmsmq.admin.comparing import Comparison, compare
 from openmsmq.admin.definitions import Document, definition_of
@@ -230,9 +238,7 @@ def run(
     for name in _along(queues, journal, dead_letters):
         known = running.get(relays.relay_queue(name).lower())
         try:
-            begun = (
-                known or actions.perform(begin_relay, NewRelay(queue_named(actions.http, name).id, other.host)).relay
-            )
+            begun = _begun(actions, name, other.host, known)
         except ApiError as error:
             failed = True
             report(as_json, f"{name}: {error}", {"queue": name, "error": str(error)}, err=not as_json)
@@ -240,6 +246,19 @@ def run(
         report(as_json, f"{begun.queue}: {begun.state}", {"queue": begun.queue, "state": begun.state})
     if failed:
         sys.exit(1)
+
+
+def _begun(actions: ActionsByHttp, name: str, host: str, known: RelayView | None) -> RelayView:
+    """The relay of a queue, which goes on if there is one, also if it had ended. Raises ApiError."""
+    if known is None:
+        begun: RelayView = actions.perform(begin_relay, NewRelay(queue_named(actions.http, name).id, host)).relay
+        return begun
+    if known.host.casefold() != host.casefold():
+        raise ApiError(f"it moves from or to {known.host} already; openmsmq adopt forget ends that")
+    if known.state not in ("done", "returned"):
+        return known
+    again: RelayView = actions.perform(step_relay, RelayStepInput(known.queue, "shadow")).relay
+    return again
 
 
 def _along(queues: tuple[str, ...], journal: bool, dead_letters: bool) -> list[str]:
