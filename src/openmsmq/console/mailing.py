@@ -8,7 +8,6 @@ sent.
 from __future__ import annotations
 
 import logging
-import random
 import smtplib
 import ssl
 import time
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from openmsmq.admin.alarms import MAILED_FILE, Event, read_alarms, read_delivered, write_delivered
-from openmsmq.console.webhook import due_events
+from openmsmq.console.webhook import due_events, tries
 from openmsmq.model.remedies import for_terminal
 from openmsmq.model.text import counted, printable, time_text
 
@@ -77,11 +76,8 @@ class AlarmMailer:
 
     def _deliver(self, events: list[Event]) -> None:
         mail = mail_of(events, self.machine, self.sender, self.recipients)
-        pause, said = _FIRST_PAUSE, ""
-        for number in range(TRIES):
-            if number:
-                self.wait(pause * random.uniform(0.5, 1.0))
-                pause = min(2 * pause, _LONGEST_PAUSE)
+        said = ""
+        for _ in tries(TRIES, _FIRST_PAUSE, _LONGEST_PAUSE, self.wait):
             try:
                 self.send(mail)
             except OSError as error:

@@ -13,7 +13,7 @@ import json
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -92,11 +92,8 @@ class Webhook:
 
     def _deliver(self, event: Event) -> None:
         body = json.dumps(event_document(event, self.machine)).encode()
-        pause, said = _FIRST_PAUSE, ""
-        for number in range(TRIES):
-            if number:
-                self.wait(pause * random.uniform(0.5, 1.0))
-                pause = min(2 * pause, _LONGEST_PAUSE)
+        said = ""
+        for _ in tries(TRIES, _FIRST_PAUSE, _LONGEST_PAUSE, self.wait):
             headers = {
                 "Content-Type": "application/json", "User-Agent": "openmsmq",
                 "Idempotency-Key": f"{self.machine}-{event.seq}", **signature(self.key, int(self.clock()), body),
@@ -111,6 +108,17 @@ class Webhook:
             said = f"the answer is {status}"
         logger.error("alarm %s %s was not delivered by webhook after %d tries: %s",
                      event.alarm.name, event.state, TRIES, said)  # fmt: skip
+
+
+def tries(count: int, first: float, longest: float, wait: Callable[[float], object]) -> Iterator[int]:
+    """Numbers of tries; before each but the first, a pause that doubles up to the longest one, in seconds, some of it
+    random."""
+    pause = first
+    for number in range(count):
+        if number:
+            wait(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, longest)
+        yield number
 
 
 def signature(key: bytes, now: int, body: bytes) -> dict[str, str]:
