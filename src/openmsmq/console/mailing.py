@@ -1,7 +1,7 @@
 """Alarms by e-mail: one mail for all that happens within a short time.
 
 It runs in a thread of the web process, as webhooks do, so a mail server that is slow or gone holds up nothing. A mail
-that fails `TRIES` times is given up and said in the log; `alarms.mailed` has the number of the last event that was
+that fails `TRIES` times is given up and failure in the log; `alarms.mailed` has the number of the last event that was
 sent.
 """
 
@@ -76,16 +76,16 @@ class AlarmMailer:
 
     def _deliver(self, events: list[Event]) -> None:
         mail = mail_of(events, self.machine, self.sender, self.recipients)
-        said = ""
+        failure = ""
         for _ in tries(TRIES, _FIRST_PAUSE, _LONGEST_PAUSE, self.wait):
             try:
                 self.send(mail)
             except OSError as error:
-                said = printable(str(error))
+                failure = printable(str(error))
             else:
                 return
         about = counted(len(events), "alarm event")
-        logger.error("a mail about %s was not sent after %d tries: %s", about, TRIES, said)
+        logger.error("a mail about %s was not sent after %d tries: %s", about, TRIES, failure)
 
 
 def mail_of(events: list[Event], machine: str, sender: str, recipients: tuple[str, ...]) -> EmailMessage:

@@ -92,7 +92,7 @@ class Webhook:
 
     def _deliver(self, event: Event) -> None:
         body = json.dumps(event_document(event, self.machine)).encode()
-        said = ""
+        failure = ""
         for _ in tries(TRIES, _FIRST_PAUSE, _LONGEST_PAUSE, self.wait):
             headers = {
                 "Content-Type": "application/json", "User-Agent": "openmsmq",
@@ -101,13 +101,13 @@ class Webhook:
             try:
                 status = self.post(self.url, body, headers)
             except (OSError, urllib3.exceptions.HTTPError) as error:
-                said = str(error)
+                failure = str(error)
                 continue
             if 200 <= status < 300:
                 return
-            said = f"the answer is {status}"
+            failure = f"the answer is {status}"
         logger.error("alarm %s %s was not delivered by webhook after %d tries: %s",
-                     event.alarm.name, event.state, TRIES, said)  # fmt: skip
+                     event.alarm.name, event.state, TRIES, failure)  # fmt: skip
 
 
 def tries(count: int, first: float, longest: float, wait: Callable[[float], object]) -> Iterator[int]:
