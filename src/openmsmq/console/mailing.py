@@ -1,7 +1,7 @@
 """Alarms by e-mail: one mail for all that happens within a short time.
 
 It runs in a thread of the web process, as webhooks do, so a mail server that is slow or gone holds up nothing. A mail
-that fails `TRIES` times is given up and failure in the log; `alarms.mailed` has the number of the last event that was
+that fails `TRIES` times is dropped and logged; `alarms.mailed` has the number of the last event that was
 sent.
 """
 
