@@ -1,4 +1,4 @@
-"""What goes wrong: HRESULTs, failed calls, broken protocols, refused logins, stubs that do not decode."""
+"""Errors: HRESULTs, failed calls, broken protocols, refused logins, stubs that do not decode."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ E = TypeVar("E", bound="HResultError")
 def raised_for(kind: type[HResultError]) -> Callable[[K], K]:
     """Decorate a subclass of `kind`: from now on it is raised wherever this package raises `kind`.
 
-    For a program with a tree of errors of its own: `class Lost(ProgramError, RpcConnectionError)`. Who catches `kind`
-    catches the subclass. There is one such subclass in a process. Raises ValueError for a second one, or for a class
-    that is no subclass of `kind`.
+    For a program with a tree of errors of its own: `class Lost(ProgramError, RpcConnectionError)`. Code that catches
+    `kind` catches the subclass. There is one such subclass in a process. Raises ValueError for a second one, or for a
+    class that is not a subclass of `kind`.
     """
 
     def register(subclass: K) -> K:
@@ -31,7 +31,7 @@ def raised_for(kind: type[HResultError]) -> Callable[[K], K]:
 
 
 def raised_class(kind: type[E]) -> type[E]:
-    """What is raised for `kind`: itself, or the subclass that a program has registered."""
+    """Return the class to raise for `kind`: itself, or the subclass that a program has registered."""
     return cast("type[E]", _RAISED_AS.get(kind, kind))
 
 
@@ -133,7 +133,7 @@ class BindError(RpcConnectionError):
 class AuthenticationError(HResultError, PermissionError):
     """A security provider refused: bad password, bad token, bad signature, or too weak a negotiation.
 
-    `user`: whom the client named, where its password was wrong or nobody is called so.
+    `user`: the name given by the client, if its password was wrong or the user is unknown.
     """
 
     hresult: int = ComResult.E_ACCESSDENIED
@@ -149,7 +149,7 @@ class LoginRefused(AuthenticationError):
 
 
 class LogonUnavailable(AuthenticationError):
-    """Nobody could say whether a login is good: that is no failed try of the client."""
+    """A login could not be checked: this does not count as a failed attempt of the client."""
 
 
 class KerberosUnavailable(RpcError):

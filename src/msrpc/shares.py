@@ -36,7 +36,7 @@ class Shares(Generic[Source]):
         return True
 
     def charge(self, source: Source, amount: int = 1) -> None:
-        """As `take`, whatever the bounds: for what is there already, after a restart."""
+        """Take a share regardless of the limits: for existing objects, after a restart."""
         self.held += amount
         self._by_source[source] = self.of(source) + amount
 

@@ -1,4 +1,4 @@
-"""Text from outside (names, what a peer says) for whatever shows it: terminal, log, message of an exception."""
+"""Untrusted text (names, text from a peer) for display: terminal, log, message of an exception."""
 
 from __future__ import annotations
 

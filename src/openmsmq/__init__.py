@@ -128,5 +128,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What `dir` and `help` show, without loading it: the names above, and what is loaded already."""
+    """Return the names for `dir` and `help` without loading modules: the names above, and those already loaded."""
     return sorted({*globals(), *__all__})

@@ -1,8 +1,8 @@
-"""What of the queue manager is machine code where it has been built, and whether this process runs it.
+"""Compiled modules of the queue manager, and whether this process runs them.
 
 `tools/native.py` builds extension modules of `MODULES` with mypyc, and of `WRITTEN_IN_C`: for a wheel by the build
-hook, beside the sources by `make`. `import` prefers an extension module to the source beside it. Modules of `msrpc` are
-among them: mypyc compiles calls between modules of one group to calls in C.
+hook, next to the sources by `make`. `import` prefers an extension module to the source next to it. Modules of `msrpc`
+are included: mypyc compiles calls between modules of one group to calls in C.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from importlib.machinery import ExtensionFileLoader
 from importlib.util import find_spec
 from typing import Final
 
-# What a call passes on its way from the socket to the disk and back, and what pays: docs/architecture.md says how much.
+# What a call passes on its way from the socket to the disk and back, and what pays: docs/performance.md says how much.
 _OF_OPENMSMQ: Final = (
     "peering.arrival", "peering.memory", "peering.sequences",
     "model.histogram", "model.lookup_id",
@@ -41,7 +41,7 @@ MODULES: Final = (
     *(f"msrpc.{module}" for module in _OF_MSRPC),
     *(f"openmsmq.{module}" for module in _OF_OPENMSMQ),
 )
-# What has no Python source: whoever imports it does without where it is not there.
+# Modules without Python source: importers must do without them if they are missing.
 WRITTEN_IN_C: Final = (
     "msrpc.ndr.engine",
     "msrpc.rpc.requests",
@@ -59,7 +59,7 @@ WRITTEN_IN_C: Final = (
 
 
 def is_native() -> bool:
-    """Whether all of `MODULES` are machine code here; otherwise Python interprets them. They are built all or none."""
+    """Whether all of `MODULES` are compiled here; otherwise Python interprets them. They are built all or none."""
     specifications = map(find_spec, MODULES)
     return all(found is not None and isinstance(found.loader, ExtensionFileLoader) for found in specifications)
 

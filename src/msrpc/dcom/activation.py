@@ -34,7 +34,7 @@ _REQUIRED: Final = (_INSTANTIATION, _SCM_REQUEST, _LOCATION)
 
 @dataclass(frozen=True, slots=True)
 class ActivationRequest:
-    """What a client wants: an object of a class, by so many interfaces."""
+    """Request of a client: an object of a class, by a list of interfaces."""
 
     clsid: UUID
     iids: tuple[UUID, ...]

@@ -176,7 +176,8 @@ class AutomationObject:
         return self.interfaces_by_name[kind].uuid
 
     def _slots(self, context: CallContext) -> _Slots:
-        """Those of the interface through which the object is called; IDispatch alone stands for the newest revision."""
+        """Return the slots of the interface through which the object is called; IDispatch alone means the newest
+        revision."""
         interface = context.interface if context.interface.members is not None else self.coclass.default
         return slots_of(interface, self.coclass.default)
 

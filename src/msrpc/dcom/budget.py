@@ -1,4 +1,4 @@
-"""What clients may hold: each source up to a share, all together up to a total."""
+"""Limits on what clients may hold: each source up to a share, all together up to a total."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ObjectBudget:
 
 
 class Charge:
-    """What one object has taken of a budget for its source."""
+    """Share of a budget that one object has taken for its source."""
 
     __slots__ = ("_budget", "_source", "amount")
 

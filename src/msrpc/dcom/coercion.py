@@ -47,7 +47,7 @@ def _number(found: Variant, vt: int) -> int:
         elif found.vt not in _NUMBERS:
             raise _mismatch(found, vt)
         if isinstance(value, float) and not math.isfinite(value):
-            raise ComError(ComResult.DISP_E_OVERFLOW, f"{value} is no integer")
+            raise ComError(ComResult.DISP_E_OVERFLOW, f"{value} is not an integer")
         number = Decimal(value)
         if not number.is_finite():
             raise _mismatch(found, vt)

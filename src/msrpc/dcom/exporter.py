@@ -1,8 +1,8 @@
 """The object exporter ([MS-DCOM] 3.1.1): which objects others may call, by which interfaces, and who holds them.
 
 An object lives as long as a client holds a reference to one of its interfaces and is not known to be gone (`pinging`).
-The identifier of an interface (IPID) is random, but it stands in clear in each request, so it proves nothing: an object
-is used by its owner only.
+The identifier of an interface (IPID) is random, but it is sent in clear in each request, so it proves nothing: an
+object is used by its owner only.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ MOST_OBJECTS_OF_PEER: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class ObjectOwner:
-    """For whom an object was made, or who calls: a user, or an anonymous client of a host, at a level of
-    authentication ([MC-MQAC] 3.1.4.1; deviation D-191)."""
+    """Owner of an object, or caller: a user, or an anonymous client of a host, at a level of authentication ([MC-MQAC]
+    3.1.4.1; deviation D-191)."""
 
     host: str
     sid: str | None
@@ -42,7 +42,7 @@ class ObjectOwner:
 
     @property
     def source(self) -> tuple[str, str | None]:
-        """For whom budgets count what is held."""
+        """Source whose budget is charged."""
         return self.host, self.sid
 
     def admits(self, caller: ObjectOwner) -> bool:
@@ -54,12 +54,12 @@ class ObjectOwner:
         return caller.sid == self.sid and caller.level >= min(self.level, AuthLevel.PKT_INTEGRITY)
 
 
-#: Objects that whoever knows their IPID may call: those that a client exports for its server.
+#: Owner of objects that any caller with the IPID may call: those that a client exports for its server.
 ANYBODY: Final = None
 
 
 class Exportable(Protocol):
-    """What an exporter asks of an object."""
+    """Interface of an exported object."""
 
     def query(self, iid: UUID) -> bool:
         """Whether the object has this interface now."""
@@ -95,7 +95,7 @@ class ExportedObject:
 
 
 class Exporter:
-    """The objects of one process. `clock` is in seconds; `random` returns so many random bytes."""
+    """The objects of one process. `clock` is in seconds; `random(n)` returns n random bytes."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Exporter:
         most_objects: int = MOST_OBJECTS,
         most_of_peer: int = MOST_OBJECTS_OF_PEER,
     ) -> None:
-        """`ping_period` is how often clients ping; whoever does not for three periods is gone (3.1.2.2)."""
+        """`ping_period` is how often clients ping; a client that misses three periods is gone (3.1.2.2)."""
         self._clock, self._random = clock, random
         self._budget = ObjectBudget(
             "automation objects", most_objects, most_of_peer, ("max_com_objects", "max_com_objects_per_peer")
@@ -194,7 +194,8 @@ class Exporter:
         return interface.object.target
 
     def find(self, ipid: bytes, caller: ObjectOwner) -> ExportedInterface | None:
-        """What a call names, None for nothing; the object counts as called. Raises ComError E_ACCESSDENIED for an
+        """Return the target of a call, None for nothing; the object counts as called. Raises ComError E_ACCESSDENIED
+        for an
         object of another owner: permissions come before all else in 3.1.1.5.4."""
         interface = self._interfaces.get(ipid)
         if interface is not None:
@@ -320,5 +321,5 @@ class Exporter:
 def _released(target: Exportable) -> None:
     try:
         target.released()
-    except Exception:  # the object is gone for its clients, whatever it failed to give back
+    except Exception:  # the object is gone for its clients, even if it failed to free a resource
         logger.exception("the release of %s failed", type(target).__name__)

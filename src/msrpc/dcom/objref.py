@@ -46,7 +46,7 @@ class StandardReference:
         return _HEADER.pack(_SIGNATURE, _STANDARD, self.iid.bytes_le) + std + self.resolver.pack()
 
     def to_wire(self) -> STDOBJREF:
-        """What RemQueryInterface returns."""
+        """Return the result of RemQueryInterface."""
         return STDOBJREF(self.flags, self.public_refs, self.oxid, self.oid, self.ipid.bytes_le)
 
 

@@ -32,7 +32,7 @@ Publish = Callable[["MemoryStream"], MInterfacePointer | None]  # an object of o
 
 @dataclass(frozen=True, slots=True)
 class ObjectState:
-    """What an object is made of: its class, and what IPersistStream::Save has written."""
+    """State of an object: its class, and the output of IPersistStream::Save."""
 
     clsid: UUID
     data: bytes
@@ -60,7 +60,7 @@ class MemoryStream:
         return iid in (IUnknown.uuid, com.ISequentialStream.uuid, com.IStream.uuid)
 
     def released(self) -> None:
-        """What was written is still to be taken."""
+        """Keep the written data: it is still to be read."""
 
     def close(self) -> bytes:
         """No more writing; returns what was written."""
@@ -134,7 +134,7 @@ class SavedObject:
             target.write(self.state.data)
             return com.IPersistStream_Save_Response()
         if not isinstance(target, ForeignReference):
-            raise ComError(ComResult.E_POINTER, "pStm is no stream")
+            raise ComError(ComResult.E_POINTER, "pStm is not a stream")
         return self._write_to(context, target)
 
     async def _write_to(self, context: CallContext, target: ForeignReference) -> Any:

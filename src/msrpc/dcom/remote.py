@@ -1,7 +1,7 @@
 """Objects of other processes ([MS-DCOM] 3.2): finding their exporters, calling them, holding and releasing references.
 
-An exporter is asked for at the object resolver that a reference names, at port 135 or at the port that the address has:
-a program that may not listen at port 135 publishes its own (deviation D-84). Of the addresses only the ports count: the
+An exporter is located through the object resolver that a reference names, at port 135 or at the port in the address: a
+program that may not listen at port 135 publishes its own (deviation D-84). Of the addresses only the ports count: the
 host is the one that the reference came from, or one that was named beforehand (deviation D-193).
 """
 
@@ -94,8 +94,7 @@ class RemoteExporter:
     async def call(
         self, interface: Interface, ipid: bytes, operation: Operation, request: Any, causality: bytes | None = None
     ) -> Any:
-        """Call an object; returns the response, whatever its HRESULT. Raises ComError for a fault,
-        RpcConnectionError."""
+        """Call an object; returns the response with any HRESULT. Raises ComError for a fault, RpcConnectionError."""
         request.orpcthis = d.ORPCTHIS(version=VERSION, cid=causality or os.urandom(16))
         syntax = SyntaxId(interface.uuid, interface.version)
         try:
@@ -379,7 +378,7 @@ class RemoteProcesses:
             except (RpcConnectionError, RpcFault, OSError) as error:  # a time-out, too
                 if loop.time() - answered >= PERIODS * self._ping_period:
                     logger.warning(
-                        "the object resolver at %s:%d has not answered for %d periods; its objects are given up: %s",
+                        "the object resolver at %s:%d has not answered for %d periods; its objects are abandoned: %s",
                         place.host, place.port, PERIODS, error,
                     )  # fmt: skip
                     self._held.pop(place, None)
@@ -388,7 +387,7 @@ class RemoteProcesses:
                 if not pause:
                     logger.info("the object resolver at %s:%d could not be pinged: %s", place.host, place.port, error)
                 pause = min(self._ping_period, 2 * pause or _SHORTEST_PAUSE)
-            shortest = min(self._ping_period, _SHORTEST_PAUSE)  # a set that is not known there is made anew
+            shortest = min(self._ping_period, _SHORTEST_PAUSE)  # a set that is unknown there is created again
             await asyncio.sleep(pause or (self._ping_period if setid or not held else shortest))
 
     def close(self) -> None:

@@ -53,7 +53,7 @@ class _Service(ServedInterface):
 
 
 class ObjectExporter(_Service):
-    """IObjectExporter (3.1.2.5.1). Who only asks whether the server is alive need not authenticate."""
+    """IObjectExporter (3.1.2.5.1). A client that only checks whether the server is alive need not authenticate."""
 
     description = d.IObjectExporter
     open_opnums = frozenset([3, 5])
@@ -214,5 +214,5 @@ class ClassFactory:
 
 
 def resolver_services(server: ComServer) -> list[_Service]:
-    """What listens at the port of the endpoint mapper."""
+    """Return the services at the port of the endpoint mapper."""
     return [ObjectExporter(server), Activation(server), RemoteScmActivator(server)]

@@ -32,7 +32,7 @@ def is_awaitable(result: object) -> TypeGuard[Awaitable[Any]]:
 
 
 class Host(Protocol):
-    """What the process does for the server."""
+    """Services of the process for the server."""
 
     @property
     def position(self) -> int:
@@ -42,7 +42,7 @@ class Host(Protocol):
         """Run an action once everything written up to now is on the disk."""
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run something beside the calls."""
+        """Run a coroutine in parallel with the calls."""
 
 
 class ServedObject(Exportable, Protocol):
@@ -57,8 +57,8 @@ Factory = Callable[["CallContext"], ServedObject]
 
 @dataclass(slots=True)
 class Budgets:
-    """What the objects of a client hold beside themselves, counted by its user and host: bytes of messages,
-    notifications that wait, event sinks."""
+    """Resources that the objects of a client hold, counted by its user and host: bytes of messages, notifications that
+    wait, event sinks."""
 
     message_bytes: ObjectBudget = field(
         default_factory=lambda: ObjectBudget("bytes of messages in automation objects", *_BYTES)
@@ -116,7 +116,7 @@ _HERE: Final = "this machine"
 
 
 def owner_of(call: Call) -> ObjectOwner:
-    """Who makes a call. All addresses by which this machine reaches itself are one host."""
+    """Return the caller of a call. All addresses by which this machine reaches itself are one host."""
     host, caller = call.peer, call.caller
     if host == call.connection.local_host or host.startswith(("127.", "::1", "::ffff:127.")):
         host = _HERE
@@ -142,7 +142,7 @@ class ForeignReference:
 
 
 class ServedInterface:
-    """What the RPC runtime asks of an interface (`rpc.call.Interface`), but for the calls."""
+    """An interface for the RPC runtime (`rpc.call.Interface`), except for the calls."""
 
     first_opnum = 0
     open_opnums: frozenset[int] = frozenset()
@@ -196,7 +196,7 @@ class CallContext:
 
     @property
     def owner(self) -> ObjectOwner:
-        """Who calls, and owns the objects that the call makes."""
+        """The caller, which owns the objects that the call makes."""
         return owner_of(self.call)
 
     @property

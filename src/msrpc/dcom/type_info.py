@@ -41,7 +41,7 @@ def _texts(name: str, wanted: int) -> list[o.FLAGGED_WORD_BLOB]:
 
 @dataclass(frozen=True, slots=True)
 class LibraryObject:
-    """What a type library describes: interfaces, then classes."""
+    """Content of a type library: interfaces, then classes."""
 
     name: str
     guid: UUID
@@ -61,7 +61,7 @@ class LibraryObject:
 
 
 class _Described:
-    """What objects of type information share."""
+    """Base of the objects of type information."""
 
     interface: Interface
 

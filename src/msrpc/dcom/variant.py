@@ -155,7 +155,7 @@ def text_of(blob: o.FLAGGED_WORD_BLOB | None) -> str | None:
 
 
 def from_wire(wire: o.wireVARIANTStr | None, unmarshal: Unmarshal) -> Variant:
-    """What a VARIANT holds; NULL is VT_EMPTY. Raises ComError."""
+    """Convert a VARIANT; NULL is VT_EMPTY. Raises ComError."""
     if wire is None:
         return EMPTY
     vt = wire.vt

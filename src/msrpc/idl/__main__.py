@@ -15,7 +15,7 @@ Compile IDL files to Python modules, which need msrpc.ndr to run.
 
 ms-example.idl becomes ms_example.py: a class for each structure, and an Interface for each interface, with which
 clients encode requests and servers decode them; and ms_example_ndr64.py, which does the same in NDR64. Files that an
-IDL file imports are looked for beside it, then in the directories of --include, then among those of msrpc:
+IDL file imports are searched next to it, then in the directories of --include, then among those of msrpc:
 ms-dtyp.idl, ms-dcom.idl, ms-oaut.idl, com.idl, ms-pac.idl, ms-rpce-epm.idl and ms-rpce-mgmt.idl.
 """
 

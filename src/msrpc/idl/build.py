@@ -77,7 +77,7 @@ def _write(path: Path, text: str) -> None:
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             stream.write(text)
-            # Whoever may read the package may read these: a temporary file is for its owner alone.
+            # Every user who may read the package may read these: a temporary file is for its owner alone.
             os.fchmod(handle, 0o644)
         os.replace(temporary, path)
     except BaseException:

@@ -31,7 +31,7 @@ class Widening:
         self._made: dict[int, tuple[w.WireType, w.WireType]] = {}  # with the original, whose identity is the key
 
     def type(self, wire_type: w.WireType) -> w.WireType:
-        """What a type of NDR 2.0 is in NDR64."""
+        """Convert a type of NDR 2.0 to NDR64."""
         if id(wire_type) in self._made:
             return self._made[id(wire_type)][1]
         match wire_type:
@@ -55,7 +55,7 @@ class Widening:
         return made
 
     def field(self, field: w.Field) -> w.Field:
-        """What a member or parameter is in NDR64."""
+        """Convert a member or parameter to NDR64."""
         return replace(field, type=self.type(field.type))
 
     def _union(self, union: w.Union) -> w.Union:

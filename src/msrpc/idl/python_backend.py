@@ -179,8 +179,8 @@ class _Module:
     def arguments_of(
         self, interface: w.InterfaceType, operation: w.OperationType
     ) -> Iterator[tuple[str, str, list[w.Field], bool]]:
-        """Of the request and the response of an operation: a letter for which it is, the name of the class of its
-        arguments, these, and whether no operation before had this class."""
+        """Yield for the request and the response of an operation: a letter for the direction, the name of the class of
+        its arguments, these, and whether no operation before had this class."""
         result = [w.Field("result", operation.result)] if operation.result else []
         for letter, role, fields in (
             ("q", "Request", operation.inputs),

@@ -1,4 +1,4 @@
-"""What decoder and encoder share: lines of code, what is known of alignment, facts about wire types."""
+"""Base of decoder and encoder: lines of code, known alignment, facts about wire types."""
 
 from __future__ import annotations
 
@@ -103,16 +103,16 @@ def python_expression(expression: s.Expression, owner: str) -> str:
             return (
                 f"({python_expression(b, owner)} if {python_expression(a, owner)} else {python_expression(c, owner)})"
             )
-    raise IdlError(f"{expression} is no expression over fields")
+    raise IdlError(f"{expression} is not an expression over fields")
 
 
 def selector(union: w.Field, owner: str) -> str:
-    """What selects the arm of a union that is a member of `owner`."""
+    """Return the expression that selects the arm of a union that is a member of `owner`."""
     return f"{owner}.{union.switch}" if union.selector is None else python_expression(union.selector, owner)
 
 
 class Symbols:
-    """What the generated module has to define or import besides its classes and functions."""
+    """Names that the generated module must define or import besides its classes and functions."""
 
     def __init__(self, idl: str, module_of: Callable[[str], str]) -> None:
         """`module_of` returns the full name of the module of an IDL file."""

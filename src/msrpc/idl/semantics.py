@@ -429,7 +429,7 @@ class Analyzer:
         if isinstance(member.type, s.UnionType) and member.type.arms is not None:
             named = [f.type for f in siblings if f.name == switch.text and isinstance(f.type, w.Primitive | w.Enum)]
             if not named:
-                raise IdlError(f"switch_is({switch.text}) names no scalar field beside it")
+                raise IdlError(f"switch_is({switch.text}) names no scalar field next to it")
             discriminant: w.WireType = named[0]
             if "switch_type" in member.attributes:  # the selector may travel wider than the field that it repeats
                 wider = member.attributes["switch_type"][0]

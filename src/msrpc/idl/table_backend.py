@@ -1,7 +1,7 @@
 """The back end for the engine: tables of literals at the end of each generated module, read by `ndr.tables`.
 
-Of what no interface that is called often uses, there are no tables, and the interpreted codec does it: full pointers,
-structures with a trailing array, unions with a name, arrays of fixed size and of references, floating point,
+There are no tables for features that no frequently called interface uses; the interpreted codec handles them: full
+pointers, structures with a trailing array, unions with a name, arrays of fixed size and of references, floating point,
 expressions that calculate.
 """
 

@@ -1,4 +1,4 @@
-"""What travels: the resolved types of NDR 2.0 (C706 chapter 14), with alignment, sizes and pointer kinds.
+"""Wire types: the resolved types of NDR 2.0 (C706 chapter 14), with alignment, sizes and pointer kinds.
 
 The semantic pass makes these from the syntax tree; back ends and test generators read them. `ndr64.Widening` makes
 those of NDR64 from them: types that travel in another way have `ndr64` set.
@@ -90,7 +90,8 @@ class Array:
 
     @property
     def alignment(self) -> int:
-        """As a member of a structure. In NDR64 the maximum count, which travels before the structure, does not add to
+        """Alignment as a member of a structure. In NDR64 the maximum count, which travels before the structure, does
+        not add to
         it: it would make gaps in structures of smaller members (D-197)."""
         if (self.fixed is not None or self.ndr64) and not self.varying:
             return self.element.alignment

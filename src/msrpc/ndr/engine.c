@@ -1,5 +1,5 @@
-/* NDR 2.0 (C706 chapter 14) and NDR64 ([MS-RPCE] 2.2.5) by tables: what the generated Python code does for well-formed
-   values, in machine code.
+/* NDR 2.0 (C706 chapter 14) and NDR64 ([MS-RPCE] 2.2.5) by tables: does the work of the generated Python code for
+   well-formed values.
 
    `msrpc.idl.table_backend` writes the tables. The engine only answers where everything is as declared; at anything
    else it stops, and the interpreted codec of the same operation takes the same argument from the start: that one knows
@@ -7,7 +7,7 @@
 
    Bodies come first, then what their pointers refer to, so each construct is walked twice. When decoding, the place of
    a pointer holds None (NULL, which is final) or True (to be replaced) between the two walks. A new object is stored
-   where it belongs before it is filled: whoever stops has to give up the outermost object only.
+   where it belongs before it is filled: on an error only the outermost object has to be released.
 
    A structure has a table for each of the two syntaxes. In NDR64 pointers and counts have 8 bytes, structures end at a
    multiple of their alignment, and unions are aligned, too; tables have the sizes of all else.
@@ -275,7 +275,7 @@ static bool read_opaque(Reader *r, const Type *type, PyObject **slot)
     return true;
 }
 
-/* A reference leads to something, whatever number stands for it. */
+/* A reference leads to something, with any number as its identifier. */
 static ALWAYS_INLINE bool read_referent(Reader *r, const Type *pointer, PyObject **slot)
 {
     uint64_t referent;
@@ -780,7 +780,7 @@ static Py_ssize_t offset_of(PyTypeObject *class, PyObject *name)
     if (descriptor != NULL && Py_IS_TYPE(descriptor, &PyMemberDescr_Type))
         offset = ((PyMemberDescrObject *)descriptor)->d_member->offset;
     else if (descriptor != NULL)
-        PyErr_Format(PyExc_TypeError, "%R is no slot of %R", name, class);
+        PyErr_Format(PyExc_TypeError, "%R is not a slot of %R", name, class);
     Py_XDECREF(descriptor);
     return offset;
 }
@@ -839,7 +839,7 @@ static bool parse_format(Type *type, PyObject *table)
     const char *format = PyUnicode_AsUTF8(table);
     const char *found = format == NULL || strlen(format) != 1 ? NULL : strchr(formats, *format);
     if (found == NULL) {
-        PyErr_Format(PyExc_ValueError, "%R is no format of a scalar", table);
+        PyErr_Format(PyExc_ValueError, "%R is not a format of a scalar", table);
         return false;
     }
     type->format = *found;
@@ -881,7 +881,7 @@ static bool parse_into(Type *type, PyObject *table, const Scope *scope)
         return (type->record = record_of(table, scope->ndr64)) != NULL;
     }
     if (!PyTuple_Check(table) || !PyTuple_GET_SIZE(table) || !PyUnicode_Check(first = PyTuple_GET_ITEM(table, 0))) {
-        PyErr_Format(PyExc_TypeError, "%R is no table of a type", table);
+        PyErr_Format(PyExc_TypeError, "%R is not a table of a type", table);
         return false;
     }
     switch (PyUnicode_READ_CHAR(first, 0)) {
@@ -913,7 +913,7 @@ static bool parse_into(Type *type, PyObject *table, const Scope *scope)
             type->alignment = arms_alignment;
         return parse_union(first, scope, type);
     default:
-        PyErr_Format(PyExc_ValueError, "%R is no table of a type", table);
+        PyErr_Format(PyExc_ValueError, "%R is not a table of a type", table);
         return false;
     }
 }

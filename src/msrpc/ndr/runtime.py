@@ -1,4 +1,4 @@
-"""What generated codecs share: the NULL behind a non-NULL pointer, and the description of an interface.
+"""Runtime of generated codecs: the NULL behind a non-NULL pointer, and the description of an interface.
 
 Transfer syntax NDR 2.0 (C706 chapter 14), 8a885d04-1ceb-11c9-9fe8-08002b104860. Stubs are decoded in either integer
 byte order and always encoded little-endian. `Operation.ndr64` is the same operation in NDR64 ([MS-RPCE] 2.2.5),
@@ -40,14 +40,14 @@ class Null:
 
 
 NULL = Null()
-UNSET: Final = object()  # the default of members that are made anew for each structure
+UNSET: Final = object()  # the default of members that are created for each structure
 PADDING = tuple(bytes(n) for n in range(8))
 _FIRST_REFERENT = 0x20000  # as MIDL numbers them; the values mean nothing
 
 
 class Structure:
-    """What generated classes share. Their `__slots__` are the members in the order of the IDL. They are no dataclasses,
-    which would make the methods of some 600 classes at each start: half a second of processor time."""
+    """Base of generated classes. Their `__slots__` are the members in the order of the IDL. They are not dataclasses,
+    which would create the methods of some 600 classes at each start: 0.5 s of processor time."""
 
     __slots__: tuple[str, ...] = ()
     __hash__ = None  # type: ignore[assignment]  # they can change
@@ -72,7 +72,8 @@ class DecodeState:
         self.depth = 0
 
     def alias(self, referent: int, kind: str) -> Any:
-        """What a full pointer refers to that was met before. Raises BadStubData if that is of another type."""
+        """Return the object that a full pointer refers to and that was met before. Raises BadStubData if it has another
+        type."""
         found, value = self.full[referent]
         if found != kind:
             raise BadStubData(f"a full pointer to {kind} refers to {found}")

@@ -1,4 +1,4 @@
-"""What generated modules give their tables to: the engine where it has been compiled, otherwise nobody."""
+"""Registers the tables of generated modules with the engine, if it has been compiled."""
 
 from __future__ import annotations
 

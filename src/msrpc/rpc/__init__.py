@@ -14,5 +14,5 @@ randomness are arguments. `server` and `client` are the thin layers that move th
 | `call`, `server_connection`, `server_binding`, `client_connection` | the two sides of a connection |
 | `server`, `client`, `aio` | asyncio server, blocking client, asyncio client |
 | `epm`, `tower`, `mgmt` | endpoint mapper and management interface, ready to serve |
-| `credentials`, `users` | what a client authenticates with; the file of users whom a server knows |
+| `credentials`, `users` | a client's credentials; the file of users that a server knows |
 """

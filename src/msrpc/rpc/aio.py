@@ -122,7 +122,7 @@ class AsyncConnection(asyncio.Protocol):
     async def exchange(
         self, opnum: int, stub: bytes, object_uuid: UUID | None = None, *, interface: SyntaxId | None = None
     ) -> ResponseReceived:
-        """As `call`; returns the answer with its byte order."""
+        """Make a call; return the answer with its byte order."""
         target = interface or self._interface
         if target is None:
             raise LocalProtocolError("no interface is bound")
@@ -214,7 +214,7 @@ async def connect(
     assoc_group_id: int = 0,
     dead_peer_seconds: int = DEAD_PEER,
 ) -> AsyncConnection:
-    """As `client.connect`, for asyncio."""
+    """Do what `client.connect` does, for asyncio."""
     security = choose_security(credentials, level, spnego=spnego)
     login = login_of(f"{host}:{port}", credentials, security.level)
     loop = asyncio.get_running_loop()

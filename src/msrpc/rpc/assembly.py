@@ -28,7 +28,7 @@ class ReassemblyBudget:
 
 
 class Account:
-    """What one connection holds."""
+    """Bytes held by one connection."""
 
     __slots__ = ("_budget", "_limit", "held")
 
@@ -38,11 +38,11 @@ class Account:
         self.held = 0
 
     def allows(self, size: int) -> bool:
-        """Whether so many bytes more are within both limits."""
+        """Whether `size` more bytes are within both limits."""
         return self.held + size <= self._limit and self._budget.used + size <= self._budget.limit
 
     def book(self, size: int) -> None:
-        """Hold so many bytes more, or fewer if negative."""
+        """Hold `size` more bytes, or fewer if negative."""
         self.held += size
         self._budget.book(size)
 
@@ -74,7 +74,7 @@ class Assembly:
         return len(stub)
 
     def refuse(self) -> int:
-        """The call has got its fault: its further fragments are dropped. Returns how many bytes are given up."""
+        """The call has got its fault: drop its further fragments. Returns how many bytes are released."""
         given_up, self.size = self.size, 0
         self.refused = True
         self.pieces.clear()

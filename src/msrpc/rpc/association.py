@@ -30,7 +30,7 @@ MAX_HANDLES_OF_HOST: Final = 262_144
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds something that a handle stands for: a caller in an association, with a level of protection.
+    """Holder of an object behind a handle: a caller in an association, with a level of protection.
 
     Attributes:
         association: where the handle is valid.
@@ -53,8 +53,8 @@ class Holder:
         return caller.association is self.association and caller.sid == self.sid and caller.level >= self.level
 
     def admits_user(self, caller: Holder) -> bool:
-        """As `admits`, but an authenticated user is the same in any association: a client that calls some interfaces at
-        a higher level than others has one for each level."""
+        """Do what `admits` does, but an authenticated user is the same in any association: a client that calls some
+        interfaces at a higher level than others has one for each level."""
         return self.admits(caller) or (self.sid is not None and caller.sid == self.sid and caller.level >= self.level)
 
 
@@ -126,8 +126,8 @@ class ContextHandles:
         raise Fault(NCA_S_FAULT_REMOTE_NO_MEMORY)
 
     def get(self, holder: Holder, handle: bytes, kind: str) -> Any:
-        """What the handle stands for. Raises `Fault`: context mismatch for one that is null, unknown here or of
-        another kind, access denied for one of another caller or a better protected one."""
+        """Return the object behind the handle. Raises `Fault`: context mismatch for one that is null, unknown here or
+        of another kind, access denied for one of another caller or a better protected one."""
         entry = self.entries.get(bytes(handle))
         if entry is None or entry[0] != kind:
             raise Fault(NCA_S_FAULT_CONTEXT_MISMATCH)
@@ -137,7 +137,7 @@ class ContextHandles:
         return entry[1]
 
     def find(self, holder: Holder, handle: bytes, kind: str) -> Any:
-        """As `get`, but None where that raises."""
+        """Return the result of `get`, or None where that raises."""
         entry = self.entries.get(handle)
         return entry[1] if entry is not None and entry[0] == kind and entry[3].admits(holder) else None
 

@@ -1,4 +1,4 @@
-"""What a server's interface sees: the call, its caller, and the protocol an interface implements."""
+"""A call as the server's interface sees it: the call, its caller, and the protocol an interface implements."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class InterfaceTable:
 
 @dataclass(frozen=True, slots=True)
 class RpcCaller:
-    """Who calls, and how well protected. An anonymous caller has no SID and is not `authenticated`."""
+    """A caller and its protection. An anonymous caller has no SID and is not `authenticated`."""
 
     identity: Identity
     level: AuthLevel
@@ -107,12 +107,12 @@ UNAUTHENTICATED: Final = RpcCaller(ANONYMOUS, AuthLevel.NONE)
 
 
 class CallConnection(ABC):
-    """What a call needs of the connection on which it came; `server_connection.ServerConnection` is one.
+    """The connection of a call; `server_connection.ServerConnection` is one.
 
     Attributes:
         peer_host: address of the client's host; `local_host` that by which it reached this one.
         failures: what the client's host may still try.
-        descriptor: of the socket, which knows that the peer is gone before anybody has said so; -1 if there is none.
+        descriptor: of the socket, which knows early that the peer is gone; -1 if there is none.
     """
 
     def __init__(self, peer_host: str, local_host: str, failures: PeerFailures) -> None:
@@ -201,7 +201,7 @@ class Call:
 
     @property
     def holder(self) -> Holder:
-        """Who holds what this call makes, and whose handles it may use."""
+        """Owner of the objects that this call makes, and of the handles that it may use."""
         return self.handles.holder
 
     @property
@@ -262,11 +262,11 @@ class Call:
         self.connection.send_fault(self, status)
 
     def waits(self) -> None:
-        """Its answer depends on somebody else, so the time that it takes says nothing of this server."""
+        """Exclude the call from latency statistics: it waits for an external event."""
         self.timings = None
 
     def cancel(self) -> None:
-        """Notify the handler that the client no longer wants an answer (C706 9.1.1.4)."""
+        """Notify the handler that the client has canceled the call (C706 9.1.1.4)."""
         if self._cancelled or self.over:
             return
         self._cancelled = True

@@ -207,7 +207,7 @@ def decode(header: Header, data: bytes) -> Pdu:
 
 
 def decode_bytes(data: bytes) -> Pdu:
-    """As `decode`, from the bytes alone."""
+    """Decode a PDU from the bytes alone."""
     if len(data) < HEADER_SIZE:
         raise RemoteProtocolError(f"{len(data)} bytes are no PDU")
     header = Header.unpack(data)

@@ -73,7 +73,7 @@ class Connection:
 
     @property
     def transfer_syntax(self) -> SyntaxId:
-        """That of the interface bound last. Raises LocalProtocolError if none is."""
+        """Transfer syntax of the interface bound last. Raises LocalProtocolError if none is."""
         if self._interface is None:
             raise LocalProtocolError("no interface is bound")
         return self._core.transfer_syntaxes[self._interface]
@@ -90,7 +90,7 @@ class Connection:
         self._socket.close()
 
     def abandon(self, patience: float) -> None:
-        """Close after an interrupted call, when the server has seen it: it has handled by then whatever was sent.
+        """Close after an interrupted call, once the server has seen it: it has then handled everything that was sent.
 
         Waits for that at most `patience` seconds for each piece of an answer that is dropped.
         """
@@ -156,7 +156,7 @@ class Connection:
         interface: SyntaxId | None = None,
         timeout: float | None = None,
     ) -> ResponseReceived:
-        """As `call`; returns the answer with its byte order."""
+        """Make a call; return the answer with its byte order."""
         target = interface or self._interface
         if target is None:
             raise LocalProtocolError("no interface is bound")

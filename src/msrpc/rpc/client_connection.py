@@ -288,7 +288,7 @@ class ClientConnection:
         if channel is not None:
             channel.header_signing = self._header_signing
             if channel.level >= AuthLevel.PKT and not (self._header_signing or channel.context.always_signs_headers):
-                # A server that knows it agrees; somebody in between may have said otherwise.
+                # A server that supports it agrees; an attacker in the middle may have changed the answer.
                 raise AuthenticationError("the server does not sign headers")
             if not channel.context.complete:
                 verifier = self._leg(channel, pdu.verifier.value if pdu.verifier else b"")

@@ -33,7 +33,7 @@ HOLDS: Final[tuple[tuple[int, int, int, int, int], ...]] = (
     (DEAF,            CATCHING_UP, ASKING,          CATCHING_UP, UNHELD),           # CATCHING_UP
 )  # fmt: skip
 
-# Who reads its socket.
+# Which code reads the socket.
 BY_TRANSPORT: Final = 0
 BY_POLLER: Final = 1
 

@@ -88,8 +88,8 @@ def _nothing() -> None:
 
 
 class SecurityChoice(NamedTuple):
-    """What a bind is authenticated with; without a context it is not. `prepare` comes first and may wait for others;
-    it raises AuthenticationError."""
+    """Security of a bind; without a context it is not authenticated. `prepare` comes first and may wait for other
+    services; it raises AuthenticationError."""
 
     auth_type: int
     level: AuthLevel

@@ -1,4 +1,4 @@
-"""As much DER (X.690) as SPNEGO tokens need: definite lengths, low tags."""
+"""The subset of DER (X.690) that SPNEGO tokens need: definite lengths, low tags."""
 
 from __future__ import annotations
 

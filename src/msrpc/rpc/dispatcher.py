@@ -55,7 +55,7 @@ class SecurityPolicy:
 
 @dataclass(slots=True)
 class Statistics:
-    """What the management interface reports ([MS-RPCE] 2.2.1.3.3); packets are portions read and written."""
+    """Statistics of the management interface ([MS-RPCE] 2.2.1.3.3); packets are portions read and written."""
 
     calls_in: int = 0
     packets_in: int = 0
@@ -88,7 +88,7 @@ class BatchListener(Protocol):
 
 
 class Replies(Protocol):
-    """What answers wait for."""
+    """Queue of answers that wait for the disk."""
 
     def hold(self) -> None:
         """Keep them until `flush`."""
@@ -176,7 +176,7 @@ class Dispatcher:
         return left
 
     def _count(self, came: int) -> None:
-        """So many requests have been gathered. One of them may be timed, as a `Call`."""
+        """Count gathered requests. One of them may be timed, as a `Call`."""
         statistics = self.statistics
         statistics.calls_in += came
         late = statistics.calls_in - self._next_timed
@@ -298,7 +298,7 @@ class Dispatcher:
             self._refuse(call, status)
 
     def _count_guess(self, call: Call) -> None:
-        """Somebody may be trying handles; whoever does so fast loses the connection each time."""
+        """Count a handle that does not exist; a client that guesses handles fast is disconnected each time."""
         if self._failures.refuses(call.peer, Attempt.CALL):
             self._cut_off(call)
         self._failures.count(call.peer, Attempt.CALL)

@@ -1,6 +1,6 @@
 """The endpoint mapper: which interface is found at which port (C706 Appendix O, [MS-RPCE] 2.2.1.2).
 
-It answers before any authentication, because clients ask it before they know whom to authenticate to.
+It answers before any authentication, because clients call it before they know which server to authenticate to.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ _AP_REQ: Final = b"\x6e"  # RFC 4120 5.5.1
 
 @dataclass(frozen=True, slots=True)
 class KerberosCredentials:
-    """A client whom a ticket authenticates.
+    """A client with a ticket.
 
     service: the server's principal, as `host/mq1.example.com` or `host/mq1.example.com@EXAMPLE.COM`; empty for `host/`
         and the name that is connected to.
@@ -52,7 +52,7 @@ def _library() -> Any:
         package = raised_class(KerberosUnavailable).requirement
         advice = f"install it with pip install '{package}', which wants gcc and Debian's libkrb5-dev"
         raise KerberosUnavailable(
-            f"Kerberos wants the library gssapi, which can't be loaded ({error}): {advice}"
+            f"Kerberos needs the library gssapi, which can't be loaded ({error}): {advice}"
         ) from None
     return gssapi
 
@@ -62,7 +62,7 @@ def _refusal(error: Any) -> AuthenticationError:
 
 
 class _Kerberos:
-    """What both roles share: protection of messages once the exchange is over (RFC 4121 4.2, [MS-KILE] 3.4.5.4-6)."""
+    """Base of both roles: protection of messages once the exchange is over (RFC 4121 4.2, [MS-KILE] 3.4.5.4-6)."""
 
     always_signs_headers = False
 
@@ -84,7 +84,8 @@ class _Kerberos:
         return answer or b""
 
     def _wanted(self) -> int:
-        """What a level needs ([MS-RPCE] 3.3.1.5.2.2), and that repeated messages are noticed (deviation D-161)."""
+        """Return the flags for a level ([MS-RPCE] 3.3.1.5.2.2), and for the detection of repeated messages (deviation
+        D-161)."""
         flag = self._gss.RequirementFlag
         wanted = int(flag.dce_style | flag.mutual_authentication)
         if self._level >= AuthLevel.PKT:
@@ -259,7 +260,7 @@ class KerberosAcceptor(_Kerberos):
             raise AuthenticationError("Kerberos: the client delegates its credentials, which nobody here wants")
 
     def _authorize(self) -> Identity:
-        """Whom the PAC names. The context is established also if the PAC was altered; what says so is that it can't be
+        """Return the identity in the PAC. The context is established also if the PAC was altered; then it can't be
         read, as that of a ticket without one."""
         name = self._context.initiator_name
         try:

@@ -29,7 +29,7 @@ class Key(NamedTuple):
 
 
 def computer_salt(realm: str, computer_name: str) -> str:
-    """Of an account `computer_name`$, whatever its services."""
+    """Return the salt of an account `computer_name`$; it does not depend on the services."""
     return f"{realm.upper()}host{computer_name.lower()}.{realm.lower()}"
 
 

@@ -100,8 +100,8 @@ class _HmacMd5:
 class _Rc4Stream:
     """One direction's RC4 stream, its key stream drawn ahead.
 
-    A signature takes eight octets of it: drawing a block at a time and combining here costs a quarter of calling the
-    cipher for each. Whole bodies go to the cipher.
+    A signature takes eight octets of it: drawing a block at a time and combining here costs 25% of calling the cipher
+    for each. Whole bodies go to the cipher.
     """
 
     __slots__ = ("_at", "_cipher", "_keystream")
@@ -186,7 +186,7 @@ class NtlmSession:
 
 
 class _Ntlm:
-    """What both roles share: the session once the exchange is over."""
+    """Base of both roles: the session once the exchange is over."""
 
     # Whether or not it was negotiated ([MS-RPCE] 3.3.1.5.2.2).
     always_signs_headers = True
@@ -290,7 +290,7 @@ class NtlmInitiator(_Ntlm):
 
 @dataclass(frozen=True, slots=True)
 class ServerNames:
-    """What a CHALLENGE says about the server; for one that stands alone, all are its own name."""
+    """Names of the server in a CHALLENGE; for one that stands alone, all are its own name."""
 
     computer: str
     domain: str = ""
@@ -311,7 +311,7 @@ class ServerNames:
 
 @dataclass(frozen=True, slots=True)
 class NetworkLogon:
-    """What somebody needs who checks a response for us ([MS-APDS] 3.1.5.1)."""
+    """Data for another server that checks a response for us ([MS-APDS] 3.1.5.1)."""
 
     domain: str
     user: str
@@ -344,7 +344,7 @@ class DomainUsers(Protocol):
         """The server's names, with those of the domain."""
 
     def log_on(self, logon: NetworkLogon) -> LoggedOn | None:
-        """None for a user whom the domain does not know. Waits. Raises AuthenticationError for one whom it refuses,
+        """Return None for a user unknown to the domain. Waits. Raises AuthenticationError for a refused user,
         LogonUnavailable when it can't be asked."""
 
 
@@ -364,7 +364,7 @@ class NtlmAcceptor(_Ntlm):
     ) -> None:
         super().__init__()
         self._domain = domain
-        # What the domain has said, once it has been asked.
+        # The domain's answer, once it has been asked.
         self._answer: LoggedOn | AuthenticationError | None = None
         self._asked = False
         self._lookup = lookup
@@ -405,8 +405,8 @@ class NtlmAcceptor(_Ntlm):
         return ask
 
     def _may_be_of_domain(self, domain: DomainUsers, message: Authenticate) -> bool:
-        said = message.domain.casefold()
-        if said and said in (self._names.computer.casefold(), self._names.dns_computer.casefold()):
+        domain_name = message.domain.casefold()
+        if domain_name and domain_name in (self._names.computer.casefold(), self._names.dns_computer.casefold()):
             return False
         named = domain.is_named(message.domain) or "@" in message.user
         return named or domain.first or self._lookup(message.domain, message.user) is None
@@ -434,7 +434,7 @@ class NtlmAcceptor(_Ntlm):
         return self._challenge
 
     def _check_form(self, message: Authenticate) -> None:
-        """What can be refused without a look at any account (3.2.5.1.2)."""
+        """Check the parts that need no account (3.2.5.1.2)."""
         flags = message.flags
         if flags & _REQUIRED != _REQUIRED:
             raise AuthenticationError("the client chose weak NTLM features")
@@ -470,8 +470,8 @@ class NtlmAcceptor(_Ntlm):
         self.session = NtlmSession(key, flags, is_client=False)
 
     def _check_account(self, message: Authenticate) -> tuple[bytes, Identity]:
-        """The session base key and the user. What the domain has said of a user whom it knows counts: another try with
-        a local account of this name would make two passwords good."""
+        """Return the session base key and the user. For a user known to the domain, its answer is final: another
+        attempt with a local account of this name would make two passwords valid."""
         domain, answer = self._domain, self._answer
         if domain is None or not self._asked:
             return self._check_response(message)

@@ -1,4 +1,4 @@
-"""Who somebody is by the logon information of a ticket ([MS-PAC] 2.5), whose signature somebody else has checked."""
+"""Identity in the logon information of a ticket ([MS-PAC] 2.5); the caller has already checked its signature."""
 
 from __future__ import annotations
 

@@ -259,7 +259,7 @@ static PyObject *source_know(Source *self, PyObject *const *arguments, Py_ssize_
     if (holder == NULL || !PyDict_Check(entries)) {
         Py_XDECREF(entries);
         Py_XDECREF(holder);
-        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "entries is no dict");
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "entries is not a dict");
     }
     Py_SETREF(self->entries, entries);
     Py_SETREF(self->holder, holder);
@@ -675,7 +675,7 @@ static size_t send_some(Source *source, Py_ssize_t from)
     return sent < 0 ? 0 : (size_t)sent; /* full, or gone: the transport finds out */
 }
 
-/* What is left of all answers after so many bytes. */
+/* The rest of all answers after `sent` bytes. */
 static PyObject *rest_of(Source *source, size_t sent)
 {
     size_t size = 0;

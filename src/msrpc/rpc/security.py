@@ -1,4 +1,4 @@
-"""What a security provider offers to a connection, and how a fragment is protected with it.
+"""Interface of a security provider to a connection, and protection of a fragment with it.
 
 [MS-RPCE] 2.2.2.11-12 and 3.3.1.5.2. A provider (`ntlm`, `kerberos`, `spnego`) is a `SecurityContext`; a
 `Channel` is one such context as a connection knows it, under its auth context id and at its level.
@@ -31,11 +31,11 @@ CONNECT_TOKEN: Final = b"\x01\0\0\0" + bytes(12)
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whom a security provider has authenticated. `sid` is None for ANONYMOUS LOGON.
+    """Identity authenticated by a security provider. `sid` is None for ANONYMOUS LOGON.
 
     groups: SIDs of the groups that the provider knows the user to be in; they may change while the user is the same.
-    login: what answered: `ntlm`, `winbind`, `kerberos`, or `http`.
-    origin: the door and the address behind it (`http 10.0.0.7`) of a caller for whom another process speaks, empty for
+    login: the mechanism: `ntlm`, `winbind`, `kerberos`, or `http`.
+    origin: the entry point and the address (`http 10.0.0.7`) of a caller that another process speaks for, empty for
         all others.
     """
 
@@ -55,8 +55,8 @@ ANONYMOUS: Final = Identity("", "", None)
 
 
 class LoginObserver(Protocol):
-    """Hears who logs in to a server, and who fails to. `peer` is the host. What the throttle of `PeerFailures` refuses
-    without a look is no login."""
+    """Observer of successful and failed logins to a server. `peer` is the host. An attempt refused by the throttle of
+    `PeerFailures` does not count."""
 
     def logged_in(self, identity: Identity, peer: str) -> None:
         """Somebody who is not anonymous has logged in. It must not raise."""
@@ -98,8 +98,8 @@ class SecurityContext(Protocol):
         """Length of what `sign`, or at PKT_PRIVACY `wrap`, returns as signature."""
 
     def question(self, token: bytes) -> Question | None:
-        """What others have to be asked before `step` takes this token; None if nobody has to. It has no effect on the
-        context but that `step` knows the answer."""
+        """Return a query that must be answered before `step` takes this token; None if there is none. It has no effect
+        on the context but that `step` knows the answer."""
 
     def step(self, token: bytes) -> bytes:
         """Take the peer's token (empty at the initiator's start), give ours (empty when there is none)."""
@@ -147,7 +147,7 @@ class Channel:
         return not self.failed and not self.context.complete
 
     def question(self, token: bytes) -> Question | None:
-        """What has to be asked before `step` takes this token."""
+        """Return a query that must be answered before `step` takes this token."""
         return self.context.question(token)
 
     def step(self, token: bytes) -> bytes:

@@ -1,7 +1,10 @@
 """The asyncio server: it moves bytes between transports and `ServerConnection`, and calls to their interfaces.
 
 One `asyncio.Protocol` per connection, no task and no thread per connection or call. Replies that become ready in one
-iteration of the loop leave in one write. Nothing a peer sends, and nothing an interface raises, ends the server.
+iteration of the loop leave in one write.
+
+Invariant I6 (docs/architecture.md): nothing a peer sends, and nothing an interface raises, ends the server, and a peer
+that does not read its replies delays no other peer.
 """
 
 from __future__ import annotations
@@ -165,7 +168,7 @@ class RpcServer:
         self._servers.append(server)
 
     def _start(self) -> asyncio.AbstractEventLoop:
-        """What all endpoints share."""
+        """Create the objects shared by all endpoints."""
         loop = self.calls.loop = asyncio.get_running_loop()
         if self._sweeper is None:
             self._sweeper = loop.call_later(self._sweep_period, self._sweep)
@@ -180,7 +183,7 @@ class RpcServer:
         self.calls.serve_turn()
 
     def read_sources(self) -> None:
-        """Gather requests of all sources; whatever else they have brought is served."""
+        """Gather requests of all sources; serve everything else that they have brought."""
         if self.poller is not None:
             for source, rest in self.calls.read(self.poller):
                 source.owner.received(rest)
@@ -192,7 +195,8 @@ class RpcServer:
         self._unflushed.append(connection)
 
     def hold(self) -> None:
-        """Keep replies until `flush`, which whoever calls this calls in the same turn: the loop needs no other one."""
+        """Keep replies until `flush`, which the caller calls in the same event-loop iteration: the loop needs no other
+        one."""
         self._is_held = True
 
     def flush(self) -> None:
@@ -405,7 +409,7 @@ class _Connection(asyncio.Protocol):
 
     def call_of(self, request: requests.Request) -> Call:
         """See `ServerConnection.call_of`."""
-        assert self._core is not None  # whatever a connection has brought is served before it is given up
+        assert self._core is not None  # all received data is served before the connection is released
         return self._core.call_of(request)
 
     def respond(self, request: requests.Request, stub: bytes) -> None:
@@ -415,7 +419,7 @@ class _Connection(asyncio.Protocol):
             self._output_ready()
 
     def _serve(self, core: ServerConnection, data: bytes) -> None:
-        """Dispatch what has arrived, until there is no more or the peer does not read the replies."""
+        """Dispatch received data, until there is no more or the peer does not read the replies."""
         source = self._source
         if source is not None:
             source.is_open = False

@@ -73,7 +73,7 @@ class _Refused(Exception):
 
 
 class Binder:
-    """What was negotiated on one connection so far."""
+    """Negotiated state of one connection so far."""
 
     def __init__(
         self,
@@ -100,13 +100,13 @@ class Binder:
         self.max_xmit_frag = limits.max_fragment
         self.header_signing = False
         self._unprotected = False  # whether contexts were made without authentication
-        # Who calls in a request without a verifier; None if that is to be refused. See `channel_of`.
+        # The caller of a request without a verifier; None if that is to be refused. See `channel_of`.
         self.plain_caller: RpcCaller | None = UNAUTHENTICATED
         self._callers: dict[Channel, RpcCaller] = {}
 
     def question(self, pdu: Bind | Auth3) -> Question | None:
-        """What others have to be asked before `alter` or `auth3` takes the PDU, which goes on with a login. A bind has
-        nothing to ask, as it begins one."""
+        """Return a query that must be answered before `alter` or `auth3` takes the PDU, which continues a login. A bind
+        has nothing to ask, as it begins one."""
         verifier = pdu.verifier
         if not isinstance(pdu, (AlterContext, Auth3)) or verifier is None:
             return None
@@ -360,7 +360,7 @@ class Binder:
         return channel, 0 if channel.usable else RPC_S_ACCESS_DENIED
 
     def caller(self, channel: Channel | None) -> RpcCaller:
-        """Who calls through the channel."""
+        """Return the caller on the channel."""
         if channel is None:
             return UNAUTHENTICATED
         caller = self._callers.get(channel)

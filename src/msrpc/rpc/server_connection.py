@@ -7,9 +7,9 @@ its question has been asked: then `answered` is to be called, and `receive_data`
 `data_to_send`; `on_output` is called when a reply put something there.
 
 The life of a connection ([MS-RPCE] 3.3.3.4, C706 11.1): a bind opens it and joins an association; further binds and
-alter_contexts add presentation contexts and security contexts; requests refer to both by id. Whatever the peer sends
-that has no meaning ends in a fault and, where the two sides can no longer agree on what follows, in the end of the
-connection. `server_binding` holds the part that binds.
+alter_contexts add presentation contexts and security contexts; requests refer to both by id. Invalid data from the peer
+ends in a fault and, if the two sides can no longer agree on what follows, in the end of the connection.
+`server_binding` holds the part that binds.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class ServerConnection(CallConnection):
 
     @property
     def plain_caller(self) -> RpcCaller | None:
-        """Who calls in requests without a verifier; None if they are refused."""
+        """Caller of requests without a verifier; None if they are refused."""
         return self._binder.plain_caller
 
     @property

@@ -20,7 +20,7 @@ class Splitter:
         self.partial = bytearray()
 
     def rest(self) -> bytes:
-        """What has arrived of the PDU that is not complete, or was bad."""
+        """Return the data of the incomplete or invalid PDU."""
         return bytes(memoryview(self.partial)[:HEADER_SIZE])
 
     def feed(self, data: bytes) -> None:
@@ -28,7 +28,7 @@ class Splitter:
         self.partial += data
 
     def feed_one(self, data: bytes) -> tuple[Header, bytes] | None:
-        """As `feed`, but if `data` is exactly one PDU it comes back at once, without a copy."""
+        """Do what `feed` does, but if `data` is exactly one PDU, return it at once, without a copy."""
         if not self.partial and len(data) >= HEADER_SIZE:
             length = int.from_bytes(data[8:10], "little" if data[4] & 0x10 else "big")
             if length == len(data) <= self._maximum:

@@ -133,8 +133,8 @@ def ntlm_login(
 
 
 def acceptor(*logins: LoginMechanism) -> AcceptorFactory:
-    """What a server gives to its connections: each login under its own auth type, and within SPNEGO under 9, where the
-    first counts that the client offers, too."""
+    """Return the acceptors for a server's connections: each login under its own auth type, and within SPNEGO under 9,
+    where the first counts that the client offers, too."""
 
     def accept(auth_type: int, level: int) -> SecurityContext | None:
         if auth_type == AuthType.GSS_NEGOTIATE:
@@ -145,7 +145,7 @@ def acceptor(*logins: LoginMechanism) -> AcceptorFactory:
 
 
 class _Spnego:
-    """What both roles share: protection is the mechanism's."""
+    """Base of both roles: protection is the mechanism's."""
 
     def __init__(self, mechanism: Mechanism | None) -> None:
         self._mechanism = mechanism
@@ -228,7 +228,7 @@ class SpnegoAcceptor(_Spnego):
         self._mic_required = False
 
     def question(self, token: bytes) -> Question | None:
-        """That of the mechanism. The first leg has none: it has no name of a user."""
+        """Return the mechanism's query. The first leg has none, because it contains no user name."""
         if self._mechanism is None or self._done:
             return None
         try:

@@ -1,4 +1,5 @@
-"""What peers fail at, counted: whoever guesses group identifiers, passwords or handles gets a few tries at a time.
+"""Counters of failures by peer: a peer that guesses group identifiers, passwords or handles gets a few attempts at a
+time.
 
 A peer is a host. While one has used up its tries of a kind, further ones of this kind are refused without a look, for
 the rest of the period; everything else that comes from there is served.
@@ -19,7 +20,7 @@ _MAXIMUM_PEERS = 4096  # hosts remembered; who has failed longest ago is forgott
 
 
 class Attempt(Enum):
-    """What can be tried again and again."""
+    """Kinds of repeated attempts."""
 
     JOIN = "joins of association groups that do not exist or belong to others"
     LOGIN = "failed authentications"

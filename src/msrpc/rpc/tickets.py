@@ -1,4 +1,4 @@
-"""Authentication by a ticket: a process beside the daemon speaks for a user whom the daemon has authenticated.
+"""Authentication by a ticket: a child process speaks for a user whom the daemon has authenticated.
 
 Not a mechanism of [MS-RPCE]: it is offered on the daemon's own Unix socket and nowhere else. A ticket is sent as it is,
 in one leg, and protects nothing, which a Unix socket needs not.
@@ -19,7 +19,7 @@ MAXIMUM_TICKET: Final = 4096  # bytes, with the peer; a name of 256 characters t
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """`text` is what the daemon gave for a login; `peer` is for whom the process speaks now, for the audit log."""
+    """`text` is the daemon's ticket for a login; `peer` is the client of the current call, for the audit log."""
 
     text: str = field(repr=False)
     peer: str
@@ -29,7 +29,7 @@ class Ticket:
 
 
 class _OneLeg:
-    """What the two sides share: no signatures, no keys."""
+    """Base of both sides: no signatures, no keys."""
 
     complete = False
     identity: Identity | None = None
@@ -55,7 +55,7 @@ class _OneLeg:
 
 
 class TicketInitiator(_OneLeg):
-    """The process beside the daemon."""
+    """The child process."""
 
     def __init__(self, ticket: Ticket) -> None:
         self._ticket = ticket
@@ -80,7 +80,7 @@ class TicketAcceptor(_OneLeg):
         except UnicodeDecodeError:
             peer, separator, text = "", "", ""
         if not separator:
-            raise AuthenticationError("that is no ticket")
+            raise AuthenticationError("not a valid ticket")
         self.identity = self._check(text, peer)
         self.complete = True
         return b""

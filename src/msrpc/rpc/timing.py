@@ -2,7 +2,7 @@
 
 One of about sixteen calls is timed and counts for sixteen: that costs nothing that can be measured, and says as much
 where there are many. Which one is drawn, because clients repeat themselves. Calls that wait for a message are left out:
-how long nobody sends is no latency.
+the wait depends on senders, not on this server.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ STRIDE: Final = 16  # calls between two that are timed, on average
 
 
 class Timings:
-    """Of one server. `observe` gets name of the interface, number of the operation, and seconds, for `STRIDE` calls."""
+    """Latencies of one server. `observe` gets name of the interface, number of the operation, and seconds, for `STRIDE`
+    calls."""
 
     def __init__(
         self,

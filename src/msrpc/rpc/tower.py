@@ -1,7 +1,7 @@
 """Protocol towers: how an endpoint is written down (C706 Appendix L and I).
 
 A tower is a count and that many floors; each floor has a left side, which names a protocol, and a right side with the
-protocol's address. Counts are little-endian whatever the data representation, a port is big-endian.
+protocol's address. Counts are little-endian in every data representation, a port is big-endian.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_FLOORS: Final = 16
 
 
 class BadTower(ValueError):
-    """The octets are no tower."""
+    """The octets are not a valid tower."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ typedef struct __attribute__((packed)) {
 
 enum { REQUEST = 0x03000005, RESPONSE = 0x03020005, LITTLE_ENDIAN_ASCII_IEEE = 0x10 };
 
-/* Whether these bytes begin with such a request of at most so many bytes, and its header. */
+/* Whether these bytes begin with such a request of at most `most` bytes, and its header. */
 static inline int is_whole_request(const char *data, Py_ssize_t size, Py_ssize_t most, Header *header)
 {
     if (size < (Py_ssize_t)sizeof *header)

@@ -1,5 +1,5 @@
-"""Requests and responses of one fragment without a verifier, which most calls are (C706 12.6.4.9 and 12.6.4.10): by
-machine code where `whole_pdu_headers.c` is compiled."""
+"""Requests and responses of one fragment without a verifier, which most calls are (C706 12.6.4.9 and 12.6.4.10);
+`whole_pdu_headers.c` does the work if it is compiled."""
 
 from __future__ import annotations
 

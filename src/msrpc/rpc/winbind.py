@@ -145,7 +145,7 @@ def _library() -> Any:
         )
     except (OSError, AttributeError) as error:
         raise WinbindUnavailable(
-            f"winbind wants the library {LIBRARY} of Samba 4.7 or later, which can't be loaded ({error}): install "
+            f"winbind needs the library {LIBRARY} of Samba 4.7 or later, which can't be loaded ({error}): install "
             "Debian's winbind and libwbclient0"
         ) from None
     return library
@@ -203,7 +203,7 @@ class Winbind:
             library.wbcCtxFree(context)
 
     def _check_refusal(self, done: int, failure: Any, logon: NetworkLogon) -> None:
-        """Raises for all but a user whom the domain does not know."""
+        """Raises for every failure except a user unknown to the domain."""
         if done == _DOMAIN_NOT_FOUND:
             return
         if done != _AUTH_ERROR or not failure:
@@ -235,11 +235,11 @@ class Winbind:
             raise LogonUnavailable("winbind has no domain: join this machine (`net ads join`)")
 
     def _unavailable(self, done: int) -> LogonUnavailable:
-        said = (self._library.wbcErrorString(done) or b"").decode(errors="replace")
+        error = (self._library.wbcErrorString(done) or b"").decode(errors="replace")
         advice = (
             "start it (`systemctl start winbind`), `wbinfo -p` asks it" if done == _NOT_AVAILABLE else "see its log"
         )
-        return LogonUnavailable(f"winbind does not answer ({said}): {advice}")
+        return LogonUnavailable(f"winbind does not answer ({error}): {advice}")
 
 
 def _parameters(logon: NetworkLogon, domain: str) -> _Parameters:
@@ -255,7 +255,7 @@ def _parameters(logon: NetworkLogon, domain: str) -> _Parameters:
 
 
 def _logged_on(user: Any, logon: NetworkLogon) -> LoggedOn:
-    """Raises AuthenticationError for whoever was let in without a password."""
+    """Raises AuthenticationError for a user who was accepted without a password."""
     key = bytes(user.session_key)
     if user.user_flags & _GUEST or not any(key) or not user.sid_count:
         raise AuthenticationError(f"the domain takes {logon.domain!r} {logon.user!r} for a guest")

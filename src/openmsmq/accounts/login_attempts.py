@@ -37,7 +37,7 @@ class _Failures(NamedTuple):
 
 
 class Reporter(Protocol):
-    """Who wants to know of logins: the audit log. Neither method raises."""
+    """Observer of logins: the audit log. Neither method raises."""
 
     def succeeded(self, door: str, sid: str, user: str, peer: str, token: str) -> None: ...
 
@@ -56,10 +56,10 @@ class NoReporter:
 
 class Delays:
     """How long a user at an address has to wait after wrong passwords: 1 s after three failures, twice as long after
-    each further one. Who fails at one address is not kept out at another.
+    each further one. Failures at one address do not delay logins from another.
 
-    One address has room for `USERS_OF_PEER` users; further ones share one entry, so that failures under other names do
-    not end anybody's delay. A user of whom nothing was heard for `FORGOTTEN_AFTER` seconds is forgotten.
+    The table holds `USERS_OF_PEER` users per address; further ones share one entry, so that failures under other names
+    do not end anybody's delay. A user without attempts for `FORGOTTEN_AFTER` seconds is forgotten.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -105,8 +105,8 @@ class Delays:
 
 
 class LoginAttempts:
-    """Of one daemon. A `door` is "http", "flight" or "rpc"; a `peer` is a host. An empty user is one that is not named
-    before the login, as with a token.
+    """Failed logins at one daemon. A `door` is "http", "flight" or "rpc"; a `peer` is a host. An empty user is one that
+    is not named before the login, as with a token.
 
     Attributes:
         counts: logins by door and outcome: ok, refused, delayed.

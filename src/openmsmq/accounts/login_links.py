@@ -1,7 +1,7 @@
 """A link by which one user logs in to the console once, within minutes. The data directory has the hash of its secret.
 
-Whoever can write the data directory makes the link; the daemon redeems it. The secret is in the fragment of the link:
-it is in no request line and in no log, and reaches the server in the body of a form.
+A user who can write the data directory makes the link; the daemon redeems it. The secret is in the fragment of the
+link: it is in no request line and in no log, and reaches the server in the body of a form.
 """
 
 from __future__ import annotations

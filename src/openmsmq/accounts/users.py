@@ -1,6 +1,6 @@
-"""The file of users whom NTLM authenticates.
+"""The file of users for NTLM authentication.
 
-JSON with mode 0600, replaced atomically, and changed by one process at a time: `users.lock` beside it is their lock. It
+JSON with mode 0600, replaced atomically, and changed by one process at a time under the lock file `users.lock`. It
 holds NT hashes, which are as good as passwords to an attacker, so it is refused when others may read it. SIDs follow
 [MS-DTYP] 2.4.2: a machine SID drawn once, and a RID from 1000 that is never given twice.
 """
@@ -53,7 +53,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class UserGroup:
-    """Users to whom rights are given together. `members` are SIDs of users."""
+    """A group of users who get rights together. `members` are SIDs of users."""
 
     name: str
     sid: str
@@ -61,7 +61,7 @@ class UserGroup:
 
 
 class _Content(NamedTuple):
-    """What the file says; names are casefolded."""
+    """Contents of the file; names are casefolded."""
 
     users: Mapping[str, User]
     groups: Mapping[str, UserGroup]
@@ -107,10 +107,10 @@ class UsersFile:
     def restore(
         self, name: str, hashed: bytes, *, administrator: bool = False, role: Role = Role.ADMINISTRATOR
     ) -> User:
-        """A new user with a new SID, and the NT hash that another file had. Raises `UsersFileError` if the name is
-        taken or impossible, or if that is no hash of a password."""
+        """Add a user with a new SID and an NT hash from another file. Raises `UsersFileError` if the name is taken or
+        invalid, or if the hash is not a password's."""
         if len(hashed) != 16 or hashed == nt_hash(""):
-            raise UsersFileError(f"user {name}: no NT hash of a password")
+            raise UsersFileError(f"user {name}: not an NT hash of a password")
         with self._changing("user.add", name):
             user = User(name, self._new_sid(name), hashed, administrator, role)
             self._users[name.casefold()] = user
@@ -128,7 +128,7 @@ class UsersFile:
         return sid
 
     def remove(self, name: str) -> None:
-        """Its groups lose it, too. Raises `UsersFileError` if there is no such user."""
+        """Remove a user, also from its groups. Raises `UsersFileError` if there is no such user."""
         with self._changing("user.remove", name):
             sid = self._get(name).sid
             del self._users[name.casefold()]
@@ -142,8 +142,8 @@ class UsersFile:
         return tuple(sorted(self._groups.values(), key=lambda group: group.name.casefold()))
 
     def add_group(self, name: str, members: Iterable[str] = ()) -> UserGroup:
-        """A new group with a new SID. Raises `UsersFileError` if the name is taken or impossible, or for a member that
-        is no user."""
+        """Add a group with a new SID. Raises `UsersFileError` if the name is taken or invalid, or for an unknown
+        member."""
         with self._changing("group.add", name):
             group = UserGroup(name, self._new_sid(name), frozenset(self._get(user).sid for user in members))
             self._groups[name.casefold()] = group
@@ -200,7 +200,7 @@ class UsersFile:
             self._users[name.casefold()] = replace(self._get(name), role=role)
 
     def role_of(self, name: str) -> Role:
-        """What a user may do by HTTP at most; the least for one who is not known."""
+        """Return the highest role of a user by HTTP; the lowest role for an unknown user."""
         user = self._users.get(name.casefold()) if self._readable() else None
         return user.role if user is not None else Role.MONITOR
 
@@ -278,7 +278,7 @@ class UsersFile:
 
     @contextmanager
     def _changing(self, action: str, name: str) -> Iterator[None]:
-        """What the file says may be changed here, and is written then: no other process changes it meanwhile."""
+        """Lock, load, and write the file; no other process changes it meanwhile."""
         try:
             with locked(self._path.with_suffix(".lock"), _PATIENCE):
                 self._load()

@@ -33,7 +33,7 @@ class AuditQuery(Input, frozen=True):
 
 
 class ActorView(Output, frozen=True):
-    """Who made a change."""
+    """Author of a change."""
 
     name: Annotated[str, doc("Name of the user.")]
     sid: Annotated[str | None, doc("SID of the user; null for users of the operating system.")]
@@ -70,7 +70,7 @@ class AuditPage(Output, frozen=True):
 
 
 def _document(record: AuditRecordView, found: AuditPage) -> dict[str, Any]:
-    """As the log has it."""
+    """The record as it is in the log."""
     return {
         "v": VERSION, "seq": record.seq, "time": record.time, "actor": msgspec.structs.asdict(record.actor),
         "from": msgspec.structs.asdict(record.origin), "action": record.action,

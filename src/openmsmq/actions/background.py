@@ -121,8 +121,8 @@ class Jobs:
         self.interrupted: Final[list[JobView]] = []
         for view in self._read():
             if not view.is_over:
-                said = "the process that did the work ended; what was done is done"
-                view = msgspec.structs.replace(view, state="interrupted", ended=int(clock()), detail=said)
+                detail = "the process that did the work ended; what was done is done"
+                view = msgspec.structs.replace(view, state="interrupted", ended=int(clock()), detail=detail)
                 self.interrupted.append(view)
             self._jobs[view.id] = BackgroundJob(self, view)
         if self.interrupted:
@@ -213,7 +213,7 @@ class Jobs:
             data = read_jobs(self._file)
             return [] if data is None else msgspec.json.decode(data, type=list[JobView])
         except (JobsFileError, msgspec.MsgspecError) as error:
-            logger.error("the list of jobs in %s cannot be read, and begins anew: %s", self._file, error)
+            logger.error("the list of jobs in %s cannot be read; starting an empty one: %s", self._file, error)
             return []
 
     def _save(self) -> None:

@@ -118,8 +118,8 @@ def _ended(started: BackupView, found: BackupList) -> MadeBackup | None:
     where = f"{found.directory}/{started.name}"
     made = next((each for each in found.backups if each.name == started.name), None)
     if made is None or made.state not in ("running", "done"):
-        said = "it is not there any more" if made is None else made.error or f"it is {made.state}"
-        raise ActionRefused(500, f"the backup {where} failed: {said}")
+        reason = "it is not there any more" if made is None else made.error or f"it is {made.state}"
+        raise ActionRefused(500, f"the backup {where} failed: {reason}")
     return MadeBackup(where, made.messages, None, None, None, None, found.outside) if made.state == "done" else None
 
 
@@ -138,7 +138,7 @@ def start_backup(site: ActionSite, given: NewBackup) -> BackupView:
     name = given.name or now.strftime("%Y-%m-%dT%H%M%SZ")
     if not _NAME.fullmatch(name):
         allowed = "letters, digits, dots, hyphens and underscores, the first of them a letter or digit"
-        raise ActionRefused(422, f"{name!r} is no name of a backup, which has {allowed}", "/name")
+        raise ActionRefused(422, f"{name!r} is not a valid name of a backup, which has {allowed}", "/name")
     target = directory / name
     if target.exists():
         raise ActionRefused(409, f"{target} exists")
@@ -216,7 +216,7 @@ def _make(site: ActionSite, job: BackgroundJob, target: Path, text: str) -> None
 
 
 def _demand_room(data_dir: Path, directory: Path) -> None:
-    """Raises ActionRefused. What is written meanwhile needs room, too, so this is no promise."""
+    """Raises ActionRefused if space is short. Data written meanwhile needs space, too, so success is not guaranteed."""
     needed = 0
     for path in data_dir.rglob("*"):
         with suppress(FileNotFoundError):  # segments come and go
@@ -224,8 +224,8 @@ def _demand_room(data_dir: Path, directory: Path) -> None:
             needed += status.st_size if stat.S_ISREG(status.st_mode) else 0
     free = shutil.disk_usage(directory).free
     if free < needed:
-        said = f"{directory} has {free >> 20} MB free, and a backup takes up to {(needed >> 20) + 1} MB"
-        raise ActionRefused(507, said)
+        shortage = f"{directory} has {free >> 20} MB free, and a backup takes up to {(needed >> 20) + 1} MB"
+        raise ActionRefused(507, shortage)
 
 
 def _known(making: BackupJob, directory: Path, name: str) -> BackupView:
@@ -248,7 +248,7 @@ def _directory(site: ActionSite) -> Path:
 
 
 def document_of(made: MadeBackup) -> dict[str, Any]:
-    """As `backup --json` shows it."""
+    """The document that `backup --json` prints."""
     known = msgspec.structs.asdict(made)
     return {"backup": known.pop("where"), **known}
 

@@ -37,7 +37,8 @@ def _followed(http: HttpRequests, job: Job, started: Any) -> Any:
 
 
 def _all_pages(http: HttpRequests, action: Action, pages: Pages, given: Input) -> Any:
-    """As one output, with as many rows as the limit says; all for 0. Raises ApiError for a list without end."""
+    """Combine pages into one output, with as many rows as the limit says; all for 0. Raises ApiError for a list without
+    end."""
     count, after = getattr(given, pages.limit), getattr(given, pages.after)
     rows: list[Any] = []
     for _ in range(MOST_PAGES):
@@ -53,7 +54,8 @@ def _all_pages(http: HttpRequests, action: Action, pages: Pages, given: Input) -
 
 
 def _number(http: HttpRequests, text: str, before: int | None) -> int:
-    """Of the last row of a page, from which the next page goes on: they fall, or there would be no end."""
+    """Return the number of the last row of a page, where the next page continues: numbers must fall, or there would be
+    no end."""
     number = int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0
     if number < 1 or (before is not None and number >= before):
         raise ApiError(f"{http.url}: the numbers of rows do not fall from page to page")
@@ -61,7 +63,7 @@ def _number(http: HttpRequests, text: str, before: int | None) -> int:
 
 
 def plan(http: HttpRequests, action: Action, given: Input) -> ActionPlan[Any, Any]:
-    """What an action would do, by a dry run. Raises as `perform`; carrying it out raises ActionIncomplete, too."""
+    """Plan an action by a dry run. Raises the errors of `perform`; carrying it out raises ActionIncomplete, too."""
     at = action.dry_run
     if isinstance(at, DryRunAt):
         would = _ask(http, replace(action, http=at.http, output=action.planned), given)

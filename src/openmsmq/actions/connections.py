@@ -1,4 +1,4 @@
-"""Who is connected to the queue manager, by which way, from where and since when. For administrators."""
+"""Connected clients, by entry point, address and time. For administrators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from openmsmq.model.text import time_text
 
 
 class ConnectionView(Output, frozen=True):
-    """What comes from one address, as one user and by one way."""
+    """Connections of one address, user and entry point."""
 
     door: Annotated[str, doc("The way in: rpc, mqqb (another queue manager), http, flight.", "rpc")]
     address: Annotated[str, doc("The other side's address; local on a Unix socket.", "10.0.0.7")]
@@ -29,7 +29,7 @@ class ConnectionView(Output, frozen=True):
 
 
 class ConnectionList(Output, frozen=True):
-    """Who is connected."""
+    """Connected clients."""
 
     connections: Annotated[list[ConnectionView], doc("Those with most open queues first.")]
     command: CommandText

@@ -51,7 +51,7 @@ class PlannedStep(Output, frozen=True):
 
 
 class Differences(Output, frozen=True):
-    """What an import would do."""
+    """Steps of an import, before it."""
 
     steps: Annotated[list[PlannedStep], doc("The steps, in this order.")]
     token: Annotated[str, doc("What the import needs; it holds for these steps only.")]
@@ -66,7 +66,7 @@ class DoneStep(Output, frozen=True):
 
 
 class Imported(Output, frozen=True):
-    """What an import has done."""
+    """Results of an import."""
 
     steps: Annotated[list[DoneStep], doc("The steps, in this order.")]
     failed: Annotated[int, doc("How many steps failed.")]
@@ -139,8 +139,8 @@ def import_definitions(site: ActionSite, given: DefinitionsRequest) -> ActionPla
         wrong = [f"{step.said}: {step.result}" for step in done if step.result not in (DONE, LEFT)]
         output = Imported(done, len(wrong), f"openmsmq definitions import FILE{option}")
         if wrong:
-            said = f"{counted(len(wrong), 'step')} of {len(done)} failed, the others are done; {wrong[0]}"
-            raise ActionIncomplete(said, output)
+            failures = f"{counted(len(wrong), 'step')} of {len(done)} failed, the others are done; {wrong[0]}"
+            raise ActionIncomplete(failures, output)
         return output
 
     binds = [given.document, given.local, [[step.said, step.can] for step in planned]]
@@ -149,7 +149,7 @@ def import_definitions(site: ActionSite, given: DefinitionsRequest) -> ActionPla
 
 
 def _sid(site: ActionSite, who: str, local: _Local | None) -> str:
-    """Also of a user whom an earlier step adds. Raises ValueError."""
+    """Return a user's SID, also for a user added by an earlier step. Raises ValueError."""
     try:
         return site.accounts.sid(who)
     except ValueError:

@@ -10,7 +10,7 @@ class ActionRefused(Exception):
     """The input names something that is not there, or asks for something that can't be done now.
 
     `status` is the status of HTTP that says so; a command ends with exit code 1. `pointer` is the JSON pointer of the
-    field that is wrong; empty if it is no single field. `more` are further members of the answer by HTTP.
+    invalid field; empty if it is not a single field. `more` are further members of the answer by HTTP.
     """
 
     def __init__(self, status: int, detail: str, pointer: str = "", **more: Any) -> None:
@@ -40,7 +40,7 @@ class InputError(ValueError):
 
 
 class UnknownAccount(InputError):
-    """A name is no user and no group."""
+    """A name is neither a user nor a group."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail, "/user")

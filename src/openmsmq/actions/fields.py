@@ -12,7 +12,7 @@ _YEAR_10000: Final = 253_402_300_800  # in seconds since 1970
 
 
 def doc(text: str, *examples: Any) -> Meta:
-    """What a field is, for people, and values that it may have."""
+    """Describe a field for people, with example values."""
     return Meta(description=text, examples=list(examples) or None)
 
 

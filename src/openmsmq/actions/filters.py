@@ -32,7 +32,7 @@ def criteria_of(where: Any, at: str = "") -> Criteria:
 
 
 def options_of(where: Any) -> list[str]:
-    """The same as options of a command."""
+    """Return the filter as options of a command."""
     words = [word for identifier in getattr(where, "ids", None) or () for word in ("--id", identifier)]
     for name, option in _OPTIONS.items():
         value = getattr(where, name, None)

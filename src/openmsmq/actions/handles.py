@@ -1,4 +1,4 @@
-"""Who has which queue open, exclusively or waiting for messages; and closing that. For administrators."""
+"""Open queue handles, exclusive ones and waiting reads; and closing them. For administrators."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def rows(handles: Callable[[Any], list[OpenHandleView]], note: Callable[[Any], s
         ActionCommand(
             "handle list",
             {"queue": "[QUEUE]", "exclusive": "--exclusive", "waiting": "--waiting",
-             "limit": CountOption("--limit", 100, "Show so many (0: all).")},
+             "limit": CountOption("--limit", 100, "Most to show (0: all).")},
             rows(lambda found: found.handles, _note),
             help="Show who has QUEUE open, or any queue: exclusive ones first, then those that wait.\n\n"
             "For administrators of the queue manager; the role monitor is enough for the token.",
@@ -99,7 +99,7 @@ def rows(handles: Callable[[Any], list[OpenHandleView]], note: Callable[[Any], s
     ),
 )  # fmt: skip
 def list_handles(site: ActionSite, given: HandleQuery) -> HandleList:
-    """Who has which queue open."""
+    """List open queue handles."""
     daemon = daemon_of(site)
     known = _all(site)
     found = [
@@ -125,7 +125,7 @@ def _place(row: OpenHandleView) -> tuple[Any, ...]:
     commands=(ActionCommand("handle close", {"handle": "ID"}, by_hand=_SEVERAL),),
 )  # fmt: skip
 def get_handle(site: ActionSite, given: NamedHandle) -> OpenHandleView:
-    """What somebody has open."""
+    """Show an open queue handle."""
     found = next((row for row in _all(site) if row.id == given.handle), None)
     if found is None:
         raise ActionRefused(404, "that is closed already")

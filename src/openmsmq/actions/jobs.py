@@ -165,7 +165,7 @@ def _changeable(site: ActionSite, given: NamedJob, *states: str) -> BackgroundJo
 
 @action("job.pause", http="POST /jobs/{job}/pause", role=Role.OPERATOR, commands=_on_job("pause"), **_OF_JOBS)
 def pause_job(site: ActionSite, given: NamedJob) -> JobDetails:
-    """Pause a job between two messages. A restart of the daemon ends it all the same."""
+    """Pause a job between two messages. A paused job still ends when the daemon restarts."""
     job = _changeable(site, given, "running")
     site.record("job.pause", "job", given.job)
     job.pause()

@@ -176,8 +176,8 @@ def summary_of(message: Message) -> MessageSummaryView:
 def list_messages(site: ActionSite, given: PageQuery) -> MessagePage:
     """Messages of a queue, in pages.
 
-    A search looks at 5,000 messages for a page and takes about two seconds at most. Its page may have few messages or
-    none, and `next` all the same: the next page goes on where this one has stopped.
+    A search reads at most 5,000 messages for a page and takes about two seconds at most. Its page may have few messages
+    or none and still a `next`: the next page continues where this one has stopped.
     """
     row, daemon = site.queue, daemon_of(site)
     after = None
@@ -236,7 +236,7 @@ def _next(opened: MessageQueue, after: int) -> Message | None:
         if found is None or found.lookup_identifier > after:
             return found
         found = _looked_up(opened, found.lookup_identifier, "next")
-    raise ActionRefused(409, "the place where the last page ended is lost: begin anew")
+    raise ActionRefused(409, "the place where the last page ended is lost: start again at the first page")
 
 
 def _looked_up(opened: MessageQueue, identifier: int, direction: DirectionWord) -> Message | None:

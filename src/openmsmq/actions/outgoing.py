@@ -67,7 +67,7 @@ def list_outgoing(site: ActionSite, given: Empty) -> OutgoingList:
 
 def _demand_outgoing(site: ActionSite) -> None:
     if site.queue["kind"] not in ("outgoing", ""):
-        raise ActionRefused(409, f"{shown(site.queue['name'])} is no outgoing queue")
+        raise ActionRefused(409, f"{shown(site.queue['name'])} is not an outgoing queue")
 
 
 def _act(site: ActionSite, what: Literal["pause", "resume"]) -> Waiting:

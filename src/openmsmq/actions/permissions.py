@@ -71,7 +71,7 @@ class Permissions(Output, frozen=True):
 
 
 class PermissionsQuery(Input, frozen=True):
-    """Of what permissions are shown."""
+    """Object whose permissions are shown."""
 
     queue: QueueText = ""
     user: Annotated[Text | None, doc("Show what this user may do after all, with its groups.")] = msgspec.field(
@@ -243,7 +243,7 @@ _VIEWS: Final = {
         lambda found: found.sddl, lambda found: {"object": found.queue, "sddl": found.sddl}
     )
 }
-_SHOW: Final = Rows(_entries, ("", "who", "rights", ""), _ace_cells, head=_shown, whole=_document)
+_SHOW: Final = Rows(_entries, ("", "who", "rights", ""), _ace_cells, head=_shown, single=_document)
 _OWNER: Final = LineView(
     lambda found: found.owner_name or "none",
     lambda found: {"object": found.queue, "owner": found.owner, "owner_name": found.owner_name or "none"},
@@ -285,8 +285,8 @@ _OF_QUEUE: Final[dict[str, Any]] = {"place": "queue manager and accounts"}
 def set_owner(site: ActionSite, given: QueueOwner) -> ChangePlan:
     """Make a user the owner of a queue."""
     sid = site.accounts.sid(given.who)
-    said = f"{given.who} owns {_name(site)}"
-    return _plan(site, lambda before: replace(before, owner=sid), SecurityInformation.OWNER, said)
+    sentence = f"{given.who} owns {_name(site)}"
+    return _plan(site, lambda before: replace(before, owner=sid), SecurityInformation.OWNER, sentence)
 
 
 @action("permissions.replace", http="", effect="changes", **_OF_QUEUE,
@@ -372,12 +372,12 @@ def change_permissions(site: ActionSite, given: PermissionsChange) -> ChangePlan
         "undeny": lambda before: permissions.revoked(before, sid, mask, denials=True),
     }
     words, who = " ".join(words_of(mask, rights)) if given.rights else "all rights", given.user
-    said = {
+    sentence = {
         "grant": f"{who} has {words}", "deny": f"{who} is denied {words}",
         "revoke": f"{words} no longer granted to {who}", "undeny": f"{words} no longer denied to {who}",
     }[given.change]  # fmt: skip
-    said += f" on {_name(site)}"
-    return _plan(site, changes[given.change], SecurityInformation.DACL, said, confirmed=given.confirm)
+    sentence += f" on {_name(site)}"
+    return _plan(site, changes[given.change], SecurityInformation.DACL, sentence, confirmed=given.confirm)
 
 
 _OF_MACHINE: Final[dict[str, Any]] = {"http": "", "place": "accounts"}

@@ -215,7 +215,7 @@ _BY_RPC: Final = "it shows what the protocols of MSMQ say, of any queue manager"
 
 
 def daemon_of(site: ActionSite) -> DaemonCalls:
-    """Of an action that only the HTTP process of a daemon does."""
+    """Return the daemon for an action that only its HTTP process can do."""
     assert site.daemon is not None
     return site.daemon
 
@@ -264,7 +264,7 @@ def list_queues(site: ActionSite, given: ListQuery) -> QueueList:
     field, descending = given.sort.lstrip("-"), given.sort.startswith("-")
 
     def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Names that are equal but for their case stand in the order of their identifiers."""
+        """Sort key. Names that differ only in case are in the order of their identifiers."""
         name = (row["name"].casefold(), row["id"])
         return name if field == "name" else (-row[field] if descending else row[field], *name)
 
@@ -442,8 +442,8 @@ def removal(site: ActionSite, given: QueueRemoval, remove: Callable[[], object],
     else:
         messages, journal = row["messages"], row["journal_messages"]
         if messages != given.count:
-            said = f"{row['name']} holds {messages} messages, not {given.count}: look again"
-            raise ActionRefused(412, said, messages=messages)
+            mismatch = f"{row['name']} holds {messages} messages, not {given.count}: look again"
+            raise ActionRefused(412, mismatch, messages=messages)
     would = Deleted(row["name"], messages, journal, False, f"openmsmq {command} {quote(row['name'])}")
 
     def carry_out() -> Deleted:
@@ -510,8 +510,8 @@ def _purge(site: ActionSite, given: QueueRemoval, access: Access) -> Removal:
     commands=(
         _purging(
             "queue purge",
-            "Delete all messages of a queue. Of what comes meanwhile some may go, too: `msg delete` takes only what it "
-            "saw.",
+            "Delete all messages of a queue. Messages that arrive meanwhile may go, too: `msg delete` takes only what "
+            "it saw.",
         ),
     ),
 )  # fmt: skip

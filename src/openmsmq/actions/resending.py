@@ -156,8 +156,8 @@ def _remove(source: MessageQueue, message: Message, identifier: str) -> None:
     try:
         source.receive_by_lookup_id(message.lookup_identifier)
     except MessageNotFound:
-        said = f"somebody has taken the message {message.id} meanwhile, and {identifier} was sent in its place"
-        raise ActionRefused(409, f"{said}: both may be read") from None
+        taken = f"somebody has taken the message {message.id} meanwhile, and {identifier} was sent in its place"
+        raise ActionRefused(409, f"{taken}: both may be read") from None
 
 
 def _changed(message: Message, given: ChangedMessage) -> Message:

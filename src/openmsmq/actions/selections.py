@@ -63,7 +63,7 @@ class MessageFilter(Input, frozen=True):
 
 
 class Edits(Input, frozen=True):
-    """What is changed of messages that are sent again."""
+    """Changes to messages that are sent again."""
 
     label: Annotated[Annotated[str, Meta(max_length=249)] | None, doc("New label.")] = None
     text: Annotated[str | None, doc("New body, as text.")] = None
@@ -77,7 +77,7 @@ class Edits(Input, frozen=True):
 
 
 class PlanRequest(Input, frozen=True):
-    """What is to be done."""
+    """Request of a dry run."""
 
     act: ActWord
     queue: Annotated[str, Meta(max_length=20, description="Identifier of the queue.", examples=["p7"])]
@@ -104,7 +104,7 @@ class SelectedMessageView(Output, frozen=True):
 
 
 class DryRun(Output, frozen=True):
-    """What would be done."""
+    """Result of a dry run."""
 
     act: ActDone
     queue: QueueName
@@ -135,7 +135,7 @@ class FailedMessage(Output, frozen=True):
 
 
 class Result(Output, frozen=True):
-    """What was done."""
+    """Result of an action."""
 
     act: ActDone
     done: Annotated[int, doc("Messages that were dealt with.")]
@@ -153,7 +153,7 @@ class Result(Output, frozen=True):
                    for words in _COMMANDS),
 )  # fmt: skip
 def dry_run(site: ActionSite, given: PlanRequest) -> DryRun:
-    """What an operation would do, and the token for doing it."""
+    """Return the result of an operation without doing it, and the token for doing it."""
     plan, manager, daemon = given, site.manager, daemon_of(site)
     row = daemon.queue(plan.queue)
     check_act(plan.act, plan.to, plan.where, plan.all, row)
@@ -200,10 +200,10 @@ def operate(site: ActionSite, given: Order) -> Result:
     )  # fmt: skip
     if len(found.chosen) > token.found:
         now = len(found.chosen)
-        said = (
+        difference = (
             f"the dry run has found {token.found} messages, and there are {now} now: a transaction has ended meanwhile"
         )
-        raise ActionRefused(409, f"{said}; make it again")
+        raise ActionRefused(409, f"{difference}; make it again")
     after = {"to": plan.to} if plan.to is not None else None
     number = site.record(f"messages.{plan.act}", "queue", row["name"], count=len(found.chosen), after=after)
     result = _carried_out(site.manager, plan, row, found, token.found, number)
@@ -233,8 +233,8 @@ def _carried_out(
                 gone += 1
             else:
                 ways[done.how] = ways.get(done.how, 0) + 1
-    said = str(record) if record is not None else None
-    return Result(plan.act, sum(ways.values()), failed, gone, ways, failures, said, command_of(plan, row))
+    audited = str(record) if record is not None else None
+    return Result(plan.act, sum(ways.values()), failed, gone, ways, failures, audited, command_of(plan, row))
 
 
 def check_act(act_: Act, to: str | None, where: MessageFilter, all_: bool, row: Mapping[str, Any]) -> None:

@@ -132,7 +132,7 @@ def list_sequences(site: ActionSite, given: SequenceQuery) -> SequenceList:
     ),
 )  # fmt: skip
 def forget_sequence(site: ActionSite, given: SequenceName) -> ActionPlan[ForgottenSequence, ForgottenSequence]:
-    """Forget a sequence: the next begins anew.
+    """Forget a sequence: the next one starts over.
 
     What its source sends next begins a new sequence: messages that it sends again are accepted once more.
     """

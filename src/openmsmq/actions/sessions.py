@@ -1,4 +1,4 @@
-"""Who is logged in."""
+"""The logged-in user."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from openmsmq.model.roles import Role
 
 
 class CurrentUser(Output, frozen=True):
-    """Who asks, and in what role."""
+    """The caller and its role."""
 
     user: Annotated[str, doc("Name of the user.", "alice")]
     sid: Annotated[str, doc("SID of the user.")]
@@ -44,7 +44,7 @@ def _said(found: CurrentUser) -> str:
     ),
 )  # fmt: skip
 def get_session(site: ActionSite, given: Empty) -> CurrentUser:
-    """Who asks."""
+    """Show the caller and its role."""
     caller = site.caller
     return CurrentUser(caller.name, caller.sid, caller.administrator, ROLE_WORDS[caller.role], caller.csrf)
 

@@ -1,4 +1,4 @@
-"""What an action works with: the files of a daemon, a queue manager, who asks, and the audit log."""
+"""Environment of an action: the files of a daemon, a queue manager, the caller, and the audit log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class AccountNames(Protocol):
 
 
 class DaemonCalls(Protocol):
-    """What only the running daemon knows and does, as the caller."""
+    """Operations that only the running daemon can do, as the caller."""
 
     def queues(self) -> list[dict[str, Any]]:
         """A row for each queue that the caller may see."""
@@ -48,10 +48,10 @@ class DaemonCalls(Protocol):
         """The answer of an operation of `doors.console`. Raises MsmqError."""
 
     def change(self, operation: str, **given: Any) -> Any:
-        """The same for an operation that changes something, which the audit log has."""
+        """Do an operation that changes something, which is recorded in the audit log."""
 
     def lines(self, operation: str) -> bytes:
-        """The same for an operation that answers with lines of JSON."""
+        """Do an operation that answers with lines of JSON."""
 
     def changed(self) -> None:
         """Rows of queues are not what they were."""
@@ -71,7 +71,7 @@ ConnectManager = Callable[[], "AbstractContextManager[QueueManager]"]
 
 @dataclass(frozen=True, slots=True)
 class ActionCaller:
-    """Who asks. `token` is the identifier of the token by which they log in, empty for none; `csrf` is the secret of a
+    """The caller. `token` is the identifier of the token used to log in, empty for none; `csrf` is the secret of a
     session with a cookie."""
 
     name: str
@@ -87,7 +87,7 @@ class ActionCaller:
         return self.administrator and self.role is Role.ADMINISTRATOR
 
 
-#: Whoever may write the files of a daemon.
+#: A user who may write the files of a daemon.
 OPERATOR_OF_FILES: Final = ActionCaller("", "", True, Role.ADMINISTRATOR)
 
 
@@ -126,7 +126,7 @@ class ActionSite:
         return data_directories.demand(self.directory)
 
     def acting_for(self, user: str) -> ActionSite:
-        """The same for a user of the users file. Raises UsersFileError, NoDataDirectory."""
+        """Return the site for a user of the users file. Raises UsersFileError, NoDataDirectory."""
         from openmsmq.accounts.users import NoSuchAccount, UsersFile
         from openmsmq.admin import data_directories
 

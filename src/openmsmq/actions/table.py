@@ -21,11 +21,11 @@ Done = TypeVar("Done")
 
 
 class Input(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a request may have, and nothing else."""
+    """Fields that a request may have; others are refused."""
 
 
 class Output(msgspec.Struct, frozen=True):
-    """What an answer has."""
+    """Fields of an answer."""
 
 
 class Empty(Input, frozen=True):
@@ -42,7 +42,7 @@ WorkPlace = Literal["files", "accounts", "queue manager", "queue manager and acc
 
 @dataclass(frozen=True, slots=True)
 class ActionPlan(Generic[Planned, Done]):
-    """What a change would do. Everything was checked; nothing is changed until `carry_out` is called.
+    """A planned change. Everything was checked; nothing is changed until `carry_out` is called.
 
     `would` gives the output of a dry run. `binds` is what must be the same when a plan is made again to be carried out,
     for rows with `bound`.
@@ -116,7 +116,7 @@ class Rows:
     """How a command shows a list: a table, or with --json a document for each row.
 
     `rows` gets the output, and may return None for no table. `empty` is shown in place of a table without rows; `head`
-    are lines before the table, `note` a line on standard error after it. `whole` is one document in place of those of
+    are lines before the table, `note` a line on standard error after it. `single` is one document in place of those of
     the rows.
     """
 
@@ -127,7 +127,7 @@ class Rows:
     empty: str = ""
     note: Callable[[Any], str] | None = None
     head: Callable[[Any], Sequence[str]] | None = None
-    whole: Callable[[Any], Mapping[str, Any]] | None = None
+    single: Callable[[Any], Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ class Action:
 
     @property
     def description(self) -> str:
-        """What there is to say besides; may be empty."""
+        """Further explanation; may be empty."""
         return cleandoc(self.run.__doc__ or "").partition("\n\n")[2]
 
     @property
@@ -257,7 +257,7 @@ class Action:
         return found.carry_out() if isinstance(found, ActionPlan) else found
 
     def plan(self, site: ActionSite, given: Input) -> ActionPlan[Any, Any]:
-        """What it would do, for a row with `planned`. Raises as `perform`."""
+        """Plan the action, for a row with `planned`. Raises the errors of `perform`."""
         found = self._run(site, given)
         assert isinstance(found, ActionPlan), self.name
         return found

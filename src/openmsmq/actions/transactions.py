@@ -54,7 +54,7 @@ class DistributedTransactionView(Output, frozen=True):
     guid: Annotated[str, doc("The same as a GUID, as Windows shows it.")]
     role: Annotated[
         Literal["began here", "branch"],
-        doc("Whether it began here or has a superior. Of a commit that has to be confirmed only, a restart forgets the "
+        doc("Whether it began here or has a superior. If only the confirmation is missing, a restart forgets the "
             "superior."),
     ]  # fmt: skip
     state: Annotated[DistributedState, doc("Its state.", "in doubt")]
@@ -121,8 +121,8 @@ def _partners(each: DistributedTransactionView) -> str:
 
 
 def _trying(each: DistributedTransactionView) -> str:
-    said = [with_host(one.host, one.failure or one.trying) for one in each.partners if one.trying or one.failure]
-    return "; ".join(said)
+    attempts = [with_host(one.host, one.failure or one.trying) for one in each.partners if one.trying or one.failure]
+    return "; ".join(attempts)
 
 
 def _messages(each: DistributedTransactionView) -> int:

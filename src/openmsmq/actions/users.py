@@ -36,7 +36,7 @@ GroupName = Annotated[str, doc("Name of the group.", "clerks")]
 
 
 class KnownUser(Output, frozen=True):
-    """A user whom NTLM and the HTTP server authenticate."""
+    """A user who can log in by NTLM and by HTTP."""
 
     name: UserName
     sid: Annotated[str, doc("SID of the user.", "S-1-5-21-1-2-3-1000")]
@@ -46,7 +46,7 @@ class KnownUser(Output, frozen=True):
 
 
 class KnownGroup(Output, frozen=True):
-    """Users to whom rights are given together."""
+    """A group of users who get rights together."""
 
     name: GroupName
     sid: Annotated[str, doc("SID of the group.", "S-1-5-21-1-2-3-1001")]
@@ -203,7 +203,7 @@ def create_user(site: ActionSite, given: NewUser) -> AddedAccount:
         ActionCommand(
             "user role", {"user": "NAME", "role": "ROLE"},
             help="Bound what a user may do by HTTP and in the console: `monitor` sees figures, names and states; "
-            "`operator` also reads, sends, moves and deletes messages; `administrator` does whatever the user's rights "
+            "`operator` also reads, sends, moves and deletes messages; `administrator` does all that the user's rights "
             "allow.",
         ),
     ),

@@ -1,2 +1,10 @@
-"""What an operator does, without a command line and without printing: rights, dead letters, selections of messages,
-definitions, backups, the audit log. The command line and whatever else serves operators stand above it."""
+"""Operator tasks without a command line and without printing; the command line and other front ends are built on it.
+
+- Queues: `naming`, `permissions`, `guards`, `machine_guard`, `overview`, `series`, `explaining` (why messages wait).
+- Messages: `selection` finds them, `acting` changes them, `dead_letters` groups them, `editing` prepares a resend,
+  `body_text` and `message_json` show them.
+- The machine: `settings`, `backup`, `audit`, `tokens`, `alarms`, `metrics`, `distributed` (transactions).
+- Documents: `definitions` compares and applies them; `inventory`, `inventory_export` and `inventory_remarks` describe
+  another machine for a move.
+- The HTTP API of a daemon: `http_requests`, `web_address`, `checked_json`.
+"""

@@ -1,4 +1,4 @@
-"""What can be done to messages that were selected (`selection.act`): deleted, moved, copied, returned, sent again."""
+"""Actions on selected messages (`selection.act`): delete, move, copy, return, send again."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _TAIL: Final = 64 << 10  # bytes at the end of a file in which the last record b
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """What a record says. `origin` is the door and the address behind it: `rpc 10.0.0.7`, `flight`, `cli`."""
+    """Contents of a record. `origin` is the entry point and the address: `rpc 10.0.0.7`, `flight`, `cli`."""
 
     action: str
     kind: str

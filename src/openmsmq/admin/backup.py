@@ -1,8 +1,8 @@
 """Backups of a data directory, also while its daemon runs, and restoring them.
 
 A backup is a directory like a data directory, with a manifest that is written last: what has none is not finished. The
-log is copied as `store.copying` says; the directory of public queues by SQLite's own copy; every other file is replaced
-atomically by whoever writes it, so one read has it whole.
+log is copied as `store.copying` says; the directory of public queues by SQLite's own copy; every other file is written
+atomically, so one read gets it complete.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FAILURES: Final = (BackupError, StoreError, PrivateFileError, OSError)
 
 @dataclass(frozen=True, slots=True)
 class BackupSummary:
-    """What a backup holds: messages that survive a restart (recoverable and transactional ones), definitions of queues
+    """Contents of a backup: messages that survive a restart (recoverable and transactional ones), definitions of queues
     and others, segments of the log, and bytes of them; `files` besides."""
 
     messages: int
@@ -137,7 +137,7 @@ def _manifest(backup: Path) -> dict[str, Any]:
             if Path(name).is_absolute() or ".." in Path(name).parts:
                 raise BackupError(f"{backup / MANIFEST} names {name!r}, which is outside of a backup")
     except FileNotFoundError:
-        raise BackupError(f"{backup} has no {MANIFEST}: it is no backup, or one that was not finished") from None
+        raise BackupError(f"{backup} has no {MANIFEST}: not a backup, or an unfinished one") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BackupError(f"{backup / MANIFEST} can't be read: {error!r}") from error
     return dict(manifest)
@@ -173,7 +173,7 @@ def _others(data_dir: Path) -> list[str]:
 
 
 def _copy_database(source: Path, target: Path) -> None:
-    """As one transaction has it. Raises BackupError."""
+    """Copy the database as seen by one transaction. Raises BackupError."""
     try:
         name = f"{source.resolve().as_uri()}?mode=ro"
         with closing(sqlite3.connect(name, uri=True)) as held, closing(sqlite3.connect(target)) as new:

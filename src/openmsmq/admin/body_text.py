@@ -15,7 +15,7 @@ from openmsmq.model.message import Message
 from openmsmq.model.nrbf import NrbfError, decode_nrbf, looks_like_nrbf
 from openmsmq.model.text import printable
 
-HEX_LINES = 32  # of 16 bytes each; whoever needs more wants the bytes: --body-only or --json
+HEX_LINES = 32  # of 16 bytes each; --body-only and --json give all bytes
 _BYTE_ORDER_MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 _LATIN = 0x250  # where scripts that are unlikely in chance bytes end
 
@@ -30,7 +30,7 @@ class Shown(NamedTuple):
 
 
 def show(message: Message) -> Shown:
-    """What a body is: first what its type says, then what it looks like. Any bytes can be shown."""
+    """Return a body as text: by its type first, then by its content. Any bytes can be shown."""
     try:
         value = message.decode()
     except BodyError:
@@ -51,7 +51,7 @@ def show(message: Message) -> Shown:
 
 
 def show_as(message: Message, form: Literal["json", "xml", "text"]) -> str:
-    """The body in one form, whatever it looks like. Raises ValueError for a body that does not have it."""
+    """Return the body in one form, regardless of its type. Raises ValueError for a body that does not have it."""
     try:
         value = message.decode()
     except BodyError:
@@ -88,8 +88,8 @@ def _shown_text(text: str) -> Shown:
 
 
 def text_of(body: bytes) -> str | None:
-    """The text that bytes are, in UTF-8 or UTF-16, or None. Without a byte order mark UTF-16 needs a quarter of Latin
-    characters: half of all chance bytes are good UTF-16 of one script or another."""
+    """Decode bytes as UTF-8 or UTF-16 text, or return None. Without a byte order mark, at least 25% of UTF-16
+    characters must be Latin: half of all random bytes are valid UTF-16 of some script."""
     for mark, codec in _BYTE_ORDER_MARKS:
         if body.startswith(mark):
             return _decoded(body[len(mark) :], codec)
@@ -126,7 +126,7 @@ def _pretty_xml(text: str) -> str | None:
 
 
 def _without_declaration(text: str) -> str:
-    """The text is decoded already, whatever encoding its declaration names."""
+    """Remove an XML declaration: the text is already decoded, so the encoding in it is meaningless."""
     text = text.lstrip()
     return text.partition("?>")[2] if text.startswith("<?xml") else text
 
@@ -147,7 +147,7 @@ def _binary(body: bytes, note: str = "") -> Shown:
 
 
 def hex_lines(body: bytes, most: int = 16 * HEX_LINES) -> Iterable[str]:
-    """A dump of at most so many bytes: offset, 16 bytes, and what of them is ASCII."""
+    """Dump at most `most` bytes: offset, 16 bytes, and their ASCII characters."""
     for start in range(0, min(len(body), most), 16):
         row = body[start : start + 16]
         ascii_ = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)

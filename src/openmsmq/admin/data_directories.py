@@ -14,7 +14,7 @@ _REMEDY: Final = "--data-dir or OPENMSMQ_DATA_DIR names the data directory of th
 
 
 class NoDataDirectory(OSError):
-    """A directory is no data directory; the message names it and says how to name the right one."""
+    """The path is not a data directory; the message names it and says how to name the right one."""
 
 
 def is_started(data_dir: Path) -> bool:
@@ -26,7 +26,8 @@ def demand(data_dir: Path) -> Path:
     """The directory, if a daemon has started with it, or users were added to it for its first start. Raises
     NoDataDirectory, OSError."""
     if not data_dir.is_dir():
-        raise NoDataDirectory(f"{data_dir} {'is no directory' if data_dir.exists() else 'does not exist'}; {_REMEDY}")
+        problem = "is not a directory" if data_dir.exists() else "does not exist"
+        raise NoDataDirectory(f"{data_dir} {problem}; {_REMEDY}")
     if not is_started(data_dir) and not (data_dir / USERS_FILE).exists():
-        raise NoDataDirectory(f"{data_dir} is no data directory: no daemon has started with it; {_REMEDY}")
+        raise NoDataDirectory(f"{data_dir} is not a data directory: no daemon has started with it; {_REMEDY}")
     return data_dir

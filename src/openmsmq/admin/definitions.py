@@ -73,7 +73,7 @@ def apply(step: DefinitionChange) -> str:
 
 
 class Local(Protocol):
-    """What the data directory adds; see `cli.accounts`."""
+    """Local accounts of the data directory; see `cli.accounts`."""
 
     @property
     def users(self) -> UsersFile: ...
@@ -201,7 +201,7 @@ def plan(
 
 
 def _check_names(wanted: Document, sid_of: SidOf, local: Local | None) -> None:
-    """Raises DefinitionsError for an owner, an entry or a member whom nobody knows, and whom no step adds."""
+    """Raises DefinitionsError for an owner, an entry or a member that is unknown and that no step adds."""
     users = {user["name"].casefold() for user in wanted.get("users", []) if "nt_hash" in user}
     added = users | {group["name"].casefold() for group in wanted.get("groups", [])} if local is not None else set()
     guarded: list[tuple[str, Document, tuple[NamedRight, ...]]] = [
@@ -252,9 +252,9 @@ def _of_queue(qm: QueueManager, wanted: Document, here: Document | None, sid_of:
         )
         del differing[key]
     if differing:
-        said = ", ".join(f"{key} {here.get(key)!r} -> {value!r}" for key, value in differing.items())
+        difference = ", ".join(f"{key} {here.get(key)!r} -> {value!r}" for key, value in differing.items())
         changed: dict[str, Any] = {key: UUID(value) if key == "type" else value for key, value in differing.items()}
-        steps.append(DefinitionChange(f"queue {name}: {said}", lambda: qm.set_properties(path, **changed)))
+        steps.append(DefinitionChange(f"queue {name}: {difference}", lambda: qm.set_properties(path, **changed)))
     return steps + _of_rights(f"queue {name}", guard, wanted, here, sid_of)
 
 
@@ -335,11 +335,11 @@ def _of_users(wanted: Document, here: Document, local: Local) -> list[Definition
             )
         else:
             if theirs["administrator"] != administrator:
-                said = f"user {name}: administrator {theirs['administrator']} -> {administrator}"
-                steps.append(DefinitionChange(said, _setting(users, name, administrator)))
+                step = f"user {name}: administrator {theirs['administrator']} -> {administrator}"
+                steps.append(DefinitionChange(step, _setting(users, name, administrator)))
             if _role(theirs) is not _role(entry):
-                said = f"user {name}: role {_role(theirs).word} -> {_role(entry).word}"
-                steps.append(DefinitionChange(said, _bounding(users, name, _role(entry))))
+                step = f"user {name}: role {_role(theirs).word} -> {_role(entry).word}"
+                steps.append(DefinitionChange(step, _bounding(users, name, _role(entry))))
     groups = {entry["name"].lower(): set(entry["members"]) for entry in here.get("groups", [])}
     for entry in wanted.get("groups", []):
         name, members = entry["name"], set(entry.get("members", []))
@@ -349,8 +349,8 @@ def _of_users(wanted: Document, here: Document, local: Local) -> list[Definition
                               _grouping(users, name, members)))  # fmt: skip
         elif theirs_ != members:
             joins, leaves = sorted(members - theirs_), sorted(theirs_ - members)
-            said = f"group {name}: " + ", ".join([f"+{user}" for user in joins] + [f"-{user}" for user in leaves])
-            steps.append(DefinitionChange(said, _regrouping(users, name, joins, leaves)))
+            step = f"group {name}: " + ", ".join([f"+{user}" for user in joins] + [f"-{user}" for user in leaves])
+            steps.append(DefinitionChange(step, _regrouping(users, name, joins, leaves)))
     return steps
 
 

@@ -29,7 +29,7 @@ Kilobytes = Annotated[int, Meta(ge=0, le=INFINITE)]
 
 
 class DefinitionsError(Exception):
-    """A document is no document of definitions; the message says where."""
+    """The document is not a valid document of definitions; the message says where."""
 
 
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,7 +45,7 @@ class Rights(_Part, frozen=True):
 
 
 class QueueDefinition(Rights, frozen=True, kw_only=True):
-    """`unreadable`: what whoever made the document was not allowed to see, as the name of an error."""
+    """`unreadable`: the error that the author of the document got when reading a part, by name."""
 
     name: str
     label: str | UnsetType = UNSET
@@ -112,7 +112,7 @@ def parse(document: Any) -> dict[str, Any]:
 
 
 def _said(document: dict[str, Any], text: str) -> str:
-    """What msgspec says, with the name of the queue, group or user instead of its number."""
+    """Return msgspec's message, with the name of the queue, group or user instead of its number."""
     found = _AT.fullmatch(text)
     assert found is not None
     said, at = found.group(1), found.group(2) or ""
@@ -178,7 +178,7 @@ def parse_entry(text: str, rights: tuple[NamedRight, ...]) -> tuple[str, str, li
     while cut > 1 and _is_right(words[cut - 1], rights):
         cut -= 1
     if kind not in ("allow", "deny") or cut == len(words):
-        raise ValueError(f"{text!r} is no entry; allowed: allow or deny, a name, and rights")
+        raise ValueError(f"{text!r} is not a valid entry; allowed: allow or deny, a name, and rights")
     return kind, " ".join(words[:cut]), words[cut:]
 
 

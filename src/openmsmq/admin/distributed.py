@@ -1,4 +1,4 @@
-"""Sentences about a distributed transaction for whoever is on call: what it waits for, who decides, what to do."""
+"""Sentences about a distributed transaction for the operator: what it waits for, who decides, what to do."""
 
 from __future__ import annotations
 
@@ -75,15 +75,15 @@ def explanation(it: Standing) -> list[str]:
 
 
 def _in_doubt(it: Standing) -> list[str]:
-    said = [
+    sentences = [
         f"This queue manager has voted to commit and waits for the decision of {it.superior}: only {it.superior} knows "
         f"it. Until then {' and '.join(it.held)} stay locked."
     ]
     if not it.is_on:
-        return [*said, _OFF, _SWITCH_ON]
-    said += _tries(it, f"{it.superior} answers that it was not aborted, so its commit is yet to come.")
+        return [*sentences, _OFF, _SWITCH_ON]
+    sentences += _tries(it, f"{it.superior} answers that it was not aborted, so its commit is yet to come.")
     return [
-        *said,
+        *sentences,
         f"What to do: see that {it.superior} runs and can be reached; it then ends by itself. If {it.superior} is lost "
         "for good, find out what was decided elsewhere and do the same here: openmsmq transaction resolve "
         f"{it.identifier} commit (or abort).",
@@ -92,12 +92,12 @@ def _in_doubt(it: Standing) -> list[str]:
 
 def _unconfirmed(it: Standing) -> list[str]:
     missing = _named(it.waited_for)
-    said = [f"It is committed here. {missing} has not confirmed the commit yet; no message is locked here."]
+    sentences = [f"It is committed here. {missing} has not confirmed the commit yet; no message is locked here."]
     if not it.is_on:
-        return [*said, _OFF, _SWITCH_ON]
-    said += _tries(it, f"{missing} answers that it is not ready to commit yet.")
+        return [*sentences, _OFF, _SWITCH_ON]
+    sentences += _tries(it, f"{missing} answers that it is not ready to commit yet.")
     return [
-        *said,
+        *sentences,
         f"What to do: see that {missing} runs and can be reached; it then ends by itself. If {missing} is lost for "
         f"good: openmsmq transaction resolve {it.identifier} forget.",
     ]
@@ -120,7 +120,7 @@ def _named(partners: list[PartnerState]) -> str:
 
 
 def consequence(it: Standing, resolution: Resolution) -> str:
-    """What a resolution does here, in one sentence without its subject."""
+    """Describe the effect of a resolution here, in one sentence without its subject."""
     received, sent = it.held
     match resolution:
         case "commit":
@@ -131,7 +131,7 @@ def consequence(it: Standing, resolution: Resolution) -> str:
 
 
 def warning(it: Standing, resolution: Resolution) -> str:
-    """What may be wrong about a resolution."""
+    """Describe the risk of a resolution."""
     if resolution == "forget":
         return (
             f"The transaction is committed here. If {_named(it.waited_for)} still has it, its question for the outcome "

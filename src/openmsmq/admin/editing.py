@@ -1,4 +1,4 @@
-"""What may be changed of a message before it is sent again."""
+"""Changes to a message before it is sent again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _EDITABLE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class MessageEdits:
-    """What is None stays. Times in seconds from the sending on. `body` is text, or bytes as they are."""
+    """Changed properties; None means unchanged. Times in seconds, starting when it is sent. `body` is text, or raw
+    bytes."""
 
     label: str | None = None
     body: str | bytes | None = None
@@ -45,7 +46,7 @@ class MessageEdits:
 
 
 def document(message: Message) -> dict[str, Any]:
-    """What an editor shows: what may be changed, and the body as text where it is text."""
+    """Return the document for an editor: the properties that can be changed, and the body if it is text."""
     values = to_json(message)
     shown = {name: values[name] for name in _EDITABLE}
     for name in ("time_to_reach_queue", "time_to_be_received"):
@@ -111,5 +112,5 @@ def _encoded(message: Message, text: str) -> dict[str, Any]:
     except BodyError:
         value = b""
     if not isinstance(value, bytes):
-        raise ValueError(f"the body is no text but a {type(value).__name__} (type {kind})")
+        raise ValueError(f"the body is a {type(value).__name__}, not text (type {kind})")
     return {"body": text.encode()}

@@ -1,4 +1,4 @@
-"""Why messages for another machine wait, in sentences, from what management says of an outgoing queue."""
+"""Why messages for another machine wait, in lines, from what management says of an outgoing queue."""
 
 from __future__ import annotations
 
@@ -29,59 +29,59 @@ _STATUS = {
         "compare the identifier in the format name with that of the machine",
     ),
     0x8000000C: ("there is no route to the destination", "see the setting routing_file"),
-    0x8000000D: ("{hop} has no room", "see its disk and its quota"),
+    0x8000000D: ("{hop} is full", "see its disk and its quota"),
 }
 
 
 def explanation(queue: Mapping[str, Any], connected: Any = None) -> list[str]:
-    """Sentences for somebody who wants the messages to leave. `connected` is the machine's property of that name."""
+    """Explain in lines why messages do not leave. `connected` is the machine's property of that name."""
     count = int(queue.get("message_count") or 0)
     name = queue.get("format_name") or queue.get("path_name")
-    said = [f"{counted(count, 'message')} for {name}"]
+    lines = [f"{counted(count, 'message')} for {name}"]
     state = str(queue.get("state"))
     if state == "ONHOLD":
-        said.append(f"The queue is paused. To go on: openmsmq outgoing resume '{name}'")
+        lines.append(f"The queue is paused. To go on: openmsmq outgoing resume '{name}'")
     elif str(connected).upper() == "DISCONNECTED" or state == "DISCONNECTED":
-        said.append("This queue manager was taken offline. To go on: openmsmq machine connect")
+        lines.append("This queue manager was taken offline. To go on: openmsmq machine connect")
     elif not count:
-        said.append("Nothing waits.")
+        lines.append("Nothing waits.")
     elif state == "CONNECTED":
-        said += _connected(queue)
+        lines += _connected(queue)
     else:
-        said += _unconnected(queue)
+        lines += _unconnected(queue)
     kept = int(queue.get("eod_no_read_count") or 0)
     if kept:
-        said.append(
+        lines.append(
             f"{counted(kept, 'message')} of transactions arrived and {'is' if kept == 1 else 'are'} kept for the "
             "journal or the dead letters, until the destination sends their final acknowledgments"
         )
-    return said
+    return lines
 
 
 def _connected(queue: Mapping[str, Any]) -> list[str]:
     waiting = int(queue.get("eod_no_ack_count") or 0)
-    said = ["The session is open; messages leave the queue when the other side acknowledges them."]
+    lines = ["The session is open; messages leave the queue when the other side acknowledges them."]
     if waiting:
-        said.append(
+        lines.append(
             f"{counted(waiting, 'message')} of transactions wait for the acknowledgment of their order. They are sent "
             f"again by themselves, {queue.get('eod_resend_count') or 0} times up to now"
         )
-    return said
+    return lines
 
 
 def _unconnected(queue: Mapping[str, Any]) -> list[str]:
     history = queue.get("connection_history") or []
     if not history:
         return ["No connection was tried yet."]
-    said = []
+    lines = []
     latest = history[-1]
     hop = " ".join(latest.get("addresses") or []) or "the destination"
     what, todo = _STATUS.get(
         latest["status"] & 0xFFFFFFFF, ("the connection failed", "see the log of the queue manager")
     )
-    said.append(f"{time_text(latest['time'])}: {what.format(hop=hop)}.")
+    lines.append(f"{time_text(latest['time'])}: {what.format(hop=hop)}.")
     if todo:
-        said.append(f"What to do: {todo}.")
+        lines.append(f"What to do: {todo}.")
     failures = sum(1 for event in history if event["status"] & 0x80000000)
-    said.append(f"{counted(failures, 'attempt')} of the latest {len(history)} failed; the next one follows by itself.")
-    return said
+    lines.append(f"{counted(failures, 'attempt')} of the latest {len(history)} failed; the next one follows by itself.")
+    return lines

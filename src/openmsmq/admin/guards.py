@@ -23,7 +23,7 @@ class Guard(Protocol):
 
 
 class QueueGuard:
-    """That of a queue; raises MsmqError."""
+    """Guard of a queue; raises MsmqError."""
 
     rights: tuple[NamedRight, ...] = QUEUE_RIGHTS
 

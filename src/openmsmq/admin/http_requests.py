@@ -48,7 +48,7 @@ class ApiRefused(ApiError):
 
 
 class ApiNotFound(ApiError):
-    """What was named is not there, or not for this user."""
+    """The named object does not exist, or is not visible to this user."""
 
 
 class ApiUnreachable(ApiError):
@@ -61,7 +61,7 @@ class ApiTimeout(ApiError):
 
 @dataclass(frozen=True, slots=True)
 class HttpCredentials:
-    """What says who asks: a header, and what to do where that is not enough."""
+    """Credentials of a request: a header, and the remedy if they do not suffice."""
 
     header: str = field(repr=False)
     unknown: str  # what to do where the server knows nobody of that kind (401)
@@ -69,7 +69,7 @@ class HttpCredentials:
 
 
 def by_token(token: str) -> HttpCredentials:
-    """Of a token of the HTTP API."""
+    """Use a token of the HTTP API."""
     return HttpCredentials(
         f"Bearer {token}",
         "; `openmsmq token list` shows which tokens hold, `token create` makes one",
@@ -78,7 +78,7 @@ def by_token(token: str) -> HttpCredentials:
 
 
 def by_password(user: str, password: str) -> HttpCredentials:
-    """Of a user with a password."""
+    """Use a user and a password."""
     encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
     return HttpCredentials(f"Basic {encoded}", " (user or password)", "")
 
@@ -138,12 +138,12 @@ class HttpRequests:
         kept = self._connection.sock is not None
         try:
             try:
-                status, kind, said = self._exchange(method, target, body)
+                status, kind, answer = self._exchange(method, target, body)
             except ConnectionError:
                 self.close()
                 if not kept:
                     raise
-                status, kind, said = self._exchange(method, target, body)  # the server had closed an idle connection
+                status, kind, answer = self._exchange(method, target, body)  # the server had closed an idle connection
         except TimeoutError:
             self.close()
             raise ApiTimeout(f"{self.url} has not answered within {self._seconds:g} s") from None
@@ -160,10 +160,10 @@ class HttpRequests:
                 "run with the setting web, and are scheme, host and port right?"
             ) from None
         if status not in _DONE:
-            raise self._refusal(status, kind, said)
+            raise self._refusal(status, kind, answer)
         if kind != "application/json":
             raise self._stranger(f"{path} is answered with the type {kind[:60]!r}")
-        document = parsed(said)
+        document = parsed(answer)
         if not isinstance(document, dict):
             raise self._stranger(f"{path} is not answered with a JSON object")
         return document
@@ -196,16 +196,16 @@ class HttpRequests:
         return response.status, kind, body
 
     def _refusal(self, status: int, kind: str, body: bytes) -> ApiError:
-        """What a status other than 200 means."""
+        """Convert a status other than 200 into an error."""
         document = parsed(body) if kind == "application/problem+json" else None
         if not isinstance(document, dict) or not isinstance(document.get("detail"), str):
             return self._stranger(f"the answer is {status} of the type {kind[:60]!r}")
-        said = f"{self.url}: {document['detail'][:_LONGEST_DETAIL]}"
+        detail = f"{self.url}: {document['detail'][:_LONGEST_DETAIL]}"
         if status == 401:
-            return ApiRefused(said + self._who.unknown)
+            return ApiRefused(detail + self._who.unknown)
         if status == 403:
-            return ApiRefused(said + self._who.denied)
-        error = ApiNotFound(said) if status == 404 else ApiError(f"{said} ({status})")
+            return ApiRefused(detail + self._who.denied)
+        error = ApiNotFound(detail) if status == 404 else ApiError(f"{detail} ({status})")
         error.problem = document
         return error
 
@@ -261,8 +261,8 @@ def trusting(file: str) -> ssl.SSLContext:
 
 
 def trusting_only(file: str) -> ssl.SSLContext:
-    """A server that shows the first certificate of a PEM file, whatever names are in it: of a daemon on this machine,
-    which says that this file is what it shows. Raises OSError, ssl.SSLError."""
+    """Trust a server that shows the first certificate of a PEM file, regardless of the names in it: a daemon on this
+    machine, which has written the path of this file. Raises OSError, ssl.SSLError."""
     first, end, _ = Path(file).read_text(encoding="ascii", errors="replace").partition(_END)
     context = _context(first + end)  # without those behind it, which have issued certificates of others, too
     context.check_hostname = False

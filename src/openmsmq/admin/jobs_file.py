@@ -15,7 +15,7 @@ class JobsFileError(PrivateFileError):
 
 
 def read_jobs(file: Path) -> bytes | None:
-    """What the file holds; None where there is none. Raises JobsFileError."""
+    """Return the contents of the file; None without one. Raises JobsFileError."""
     try:
         return file.read_bytes()
     except FileNotFoundError:

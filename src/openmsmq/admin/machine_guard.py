@@ -17,7 +17,7 @@ MACHINE_FILE: Final = "machine.sddl"
 
 
 class MachineGuard:
-    """That of a queue manager, whose daemon notices a change within a second; raises PrivateFileError for a file that
+    """Guard of a queue manager, whose daemon notices a change within a second; raises PrivateFileError for an unusable
     can't be used. `default` is what holds without a file."""
 
     rights: tuple[NamedRight, ...] = MACHINE_RIGHTS
@@ -46,5 +46,5 @@ class MachineGuard:
 
 
 def machine_file(data_dir: Path) -> CachedFile[SecurityDescriptor | None]:
-    """What the file of a data directory says; None where there is none."""
+    """Read the file of a data directory; None without one."""
     return CachedFile(data_dir / MACHINE_FILE, lambda data: from_sddl(data.decode()), None)

@@ -10,7 +10,7 @@ from typing import Any
 from openmsmq.model.message import Message
 
 _IDENTIFIERS = ("identifier", "correlation_identifier", "transaction_identifier")
-IDENTIFIER, DECODED = "id", "decoded"  # beside the properties in JSON for readers: the identifier, what the body is
+IDENTIFIER, DECODED = "id", "decoded"  # additional members in JSON for people: the identifier, the decoded body
 _GUIDS = ("source_machine_identifier", "connector_type_identifier")
 
 

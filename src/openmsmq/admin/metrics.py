@@ -1,8 +1,8 @@
-"""Figures of a queue manager as text for Prometheus (exposition format 0.0.4). No I/O, no clock: whoever has the
-figures gives them.
+"""Figures of a queue manager as text for Prometheus (exposition format 0.0.4). No I/O and no clock: the caller passes
+the figures.
 
 Names and labels are a table, so that dashboards and alerts can be checked against it. Aggregated figures have as many
-series as the table allows, whatever the number of queues; figures of single queues are rendered apart, because nobody
+series as the table allows, for any number of queues; figures of single queues are rendered separately, because adding
 wants to add the two up.
 """
 
@@ -146,7 +146,7 @@ def render_queues(family: str, figures: Figures) -> str:
     """Figures of single queues by the names of `QUEUE_FAMILIES[family]`. Raises as `render`, and ValueError for another
     family."""
     if family not in QUEUE_FAMILIES:
-        raise ValueError(f"{family!r} is no family; allowed: {', '.join(QUEUE_FAMILIES)}")
+        raise ValueError(f"unknown family {family!r}; allowed: {', '.join(QUEUE_FAMILIES)}")
     return _text(_WINDOWS_PREFIX if family == "windows" else _PREFIX, QUEUE_FAMILIES[family], figures)
 
 

@@ -18,9 +18,9 @@ Order = Literal["messages", "grown"]
 
 
 class Depth(NamedTuple):
-    """What a queue holds; `state` is empty for one of this machine. `came` and `left` count messages since the start of
-    the daemon, `waiting` is how many reads wait, `grown` how many messages more it holds than five minutes ago; None
-    where that is not known."""
+    """Figures of a queue; `state` is empty for a queue of this machine. `came` and `left` count messages since the
+    start of the daemon, `waiting` is how many reads wait, `grown` how many messages more it holds than five minutes
+    ago; None where that is not known."""
 
     name: str
     messages: int
@@ -129,7 +129,7 @@ def rows(
 
 
 def _rate(now: int | None, before: int | None, seconds: float) -> float | None:
-    """None also across a restart of the daemon, which begins to count anew."""
+    """Return the rate; None without two samples, and across a restart of the daemon, which resets the counters."""
     return None if now is None or before is None or now < before else (now - before) / seconds
 
 

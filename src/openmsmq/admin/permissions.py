@@ -1,5 +1,4 @@
-"""What granting and revoking makes of a security descriptor, and what somebody may do by it. Nothing here asks a queue
-manager."""
+"""Grant and revoke rights in a security descriptor, and compute effective rights. No queue manager is called."""
 
 from __future__ import annotations
 
@@ -56,12 +55,12 @@ def sid_for(who: str, look_up: Callable[[str], str | None]) -> str:
     sid = look_up(who.rpartition("\\")[2])
     if sid is None:
         known = "everyone, anonymous, authenticated, administrators, system"
-        raise ValueError(f"{who!r} is no user or group of the users file; allowed are these, SIDs, and {known}")
+        raise ValueError(f"{who!r} is not a user or group of the users file; allowed are these, SIDs, and {known}")
     return sid
 
 
 def name_for(sid: str, names: Mapping[str, str]) -> str:
-    """What people call a SID; the SID itself where nobody knows it."""
+    """Return the account name of a SID; the SID itself if it is unknown."""
     return _NAMES.get(sid) or names.get(sid) or sid
 
 
@@ -82,7 +81,8 @@ def granted(descriptor: SecurityDescriptor, sid: str, mask: int) -> SecurityDesc
 
 
 def denied(descriptor: SecurityDescriptor, sid: str, mask: int) -> SecurityDescriptor:
-    """With these rights denied to a SID, whatever its groups have. What was granted of them to it no longer is."""
+    """Return the descriptor with these rights denied to a SID, regardless of its groups. Rights granted to it directly
+    are removed."""
     return _with(_without(descriptor, sid, mask, ACCESS_ALLOWED_ACE_TYPE), deny(sid, mask))
 
 
@@ -109,24 +109,26 @@ _USES: Final = int(QueueAccessMask.GENERIC_ALL) & ~int(
 def lost(
     before: SecurityDescriptor, after: SecurityDescriptor, sids: Collection[str], names: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Who is locked out by a change, in sentences: the caller, who is all of `sids`, of the permissions; the owner, and
-    the administrators, of the queue. An owner may always see and change the permissions."""
-    said = []
+    """Describe in lines who is locked out by a change: the caller (`sids`) from the permissions; the owner and the
+    administrators from the queue. An owner may always see and change the permissions."""
+    lines = []
     change, read = int(QueueAccessMask.CHANGE_QUEUE_PERMISSIONS), int(QueueAccessMask.GET_QUEUE_PERMISSIONS)
     if not _somebody(after, change):
-        said.append("nobody may change the permissions afterwards; only an owner could")
+        lines.append("nobody may change the permissions afterwards; only an owner could")
     elif after.owner not in sids:
         if _may(before, sids, change) and not after.grants(sids, change):
-            said.append("you may not change the permissions afterwards")
+            lines.append("you may not change the permissions afterwards")
         if _may(before, sids, read) and not after.grants(sids, read):
-            said.append("you may not see the permissions afterwards")
+            lines.append("you may not see the permissions afterwards")
     owner = name_for(after.owner, names or {}) if after.owner is not None else ""
     for sid, who in ((after.owner, f"the owner, {owner},"), (security.ADMINISTRATORS, "administrators")):
         if sid is not None and not (sid == security.ADMINISTRATORS == after.owner and who == "administrators"):
             all_of = {sid, security.EVERYONE, security.AUTHENTICATED_USERS}
             if effective(before, all_of) & _USES and not effective(after, all_of) & _USES:
-                said.append(f"{who} may not use the queue afterwards: neither send nor receive, nor see its properties")
-    return said
+                lines.append(
+                    f"{who} may not use the queue afterwards: neither send nor receive, nor see its properties"
+                )
+    return lines
 
 
 def _may(descriptor: SecurityDescriptor, sids: Collection[str], mask: int) -> bool:

@@ -1,4 +1,4 @@
-"""What has to be known of a queue before messages are taken from it or sent to it."""
+"""Properties of a queue to check before messages are received from it or sent to it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def is_transactional(qm: QueueManager, path: str) -> bool:
 
 
 def missing(qm: QueueManager, names: Iterable[str]) -> list[str]:
-    """Those of these queues that are of this queue manager, and are not there. Of other machines nothing is known
+    """Return the names of queues of this queue manager that do not exist. Queues of other machines can't be checked
     here."""
     return [name for name in dict.fromkeys(names) if _is_missing(qm, name)]
 

@@ -79,7 +79,7 @@ class Criteria:
 
 
 class Chosen(NamedTuple):
-    """What is kept of a message that was found: enough to show it."""
+    """Summary of a selected message, enough to show it."""
 
     id: str
     queue: str
@@ -94,8 +94,8 @@ class Chosen(NamedTuple):
 
 @dataclass(slots=True)
 class Selection:
-    """What a look has found in some queues. `scanned` messages were looked at; `bound` is the highest sequence number
-    among them, 0 where the protocol has none. `complete` is False where a limit ended the look."""
+    """Result of a scan of some queues. `scanned` messages were read; `bound` is the highest sequence number among them,
+    0 where the protocol has none. `complete` is False if a limit ended the scan."""
 
     chosen: list[Chosen] = field(default_factory=list)
     scanned: int = 0
@@ -104,19 +104,19 @@ class Selection:
 
     @property
     def token(self) -> str:
-        """What a later call is given, to mean the same; empty where sequence numbers are not known."""
+        """Return the token for a later call on the same selection; empty if sequence numbers are not known."""
         return f"{self.bound:x}-{len(self.chosen)}" if self.bound or not self.scanned else ""
 
 
 class SelectionToken(NamedTuple):
-    """What a dry run has found: the highest sequence number that it looked at, and how many messages."""
+    """Result of a dry run: the highest sequence number read, and the number of messages."""
 
     bound: int
     found: int
 
 
 class ActionResult(NamedTuple):
-    """What became of a message: `how`, or an error and the message is where it was. None and none: it was gone."""
+    """Outcome for a message: `how`, or an error and the message is unchanged. Neither: the message was gone."""
 
     chosen: Chosen
     how: str | None
@@ -215,7 +215,7 @@ def parse_token(text: str) -> SelectionToken:
     """Raises ValueError."""
     found = _TOKEN.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no selection; a dry run shows one, such as 1f3-100")
+        raise ValueError(f"{text!r} is not a selection; a dry run shows one, such as 1f3-100")
     return SelectionToken(int(found.group(1), 16), int(found.group(2)))
 
 

@@ -29,8 +29,8 @@ class Rates(msgspec.Struct, frozen=True):
 
 
 def thinned(found: Sequence[Rates], points: int) -> list[Rates]:
-    """At most so many, each the mean of those that it stands for; of messages and bytes the newest, and the last is the
-    newest."""
+    """Reduce to at most `points`, each the mean of its group; messages and bytes are the newest of the group, and the
+    last point is the newest."""
     step = -(-len(found) // points)
     groups = [found[max(0, end - step) : end] for end in range(len(found), 0, -step)][::-1] if found else []
     return [

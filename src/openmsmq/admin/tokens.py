@@ -2,7 +2,7 @@
 `token-uses.json` when each was used last.
 
 The daemon and commands change the first file under a lock; the second one belongs to the daemon. A token is 256 random
-bits, so one SHA-256 of it is no help to whoever reads the file.
+bits, so its SHA-256 does not help an attacker who reads the file.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class TokensFile:
             raise TokensFileError(str(error)) from error
 
     def _save(self, tokens: dict[str, ApiToken]) -> None:
-        """Those that expired a month ago and longer are left out."""
+        """Write the tokens, without those that expired at least a month ago."""
         known = [token for token in tokens.values() if token.expires + 30 * _DAY > self._clock()]
         content = {"tokens": [_document(token) for token in known]}
         write_private(self._file.path, (json.dumps(content, indent=1) + "\n").encode())
@@ -152,7 +152,7 @@ class TokenUses:
         return self._uses.get(identifier)
 
     def to_write(self, known: Iterable[str]) -> dict[str, int] | None:
-        """What the file has to hold, of the tokens that there still are; None if that has not changed."""
+        """Return the contents for the file, for the tokens that still exist; None if unchanged."""
         if not self._changed:
             return None
         self._changed = False

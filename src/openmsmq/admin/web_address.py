@@ -48,4 +48,4 @@ def read_address(data_dir: Path) -> WebAddress | None:
     except OSError:
         return None
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} can't be read ({error!r}): a restart of the daemon writes it anew") from None
+        raise ValueError(f"{path} can't be read ({error!r}): restart the daemon to write it again") from None

@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_PORT = 18020
 # gRPC's own pauses are up to two minutes: longer than a queue manager needs for a restart. Its
-# `min_reconnect_backoff_ms` is no pause but how long an attempt may take, handshakes included; the default, 20 s, is
-# right.
+# `min_reconnect_backoff_ms` is not a pause but the time limit of an attempt, including handshakes; the default, 20 s,
+# is right.
 _RECONNECT = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000)]
 
 
@@ -90,8 +90,8 @@ class ReadPlan:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a consumer group holds: `count` messages with start < sequence <= end. Only the latest `token` of a group
-    can read it. Nothing was there to claim if `count` is 0; `end` is `start` then."""
+    """Messages claimed by a consumer group: `count` messages with start < sequence <= end. Only the latest `token` of a
+    group can read it. Nothing was there to claim if `count` is 0; `end` is `start` then."""
 
     start: int
     end: int
@@ -419,7 +419,7 @@ class BulkClient:
         return [GroupInfo(**values) for values in self._act("groups")]
 
     def stages(self) -> list[StageInfo]:
-        """What is staged and not finalized: by the caller; by everybody, for administrators."""
+        """Return stages that are not finalized: the caller's; for administrators, everybody's."""
         return [StageInfo(**values) for values in self._act("stages")]
 
     def last_batch(self, sink: str) -> int | None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 SOURCES = ("queue", "journal", "deadletter", "xactdeadletter", "outgoing")
-"""What can be read: a queue, the journal of a queue (or of the machine, where no queue is named), the two dead-letter
+"""Readable sources: a queue, the journal of a queue (or of the machine, if no queue is named), the two dead-letter
 queues of the machine, an outgoing queue."""
 
 _TIME = pa.timestamp("us", tz="UTC")

@@ -36,8 +36,8 @@ class Staged:
 
 
 class RowStream:
-    """Rows on their way to a stage. What the server says meanwhile is read beside, or it would wait for a reader while
-    it is waited for."""
+    """Rows being sent to a stage. The server's replies are read at the same time; otherwise both sides could wait for
+    each other."""
 
     def __init__(
         self,
@@ -51,17 +51,17 @@ class RowStream:
             self._writer, self._answers = call()
         except FAILURES as error:
             raise translated(error) from error
-        self._said: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        self._replies: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self._listener = threading.Thread(target=self._listen, name="answers to an upload", daemon=True)
         self._listener.start()
 
     def _listen(self) -> None:
         with suppress(*FAILURES):  # the writer gets the reason when it closes
             while (answer := self._answers.read()) is not None:
-                said = json.loads(answer.to_pybytes())
-                if "handle" in said:  # the last one
-                    self.staged = Staged(said["handle"], said["rows"])
-                self._said.put(said)
+                reply = json.loads(answer.to_pybytes())
+                if "handle" in reply:  # the last one
+                    self.staged = Staged(reply["handle"], reply["rows"])
+                self._replies.put(reply)
 
     def write(self, batch: pa.RecordBatch) -> None:
         try:
@@ -88,14 +88,15 @@ class RowStream:
             self._close()
 
     def _close(self) -> None:
-        """Raises what the server said. Closing while somebody reads can wait for ever, so reading ends before."""
+        """Close the stream. Raises the server's error. Closing during a read can block forever, so reading ends
+        first."""
         with suppress(*FAILURES):
             self._writer.done_writing()
         self._listener.join()
         self._writer.close()
 
     def _failure(self, error: BaseException) -> Exception:
-        """What the server reported: writing only sees that the stream has ended; closing says why."""
+        """Return the error that the server reported: writing only sees that the stream has ended; closing says why."""
         if not getattr(error, "extra_info", b""):
             try:
                 self._close()
@@ -104,9 +105,9 @@ class RowStream:
         return self._translated(error)
 
     def _hear(self) -> None:
-        """Pass on what was said so far."""
-        while not self._said.empty():
-            said = self._said.get()
+        """Pass on the replies so far."""
+        while not self._replies.empty():
+            reply = self._replies.get()
             if self._collect is not None:
-                refused = [Refusal(row, error_for(hresult, detail)) for row, hresult, detail in said["refused"]]
-                self._collect(said["through"], refused)
+                refused = [Refusal(row, error_for(hresult, detail)) for row, hresult, detail in reply["refused"]]
+                self._collect(reply["through"], refused)

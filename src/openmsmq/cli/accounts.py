@@ -34,7 +34,7 @@ _OPTIONS = (
     click.option(
         "--directory-controllers",
         envvar="OPENMSMQ_DIRECTORY_CONTROLLERS",
-        help="Domain controllers that know users and groups of the domain, with commas; they want a ticket (kinit).",
+        help="Domain controllers that know users and groups of the domain, comma-separated; requires a ticket (kinit).",
     ),
     click.option(
         "--directory-domain",
@@ -111,7 +111,7 @@ class Accounts:
         )  # fmt: skip
 
     def named(self, sids: Collection[str]) -> Mapping[str, str]:
-        """As `names`, which also asks the domain."""
+        """Return the `names`, also from the domain."""
         return self.names()
 
     def sid(self, who: str) -> str:
@@ -121,8 +121,8 @@ class Accounts:
         found = self._of_domain(who)
         if found is not None:
             return found
-        said = who.rpartition("\\")[0].casefold()
-        if said not in ("", self.configuration.machine_name.casefold()):
+        domain = who.rpartition("\\")[0].casefold()
+        if domain not in ("", self.configuration.machine_name.casefold()):
             unset = "neither directory_controllers nor directory_domain is set"
             echo(f"{who} is looked up in {self.configuration.users_path}: {unset}", err=True)
         try:

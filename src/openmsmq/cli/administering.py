@@ -111,11 +111,11 @@ def list_(qm: QueueManager, as_json: bool) -> None:
 def show(qm: QueueManager, name: str, as_json: bool) -> None:
     """Show why messages wait, and what to do about it."""
     properties = qm.management(path_of(name))
-    said = explanation(properties, qm.management().get("connected"))
+    state = explanation(properties, qm.management().get("connected"))
     if as_json:
-        print_json({**properties, "explanation": said})
+        print_json({**properties, "explanation": state})
         return
-    for line in said:
+    for line in state:
         echo(line)
     print_table(["property", "value"], management_rows(properties))
 
@@ -148,7 +148,7 @@ def delete(api: ApiOptions, name: str, yes: bool, dry_run: bool, as_json: bool) 
     with api.client() as client:
         queue = queue_named(client, name)
         if queue.kind != "outgoing":
-            raise click.UsageError(f"{queue.name} is no outgoing queue")
+            raise click.UsageError(f"{queue.name} is not an outgoing queue")
         count = queue.messages
         document = {"queue": queue.name, "messages": count, "done": not dry_run}
         if dry_run:
@@ -157,5 +157,5 @@ def delete(api: ApiOptions, name: str, yes: bool, dry_run: bool, as_json: bool) 
         if count and not yes:
             click.confirm(f"Delete {counted(count, 'message')} that wait for {queue.name}?", abort=True, err=True)
         gone = perform(client, delete_outgoing, QueueRemoval(queue.id, count))
-    said = f"deleted {queue.name}: {counted(gone.messages, 'message')}"
-    report(as_json, said, {**document, "messages": gone.messages})
+    text = f"deleted {queue.name}: {counted(gone.messages, 'message')}"
+    report(as_json, text, {**document, "messages": gone.messages})

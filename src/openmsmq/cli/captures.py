@@ -23,7 +23,7 @@ _HALF: Final = 1 << 31  # of the sequence numbers, which wrap
 
 
 class BadCapture(ValueError):
-    """The bytes are no capture that can be read; the message says why."""
+    """The bytes are not a readable capture; the message says why."""
 
 
 class TcpSegment(NamedTuple):
@@ -51,7 +51,7 @@ def is_capture(data: bytes) -> bool:
 
 
 def pieces(data: bytes) -> Iterator[Piece]:
-    """What the connections of a capture carried, put in order. Raises BadCapture, also after what could be read."""
+    """Yield the data of the connections in a capture, in order. Raises BadCapture, also after a readable part."""
     streams: dict[tuple[str, str], _Stream] = {}
     for segment in segments(data):
         stream = streams.get((segment.source, segment.destination))

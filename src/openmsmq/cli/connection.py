@@ -35,7 +35,7 @@ protocol_option = click.option(
 
 _SERVER = (
     click.option("--host", default=_THIS_MACHINE, envvar="OPENMSMQ_HOST", show_default=True, help="Server to talk to."),
-    click.option("--port", type=int, envvar="OPENMSMQ_PORT", help="Its port; default 2103 plus the offset."),
+    click.option("--port", type=int, envvar="OPENMSMQ_PORT", help="RPC port (2103 plus the offset)."),
     click.option("--port-offset", type=int, default=0, envvar="OPENMSMQ_PORT_OFFSET", help="Added to default ports."),
     click.option("--user", envvar="OPENMSMQ_USER", help="Authenticate as DOMAIN\\USER or USER."),
     click.option("--password-env", default="OPENMSMQ_PASSWORD", help="Environment variable with the password."),
@@ -48,7 +48,7 @@ level_option = click.option("--level", type=click.Choice(LEVELS), help="Protecti
 
 
 class Address(NamedTuple):
-    """What the server options say."""
+    """Values of the server options."""
 
     host: str
     port: int | None
@@ -60,9 +60,9 @@ class Address(NamedTuple):
 
     def password(self) -> str:
         """From an environment variable, or typed; empty for an anonymous caller. Raises UsageError with --kerberos:
-        whoever asks wants a password."""
+        a prompt asks for a password."""
         if self.kerberos:
-            raise click.UsageError("--kerberos is for calls by RPC, not for Arrow Flight and not beside --user")
+            raise click.UsageError("--kerberos is for calls by RPC, not for Arrow Flight and not together with --user")
         if self.user is None:
             return ""
         from_environment = os.environ.get(self.password_env)
@@ -97,7 +97,7 @@ def login_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def flight_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `flight_port` and `tls_root`."""
-    port = click.option("--flight-port", type=int, help=f"Of Arrow Flight; default {FLIGHT_PORT} plus the offset.")
+    port = click.option("--flight-port", type=int, help=f"Arrow Flight port ({FLIGHT_PORT} plus the offset).")
     return port(click.option("--tls-root", help="File with the certificate that Flight's is checked against.")(command))
 
 
@@ -148,12 +148,12 @@ def connect(address: Address, level: str | None) -> QueueManager:
 
 
 async def connect_async(address: Address, level: str | None) -> AsyncQueueManager:
-    """As `connect`, for commands that make many calls at the same time."""
+    """Connect like `connect`, for commands that make many calls at the same time."""
     return await openmsmq.aio.connect(**_arguments(address, level))
 
 
 def _arguments(address: Address, level: str | None) -> dict[str, Any]:
-    """Of `openmsmq.connect`. Raises UsageError."""
+    """Return the arguments for `openmsmq.connect`. Raises UsageError."""
     domain, _, user = (address.user or "").rpartition("\\")
     if "\\" in domain:
         raise click.UsageError(f"--user is {address.user!r}; allowed: USER, or DOMAIN\\USER with one backslash")

@@ -26,7 +26,7 @@ _NAMES = [interface.name for interface in INTERFACES]
 @click.option(
     "--file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="HEX in a file, or a pcap file."
 )
-@click.option("--interface", type=click.Choice(_NAMES), help="Of calls whose bind is not among the bytes.")
+@click.option("--interface", type=click.Choice(_NAMES), help="Interface of calls whose bind PDU is not in the input.")
 @click.option("--operation", help="The bytes are the stub of a request of this operation, without any header.")
 @click.option("--response", is_flag=True, help="With --operation: of its response.")
 @click.option("--big-endian", is_flag=True, help="With --operation: the stub is big-endian.")
@@ -63,7 +63,7 @@ def _bytes_of(text: bytes) -> bytes:
     try:
         return bytes.fromhex(_SEPARATORS.sub("", text.decode("ascii")))
     except ValueError as error:
-        raise click.UsageError(f"these are no hexadecimal digits, and no pcap file: {error}") from None
+        raise click.UsageError(f"neither hexadecimal digits nor a pcap file: {error}") from None
 
 
 def _operation(name: str, interface: Interface | None) -> Operation:

@@ -32,7 +32,7 @@ from openmsmq.cli.places import Place, new_password, password_stdin_option, plac
 from openmsmq.model.text import printable
 
 _AS_USER = "as_user"
-_FIELD = "field_"  # of names of parameters, so that they are no names of other options
+_FIELD = "field_"  # prefix of parameter names, which keeps them apart from other options
 
 
 def add_commands(group: click.Group, actions: Iterable[Action]) -> None:
@@ -123,7 +123,7 @@ def _parameters(
 
 @contextmanager
 def usage_errors(spec: ActionCommand) -> Iterator[None]:
-    """What the input says that can't be is wrong usage, where no server says so."""
+    """Convert errors in the input into usage errors, if no server has reported them."""
     try:
         yield
     except InputError as error:
@@ -224,8 +224,8 @@ def show(shown: View | None, output: Any, as_json: bool) -> None:
         if not as_json and shown.head is not None:
             for line in shown.head(output):
                 echo(line)
-        if as_json and shown.whole is not None:
-            print_json(shown.whole(output))
+        if as_json and shown.single is not None:
+            print_json(shown.single(output))
         elif as_json:
             for row in rows or ():
                 print_json(shown.document(row, output))

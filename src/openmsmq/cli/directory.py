@@ -278,7 +278,7 @@ def _change(
     before, after = opened.do(work)
     for member in remove:
         if member.casefold() not in (known.casefold() for known in before.members):
-            echo(f"{member} is no member of {before.name}", err=True)
+            echo(f"{member} is not a member of {before.name}", err=True)
     report(as_json, f"{after.name} has {counted(len(after.members), 'member')}", _document(after))
 
 
@@ -307,7 +307,7 @@ async def _named(d: EmbeddedDirectory, name: str) -> ListRecord:
         try:
             return await d.distribution_list(UUID(name[3:]))
         except ValueError:
-            raise click.UsageError(f"{name} is no format name of a distribution list, DL=GUID") from None
+            raise click.UsageError(f"{name} is not a format name of a distribution list (DL=GUID)") from None
     known = await d.distribution_lists()
     for record in known:
         if record.name.casefold() == name.casefold():

@@ -46,7 +46,8 @@ class DissectionFinding:
 
 
 def find(data: bytes, interface: Interface | None = None) -> Iterator[DissectionFinding]:
-    """What `data` holds: PDUs one after the other, of both directions of one connection, or one message packet.
+    """Yield the contents of `data`: PDUs one after the other, of both directions of one connection, or one message
+    packet.
 
     Args:
         interface: that calls belong to whose bind is not there.
@@ -67,7 +68,7 @@ def find(data: bytes, interface: Interface | None = None) -> Iterator[Dissection
 
 
 def find_stub(data: bytes, operation: Operation, is_response: bool, order: ByteOrder) -> DissectionFinding:
-    """What a stub without any header holds."""
+    """Decode a stub without any header."""
     heading = f"{operation.name} {'response' if is_response else 'request'}, {_ORDERS[order]}, {len(data)} bytes"
     try:
         decoded = operation.decode_response(data, order) if is_response else operation.decode_request(data, order)
@@ -101,7 +102,7 @@ class Conversation:
         self._stubs: dict[tuple[bool, int], bytearray] = {}
 
     def feed(self, direction: str, data: bytes) -> Iterator[DissectionFinding]:
-        """What is complete with more bytes of one direction, which may have any name.
+        """Yield findings that are complete after more bytes of one direction, which may have any name.
 
         After an error of framing the rest of that direction is passed over.
         """
@@ -111,17 +112,17 @@ class Conversation:
         splitter.feed(data)
         while True:
             try:
-                whole = splitter.next()
+                packet = splitter.next()
             except RemoteProtocolError as error:
                 self._broken.add(direction)
                 yield DissectionFinding("PDU", {"header": splitter.rest()}, str(error))
                 return
-            if whole is None:
+            if packet is None:
                 return
-            yield self._finding(*whole)
+            yield self._finding(*packet)
 
     def end(self) -> Iterator[DissectionFinding]:
-        """What is left over where the bytes end."""
+        """Yield the incomplete rest at the end of the data."""
         for direction, splitter in self._streams.items():
             if splitter.partial and direction not in self._broken:
                 rest = splitter.rest()

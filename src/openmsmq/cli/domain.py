@@ -111,8 +111,8 @@ def _winbind(configuration: Configuration, *, by_sssd: bool) -> ExaminationFindi
     try:
         computer, domain_name = Winbind(first=False).membership()
     except (WinbindUnavailable, LogonUnavailable) as error:
-        beside = "; sssd has no NTLM of domain accounts: without winbind, take it out of logins" if by_sssd else ""
-        advice = f"{error}{beside}"
+        note = "; sssd has no NTLM of domain accounts: without winbind, take it out of logins" if by_sssd else ""
+        advice = f"{error}{note}"
         return ExaminationFinding("winbind", "does not answer", advice)
     same = computer.casefold() == configuration.machine_name.casefold()
     advice = f"set computer_name to {computer}: controllers compare it with the name in logins"

@@ -32,8 +32,8 @@ add_commands(handle, handles.ACTIONS)
 def close(api: ApiOptions, identifiers: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
     """Close what others have open; ID is a handle as `handle list` shows it.
 
-    Reads that wait with it end, and what it holds is put back. Who had it open learns with the next call that the queue
-    is gone, and may open it again. For administrators of the queue manager, with a token of the role operator; the
+    Its waiting reads end, and its locked messages are put back. The client's next call fails because its handle is
+    gone; it can open the queue again. For administrators of the queue manager, with a token of the role operator; the
     audit log has it. Exit code 3 if one was not there; the others are closed.
     """
     found: list[OpenHandleView] = []

@@ -39,8 +39,8 @@ def msg() -> None:
 @msg.command()
 @click.argument("queue")
 @criteria_options
-@click.option("--limit", type=click.IntRange(min=0), default=_FOUND, show_default=True, help="Show so many (0: all).")
-@click.option("--scan", type=click.IntRange(min=0), default=_SCAN, show_default=True, help="Look at so many (0: all).")
+@click.option("--limit", type=click.IntRange(min=0), default=_FOUND, show_default=True, help="Most to show (0: all).")
+@click.option("--scan", type=click.IntRange(min=0), default=_SCAN, show_default=True, help="Most to read (0: all).")
 @protocol_option
 @json_option
 @connected

@@ -71,7 +71,7 @@ def _by_rpc(address: Address) -> _Check:
 
 
 def _by_http(api: ApiOptions, here: bool) -> Iterator[_Check]:
-    """What /readyz says; nothing where no HTTP server is known."""
+    """Yield the checks of /readyz; none if no HTTP server is known."""
     url, trust = api.server(here=here)
     if url is None:
         return

@@ -1,4 +1,4 @@
-"""`openmsmq certificates|keys`: who may sign, and for whom bodies are encrypted."""
+"""`openmsmq certificates|keys`: certificates of senders, and keys of machines that messages are encrypted for."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def _owner(configuration: Configuration, text: str) -> str:
         pass
     user = UsersFile(configuration.users_path).lookup("", text)
     if user is None:
-        raise click.ClickException(f"{text!r} is no user of {configuration.users_path}, no SID and no GUID")
+        raise click.ClickException(f"{text!r} is not a user of {configuration.users_path}, a SID or a GUID")
     return user[1]
 
 
@@ -243,4 +243,4 @@ def _digest(text: str) -> bytes:
     try:
         return bytes.fromhex(text)
     except ValueError:
-        raise click.UsageError(f"{text!r} is no digest; `openmsmq certificates list` shows them") from None
+        raise click.UsageError(f"{text!r} is not a digest; `openmsmq certificates list` shows them") from None

@@ -54,7 +54,7 @@ def _administrator_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(slots=True)
 class _Record:
-    """What was made here for the domain."""
+    """Local record of the steps done for the domain."""
 
     account: str = ""
     keytab: str = ""
@@ -105,7 +105,7 @@ class _Join:
         self.record.write(self.configuration.data_dir)
 
     def enrol(self) -> None:
-        """As the machine; an administrator makes the object where the machine may not."""
+        """Enroll as the machine; an administrator makes the object if the machine may not."""
         name = self.configuration.machine_name
         try:
             self.identifier = self._as_machine().enrol(name)
@@ -145,8 +145,8 @@ async def _published(provider: ActiveDirectory, queue: QueueProperties, machine:
 
 @click.command()
 @_administrator_options
-@click.option("--keytab", type=click.Path(path_type=Path), help="Of the machine's account; default: kerberos_keytab.")
-@click.option("--host-name", help="By which clients connect, with its domain; default: that of the host or account.")
+@click.option("--keytab", type=click.Path(path_type=Path), help="Keytab of the machine's account (kerberos_keytab).")
+@click.option("--host-name", help="Name with domain by which clients connect (that of the host or account).")
 @click.option("--container", default="", help="Distinguished name below which the account is made.")
 @click.option("--reset-password", is_flag=True, help="Give an account that is there already a new password.")
 @click.option("--publish", is_flag=True, help="Make objects for the public queues that the data directory has.")
@@ -225,8 +225,8 @@ def _joining(
     yield JoinStep(f"create the object CN=msmq of {member.account}, or find it", run.enrol)
     if store is not None and contents is not None:
         queues = f", and {len(contents.public)} public queues get objects" if publish and contents.public else ""
-        said = f"let {contents.identifier}, the queue manager of the data directory, be the one of this object{queues}"
-        yield JoinStep(said, lambda: run.move(store, contents, publish=publish))
+        step = f"let {contents.identifier}, the queue manager of the data directory, be the one of this object{queues}"
+        yield JoinStep(step, lambda: run.move(store, contents, publish=publish))
 
 
 @click.command()

@@ -60,7 +60,7 @@ class Export:
 
 
 def _identifier(line: bytes) -> str | None:
-    """None for what is no line of an export."""
+    """Return the identifier in a line of an export; None for any other line."""
     found = _document(line)
     identifier = found.get("identifier") if found is not None else None
     return identifier if isinstance(identifier, str) else None
@@ -119,7 +119,7 @@ class MessageImport:
                     yield line.strip()
 
     def messages(self) -> Iterator[Message]:
-        """Those that have not been sent. Raises MessageFileError naming the line of one that is malformed."""
+        """Yield messages that have not been sent. Raises MessageFileError naming the line of a malformed one."""
         number = 0
         with self._file.open("rb") as lines:
             for line_number, line in enumerate(lines, 1):

@@ -66,7 +66,7 @@ _BATCH = 200  # messages in one transaction when many are moved
     "--admin-queue", default="", help="Format name of the administration queue; requests all acknowledgments."
 )
 @click.option("--deadletter", is_flag=True, help="Copy to the dead-letter queue if it expires.")
-@click.option("--message-port", type=int, default=1801, show_default=True, help="Of the other machine; see above.")
+@click.option("--message-port", type=int, default=1801, show_default=True, help="Port of the other machine; see above.")
 @click.option("--timeout", type=float, default=30, show_default=True, help="Seconds to wait for the other machine.")
 @json_option
 @server_options

@@ -92,8 +92,8 @@ def _width(text: str) -> int:
 
 @contextmanager
 def live_table(columns: Sequence[str], as_json: bool) -> Iterator[Callable[[Iterable[Sequence[Any]], str], None]]:
-    """What it gives shows rows and a title in place of those before; one table after the other where that is no
-    terminal."""
+    """Yield a function that shows rows and a title in place of the previous ones; without a terminal, one table after
+    the other."""
     if as_json or not sys.stdout.isatty():
         yield lambda rows, title: print_table(columns, rows)
         return
@@ -122,7 +122,7 @@ def _console() -> Console:
 
 
 def progress(description: str) -> Progress:
-    """A bar with count and rate on standard error; nothing where that is no terminal."""
+    """Return a progress bar with count and rate on standard error; invisible without a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 

@@ -49,7 +49,7 @@ class Actions(Protocol):
         """The output. Raises what the action raises, ApiError."""
 
     def plan(self, action: Action, given: Input) -> ActionPlan[Any, Any]:
-        """The same for a plan."""
+        """Plan an action there."""
 
 
 class Place(Protocol):
@@ -66,7 +66,7 @@ class Place(Protocol):
 
 
 class AdminTarget(NamedTuple):
-    """What the options say. With a URL they mean the HTTP API, else a data directory of this machine."""
+    """Target given by the options: with a URL the HTTP API, otherwise a data directory of this machine."""
 
     config: Path | None
     data_dir: Path | None
@@ -100,17 +100,17 @@ class AdminTarget(NamedTuple):
             yield ActionsByHttp(client)
 
     def check_daemon(self) -> None:
-        """Raises UsageError where a new data directory would be made beside that of a daemon."""
+        """Raises UsageError if a new data directory would be made while a daemon uses another one."""
         data_dir = self.configuration().data_dir
         from openmsmq.admin.data_directories import is_started
         from openmsmq.cli.connection import answering_port
 
         if is_started(data_dir) or (port := answering_port()) is None:
             return
-        said = f"no daemon has started with {data_dir}, and the one that answers on port {port} reads other files"
+        problem = f"no daemon has started with {data_dir}, and the one that answers on port {port} reads other files"
         if self.config is None and self.data_dir is None and self.users_file is None:
-            raise click.UsageError(f"{said}: --data-dir or OPENMSMQ_DATA_DIR names its data directory")
-        echo(f"{said}: it will not know what is added here", err=True)
+            raise click.UsageError(f"{problem}: --data-dir or OPENMSMQ_DATA_DIR names its data directory")
+        echo(f"{problem}: it will not know what is added here", err=True)
 
     def _site(self, as_user: str) -> ActionSite:
         """Raises NoSuchAccount."""
@@ -122,7 +122,7 @@ class AdminTarget(NamedTuple):
         return site.acting_for(as_user) if as_user else site
 
     def configuration(self) -> Configuration:
-        """Of a daemon here. Raises UsageError."""
+        """Configuration of a local daemon. Raises UsageError."""
         from openmsmq.server.config import ConfigurationError
         from openmsmq.server.loading import load
 

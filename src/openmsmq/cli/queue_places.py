@@ -114,7 +114,7 @@ def queue_manager_place(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def queue_with_accounts_place(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The same with the options of `accounts`, by which users and groups are known."""
+    """Add the options of `queue_place` and those of `accounts`, which resolve users and groups."""
 
     @server_options
     @level_option

@@ -154,8 +154,8 @@ def set_(qm: QueueManager, name: str, assignments: tuple[str, ...], dry_run: boo
     values = dict(_assignment(a) for a in assignments)
     if dry_run:
         before = qm.properties(path_of(name), *cast("list[QueuePropertyName]", list(values)))
-        said = ", ".join(f"{key} {before[key]!r} -> {value!r}" for key, value in values.items())
-        report(as_json, f"would be changed: {said}", {"queue": path_of(name), "before": before, "after": values})
+        changes = ", ".join(f"{key} {before[key]!r} -> {value!r}" for key, value in values.items())
+        report(as_json, f"would be changed: {changes}", {"queue": path_of(name), "before": before, "after": values})
         return
     qm.set_properties(path_of(name), **values)
     report(as_json, f"changed {path_of(name)}", {"queue": path_of(name), "changed": values})

@@ -62,7 +62,7 @@ def _add_administrator(users: Any, name: str) -> str:
         users.add(name, password, administrator=True)
         return password
     if not known.administrator:
-        raise click.UsageError(f"{name} is no administrator: name another --user, or openmsmq user admin {name}")
+        raise click.UsageError(f"{name} is not an administrator: name another --user, or openmsmq user admin {name}")
     return ""
 
 

@@ -18,7 +18,7 @@ _USUAL_VARIABLES = frozenset(
     _PREFIX + name
     for name in ("HOST", "PORT", "PORT_OFFSET", "USER", "PASSWORD", "URL", "TOKEN", "TOKEN_FILE", "TLS_ROOT")
 )
-_VERSION_HELP = "Show the version, and whether it runs as machine code, and exit."
+_VERSION_HELP = "Show the version, and whether modules are compiled, and exit."
 
 
 def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:

@@ -69,11 +69,11 @@ _CRITERIA = (
     click.option("--older", callback=_AGE, metavar="TIME", help="At least so long in the queue: 90, 10m, 2h, 3d."),
     click.option("--newer", callback=_AGE, metavar="TIME", help="At most so long in the queue."),
     click.option("--larger", callback=_SIZE, metavar="BYTES", help="Bodies of at least 4096, 64k, 2m bytes."),
-    click.option("--smaller", callback=_SIZE, metavar="BYTES", help="Bodies of at most so many bytes."),
+    click.option("--smaller", callback=_SIZE, metavar="BYTES", help="Bodies of at most 4096, 64k, 2m bytes."),
     click.option("--text", help="Text in the body."),
 )
 _BOUNDS = (
-    click.option("--limit", type=click.IntRange(min=0), default=0, help="At most so many messages (0: no limit)."),
+    click.option("--limit", type=click.IntRange(min=0), default=0, help="Maximum number of messages (0: no limit)."),
     click.option(
         "--selection", "token", callback=_parsed(parse_token), metavar="TOKEN", help="Just what a dry run has found."
     ),

@@ -45,8 +45,8 @@ def series(api: ApiOptions, span: str, as_json: bool) -> None:
     a gap where there was nothing. By the second for ten minutes and by the minute for a day.
 
     The HTTP API of the daemon is asked, with a token of the role monitor, of an administrator of the queue manager
-    where anonymous callers are not accepted. The process of the HTTP server keeps the figures: a restart begins them
-    anew.
+    where anonymous callers are not accepted. The process of the HTTP server keeps the figures; they are lost at a
+    restart.
     """
     with api.client() as client:
         found = perform(client, series_over_time, SeriesQuery(cast("Range", span))).points

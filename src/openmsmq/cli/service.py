@@ -42,8 +42,8 @@ def _settings(command: Callable[..., Any]) -> Callable[..., Any]:
 def serve(config: Path | None, **options: Any) -> None:
     """Run the queue manager until SIGTERM.
 
-    Prints one line of JSON when it accepts calls; logs go to standard error. Every setting may also stand in --config
-    (rpc_port = 2103) or in the environment (OPENMSMQ_RPC_PORT=2103).
+    Prints one line of JSON when it accepts calls; logs go to standard error. Every setting can also be given in
+    --config (rpc_port = 2103) or in the environment (OPENMSMQ_RPC_PORT=2103).
     """
     from openmsmq.server.daemon import run
 

@@ -55,7 +55,7 @@ class _HttpDepths:
 
 @click.command()
 @click.option("--interval", type=click.FloatRange(min=0.2), default=2.0, show_default=True, help="Seconds.")
-@click.option("--count", "-n", type=click.IntRange(min=0), default=0, help="End after so many looks (0: with Ctrl-C).")
+@click.option("--count", "-n", type=click.IntRange(min=0), default=0, help="Refreshes before exiting (0: until ^C).")
 @click.option("--rows", "number", type=click.IntRange(min=1), default=20, show_default=True, help="Show the fullest.")
 @click.option("--filter", "pattern", default="*", help="Only queues whose names match, such as *orders*.")
 @click.option(
@@ -122,8 +122,8 @@ def _source(api: ApiOptions, address: Address, level: str | None) -> Iterator[De
 
 
 def _footer(shown: int, known: int, left_out: Mapping[str, str]) -> str:
-    said = f"{shown} of {known} queues"
-    return f"{said}; {_left_out(left_out)}" if left_out else said
+    text = f"{shown} of {known} queues"
+    return f"{text}; {_left_out(left_out)}" if left_out else text
 
 
 def _left_out(queues: Mapping[str, str]) -> str:
@@ -137,7 +137,7 @@ def _is_used(row: QueueRates) -> bool:
 
 
 def _document(row: QueueRates) -> dict[str, Any]:
-    """Of one row; what is not known is null."""
+    """Return the JSON document of one row; unknown values are null."""
     depth = row.depth
     return {
         "queue": depth.name, "messages": depth.messages, "bytes": depth.bytes, "journal": depth.journal,

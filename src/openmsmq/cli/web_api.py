@@ -25,7 +25,7 @@ _NO_URL = "no HTTP server of a daemon is known: --url says where it is; `openmsm
 
 _API = (
     click.option(
-        "--url", envvar="OPENMSMQ_URL", help="Of the HTTP API; default: that of the daemon which --data-dir belongs to."
+        "--url", envvar="OPENMSMQ_URL", help="URL of the HTTP API (that of the daemon which uses --data-dir)."
     ),
     click.option(
         "--token-file", type=click.Path(path_type=Path), envvar="OPENMSMQ_TOKEN_FILE",
@@ -48,7 +48,7 @@ class Missing(NamedTuple):
 
 
 class ApiOptions(NamedTuple):
-    """What the options say."""
+    """Values of the HTTP options."""
 
     url: str | None
     token_file: Path | None
@@ -78,8 +78,8 @@ class ApiOptions(NamedTuple):
             raise click.UsageError(str(error)) from None
 
     def server(self, *, here: bool) -> tuple[str | None, ssl.SSLContext | None]:
-        """The URL of the HTTP server, None where none is known, and whom to trust. Raises UsageError for options that
-        are wrong."""
+        """Return the URL of the HTTP server, None if none is known, and the trusted certificates. Raises UsageError for
+        invalid options."""
         try:
             address = None if self.url is not None or not here else read_address(self.data_dir)
         except ValueError as error:

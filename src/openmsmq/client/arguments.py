@@ -18,7 +18,7 @@ COUNTS = ("message_count", "bytes_in_queue", "journal_message_count", "bytes_in_
 def credentials_of(
     host: str, user: str | None, password: str, domain: str, kerberos: bool | KerberosCredentials
 ) -> Credentials | KerberosCredentials | None:
-    """What `connect` was given, in one. Raises ValueError."""
+    """Combine the credentials given to `connect`. Raises ValueError."""
     if not kerberos:
         return Credentials(user, password, domain) if user is not None else None
     if user is not None:
@@ -33,6 +33,6 @@ def as_message(value: Message | BodyValue, properties: dict[str, Any]) -> Messag
         properties["delivery_guarantee"] = int(bool(properties.pop("recoverable")))
     if isinstance(value, Message):
         if properties:
-            raise TypeError(f"a Message has its own properties; not allowed beside it: {', '.join(properties)}")
+            raise TypeError(f"a Message has its own properties; not allowed in addition: {', '.join(properties)}")
         return value
     return Message.of(value, **properties)

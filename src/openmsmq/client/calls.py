@@ -1,4 +1,4 @@
-"""What a client operation is made of: a generator that yields calls and is sent their responses.
+"""Client operations: a generator that yields calls and is sent their responses.
 
 An exception that ends a call is thrown into the generator, which may make further calls to clean up before it lets the
 exception go on.
@@ -44,8 +44,8 @@ ANSWER_MARGIN = 30.0  # seconds a server may take beyond the time it was asked t
 
 
 class RetryRule(NamedTuple):
-    """What a call means whose answer was lost. `repeatable`: it may be made again, also if it was carried out before.
-    `unknown`: what may have happened; empty where nothing stays of it."""
+    """Meaning of a call whose answer was lost. `repeatable`: it may be repeated, also if it was carried out before.
+    `unknown`: possible outcomes; empty if it has no lasting effect."""
 
     repeatable: bool
     unknown: str
@@ -84,7 +84,7 @@ class ServerResource:
 
 
 class ClientCall(NamedTuple):
-    """A call to make. `wait` is how long the server may take in milliseconds, INFINITE for ever, 0 for at once.
+    """A call to make. `wait` is the server's time limit in milliseconds, INFINITE for no limit, 0 for none at all.
 
     `held` is what has to be there still for the call to have a meaning; `opens` is what comes to be by it.
     """
@@ -99,12 +99,12 @@ class ClientCall(NamedTuple):
 
     @property
     def timeout(self) -> float | None:
-        """Seconds after which no answer will come; None for a call that may wait for ever."""
+        """Seconds after which no answer will come; None for a call that may wait forever."""
         return None if self.wait == INFINITE else self.wait / 1000 + ANSWER_MARGIN
 
     @property
     def lost(self) -> ServerResource | None:
-        """What the call needs and the server has not any more."""
+        """The server resource that the call needs and that no longer exists."""
         return next((held for held in self.held if held.lost), None)
 
 
@@ -237,8 +237,8 @@ _HINTS: dict[tuple[str, int], str] = {
 
 
 def transfer_syntaxes(interface: Interface) -> tuple[SyntaxId, ...]:
-    """What is offered to a server for an interface: [MS-MQMR] 2.2 wants NDR only, [MS-MQRR] 2.2 both; [MS-MQMP] says
-    nothing."""
+    """Return the transfer syntaxes offered to a server for an interface: [MS-MQMR] 2.2 requires NDR only, [MS-MQRR] 2.2
+    both; [MS-MQMP] says nothing."""
     return (NDR,) if interface is ms_mqmr.qmmgmt else (NDR, NDR64)
 
 
@@ -331,9 +331,9 @@ def fault_error(fault: RpcFault, operation: str, anonymous: bool = False) -> Msm
 
 
 def milliseconds(timeout: float | None) -> int:
-    """A timeout in seconds, None for ever, as the protocols have it. Raises ValueError below 0."""
+    """Convert a timeout in seconds (None: forever) for the protocols. Raises ValueError below 0."""
     if timeout is None:
         return INFINITE
     if timeout < 0:
-        raise ValueError(f"timeout is {timeout} seconds, allowed are 0 and more, or None to wait for ever")
+        raise ValueError(f"timeout is {timeout} seconds; allowed: 0 and more, or None to wait forever")
     return min(int(timeout * 1000), INFINITE - 1)

@@ -57,8 +57,8 @@ def _next_of(cursor: Cursor) -> Callable[[float | None], Message]:
 
 
 def sendable(message: Message) -> Message:
-    """What a sender may give of a message that was received: a class other than normal needs a connector type, which a
-    copy has not; a signature is that of another message, because identifier and queue manager are signed too."""
+    """Return a copy without the properties that a sender may not set: a class other than normal needs a connector type,
+    which a copy lacks; a signature covers identifier and queue manager of the original."""
     return replace(message, message_class=MessageClass.NORMAL, signature=b"", multiple_destination_signature=b"")
 
 

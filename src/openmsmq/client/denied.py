@@ -1,4 +1,4 @@
-"""Which right a caller lacks whom a server has refused: it says MQ_ERROR_ACCESS_DENIED and no more."""
+"""Names the right that a refused caller lacks: the server only reports MQ_ERROR_ACCESS_DENIED."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def denied_hint(operation: str, what: str, access: int = 0) -> str:
 
 
 def _opened(name: str) -> tuple[int, str | None]:
-    """What kind of queue a name means, as `_TO_OPEN` counts them, and the queue that has the descriptor."""
+    """Return the kind of queue that a name means, as `_TO_OPEN` counts them, and the queue that has the descriptor."""
     queue, _, part = path_of(name).partition(";")
     if queue.lower().endswith("\\system$"):
         return (3 if part.lower() == "journal" else 2), None

@@ -1,4 +1,4 @@
-"""Who watches sends and receives of this process, for traces: nobody, unless `openmsmq.tracing` was switched on."""
+"""Observers of sends and receives of this process, for traces: none, unless `openmsmq.tracing` was switched on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class SendObservation(Protocol):
 
     @property
     def message(self) -> Message:
-        """What is to be sent."""
+        """The message to send."""
 
     def end(self, error: BaseException | None) -> None:
         """It has ended, with an error or without one."""

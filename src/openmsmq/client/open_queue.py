@@ -1,4 +1,4 @@
-"""An open queue, whatever protocol it was opened through: what the protocols have in common, and what some lack."""
+"""An open queue through any protocol: common operations, and those that some protocols lack."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _SEEK = {
     "previous": MessageSeekAction.PREVIOUS,
 }
 _ACCESS = {"receive": Access.RECEIVE, "send": Access.SEND, "peek": Access.PEEK}
-# A message that another reader puts back, or one of higher priority, comes behind a cursor's back; so a search begins
-# anew when nothing has come for a second, or for four times as long as looking through the queue took.
+# A message that another reader puts back, or one of higher priority, appears behind the cursor. So a search starts over
+# when nothing has arrived for 1 s, or for four times as long as one pass through the queue took.
 _PATIENCE, _PATIENCE_FACTOR = 1000, 4
 
 
@@ -91,7 +91,7 @@ class OpenQueue(ABC):
         raise self.lacks("format names", has="MS-MQMP has (protocol='qmcomm')")
 
     def take_in_transaction(self, uow: bytes, timeout: int, cursor: int = 0) -> Steps[TakenMessage]:
-        """As `take`, in an internal transaction."""
+        """Do what `take` does, in an internal transaction."""
         raise self.lacks("internal transactions", has="MS-MQMP has (protocol='qmcomm')")
 
     def end(self, request: int, taken: bool) -> Steps[None]:

@@ -1,4 +1,4 @@
-"""What opens something in asyncio: `await connect(...)`, or `async with connect(...) as qm`."""
+"""Opening in asyncio: `await connect(...)`, or `async with connect(...) as qm`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client asks a queue manager by MS-MQMP and MS-MQMR, apart from open queues: see `qmcomm`, `remote_read`."""
+"""Client operations of MS-MQMP and MS-MQMR, except on open queues: see `qmcomm`, `remote_read`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _BOOLEANS = frozenset(["journal", "authenticate", "transactional", "poison_to_de
 def to_propid(name: str) -> PropId:
     if name not in PROPERTIES:
         raise MsmqError(
-            HResult.MQ_ERROR_ILLEGAL_PROPID, f"{name!r} is no queue property; known are {', '.join(PROPERTIES)}"
+            HResult.MQ_ERROR_ILLEGAL_PROPID, f"unknown queue property {name!r}; known are {', '.join(PROPERTIES)}"
         )
     return PROPERTIES[name]
 
@@ -200,7 +200,7 @@ def _get_info(name: str | None, wanted: tuple[str, ...]) -> Steps[dict[str, Any]
         if property_name not in known:
             raise MsmqError(
                 HResult.MQ_ERROR_ILLEGAL_PROPID,
-                f"{property_name!r} is no management property; known are {', '.join(known)}",
+                f"unknown management property {property_name!r}; known are {', '.join(known)}",
             )
     asked = wanted or tuple(known)
     response = yield from call(

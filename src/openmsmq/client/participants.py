@@ -14,7 +14,7 @@ OUTCOMES = r".\private$\transaction_outcomes"
 
 
 class Participant(Protocol):
-    """What a resource has to offer. `transaction` is the identifier of a transaction, 32 hexadecimal digits.
+    """Interface of a resource that takes part. `transaction` is the identifier of a transaction, 32 hexadecimal digits.
 
     The methods may be coroutine functions for `openmsmq.aio`. `commit` and `rollback` of a transaction that has ended,
     or that the resource has never seen, do nothing.

@@ -1,4 +1,4 @@
-"""What moves the bytes of the blocking client: connections of one association, for the calls of any threads."""
+"""Transport of the blocking client: connections of one association, for the calls of any threads."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from openmsmq.client.retrying import Attempts
 from openmsmq.model.errors import AuthenticationError, BindError, LoginRefused, MsmqError, RpcConnectionError
 from openmsmq.model.message import Message
 
-_FAREWELL = 2.0  # seconds for a server to notice that a connection was given up
+_FAREWELL = 2.0  # seconds for a server to notice that a connection was closed
 RESTARTED = "the server does not know it any more: it has restarted"
 UNKNOWN_GROUP = 0  # the reason of a bind_nak for an association group that the server does not have: "not specified"
 
@@ -74,11 +74,11 @@ class Pool:
 
     @staticmethod
     def outcome(result: T) -> T:
-        """What a method returns; see `Runner.outcome`."""
+        """Return a method's result; see `Runner.outcome`."""
         return result
 
     def run(self, steps: Steps[T]) -> T:
-        """What `steps` return."""
+        """Run `steps` and return their result."""
         try:
             call = next(steps)
             while True:
@@ -231,7 +231,7 @@ class Pool:
         self.drop(member, "a call was interrupted")
 
     def _replace(self, member: _Member) -> None:
-        """Before a connection is given up: another one, so that the association outlives it."""
+        """Replace a connection that is about to be closed, so that the association outlives it."""
         with self._lock:
             alone = not any(other is not member and other.association is member.association for other in self._all)
         if alone and member.association.alive and not self._closed:

@@ -105,7 +105,7 @@ class Qm2QmQueue(OpenQueue):
     numbered: bool  # whether the server sends lookup identifiers
     locked: dict[int, bytes] = field(default_factory=dict)
     waiting: set[int] = field(default_factory=set)
-    reopens: bool = True  # whether a session that had to be closed may be begun anew
+    reopens: bool = True  # whether a session that had to be closed may be restarted
     _requests: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def next_request(self) -> int:
@@ -213,7 +213,7 @@ class Qm2QmQueue(OpenQueue):
 
     def end(self, request: int, taken: bool) -> Steps[None]:
         """RemoteQMEndReceive (3.1.4.2). A message that can't be removed is put back, and the error raised; so is it
-        where another thread or task had to begin the session anew."""
+        if another thread or task had to restart the session."""
         handle = self.locked.pop(request, None)
         if handle is None:
             detail = f"{self.name}: the message was put back with its session, in which the answer to a read was lost"

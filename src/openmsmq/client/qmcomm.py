@@ -1,6 +1,6 @@
 """Open queues of qmcomm and qmcomm2 (MS-MQMP): sending, and receives of one phase, alone or in a transaction.
 
-The protocol carries no lookup identifiers, and a receive whose answer is lost has taken its message all the same.
+The protocol carries no lookup identifiers, and a receive whose answer is lost has still taken its message.
 """
 
 from __future__ import annotations

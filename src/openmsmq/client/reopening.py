@@ -1,4 +1,4 @@
-"""A queue that is open as long as its program wants: its handle, and how to open it anew by name once that was lost."""
+"""A queue that stays open: its handle, and how to open it again by name after the handle was lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from openmsmq.model.constants import INFINITE, ReceiveAction
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.message import Message
 
-_REOPENINGS = 5  # in one operation: a server that dies of the operation is not asked for ever
+_REOPENINGS = 5  # in one operation, in case the operation crashes the server
 
 
 class Locked(NamedTuple):
@@ -31,8 +31,8 @@ class _Current(NamedTuple):
 
 
 class ReopeningQueue:
-    """An open queue. With `reconnect` an operation whose handle was lost opens the queue anew, as often as a few times,
-    and is done then, unless it may have been done before."""
+    """An open queue. With `reconnect`, an operation whose handle was lost opens the queue again, at most `_REOPENINGS`
+    times, and is done then, unless it may have been done before."""
 
     def __init__(self, name: str, open_queue: Callable[[], Steps[OpenQueue]], reconnect: bool) -> None:
         self._name, self._open_queue, self._reconnect = name, open_queue, reconnect
@@ -40,7 +40,7 @@ class ReopeningQueue:
 
     @property
     def queue(self) -> OpenQueue:
-        """As it was opened last."""
+        """The most recent handle."""
         return self._now.queue
 
     @property
@@ -178,12 +178,12 @@ def _nothing_to_end(remove: bool) -> Steps[None]:
 
 
 def _part(what: str, of: ServerResource) -> ServerResource:
-    """What is lost together with the queue that it is of."""
+    """Return the resource that is lost together with its queue."""
     return ServerResource(what, of.name, of.association)
 
 
 def countdown(wait: int, clock: Clock) -> Callable[[], int]:
-    """What is left of `wait` milliseconds at each call, of which the first gets all; INFINITE stays."""
+    """Return a function for the rest of `wait` milliseconds; the first call gets all, INFINITE stays."""
     deadline: float | None = None
 
     def left() -> int:

@@ -1,4 +1,4 @@
-"""What moves the bytes of the asyncio client: one connection for the calls of all tasks, made anew when it was lost."""
+"""Transport of the asyncio client: one connection for the calls of all tasks, replaced when it was lost."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ class Runner:
             self._connection.close()
 
     async def run(self, steps: Steps[T]) -> T:
-        """What `steps` return. When the task is cancelled, they may clean up; the task waits for that."""
+        """Run `steps` and return their result. When the task is canceled, they may clean up; the task waits for
+        that."""
         try:
             call = next(steps)
             while True:
@@ -120,7 +121,7 @@ class Runner:
 
     @staticmethod
     async def outcome(result: T | Awaitable[T]) -> T:
-        """What a method returns that may be a coroutine function."""
+        """Return the result of a method that may be a coroutine function."""
         return await result if isinstance(result, Awaitable) else result
 
     async def finish(self, steps: Steps[Any]) -> bool:
@@ -141,7 +142,7 @@ class Runner:
         return cancelled
 
     async def end(self, steps: Steps[Any]) -> None:
-        """As `finish`, but raises CancelledError afterwards if the task was cancelled meanwhile."""
+        """Do what `finish` does, but raise CancelledError afterwards if the task was canceled meanwhile."""
         if await self.finish(steps):
             raise asyncio.CancelledError
 
@@ -220,7 +221,7 @@ class Runner:
             raise AnswerTimeout("the server did not answer in time") from error
 
     def _notice_loss(self) -> None:
-        """What was held on a connection that is gone is lost; in a forked child, all that the parent has."""
+        """Server resources of a closed connection are lost; in a forked child, all that the parent has."""
         if self._process != os.getpid():
             if self._connection is not None:
                 _of_parents.append(self._connection)

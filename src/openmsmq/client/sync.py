@@ -96,7 +96,7 @@ def connect(
     reach the server again, if it has not been sent or does no harm when it is done twice. `dead_peer_seconds` is how
     long the server's machine may not acknowledge what TCP sends. Raises RpcConnectionError, AuthenticationError,
     LoginRefused for a wrong user or password, CallerRefused where the server admits no anonymous callers,
-    KerberosUnavailable, and ValueError for a user beside a ticket.
+    KerberosUnavailable, and ValueError for a user in addition to a ticket.
     """
     credentials = credentials_of(host, user, password, domain, kerberos)
     security = {
@@ -264,7 +264,7 @@ class QueueManager(_Closing):
 
         `exclusive` denies other readers. `protocol` is "remoteread" (MS-MQRR), "qm2qm" (MS-MQQP), "qmcomm" (MS-MQMP),
         or "auto": for reading RemoteRead where the server offers it to this caller, else qmcomm;
-        `MessageQueue.protocol` says which. With `reconnect` the queue is opened anew by its name when its handle was
+        `MessageQueue.protocol` says which. With `reconnect`, the queue is opened again by its name when its handle was
         lost, and the operation goes on, unless it may have been done already. Raises QueueNotFound, SharingViolation,
         AccessDenied.
         """
@@ -619,7 +619,7 @@ class MessageQueue(_Closing):
     # -- taking messages ---------------------------------------------------------------------------------------
 
     def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> Message:
-        """Take the first message; waits `timeout` seconds, for ever with None. Raises ReceiveTimeout."""
+        """Take the first message; waits `timeout` seconds, forever with None. Raises ReceiveTimeout."""
         left = countdown(milliseconds(timeout), time.monotonic)
         if transaction is None:
             return self._received(lambda queue: queue.take(left()))

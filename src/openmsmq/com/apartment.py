@@ -178,7 +178,7 @@ class Apartment:
             self.spawn(_released(exporter, ipid, references))
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run something beside, in the thread."""
+        """Start a coroutine in the thread without waiting for it."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -193,7 +193,7 @@ class Apartment:
         return server.exporter.marshal(target, iid, bindings).pack()
 
     async def state_of(self, target: RemoteObject, limit: int) -> persistence.ObjectState:
-        """What an object of a server saves, at most `limit` bytes. Raises ComError, RpcConnectionError."""
+        """Return the saved state of a server's object, at most `limit` bytes. Raises ComError, RpcConnectionError."""
         server = await self._exporting(target.exporter)
         bindings = server.reference_bindings(target.exporter.local_host)
 

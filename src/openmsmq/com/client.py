@@ -81,14 +81,14 @@ def _coclass(name: str) -> Any:
     for coclass in CLASSES.values():
         if wanted in (coclass.name.lower(), str(coclass.uuid)):
             return coclass
-    raise ValueError(f"{name!r} is no class of MSMQ; allowed: {', '.join(sorted(CLASSES))}, with or without MSMQ.")
+    raise ValueError(f"unknown class {name!r}; allowed: {', '.join(sorted(CLASSES))}, with or without MSMQ.")
 
 
 def CastTo(target: ComObject, interface: str) -> Any:
-    """The same object by another of its interfaces, as "IMSMQQueueManagement" of an MSMQManagement after Init. Raises
-    ComError E_NOINTERFACE if the object does not have it, ValueError for an unknown name."""
+    """Return the same object by another of its interfaces, as "IMSMQQueueManagement" of an MSMQManagement after Init.
+    Raises ComError E_NOINTERFACE if the object does not have it, ValueError for an unknown name."""
     if interface not in INTERFACES:
-        raise ValueError(f"{interface!r} is no interface of MSMQ; allowed: {', '.join(sorted(INTERFACES))}")
+        raise ValueError(f"unknown interface {interface!r}; allowed: {', '.join(sorted(INTERFACES))}")
     apartment: Apartment = target._apartment
     found = apartment.run(apartment.query(target._oleobj_, INTERFACES[interface].uuid))
     return wrap(apartment, found, interface)
@@ -172,7 +172,7 @@ class _Sink:
         return o.IDispatch_GetIDsOfNames_Response(rgDispId=found, result=result)
 
     def Invoke(self, context: CallContext, q: Any) -> Any:
-        """An event; the handler runs beside, so that it may call the server in turn."""
+        """Deliver an event; the handler runs as its own task, so that it may call the server in turn."""
         if q.dispIdMember not in _EVENTS or not q.dwFlags & METHOD:
             return o.IDispatch_Invoke_Response(rgVarRef=q.rgVarRef, result=ComResult.DISP_E_MEMBERNOTFOUND)
         self._apartment.spawn(self._handle(context, _EVENTS[q.dispIdMember], q.pDispParams.rgvarg or []))

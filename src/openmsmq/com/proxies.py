@@ -109,7 +109,7 @@ class ComObject:
         return Variant(VT.UNKNOWN, interface_pointer(exported))
 
     async def _dispid(self, name: str) -> int:
-        """What the server calls a member; it is asked once ([MS-OAUT] 3.1.4.3)."""
+        """Return the server's number of a member; it is queried once ([MS-OAUT] 3.1.4.3)."""
         target: RemoteObject = self._oleobj_
         known: dict[tuple[int, str, str], int] = self._apartment.dispids
         key = (target.exporter.oxid, self._interface.name, name)
@@ -252,7 +252,7 @@ def _types(member: Member) -> str:
 
 
 def _documentation(interface: Interface) -> str:
-    """What `help` says: the properties, with their types."""
+    """Return the text for `help`: the properties, with their types."""
     lines = [f"{interface.name} of MC-MQAC.", "", "Properties:"]
     writable = {member.name for member in interface.all_members if member.kind in _PUT_KINDS}
     for member in interface.all_members:

@@ -57,7 +57,7 @@ def packet_of(message: Message, subqueue: str = "") -> MessagePacket:
 def user_message_of(message: Message, *, tells_level: bool = False) -> UserMessage:
     """The UserMessage packet of a message in a queue of this machine, as MS-MQQP and MS-MQQB send it.
 
-    `tells_level` is for remote reads, which return the AuthenticationLevel. A packet in transfer claims none: whoever
+    `tells_level` is for remote reads, which return the AuthenticationLevel. A packet in transfer claims none: the
     receives it verifies it (deviation D-143).
     """
     source = message.source_machine_identifier
@@ -110,7 +110,7 @@ def _security_header(message: Message, level: int) -> SecurityHeader | None:
     is_signed = bool(message.signature or message.multiple_destination_signature)
     # [MS-MQMQ] 2.2.20.6: a signature comes with the name of its provider, or is the default provider's.
     by_default = is_signed and (message.default_provider or not message.authentication_provider_name)
-    # Deviation D-45: there when it has content, whatever AuthenticationLevel is.
+    # Deviation D-45: present when it has content, regardless of AuthenticationLevel.
     if not (
         level or message.sender_identifier_type or message.privacy_level or by_default or message.sender_identifier
         or message.symmetric_key or message.signature or message.sender_certificate
@@ -154,7 +154,7 @@ def _properties_header(message: Message) -> MessagePropertiesHeader:
 def message_of(
     packet: MessagePacket, *, absolute: bool = True, tells_level: bool = False, here: bytes = NULL_GUID
 ) -> Message:
-    """The message of a packet; its arrival time and lookup identifier come beside it.
+    """The message of a packet; its arrival time and lookup identifier come from elsewhere.
 
     Args:
         here: identifier of the queue manager that the packet is for, which a packet to a direct format name leaves out.

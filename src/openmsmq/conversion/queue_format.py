@@ -75,7 +75,7 @@ def from_queue_format(value: QUEUE_FORMAT) -> names.FormatName:
 
 
 def _direct(direct_id: str, suffix: Suffix) -> names.FormatName:
-    """The suffix may stand in the text, as 2.1.2 has it, or in the flags only; one of them is enough."""
+    """The suffix may be in the text, as in 2.1.2, or in the flags only; one of them is enough."""
     name = names.parse_direct_id(direct_id)
     if name.suffix is Suffix.NONE and suffix is Suffix.JOURNAL:
         return names.parse_direct_id(f"{direct_id};JOURNAL")

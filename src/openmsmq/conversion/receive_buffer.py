@@ -1,8 +1,8 @@
 """CACTransferBufferV2 of a read ([MS-MQMP] 3.1.5.3), as a table of its members.
 
 Each variable-length member has a buffer, the size it was given, a property with the full length, and the error
-for a buffer too small. A message that does not fit is not removed; the full lengths are returned all the same, because
-a client needs them to try again.
+for a buffer too small. A message that does not fit is not removed; the full lengths are still returned, because a
+client needs them to try again.
 """
 
 from __future__ import annotations

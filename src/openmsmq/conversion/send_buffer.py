@@ -132,7 +132,7 @@ def _read_sender(message: Message, old: CACTransferBufferV1, sender_sid: bytes) 
         return
     given = old.ppSenderID
     if old.pulSenderIDType == SENDERID_SID and not is_sid(given):
-        raise IllegalPropertyValue(detail=f"ppSenderID is no security identifier: {given[:68].hex()}")
+        raise IllegalPropertyValue(detail=f"ppSenderID is not a security identifier: {given[:68].hex()}")
     if old.pulSenderIDType == SENDERID_QM and len(given) != 16:
         raise MsmqError(HResult.MQ_ERROR_ILLEGAL_PROPERTY_SIZE, f"ppSenderID has {len(given)} bytes, a GUID has 16")
     message.sender_identifier = given

@@ -1,5 +1,6 @@
-"""The directory: which public queues, machines, users and distribution lists there are ([MS-MQDMPR] 3.1.1).
+"""The directory: public queues, machines, users and distribution lists ([MS-MQDMPR] 3.1.1). See docs/directory.md.
 
-`provider` is the seam, `embedded` a directory in one SQLite file, `lookup` the comparisons of queries, and `connection`
-what a queue manager does when its directory is slow or away. Nothing here knows of queues with messages, or of RPC.
+`provider` is the interface, asynchronous. `embedded` is a directory in one SQLite file, used in a thread; `active` is
+Active Directory by LDAP. `lookup` compares values in queries. `connection` limits the time of queries and notices an
+unavailable directory. Nothing here knows of queues with messages, or of RPC.
 """

@@ -1,4 +1,4 @@
-"""What a queue manager does with its directory: it asks with a time limit, and knows when the directory is away.
+"""A queue manager's access to its directory: queries have a time limit, and an unavailable directory is noticed.
 
 A directory that did not answer is QueueManager.DirectoryOffline ([MS-MQDMPR] 3.1.1.1): calls fail at once, so that
 nobody waits for it again and again, until `check` finds it back. Failures are the HRESULTs that callers of the
@@ -71,7 +71,7 @@ class DirectoryConnection:
         if self.provider is None:
             raise MsmqError(HResult.MQ_ERROR_NO_DS, "this queue manager has no directory (setting directory_provider)")
         if self.offline and not force:
-            raise MsmqError(HResult.MQ_ERROR_NO_DS, "the directory is away; it is tried again every minute")
+            raise MsmqError(HResult.MQ_ERROR_NO_DS, "the directory is unavailable; the next attempt is within a minute")
         try:
             async with asyncio.timeout(self._time_limit):  # wait_for may lose that its caller is cancelled
                 answer = await question(self.provider)
@@ -83,7 +83,7 @@ class DirectoryConnection:
             ) from None
         except DirectoryNotConnected as error:
             self._went(str(error))
-            raise MsmqError(HResult.MQ_ERROR_NO_DS, f"the directory is away: {error}") from None
+            raise MsmqError(HResult.MQ_ERROR_NO_DS, f"the directory is unavailable: {error}") from None
         except DirectoryError as error:
             if isinstance(error, DirectoryDenied):  # callers learn only that they may not, and somebody has to grant it
                 logger.warning("the directory refuses: %s", error)
@@ -99,7 +99,7 @@ class DirectoryConnection:
 
     def _went(self, reason: str) -> None:
         if not self.offline:
-            logger.error("the directory is away, public queues can't be looked up or changed: %s", reason)
+            logger.error("directory unavailable: public queues cannot be looked up or changed: %s", reason)
         self.offline = True
 
     async def close(self) -> None:

@@ -2,9 +2,9 @@
 
 SQLite's own locks keep them apart, also when one is killed: the file is in WAL mode, changes are transactions, and a
 change is on the disk before it is reported. All of it happens in a thread; the event loop never waits. Names are kept
-as they were written, and beside them the keys of `lookup`, by which they are found.
+as they were written, together with the keys of `lookup`, by which they are found.
 
-The file has no rights of its own: whoever may write it may change everything, so it is for one user (mode 0600).
+The file has no access rights inside: a user who may write it may change everything, so it is for one user (mode 0600).
 """
 
 from __future__ import annotations

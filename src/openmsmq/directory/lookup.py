@@ -84,7 +84,7 @@ class Filter:
 
     @property
     def key(self) -> Key | None:
-        """What the attribute is compared with; None for an absent one."""
+        """Return the value to compare the attribute with; None for an absent one."""
         return KEYS[self.attribute](self.value)
 
 

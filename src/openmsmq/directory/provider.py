@@ -167,7 +167,7 @@ class DirectoryProvider(Protocol):
 
     async def deleted_queues(self, machine: UUID) -> Sequence[UUID]:
         """The queues of a machine that were deleted and whose end it has not confirmed by `confirm_deletion`: others
-        may delete them, while it is away."""
+        may delete them while the machine is unreachable."""
 
     async def confirm_deletion(self, identifier: UUID) -> None:
         """The machine that hosted a deleted queue has dropped it."""

@@ -1,1 +1,6 @@
-"""The daemon's side of the processes beside it: `console` answers the HTTP process, `flight` the Flight process."""
+"""The daemon's side of its child processes.
+
+`console` answers the HTTP process with `logins`, `rows`, `openings`, `figures`, `growth`, `remedies`,
+`transactions` and `relays`. `flight` answers the Flight process with the operations of `slicing`, `claiming` and
+`staging` in a `context`; it needs no pyarrow.
+"""

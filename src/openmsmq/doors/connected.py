@@ -1,5 +1,5 @@
-"""Who is connected, as rows for lists: one for each address and user, of calls by RPC and of sessions with other queue
-managers, and of what is open by other ways."""
+"""Connected clients, as rows for lists: one for each address and user of RPC calls and of sessions with other queue
+managers, and for objects opened through other entry points."""
 
 from __future__ import annotations
 

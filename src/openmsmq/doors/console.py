@@ -1,4 +1,4 @@
-"""The daemon's half: what the web process may ask beside RPC.
+"""Daemon side: requests that the HTTP process may make in addition to RPC.
 
 It asks for nothing that a user could not: a login with a password or a token, who a ticket is, the rows of queues that
 its user may see, names of accounts; and, of nobody in particular, sums for metrics.
@@ -82,7 +82,7 @@ class AccountLookup(Protocol):
     """Accounts of a domain. Methods raise MsmqError while it does not answer, but `names_of`."""
 
     async def sid_of(self, name: str) -> str | None:
-        """Of `EXAMPLE\\alice` or `alice@example.com`; None where the domain has no such account."""
+        """Return the SID of `EXAMPLE\\alice` or `alice@example.com`; None if the domain has no such account."""
 
     async def groups_of(self, sid: str) -> Sequence[str]:
         """SIDs."""
@@ -151,7 +151,7 @@ class WebGateway:
         await Answering("web", self._perform, _operation_of).serve(connection)
 
     def identity(self, ticket: str, peer: str) -> Identity:
-        """For `rpc.tickets`: whom a ticket names. Raises AuthenticationError."""
+        """For `rpc.tickets`: return the identity of a ticket. Raises AuthenticationError."""
         try:
             known = self._tickets.check(ticket)
         except AccessDenied as error:
@@ -186,7 +186,7 @@ class WebGateway:
         return self._logged_in(ticket, peer)
 
     async def _login_by_token(self, token: str, peer: str) -> dict[str, Any]:
-        """The same for a token."""
+        """Log in with a token."""
         wait = self.logins.wait(_DOOR, "", peer)
         if wait:
             return {"wait": wait}
@@ -197,7 +197,7 @@ class WebGateway:
         return self._logged_in(ticket, peer)
 
     async def _login_by_link(self, secret: str, peer: str) -> dict[str, Any]:
-        """The same for a link that logs in once."""
+        """Log in with a link that works once."""
         wait = self.logins.wait(_DOOR, "", peer)
         if wait:
             return {"wait": wait}
@@ -215,8 +215,8 @@ class WebGateway:
         return {"ticket": ticket, **self._described(known)}
 
     async def _check_password(self, ticket: str, peer: str, password: str) -> dict[str, Any]:
-        """Whether a password is that of the user whom a ticket names; a wrong one counts as a login that failed, and
-        `wait` says how long the next try is not looked at. Raises AccessDenied for the ticket of a token."""
+        """Whether a password is that of the ticket's user; a wrong one counts as a failed login, and `wait` is the time
+        until the next attempt is checked. Raises AccessDenied for the ticket of a token."""
         known = self._tickets.check(ticket)
         if known.token:
             raise AccessDenied(detail="a token changes no password: log in with the password")
@@ -278,7 +278,7 @@ class WebGateway:
         return not separator or not self._manager.machine.is_local(said)
 
     async def _sids(self, ticket: str, name: str) -> list[str]:
-        """All that a user is, whom an access check would ask for."""
+        """Return all SIDs of a user that an access check would use."""
         self._tickets.check(ticket)
         if self._is_of_domain(name):
             assert self._domain is not None
@@ -313,12 +313,12 @@ class WebGateway:
         return rows.row(self._manager, self.growth, queue)
 
     async def _depths(self) -> tuple[dict[str, Any], bytes]:
-        """A line for each queue, whoever may see it: for the history that the web process keeps."""
+        """Return a line for each queue, regardless of rights: for the history that the HTTP process keeps."""
         lines = [line.encode() async for line in _sliced(rows.depths(self._manager))]
         return {"result": len(lines)}, b"\n".join(lines)
 
     async def _deepest(self, count: str) -> list[dict[str, Any]]:
-        """Rows of the queues with most messages, whoever may see them: for metrics that the operator asked for."""
+        """Return rows of the queues with most messages, regardless of rights: for metrics enabled by the operator."""
         number = int(count) if count.isascii() and count.isdecimal() and len(count) < 6 else 0
         return rows.deepest(self._manager, self.growth, number)
 
@@ -328,13 +328,13 @@ class WebGateway:
         return self._manager.changes.sequence
 
     async def _handles(self, ticket: str) -> tuple[dict[str, Any], bytes]:
-        """Rows as JSON, one a line, of all that is open. Raises AccessDenied for who is no administrator."""
+        """Return open handles as JSON, one per line. Raises AccessDenied unless the caller is an administrator."""
         self._administrator(ticket)
         lines = [json.dumps(row).encode() async for row in _sliced(self._openings.rows())]
         return {"result": len(lines)}, b"\n".join(lines)
 
     async def _connections(self, ticket: str) -> tuple[dict[str, Any], bytes]:
-        """Rows as JSON, one a line. Raises AccessDenied for who is no administrator."""
+        """Return connections as JSON, one per line. Raises AccessDenied unless the caller is an administrator."""
         self._administrator(ticket)
         found = connected.rows(self._rpc, self._open_sessions(), list(self._openings.rows()), time.time())
         lines = [json.dumps(row).encode() for row in found]
@@ -353,13 +353,13 @@ class WebGateway:
         return count
 
     async def _sequences(self, ticket: str) -> tuple[dict[str, Any], bytes]:
-        """Rows as JSON, one a line. Raises AccessDenied for who is no administrator."""
+        """Return sequences as JSON, one per line. Raises AccessDenied unless the caller is an administrator."""
         self._administrator(ticket)
         lines = [json.dumps(row).encode() async for row in _sliced(self._remedies.sequences())]
         return {"result": len(lines)}, b"\n".join(lines)
 
     async def _forget_sequence(self, ticket: str, peer: str, id: str, source: str) -> bool:
-        """Whether there was such a sequence. Raises AccessDenied for who is no administrator."""
+        """Forget a sequence; return whether it existed. Raises AccessDenied unless the caller is an administrator."""
         done = self._remedies.forget_sequence(id, source, self._actor(ticket, peer))
         await self._durable()
         return done
@@ -419,8 +419,8 @@ class WebGateway:
         return known
 
     async def _health(self) -> dict[str, str]:
-        """What has to be so for messages to come and go -> ok, or what is wrong. One that can't be looked at says so,
-        and the others are looked at all the same."""
+        """Return each precondition of message traffic -> "ok", or a problem. If one check fails, it says so, and the
+        other checks still run."""
         changes = self._manager.changes
         checks: dict[str, Callable[[], str]] = {
             "disk": lambda: "nearly full: no messages are accepted" if changes.throttled else "ok",
@@ -453,7 +453,7 @@ class WebGateway:
 
 
 async def _sliced(items: Iterator[T]) -> AsyncIterator[T]:
-    """The items, with a turn of the event loop for everybody else after so many."""
+    """Yield the items, and give way to the event loop after each slice."""
     for number, item in enumerate(items, 1):
         yield item
         if number % _SLICE == 0:

@@ -1,4 +1,4 @@
-"""What the operations of the bulk plane share: the queue manager as they see it."""
+"""Context shared by the operations of the bulk plane: their view of the queue manager."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def run(steps: Generator[None, None, T]) -> T:
 
 
 def limits(messages: int | None, volume: int | None) -> BatchLimits:
-    """What a request asks for; None for the default."""
+    """Return the limits of a request; None selects the default."""
     defaults = BatchLimits()
     return BatchLimits(
         defaults.messages if messages is None else messages, defaults.bytes if volume is None else volume

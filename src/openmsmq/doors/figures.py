@@ -70,8 +70,8 @@ class Latency:
 
 
 def of_queues(manager: QueueManager) -> Iterator[dict[str, Any] | None]:
-    """None after each queue, so that whoever reads stops now and then; at the end the figures of all. A queue whose
-    figures can't be read is left out."""
+    """Yield None after each queue, so that the reader can give way; at the end the totals. A queue whose figures can't
+    be read is left out."""
     sums = _Sums(manager)
     for _ in LEFT_OUT.each("figures of queues", list(manager.registry.queues.values()), sums.add, _name):
         yield None
@@ -134,8 +134,8 @@ def _deaths(manager: QueueManager) -> dict[str, int]:
 
 
 def of_server(manager: QueueManager, rpc: RpcServer, syncs: Histogram, delay: LoopDelay, epoch: int) -> dict[str, Any]:
-    """What is counted already. A label has its values as a dictionary, histograms are lists with their sum at the
-    end; `epoch` is that of the store."""
+    """Return the counters of the server. A label has its values as a dictionary, histograms are lists with their sum at
+    the end; `epoch` is that of the store."""
     return {
         "messages_dead_total": _deaths(manager),
         "messages_refused_total": {

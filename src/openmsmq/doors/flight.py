@@ -82,7 +82,7 @@ class Control:
         while True:
             try:
                 self._manager.staged_writes.drop_abandoned(self._stage_time_limit * 1000)
-            except Exception as error:  # a full disk: later; whatever it is, without this they would stay for ever
+            except Exception as error:  # a full disk, or any other error: try again later
                 LEFT_OUT.note("sinks that nobody writes", f"the rest, next attempt in {_TIDY} s,", error)
             await asyncio.sleep(_TIDY)
 
@@ -115,7 +115,7 @@ class Control:
     # -- callers ---------------------------------------------------------------------------------------------------
 
     def _caller(self, ticket: Any) -> Caller:
-        """Who asks, by the ticket that `do_authenticate` issued; anonymous without one. Raises AccessDenied."""
+        """Return the caller of a ticket that `do_authenticate` issued; anonymous without one. Raises AccessDenied."""
         if ticket is None:
             self._demand_anonymous()
             return self._as_known(Caller.anonymous(), None)
@@ -161,7 +161,7 @@ class Control:
         return [known[1], user, self._signature(known[1], user)]
 
     async def do_describe(self, _: Caller) -> dict[str, Any]:
-        """What the Flight process has to know of the store."""
+        """Return the parameters of the store that the Flight process needs."""
         return {"directory": self._store.directory, **self._store.layout}
 
 

@@ -15,7 +15,7 @@ _SLICE: Final = 1000  # queues in a turn of the event loop
 
 
 class DepthTrend:
-    """Of the queues of one queue manager, by their numbers, which are not given twice."""
+    """Growth per queue of one queue manager, keyed by queue number; numbers are never reused."""
 
     def __init__(self, queues: Callable[[], Mapping[int, Queue]]) -> None:
         self._queues: Final = queues

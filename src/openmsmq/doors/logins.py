@@ -1,4 +1,4 @@
-"""Who logs in by HTTP: passwords are checked in the daemon, against its users file, and a ticket says who it was."""
+"""Logins by HTTP: the daemon checks passwords against its users file; a ticket identifies the user afterwards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HOUR: Final = 3600
 
 
 class Known(NamedTuple):
-    """Whom a ticket names, what bounds them, and the identifier of the token they log in by; empty for a password."""
+    """Identity of a ticket, its limits, and the identifier of the token used to log in; empty for a password."""
 
     sid: str
     name: str

@@ -1,6 +1,6 @@
-"""Who has which queue open, as rows for lists, and closing what somebody has open: the daemon's half.
+"""Open queue handles, as rows for lists, and closing them: daemon side.
 
-A handle value lets whoever knows it read by MS-MQQP, so rows have names made of it that say nothing of it.
+A handle value allows reading by MS-MQQP, so rows have names derived from it that do not reveal it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What only the daemon can do for an administrator: remove an outgoing queue, show and forget incoming sequences."""
+"""Administrative operations of the daemon: remove an outgoing queue, show and forget incoming sequences."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class Remedies:
         self._forget: Final = forget
 
     def delete_outgoing(self, identifier: str, actor: Actor) -> int | None:
-        """How many messages went with the queue; None where it is no outgoing queue. Raises MsmqError."""
+        """Delete an outgoing queue and return the number of deleted messages; None if it is not an outgoing queue.
+        Raises MsmqError."""
         queue = find(self._manager, identifier)
         if not isinstance(queue, OutgoingQueue):
             return None

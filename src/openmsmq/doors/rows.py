@@ -30,7 +30,7 @@ _LETTERS: Final = {
     QueueKind.CONNECTOR: "c",
 }  # fmt: skip
 _ID: Final = re.compile(r"([psoc])([0-9]{1,10})(j?)")
-#: What kind of queue metrics and lists say; `AWAITING` is no queue for people.
+#: Queue kinds in metrics and lists; `AWAITING` is not shown to people.
 KINDS: Final = {
     QueueKind.PRIVATE: "queue", QueueKind.PUBLIC: "queue", QueueKind.SUBQUEUE: "subqueue",
     QueueKind.JOURNAL: "journal", QueueKind.OUTGOING: "outgoing", QueueKind.CONNECTOR: "connector",
@@ -70,8 +70,8 @@ def find(manager: QueueManager, identifier: str) -> Queue | None:
 
 
 def visible(manager: QueueManager, growth: DepthTrend, caller: Caller) -> Iterator[dict[str, Any] | None]:
-    """A row for each queue that the caller may see, and None for each other: whoever reads them stops now and then. A
-    queue whose row can't be made is left out."""
+    """Yield a row for each queue that the caller may see, and None for the others, so that the reader can give way. A
+    queue whose row fails is left out."""
 
     def shown(queue: Queue) -> dict[str, Any] | None:
         is_listed = kind_of(queue) is not None and (queue.kind is not QueueKind.JOURNAL or _is_used(queue))
@@ -106,7 +106,7 @@ def _is_used(journal: Queue) -> bool:
 
 
 def row(manager: QueueManager, growth: DepthTrend, queue: Queue) -> dict[str, Any]:
-    """What a list shows of a queue. Quotas in kilobytes; `open` is the name by which clients open it."""
+    """Return the row of a queue in a list. Quotas in kilobytes; `open` is the name by which clients open it."""
     properties = queue.properties
     guard = queue.owner or queue
     name, opened = _names(queue)
@@ -125,7 +125,7 @@ def row(manager: QueueManager, growth: DepthTrend, queue: Queue) -> dict[str, An
 
 
 def _names(queue: Queue) -> tuple[str, str]:
-    """What people call a queue, and how it is opened."""
+    """Return a queue's display name, and the name to open it by."""
     if queue.kind is QueueKind.SYSTEM:
         short = _SYSTEM[queue.number]
         return short, SYSTEM_QUEUES[short]

@@ -103,7 +103,7 @@ class Slicing:
     async def do_lag(
         self, caller: Caller, queue: str, start: int, source: str = "queue", group: str | None = None
     ) -> dict[str, int]:
-        """What the group has claimed there counts: it will read that next."""
+        """Return the position of the group, including its claims: its next read continues there."""
         found = self._context.source(caller, queue, source)
         holder = self._groups.group(found, group) if group else None
         stable = self._groups.last_stable(found, holder)

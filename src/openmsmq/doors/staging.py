@@ -39,7 +39,7 @@ class Staging:
         self._uploads: dict[str, StagedUpload] = {}
 
     def drop_all(self) -> None:
-        """Their writer has disconnected."""
+        """Drop all stages: their writer has disconnected."""
         for _ in LEFT_OUT.each("stages whose writer has disconnected", list(self._uploads), self._drop):
             pass  # all of them
 
@@ -79,7 +79,7 @@ class Staging:
         targets, sizes = array("I", data[: 4 * count]), array("I", data[4 * count : 8 * count])
         if len(sizes) != count or 8 * count + sum(sizes) != len(data):
             self._drop(stage)
-            raise invalid(f"stage: {len(data)} bytes for {count} rows, allowed: targets, sizes, and so many records")
+            raise invalid(f"stage: {len(data)} bytes for {count} rows, allowed: targets, sizes and {count} records")
         if count and max(targets) >= len(upload.targets):
             self._drop(stage)
             raise invalid(f"stage: target {max(targets)}, allowed: those of {len(upload.targets)} queues")
@@ -123,7 +123,7 @@ class Staging:
         if upload is not None:
             try:
                 self._staged.drop(upload.stage)
-            except MsmqError as error:  # what was not sealed goes at the next start all the same
+            except MsmqError as error:  # an unsealed stage is dropped at the next start anyway
                 logger.warning("stage %s: %s", handle, error)
 
     async def do_finalize(

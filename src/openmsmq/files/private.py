@@ -19,7 +19,7 @@ class PrivateFileError(Exception):
 
 
 class CachedFile(Generic[T]):
-    """What a file holds, read again when it has changed."""
+    """Parsed contents of a file, read again when it has changed."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class CachedFile(Generic[T]):
         kind: str = "",
     ) -> None:
         """`absent` is the value without a file. `error` is raised for a file that can't be used; where `parse` raises
-        ValueError, KeyError, TypeError or AttributeError, it says that this is no file of `kind`."""
+        ValueError, KeyError, TypeError or AttributeError, the error says that the file is not of `kind`."""
         self.path: Final = path
         self._error: Final = error
         self._kind: Final = kind
@@ -54,7 +54,7 @@ class CachedFile(Generic[T]):
         return value
 
     def read(self) -> T:
-        """As `value`, but logs nothing."""
+        """Return the `value`, without logging."""
         try:
             with self.path.open("rb") as file:
                 status = os.fstat(file.fileno())
@@ -74,7 +74,7 @@ class CachedFile(Generic[T]):
         except OSError as error:
             raise self._error(f"{self.path}: {error.strerror}") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:  # BadPacket is a ValueError
-            problem = f"is no file of {self._kind}" if self._kind else "can't be read"
+            problem = f"is not a file of {self._kind}" if self._kind else "can't be read"
             raise self._error(f"{self.path} {problem}: {error!r}") from error
         return self._value
 
@@ -116,7 +116,7 @@ def write_private(
 
 
 def _give_to(file: int | Path, owner: os.stat_result) -> None:
-    """Root may act for a daemon that runs as another user: what it makes belongs to whom the file belonged to, and what
-    is new to the owner of its directory."""
+    """Set the owner of a new file. Root may act for a daemon that runs as another user: a replaced file keeps its
+    owner, and a new one gets the owner of its directory."""
     if os.geteuid() == 0:
         os.chown(file, owner.st_uid, owner.st_gid)

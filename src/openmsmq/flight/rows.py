@@ -257,7 +257,7 @@ class RowEncoder:
         return None
 
     def _check_format_names(self, name: str, column: pa.Array | None) -> None:
-        """Readers would stumble over what is no format name."""
+        """Refuse invalid format names, which readers could not handle."""
         if column is None:
             return
         for text in column.unique().to_pylist():

@@ -42,13 +42,13 @@ T = TypeVar("T")
 
 
 def failure(error: MsmqError) -> flight.FlightServerError:
-    """As Flight carries it: HRESULT and detail for the client, a text for everybody else."""
+    """Convert an error for Flight: HRESULT and detail for the client, a text for other programs."""
     information = json.dumps({"hresult": error.hresult, "detail": error.detail}).encode()
     return flight.FlightServerError(str(error), extra_info=information)
 
 
 def _failures(error: Exception, what: str) -> Any:
-    """What a client gets to see of an error: never a traceback, which is for the log."""
+    """Convert an error for a client: never a traceback, which goes to the log."""
     if isinstance(error, MsmqError):
         return failure(error)
     if isinstance(error, flight.FlightError):
@@ -73,7 +73,7 @@ def _translating(method: Callable[..., T]) -> Callable[..., T]:
 
 
 class _Credentials(flight.ServerMiddleware):  # type: ignore[misc]
-    """What a call brought; `user` is None for an anonymous one."""
+    """Credentials of a call; `user` is None for an anonymous one."""
 
     def __init__(self, user: str | None, password: str) -> None:
         super().__init__()

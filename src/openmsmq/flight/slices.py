@@ -15,7 +15,7 @@ _TRIES = 10  # looks for a message that compaction moves again and again; what i
 
 
 class SliceRecords(NamedTuple):
-    """What is left of a slice.
+    """Remaining records of a slice.
 
     Attributes:
         keys: lookup identifiers.
@@ -43,7 +43,7 @@ class SliceReader:
         self._segments.close()
 
     def read(self, keys: Array, data: memoryview) -> SliceRecords:
-        """What is still there of a slice, and what is there but can't be read."""
+        """Return the records of a slice that still exist, and those that can't be read."""
         count = len(keys)
         locations = np.frombuffer(data, np.uint64, count, 8 * count).copy()
         sizes = np.frombuffer(data, np.uint32, count, 16 * count).astype(np.int64)

@@ -93,7 +93,7 @@ class Upload:
             self._report(self._take_refused(through))
 
     def _answer(self) -> dict[str, Any]:
-        """What became of the chunk that has waited longest."""
+        """Return the answer to the chunk that has waited longest."""
         chunk, future = self._asked.popleft()
         answer: dict[str, Any] = future.result()[0]
         for place, hresult, detail in answer["refused"]:

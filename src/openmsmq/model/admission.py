@@ -39,7 +39,7 @@ _FIXED_PARTS = (
 # padding 15, provider 6, MessagePropertiesHeader 58 with padding 3, DebugHeader 20, MultiQueueFormatHeader 66,
 # SessionHeader 16.
 _HEADERS = 337
-_ELEMENT = 8  # bytes of an MQFFormatNameElement beside its text, at most
+_ELEMENT = 8  # bytes of an MQFFormatNameElement in addition to its text, at most
 # A message that is smaller than the maximum by this much need not be measured: names count four times at most.
 CLEARLY_SMALL = MAXIMUM_MESSAGE_SIZE - (1 << 15)
 
@@ -95,7 +95,7 @@ def check_label(label: str) -> None:
 
 
 def label_too_long(units: int) -> MsmqError:
-    """The failure of a label of so many UTF-16 code units."""
+    """Return the error for a label of `units` UTF-16 code units."""
     return MsmqError(
         HResult.MQ_ERROR_LABEL_TOO_LONG,
         f"a label has at most {MAXIMUM_LABEL} characters (UTF-16 code units, an emoji is two), this one {units}",
@@ -103,7 +103,7 @@ def label_too_long(units: int) -> MsmqError:
 
 
 def too_large(size: int) -> MsmqError:
-    """The failure of a message of so many bytes."""
+    """Return the error for a message of `size` bytes."""
     return InsufficientResources(
         detail=f"the message has {size} bytes with its headers, at most {MAXIMUM_MESSAGE_SIZE}"
     )

@@ -11,13 +11,14 @@ from openmsmq.model.security import SecurityDescriptor
 
 #: What Everyone gets of a new queue of a domain user ([MS-MQDMPR] 3.1.7.1.3.1), who gets everything.
 SEES: Final = int(QueueAccessMask.GET_QUEUE_PROPERTIES | QueueAccessMask.GET_QUEUE_PERMISSIONS)
-#: What Everyone gets where the owner is no domain user, and the queue manager serves other machines (D-181).
+#: Default rights of Everyone if the owner is not a domain user and the queue manager serves other machines (D-181).
 SEES_AND_SENDS: Final = SEES | int(QueueAccessMask.WRITE_MESSAGE)
 
 
 def default_queue_security(owner: str, everyone: int = int(QueueAccessMask.GENERIC_ALL)) -> SecurityDescriptor:
-    """What a queue of an owner has that was created without a list. `everyone` is what Everyone gets: all, where the
-    owner is no domain user ([MS-MQDMPR] 3.1.7.1.3.1); else the owner and administrators get all."""
+    """Return the descriptor of a queue that was created without an access control list. `everyone` is the mask for
+    Everyone: all rights if the owner is not a domain user ([MS-MQDMPR] 3.1.7.1.3.1); otherwise the owner and
+    administrators get all rights."""
     full = QueueAccessMask.GENERIC_ALL
     entries = [security.allow(security.EVERYONE, everyone), security.allow(security.LOCAL_SYSTEM, full)]
     if everyone != full:

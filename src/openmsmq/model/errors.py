@@ -284,7 +284,7 @@ class ClientError(errors.RpcError, MsmqError):
 
 
 class UnreadableMessage(MsmqError):
-    """A server has sent a message that is no message packet. Others may still be read.
+    """A server sent a message that is not a message packet. Other messages may still be readable.
 
     Attributes:
         sequence: of the message in its queue.

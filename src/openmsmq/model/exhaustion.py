@@ -1,6 +1,7 @@
 """Resources that run out: how they are recognized, which HRESULT they have, and what an operator does about them.
 
-A shortage is no fault of a message or a caller: what failed is unchanged, and works again when there is room.
+A shortage is not the fault of a message or a caller: the failed object is unchanged, and works again when there is
+room.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def shortage(error: BaseException) -> tuple[int, str] | None:
 
 
 def exhausted(error: BaseException | None) -> OutOfResources | None:
-    """What an error, or the one that caused it, says has run out; None where it says nothing of the kind."""
+    """Return the resource that an error, or its cause, reports as exhausted; None if it reports none."""
     while error is not None:
         if isinstance(error, OutOfResources):
             return error

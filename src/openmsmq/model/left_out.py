@@ -39,7 +39,7 @@ class LeftOut:
     def each(
         self, name: str, items: Iterable[Item], action: Callable[[Item], Result], named: Callable[[Item], object] = str
     ) -> Iterator[Result]:
-        """What `action` returns for each item for which it does not raise."""
+        """Yield the result of `action` for each item for which it does not raise."""
         for item in items:
             try:
                 result = action(item)
@@ -49,5 +49,5 @@ class LeftOut:
                 yield result
 
 
-#: Of this process.
+#: Items left out by this process.
 LEFT_OUT: Final = LeftOut()

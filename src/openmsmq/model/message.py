@@ -54,7 +54,7 @@ class Message:
     signature: bytes = b""
     authentication_provider_type: int = 0
     authentication_provider_name: str = ""
-    default_provider: bool = False  # the signature is by the default provider, whatever type and name say
+    default_provider: bool = False  # the signature is by the default provider, regardless of type and name
     multiple_destination_signature: bytes = b""  # MSMQ 3.0, instead of `signature`, for several destinations
     connector_type_identifier: bytes = NULL_GUID
     # From here on the queue manager's own.

@@ -280,7 +280,8 @@ class _Reader:
         return 0
 
     def primitive_type(self) -> int:
-        """Of a member or an element. Null and String are not for these (2.1.2.3); a null would take no byte at all."""
+        """Read the primitive type of a member or an element. Null and String are not allowed here (2.1.2.3); a null
+        would take 0 bytes."""
         value = self.byte()
         if value in (_NULL, _STRING):
             raise self.fail(f"primitive type {value} for a member")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-#: Of this machine, without regard to case: dead letters, transactional dead letters, the machine journal.
+#: System queues of this machine, case-insensitive: dead letters, transactional dead letters, the machine journal.
 SYSTEM_QUEUES: Final = {
     "deadletter": "DIRECT=OS:.\\SYSTEM$;DEADLETTER",
     "xactdeadletter": "DIRECT=OS:.\\SYSTEM$;DEADXACT",

@@ -1,5 +1,4 @@
-"""What to do about something, as data: an action and its arguments. A terminal shows a step as a command, a page as a
-link.
+"""Remedies as data: an action and its arguments. A terminal shows a step as a command, a page as a link.
 
 `STEPS` has both forms. `{queue}` stands for the name of a queue: in a command as it is typed, on a page for the
 identifier by which its page has it.
@@ -54,7 +53,7 @@ class RemedyStep:
         return STEPS[self.action].words
 
     def about(self, queue: str) -> RemedyStep:
-        """The same step for a queue, if it is about one."""
+        """Return the step with a queue filled in, if it refers to one."""
         return RemedyStep(self.action, {**self.arguments, "queue": queue}) if "{queue}" in self._template else self
 
     @property

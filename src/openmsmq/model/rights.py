@@ -85,7 +85,7 @@ def mask_of(words: Iterable[str], rights: tuple[NamedRight, ...] = QUEUE_RIGHTS)
         elif lowered in _OF_DIRECTORIES:
             raise ValueError(f"{word} is a right of a directory's object, which no queue manager asks for")
         else:
-            raise ValueError(f"{word!r} is no right; allowed: {', '.join(right.word for right in rights)}")
+            raise ValueError(f"unknown right {word!r}; allowed: {', '.join(right.word for right in rights)}")
     return mask
 
 
@@ -112,7 +112,7 @@ def _number(word: str) -> int:
     except ValueError:
         mask = -1
     if not 0 < mask < 1 << 32:
-        raise ValueError(f"{word!r} is no access mask: 0x1 to 0xffffffff")
+        raise ValueError(f"invalid access mask {word!r}; allowed: 0x1 to 0xffffffff")
     return mask
 
 

@@ -19,8 +19,8 @@ class Role(IntEnum):
 
 
 def missing_role(wanted: Role, name: str, has: Role, token: str = "") -> str:
-    """What a caller is told whose role is not enough, with the command that gives the role. `token` is the identifier
-    of the token by which the caller has logged in."""
+    """Return the refusal for a caller whose role is too low, with the command that grants the role. `token` is the
+    identifier of the token used to log in."""
     needed = f"this needs the role {wanted.word}"
     if token:
         command = f"openmsmq token create NAME --role {wanted.word}"
@@ -30,7 +30,8 @@ def missing_role(wanted: Role, name: str, has: Role, token: str = "") -> str:
 
 
 def missing_administrator(name: str) -> str:
-    """What a caller is told who is no administrator of the queue manager, with the command that makes one."""
+    """Return the refusal for a caller who is not an administrator of the queue manager, with the command that makes
+    one."""
     command = f"openmsmq user admin {quote(name)}"
     return f"this is for administrators of the queue manager; {name} is none. An administrator makes one: {command}"
 
@@ -39,8 +40,8 @@ WORDS = tuple(role.word for role in Role)
 
 
 def role_of(word: str) -> Role:
-    """Raises ValueError for a word that is no role."""
+    """Parse a role. Raises ValueError for an unknown word."""
     try:
         return Role[word.upper()]
     except KeyError:
-        raise ValueError(f"{word!r} is no role; allowed: {', '.join(WORDS)}") from None
+        raise ValueError(f"unknown role {word!r}; allowed: {', '.join(WORDS)}") from None

@@ -126,7 +126,7 @@ def _acl(letter: str, text: str) -> tuple[int, tuple[Ace, ...]]:
         rest = rest[len(name) :]
     body = text[len(head) :]
     if _ACE_TEXT.sub("", body):
-        raise ValueError(f"{letter}: entries stand in parentheses, and there is {_ACE_TEXT.sub('', body)!r}")
+        raise ValueError(f"{letter}: entries must be in parentheses; found {_ACE_TEXT.sub('', body)!r}")
     return control, tuple(_ace(entry) for entry in _ACE_TEXT.findall(body))
 
 
@@ -195,7 +195,7 @@ def _ace(text: str) -> Ace:
     if kind.upper() == _RAW:
         return _raw_ace(sid)
     if kind.upper() not in _TYPES:
-        raise ValueError(f"({text}): {kind!r} is no type; allowed: {', '.join(_TYPES)}")
+        raise ValueError(f"({text}): unknown type {kind!r}; allowed: {', '.join(_TYPES)}")
     number, flag_bits = _TYPES[kind.upper()], _from_letters(flags, _ACE_FLAGS, "flag")
     mask = _mask(rights)
     if any(guids) and number not in _OBJECT_TYPES:
@@ -221,7 +221,7 @@ def _raw_ace(hexadecimal: str) -> Ace:
     except ValueError:
         raw = b""
     if len(raw) < 8 or struct.unpack_from("<H", raw, 2)[0] != len(raw):
-        raise ValueError(f"({_RAW};;;;;{hexadecimal[:40]}) is no whole entry")
+        raise ValueError(f"({_RAW};;;;;{hexadecimal[:40]}) is not a complete entry")
     kind, flags, _, mask = struct.unpack_from("<BBHI", raw)
     if kind in (0, 1):
         return Ace(kind, flags, mask, sid_at(raw, 8))

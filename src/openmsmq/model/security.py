@@ -32,7 +32,7 @@ ACCESS_DENIED_ACE_TYPE = 1
 
 
 class Effect(Enum):
-    """What an entry does in an access check."""
+    """Effect of an entry in an access check."""
 
     ALLOWS = auto()
     DENIES = auto()

@@ -1,4 +1,4 @@
-"""Text from outside (names, labels, bodies, what a peer says) for whatever shows it: terminal, log, table, message."""
+"""Untrusted text (names, labels, bodies, text from a peer) for display: terminal, log, table, message."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _UNITS = ((86_400, 3600, "d", "h"), (3600, 60, "h", "min"), (60, 1, "min", "s"))
 
 def duration_text(seconds: float) -> str:
     """`4 s`, `2 min 3 s`, `3 h 5 min`, `2 d 4 h`; the rest is left out."""
-    whole = max(0, int(seconds))
+    total = max(0, int(seconds))
     for large, small, unit, rest_unit in _UNITS:
-        if whole >= large:
-            rest = whole % large // small
-            return f"{whole // large} {unit}" + (f" {rest} {rest_unit}" if rest else "")
-    return f"{whole} s"
+        if total >= large:
+            rest = total % large // small
+            return f"{total // large} {unit}" + (f" {rest} {rest_unit}" if rest else "")
+    return f"{total} s"
 
 
 def time_text(seconds: int) -> str:

@@ -25,7 +25,7 @@ E_ACCESSDENIED: Final = 0x8007_0005
 
 
 class Listener(Protocol):
-    """What a connection is for."""
+    """Purpose of a connection: receives its messages."""
 
     def received(self, message: MessageType, data: bytes) -> None:
         """A message that is allowed on the connection."""
@@ -41,7 +41,7 @@ class Acceptor(Protocol):
     """Decides what becomes of the connections that a partner opens."""
 
     def accept(self, connection: PartnerConnection) -> Listener | int:
-        """Its listener, or the reason for which it is denied ([MS-CMP] 2.2.5)."""
+        """Return its listener, or the reason for which it is denied ([MS-CMP] 2.2.5)."""
 
 
 class PartnerConnection:
@@ -90,14 +90,14 @@ class ConnectionBudget:
         self.left = most
 
     def take(self, wanted: int) -> int:
-        """As many as are left of so many."""
+        """Take up to `wanted` and return how many were left."""
         taken = max(0, min(wanted, self.left))
         self.left -= taken
         return taken
 
 
 class Carrier(Protocol):
-    """What connections need of their session."""
+    """Interface of connections to their session."""
 
     def wake(self) -> None:
         """There are packets to send."""

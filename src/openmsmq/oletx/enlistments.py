@@ -38,7 +38,7 @@ class EnlistmentTransaction(Protocol):
 
 
 class Enlistment(ABC):
-    """What both ends have in common. `reason` is why the latest event happened."""
+    """Common part of both ends. `reason` is why the latest event happened."""
 
     table: ClassVar[EnlistmentTable]
 
@@ -85,7 +85,7 @@ class Enlistment(ABC):
 
     @abstractmethod
     def _event(self, message: MessageType, data: bytes) -> EnlistmentEvent | None:
-        """What a message means; None for one that this end never gets."""
+        """Return the event of a message; None for one that this end never gets."""
 
     # -- actions -------------------------------------------------------------------------------------------------
 
@@ -125,7 +125,7 @@ _VOTES: Final[dict[Vote | None, EnlistmentEvent]] = {
 
 
 class SubordinateEnlistment(Enlistment):
-    """What the superior knows of one of its subordinates."""
+    """A superior's state of one of its subordinates."""
 
     table = SUPERIOR
 
@@ -207,7 +207,7 @@ _REFUSALS: Final[dict[str, HResult]] = {
 
 
 class SuperiorEnlistment(Enlistment):
-    """What a subordinate knows of its superior."""
+    """A subordinate's state of its superior."""
 
     table = SUBORDINATE
 

@@ -110,7 +110,7 @@ class TransactionManager:
         return self.partners.open(partner, kind, listen, message, data)
 
     def later(self, seconds: float, action: Callable[[], None]) -> Cancellable:
-        """Run an action after so many seconds."""
+        """Run an action after `seconds`."""
         return self._sender.later(seconds, action)
 
     # -- what programs ask for -----------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class TransactionManager:
     # -- what partners ask for: connections.Acceptor ---------------------------------------------------------------
 
     def accept(self, connection: PartnerConnection) -> Listener | int:
-        """What becomes of a connection that a partner opens."""
+        """Accept or deny a connection that a partner opens."""
         if connection.kind in _OF_APPLICATIONS:
             return E_ACCESSDENIED  # [MS-DTCO] 3.4.3, 3.6.3: no remote clients
         first = _FIRST.get(connection.kind)

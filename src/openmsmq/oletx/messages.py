@@ -10,7 +10,7 @@ from openmsmq.oletx.structures import DESCRIPTION_SIZE, ISOLATION_SERIALIZABLE
 
 
 class ConnectionType(IntEnum):
-    """Those between transaction managers."""
+    """Types of connections between transaction managers."""
 
     PROPAGATE = 0x101
     REDELIVERCOMMIT = 0x102

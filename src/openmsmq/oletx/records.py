@@ -1,4 +1,4 @@
-"""What a transaction manager keeps in the store: JSON, by unit of work.
+"""Records of a transaction manager in the store: JSON, by unit of work.
 
 | record | holds | written | dropped |
 |---|---|---|---|

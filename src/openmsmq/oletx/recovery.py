@@ -1,7 +1,7 @@
 """Connections that finish what a lost connection has left: REDELIVERCOMMIT and CHECKABORT ([MS-DTCO] 3.7.5.2, 3.8.5.2).
 
 Both ask one question and are answered with an end or with "again later". What can't be asked is asked again: after a
-second, then after twice as long, up to half a minute. The document asks again at once, for ever (D-206).
+second, then after doubling delays up to 30 s. The specification asks again immediately, forever (D-206).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CHECK_ABORT: Final = Question(
 
 
 class Asking(Protocol):
-    """What an inquiry needs."""
+    """Interface that an inquiry needs."""
 
     def open(
         self, partner: Partner, kind: ConnectionType, listen: Listen, message: MessageType,

@@ -31,7 +31,7 @@ IDLE: Final = 120.0  # until a session without connections is torn down
 
 
 class Status(IntEnum):
-    """What the methods of IXnRemote return ([MS-CMPO] 3.3.4). The misprints of the document are mended (D-213)."""
+    """Results of the methods of IXnRemote ([MS-CMPO] 3.3.4). The misprints of the document are corrected (D-213)."""
 
     OK = 0
     SERVER_TOO_BUSY = 0x0000_06BB
@@ -57,7 +57,7 @@ class Rank(IntEnum):
 
 
 class Versions(NamedTuple):
-    """Of the three layers: [MS-CMPO], [MS-CMP], [MS-DTCO]."""
+    """Versions of the three layers: [MS-CMPO], [MS-CMP], [MS-DTCO]."""
 
     one: int
     two: int
@@ -97,7 +97,7 @@ class PartnerCall(NamedTuple):
 
 
 class CallAnswer(NamedTuple):
-    """What became of it: `status` is the HRESULT, None if no answer came, with the reason in `detail`."""
+    """Outcome of a call: `status` is the HRESULT, None if no answer came, with the reason in `detail`."""
 
     status: int | None
     guid: UUID = NIL
@@ -109,7 +109,7 @@ class CallAnswer(NamedTuple):
 
 
 class BuildAnswer(NamedTuple):
-    """What BuildContext and BuildContextW answer. Without a `session` nothing was built."""
+    """Result of BuildContext and BuildContextW. Without a `session` nothing was built."""
 
     status: int
     session: Session | None = None
@@ -131,7 +131,7 @@ class CallSender(Protocol):
         """The session is down: close its binding, and the context handle that the partner has."""
 
     def later(self, seconds: float, action: Callable[[], None]) -> Cancellable:
-        """Run an action after so many seconds."""
+        """Run an action after `seconds`."""
 
     def new_guid(self) -> UUID:
         """A random one."""
@@ -205,7 +205,7 @@ class Session:
     # -- calls of the partner ----------------------------------------------------------------------------------
 
     def poked(self) -> int:
-        """Poke or PokeW of the secondary, which wants a session."""
+        """Handle Poke or PokeW of the secondary, which asks for a session."""
         if not self.is_primary:
             return Status.INVALID_ARGUMENT
         done = self._advance(PartnerSessionEvent.POKED)
@@ -383,7 +383,7 @@ class Session:
             waiting(answer)
 
     def _probe(self) -> None:
-        """The partner wants a new session: is the old one still good? Its failure makes room."""
+        """The partner asks for a new session: is the old one still good? If not, its slot becomes free."""
         self._send_ping()
 
     def _tear_down(self) -> None:
@@ -443,7 +443,7 @@ class Session:
             self.connections.queue(Packet(PacketTag.PING, True, 0))
 
     def _after(self, name: str, seconds: float, action: Callable[[], None]) -> None:
-        """Run `action` once, after so many seconds, unless its timer is stopped or set again."""
+        """Run `action` once, after `seconds`, unless its timer is stopped or set again."""
         self._stop(name)
 
         def run() -> None:

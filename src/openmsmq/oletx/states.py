@@ -103,7 +103,7 @@ SECONDARY: Final[SessionTable] = {
 
 
 class EnlistmentState(Enum):
-    """Of a superior for one of its subordinates, and of a subordinate for its superior."""
+    """State at a superior for one of its subordinates, and at a subordinate for its superior."""
 
     ENLISTING = "enlisting"  # PROPAGATE or BRANCHING is under way
     ACTIVE = "active"

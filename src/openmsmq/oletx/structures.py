@@ -35,7 +35,7 @@ class Partner(NamedTuple):
 
     @property
     def key(self) -> tuple[UUID, str]:
-        """What identifies a partner: both, because a peer finds out only by calling that a name is a claim."""
+        """Return the key of a partner: both values, because only calling a peer verifies the name it claims."""
         return self.cid, self.host.upper()
 
     def __str__(self) -> str:

@@ -62,7 +62,7 @@ class LocalWork(Protocol):
         """Run an action once all that is written is on the disk."""
 
     def later(self, seconds: float, action: Callable[[], None]) -> Cancellable:
-        """Run an action after so many seconds."""
+        """Run an action after `seconds`."""
 
 
 class DistributedTransaction:

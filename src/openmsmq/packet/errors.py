@@ -1,7 +1,7 @@
-"""What reading packets raises. A module of its own: no exception is declared in a compiled one."""
+"""Errors of reading packets. A module of its own: no exception is declared in a compiled one."""
 
 from __future__ import annotations
 
 
 class BadPacket(ValueError):
-    """The bytes are no packet; the message says which header lacks what."""
+    """The bytes are not a valid packet; the message names the header and the missing part."""

@@ -57,7 +57,7 @@ class Framer:
         if len(self._partial) < self._size:
             return None
         packet = bytes(memoryview(self._partial)[: self._size])
-        # bytearray drops its head without moving the rest, so many small packets stay linear.
+        # bytearray drops its head without moving the rest, so a burst of small packets stays linear.
         del self._partial[: self._size]
         self._size = 0
         return header, packet

@@ -1,4 +1,4 @@
-"""Packets that queue managers exchange beside UserMessages ([MS-MQQB] 2.2): a frozen dataclass for each.
+"""Packets that queue managers exchange besides UserMessages ([MS-MQQB] 2.2): a frozen dataclass for each.
 
 `pack` gives the bytes of a whole packet, or body; `parse` reads exactly one and raises BadPacket. GUIDs are their 16
 bytes on the wire, times are milliseconds. Reserved fields are sent as the text says and ignored on receipt.

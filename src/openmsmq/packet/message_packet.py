@@ -77,7 +77,7 @@ class ExtendedAddressHeader:
 
 @dataclass(slots=True)
 class MessagePacket:
-    """What a remote read transfers. `dead_letter_queue` is the path of the sender's own, or empty."""
+    """Data of one message in a remote read. `dead_letter_queue` is the path of the sender's own, or empty."""
 
     message: UserMessage = field(default_factory=UserMessage)
     subqueue: SubqueueHeader | None = field(default_factory=SubqueueHeader)

@@ -123,7 +123,7 @@ def pack_element(name: QueueName, position: int) -> bytes:
             return _at(ElementType.PRIVATE, name.guid + struct.pack("<I", name.number), position, 4)
         case NameType.DIRECT:
             return _at(ElementType.DIRECT, wchars(name.direct), position, 2)
-    raise ValueError(f"{name.type.name} is no element of a multiple-element format name")
+    raise ValueError(f"{name.type.name} is not allowed in a multiple-element format name")
 
 
 def unpack_element(reader: Reader) -> QueueName:

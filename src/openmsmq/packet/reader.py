@@ -101,7 +101,7 @@ def padded(data: bytes, alignment: int = 4) -> bytes:
 
 
 class HeaderScope:
-    """Until its end a header is read. After an error its name stays, for whoever says what is wrong."""
+    """A header is read until the scope ends. After an error its name stays available for the error message."""
 
     def __init__(self, reader: Reader, name: str, start: int) -> None:
         self._reader, self._name, self._start = reader, name, start

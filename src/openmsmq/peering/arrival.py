@@ -1,4 +1,4 @@
-"""What becomes of a message that another queue manager sends ([MS-MQQB] 3.1.5.8): a verdict, and what follows from it.
+"""Disposition of a message from another queue manager ([MS-MQQB] 3.1.5.8), and its consequences.
 
 No I/O: packets come in, what came together makes one change of `QueueManager.arrivals`, and the caller acknowledges by
 what `receive` says.
@@ -56,7 +56,7 @@ WARNINGS_PER_SECOND = 1  # that strangers can cause
 
 
 class DeliveryResult(Enum):
-    """What became of a packet."""
+    """Outcome of a packet."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
@@ -110,7 +110,7 @@ class Arrived(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ArrivalBatch:
-    """What came together, and is carried out together.
+    """Messages that arrived together and are processed as one change.
 
     Attributes:
         address: that of the session.
@@ -405,8 +405,8 @@ class Arrival:
         return address == NULL_GUID or self._manager.machine.has_identifier(address)
 
     def _destination(self, packet: UserMessage, message: Message) -> Queue | None:
-        """The queue of this machine that a packet is for. Of a direct format name only what follows the computer
-        counts: the sender knows this machine by some name that leads here."""
+        """Return the queue of this machine that a packet is for. In a direct format name only the part after the
+        computer name is compared: the sender knows this machine by some name that leads here."""
         name = _named_here(message.destination_queue_format_name, self._manager.machine.identifier)
         if name is None:
             return None
@@ -456,7 +456,8 @@ class Arrival:
         return None if allowed else MessageClass.NACK_ACCESS_DENIED
 
     def _caller(self, verdict: Accepted) -> Caller:
-        """Who sends a message, for the access check. A SID that no signature proves is a claim (deviation D-105)."""
+        """Return the sender of a message for the access check. A SID without a valid signature is only a claim
+        (deviation D-105)."""
         proved = verdict.authentication_level > 0 or self._policy.trusts_sender_identifiers
         if not proved or verdict.sender in (ANONYMOUS, EVERYONE):
             return Caller.anonymous()

@@ -14,20 +14,20 @@ from openmsmq.transport.session import MqqbSession
 logger = logging.getLogger(__name__)
 
 WRITE_BUFFER = 1 << 20  # bytes that wait for the peer to read them, before no more messages are sent
-LARGEST_BUFFER = 16 << 20  # bytes of acknowledgments that wait besides, before the connection is given up
+LARGEST_BUFFER = 16 << 20  # unsent bytes of acknowledgments, in addition, before the connection is closed
 CLOCK_STEP = (
     0.001  # seconds added to deadlines, which are milliseconds, so that they have passed when they are looked at
 )
 
 
 class ConnectionOwner(Protocol):
-    """What happens on a connection."""
+    """Callbacks of a connection."""
 
     def connected(self, connection: PeerConnection) -> bool:
         """The connection is up; False closes it at once."""
 
     def buffers(self, connection: PeerConnection, change: int) -> bool:
-        """So many bytes more of a packet that is not whole are kept, or fewer; False gives the connection up."""
+        """Add `change` buffered bytes of an incomplete packet (negative: release them); False closes the connection."""
 
     def opened(self, connection: PeerConnection) -> None:
         """The session is open: messages may be sent."""

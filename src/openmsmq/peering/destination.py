@@ -14,10 +14,9 @@ from openmsmq.transport.connecting import ConnectMachine, NextHop
 
 @dataclass(slots=True, eq=False)
 class Destination:
-    """`queues` are those that have something to send, in turns; `members` all that have had something. `attempt` is
-    what is under way to resolve or connect, `timer` when to try again. `last_error` says why there is no connection,
-    `claim` that a session from another address claims to be with this queue manager; `claimed_at` is the last such
-    address."""
+    """`queues` have messages to send and take turns; `members` are all that ever had one. `attempt` is the resolve or
+    connect under way, `timer` the next attempt. `last_error` says why there is no connection, `claim` that a session
+    from another address claims to be with this queue manager; `claimed_at` is the last such address."""
 
     target: ResolvedTarget
     reaching: ConnectMachine = field(default_factory=ConnectMachine)

@@ -1,4 +1,4 @@
-"""What the store keeps for transfers between queue managers, as definitions: names and values of each kind."""
+"""Definitions in the store for transfers between queue managers: names and values of each kind."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def incoming_of(name: bytes, value: bytes) -> tuple[bytes, int, str, SequencePos
 
 
 class Route(NamedTuple):
-    """What a packet that is passed on says beside its message: hops made, the sequence of its source, the DebugHeader's
-    queue (16 bytes, or none), and the queue manager that a public queue is on (16 bytes, or none)."""
+    """Routing state of a packet in transit: hops made, the sequence of its source, the DebugHeader's queue (16 bytes,
+    or none), and the queue manager that a public queue is on (16 bytes, or none)."""
 
     hops: int
     final_ack: bool = False

@@ -1,6 +1,6 @@
 """Where queue managers were that neither a route nor the directory knows, from their first contact on.
 
-A session proves nothing: whoever opens it can claim any identifier. So messages for a queue manager that is named by
+A session proves nothing: its peer can claim any identifier. So messages for a queue manager that is named by
 its identifier go only to the address at which it was first: where its messages were accepted, or where it was handed
 messages (deviation D-107).
 """
@@ -112,7 +112,7 @@ class KnownAddresses:
         if not self._is_full:
             logger.warning(
                 "%d queue managers without a route have been here within two days, the most whose addresses are kept; "
-                "messages for others go to whoever claims their identifier. Name them in routing_file", MOST_KNOWN,
+                "messages for others go to any peer claiming their identifier. Name them in routing_file", MOST_KNOWN,
             )  # fmt: skip
         self._is_full = True
         return None

@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class SessionLimits:
-    """Those of `options` over the connections that there are; `own` is the identifier of this queue manager."""
+    """Enforces the limits of `options` on open connections; `own` is the identifier of this queue manager."""
 
     def __init__(self, options: TransferOptions, connections: Collection[PeerConnection], own: bytes) -> None:
         self._options, self._connections, self._own = options, connections, own
@@ -59,7 +59,7 @@ class SessionLimits:
         return len(self._connections) < self._options.max_sessions
 
     def buffers(self, connection: PeerConnection, change: int) -> bool:
-        """Whether the packets of a connection that are not whole may take so many bytes more, or fewer."""
+        """Whether the incomplete packets of a connection may take `change` more bytes (negative: fewer)."""
         self._buffered += change
         if change <= 0 or self._buffered <= self._options.buffered:
             return True

@@ -39,7 +39,7 @@ class _Kept:
 
 @dataclass(slots=True)
 class Plan:
-    """What `Duplicates.stored` does once `operations` are stored: drop the oldest definitions, merge those of few
+    """Work for `Duplicates.stored` once `operations` are stored: drop the oldest definitions, merge those of few
     messages, add a new one for `identifiers`."""
 
     operations: list[Operation]
@@ -71,8 +71,8 @@ class Duplicates:
         self._stored = sum(each.count for each in self._kept)
 
     def seen(self, identifier: bytes, now: float) -> bool:
-        """Whether the message with this OBJECTID has come before. What is passed on has one byte more, the hops that it
-        has made: a message that comes back runs in a circle, and is no duplicate."""
+        """Whether the message with this OBJECTID has arrived before. The key of a message in transit has one more byte,
+        its hop count: a message that returns is in a routing loop, and is not a duplicate."""
         return self._history.seen(*_key(identifier), now)
 
     def add(self, identifier: bytes, now: float) -> None:
@@ -84,8 +84,8 @@ class Duplicates:
         self._history.forget(*_key(identifier))
 
     def plan(self, identifiers: Sequence[bytes], now: float) -> Plan:
-        """What the batch of these recoverable messages has to remember. Changes nothing: `stored` does, once the batch
-        is stored."""
+        """Return the state that the batch of these recoverable messages must store. Changes nothing: `stored` does,
+        once the batch is stored."""
         if not identifiers:
             return Plan([])
         new = _Kept(self._kept[-1].number + 1 if self._kept else 1, len(identifiers), now)
@@ -123,7 +123,8 @@ class Duplicates:
             self._small = [each for each in self._small if each[0].number >= self._kept[0].number]
 
     def _merging(self) -> list[Operation]:
-        """What writes definitions of few messages as one, under the number of the last of them."""
+        """Return the operations that merge definitions of few messages into one, under the number of the last of
+        them."""
         merged = [identifier for _, identifiers in self._small for identifier in identifiers]
         gone = [each.number for each, _ in self._small[:-1]]
         return [durable.put_history(self._small[-1][0].number, merged), *map(durable.drop_history, gone)]
@@ -136,10 +137,10 @@ def _key(identifier: bytes) -> tuple[bytes, int]:
 @dataclass(slots=True, eq=False)
 class SourceState:
     """One source queue manager and one transactional queue, by one of its names: each of them is an outgoing queue with
-    a sequence of its own at the source. `called` is that name; empty for private format names, and for whatever came
-    before names were told apart. `reply` is the format name of the queue for its order
-    acknowledgments, `peer` the queue manager on whose session the latest message came. `accessed` is LastAccessTime,
-    seconds since 1970 UTC. `address` is that of the session that began it, empty if that was before the start."""
+    a sequence of its own at the source. `called` is that name; empty for private format names, and for messages that
+    came before names were told apart. `reply` is the format name of the queue for its order acknowledgments, `peer` the
+    queue manager on whose session the latest message came. `accessed` is LastAccessTime, seconds since 1970 UTC.
+    `address` is that of the session that began it, empty if that was before the start."""
 
     source: bytes
     queue: int
@@ -159,7 +160,7 @@ class SourceState:
         )
 
     def operations(self) -> list[Operation]:
-        """What the batch of a message has to remember."""
+        """Return the operations that store this state with the batch of a message."""
         one = self.sequence
         return [
             durable.put_incoming(
@@ -169,7 +170,7 @@ class SourceState:
 
     @property
     def key(self) -> tuple[bytes, str]:
-        """What tells the sequences of a queue apart."""
+        """Return the key that distinguishes the sequences of a queue."""
         return self.source, self.called
 
 
@@ -177,8 +178,8 @@ class Sources:
     """IncomingTransactionalTransferInfo ([MS-MQDMPR] 3.1.1.5) of all queues.
 
     Exactly once depends on it, so a sequence of which something was accepted is never forgotten while its queue is
-    there: where there is no room for another one, its messages are not accepted until there is. Of a sequence that was
-    only ever refused nothing is stored, and forgetting it does no harm.
+    there: if the table is full, the messages of a new sequence are not accepted. For a sequence that was only ever
+        refused nothing is stored, and forgetting it does no harm.
     """
 
     def __init__(self, definitions: Mapping[bytes, bytes], queues: Mapping[int, Queue]) -> None:
@@ -276,7 +277,7 @@ class Sources:
             del self._queues_of[source.source]
 
     def removal(self, source: SourceState) -> list[Operation]:
-        """What removes a sequence from the store; empty if it is not there. Changes nothing."""
+        """Return the operations that remove a sequence from the store; empty if it is not there. Changes nothing."""
         if not self.is_kept(source):
             return []
         return [durable.drop_incoming(source.source, source.queue, source.called)]

@@ -1,7 +1,7 @@
 """One session without a queue manager: to hand over one message, or to see whether a session can be had.
 
-Whoever has no queue manager has no disk that keeps a message until it arrives, and nobody can send it an answer later:
-all that can be known is what the other side says on this one session.
+A client without a queue manager has no disk that keeps a message until it arrives, and nobody can send it an answer
+later: all that can be known is what the other side says on this one session.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class SendProgress(Enum):
 
 @dataclass(slots=True)
 class SendReport:
-    """What happened. `failure` is empty if all went well; else it says what, and `step` where.
+    """Outcome of a send. `failure` is empty if all went well; otherwise it describes the failure, and `step` names
+    where.
 
     Attributes:
         address: that answered.

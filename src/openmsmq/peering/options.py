@@ -1,4 +1,4 @@
-"""What the operator has set for messages between queue managers."""
+"""Settings for messages between queue managers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PORT = 1801  # [MS-MQQB] 2.1
 
 
 class Transfers(Protocol):
-    """Who watches messages that go to other queue managers. `queue` is the format name of the outgoing queue."""
+    """Observer of messages that go to other queue managers. `queue` is the format name of the outgoing queue."""
 
     def sent(self, queue: str, message: Message) -> None: ...
 
@@ -34,8 +34,8 @@ class TransferOptions:
     yet, of all sessions. `report_messages` says whether reports of traced messages are sent, to queues that `locate`
     finds; `report_queue` (16 bytes, or none) is the public queue for reports that messages sent here name. With `ping`
     the hosts of other queue managers are asked by UDP, at `ping_port`, before a connection is made. `transfers`
-    watches what is sent. With `trust_queue_manager_identifiers` messages go to whoever claims the identifier of their
-    queue manager, at whatever address, where neither a route nor the directory says where it is."""
+    observes the messages sent. With `trust_queue_manager_identifiers`, messages go to any peer that claims the
+    identifier of their queue manager, at any address, if neither a route nor the directory says where it is."""
 
     port: int = PORT
     source: str = ""

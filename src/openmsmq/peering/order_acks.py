@@ -77,7 +77,7 @@ class OrderAcks:
         self.arm()
 
     def _send(self, source: SourceState, body: OrderAckBody) -> None:
-        """3.1.6.9 and 3.1.7.17: an express message of priority 0 to the order queue of whoever sent the sequence."""
+        """3.1.6.9 and 3.1.7.17: an express message of priority 0 to the order queue of the sequence's sender."""
         name = names.parse_format_name(source.reply)
         assert isinstance(name, (names.DirectFormatName, names.PrivateFormatName))
         try:

@@ -1,7 +1,7 @@
 """Pings, UDP port 3527 ([MS-MQQB] 2.1.2, 3.1.7.6 to 3.1.7.9): whether a session would be accepted, asked and answered.
 
-Anybody can send a datagram under any address. So an answer is as long as its question, only so many are given in a
-second, and a question is asked from a socket that hears nobody but whom it asks.
+Anybody can send a datagram under any address. So an answer is as long as its question, the number of answers per second
+is limited, and a question is asked from a socket that receives only from the queried peer.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def ask(address: str, port: int, identifier: bytes, timeout: float, source
 
 
 class _Question(asyncio.DatagramProtocol):
-    """Hears only whom it is connected with: the system drops datagrams from other addresses and ports."""
+    """Receives only from the connected peer: the kernel drops datagrams from other addresses and ports."""
 
     def __init__(self, cookie: int, answer: asyncio.Future[bool]) -> None:
         self._cookie, self._answer = cookie, answer
@@ -72,7 +72,7 @@ class _Question(asyncio.DatagramProtocol):
 
 
 def answer_to(data: bytes, identifier: bytes, accepts: bool) -> bytes | None:
-    """The answer of the queue manager `identifier` to a datagram (3.1.7.7); None to what is no ping."""
+    """The answer of the queue manager `identifier` to a datagram (3.1.7.7); None if it is not a ping."""
     try:
         question = PingPacket.parse(data)
     except BadPacket:

@@ -1,4 +1,4 @@
-"""What becomes of messages that a connection has brought, all that one read has brought as one change."""
+"""Stores the messages that a connection delivers; the messages of one read are one change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class ReceivedOutcome:
-    """What was decided about messages that came together. `receipts` are acknowledged, and `moved` are sequences whose
+    """Decisions about messages that came together. `receipts` are acknowledged, and `moved` are sequences whose
     positions may be acknowledged, once the change is durable. `answers` go back at once. With `comes_again` there was
     no room for one of the messages; `accepted` says that one was accepted."""
 
@@ -91,7 +91,8 @@ class MessageReceiver:
         return True
 
     def _refuse(self, connection: PeerConnection, received: MessageReceived) -> None:
-        """Refuse a message that made this program fail: resent again and again, it would block its sender for ever."""
+        """Refuse a message that made this program fail: otherwise it would be resent again and again and block its
+        sender forever."""
         origin = _origin(connection)
         batch = self._arrival.begin(origin)
         try:

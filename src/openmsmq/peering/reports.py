@@ -1,6 +1,6 @@
 """Reports of traced messages: what they say ([MS-MQQB] 3.1.5.8.9, 3.1.7.1.7), and their way to the report queue.
 
-A report is an express message for the public queue that the DebugHeader of the traced message names. Whoever sends a
+A report is an express message for the public queue that the DebugHeader of the traced message names. The sender of a
 packet can name any queue there, so the number of reports and of questions to the directory is limited.
 """
 
@@ -61,13 +61,13 @@ def label(packet: UserMessage, hops: int, seconds: int) -> str:
 
 
 def received_body(packet: UserMessage) -> str:
-    """The body of the report of whoever received a packet."""
+    """The body of a report by the receiver of a packet."""
     destination = message_of(MessagePacket(packet), absolute=False).destination_queue_format_name
     return f"<MESSAGE ID>{packet.user.message_id:08X}</MESSAGE ID>\r\n<TARGET QUEUE>{destination}</TARGET QUEUE>\r\n"
 
 
 def sent_body(packet: UserMessage, address: str) -> str:
-    """The body of the report of whoever sent a packet; `address` is the IP address that it went to. The blank in the
+    """The body of a report by the sender of a packet; `address` is the IP address that it went to. The blank in the
     last line is the specification's."""
     hops = packet.user.routing_count
     return f"{received_body(packet)}<NEXT HOP>{address}</NEXT HOP>\r\n<HOP COUNT>{hops:02X} </HOP COUNT>\r\n"

@@ -21,10 +21,10 @@ from openmsmq.transport.routing import Routing, RoutingFailed
 
 @dataclass(frozen=True, slots=True)
 class ResolvedTarget:
-    """Who a destination is: a queue manager by its identifier, or whoever is at a host (direct format names).
+    """A destination: a queue manager by its identifier, or the host of a direct format name.
 
-    `claimed`: whoever says on an open session that it has the identifier, for the acknowledgments of what it has sent
-    there. With both host and identifier, that queue manager, which was at this host when it was met last.
+    `claimed`: a peer that claims the identifier on an open session, for the acknowledgments of what it has sent there.
+    With both host and identifier, that queue manager, which was at this host when it was met last.
     """
 
     host: str = ""
@@ -61,7 +61,7 @@ def target_of(name: names.SingleFormatName) -> ResolvedTarget | None:
 
 
 def why(error: OSError) -> str:
-    """What went wrong with a name or a connection, in the words of the operating system."""
+    """Return the operating system's description of a name or connection error."""
     if isinstance(error, socket.gaierror) or not error.errno:
         return error.strerror or str(error)
     return os.strerror(error.errno)
@@ -146,8 +146,8 @@ class Resolver:
             try:
                 return [NextHop(address, name, identifier) for address in await self._addresses(name)]
             except Unresolved as error:
-                said = str(error)
-        raise Unresolved(f"no name of {target} in the directory leads to an address: {said}")
+                reason = str(error)
+        raise Unresolved(f"no name of {target} in the directory leads to an address: {reason}")
 
     async def _addresses(self, name: str) -> list[str]:
         """Addresses of a host. Raises Unresolved."""

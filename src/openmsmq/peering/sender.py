@@ -39,7 +39,7 @@ STORE_RETRY = 5.0  # seconds until sequence numbers are tried again that a full 
 
 
 class SentMessage(NamedTuple):
-    """What was sent: the body is left out where nobody needs it any more. `number` of a transactional message."""
+    """A sent message: the body is left out once it is no longer needed. `number` of a transactional message."""
 
     queue: OutgoingQueue
     message: Message
@@ -50,8 +50,8 @@ Sent: TypeAlias = SentMessage | None  # what a session knows of a packet; None f
 
 
 class MessageSender:
-    """What outgoing queues send. `wake` is called with a queue that may have something to send again, `later` calls
-    something after so many seconds."""
+    """Sends the messages of outgoing queues. `wake` is called with a queue that may have messages to send again,
+    `later` calls a function after a delay in seconds."""
 
     def __init__(
         self,
@@ -343,7 +343,7 @@ class MessageSender:
                 return
             try:
                 reason = MessageClass(message_class)
-            except ValueError:  # whatever is at least 0x8000 is a refusal (deviation D-109)
+            except ValueError:  # every value of at least 0x8000 is a refusal (deviation D-109)
                 reason = MessageClass.NACK_BAD_DST_Q
             self._ready.pop((queue.number, key), None)
             self._manager.outgoing.finished(queue, key, reason)
@@ -371,7 +371,7 @@ def _ignored(queue: OutgoingQueue, peer: bytes) -> None:
 
 
 def _token(queue: OutgoingQueue, message: Message, number: int | None) -> SentMessage:
-    """What has to be known of a message until it is acknowledged: its body only for a journal copy."""
+    """Return the fields of a message that are needed until it is acknowledged: its body only for a journal copy."""
     if not message.journaling_requested:
         message.body = b""
     return SentMessage(queue, message, number)

@@ -66,11 +66,11 @@ class QueueSequence:
         return numbers, operations
 
     def stored(self) -> None:
-        """What `number` returned is in the store, if not yet durable."""
+        """The definitions returned by `number` are stored, possibly not yet durable."""
         self.is_stored = True
 
     def take_back(self, numbers: Sequence[int]) -> None:
-        """What `number` returned could not be stored: its numbers are given to nobody."""
+        """The definitions returned by `number` could not be stored; return its numbers for reuse."""
         self.is_waiting = False
         self.chunks.pop(numbers[0], None)
         for number in numbers:
@@ -179,7 +179,7 @@ class Sequences:
         self._recover(definitions, {queue.number: queue for queue in queues})
 
     def _recover(self, definitions: Mapping[bytes, bytes], queues: Mapping[int, OutgoingQueue]) -> None:
-        """Take up sequences with messages that wait for an OrderAck; the others begin anew when they are needed."""
+        """Resume sequences with messages that wait for an OrderAck; the others start over when they are needed."""
         numbers: dict[int, dict[int, tuple[int, ...]]] = {}
         for name, value in definitions.items():
             if name.startswith(durable.NUMBERS_PREFIX):
@@ -229,7 +229,7 @@ class Sequences:
         return sequence
 
     def _new_identifier(self, queue: OutgoingQueue) -> SequenceId:
-        """The identifier with which the sequence of a queue begins, anew if it has one."""
+        """Return the identifier with which the sequence of a queue starts, a new one if it already has one."""
         if (known := self._by_queue.get(queue)) is not None:
             self._by_identifier.pop(known.core.identifier, None)
         identifier = self._identifiers.new()
@@ -260,12 +260,12 @@ class Sequences:
         return iter(list(self._by_queue.values()))
 
     def forget(self, queue: OutgoingQueue) -> None:
-        """What `removal` returned is stored."""
+        """The removal returned by `removal` is stored."""
         if (sequence := self._by_queue.pop(queue, None)) is not None:
             self._by_identifier.pop(sequence.core.identifier, None)
 
     def removal(self, queue: OutgoingQueue) -> list[Operation]:
-        """What removes the sequence of a deleted queue from the store. Changes nothing."""
+        """Return the operations that remove the sequence of a deleted queue from the store. Changes nothing."""
         sequence = self._by_queue.get(queue)
         if sequence is None or not sequence.is_stored:
             return []

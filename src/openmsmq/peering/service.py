@@ -46,7 +46,7 @@ BEATS_BETWEEN_SWEEPS = 60
 
 
 class MessageProtections(Protocol):
-    """What security does for messages that come, and for those that leave."""
+    """Security checks for incoming and outgoing messages."""
 
     @property
     def arrival(self) -> ArrivalProtection: ...
@@ -147,8 +147,8 @@ class MessageService:
         return len(self._serving)
 
     def open_sessions(self) -> list[tuple[str, str, float]]:
-        """Of each connection: the address of the other queue manager, its identifier (empty while it has not said it),
-        and for how many seconds it is open."""
+        """Return for each connection the address of the other queue manager, its identifier (empty until it is known),
+        and the age of the connection in seconds."""
         return [
             (each.address, "" if each.session.peer == NO_GUID else str(UUID(bytes_le=each.session.peer)),
              (each.now - each.made) / 1000)
@@ -231,8 +231,8 @@ class MessageService:
             self._finder.messages_wait(destination)
 
     def _answers_by(self, connection: PeerConnection) -> None:
-        """A session brings transactional messages: acknowledgments for its peer take it, whatever other sessions say
-        that they are with the same queue manager."""
+        """A session delivers transactional messages: acknowledgments for its peer use it, regardless of other sessions
+        that that they are with the same queue manager."""
         if self.living(connection.session.peer) is not connection and not connection.is_over:
             self._answer_on(connection)
 
@@ -453,8 +453,8 @@ class MessageService:
                     logger.warning("incoming sequences of a deleted queue stay in the store for now: %s", error)
 
     def forget_sequence(self, queue: Queue, source: bytes) -> bool:
-        """Forget how far a queue manager (its identifier, 16 bytes) is with a queue: what it sends next begins anew.
-        Returns whether anything was known. Raises MessageStorageFailed."""
+        """Forget the position of a queue manager (its identifier, 16 bytes) in a queue: its next message starts a new
+        sequence. Returns whether anything was known. Raises MessageStorageFailed."""
         known = [each for each in self._sources.of_queue(queue.number) if each.source == source]
         self._forget_sources(known)
         for each in known:
@@ -468,7 +468,7 @@ class MessageService:
             self._sources.forget(each)
 
     def _has_place(self, queue: OutgoingQueue) -> bool:
-        """Whether the directory has said where a public queue is, whose messages wait for that."""
+        """Whether the directory has reported the location of a public queue whose messages wait for it."""
         place = self._manager.registry.place_of(queue.destination)
         return place is not None and ResolvedTarget(identifier=place.machine) not in self._destinations
 

@@ -1,1 +1,1 @@
-"""Processes beside the daemon: how one is started, watched and ended, and how the two speak with each other."""
+"""Child processes of the daemon: supervision, IPC, logging."""

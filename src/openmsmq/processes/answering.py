@@ -1,4 +1,4 @@
-"""The daemon's half of a line to a process beside it: each frame that comes is a request, and gets an answer."""
+"""Daemon end of the channel to a child process: each incoming frame is a request, and gets an answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Answering:
     """Answers the requests of one connection, several at a time."""
 
     def __init__(self, name: str, perform: Perform, describe: Callable[[Any], str]) -> None:
-        """`name` is for the log; `describe` says what values ask for, whatever they are."""
+        """`name` is for the log; `describe` turns the values of a request into text, even if they are invalid."""
         self._name: Final = name
         self._perform: Final = perform
         self._describe: Final = describe
@@ -51,7 +51,7 @@ class Answering:
             reply = frame(number, *answer) if isinstance(answer, tuple) else frame(number, {"result": answer})
         except MsmqError as error:
             reply = failure(number, error.hresult, error.detail)
-        except Exception:  # a mistake of ours; without an answer the client would wait for ever
+        except Exception:  # a defect of this program; without an answer the client would wait forever
             what = self._describe(values)
             logger.exception("%s: %s failed, its client got MQ_ERROR", self._name, what)
             reply = failure(number, HResult.MQ_ERROR, f"{what} failed, see the queue manager's log")

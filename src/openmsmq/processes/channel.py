@@ -1,4 +1,4 @@
-"""The daemon's end of the line to a process beside it: frames come in without being copied, replies go out in order."""
+"""Daemon end of the channel to a child process: frames come in without being copied, replies go out in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process beside the daemon: started, watched, started again when it dies, and ended with the daemon."""
+"""A child process of the daemon: started, supervised, restarted when it dies, and ended with the daemon."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _END = 5.0  # seconds that it may take to end
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What runs beside the daemon.
+    """Program of a child process.
 
     Attributes:
         name: for people.
@@ -42,7 +42,7 @@ class Program:
 
 
 class ChildProcess:
-    """Serves beside the event loop; it is started again when it ends, on the same port."""
+    """Supervises a child process; restarts it on the same port when it ends."""
 
     def __init__(
         self,
@@ -134,8 +134,8 @@ class ChildProcess:
             return await self._process.wait()
 
     async def stop(self, grace: float = 0.0) -> None:
-        """With a grace time in seconds the process gets SIGTERM, to end what it is doing; whoever it serves afterwards
-        is cut off."""
+        """Stop the process. With a grace time in seconds it gets SIGTERM first, to finish its work; clients that it
+        still serves afterwards are disconnected."""
         await _cancelled(self._watch)
         if grace and self._process is not None and self._process.returncode is None:
             self._process.terminate()

@@ -1,5 +1,5 @@
-"""What may be asked of the bulk plane: one table, by which the Flight process checks what clients send and the daemon
-once more what the Flight process hands over. No part of the specifications; docs/bulk.md describes the actions.
+"""Requests of the bulk plane, as one table: the Flight process checks client requests against it, and the daemon checks
+the Flight process's requests again. Not part of the specifications; docs/bulk.md describes the actions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from openmsmq.model.names import MAXIMUM_FORMAT_NAME
 
 MAXIMUM_REQUEST: Final = 16 << 20  # bytes of JSON: `finalize` with the handles of some 400,000 tasks
 _MOST_ITEMS = 1_000_000
-_MOST_TEXT = 1024  # of what is no name: passwords, attempts, paths of certificates
+_MOST_TEXT = 1024  # for texts other than names: passwords, attempts, paths of certificates
 _LARGEST = (1 << 63) - 1
 _MOST_ROWS = 1 << 20  # of one chunk of an upload
 _MOST_SECONDS = 86_400
@@ -45,7 +45,7 @@ class RequestArgument:
 
 @dataclass(frozen=True, slots=True)
 class RequestRule:
-    """What one operation takes.
+    """Arguments of one operation.
 
     Attributes:
         fields: by name.

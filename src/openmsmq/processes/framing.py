@@ -1,8 +1,7 @@
-"""Frames between the daemon and a process beside it: a number, a JSON object, and bytes.
+"""Frames between the daemon and a child process: a number, a JSON object, and bytes.
 
 The socket is a pair that only these two have. But the other process reads what clients send with code that may fail in
-any way, so the daemon takes nothing from it unchecked: frames have limits, and whoever answers them checks what is in
-them.
+any way, so the daemon takes nothing from it unchecked: frames have limits, and the receiver checks what is in them.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ MAXIMUM_BYTES: Final = 64 << 20  # bytes; chunks of an upload have 1 MiB, or one
 
 
 def frame_head(number: int, values: dict[str, Any], length: int) -> bytes:
-    """A frame but for its bytes, which are so many."""
+    """Encode the head of a frame that carries `length` bytes."""
     text = json.dumps(values).encode()
     return HEADER.pack(number, len(text), length) + text
 

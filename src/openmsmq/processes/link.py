@@ -1,4 +1,4 @@
-"""The half of the line to the daemon that a process beside it has; any thread may ask."""
+"""Child-process end of the channel to the daemon. Thread-safe."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class DaemonLink:
                     future.set_result((values["result"], data))
         except OSError:
             os._exit(0)  # other threads may be anywhere; nothing here needs an end
-        except BaseException:  # without this thread all requests would wait for ever; the daemon starts another process
+        except BaseException:  # without this thread all requests would wait forever; the daemon starts another process
             traceback.print_exc()
             os._exit(1)
 

@@ -1,5 +1,5 @@
-"""The log of the daemon and of the processes beside it: one line for each record, whatever peers and messages put into
-it."""
+"""Logs of the daemon and of its child processes: one line per record, regardless of the text that peers and messages
+put into it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ FORMATTERS: Final[dict[str, Callable[[], logging.Formatter]]] = {
 
 
 class RepetitionFilter(logging.Filter):
-    """Passes so many records of one kind in a period; the first one of a later period says how many were left out.
+    """Passes a limited number of records of one kind per period; the first one of a later period says how many were
+    left out.
 
     Records are of one kind when logger, level and text without its arguments are the same. A peer that sends nothing
     but mistakes would otherwise fill the disk with them. Critical ones always pass.

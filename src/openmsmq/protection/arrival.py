@@ -33,7 +33,7 @@ _NO_SECURITY: Final = SecurityHeader()
 
 
 class Demands(NamedTuple):
-    """What the destination queue asks for: PROPID_Q_AUTHENTICATE and PROPID_Q_PRIV_LEVEL."""
+    """Requirements of the destination queue: PROPID_Q_AUTHENTICATE and PROPID_Q_PRIV_LEVEL."""
 
     authentication: bool = False
     privacy_level: int = ANY
@@ -102,7 +102,7 @@ class ArrivalProtection:
         )
 
     def look_up(self, packet: UserMessage) -> Awaitable[None] | None:
-        """What has to be awaited before a packet is judged: a directory that is asked for the certificates of its
+        """Return an awaitable that must end before a packet is judged: a directory query for the certificates of its
         sender. None if it can be judged at once."""
         security = packet.security
         if security is None or not is_signed(packet):
@@ -114,7 +114,7 @@ class ArrivalProtection:
         return self.certificates.look_up(security.sender, security.certificate)
 
     def judge(self, packet: UserMessage, demands: Demands) -> Verdict:
-        """What becomes of a packet for a queue of this machine. Packets that only pass through are not judged.
+        """Decide about a packet for a queue of this machine. Packets in transit are not judged.
 
         What the packet says of its authentication is removed from it. Its body stays as it came.
         """

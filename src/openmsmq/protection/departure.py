@@ -37,7 +37,7 @@ class Choice(NamedTuple):
 
 
 class DepartureProtection:
-    """Encrypts the bodies of packets. One for a queue manager; `random` returns so many random bytes."""
+    """Encrypts the bodies of packets. One per queue manager; `random(n)` returns n random bytes."""
 
     def __init__(self, policy: CryptoPolicy, directory: KeyDirectory, random: Callable[[int], bytes]) -> None:
         self._policy: Final = policy

@@ -1,7 +1,7 @@
-"""What is asked of a directory: certificates of senders, keys of other queue managers, keys of this one.
+"""Interfaces to directories: certificates of senders, keys of other queue managers, keys of this one.
 
-Whoever answers does so at once, from what it has: these are called while a packet waits on the event loop. What is
-elsewhere is fetched before, by `CertificateDirectory.look_up`.
+Answers are immediate and come from local data: these methods are called while a packet waits on the event loop. Remote
+data is fetched before, by `CertificateDirectory.look_up`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from openmsmq.protection.keys import DirectoryKey
 
-if TYPE_CHECKING:  # the command line wants the error alone
+if TYPE_CHECKING:  # the command line needs only the error
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 
@@ -20,14 +20,14 @@ class DirectoryUnavailable(LookupError):
 
 
 class CertificateDirectory(Protocol):
-    """Which certificates are registered for whom. Certificates are DER. Methods raise DirectoryUnavailable."""
+    """Registered certificates per user. Certificates are DER. Methods raise DirectoryUnavailable."""
 
     def look_up(self, sid: bytes, certificate: bytes) -> Awaitable[None] | None:
-        """What has to be awaited before `certificates_of_user` knows whether this certificate is among them; None where
-        it knows. Raises nothing, neither now nor when it is awaited."""
+        """Return an awaitable that must end before `certificates_of_user` knows whether this certificate is registered;
+        None if it already knows. Raises nothing, neither now nor when awaited."""
 
     def look_up_machine(self, identifier: bytes, certificate: bytes) -> Awaitable[None] | None:
-        """The same for a queue manager that signs, by a GUID of 16 bytes."""
+        """Do the same for a queue manager that signs, by a GUID of 16 bytes."""
 
     def forget(self, sid: bytes) -> None:
         """A certificate of a user is not registered any more. Raises nothing."""

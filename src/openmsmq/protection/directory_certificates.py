@@ -1,6 +1,6 @@
-"""Certificates of senders, and their groups, in a directory that takes time to answer, beside those in local files.
+"""Certificates of senders, and their groups: local files, and a directory that takes time to answer.
 
-A verdict needs them at once. So whoever judges a packet asks `look_up` first and awaits what that returns; then the
+A verdict needs them at once. So the code that judges a packet calls `look_up` first and awaits its result; then the
 answer is in the cache of [MS-MQQB] 3.1.3.1.
 """
 
@@ -24,7 +24,7 @@ SECONDS: Final = 1200.0  # CertificateLifetime: so long may a certificate be acc
 
 @dataclass(frozen=True, slots=True)
 class KnownSender:
-    """What a directory has of a user or a queue manager: certificates in DER, and SIDs of groups."""
+    """Directory entry of a user or a queue manager: certificates in DER, and SIDs of groups."""
 
     certificates: Collection[bytes] = frozenset()
     groups: frozenset[str] = frozenset()
@@ -81,7 +81,7 @@ class DirectoryCertificates:
     async def _fetch(self, key: bytes, answer: Awaitable[KnownSender], who: str) -> None:
         try:
             found = await answer
-        except Exception as error:  # whatever a directory fails with: somebody waits for the verdict
+        except Exception as error:  # any error of a directory: a verdict waits for the result
             if not isinstance(error, DirectoryUnavailable):
                 logger.exception("the directory failed when it was asked for certificates of %s", who)
             self._trouble = str(error) or type(error).__name__

@@ -1,7 +1,7 @@
-"""Public keys of queue managers in a directory, beside those in a local file.
+"""Public keys of queue managers: a local file, and a directory.
 
-Whoever encrypts needs them at once, so a directory is not asked then: its records are given here whenever somebody has
-asked for one, and they stay good until a newer one comes.
+Encryption needs them at once, so the directory is not queried then: its records are passed to this module when they are
+read, and stay valid until a newer one comes.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class DirectoryKeys:
         self._learned: Final[OrderedDict[bytes, tuple[float, Sequence[DirectoryKey]]]] = OrderedDict()
 
     def public_keys_of(self, identifier: bytes) -> Sequence[DirectoryKey]:
-        """Those of the file go first: an administrator has put them there."""
+        """Return the keys of a queue manager; those of the file come first, because an administrator put them there."""
         return self._files.public_keys_of(identifier) or self._learned.get(identifier, (0.0, ()))[1]
 
     def is_fresh(self, identifier: bytes) -> bool:
-        """Whether the directory has said lately which keys a queue manager has, or that it has none."""
+        """Whether the directory has recently reported the keys of a queue manager, or that it has none."""
         learned = self._learned.get(identifier)
         return learned is not None and self._clock() - learned[0] < FRESH
 
     def learn(self, identifier: bytes, encoded: bytes) -> None:
-        """MQDSPUBLICKEYS of a queue manager, or nothing. Raises nothing: whoever wrote it may be anybody."""
+        """Store the MQDSPUBLICKEYS of a queue manager, or none. Raises nothing: the data is not trusted."""
         keys: Sequence[DirectoryKey] = ()
         try:
             keys = unpack_directory_keys(encoded) if encoded else ()

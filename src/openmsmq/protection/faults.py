@@ -1,4 +1,4 @@
-"""What can be wrong with a message's security, and what each fault becomes on the wire and for a local sender."""
+"""Faults of a message's security, with the class on the wire and the error for a local sender of each."""
 
 from __future__ import annotations
 

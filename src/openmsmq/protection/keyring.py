@@ -54,7 +54,7 @@ class KeyFiles:
         return self._files[level].value()
 
     def public_keys(self) -> list[DirectoryKey]:
-        """What others may know of the keys that are there. Raises KeyringError."""
+        """Return the public parts of the existing keys. Raises KeyringError."""
         made = []
         for level, provider in algorithms.PROVIDERS.items():
             key = self.private_key(level)

@@ -1,4 +1,5 @@
-"""What this queue manager accepts, as a table of switches. The defaults are the safe ones (deviation D-130)."""
+"""Security requirements of this queue manager, as a table of switches. The defaults are the safe ones (deviation
+D-130)."""
 
 from __future__ import annotations
 

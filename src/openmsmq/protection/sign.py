@@ -1,4 +1,4 @@
-"""What a signature covers ([MS-MQMQ] 2.5), and making one ([MS-MQQB] 3.1.7.1.4).
+"""The signed data of a message ([MS-MQMQ] 2.5), and signing ([MS-MQQB] 3.1.7.1.4).
 
 Queue managers sign nothing here: applications do. `sign` is for clients and for tests.
 """
@@ -37,7 +37,7 @@ class Version(IntEnum):
 def signed_bytes(packet: UserMessage, version: Version, body: bytes, reading: Reading = STANDARD) -> bytes:
     """The bytes that are hashed for a signature of a packet, [MS-MQMQ] 2.5.1 to 2.5.3.
 
-    `body` is the plain body, whatever is in the packet.
+    `body` is the plain body, also if the packet has the encrypted one.
     """
     user, properties = packet.user, packet.properties
     data = properties.correlation_id + struct.pack("<I", properties.application_tag) + body

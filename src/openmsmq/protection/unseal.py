@@ -24,7 +24,7 @@ _REDUCED = 5  # bytes of an RC2 key of 40 bits, which zeros fill up to 16
 
 
 def check_sealed(level: int, algorithm: int, sealed_key: bytes, body: bytes, policy: CryptoPolicy) -> int:
-    """What everybody can see of an encrypted body. Returns the bytes of the symmetric key.
+    """Check the public part of an encrypted body. Returns the length of the symmetric key in bytes.
 
     Raises ProtectionError BAD_ENCRYPTION, CIPHER_IS_OFF.
     """

@@ -60,8 +60,8 @@ async def register_internal(
     """Make a certificate for a user, by whose key the queue manager signs for that user, and register it in place of
     the one that was made before ([MC-MQAC] 3.2.4.2.1). Returns False where there is one, unless it is made `always`.
 
-    The directory has the new one before its key is kept, and the old one until then: whatever fails, the key that is
-    kept is that of a registered certificate.
+    The new certificate is in the directory before its key is kept, and the old one until then: if any step fails, the
+    key that is kept is that of a registered certificate.
 
     Raises MsmqError: as `register`, and MQ_ERROR_CANNOT_CREATE_CERT_STORE, MQ_ERROR_CORRUPTED_INTERNAL_CERTIFICATE.
     """
@@ -102,7 +102,7 @@ async def _remove(directory: DirectoryConnection, sid: str, digest: bytes) -> No
 
 
 async def user_of(directory: DirectoryConnection, sid: str) -> KnownSender:
-    """User.Certificates and groups, none of a user whom the directory does not know. Raises DirectoryUnavailable."""
+    """Return User.Certificates and groups; empty for a user unknown to the directory. Raises DirectoryUnavailable."""
     try:
         user = await directory.ask(lambda d: d.user(sid), HResult.MQ_ERROR_ILLEGAL_USER)
     except MsmqError as error:
@@ -145,10 +145,10 @@ def check_certificate(encoded: bytes) -> None:
     reason = f"{len(encoded)} bytes, at most {MAXIMUM_CERTIFICATE}"
     if len(encoded) <= MAXIMUM_CERTIFICATE:
         try:
-            whole = DerSequence().decode(encoded, strict=True, nr_elements=3)
-            signed = DerSequence().decode(bytes(whole[0] or b""), strict=True)
-            DerSequence().decode(bytes(whole[1] or b""), strict=True)
-            signature = whole[2]
+            certificate = DerSequence().decode(encoded, strict=True, nr_elements=3)
+            signed = DerSequence().decode(bytes(certificate[0] or b""), strict=True)
+            DerSequence().decode(bytes(certificate[1] or b""), strict=True)
+            signature = certificate[2]
             if len(signed) >= 6 and isinstance(signature, bytes) and signature[:1] == b"\x03":
                 return
             reason = "it lacks fields"

@@ -20,7 +20,7 @@ class Cleanups(Generic[T]):
     """All have the same time, so they are due in the order in which they were added, and one timer is enough."""
 
     def __init__(self, environment: Environment, seconds: float, clean_up: Callable[[T], None]) -> None:
-        """`clean_up` is called with what is still there after so many seconds."""
+        """`clean_up` is called for each object that still exists after this number of seconds."""
         self._environment: Final = environment
         self._seconds: Final = seconds
         self._clean_up: Final = clean_up

@@ -55,7 +55,8 @@ class Coordinator:
         self._recover()
 
     def _contact_identifier(self, queue_manager: bytes) -> UUID:
-        """Drawn once, because logs of partners hold it; anew for a copy of a store, which is another queue manager."""
+        """Drawn once, because logs of partners hold it; drawn again for a copy of a store, which is a different queue
+        manager."""
         kept = self._store.definitions.get(_IDENTITY)
         if kept is not None and kept[16:] == queue_manager:
             return UUID(bytes=kept[:16])

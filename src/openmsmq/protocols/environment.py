@@ -1,4 +1,4 @@
-"""What handlers work with: the queue manager, its store, who calls, and when replies may go out."""
+"""Environment of the handlers: the queue manager, its store, the callers, and the release of replies."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ MSMQ_VERSION = "6.3.0"
 
 
 T = TypeVar("T")
-_CALLERS_KEPT = 4096  # of all hosts; made anew when there are more
+_CALLERS_KEPT = 4096  # cached callers of all hosts; the cache is emptied when it is full
 
 
 class StoreView(Protocol):
-    """What handlers see of the store: how far it has been written, and how far that is durable."""
+    """The store as handlers see it: the end of the log, and the durable position."""
 
     @property
     def end(self) -> int: ...
@@ -68,9 +68,9 @@ class Environment:
     store: StoreView
     when_durable: WhenDurable
     ports: dict[int, int] = field(default_factory=dict)
-    # Runs an action after so many seconds.
+    # Runs an action after a delay in seconds.
     later: Callable[[float, Callable[[], None]], object] = field(kw_only=True)
-    # Of a clock that only advances, and by which `later` goes.
+    # A monotonic clock, the one `later` uses.
     seconds: Callable[[], float] = field(default=time.monotonic)
     # Makes the store release what it does not need ([MS-MQMR] 3.1.4.2, TIDY); may take long, deletes no message.
     tidy: Callable[[], None] = field(kw_only=True)
@@ -82,7 +82,8 @@ class Environment:
     groups_of: Callable[[str], frozenset[str]] = field(default=lambda sid: frozenset())
     # The SIDs of users and groups of a domain that are administrators; a login with Kerberos says who is in them.
     domain_administrators: frozenset[str] = frozenset()
-    # Who is served at all, and what readers on other machines need; for interfaces that judge their callers themselves.
+    # Which callers are served, and what readers on other machines need; for interfaces that check their callers
+    # themselves.
     policy: SecurityPolicy = SecurityPolicy()
     remote_read_security: RemoteReadSecurity = RemoteReadSecurity()
     message_security: MessageSecurity = field(kw_only=True)
@@ -95,7 +96,7 @@ class Environment:
     _callers: dict[tuple[str | None, bool, frozenset[str], str], Caller] = field(default_factory=dict)
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run something beside the calls; see `CallTasks`."""
+        """Run a coroutine in parallel with the calls; see `CallTasks`."""
         return self.tasks.spawn(work)
 
     @property
@@ -116,7 +117,7 @@ class Environment:
         return location is None or location >= self.store.durable_end
 
     def caller(self, call: Call) -> Caller:
-        """Who calls, as access checks see it."""
+        """The caller of a call, for access checks."""
         sid = call.caller.sid
         is_administrator = self.is_administrator(sid)
         groups = call.caller.identity.groups

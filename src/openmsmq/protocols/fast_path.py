@@ -37,7 +37,7 @@ except ImportError:  # not built here: see openmsmq.compiled
     if not TYPE_CHECKING:
         receive_stubs = send_stubs = start_receive_stubs = requests = None
 
-_MOST_FORMS = 4096  # that are kept; then they are made anew
+_MOST_FORMS = 4096  # cached forms; the cache is emptied when it is full
 Form = tuple[bytes, bytes, bytes, int]  # see `PlainSends._form`
 
 
@@ -67,8 +67,8 @@ class FastPath:
 
     @staticmethod
     def are_served() -> bool:
-        """Whether the machine code is there, without which one call after the other is as quick. It reads numbers as
-        they stand in stubs, which are little-endian."""
+        """Whether the compiled modules are available; without them, single calls are as fast. They read the numbers in
+        stubs as little-endian."""
         return None not in (send_stubs, receive_stubs, start_receive_stubs, requests) and sys.byteorder == "little"
 
     def operations(self, interface: RpcInterface) -> Collection[int]:
@@ -121,8 +121,9 @@ class PlainSends:
         return count
 
     def _form(self, destination: str, sender: bytes) -> Form:
-        """What the records of a sender for a queue have in common, and who sends where it is left open: the fixed part,
-        sender, destination and its length in characters. Open queues share it."""
+        """Return the fields that a sender's records for a queue have in common, with the sender filled in if the
+        message leaves it open: the fixed part, sender, destination and its length in characters. Open queues share
+        it."""
         form = self._forms.get((destination, sender))
         if form is None:
             if len(self._forms) >= _MOST_FORMS:
@@ -154,7 +155,7 @@ class PlainReceives:
         locations = found.locations[:count]
         if not count or not reading.take_plain(queues[:count], found.positions[:count], locations):
             return 0
-        # Who gets an express message does not wait for the disk.
+        # A client that gets an express message does not wait for the disk.
         answer_all(environment, calls[:count], answers, [location is not None for location in locations])
         return count
 

@@ -27,8 +27,8 @@ class FirstMessages:
 
 
 def first_messages(environment: Environment, queues: list[Queue]) -> FirstMessages:
-    """The next message of each queue, up to the first one that is not there or is no record. No records if one of them
-    can't be read: `Reading.read` says which one."""
+    """Return the next message of each queue, up to the first one that is missing or not a record. Returns no records if
+    one of them can't be read: `Reading.read` then reports which one."""
     found = FirstMessages()
     held: list[bytes] = []
     if len(queues) == 1:

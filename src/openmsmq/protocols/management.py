@@ -1,4 +1,4 @@
-"""What R_QMMgmtGetInfo returns ([MS-MQMR] 3.1.4.1): each property of the machine and of a queue, from the model."""
+"""Results of R_QMMgmtGetInfo ([MS-MQMR] 3.1.4.1): each property of the machine and of a queue, from the model."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class MessageSecurity:
 
     @classmethod
     def without_keys(cls, machine: bytes) -> MessageSecurity:
-        """Of a queue manager that knows no certificate and has no key."""
+        """Return the security of a queue manager without certificates and keys."""
         nobody = NullDirectory()
         return cls(machine, ArrivalProtection(CryptoPolicy(), nobody, nobody, time.monotonic))
 
@@ -51,8 +51,8 @@ class MessageSecurity:
         return self._arrival.policy.own_rsa_bits
 
     def look_up(self, sender: bytes, certificate: bytes) -> Awaitable[None] | None:
-        """What has to be awaited before `admit` judges a message of a SID that is signed with a certificate; None if
-        nothing."""
+        """Return an awaitable that must end before `admit` judges a message of a SID that is signed with a certificate;
+        None if nothing has to be looked up."""
         return self._arrival.certificates.look_up(sender, certificate)
 
     def forget(self, sid: str) -> None:
@@ -60,7 +60,8 @@ class MessageSecurity:
         self._arrival.certificates.forget(sid_bytes(sid))
 
     def internal_certificate(self, sid: str | None) -> InternalCertificate:
-        """That of a user. Raises MsmqError MQ_ERROR_NO_INTERNAL_USER_CERT, MQ_ERROR_CORRUPTED_INTERNAL_CERTIFICATE."""
+        """Return a user's internal certificate. Raises MsmqError MQ_ERROR_NO_INTERNAL_USER_CERT,
+        MQ_ERROR_CORRUPTED_INTERNAL_CERTIFICATE."""
         try:
             found = self.internal.of_user(sid) if self.internal is not None and sid is not None else None
         except DirectoryUnavailable as error:
@@ -104,7 +105,7 @@ class MessageSecurity:
 
         Raises MsmqError: a signature or a body that is not right, encryption where there can be none.
         """
-        message.authentication_level = 0  # whatever the sender says
+        message.authentication_level = 0  # ignore the sender's value
         if not (message.privacy_level or encrypted or message.signature):
             return
         targets = descriptor.parts or [descriptor]
@@ -137,7 +138,7 @@ class MessageSecurity:
             message.symmetric_key = b""
 
     def _packet(self, descriptor: OpenQueueDescriptor, message: Message, transactional: bool) -> UserMessage:
-        """What the sender has signed: the packet with what the queue manager will fill in."""
+        """Return the packet that the sender has signed, with the fields that the queue manager will fill in."""
         signed = replace(
             message, destination_queue_format_name=(descriptor.parts or [descriptor])[0].name,
             destination_multi_queue_format_name=descriptor.name if descriptor.parts else "",

@@ -37,7 +37,7 @@ class RemoteSession(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """What the client got of R_QMOpenRemoteQueue at the other queue manager."""
+    """Result of R_QMOpenRemoteQueue at the other queue manager."""
 
     queue: int
     pointer: int

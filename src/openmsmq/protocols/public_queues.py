@@ -1,9 +1,9 @@
 """Public queues: what the queue manager does with its directory ([MS-MQDMPR] 3.1.7.1.18 to 3.1.7.1.26, 3.1.7.3.8).
 
 A public queue lives in the log of its queue manager as a private one does. The directory says that it exists, where it
-is and what properties it has; the log has a copy of these, so that messages come and go while the directory is away.
-Where the two disagree the directory is right: a queue is made there first and deleted there first, and `synchronize`
-makes the log follow, also after a crash between the two.
+it is and what properties it has; the log has a copy of these, so that messages come and go while the directory is
+unavailable. Where the two disagree the directory is right: a queue is made there first and deleted there first, and
+`synchronize` makes the log follow, also after a crash between the two.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class PublicQueues:
 
         Raises QueueNotFound for a list or queue that the directory does not have, or
         MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION for a queue that is to be opened for sending (3.1.7.1.5); but
-        MQ_ERROR_NO_DS for a directory that is away (deviation D-118).
+        MQ_ERROR_NO_DS if the directory is unavailable (deviation D-118).
         """
         expanded = await self._expanded(name)
         for element in expanded.elements if isinstance(expanded, names.MultipleElementFormatName) else (expanded,):
@@ -187,8 +187,8 @@ class PublicQueues:
     # -- objects -----------------------------------------------------------------------------------------------
 
     async def record(self, guid: UUID, caller: Caller, right: Right = Right.GET_PROPERTIES) -> QueueRecord:
-        """Read Directory, 3.1.7.1.20. While the directory is away a queue of this machine is still known. Raises
-        AccessDenied."""
+        """Read Directory, 3.1.7.1.20. While the directory is unavailable, queues of this machine are still known.
+        Raises AccessDenied."""
         try:
             record = await self.directory.ask(lambda d: d.queue(guid))
         except MsmqError as error:
@@ -431,7 +431,7 @@ def _demand_no_local(before: QueueProperties, after: QueueProperties) -> None:
 
 
 def record_of(properties: QueueProperties, machine: UUID) -> QueueRecord:
-    """What the directory keeps of a queue."""
+    """Return the directory's record of a queue."""
     values = {name: getattr(properties, name) for name in _SHARED}
     values["type"] = UUID(bytes_le=properties.type)
     return QueueRecord(identifier=UUID(bytes_le=properties.instance), machine=machine, **values)

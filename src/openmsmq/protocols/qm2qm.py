@@ -150,8 +150,8 @@ class Qm2Qm(NdrInterface):
     # -- sessions ----------------------------------------------------------------------------------------------
 
     def RemoteQMOpenQueue(self, call: Call, q: m.RemoteQMOpenQueue_Request) -> m.RemoteQMOpenQueue_Response:
-        """3.1.4.3: takes the open queue over from whoever opened it. Access was checked then; the handle is random,
-        so that nobody finds it by trying, and is taken once (deviation D-71 from [MS-MQMP] 3.1.4.2)."""
+        """3.1.4.3: takes the open queue over from the client that opened it. Access was checked then; the handle is
+        random, so that nobody finds it by trying, and is taken once (deviation D-71 from [MS-MQMP] 3.1.4.2)."""
         check(q.pQueue != 0 and q.pQueue == q.dwpContext, f"pQueue is {q.pQueue:#x}, dwpContext {q.dwpContext:#x}")
         descriptor = self.manager.handles.descriptors.get(q.dwpContext)
         if descriptor is None or descriptor.remote_read_state is not RemoteReadState.OPENED:
@@ -176,7 +176,7 @@ class Qm2Qm(NdrInterface):
     def _session(self, call: Call, handle: int, failure: int) -> OpenQueueEntry:
         entry = self._sessions.get(handle)
         if entry is None or not entry.descriptor.owner.admits(call.holder):
-            raise MsmqError(failure, f"{handle:#x} is no queue that this client has open")
+            raise MsmqError(failure, f"{handle:#x} is not a queue that this client has open")
         return entry
 
     def RemoteQMCloseCursor(self, call: Call, q: m.RemoteQMCloseCursor_Request) -> m.RemoteQMCloseCursor_Response:

@@ -91,8 +91,8 @@ class QmComm(NdrInterface):
     def R_QMCreateRemoteCursor(
         self, call: Call, q: m.R_QMCreateRemoteCursor_Request
     ) -> m.R_QMCreateRemoteCursor_Response:
-        """3.1.4.4: ptb1 is ignored. The caller may be the client or the queue manager that reads for it: whoever
-        knows the handle of a queue that was opened for remote reading."""
+        """3.1.4.4: ptb1 is ignored. The caller may be the client or the queue manager that reads for it: any caller
+        that knows the handle of a queue that was opened for remote reading."""
         manager = self.manager
         descriptor = manager.handles.descriptor(q.hQueue)
         if descriptor.remote_read_state is RemoteReadState.NONE:
@@ -350,7 +350,7 @@ class QmComm(NdrInterface):
         )
 
     def _close(self, opened: OpenQueueDescriptor | RemoteQueueProxyHandle) -> None:
-        """A session is closed beside the call: the client need not wait for the other queue manager."""
+        """Close a session without making the call wait: the client need not wait for the other queue manager."""
         if isinstance(opened, OpenQueueDescriptor):
             self.manager.handles.close_queue(opened)
         else:
@@ -358,8 +358,8 @@ class QmComm(NdrInterface):
             self.environment.spawn(opened.session.close())
 
     def _remote_path(self, name: names.FormatName, access: Access) -> names.PathName | None:
-        """Get Queue Path ([MS-MQDMPR] 3.1.7.1.26) for a queue that another machine may have: the directory has said it
-        of a public format name, a direct one says it itself."""
+        """Get Queue Path ([MS-MQDMPR] 3.1.7.1.26) for a queue that another machine may have: the directory reports it
+        for a public format name, a direct one contains it."""
         if access not in (Access.RECEIVE, Access.PEEK):
             return None
         if not isinstance(name, names.DirectFormatName):
@@ -461,7 +461,7 @@ def owned_descriptor(interface: NdrInterface, call: Call, handle: int) -> OpenQu
 
 
 def find_owned_descriptor(manager: QueueManager, holder: Holder, handle: int) -> OpenQueueDescriptor | None:
-    """As `owned_descriptor`, but None where that raises."""
+    """Return the result of `owned_descriptor`, or None where that raises."""
     descriptor = manager.handles.descriptors.get(handle)
     return descriptor if descriptor is not None and descriptor.owner.admits(holder) else None
 

@@ -112,8 +112,8 @@ def _shown(target: m.MGMT_OBJECT) -> str:
 
 
 def _reject_null_arrays(variants: list[PROPVARIANT]) -> None:
-    """3.1.4: the RPC runtime rejects a NULL pointer with a nonzero conformant value. Of what arrives here, only counted
-    arrays in PROPVARIANTs can be so; each is a count and a pointer."""
+    """3.1.4: the RPC runtime rejects a NULL pointer with a nonzero conformant value. Among the arguments here, only
+    counted arrays in PROPVARIANTs can be so; each is a count and a pointer."""
     for variant in variants:
         if variant.vt != VarType.VT_BLOB and not variant.vt & _VT_VECTOR:
             continue  # and no walk through all arms, which costs more than the rest of the call
@@ -124,5 +124,5 @@ def _reject_null_arrays(variants: list[PROPVARIANT]) -> None:
 
 
 def _not_outgoing(queue: Queue) -> NoReturn:
-    wrong = f"{queue.properties.path_name} is no outgoing queue"
+    wrong = f"{queue.properties.path_name} is not an outgoing queue"
     raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, wrong)

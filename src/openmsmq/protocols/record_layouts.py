@@ -1,4 +1,4 @@
-"""Where machine code finds what it writes and reads of a message record: `Layout` of `send_stubs.c` and of
+"""Offsets of the fields that native code writes and reads in a message record: `Layout` of `send_stubs.c` and of
 `record_reader.h`."""
 
 from __future__ import annotations

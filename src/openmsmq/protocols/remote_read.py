@@ -60,16 +60,16 @@ class PendingRequestEntry:
         self.lookup_identifier = 0
 
     def acknowledged(self) -> None:
-        """The client has said whether it has the message, or never will."""
+        """The client has confirmed the message, or disconnected."""
         if self.transaction is not None and self.lookup_identifier:
             self.transaction.unacknowledged -= 1
 
 
 @dataclass(slots=True, eq=False)
 class RemoteQueue:
-    """What a context handle stands for: an open queue and its part of the PendingRequestTable. `unprotected` says
-    whether callers need no protection for it, as was settled when it was opened. `move_context` names one that was
-    opened for moving."""
+    """State of a context handle: an open queue and its part of the PendingRequestTable. `unprotected` says whether
+    callers need no protection for it, as was settled when it was opened. `move_context` names one that was opened for
+    moving."""
 
     descriptor: OpenQueueDescriptor
     association: Association

@@ -34,7 +34,7 @@ class RemoteReadSecurity:
 
     @property
     def is_negotiated(self) -> bool:
-        """Whether the demand depends on what is opened, and by whom."""
+        """Whether the required level depends on the opened queue and the caller."""
         return self.serves_workgroups or self.allow_none_security_client
 
     def waives(self, workgroup: bool, open_to_anonymous: Callable[[], bool]) -> bool:

@@ -13,7 +13,7 @@
 #include "../store/column.h"
 #include "stub_reader.h"
 
-/* Where what a sender chooses, and what differs from message to message, stands in a record. */
+/* Offsets in a record of the fields that a sender sets and of those that differ from message to message. */
 typedef struct {
     uint32_t size; /* of the fixed part */
     uint32_t priority, delivery, milliseconds, tag, body_type, time_to_reach, sent, arrived, hash, encryption, sender_type,

@@ -20,7 +20,7 @@ enum { PACKET_VERSION = 0x10, LONGEST_LABEL = 0xFA, HIGHEST_PRIORITY = 7, LARGES
 static const uint32_t SIGNATURE_OF_PACKETS = 0x524F494C, SHA1 = 0x8004, RC4 = 0x6801;
 
 typedef struct {
-    const unsigned char *record, *user; /* the second: UserHeader of the names, of so many bytes */
+    const unsigned char *record, *user; /* the second: UserHeader of the names, `user_length` bytes */
     const Layout *layout;
     Part parts[PARTS];
     uint32_t user_size, sender_type;

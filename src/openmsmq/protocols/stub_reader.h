@@ -1,5 +1,5 @@
 /* Reading NDR 2.0 (C706 chapter 14), little-endian, from a stub whose end is known: bodies by their offsets, then what
-   pointers lead to, one after the other. Whatever is not there makes a stub that is not plain. */
+   pointers refer to, one after the other. A missing part makes the stub unsuitable for the fast path. */
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -9,7 +9,7 @@ from openmsmq.conversion.packets import user_message_of
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.message import Message
 
-_KEPT: Final = 4096  # then they are made anew
+_KEPT: Final = 4096  # cached headers; the cache is emptied when it is full
 _LONGEST_KEPT: Final = 2048  # bytes of a key
 _GUID: Final = 16
 _SIZES: Final = struct.Struct("<3I")

@@ -33,7 +33,7 @@ TT_PROBLEM = 2
 
 
 class _Held:
-    """What a context handle stands for. A session may be built anew while an old handle is run down."""
+    """State of a context handle. A session may be rebuilt while an old handle is run down."""
 
     def __init__(self, session: Session, call: Call) -> None:
         self.session, self.guid, self.identity = session, session.guid, call.caller.sid
@@ -129,7 +129,7 @@ class XnRemote(NdrInterface):
         return m.SendReceive_Response(result=status)
 
     def TearDownContext(self, call: Call, q: m.TearDownContext_Request) -> m.TearDownContext_Response:
-        """3.3.4.5: the handle is null afterwards, whatever happened."""
+        """3.3.4.5: the handle is null afterwards, also after an error."""
         session = self._session(call, q.contextHandle)
         call.handles.close(q.contextHandle, SESSION)
         at = _WIDE_TEARDOWN.get(len(call.stub))
@@ -142,7 +142,8 @@ class XnRemote(NdrInterface):
         return m.BeginTearDown_Response(result=self._session(call, q.contextHandle).begin_tear_down())
 
     def _partner(self, call: Call, host: str, cid: str, blob: bytes) -> Partner:
-        """Whom a caller says it is. Raises BadStructure, and Fault for one that the security level does not admit."""
+        """Return the partner that a caller claims to be. Raises BadStructure, and Fault for one that the security level
+        excludes."""
         name = check_name(host, "the host name")
         if not self.environment.coordinator.security_level.admits(call, name):
             logger.warning(

@@ -96,8 +96,8 @@ class Administration:
         caller: Caller,
         elsewhere: DirectoryRecord | None = None,
     ) -> QueueProperties:
-        """What a new public queue is to have, for the directory; nothing is made. `elsewhere` is the machine that it is
-        to be on, None for this one. Raises as `create_queue`."""
+        """Return the properties of a new public queue for the directory; create nothing. `elsewhere` is the machine
+        that hosts the queue, None for this one. Raises the errors of `create_queue`."""
         if elsewhere is not None:
             self._authorization.authorize(caller, elsewhere, Right.CREATE_QUEUE)
             return self._properties(path, values, security, caller, elsewhere.name)
@@ -123,7 +123,7 @@ class Administration:
         self._delete(queue)
 
     def drop_lost_public(self, queue: Queue, caller: Caller) -> None:
-        """As `drop_public`, by a caller who may delete the queue. Raises AccessDenied too."""
+        """Check that the caller may delete the queue, then do what `drop_public` does. Raises AccessDenied too."""
         self._authorization.authorize(caller, queue, Right.DELETE_QUEUE)
         count = sum(len(member) for member in self._registry.family(queue))
         self._auditor.record(
@@ -142,7 +142,7 @@ class Administration:
     def _properties(
         self, path: names.PathName, values: Mapping[int, Any], security: bytes | None, caller: Caller, computer: str
     ) -> QueueProperties:
-        """Those of a new queue on the computer of that name."""
+        """Return the properties of a new queue on the computer of that name."""
         given = SecurityDescriptor.parse(security) if security else SecurityDescriptor()
         owner = given.owner or caller.sid
         self.check_owner(caller, owner)
@@ -233,7 +233,7 @@ class Administration:
         self._update(queue, updated._replace(modify_time=self._clock() // 1000), caller, "queue.properties")
 
     def get_properties(self, queue: Queue, propids: list[int], caller: Caller) -> list[Any]:
-        """The values of PROPIDs, in order. Raises MsmqError for one that is no queue property, and AccessDenied."""
+        """Return the values of PROPIDs, in order. Raises MsmqError for an unknown PROPID, and AccessDenied."""
         self._authorize(caller, queue, Right.GET_PROPERTIES)
         self._only_private(queue)
         return self.values_of(queue.properties, propids)
@@ -267,7 +267,7 @@ class Administration:
     def check_new_owner(
         self, properties: QueueProperties, information: int, descriptor: bytes, caller: Caller
     ) -> None:  # fmt: skip
-        """As `check_owner`, if a descriptor names another owner than a queue has."""
+        """Call `check_owner` if a descriptor names a different owner than the queue has."""
         if information & SecurityInformation.OWNER:
             owner = SecurityDescriptor.parse(descriptor).owner
             if owner is not None and owner != SecurityDescriptor.parse(properties.security).owner:
@@ -307,7 +307,7 @@ class Administration:
         if queue.kind is not QueueKind.PRIVATE:
             raise MsmqError(
                 HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
-                f"{queue.properties.path_name} is no private queue but a {queue.kind.value} queue",
+                f"{queue.properties.path_name} is a {queue.kind.value} queue, not a private queue",
             )
 
 
@@ -323,8 +323,8 @@ def parts_of(information: int) -> int:
 
 
 def rights_to_change(information: int) -> list[Right]:
-    """What changing the parts of a descriptor that SECURITY_INFORMATION names asks for. Raises MsmqError where it names
-    none."""
+    """Return the rights needed to change the parts of a descriptor that SECURITY_INFORMATION names. Raises MsmqError if
+    it names none."""
     parts = parts_of(information)
     rights = [Right.TAKE_OWNERSHIP] if parts & SecurityInformation.OWNER else []
     return [*rights, Right.SET_PERMISSIONS] if parts & ~SecurityInformation.OWNER else rights

@@ -21,7 +21,7 @@ from openmsmq.store import Operation, Put
 
 
 class Arriving:
-    """What one read of a connection has brought. Nothing has changed before `commit`."""
+    """Messages that one read of a connection brought. Nothing changes before `commit`."""
 
     def __init__(self, changes: Changes, charged_to: str) -> None:
         self._changes: Final = changes
@@ -29,16 +29,16 @@ class Arriving:
         self.charged_to: Final = charged_to
 
     def has_room(self, queue: Queue, size: int) -> bool:
-        """Whether the queue's own quota allows a message of so many bytes; see `may_store` for the machine's."""
+        """Whether the queue's own quota allows a message of `size` bytes; see `may_store` for the machine's."""
         return queue.charged_bytes + self._change.added_to(queue) + size <= queue.quota_bytes
 
     def may_store(self, queue: Queue, size: int) -> bool:
-        """Whether disk and machine quota allow a message of so many bytes. If not, it has to be sent again ([MS-MQQB]
+        """Whether disk and machine quota allow a message of `size` bytes. If not, the peer must resend it ([MS-MQQB]
         3.1.5.8.8)."""
         return not self._changes.throttled and self._change.has_room(queue, size)
 
     def accept(self, queue: Queue, message: Message, size: int, final_ack: bytes = b"", route: bytes = b"") -> None:
-        """The message of so many bytes has arrived in a queue of this machine, or in an outgoing one on its way.
+        """Add a message of `size` bytes that arrived in a queue of this machine, or in an outgoing queue on its way.
         `final_ack` is owed when it leaves the queue, `route` is what the next packet has to say; see
         `records.final_ack_definition` and `records.route_definition`.
 
@@ -70,8 +70,8 @@ class Arriving:
 
 
 class Arrivals:
-    """What the queue manager takes from others, and sends on its own account. Every method raises MessageStorageFailed,
-    with nothing changed."""
+    """Messages that the queue manager accepts from peers or sends on its own account. Every method raises
+    MessageStorageFailed, with nothing changed."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes: Final = changes
@@ -95,7 +95,7 @@ class Arrivals:
             change.commit()
 
     def send_to(self, name: SingleFormatName, message: Message) -> None:
-        """As `send`, to a queue by its name; discarded where the name leads to no queue that takes it."""
+        """Send to a queue by its name; discard the message if the name leads to no queue that accepts it."""
         with storing():
             change = ChangeSet(self._changes)
             change.post_to(name, message)

@@ -1,4 +1,4 @@
-"""What the audit log records: changes that callers make, and their attempts that were denied.
+"""Audit records: changes that callers make, and denied attempts.
 
 Four parts report to it. `Authorization` reports what is denied, and what is allowed of acts that change no queue of
 this machine: acting on the machine, looking into outgoing queues, receiving from journals and system queues, changing
@@ -16,8 +16,8 @@ LOGIN: Final = "login"  # recorded once a minute for each user, address and toke
 
 
 class Actor(NamedTuple):
-    """Who does something: a SID, the name that goes with it, and from where (`rpc 10.0.0.7`, empty for the queue
-    manager itself)."""
+    """Author of a change: a SID, its account name, and the origin (`rpc 10.0.0.7`, empty for the queue manager
+    itself)."""
 
     sid: str
     name: str
@@ -26,7 +26,7 @@ class Actor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """What was done, or tried: `before` and `after` are the values that differ, `count` messages."""
+    """A change, or an attempt at one: `before` and `after` are the values that differ, `count` messages."""
 
     actor: Actor
     action: str

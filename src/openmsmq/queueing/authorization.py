@@ -35,7 +35,8 @@ class Caller:
 
     @classmethod
     def anonymous(cls) -> Caller:
-        """An unauthenticated caller. Everyone includes it: whoever accepts anonymous callers wants to serve them."""
+        """Return an unauthenticated caller. Everyone includes it, because a server that accepts anonymous callers
+        serves them."""
         return cls(security.ANONYMOUS, frozenset([security.ANONYMOUS, security.EVERYONE]), "anonymous")
 
     @classmethod
@@ -44,7 +45,7 @@ class Caller:
         return cls(sid, groups | {sid, security.EVERYONE, security.AUTHENTICATED_USERS}, name)
 
     def as_administrator(self) -> Caller:
-        """The same caller as a member of Administrators."""
+        """Return the same caller as a member of Administrators."""
         return replace(self, sids=self.sids | {security.ADMINISTRATORS})
 
 
@@ -54,8 +55,7 @@ SYSTEM = Caller(security.LOCAL_SYSTEM, frozenset([security.LOCAL_SYSTEM, securit
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """What belongs to a caller and has no security descriptor: a sink, or what was staged for one. `sid` is its
-    owner's."""
+    """An object that belongs to a caller and has no security descriptor: a sink, or a stage. `sid` is the owner's."""
 
     sid: str
     name: str
@@ -63,8 +63,8 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryRecord:
-    """What the directory says of a queue or a machine that is not here. `security` is its self-relative descriptor,
-    `name` its path name or computer name; `is_machine` is False for a queue."""
+    """Directory entry of a queue or machine that is not here. `security` is its self-relative descriptor, `name` its
+    path name or computer name; `is_machine` is False for a queue."""
 
     security: bytes
     name: str
@@ -72,7 +72,7 @@ class DirectoryRecord:
 
 
 class Right(Enum):
-    """What a caller wants of a queue, of the machine (`None`), or of something `Owned`."""
+    """A right on a queue, on the machine (`None`), or on an `Owned` object."""
 
     RECEIVE = "receive"  # open for receiving, or claim
     PEEK = "peek"  # open for peeking
@@ -92,7 +92,7 @@ class Right(Enum):
 
 
 class AccessTarget(Enum):
-    """What a right is wanted of, and with it whose descriptor decides."""
+    """Kind of object a right applies to; it determines whose descriptor decides."""
 
     MACHINE = "machine"
     MACHINE_JOURNAL = "machine journal"  # the machine's descriptor
@@ -111,7 +111,7 @@ _Q, _M, _R, _T = QueueAccessMask, MachineAccessMask, Right, AccessTarget
 
 
 def _guarded(mask: int) -> dict[AccessTarget, int]:
-    """The same for whatever has the descriptor of a queue."""
+    """Return the same mask for every target that has the descriptor of a queue."""
     return dict.fromkeys((_T.QUEUE, _T.SUBQUEUE, _T.JOURNAL, _T.CONNECTOR), mask)
 
 
@@ -131,7 +131,7 @@ GATES: Final[dict[Right, dict[AccessTarget, int]]] = {
         _T.DEAD_LETTERS: int(_M.PEEK_DEADLETTER_MESSAGE),
     },
     _R.SEND: dict.fromkeys(_DESTINATIONS, int(_Q.WRITE_MESSAGE)),
-    _R.MOVE: dict.fromkeys(_DESTINATIONS, int(_Q.RECEIVE_MESSAGE)),  # whoever may take messages may put them aside
+    _R.MOVE: dict.fromkeys(_DESTINATIONS, int(_Q.RECEIVE_MESSAGE)),  # taking includes setting aside
     _R.READ_OUTGOING: {_T.OUTGOING: _ADMINISTER},
     _R.CREATE_QUEUE: {_T.MACHINE: int(_M.CREATE_QUEUE)},
     _R.DELETE_QUEUE: _guarded(int(_Q.DELETE_QUEUE)),

@@ -5,8 +5,8 @@
 
 #include <Python.h>
 
-/* A capture of so many bytes: a part of `room`, a bytearray whose memory is ready, or new bytes where that is None or too
-   small. `at`: where they are. NULL with an error. */
+/* Reserve `size` bytes for a capture: a part of `room`, a bytearray whose memory is ready, or new bytes if that is None
+   or too small. `at` receives their address. NULL with an exception set on failure. */
 static PyObject *new_capture(PyObject *room, Py_ssize_t size, void *at)
 {
     if (room != Py_None && !PyByteArray_Check(room))

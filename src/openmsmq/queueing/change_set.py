@@ -1,11 +1,16 @@
 """One event of the model as one atomic change: gathered first, written to the store, then applied to the queues.
 
 1. Gather: `insert`, `remove`, `move`, `publish`, `publish_staged`, `also`. Nothing else changes.
-2. Complete: what the change entails (journal copies, dead letters, acknowledgments) joins it, as room allows.
-3. Write: one batch. If that raises, nothing has changed but the numbers that were used.
-4. Apply to queues, counts and deadlines: no I/O, no callbacks. If that raises, memory and log disagree: the store is
-   marked as failed, which ends the process.
-5. Notify: the outbox learns what became available.
+2. Complete: the consequences of the change (journal copies, dead letters, acknowledgments) join it, as far as quotas
+   allow.
+3. Write: one batch.
+4. Apply to queues, counts and deadlines: no I/O, no callbacks.
+5. Notify: the outbox learns which messages became available.
+
+Invariants (docs/architecture.md):
+
+- I2: if step 3 raises, nothing has changed except that sequence numbers were used.
+- I3: if step 4 raises, memory and log disagree. The store is marked as failed, which ends the process.
 """
 
 from __future__ import annotations
@@ -63,7 +68,7 @@ _NOTHING_PLACED: Final[dict[int, tuple[int, int]]] = {}
 
 
 class _Held:
-    """What transactions and stages had sent, and becomes visible; most changes have none of it."""
+    """Messages sent in transactions and stages that this change makes visible; most changes have none."""
 
     def __init__(self) -> None:
         self.reveals: list[tuple[Queue, Message, int | None]] = []  # locked sends; where they are stored, if they are
@@ -99,8 +104,8 @@ class ChangeSet:
     # -- gathering -------------------------------------------------------------------------------------------
 
     def has_room(self, queue: Queue, size: int, *, reuse: bool = False) -> bool:
-        """Whether the quotas of queue and machine allow so many bytes more; with `reuse` what this change removes
-        counts as gone."""
+        """Whether the quotas of queue and machine allow `size` more bytes; with `reuse`, messages that this change
+        removes no longer count."""
         if queue.properties.quota == INFINITE and self._changes.machine.quota == INFINITE:
             return True
         of_queue, of_machine = self._added.get(queue.number, 0), sum(self._added.values())
@@ -110,7 +115,7 @@ class ChangeSet:
         return self._changes.has_room(queue, size, of_queue, of_machine)
 
     def charge(self, queue: Queue, size: int) -> bool:
-        """As `has_room`; if there is, it is taken."""
+        """Reserve quota for `size` bytes if `has_room` allows them; return whether it did."""
         has_room = self.has_room(queue, size)
         if has_room:
             self._added[queue.number] = self._added.get(queue.number, 0) + size
@@ -142,8 +147,8 @@ class ChangeSet:
         self._stored.append((key, len(payload)))
 
     def arrive(self, queue: Queue, message: Message) -> None:
-        """What the arrival of a message in its destination queue entails. Journal copies are for the queue manager
-        that sent it."""
+        """Add the consequences of a message's arrival in its destination queue. Journal copies are made by the queue
+        manager that sent it."""
         if not (message.journaling_requested or message.acknowledgements_requested):
             return
         if queue.kind is QueueKind.OUTGOING:  # it has not arrived yet
@@ -208,8 +213,8 @@ class ChangeSet:
         return registry.transactional_dead_letters if message.is_transactional else registry.dead_letters
 
     def finish(self, queue: Queue, lookup_identifier: int, message: Message, reason: MessageClass) -> None:
-        """The destination has said what became of a message of a transaction, which is here for that: a copy goes to
-        the journal or to the dead letters, or nowhere ([MS-MQQB] 3.1.5.7)."""
+        """Record the outcome that the destination reported for a transactional message stored here: a copy goes to the
+        journal, to the dead letters, or nowhere ([MS-MQQB] 3.1.5.7)."""
         size, registry = self._take_out(queue, lookup_identifier), self._changes.registry
         if reason is MessageClass.ACK_RECEIVE:
             if message.journaling_requested & _JOURNAL:
@@ -220,8 +225,8 @@ class ChangeSet:
             self._copy(registry.transactional_dead_letters, message, size, reason)
 
     def reject(self, message: Message, reason: MessageClass, final_ack: bytes = b"") -> None:
-        """What follows when a message from another queue manager is refused ([MS-MQQB] 3.1.5.8). `final_ack` is what
-        `records.final_ack_definition` would have kept."""
+        """Add the consequences of refusing a message from another queue manager ([MS-MQQB] 3.1.5.8). `final_ack` is the
+        value that `records.final_ack_definition` would have kept."""
         self._deaths.append(reason)
         if message.acknowledgements_requested & _NEG_ARRIVAL:
             self._acknowledge(message, reason)
@@ -286,14 +291,14 @@ class ChangeSet:
         self._place(queue, lookup_identifier, replace(self._moved(message), abort_count=0), target)
 
     def move_poison(self, queue: Queue, lookup_identifier: int, message: Message, target: Queue) -> None:
-        """As `move`, but the message keeps its abort count, which tells why it moved."""
+        """Move a message like `move`, but keep its abort count, which tells why it moved."""
         self._place(queue, lookup_identifier, self._moved(message), target)
 
     def _moved(self, message: Message) -> Message:
         return replace(message, move_count=message.move_count + 1, last_move_time=self._changes.clock() // 1000)
 
     def keep(self, queue: Queue, lookup_identifier: int, message: Message, target: Queue) -> None:
-        """As `move`, for the queue manager's own reasons: the message is as before."""
+        """Move a message like `move`, for the queue manager's own reasons: the message is unchanged."""
         self._place(queue, lookup_identifier, message, target)
 
     def _place(self, queue: Queue, lookup_identifier: int, moved: Message, target: Queue) -> None:
@@ -326,7 +331,7 @@ class ChangeSet:
         self.arrive(queue, message)
 
     def publish_staged(self, queue: Queue, entries: dict[int, Stored], size: int, asking: Sequence[int]) -> None:
-        """Make staged messages of so many bytes visible; `asking` are those whose receipt is to be acknowledged."""
+        """Make staged messages of `size` bytes visible; `asking` are those whose receipt must be acknowledged."""
         self._of_others().adoptions.append((queue, entries, size, asking))
 
     def expire(self, queue: Queue, lookup_identifier: int, deadline: int) -> None:
@@ -447,7 +452,7 @@ class ChangeSet:
         ))  # fmt: skip
 
     def post_to(self, name: names.SingleFormatName, message: Message) -> None:
-        """As `post`, to a queue by its name; discarded where the name leads to none."""
+        """Post to a queue by its name, like `post`; discard the message if the name leads to no queue."""
         queue = self._queue_for_own(name)
         if queue is not None:
             message.time_to_reach_queue = INFINITE if queue.is_destination else self._changes.longest_way
@@ -554,7 +559,7 @@ class ChangeSet:
         return self._held
 
     def _clean_up(self) -> None:
-        """What follows from a change that stands, and may fail without harm."""
+        """Run the follow-up work of a committed change; it may fail without harm."""
         changes = self._changes
         for queue, message, location in self._held.reveals if self._held is not None else ():
             if queue.deleted and location is not None:  # written ahead, and its queue went before the commit

@@ -1,4 +1,4 @@
-"""What all changes share: sequence numbers, quotas, and the times at which messages expire."""
+"""Sequence numbers, quotas and expiry times shared by all changes."""
 
 from __future__ import annotations
 
@@ -105,11 +105,11 @@ class Changes:
         return self.next_sequences(1)
 
     def has_numbers(self, count: int) -> bool:
-        """Whether so many numbers can be had without a record in the log."""
+        """Whether `count` sequence numbers are available without a record in the log."""
         return self.sequence + count <= self._reserved
 
     def next_sequences(self, count: int) -> int:
-        """The first of so many that follow each other. Raises StoreFull."""
+        """Reserve `count` consecutive numbers and return the first. Raises StoreFull."""
         first = self.sequence + 1
         last = self.sequence + count
         if last > self._reserved:
@@ -128,7 +128,7 @@ class Changes:
         message.arrival_time = now // 1000 & _SECONDS
 
     def stamp(self, message: Message) -> None:
-        """As `number`, and identity: identifier, source machine and time of sending."""
+        """Number a message and give it an identity: identifier, source machine and time of sending."""
         now, machine, sequence = self.clock(), self.machine.identifier, self.next_sequences(1)
         message.lookup_identifier = lookup_id(message.priority, sequence)
         message.identifier = new_identifier(machine, sequence)
@@ -139,8 +139,8 @@ class Changes:
     # -- quotas ------------------------------------------------------------------------------------------------
 
     def has_room(self, queue: Queue, size: int, of_queue: int = 0, of_machine: int = 0) -> bool:
-        """Whether the quotas allow so many bytes more, beside those that the same change adds to the queue and the
-        machine; what it frees is negative."""
+        """Whether the quotas allow `size` more bytes in addition to those that the same change adds to the queue and
+        the machine; bytes that it frees are negative."""
         if queue.properties.quota != INFINITE:
             charged = queue.charged_bytes + self._staged.get(queue.number, 0) + of_queue
             if charged + size > queue.quota_bytes:
@@ -151,8 +151,7 @@ class Changes:
         return charged + size <= self.machine.quota * 1024
 
     def charge_staged(self, queue: int, size: int) -> None:
-        """So many bytes more are staged for a queue (its number), or fewer: they count for quotas as if they were
-        there."""
+        """Count `size` more (or fewer) staged bytes for a queue (by number). Quotas treat them as stored."""
         self._staged[queue] = self._staged.get(queue, 0) + size
         self._staged_bytes += size
         if not self._staged[queue]:

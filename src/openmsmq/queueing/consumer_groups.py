@@ -2,7 +2,7 @@
 one. No part of the specifications; docs/bulk.md says what is promised.
 
 A position is a sequence number. Lookup identifiers rise within a priority only; sequence numbers rise over the whole
-queue manager, and a message gets its number in the same moment in which it is in its queue, locked or not. So whatever
+queue manager, and a message gets its number at the moment it enters its queue, locked or not. So every message that
 can still appear in a queue below the latest number is locked there now: see `last_stable`.
 """
 
@@ -38,8 +38,8 @@ _SINGLE_STEPS = 32  # of these with journal copies or acknowledgments, which tak
 
 
 class ConsumerGroups:
-    """What each group has claimed and how far it has got. One operation at a time for each queue: a caller that lets
-    others have their turn between steps sees to that."""
+    """Claims and positions of consumer groups. One operation at a time per queue; a caller that yields between steps
+    must ensure that."""
 
     def __init__(
         self,
@@ -88,8 +88,8 @@ class ConsumerGroups:
         limits: BatchLimits,
         group: ConsumerGroup | None = None,
     ) -> Steps[tuple[int, list[tuple[int, int, int, int]]]]:
-        """What readers may take (or the group has claimed) with start < sequence <= end, as ranges of nearly equal
-        count: the end and (start, end, count, bytes) of each."""
+        """Split the messages that readers may take (or the group has claimed) with start < sequence <= end into ranges
+        of nearly equal count. Returns the end and (start, end, count, bytes) of each range."""
         check_positions(start=start, end=end)
         self._check_given(start)
         if limits == BatchLimits():
@@ -205,8 +205,8 @@ class ConsumerGroups:
         self._registry.drop_unused(group.queue)
 
     def _check_given(self, start: int) -> None:
-        """Raises TransactionSequence for an offset of another time: of before a backup of the store was restored, or of
-        another queue manager. Whoever waited there would wait for a long time, and miss what comes meanwhile."""
+        """Raises TransactionSequence for an offset from before the store was restored from a backup, or from another
+        queue manager. A reader waiting there would wait for a long time and miss the messages that arrive meanwhile."""
         if start > self._changes.sequence:
             raise TransactionSequence(
                 detail=f"start {start} lies beyond {self._changes.sequence}, the highest sequence that this queue "
@@ -351,7 +351,7 @@ class ConsumerGroups:
 
     @staticmethod
     def _definition_of(group: ConsumerGroup, cursor: int) -> Put:
-        """What to remember of a group."""
+        """Return the definition that stores a group."""
         return Put(group.definition, group.encode(cursor, group.keys, group.end if group.keys else cursor))
 
     def groups(self, queue: Queue) -> list[ConsumerGroup]:
@@ -365,7 +365,7 @@ class ConsumerGroups:
                 yield some[0].queue, some
 
     def drops(self, queues: Iterable[Queue]) -> list[Operation]:
-        """What the deletion of queues has to write for their groups."""
+        """Return the operations that delete the groups of deleted queues."""
         return [Drop(group.definition) for queue in queues for group in self._groups.get(queue.number, {}).values()]
 
     def forget(self, queue: Queue) -> None:
@@ -385,14 +385,14 @@ class ConsumerGroups:
 
 
 def check_positions(**positions: int) -> None:
-    """Raises IllegalPropertyValue for what is no position."""
+    """Raises IllegalPropertyValue for an invalid position."""
     for name, value in positions.items():
         if not 0 <= value <= LAST_SEQUENCE:
             raise IllegalPropertyValue(detail=f"{name} {value!r}: a position is 0 to {LAST_SEQUENCE}")
 
 
 def _until_none(places: list[int | None], start: int) -> list[int]:
-    """What stands from `start` on before the next None."""
+    """Return the elements from `start` up to the next None."""
     found: list[int] = []
     for index in range(start, len(places)):
         place = places[index]

@@ -128,7 +128,7 @@ static PyObject *tidy(PyObject *object, PyObject *is_pending)
             return NULL;
         if (is_kept)
             self->looked_at++;
-        else if (at < self->count && memcmp(&self->entries[at], &entry, sizeof entry) == 0) /* whoever was asked left it */
+        else if (at < self->count && memcmp(&self->entries[at], &entry, sizeof entry) == 0) /* left in place */
             remove_at(self, at);
     }
     Py_RETURN_NONE;

@@ -17,7 +17,7 @@ _WORDS: Final = 3  # of 8 bytes: number of the queue, lookup identifier, deadlin
 
 
 class HeapInPython:
-    """Without machine code. Entries are (deadline, key, number)."""
+    """Pure Python heap. Entries are (deadline, key, number)."""
 
     def __init__(self) -> None:
         self._entries: list[tuple[int, int, int]] = []
@@ -53,7 +53,7 @@ class HeapInPython:
 
     @staticmethod
     def ordered(captured: bytes | memoryview) -> bytes:
-        """What `capture` returned, by number and key. In any thread."""
+        """Sort the result of `capture` by number and key. Thread-safe."""
         words = array("Q", bytes(captured))
         rows = sorted(zip(words[::_WORDS], words[1::_WORDS], words[2::_WORDS], strict=True))
         return array("Q", [word for row in rows for word in row]).tobytes()
@@ -76,7 +76,7 @@ else:
 
 
 class Deadlines:
-    """Of messages, by lookup identifier and number of the queue, in milliseconds since 1970 UTC."""
+    """Deadlines of messages in milliseconds since 1970 UTC, by lookup identifier and number of the queue."""
 
     def __init__(self, is_pending: Callable[[int, int], bool], head_changed: Callable[[], None]) -> None:
         """`is_pending(key, number)` says whether the message is still there; `head_changed` is called when a deadline
@@ -86,7 +86,7 @@ class Deadlines:
         self._head_changed = head_changed
 
     def __len__(self) -> int:
-        """Those that are over may be among them."""
+        """Number of deadlines; expired ones may be among them."""
         return len(self._heap)
 
     def add(self, deadline: int, key: int, number: int) -> None:
@@ -120,7 +120,7 @@ class Deadlines:
         return None
 
     def capture(self, room: bytearray | None = None) -> CapturedDeadlines:
-        """What they are at this moment, for a checkpoint; see `HeapInPython.capture`."""
+        """Capture the deadlines of this moment for a checkpoint; see `HeapInPython.capture`."""
         return CapturedDeadlines(self._heap.capture(room))
 
 

@@ -1,4 +1,4 @@
-"""Who uses a queue: open queue descriptors, cursors and reads that wait ([MS-MQDMPR] 3.1.1.10, 3.1.1.16, 3.2)."""
+"""Users of a queue: open queue descriptors, cursors and waiting reads ([MS-MQDMPR] 3.1.1.10, 3.1.1.16, 3.2)."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class RemoteReadState(Enum):
 @dataclass(slots=True, eq=False)
 class OpenQueueDescriptor:
     """An opened queue. `queue` becomes None when the queue is deleted; `parts` holds the elements of a
-    multiple-element format name. `owner` is whatever the protocol binds it to. `held` has the positions that are locked
-    for it by reads in two phases, `waiting` its reads that wait."""
+    multiple-element format name. `owner` is the protocol's own object for it. `held` has the positions that two-phase
+    reads have locked for it, `waiting` its waiting reads."""
 
     handle: int
     format_name: FormatName

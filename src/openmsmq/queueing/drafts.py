@@ -1,5 +1,5 @@
-"""Whether a record that somebody else has made may become a message: every row of an upload is checked before it is
-stored. Whatever made it, nobody can store a record that a reader can't decode, or one that claims another sender.
+"""Validate records made by a client before they become messages: every row of an upload is checked before it is stored.
+No client can store a record that a reader can't decode, or one that claims another sender.
 
 Most rows have nothing to look at twice: their fixed part differs from a pattern only where it may, and they name no
 administration or response queue. Machine code finds those where `packing.c` is compiled; `why_not` decides about the
@@ -55,7 +55,7 @@ _FORMAT_NAMES = ("administration_queue_format_name", "response_queue_format_name
 
 
 class Form(NamedTuple):
-    """What the records for one target have in common.
+    """Fields that the records for one target have in common.
 
     Attributes:
         template: the fixed part; of the bits that a row may not choose.
@@ -91,7 +91,7 @@ def odd_drafts(records: bytes | bytearray, bounds: array[int], form: Form) -> li
 
 
 def odd_drafts_in_python(records: bytes | bytearray, bounds: array[int], form: Form) -> list[int]:
-    """The same without machine code."""
+    """Pure Python version of `odd_drafts`."""
     for start, end in pairwise(bounds):
         if not 0 <= start <= end <= len(records):
             raise ValueError("the bounds are not within the records")
@@ -191,7 +191,7 @@ def _malformed(what: str, allowed: str) -> MsmqError:
 
 
 def _chosen(value: int | bytes, mask: int | bytes) -> int | bytes:
-    """What of a value a row may not choose."""
+    """Return the part of a value that a row may not choose."""
     if isinstance(value, bytes):
         return value if mask != bytes(len(value)) else b""
     assert isinstance(mask, int)

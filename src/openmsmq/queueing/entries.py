@@ -37,7 +37,7 @@ def stored(location: int, size: int) -> Stored:
 
 
 class EntriesInPython(UserDict[int, Entry]):  # of a subclass of dict, mypyc would believe that it is one
-    """Without machine code. What is iterated over are the lookup identifiers in ascending order."""
+    """Pure Python version. Iteration yields the lookup identifiers in ascending order."""
 
     def __iter__(self) -> Iterator[int]:
         return iter(sorted(self.data))
@@ -83,8 +83,8 @@ class EntriesInPython(UserDict[int, Entry]):  # of a subclass of dict, mypyc wou
     def columns(
         captured: bytes | memoryview, left_out: set[int], deadlines: bytes | memoryview, others: dict[int, int]
     ) -> tuple[bytes, bytes, bytes, bytes]:  # fmt: skip
-        """What the store keeps of messages that were captured, by sequence: sequences, locations (u64), sizes (u32),
-        and priority with deadline (u64). In any thread.
+        """Return the store's columns of captured messages, by sequence: sequences, locations (u64), sizes (u32), and
+        priority with deadline (u64). Thread-safe.
 
         Args:
             captured: what `capture` returned.
@@ -111,7 +111,7 @@ class EntriesInPython(UserDict[int, Entry]):  # of a subclass of dict, mypyc wou
         Args:
             keys: lookup identifiers.
             start: index of the first of these.
-            most, volume: end with so many messages, or with that one with which there are so many bytes.
+            most, volume: end after `most` messages, or with the message that reaches `volume` bytes.
 
         Returns:
             Locations, 8 bytes each, sizes, 4 bytes each, and how many bytes the messages have. Raises KeyError.
@@ -166,7 +166,7 @@ class CapturedEntries:
     others: dict[int, int]
 
     def columns(self) -> QueueColumns:
-        """For the store. Takes a quarter of a second for a million messages, in any thread."""
+        """Return the columns for the store. Takes about 250 ms for a million messages. Thread-safe."""
         deadlines = self.deadlines.of_queue(self.number)
         keys, locations, sizes, words = Entries.columns(self.captured, self.left_out, deadlines, self.others)
         return QueueColumns(array("Q", keys), array("Q", locations), array("I", sizes), array("Q", words))
@@ -191,7 +191,7 @@ class CaptureBuffers:
 
     @classmethod
     def ready(cls, entries: dict[int, int], deadlines: int) -> CaptureBuffers:
-        """Rooms for so many entries of queues, and for so many deadlines. In any thread."""
+        """Allocate buffers for captures of `entries` queue entries and `deadlines` deadlines. Thread-safe."""
         return cls({number: _room(count) for number, count in entries.items()}, _room(deadlines))
 
 

@@ -43,7 +43,7 @@ _ADMIN = (Access.RECEIVE_ADMIN, Access.PEEK_ADMIN)
 
 
 class Handles:
-    """Makes and ends OpenQueueDescriptors and their cursors; says who may open a queue beside whom."""
+    """Creates and closes OpenQueueDescriptors and their cursors; enforces the sharing rules."""
 
     def __init__(
         self,
@@ -237,8 +237,8 @@ class Handles:
     # -- cursors -----------------------------------------------------------------------------------------------
 
     def open_cursor(self, descriptor: OpenQueueDescriptor, charge: Charge | None = None) -> QueueCursor:
-        """Open Cursor, [MS-MQDMPR] 3.1.7.1.1. Raises QueueDeleted, MsmqError when opened for sending or moving, and
-        what `charge` raises, to whom it is counted."""
+        """Open Cursor, [MS-MQDMPR] 3.1.7.1.1. Raises QueueDeleted, MsmqError when opened for sending or moving, and the
+        errors of `charge` if the client has too many."""
         if descriptor.access in (Access.SEND, Access.MOVE):
             raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, f"{descriptor.name}: a cursor needs peek or receive access")
         if descriptor.queue is None:
@@ -302,7 +302,7 @@ def _check_operation(name: names.SingleFormatName, access: Access, share: Share)
 
 
 def _check_sharing(queue: Queue, access: Access, share: Share) -> None:
-    """The rules at the end of 3.1.7.1.5: who may read beside whom."""
+    """Enforce the sharing rules at the end of 3.1.7.1.5. Raises SharingViolation."""
     denies, receives = share is Share.DENY_RECEIVE_SHARE, access in _DESTRUCTIVE
     violated = (
         (queue.exclusive_receivers and (denies or receives))
@@ -324,5 +324,5 @@ def _check_host(name: names.DirectFormatName) -> None:
         )
     if name.host.lower() in _PARTS_OF_PATHS:
         raise IllegalFormatName(
-            detail=f"{name}: {name.host!r} is no computer; a queue of this machine is DIRECT=OS:.\\{name.host}\\..."
+            detail=f"{name}: {name.host!r} is not a computer; a queue of this machine is DIRECT=OS:.\\{name.host}\\..."
         )

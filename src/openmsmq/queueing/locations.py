@@ -1,4 +1,4 @@
-"""Where public queues of other machines are, as the directory has said it."""
+"""Locations of public queues on other machines, as reported by the directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who a queue manager is, and how much of what callers can make grow it keeps."""
+"""Identity of a queue manager, and the limits of tables that callers can make grow."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def _everything(owner: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Who this queue manager is. `addresses` are those by which DIRECT=TCP reaches it, as
-    `str(ipaddress.ip_address(...))` has them, and all of loopback unless it has an `own_loopback` address among them,
-    beside other queue managers; `aliases` are further computer names of it, in lower case: earlier ones,
-    and those that were configured. `former` are identifiers that it had before it moved into a domain.
-    `everyones_access` is what Everyone gets of a new queue, by the SID of its owner.
+    """Identity of this queue manager. `addresses` are the addresses by which DIRECT=TCP reaches it, formatted by
+    `str(ipaddress.ip_address(...))`. They include all of loopback, unless other queue managers share the loopback and
+    `own_loopback` is one of them; `aliases` are further computer names, in lower case: earlier ones, and those that
+    were configured. `former` are identifiers that it had before it moved into a domain. `everyones_access` is what
+    Everyone gets of a new queue, by the SID of its owner.
 
     Quotas are in kilobytes.
     """

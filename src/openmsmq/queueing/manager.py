@@ -73,7 +73,7 @@ class QueueManager:
                 store found them.
             outside: the owner, who calls `turn` and `expire`.
             transport: drains outgoing queues.
-            can_seal: knows for whom it can encrypt.
+            can_seal: knows for which recipients it can encrypt.
             auditor: keeps what callers change.
             monotonic: milliseconds of a clock that never goes back; `clock` where it is left out.
         """
@@ -171,8 +171,8 @@ class QueueManager:
     # -- turns and timers --------------------------------------------------------------------------------------
 
     def turn(self) -> None:
-        """Serve what the outbox holds: readers whose message has come, and the transport. Called from an empty stack;
-        whatever goes wrong is logged and concerns one reader only."""
+        """Serve the entries of the outbox: readers whose message has come, and the transport. Called from an empty
+        stack; failures are logged and affect one reader only."""
         outbox, left = self._outbox, STEPS
         if outbox.is_empty:
             return

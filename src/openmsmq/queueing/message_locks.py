@@ -130,7 +130,7 @@ class MessageLocks:
             try:
                 self.remove(queue, lookup_identifier, message, reason)
                 return
-            except MessageStorageFailed as error:  # whoever puts it back is not to blame, and may hold more locks
+            except MessageStorageFailed as error:  # the caller is not to blame, and may hold more locks
                 name = queue.properties.path_name
                 logger.error("queue %s: message %#x could not be removed: %s", name, lookup_identifier, error)
                 if deadline:
@@ -233,7 +233,8 @@ class MessageLocks:
             lock.overdue.add(lookup_identifier)
 
     def rooms(self) -> Callable[[], CaptureBuffers]:
-        """What makes rooms for `capture` ready, in any thread; soon, for they are as large as is needed now."""
+        """Return a function that allocates buffers for `capture` in any thread. Call it soon: the size is that of
+        now."""
         large = {
             queue.number: len(queue.entries) for queue in self._registry.queues.values() if len(queue.entries) >= LARGE
         }

@@ -1,8 +1,9 @@
-"""What the outside is to be notified of: messages that became available, and work for the transport.
+"""Pending notifications: messages that became available, and work for the transport.
 
-A change of the model never calls a reader. It leaves an entry here, and `QueueManager.turn` serves the entries from an
-empty stack: whatever goes wrong at a reader or at the transport is logged and is never the failure of the caller whose
-change made the entry, nor of other readers (deviation D-22 from [MS-MQDMPR] 3.1.7.2.2).
+Invariant I5 (docs/architecture.md): a change of the model never calls a reader or the transport. It leaves an entry
+here, and `QueueManager.turn` serves the entries from an empty stack. Failures of a reader or the transport are logged
+and are never the failure of the caller whose change made the entry, nor of other readers (deviation D-22 from
+[MS-MQDMPR] 3.1.7.2.2).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ STEPS = 256  # messages offered in one turn, so that a large commit does not blo
 
 
 class QueueManagerHost(Protocol):
-    """What the owner of a queue manager does for it."""
+    """Services that the owner of a queue manager provides."""
 
     def turn_wanted(self) -> None:
         """Call `QueueManager.turn` soon, from an empty stack."""
@@ -122,7 +123,7 @@ def guarded(what: str, action: Callable[[], object]) -> bool:
     """
     try:
         action()
-    except Exception:  # whoever is called back must not stop the timer or the reader that comes next
+    except Exception:  # a failing callback must not stop the timer or the next reader
         logger.exception("%s failed", what)
         return False
     return True

@@ -35,7 +35,7 @@ class OutgoingQueues:
     """Keeps what leaves this machine, and decides what may leave it.
 
     Attributes:
-        online: QueueManager.ConnectionActive. It is no persistent attribute: a queue manager that starts is online.
+        online: QueueManager.ConnectionActive. Not persistent: a queue manager that starts is online.
     """
 
     def __init__(

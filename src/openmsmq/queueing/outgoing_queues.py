@@ -1,10 +1,10 @@
 """Queues of messages on their way: outgoing queues, until something transfers them ([MS-MQDMPR] 3.1.1.3), and
 connector queues, until a connector application fetches them for a foreign system ([MS-MQMQ] 1.1, 2.1.6).
 
-There is an outgoing queue for each format name, compared without regard to case ([MS-MQQB] 1.1). Whatever transfers the
-messages plugs in as a `Transport`: `link.service` in the daemon. Each foreign site has two
-connector queues, one for messages of transactions. A directory would say which sites there are and which machines
-belong to them; without one the operator does, as `ForeignSite`s.
+There is an outgoing queue for each format name, compared without regard to case ([MS-MQQB] 1.1). The code that
+transfers messages plugs in as a `Transport`: `link.service` in the daemon. Each foreign site has two connector queues,
+one for messages of transactions. A directory would say which sites there are and which machines belong to them; without
+one the operator does, as `ForeignSite`s.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from openmsmq.queueing.queue import Queue, QueueKind
 
 _ORDER_QUEUE: Final = "\\order_queue$"
 _IDENTIFIER: Final = re.compile("[a-z2-7]{26}")  # base 32, for a subqueue has 31 characters at most
-HISTORY_LENGTH = 64  # connection attempts remembered, so that a machine that is away for a year costs no memory
+HISTORY_LENGTH = 64  # connection attempts kept; bounds the memory of a machine that is unreachable for a year
 _PROTOCOLS = frozenset(["TCP", "OS", "HTTP", "HTTPS"])  # SPX is gone from networks
 _PROTOCOLS_OF_MACHINES = frozenset(["TCP", "OS"])  # what reaches a computer; a URL leads to a web server
 
@@ -126,10 +126,10 @@ class TransitQueue(Queue):
 
 
 class OutgoingQueue(TransitQueue):
-    """`link` is what the transport says of its connection, None while it has none. `on_hold` is lost at a restart:
-    State is no persistent attribute. `touched`: opened since the last look for unused queues. `journal` holds what
-    awaits its final acknowledgment: AwaitingFinalACKTable, [MS-MQQB] 3.1.1.3.1. `charged_to` is the host whose
-    messages made answers necessary, empty for what local programs send to."""
+    """`link` is the transport's description of its connection, None without one. `on_hold` is lost at a restart: State
+    is not persistent. `touched`: opened since the last scan for unused queues. `journal` holds messages awaiting the
+    final acknowledgment: AwaitingFinalACKTable, [MS-MQQB] 3.1.1.3.1. `charged_to` is the host whose messages made
+    answers necessary, empty for what local programs send to."""
 
     def __init__(
         self, number: int, properties: QueueProperties, read: Callable[[int], bytes], awaiting: Queue,
@@ -178,7 +178,7 @@ class ForeignSite:
 
 
 class ConnectorQueue(TransitQueue):
-    """Its path name is its format name: there is no other ([MS-MQMQ] 2.1.1)."""
+    """Connector queue. Its path name is its format name ([MS-MQMQ] 2.1.1)."""
 
     def __init__(
         self, number: int, properties: QueueProperties, read: Callable[[int], bytes],
@@ -189,7 +189,7 @@ class ConnectorQueue(TransitQueue):
 
 
 class Transport(Protocol):
-    """What drains outgoing queues.
+    """Interface of the code that drains outgoing queues.
 
     It takes messages by `Outgoing.take` and reports with `transferred`, `ordered`, `finished` or `put_back`; it sets
     `link`, `next_hops`, `connection_history` and `transfer_info` of the queues it serves.
@@ -240,8 +240,8 @@ def known_hops(name: names.SingleFormatName) -> list[str]:
 
 
 def meant_machine(name: names.SingleFormatName) -> bytes:
-    """The queue manager that the name of an outgoing queue for acknowledgments means, whatever its address is by now:
-    16 bytes, or none. A direct name has the identifier in the place of a subqueue."""
+    """Return the queue manager identifier (16 bytes, or none) in the name of an outgoing queue for acknowledgments. The
+    identifier stays valid when the address changes; a direct name has it in the place of a subqueue."""
     if not isinstance(name, names.DirectFormatName) or not name.path.lower().endswith(_ORDER_QUEUE):
         return b""
     return b32decode(f"{name.subqueue.upper()}======") if _IDENTIFIER.fullmatch(name.subqueue) else b""
@@ -253,7 +253,7 @@ def order_queue_of(address: str, machine: bytes) -> str:
 
 
 def wire_name(name: names.SingleFormatName) -> str:
-    """What packets say: the identifier that `meant_machine` finds is for this queue manager alone."""
+    """Return the name for packets, without the identifier that `meant_machine` finds."""
     if isinstance(name, names.DirectFormatName) and meant_machine(name):
         name = replace(name, suffix=names.Suffix.NONE, subqueue="")
     return str(name)

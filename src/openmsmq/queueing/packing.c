@@ -78,7 +78,7 @@ end:
 enum { BODY, EXTENSION, SENDER, CERTIFICATE, KEY, SIGNATURE, LABEL, DESTINATION, ADMINISTRATION, RESPONSE, STATUS,
        PROVIDER, PARTS };
 
-/* Whether bytes are UTF-8 of at most so many UTF-16 code units. */
+/* Whether bytes are UTF-8 of at most `longest` UTF-16 code units. */
 static bool is_text(const char *text, size_t length, size_t longest)
 {
     unsigned char all = 0;

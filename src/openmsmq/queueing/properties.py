@@ -17,7 +17,7 @@ PRIV_LEVEL_NONE, PRIV_LEVEL_OPTIONAL, PRIV_LEVEL_BODY = 0, 1, 2
 
 
 class QueueProperties(NamedTuple):
-    """What a queue definition consists of. Quotas are in kilobytes, times in seconds since 1970 UTC, GUIDs 16 bytes.
+    """Definition of a queue. Quotas are in kilobytes, times in seconds since 1970 UTC, GUIDs 16 bytes.
 
     `delivery_limit` is the number of aborted receives after which a message is poison (0: no limit); it then moves to
     the subqueue `poison`, or to the dead letters if `poison_to_deadletter` is set (D-196).
@@ -126,5 +126,5 @@ def rule_for(propid: int) -> _Rule:
     rule = _RULES.get(propid)
     if rule is None:
         allowed = ", ".join(str(int(p)) for p in _RULES)
-        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_PROPID, f"{propid} is no queue property; known are {allowed}")
+        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_PROPID, f"unknown queue property {propid}; known are {allowed}")
     return rule

@@ -68,7 +68,7 @@ class IncomingTransferInfo(NamedTuple):
 
 
 class Lock:
-    """Who holds a message, or many.
+    """Holder of the lock of one message, or of many.
 
     Attributes:
         is_visible: Message.AllowPeekWhenLocked ([MS-MQDMPR] 3.1.1.12).
@@ -157,7 +157,7 @@ class Queue:
 
     @property
     def charged_bytes(self) -> int:
-        """What counts for the quota: the queue with its subqueues."""
+        """Bytes that count for the quota: the queue with its subqueues."""
         return self.total_bytes + sum(subqueue.total_bytes for subqueue in self.subqueues.values())
 
     @property
@@ -283,7 +283,7 @@ class Queue:
         return volume
 
     def visible_after(self, position: int) -> int | None:
-        """As `after`, for a peek, which sees through some locks."""
+        """Next position after `position` for a peek, which also sees some locked messages."""
         found = self.available.after(position)
         if self.visible:
             self._forget_invisible()
@@ -293,7 +293,7 @@ class Queue:
         return found
 
     def visible_before(self, position: int) -> int | None:
-        """As `before`, for a peek."""
+        """Previous position before `position` for a peek, which also sees some locked messages."""
         found = self.available.before(position)
         if self.visible:
             self._forget_invisible()
@@ -447,7 +447,7 @@ class Queue:
         self.left += len(lookup_identifiers)
 
     def capture(self, deadlines: CapturedDeadlines, others: dict[int, int], room: bytearray | None) -> CapturedEntries:
-        """What the store keeps of the queue, uncommitted sends left out; `others` are deadlines by lookup
+        """Capture the columns of the queue for the store, without uncommitted sends; `others` are deadlines by lookup
         identifier."""
         left_out = {key for key, lock in self.locked.items() if lock.kind is LockKind.ENQUEUE}
         return CapturedEntries(self.number, self.entries.capture(room), left_out, deadlines, others)
@@ -465,7 +465,7 @@ def runs(queues: list[Queue]) -> list[tuple[Queue, int, int]]:
 
 
 def locations_of(queues: list[Queue], positions: list[int]) -> list[int | None]:
-    """Where the messages at positions are stored, each of the queue beside it; None for one in memory."""
+    """Return the store locations of messages at positions, one queue per position; None for a message in memory."""
     if len(positions) == 1:
         return queues[0].locations(positions)
     found: list[int | None] = []

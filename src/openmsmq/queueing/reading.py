@@ -41,7 +41,7 @@ _END: Final = 1 << 64  # behind every lookup identifier
 
 
 class Offer(Enum):
-    """What came of offering a message to a reader."""
+    """Result of offering a message to a reader."""
 
     ACCEPTED = "accepted"
     REFUSED = "refused"  # the reader has got a failure
@@ -136,15 +136,15 @@ class ReadOperations:
         return queues
 
     def take_plain(self, queues: list[Queue], positions: list[int], locations: list[int | None]) -> bool:
-        """Remove messages that nobody holds and that ask for nothing, each from the queue and the location beside it,
-        all or none. False: they can't be removed; nothing has changed."""
+        """Remove unlocked messages whose removal has no side effects: one position and location per queue, all or none.
+        Returns False, with nothing changed, if they can't be removed."""
         return self._take_all(queues, positions, locations, locked=False)
 
     def _take_all(
         self, queues: list[Queue], positions: list[int], locations: list[int | None], *, locked: bool
     ) -> bool:
-        """As `take_plain`, of messages that are available, or `locked`: a change of which nothing follows, so it needs
-        no `ChangeSet`."""
+        """Do what `take_plain` does for available or `locked` messages. The change has no consequences, so it needs no
+        `ChangeSet`."""
         changes = self._changes
         if changes.has_failed:
             return False
@@ -177,8 +177,7 @@ class ReadOperations:
 
     @staticmethod
     def start_plain(descriptors: list[OpenQueueDescriptor], queues: list[Queue], positions: list[int]) -> None:
-        """Lock messages whose receipt has no effects, each for the reader beside it, which takes it in two
-        phases."""
+        """Lock messages whose receipt has no side effects, one per descriptor, for a two-phase receive."""
         for descriptor, queue, position in zip(descriptors, queues, positions, strict=True):
             queue.lock(position, Lock(LockKind.READ, descriptor, is_alone=True))
             descriptor.held.add(position)
@@ -487,7 +486,7 @@ def _after(queue: Queue, position: int, destructive: bool) -> int | None:
 
 
 def _before(queue: Queue, position: int, destructive: bool) -> int | None:
-    """The same backward."""
+    """Backward counterpart of `_after`."""
     return queue.before(position) if destructive else queue.visible_before(position)
 
 

@@ -1,7 +1,7 @@
-"""What is read and filled in of message records without decoding them, and how queue definitions are written.
+"""Access to fields of message records without decoding them, and encoding of queue definitions.
 
-The store keeps the sequence number of a message as its key and this module's `deadline word` beside it: the upper
-byte is the upper byte of the lookup identifier (7 - priority), the rest the time of expiry in milliseconds.
+The store keeps the sequence number of a message as its key, together with this module's `deadline word`: the upper byte
+is the upper byte of the lookup identifier (7 - priority), the rest the time of expiry in milliseconds.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _are_plain(heads: bytes) -> bool:
 
 
 def deadline_word(lookup_identifier: int, deadline: int) -> int:
-    """What the store keeps beside the key: the priority byte of the lookup identifier and the time of expiry."""
+    """Value that the store keeps with the key: the priority byte of the lookup identifier and the time of expiry."""
     return priority_part(lookup_identifier) | deadline
 
 
@@ -128,8 +128,8 @@ def decode_properties(data: bytes) -> QueueProperties:
 
 
 def decode_all_properties(definitions: Iterable[bytes]) -> list[QueueProperties]:
-    """Of many queues: what JSON's decoder does for each text costs as much as the text itself. Equal descriptors and
-    types are one object: most queues have the same."""
+    """Decode many queue definitions; one JSON document saves the decoder's cost per text. Equal descriptors and types
+    become one object, because most queues have the same."""
     text = b",".join(definitions).decode()  # of bytes, it would guess their encoding
     decoded: list[dict[str, Any]] = json.loads(f"[{text}]")
     known: dict[str, bytes] = {}
@@ -155,12 +155,12 @@ def final_ack_definition(lookup_identifier: int) -> bytes:
 
 
 def route_definition(lookup_identifier: int) -> bytes:
-    """The name under which the store keeps what a packet on its way to another machine says beside its message."""
+    """Name under which the store keeps the routing headers of a message in transit."""
     return ROUTE_PREFIX + str(lookup_identifier).encode()
 
 
 def split_final_ack(value: bytes) -> tuple[bytes, names.SingleFormatName]:
-    """What `final_ack_definition` names: body and format name."""
+    """Split the value of a `final_ack_definition` into body and format name."""
     name = names.parse_format_name(value[FINAL_ACK_BODY:].decode())
     assert not isinstance(name, names.MultipleElementFormatName)
     return value[:FINAL_ACK_BODY], name

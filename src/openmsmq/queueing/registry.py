@@ -150,7 +150,7 @@ class Registry:
         return False
 
     def local_queue_for_text(self, format_name: str) -> Queue | None:
-        """As `local_queue`, for the text in a message; None for an empty, foreign or malformed one."""
+        """Find a local queue by the format name in a message; None for an empty, foreign or malformed one."""
         if not format_name:
             return None
         try:
@@ -169,7 +169,7 @@ class Registry:
         return self._places.of(name)
 
     def remember_place(self, guid: UUID, place: QueueLocation) -> None:
-        """The directory has said where a public queue of another machine is; outgoing queues for it may be made."""
+        """Record the location of a public queue that the directory reported; outgoing queues for it may be made."""
         self._places.remember(guid, place)
         outgoing = self.outgoing_queue(names.PublicFormatName(guid))
         if outgoing is not None:
@@ -267,8 +267,8 @@ class Registry:
         if charged_to and not self._answers.has_room(charged_to):
             raise InsufficientResources(
                 detail=f"there are {self._answers.of(charged_to)} outgoing queues for answers to {charged_to}, at most "
-                f"{self._answers.each}, and {self._answers.held} for answers to hosts that are not known, at most "
-                f"{self._answers.total} (a quarter of max_outgoing_queues); {remedy}"
+                f"{self._answers.each}, and {self._answers.held} for answers to unknown hosts, at most "
+                f"{self._answers.total} (25% of max_outgoing_queues); {remedy}"
             )
         also = [(ANSWERS_PREFIX, charged_to.encode())] if charged_to else []
         return self._add_outgoing(self._define(OUTGOING_PREFIX, str(name).encode(), also), name, charged_to)
@@ -380,7 +380,8 @@ class Registry:
         self._count_owner(queue.properties, -1)
 
     def _add_subqueue(self, number: int, parent: Queue, name: str) -> Queue:
-        """As its parent in everything but name and messages. Journal (deviation D-64) and quota are the parent's."""
+        """Add a subqueue with its parent's properties, except name and messages. Journal (D-64) and quota are the
+        parent's."""
         properties = _of_subqueue(parent.properties, name)
         queue = Queue(number, QueueKind.SUBQUEUE, properties, self._store.read, parent.journal, parent)
         self.queues[number] = parent.subqueues[name.lower()] = queue

@@ -1,5 +1,5 @@
-"""What relays do to queues of this machine: take in messages of another machine with their identity, and hand messages
-on to it. No part of the specifications; docs/moving.md says what is promised."""
+"""Operations of relays on queues of this machine: accept messages of another machine with their identity, and pass
+messages on to it. Not part of the specifications; docs/moving.md states the guarantees."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ def _takes_plain(queue: Queue) -> bool:
 
 
 def _renaming(message: Message, computer_name: str) -> int:
-    """Bytes that names of queues of this machine take beside what they have here, once they name it (D-108)."""
+    """Extra bytes that names of queues of this machine need once they contain the computer name (D-108)."""
     names = (
         message.administration_queue_format_name + "," + message.response_queue_format_name + ","
         + message.destination_multi_queue_format_name

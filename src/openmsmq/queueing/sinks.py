@@ -1,5 +1,5 @@
-"""What is remembered of the sinks of data pipelines: their last batches, their owners, and when their writers were last
-seen. No part of the specifications."""
+"""State of the sinks of data pipelines: their last batches, their owners, and when their writers were last seen. Not
+part of the specifications."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FORGOTTEN_AT_ONCE = 1000  # definitions in one batch
 
 
 class SinkMemory(NamedTuple):
-    """What the queue manager remembers of a sink.
+    """Stored state of a sink.
 
     Attributes:
         batch: number of the batch that was finalized last.
@@ -50,7 +50,7 @@ def sink_definition(sink: str) -> bytes:
 
 
 class Sinks:
-    """Their memories are definitions in the log; the last sign of life of their writers is not."""
+    """All sinks. Their state is stored as definitions in the log; the last keep-alive of a writer is not stored."""
 
     def __init__(
         self, store: MessageStore, authorization: Authorization, clock: Callable[[], int],
@@ -85,7 +85,7 @@ class Sinks:
         return memory.batch
 
     def finalized(self, sink: str, batch: int, owner: str, query: str, once: bool) -> Put:
-        """What a finalization has to write."""
+        """Return the definition that records a finalization."""
         memory = SinkMemory(batch, owner, query, self._clock() // 1000 if once else 0)
         return Put(sink_definition(sink), memory.encode())
 

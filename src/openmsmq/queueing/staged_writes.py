@@ -143,8 +143,8 @@ class StagedWrites:
         return target.queue
 
     def stage(self, stage: Stage, drafts: Sequence[Draft], *, last: bool, collect: bool = False) -> list[RefusedRow]:
-        """Store some rows, in their order; `last` says that no more come for the stage. What is no row's fault leaves
-        the stage as it was.
+        """Store some rows, in order; `last` marks the last call for the stage. An error that no row caused leaves the
+        stage as it was.
 
         Returns:
             The rows that are refused (quotas, size, queue deleted). With `collect` the others are stored; otherwise
@@ -230,8 +230,8 @@ class StagedWrites:
         return not any(why_not(records[bounds[place] : bounds[place + 1]], target.form) for place in odd)
 
     def _why_not(self, draft: Draft, added: dict[int, int]) -> MsmqError | None:
-        """Why a row can't be staged beside those that have `added` so many bytes by queue number; None if it can, and
-        has added its own."""
+        """Return why a row can't be staged in addition to the bytes in `added` (by queue number); None if it can, with
+        its own size added."""
         try:
             queue, size = self._queue_of(draft.target), len(draft.record)
         except (QueueDeleted, InsufficientResources) as refusal:
@@ -297,7 +297,7 @@ class StagedWrites:
             self._gone(stage)
 
     def _charge(self, stage: Stage, queue: int, size: int) -> None:
-        """So many bytes are staged for a queue (its number)."""
+        """Count `size` staged bytes for a queue (by number)."""
         stage.charge(queue, size)
         self._changes.charge_staged(queue, size)
 
@@ -373,8 +373,8 @@ class StagedWrites:
                 change.expire(queue, key, queue.deadline_of(message))
 
     def drop_abandoned(self, limit: int) -> int:
-        """Drop the stages of sinks whose writers have sent no keep-alive for so many milliseconds, and what is
-        remembered of batch writes of that age. Returns how many stages were dropped."""
+        """Drop the stages of sinks whose writers have sent no keep-alive for `limit` milliseconds, and the state of
+        batch writes of that age. Returns how many stages were dropped."""
         sinks = self._stages.sinks()
         self._sinks.forget_writers(sinks)
         dropped = 0
@@ -382,7 +382,7 @@ class StagedWrites:
             try:
                 if (idle := self._sinks.writer_idle(sink)) >= limit:
                     dropped += self._drop_abandoned(sink, idle)
-            except Exception as error:  # a full disk, for example; the stages of other sinks are dropped all the same
+            except Exception as error:  # a full disk, for example; the stages of other sinks are still dropped
                 LEFT_OUT.note("abandoned stages", f"sink {sink}", error)
         self._sinks.forget_batch_writes(self._changes.clock() // 1000 - limit // 1000)
         return dropped

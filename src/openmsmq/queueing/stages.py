@@ -50,7 +50,7 @@ class RefusedRow(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Stage:
-    """What one attempt at one partition of a sink's batch has written.
+    """Rows written by one attempt at one partition of a sink's batch.
 
     Attributes:
         handle: names it; random.
@@ -63,8 +63,8 @@ class Stage:
         lowest: queue number to the lowest sequence in it.
         volume: bytes by queue number, with the one that is held.
         held: the latest message of a transaction, which is stored when it is known whether another one follows.
-        eventful: queue number and lookup identifier of those from whose arrival something follows, or that may expire.
-        asking: queue number to lookup identifiers of those that want an acknowledgment when they are received.
+        eventful: queue number and lookup identifier of those whose arrival has consequences, or that may expire.
+        asking: queue number to lookup identifiers of those that request an acknowledgment when they are received.
     """
 
     handle: str
@@ -96,7 +96,7 @@ class Stage:
         self.rows += len(entries)
 
     def charge(self, queue: int, size: int) -> None:
-        """So many bytes count against the quotas."""
+        """Count `size` bytes against the quotas."""
         self.volume[queue] = self.volume.get(queue, 0) + size
 
     @property
@@ -106,7 +106,7 @@ class Stage:
 
     @property
     def note(self) -> bytes:
-        """What the store remembers of it beside the messages."""
+        """Return the note that the store keeps with the messages."""
         names = ("handle", "sink", "batch", "partition", "attempt", "owner", "query", "rows")
         return json.dumps({"stage": {name: getattr(self, name) for name in names}}).encode()
 
@@ -154,7 +154,7 @@ class StageTable:
         return list(self._of_sink.get(sink, {}).values())
 
     def at(self, queue: int) -> Collection[Stage]:
-        """Those with rows for a queue, by its number."""
+        """Return the stages with rows for a queue, by its number."""
         return self._at.get(queue, {}).values()
 
     def lowest(self, queue: int, otherwise: int) -> int:

@@ -1,5 +1,5 @@
-"""Records of many messages that a data pipeline sends. The event loop waits for them, so machine code completes them
-where `packing.c` is compiled, in a fifth of the time."""
+"""Records of many messages that a data pipeline sends. The event loop waits for them, so `packing.c` completes them
+five times faster if it is compiled."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def stamp_records(
 def stamp_in_python(
     records: bytearray, bounds: array[int], patches: list[tuple[int, bytes]], counter_at: int, counter: int, head: int
 ) -> bytes:
-    """The same without machine code."""
+    """Pure Python version of `stamp_records`."""
     longest = max([counter_at + 4, head, *(at + len(patch) for at, patch in patches)])
     heads = []
     for start, end in pairwise(bounds):

@@ -1,5 +1,5 @@
-"""What the queue manager asks of its store, and what becomes of the store's failures. `openmsmq.store.Store` implements
-the protocol; tests may use a dictionary."""
+"""Interface of the queue manager to its store, and translation of store failures. `openmsmq.store.Store` implements the
+protocol; tests may use a dictionary."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class fetching:
 
 class storing:
     """A full disk is the operation's failure, with nothing changed. A failed store is the end of the process, and until
-    then the failure of every operation: whoever comes in between gets an answer."""
+    then the failure of every operation: calls in between get an error."""
 
     def __enter__(self) -> None:
         pass

@@ -1,5 +1,5 @@
-"""What readers do to messages besides taking them: moving them to subqueues and back, and rejecting them ([MS-MQDMPR]
-3.1.7.1.16, [MS-MQRR] 3.1.4.14).
+"""Reader operations besides receiving: move messages to subqueues and back, and reject them ([MS-MQDMPR] 3.1.7.1.16,
+[MS-MQRR] 3.1.4.14).
 
 A subqueue is made by opening it, and goes when it is empty and closed; see `registry`.
 """

@@ -169,8 +169,8 @@ class Transactions:
         self._advance(transaction, TransactionEvent.CLOSE)
 
     def prepare(self, transaction: Transaction, note: bytes | None = None) -> None:
-        """Transaction Prepare, 3.1.4.3, of a distributed transaction: from now on it survives a restart. `note` is what
-        the store remembers beside the messages, of a stage.
+        """Transaction Prepare, 3.1.4.3, of a distributed transaction: from now on it survives a restart. `note` is
+        stored with the messages of a stage.
 
         Raises TransactionSequence if it has ended, MessageStorageFailed (disk full); it is then still open.
         """
@@ -252,7 +252,7 @@ class Transactions:
         if is_stored:
             try:
                 self._store.abort(transaction.number)
-            except StoreFull as error:  # what never commits is dropped at the next start all the same
+            except StoreFull as error:  # a transaction that never commits is dropped at the next start anyway
                 logger.warning(
                     "transaction %d: the abort could not be stored and takes effect at the next start: %s",
                     transaction.number,
@@ -360,7 +360,7 @@ class Transactions:
 
 
 def _written_ahead(transaction: Transaction, send: Enqueued, location: int, size: int) -> None:
-    """A send of a transaction is in the store, pending, with a record of so many bytes."""
+    """A transactional send is in the store, pending, with a record of `size` bytes."""
     transaction.wrote_pending = True
     send.location, send.size = location, size
     send.queue.written(send.message.lookup_identifier, location, size)

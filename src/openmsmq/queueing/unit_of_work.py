@@ -100,7 +100,7 @@ class Transaction:
     superior: bytes = b""
     unacknowledged: int = 0
     state: TransactionState = TransactionState.ACTIVE
-    owner: Any = None  # whatever the protocol binds it to; None for a distributed one
+    owner: Any = None  # the protocol's own object for it; None for a distributed one
 
     @property
     def is_open(self) -> bool:
@@ -129,7 +129,7 @@ class Transaction:
 
 
 class Work(NamedTuple):
-    """What a prepared transaction takes from a queue: received, or moved to `subqueue` of `target`, or to it."""
+    """Removal that a prepared transaction makes: a receive, or a move to `target` or its `subqueue`."""
 
     queue: int
     lookup_identifier: int
@@ -139,7 +139,7 @@ class Work(NamedTuple):
 
 
 def encode_note(transaction: Transaction) -> bytes:
-    """What has to be remembered of a transaction that is prepared, besides its sends, which are in the store."""
+    """Encode the state of a prepared transaction, besides its sends, which are in the store."""
     work = []
     for operation in transaction.operations:
         if isinstance(operation, Dequeued):

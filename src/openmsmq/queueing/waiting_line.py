@@ -6,7 +6,7 @@ from bisect import bisect_right
 
 from openmsmq.queueing.descriptors import WaitingMessageReadOperation
 
-_SPARE = 16  # reads that have left may stay in the list, as many as wait and so many more
+_SPARE = 16  # finished reads may stay in the list: at most the number of waiting reads plus this
 
 
 class WaitingLine:
@@ -23,11 +23,11 @@ class WaitingLine:
 
     @property
     def last_number(self) -> int:
-        """Of the read that came last, whether or not it waits; 0 if there is none."""
+        """Number of the most recent read, whether or not it still waits; 0 if there is none."""
         return self._reads[-1].number if self._reads else 0
 
     def join(self, read: WaitingMessageReadOperation) -> None:
-        """Its number is above those of all others."""
+        """Append a read. Its number must be higher than all others in the line."""
         self._reads.append(read)
         self._waiting += 1
 
@@ -48,7 +48,7 @@ class WaitingLine:
         return reads[at] if at < len(reads) else None
 
     def all(self) -> list[WaitingMessageReadOperation]:
-        """Those that wait, in their order."""
+        """Return the waiting reads in order."""
         return [read for read in self._reads[self._head :] if is_waiting(read)]
 
 

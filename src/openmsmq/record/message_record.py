@@ -4,7 +4,7 @@ A record is a fixed part (`FIELDS`, then the length of each part), the parts the
 tail, which few messages have, about several destinations: their signature or, with a flag, the length of the signature,
 the signature and their names; all little-endian. Encoder and decoder are made when this module is imported, as
 straight-line functions of the declaration; numpy's type of the fixed part (`flight.layout`), what rows may choose
-(`queueing.drafts`) and the offsets that machine code fills in (`queueing.records`, `packing.c`) come from it too.
+(`queueing.drafts`) and the offsets that native code fills in (`queueing.records`, `packing.c`) come from it too.
 Everything but the lookup identifier is in the record: the store keeps that as its key.
 """
 
@@ -46,7 +46,7 @@ PARTS: Final = (
     ("administration_queue_format_name", True), ("response_queue_format_name", True),
     ("transaction_status_queue_format_name", True), ("authentication_provider_name", True),
 )  # fmt: skip
-# What a field holds where it is no attribute: in terms of the message `m`.
+# Contents of a field that is not an attribute, in terms of the message `m`.
 _EXPRESSIONS: Final = {
     "version": str(VERSION),
     # 1: first of its transaction, 2: last; 4: the signature is the default provider's; 8: the tail has names.

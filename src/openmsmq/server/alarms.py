@@ -63,7 +63,7 @@ class _Check:
 
 
 class AlarmWatch:
-    """Of one daemon."""
+    """The alarms of one daemon."""
 
     def __init__(
         self, manager: QueueManager, data_dir: Path, thresholds: Mapping[str, int], syncs: Histogram, queue: str,
@@ -97,7 +97,7 @@ class AlarmWatch:
         while True:
             try:
                 await self.check()
-            except Exception:  # whatever is wrong with one look, alarms go on
+            except Exception:  # a failed check must not stop the next ones
                 logger.exception("alarm check failed; next check in %.0f s", PERIOD)
             await asyncio.sleep(PERIOD)
 
@@ -208,8 +208,8 @@ class AlarmWatch:
         while samples[0][0] < now - WINDOW:
             samples.popleft()
         came = queue.came - samples[0][1]
-        whole = now - self._started >= WINDOW or came >= self._thresholds["deadletters"]
-        return came if whole else None
+        is_over = now - self._started >= WINDOW or came >= self._thresholds["deadletters"]
+        return came if is_over else None
 
     def _threshold(self, condition: str, queue: str) -> int:
         return self._by_queue.get((condition, key_of(queue)), self._thresholds[condition])
@@ -222,7 +222,7 @@ class AlarmWatch:
 
     @staticmethod
     def _head(queue: Queue, first: int) -> tuple[int, int] | None:
-        """None for a message that can't be read; the store says so to whoever receives it."""
+        """None for a message that can't be read; the store reports that to the reader that receives it."""
         try:
             message = queue.message(first)
         except (KeyError, StoreError, OSError, ValueError):
@@ -250,7 +250,7 @@ class AlarmWatch:
 
 
 def _message(event: Event, machine: str) -> Message:
-    """JSON as text; recoverable, because whoever waits for it may be away for long."""
+    """JSON as text; recoverable, because its reader may be offline for a long time."""
     body = json.dumps(event_document(event, machine))
     return Message.of(body, label=f"alarm {event.alarm.name} {event.state}", delivery_guarantee=1)
 

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Denials:
-    """Of a host and an action, since a time: how many, of which `_DENIALS` were recorded."""
+    """Denials of a host and an action, since a time: their number, of which `_DENIALS` were recorded."""
 
     since: float
     count: int = 0
@@ -103,7 +103,7 @@ class Audit:
             logger.error("the audit log can't be written: %s", error)
 
     def _say(self, error: OSError, deed: AuditRecord) -> None:
-        """Once for each time that it fails, and each change that is made all the same."""
+        """Log a failure once, and each change that is made without a record."""
         if not self._failing or not (self._required or deed.denied):
             self._failing = True
             logger.error("the audit log can't be written: %s; not recorded: %s %s by %s",
@@ -114,7 +114,7 @@ class Logins:
     """Logins of all entry points in the audit log: `rpc.login_attempts.Reporter`."""
 
     def __init__(self, auditor: Auditor, users: UsersFile) -> None:
-        """Of a user who failed, only a name that `users` knows is recorded: anything else may be a password that was
+        """Record the name of a user who failed to log in only if `users` has it: other text may be a password that was
         typed into the wrong field."""
         self._auditor: Final = auditor
         self._users: Final = users

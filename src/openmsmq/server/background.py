@@ -1,4 +1,4 @@
-"""Work that goes on beside the calls for as long as the daemon runs."""
+"""Background tasks that run as long as the daemon."""
 
 from __future__ import annotations
 

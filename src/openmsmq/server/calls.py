@@ -47,7 +47,7 @@ class Calls:
     """
 
     def __init__(self, context: DaemonContext, syncer: UringSync | None) -> None:
-        """`syncer` syncs beside the event loop, if there is one. Raises UsersFileError when users can't be read."""
+        """`syncer` syncs off the event loop, if there is one. Raises UsersFileError when users can't be read."""
         self._context: Final = context
         self.users: Final = UsersFile(context.configuration.users_path)
         self.users.check()
@@ -94,7 +94,8 @@ class Calls:
         return rpc
 
     def _committer(self, syncer: UringSync | None) -> Committer:
-        """What can share a sync does, and who has waited gets the answer before the loop looks for more to do."""
+        """Return the committer. Calls share syncs as far as possible, and waiting clients get their replies before the
+        loop polls again."""
         rpc = self.rpc
         return Committer(
             self._context.store, asyncio.get_running_loop(), on_failure=self._context.store_failed, syncer=syncer,

@@ -235,7 +235,7 @@ class Configuration:
     trust_queue_manager_identifiers: bool = field(
         default=False,
         metadata={
-            "help": "send messages for PRIVATE= queues to whoever claims the identifier of their queue manager, also "
+            "help": "send messages for PRIVATE= queues to any peer claiming their queue manager's identifier, also "
             "from another address than before"
         },
     )
@@ -340,7 +340,7 @@ class Configuration:
         default=1000, metadata={"help": "alarm when a sync of the disk takes as long (0: never)"}
     )
     alarm_dead_letters: int = field(
-        default=100, metadata={"help": "alarm when so many dead letters come within ten minutes (0: never)"}
+        default=100, metadata={"help": "alarm when at least this many dead letters come within ten minutes (0: never)"}
     )
     alarm_oldest_seconds: int = field(
         default=86400, metadata={"help": "alarm when the first message of a queue has waited for so long (0: never)"}
@@ -454,8 +454,8 @@ class Configuration:
         check(self.alarm_quota_percent <= 100, "alarm_quota_percent", self.alarm_quota_percent, "0 to 100")
         self._check_telling()
         backups, data = self.backup_directory, self.data_dir.resolve()
-        beside = backups is None or not backups.resolve().is_relative_to(data)
-        check(beside, "backup_directory", backups, "outside of the data directory, of which backups are made")
+        is_outside = backups is None or not backups.resolve().is_relative_to(data)
+        check(is_outside, "backup_directory", backups, "outside of the data directory, of which backups are made")
         for alias in self.alias_names:
             check(is_host(alias), "aliases", alias, "computer names, separated by commas")
         for name in ("allow_nonauthenticated_rpc", "remote_read_allow_none_security_client"):
@@ -556,7 +556,7 @@ class Configuration:
 
     @property
     def report_queue_identifier(self) -> bytes:
-        """The GUID in `report_queue`, 16 bytes; none where it is no name of a public queue."""
+        """The GUID in `report_queue`, 16 bytes; empty if it is not the name of a public queue."""
         try:
             name = parse_format_name(self.report_queue)
         except IllegalFormatName:
@@ -572,7 +572,7 @@ class Configuration:
         return {name.strip(): level.strip() for name, _, level in pairs}
 
     def minimum_level_of(self, interface: str) -> AuthLevel:
-        """What callers of one interface must have negotiated, at least.
+        """Return the level that callers of one interface must have negotiated, at least.
 
         RemoteRead requires privacy off loopback unless configured otherwise ([MS-MQRR] 3.1.4.2, note 19).
         """
@@ -586,7 +586,8 @@ class Configuration:
 
     @property
     def minimum_com_level(self) -> AuthLevel:
-        """What callers of automation objects must have negotiated: signatures, where others might be in between."""
+        """Return the level that callers of automation objects must have negotiated: integrity, unless they are
+        local."""
         return LEVELS[self.com_level or ("none" if self.on_loopback else "integrity")]
 
     @property
@@ -665,7 +666,7 @@ class Configuration:
 
     @property
     def web_shows_sums(self) -> bool:
-        """Whether sums of all queues, for metrics, are for everybody: for whom anonymous callers would learn them."""
+        """Whether everybody may see sums over all queues in metrics, including anonymous callers."""
         return self.accepts_anonymous and (self.web_on_loopback or self.allow_anonymous is True)
 
     @property
@@ -731,7 +732,7 @@ def _is_domain_sid(text: str) -> bool:
 
 
 def is_host(text: str) -> bool:
-    """Whether a computer name or address can stand in a direct format name."""
+    """Whether a computer name or address is valid in a direct format name."""
     try:
         return parse_path_name(f"{text}\\private$\\q").computer == text
     except IllegalQueuePathName:
@@ -744,7 +745,7 @@ def check(condition: bool, name: str, value: object, allowed: str) -> None:
 
 
 def _host_and_port(address: str) -> tuple[str, str]:
-    """The port is the standard one where there is none. Empty strings for what is no address."""
+    """Split host and port, with the standard port as default. Returns empty strings for an invalid address."""
     if address.startswith("["):
         host, bracket, rest = address[1:].partition("]")
         if not bracket or not _is_ipv6(host) or (rest and not rest.startswith(":")):

@@ -1,4 +1,4 @@
-"""What the parts of a daemon share."""
+"""Objects shared by the parts of a daemon."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class DaemonContext:
         qualified_name: DNS name of this machine.
         audit: None if nothing is recorded.
         syncs: how long syncs of the store took.
-        tidy: set when an administrator wants the disk space of deleted messages back.
+        tidy: set when an administrator requests the disk space of deleted messages.
         is_owner: whether the store is still this daemon's; otherwise the daemon ends.
         store_failed: ends the daemon.
     """

@@ -16,8 +16,8 @@ from openmsmq.server.config import Configuration, ConfigurationError
 
 
 def located(configuration: Configuration) -> Locate | None:
-    """Those of `directory_controllers`; otherwise those that DNS has of `directory_domain`. None where the settings
-    name neither. Raises ConfigurationError."""
+    """Return the controllers of `directory_controllers`; otherwise those found through DNS for `directory_domain`. None
+    if the settings name neither. Raises ConfigurationError."""
     if configuration.controllers:
         return Named(configuration.controllers)
     if not configuration.directory_domain:
@@ -29,8 +29,8 @@ def located(configuration: Configuration) -> Locate | None:
 
 
 def controllers(locate: Locate, login: LdapCredentials) -> tuple[Controllers, Controllers]:
-    """Those of the domain, and the same at the port of the global catalog. A session follows referrals to other domains
-    of the forest with the same login."""
+    """Return the controllers of the domain, and the same at the port of the global catalog. A session follows referrals
+    to other domains of the forest with the same login."""
     connect = partial(LdapSession, login=login)
     domains = _Domains()
 

@@ -92,7 +92,7 @@ class Daemon:
             raise ConfigurationError(f"routing_file: {error}") from error
         self.restart_seconds = time.monotonic() - started
         self.stopping = asyncio.Event()
-        self._tidy = asyncio.Event()  # an administrator wants the room that garbage takes
+        self._tidy = asyncio.Event()  # an administrator requests the disk space of deleted messages
         self._ports = Ports(configuration)
         self.endpoints = self._ports.endpoints
         self._parts: Final = Parts()
@@ -342,7 +342,8 @@ class Daemon:
 
 
 def _syncer(loop: asyncio.AbstractEventLoop) -> UringSync | None:
-    """None where the kernel does not sync beside the loop, or `ring.c` is not compiled; the loop syncs then."""
+    """Return a syncer, or None if the kernel can't sync off the event loop or `ring.c` is not compiled; then the loop
+    syncs."""
     try:
         return UringSync(loop)
     except OSError as error:
@@ -363,7 +364,7 @@ def _milliseconds() -> int:
 
 
 def _monotonic_milliseconds() -> int:
-    """Of a clock that never goes back."""
+    """Return milliseconds of a monotonic clock."""
     return time.monotonic_ns() // 1_000_000
 
 
@@ -387,7 +388,7 @@ async def serve(configuration: Configuration, ready: Callable[[Daemon], None] | 
 
 
 def announce(daemon: Daemon) -> None:
-    """One line of JSON on standard output: the endpoints, for whoever started the daemon."""
+    """Print the endpoints as one line of JSON on standard output, for the process that started the daemon."""
     line = {
         "event": "ready",
         "pid": os.getpid(),

@@ -49,8 +49,8 @@ def _active_directory(configuration: Configuration) -> ActiveDirectory:
 
 
 def identifier_drawing(configuration: Configuration, directory: DirectoryConnection) -> Callable[[], bytes]:
-    """What gives a new queue manager its identifier, 16 bytes: Active Directory, where there is one, as no other can be
-    registered there."""
+    """Return a function that gives a new queue manager its identifier, 16 bytes: Active Directory, if configured,
+    because no other can be registered there."""
     provider = directory.provider
     if not isinstance(provider, ActiveDirectory):
         return partial(os.urandom, 16)
@@ -70,7 +70,7 @@ def _enrolled(configuration: Configuration, provider: ActiveDirectory) -> bytes:
 async def keep_in_step(public_queues: PublicQueues, period: float = ONLINE_PERIOD) -> None:
     """Register the queue manager, and follow what others change in the directory, every `period` seconds.
 
-    A directory that is away when the daemon starts holds nothing up: it is tried again.
+    A directory that is unavailable when the daemon starts does not delay the start: it is tried again.
     """
     failing = False
     while public_queues.directory.exists:

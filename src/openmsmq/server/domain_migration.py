@@ -21,8 +21,8 @@ from openmsmq.store import Put, Store
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Of a store: the queue manager's identifier, public queues by the name of their definition, and how many messages
-    wait in outgoing queues, by destination."""
+    """Contents of a store: the queue manager's identifier, public queues by the name of their definition, and how many
+    messages wait in outgoing queues, by destination."""
 
     identifier: UUID
     public: Mapping[bytes, QueueProperties]
@@ -60,8 +60,8 @@ def move(store: Store, contents: Contents, identifier: UUID, queues: Mapping[byt
 
 
 def give_to_owner(data_dir: Path) -> None:
-    """What root has written in a store belongs to whom the data directory belongs to: the daemon runs as that user.
-    Raises OSError."""
+    """Give files that root wrote in a store to the owner of the data directory: the daemon runs as that user. Raises
+    OSError."""
     if os.geteuid() != 0:
         return
     owner = data_dir.stat()

@@ -36,11 +36,11 @@ class DomainNames:
         return await self._ask(lambda: self._accounts.sid_of(name))
 
     async def groups_of(self, sid: str) -> Sequence[str]:
-        """None of somebody whom the domain does not have. Raises MsmqError."""
+        """Return the groups of an account; empty for an account unknown to the domain. Raises MsmqError."""
         return await self._ask(lambda: self._accounts.groups_of(sid)) or ()
 
     async def names_of(self, sids: Sequence[str]) -> dict[str, str]:
-        """Those that are known; none of them all where the domain does not answer, and the log says why."""
+        """Return the known names; none if the domain does not answer, which is logged with the reason."""
         found = {}
         for sid in sids:
             try:
@@ -79,7 +79,7 @@ def domain_names(configuration: Configuration) -> DomainNames | None:
 
 
 def names_of_domain(configuration: Configuration, names: Sequence[str]) -> list[str]:
-    """Those that the domain has to be asked for: with a domain that is not this machine."""
+    """Return the names to be looked up in the domain: those with a domain other than this machine."""
     if located(configuration) is None or configuration.kerberos_keytab is None:
         return []
     here = configuration.machine_name.casefold()

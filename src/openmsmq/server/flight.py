@@ -18,7 +18,7 @@ _PROGRAM: Final = Program(
 
 
 class FlightProcess:
-    """Serves Arrow Flight beside the event loop; see `DaemonPart`."""
+    """Serves Arrow Flight in a child process; see `DaemonPart`."""
 
     def __init__(self, context: DaemonContext, calls: Calls) -> None:
         self._configuration: Final = context.configuration

@@ -30,14 +30,14 @@ _FORMER = b"former-identifiers"  # 16 bytes each
 
 
 class UnknownName(ConfigurationError):
-    """The store belongs to a queue manager of another name, and nobody has said what is meant."""
+    """The store belongs to a queue manager of another name, and no setting says which name is right."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreIdentity:
-    """Who the queue manager is: its GUID, 16 bytes, and names of this machine besides its computer name, in lower case.
-    `is_copy`: it has just become another one than the one whose store it was. `former` are identifiers that it had
-    before it moved into a domain."""
+    """Identity of the queue manager: its GUID, 16 bytes, and names of this machine besides its computer name, in lower
+    case. `is_copy`: the store is a copy, and the queue manager has just become a different one. `former` are
+    identifiers that it had before it moved into a domain."""
 
     identifier: bytes
     aliases: frozenset[str]
@@ -48,7 +48,7 @@ class StoreIdentity:
 def identity_of(
     store: Store, computer_name: str, configured: Sequence[str], name_change: str, draw: Callable[[], bytes]
 ) -> StoreIdentity:
-    """Who a store is on a computer of this name, which it remembers.
+    """Return the identity of a store on a computer of this name, which it stores.
 
     Queues of a store that was written before it remembered names say theirs. A name that is new to the store may mean
     that the queue manager has moved, or that this is a copy of one that goes on elsewhere; `name_change` says which
@@ -59,8 +59,8 @@ def identity_of(
     identifier = store.definitions.get(_IDENTIFIER)
     earlier = _remembered(store)
     is_new = bool(earlier) and computer_name.lower() not in {name.lower() for name in earlier}
-    said = {name.lower() for name in configured} & {name.lower() for name in earlier}
-    if is_new and name_change == "ask" and not said:
+    configured_names = {name.lower() for name in configured} & {name.lower() for name in earlier}
+    if is_new and name_change == "ask" and not configured_names:
         raise UnknownName(_question(identifier, earlier, computer_name))
     is_copy = is_new and name_change == "copied"
     if is_copy:
@@ -99,12 +99,13 @@ def _former(store: Store) -> frozenset[bytes]:
 
 
 def identifier_in(store: Store) -> bytes | None:
-    """Of the queue manager whose store it is; None of a new store."""
+    """Return the identifier of the queue manager that owns the store; None for a new store."""
     return store.definitions.get(_IDENTIFIER)
 
 
 def renewed(store: Store, identifier: bytes) -> list[Put]:
-    """What makes a store that of a queue manager with another identifier, which is still known by those that it had."""
+    """Return the definitions that give a store another identifier; the queue manager is still known by its former
+    ones."""
     had = store.definitions.get(_IDENTIFIER)
     known = _former(store) | ({had} if had else set())
     return [Put(_IDENTIFIER, identifier), Put(_FORMER, b"".join(sorted(known - {identifier})))]

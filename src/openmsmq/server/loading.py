@@ -64,15 +64,15 @@ def sources(
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """What to say about each OPENMSMQ_ variable that means nothing here, with the name that it is nearest to."""
-    said = []
+    """Return a message for each unknown OPENMSMQ_ variable, with the nearest known name."""
+    messages = []
     known = [*CLIENT_VARIABLES, *(_PREFIX + name.upper() for name in _TYPES)]
     for name in sorted(environment):
         if name.startswith(_PREFIX) and name not in known:
             nearest = get_close_matches(name, known, 1)
             hint = f"; is {nearest[0]} meant?" if nearest else f"; known are {', '.join(sorted(known))}"
-            said.append(f"unknown environment variable {name}{hint}")
-    return said
+            messages.append(f"unknown environment variable {name}{hint}")
+    return messages
 
 
 def _read_file(file: Path) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class MachineSecurity:
 
 
 def reader_names(configuration: Configuration) -> list[str]:
-    """What `system_queue_readers` names."""
+    """Return the names in `system_queue_readers`."""
     return [name for part in configuration.system_queue_readers.split(",") if (name := part.strip())]
 
 
@@ -70,16 +70,15 @@ def readers_of(configuration: Configuration) -> list[str]:
             if sid is None:
                 allowed = ", ".join(security.WELL_KNOWN)
                 raise ConfigurationError(
-                    f"system_queue_readers: {name!r} is no user in {configuration.users_path}; allowed are users, "
-                    f"groups, SIDs and {allowed}"
+                    f"system_queue_readers: unknown user {name!r}; allowed are users, groups, SIDs and {allowed}"
                 )
         readers.append(sid)
     return readers
 
 
 def everyones_access(configuration: Configuration, users: UsersFile) -> Callable[[str], int]:
-    """What Everyone gets of a new queue by the SID of its owner, as the setting new_queue_access says (deviation
-    D-181)."""
+    """Return a function from an owner's SID to the rights of Everyone on that owner's new queues, by the setting
+    new_queue_access (deviation D-181)."""
 
     def of(owner: str) -> int:
         everything = int(QueueAccessMask.GENERIC_ALL)

@@ -1,4 +1,4 @@
-"""What the daemon does by itself once a second: checkpoints, compaction, the throttle of a full disk, memory."""
+"""Periodic work of the daemon, once a second: checkpoints, compaction, the throttle of a full disk, memory."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ WORTH_RETURNING: Final = 16 << 20  # bytes of requests that are gone; asking for
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Bytes: a checkpoint is written after so many of the log; no messages are accepted with less free on the disk (0:
-    they always are)."""
+    """Thresholds in bytes: a checkpoint is written after that much log; messages are refused if less is free on the
+    disk (0: never)."""
 
     checkpoint: int
     least_free: int
@@ -75,7 +75,7 @@ class Maintenance:
                 logger.error("checkpoint or compaction failed: %s", error)
             except StoreFailed:
                 return  # the committer has logged it already
-            except Exception:  # a bug: the disk is watched and a take-over noticed all the same
+            except Exception:  # a bug: disk checks and the detection of a take-over must go on
                 logger.exception("checkpoint or compaction failed, next try in %.0f s", AFTER_A_BUG)
                 self._no_work_before = time.monotonic() + AFTER_A_BUG
 
@@ -98,7 +98,7 @@ class Maintenance:
             logger.warning("%s: %d MB free: messages are accepted again", self._data_dir, free >> 20)
 
     def _return_memory(self) -> None:
-        """What large requests took and left stays with the C library, unless it is asked for it."""
+        """Return memory of large requests to the system; the C library would keep it."""
         budget = self._budget
         if budget.peak - budget.used > WORTH_RETURNING:
             budget.peak = budget.used

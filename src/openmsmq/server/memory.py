@@ -1,4 +1,4 @@
-"""What recovery and large requests leave to the collector of cycles and to the C library."""
+"""Release memory that recovery and large requests leave to the garbage collector and the C library."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def no_collector() -> Iterator[None]:
 
 
 def trim_heap() -> None:
-    """Recovery leaves a quarter of its memory free inside the C library, which would keep it: glibc's own call only.
+    """Return free memory to the system with glibc's own call. After recovery, 25% of the heap is free but kept by the C
+    library.
 
     What it leaves in use stays, so the collector of cycles need not walk over a million messages again and again. It
     looks less often, too: calls make many objects and hardly any cycles.

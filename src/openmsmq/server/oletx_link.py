@@ -64,7 +64,7 @@ class OleTxLink:
     # -- session.CallSender --------------------------------------------------------------------------------------
 
     def later(self, seconds: float, action: Callable[[], None]) -> asyncio.TimerHandle:
-        """Run an action after so many seconds."""
+        """Run an action after `seconds`."""
         return asyncio.get_running_loop().call_later(seconds, action)
 
     def new_guid(self) -> UUID:
@@ -80,7 +80,7 @@ class OleTxLink:
             task.add_done_callback(tasks.discard)
 
     def hang_up(self, session: Session) -> None:
-        """Close the connection to the partner; calls that are under way are given up, but for one that says goodbye."""
+        """Close the connection to the partner; calls under way are canceled, except a goodbye."""
         binding = self._bindings.pop(session, None)
         if binding is not None:
             self._spawn(self._close(binding))
@@ -255,7 +255,7 @@ async def _resolved(name: str) -> str | None:
 
 
 def _named(session: Session) -> dict[str, Any]:
-    """What each call for a session says of both partners."""
+    """Return the fields that every call for a session has about both partners."""
     blob = (8).to_bytes(4, "little") + session.local.protocols.to_bytes(4, "little")
     return {
         "pszCalleeUuid": str(session.partner.cid), "pszHostName": session.local.host,

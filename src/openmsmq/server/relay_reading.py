@@ -221,8 +221,8 @@ class RelayReader:
         return [each for each in ended if each is not None]
 
     async def _set_aside(self, runner: Runner, queue: OpenQueue, refused: list[TakenMessage]) -> None:
-        """What this machine does not take stays locked at the other one for a while, so that others are read. Where
-        order counts, nothing is read before the first one is taken."""
+        """Keep messages that this machine refuses locked at the other one for a while, so that others are read. In a
+        transactional queue, nothing is read until the first one is accepted."""
         if not refused:
             return
         if self._queue().properties.transactional:
@@ -236,7 +236,7 @@ class RelayReader:
         self._aside += [(due, each.request) for each in refused if each.request is not None]
 
     async def _put_back_aside(self, runner: Runner, queue: OpenQueue) -> None:
-        """Those whose time is over can be read again."""
+        """Unlock messages whose waiting time is over, so that they can be read again."""
         now = asyncio.get_running_loop().time()
         due = [request for at, request in self._aside if at <= now]
         self._aside = [(at, request) for at, request in self._aside if at > now]

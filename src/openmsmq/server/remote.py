@@ -1,5 +1,4 @@
-"""What this queue manager asks of others over connections of its own: reading for a client (MS-MQQP), and management
-(MS-MQMR)."""
+"""Outgoing requests of this queue manager to others: reading for a client (MS-MQQP), and management (MS-MQMR)."""
 
 from __future__ import annotations
 
@@ -81,7 +80,7 @@ class Peers:
         try:
             return await self._ask(machine, partial(operations.management, name, *wanted))
         except ValueError as error:
-            raise MsmqError(HResult.MQ_ERROR, f"{machine} answered with what is no property: {error}") from error
+            raise MsmqError(HResult.MQ_ERROR, f"{machine} returned an invalid property: {error}") from error
 
     async def act(self, machine: str, name: str | None, action: str) -> None:
         await self._ask(machine, partial(operations.act, name, action))
@@ -145,7 +144,7 @@ class PeerSession:
         return status
 
     async def _withdraw(self, start: asyncio.Task[TakenMessage], request: int) -> None:
-        """The client wants no answer any more: end the request, or put its message back."""
+        """The client has gone: end the request, or put its message back."""
         with suppress(MsmqError):
             await self._run(self._queue.cancel_request(request))
         with suppress(MsmqError):
@@ -176,7 +175,7 @@ class PeerSession:
 
 @contextmanager
 def _reaching(what: str) -> Iterator[None]:
-    """What goes wrong on the way becomes MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE, about `what`."""
+    """Convert connection errors into MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE, about `what`."""
     try:
         yield
     except MsmqError as error:

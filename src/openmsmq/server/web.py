@@ -44,7 +44,7 @@ _PROGRAM: Final = Program(
 
 
 class WebServer:
-    """Serves HTTP beside the event loop; see `DaemonPart`."""
+    """Serves HTTP in a child process; see `DaemonPart`."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class WebServer:
             logger.warning("when tokens were used could not be written down: %s", error)
 
     async def stop(self, grace: float) -> None:
-        """Requests that have come have so many seconds to end; whoever waits on is cut off."""
+        """Give running requests `grace` seconds to end; later ones are cut off."""
         if self._process is not None:
             await self._process.stop(grace)
         for task in self._watching:

@@ -3,7 +3,7 @@ lists of lookup identifiers by MS-MQRR. `streaming` has what they share.
 
 MS-MQRR has no positions, and a server that is not openmsmq does not report which transactions are open: messages
 may come up below any that were seen. So an offset is the list of lookup identifiers of its batch. A batch is read again
-from its list, whatever came meanwhile; it is removed by its list once Spark has committed it, and nothing else is.
+from its list, regardless of newer messages; it is removed by its list once Spark has committed it, and nothing else is.
 While a stream runs, its planner has the queue open for itself (MQ_DENY_RECEIVE_SHARE): the server refuses other
 receivers, and a second stream.
 """
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 _LISTED = (
     2_000  # messages a batch of lists, unless asked for otherwise: each takes two calls, and a place in the offset
 )
-_MOST_LISTED = 10_000  # whatever was asked for
+_MOST_LISTED = 10_000  # upper bound of the option
 
 
 class TakenBatch(NamedTuple):
-    """What a batch gets of a queue: the offset where it ends, messages, bytes."""
+    """Result of taking a batch from a queue: the offset where it ends, messages, bytes."""
 
     value: Any
     messages: int
@@ -67,7 +67,7 @@ class Batches(Protocol):
         """The partitions of a batch, how many messages they have, and how many were planned."""
 
     def read(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Its rows."""
+        """Yield the rows of a partition."""
 
     def remove(self, queue: str, value: Any) -> None:
         """Spark has committed all up to here."""
@@ -171,7 +171,7 @@ class ClaimedBatches(Browsing):
         return TakenBatch(self._offset(queue, claim.end, claim.count), claim.count, self._bytes(queue, claim, size))
 
     def _bytes(self, queue: str, claim: Claim, size: int | None) -> int:
-        """Of a claim, where anybody wants to know."""
+        """Return the bytes of a claim, if a limit in bytes needs them."""
         if size is None or not claim.count:
             return 0
         plan = self._bulk.plan(
@@ -180,7 +180,7 @@ class ClaimedBatches(Browsing):
         return sum(part.bytes for part in plan.ranges)
 
     def _claim(self, queue: str, at: int, rows: int | None = None, size: int | None = None) -> Claim:
-        """What the group holds behind `at`; everything at or below it is removed by this. Raises MsmqError if another
+        """Claim the messages after `at`; everything at or below it is removed by this. Raises MsmqError if another
         stream has taken the group over since this one claimed."""
         claim = self._bulk.claim(
             queue, self._group, at, rows, size, source=self._source, token=self._token(queue)
@@ -189,7 +189,7 @@ class ClaimedBatches(Browsing):
         return claim
 
     def _token(self, queue: str) -> str | None:
-        """Of the latest claim of this reader; a new reader takes the group over."""
+        """Return the token of this reader's latest claim; a new reader takes the group over."""
         claim = self._claims.get(queue)
         return None if claim is None else claim.token or None
 

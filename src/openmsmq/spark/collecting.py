@@ -1,9 +1,9 @@
 """onError=collect: rows that can't be sent, in Parquet files below `errorPath`, each row once.
 
 A task writes them into a file of its attempt below `_attempts`, which readers of Parquet pass over. The driver moves
-the files of a batch to their places just before the batch is finalized; what another try to commit the same batch has
-put there goes, as long as the batch is not finalized. So a row is among the messages or in one file, whatever is
-repeated.
+the files of a batch to their places just before the batch is finalized; files from another attempt to commit the same
+batch are removed, as long as the batch is not finalized. So a row is either among the messages or in one file,
+regardless of repetitions.
 
 `errorPath` is a directory, or a URI of any file system that pyarrow knows: tasks have no Hadoop.
 """
@@ -70,12 +70,12 @@ class Errors:
             _delete(self._system, file)
 
     def discard(self, attempts: Iterable[str]) -> None:
-        """Of a batch that failed."""
+        """Remove the files of a failed batch."""
         for name in attempts:
             _delete(self._system, f"{self._attempts}/{name}")
 
     def discard_all(self) -> None:
-        """What attempts have left that were not chosen, of this batch and of earlier ones."""
+        """Remove files of attempts that were not chosen, of this batch and of earlier ones."""
         try:
             self._system.delete_dir(self._attempts)
         except FileNotFoundError:  # no task had any
@@ -179,7 +179,7 @@ def _delete(system: fs.FileSystem, file: str) -> None:
 
 
 def _sync(system: fs.FileSystem, path: str) -> None:
-    """What was written stays. Others than local disks see to that by themselves."""
+    """Make a local file durable. Other file systems do that on their own."""
     if not isinstance(system, fs.LocalFileSystem):
         return
     handle = os.open(path, os.O_RDONLY)

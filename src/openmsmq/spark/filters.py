@@ -1,8 +1,8 @@
 """Filters that Spark pushes down: which ones a read takes, and what they leave of its queues, positions and rows.
 
-A filter is taken if it can be evaluated here exactly as Spark would do it; whatever else it is, it stays with Spark. So
-none can fail a query. Each filter that is taken is applied to the rows; what it says of positions and of columns that
-are the same for a whole queue only saves reading.
+A filter is accepted if it can be evaluated here exactly as Spark would do it; all others stay with Spark. So none can
+fail a query. Each filter that is taken is applied to the rows; what it says of positions and of columns that are the
+same for a whole queue only saves reading.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _COMPARISONS: dict[type[Filter], Callable[[Any, Any], pa.Array]] = {
 
 
 class PushedFilters:
-    """What the filters leave.
+    """Conditions that remain after the filters are applied.
 
     Attributes:
         after, until: of positions: after < sequence <= until.
@@ -119,7 +119,7 @@ class PushedFilters:
         return any(_column(condition) == column for condition in self._conditions)
 
     def columns(self) -> list[str]:
-        """What has to be read for `rows`."""
+        """Return the columns that `rows` needs."""
         return list(dict.fromkeys(map(_column, self._conditions)))
 
     def admits(self, **known: str) -> bool:

@@ -43,7 +43,7 @@ def divided(name: str) -> tuple[str, str]:
 
 
 class ManyHosts:
-    """What `BulkClient` does, for queues that are named `host/queue`. Failures name the host."""
+    """Does what `BulkClient` does, for queues named `host/queue`. Errors name the host."""
 
     def __init__(self, options: DataSourceOptions, is_known: bool) -> None:
         """Nothing is sent before the first call.
@@ -54,18 +54,18 @@ class ManyHosts:
         """
         self._options, self._is_known = options, is_known
         self._clients: dict[str, RetryingClient] = {}
-        self._away: dict[str, tuple[float, str]] = {}  # host -> when it is looked for again, and why it is away
+        self._away: dict[str, tuple[float, str]] = {}  # host -> time of the next attempt, and why it is unavailable
 
     def close(self) -> None:
         for client in self._clients.values():
             client.close()
 
     def queues(self) -> list[QueueInfo]:
-        """Of one host after the other; see `queues_at`."""
+        """List the queues of one host after the other; see `queues_at`."""
         return [found for host in self._options.hosts for found in self.queues_at(host)]
 
     def queues_at(self, host: str) -> list[QueueInfo]:
-        """What a host has, by the names that it has there."""
+        """List the queues of a host, with their names on that host."""
         found: list[QueueInfo] = self._ask(joined(host, ""), "queues", is_of_host=True)
         return found
 

@@ -184,7 +184,7 @@ class DataSourceOptions:
 
     @property
     def password(self) -> str:
-        """What `credential` stands for. Raises OptionError."""
+        """Read the password that `credential` refers to. Raises OptionError."""
         kind, separator, rest = self.credential.partition(":")
         if separator and kind == "env":
             if rest not in os.environ:

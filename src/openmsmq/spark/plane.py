@@ -19,8 +19,8 @@ _AFTER_RPC = 5.0  # seconds that a queue manager takes for Arrow Flight when it 
 
 
 class QueueBackend(Protocol):
-    """What browsing needs; see `bulk.client.BulkClient` for what each method does and raises. Consumer groups are Arrow
-    Flight's alone."""
+    """Interface for browsing; see `bulk.client.BulkClient` for the methods and their errors. Only Arrow Flight has
+    consumer Flight's alone."""
 
     def close(self) -> None: ...
 

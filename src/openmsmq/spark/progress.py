@@ -13,7 +13,7 @@ from openmsmq.spark.options import OptionError
 
 
 class Progress:
-    """What Spark has called, in which order."""
+    """Calls of Spark, in order."""
 
     def __init__(self) -> None:
         self._initial: dict[str, Any] | None = None
@@ -29,12 +29,12 @@ class Progress:
         self._planned = dict(start)
 
     def committed(self, end: Offsets) -> None:
-        """Spark has said that it is done with what ends here."""
+        """Spark has committed the batch that ends here."""
         self._committed = dict(end)
 
     def check(self, start: Offsets) -> None:
-        """Spark runs the batch that begins here. Raises OptionError if that is before it has said that the one before
-        is committed. A batch of before a restart was planned then, and is not looked at."""
+        """Spark runs the batch that begins here. Raises OptionError if Spark has not yet committed the one before. A
+        batch from before a restart was planned then, and is not checked."""
         begin = dict(start)
         if begin == self._planned and begin not in (self._initial, self._committed):
             raise OptionError(

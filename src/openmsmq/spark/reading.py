@@ -33,7 +33,7 @@ _FEW = 10  # lookup identifiers that an error lists
 _RECORDS = 100_000  # messages a partition at most, unless asked for otherwise
 _KEPT = 64 << 20  # bytes of free memory that a worker keeps for the next record batches
 _WORTHWHILE = 1_000  # fewer messages than this are not divided
-_FIXED = ("journal", "deadletter", "xactdeadletter")  # sources whatever the name of the queue
+_FIXED = ("journal", "deadletter", "xactdeadletter")  # sources that do not depend on the name of the queue
 
 
 class DataLoss(RuntimeError):
@@ -41,7 +41,7 @@ class DataLoss(RuntimeError):
 
 
 def queue_lost(queue: str, error: MsmqError) -> DataLoss:
-    """The failure of a stream one of whose queues was deleted."""
+    """Return the error of a stream that lost a queue by deletion."""
     return DataLoss(
         f"queue {queue}, which is read, is not there any more ({error}); failOnDataLoss=false goes on without it"
     )
@@ -60,16 +60,16 @@ class QueueRange(InputPartition):
 
 
 class Fetching:
-    """What batch and streaming readers share: the columns, the connection, reading a range."""
+    """Base of batch and streaming readers: the columns, the connection, reading a range."""
 
     def __init__(self, options: DataSourceOptions, schema: StructType, uses_flight: bool | None = None) -> None:
         self.options = options
         self.names = projection(schema, options.decode, options.has_many_hosts)
-        self._given_names = schema.names  # Spark compares names whatever their case, and wants them back as they were
+        self._given_names = schema.names  # Spark ignores the case of names, but expects them back unchanged
         self._names_are_checked = False
         self._plane: QueueBackend | None = None
-        self._uses_flight = uses_flight  # None until it is known; then for all processes, whatever answers later
-        self._odd = 0  # bodies of the partition that is read that are not wholly what `decode` wants
+        self._uses_flight = uses_flight  # None until known; then fixed for all processes
+        self._odd = 0  # bodies of the current partition that could not be decoded completely
         self._is_known = False  # whether somebody has had an answer from the server
         self._away: set[str] = set()  # hosts without which this goes on
         self._threads: ThreadPoolExecutor | None = None
@@ -100,7 +100,7 @@ class Fetching:
         return self.host(queue) in self._away
 
     def by_host(self, queues: Iterable[str], ask: Callable[[list[str]], T], *, is_needed: bool = False) -> list[T]:
-        """What `ask` says of the queues of each host; all hosts are asked at the same time.
+        """Return the results of `ask` for the queues of each host; all hosts are asked at the same time.
 
         One that does not answer is left out if failOnDataLoss is false, unless it `is_needed`. Raises HostAway.
         """
@@ -129,7 +129,7 @@ class Fetching:
         return answers
 
     def each(self, queues: Iterable[str], ask: Callable[[str], T], *, is_needed: bool = False) -> dict[str, T]:
-        """What `ask` says of each queue, as `by_host`."""
+        """Return the results of `ask` for each queue, in the manner of `by_host`."""
         names = list(queues)
         found = self.by_host(names, lambda some: {name: ask(name) for name in some}, is_needed=is_needed)
         answers = {name: answer for some in found for name, answer in some.items()}
@@ -167,7 +167,7 @@ class Fetching:
         return [joined(host, queue) for host in options.hosts for queue in names]
 
     def plain(self, queue: str) -> str:
-        """What a queue is called on its host."""
+        """Return a queue's name on its host."""
         return divided(queue)[1] if self.options.has_many_hosts else queue
 
     # -- queues ------------------------------------------------------------------------------------------------
@@ -209,7 +209,8 @@ class Fetching:
             return None
 
     def queues_of(self, start: Offsets) -> list[str]:
-        """What a batch of a stream reads that begins here. Raises OptionError if the checkpoint is of other queues than
+        """Return the queues of a batch of a stream that begins here. Raises OptionError if the checkpoint is of other
+        queues than
         the options name: they would be read, or even emptied, though nobody names them any more."""
         pattern = self.options.queuePattern
         try:
@@ -233,7 +234,7 @@ class Fetching:
         return list(dict.fromkeys([*start, *named]))
 
     def ranges(self, queue: str, start: int, end: int | None, claim: Claim | None = None) -> tuple[Range, ...]:
-        """What lies in (start, end], divided as the options say; `claim` is the one that has it, if it was claimed."""
+        """Split (start, end] as the options say; `claim` is the one that has it, if it was claimed."""
         options = self.options
         held = (None, None) if claim is None else (options.consumerGroup, claim.token)
         if claim is None:
@@ -249,14 +250,14 @@ class Fetching:
         return self.plane.plan(queue, options.source, start, end, wanted, group=held[0], token=held[1]).ranges
 
     def columns(self) -> list[str]:
-        """What has to be read for the columns that are wanted."""
+        """Return the columns that have to be read for the requested ones."""
         needed = [name for name in self.names if name != TEXT]
         extra = ["body", "body_type"] if TEXT in self.names else []
         wanted = dict.fromkeys(needed + extra + self.selection.columns())
         return [name for name in wanted if name != HOST] or ["sequence"]
 
     def shaped(self, batch: pa.RecordBatch, queue: str) -> Iterator[pa.RecordBatch]:
-        """What was read of a queue, as it is wanted."""
+        """Convert rows of a queue to the requested schema."""
         options = self.options
         if options.has_many_hosts:
             batch = batch.append_column(HOST, pa.repeat(pa.scalar(self.host(queue), pa.string()), batch.num_rows))
@@ -282,7 +283,7 @@ class Fetching:
         self, queue: str, which: str, wanted: int, batches: Iterable[pa.RecordBatch], fail_on_loss: bool,
         damaged: Sequence[int] = (),
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-        """What was read, as it is wanted. Raises DataLoss if it is fewer messages than were planned; `which` says of
+        """Convert rows to the requested schema. Raises DataLoss if messages are fewer than planned; `which` says of
         which, and `damaged` fills with lookup identifiers of those that can't be decoded."""
         _settle_in()
         rows = self._odd = 0
@@ -373,7 +374,7 @@ class MsmqReader(Fetching, DataSourceReader):
         return self.selection.admits(**known)
 
     def _path_name(self, queue: str) -> str | None:
-        """What the column `queue` has; None if the server is of a version that does not say."""
+        """Return the value of the column `queue`; None for an older server that does not report it."""
         if not isinstance(self.plane, FLIGHT):
             return self.plane.check(queue, self.options.source)
         return self.plane.position(queue, self.options.source).queue or (None if self.plain(queue) else "")

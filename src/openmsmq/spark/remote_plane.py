@@ -174,7 +174,8 @@ class RemotePlane:
         return self._receivers[queue, source]
 
     def _path_name(self, queue: str, source: str) -> str:
-        """What the column `queue` says, as by Arrow Flight: the path name that the server gives the queue."""
+        """Return the value of the column `queue`, the same as over Arrow Flight: the path name that the server gives
+        the queue."""
         if source in _MACHINE:
             return ""
         if queue not in self._path_names:

@@ -88,8 +88,8 @@ class RetryingClient(BulkClient):
         token: str | None = None,
         on_damaged: Callable[[list[int]], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """As `BulkClient.read`; a stream that breaks off goes on behind the last row that it had. The end has to be
-        given, or what came meanwhile would be read too."""
+        """Read like `BulkClient.read`, but continue after the last received row if the stream breaks off. The end must
+        be given; otherwise newer messages would be read too."""
         if end is None:
             end = self.position(queue, source).stable
         wanted = None if columns is None else [*columns]

@@ -78,7 +78,7 @@ def check_writable(given: StructType) -> None:
     allowed = {name: _TYPES[kind] for name, kind in WRITE_COLUMNS.items()}
     names = plain_names(given.names)
     if "body" not in names:
-        raise ColumnError(f"a row needs the column 'body'; beside it allowed: {', '.join(allowed)}")
+        raise ColumnError(f"a row needs the column 'body'; also allowed: {', '.join(allowed)}")
     for name, column in zip(names, given.fields, strict=True):
         if name not in allowed:
             raise ColumnError(f"column {column.name!r} can't be written; allowed: {', '.join(allowed)}")
@@ -90,8 +90,8 @@ def check_writable(given: StructType) -> None:
 
 
 def with_text(batch: pa.RecordBatch, decode: str) -> tuple[pa.RecordBatch, int]:
-    """The batch with the decoded bodies as its last column; null where a body is no text, or no JSON. And of how many
-    that is true which are there, or of whose text some is replaced by U+FFFD."""
+    """Return the batch with the decoded bodies as its last column; null if a body is not text, or not JSON. Also return
+    how many bodies are so, or have text replaced by U+FFFD."""
     texts: list[str | None] = []
     odd = 0
     for body, kind in zip(batch.column("body").to_pylist(), batch.column("body_type").to_pylist(), strict=True):
@@ -113,7 +113,7 @@ def _is_json(text: str) -> bool:
 
 
 def _as_text(body: bytes, kind: int) -> str | None:
-    """What the body type says; for a body of no type .NET's binary format, or text in UTF-8 or marked UTF-16."""
+    """Decode by the body type; a body without type is .NET's binary format, or text in UTF-8 or marked UTF-16."""
     value: Any
     try:
         value = decode_body(body, kind)

@@ -1,4 +1,4 @@
-"""What each queue gets of a trigger's limit: in proportion to what waits in it, so that no queue starves another."""
+"""Shares of a trigger's limit per queue, in proportion to the waiting messages, so that no queue starves another."""
 
 from __future__ import annotations
 

@@ -114,8 +114,8 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
         return {queue: found for queue, found in self.each(reached, waiting).items() if found is not None}
 
     def _present(self, queues: Iterable[str], ask: Callable[[str], T], *, is_needed: bool = False) -> dict[str, T]:
-        """What `ask` says of the queues that are there. Raises DataLoss for another one, unless the options say to go
-        on without; HostAway as `each`."""
+        """Return the results of `ask` for existing queues. Raises DataLoss for a missing one, unless the options say to
+        go on without; HostAway as `each`."""
 
         def of(queue: str) -> tuple[T] | None:
             try:
@@ -176,7 +176,7 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
         ):
             end |= taken
             rest |= passed
-        # A host that is away keeps its offsets.
+        # An unreachable host keeps its offsets.
         rest |= {queue: value for queue, value in start.items() if queue not in end and self.is_away(queue)}
         if not end:
             return {queue: start[queue] for queue in start if queue in rest}
@@ -214,7 +214,7 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
         return None if self._targets is None else self._targets.get(queue, 0)
 
     def _value(self, start: Offsets, queue: str) -> Any:
-        """The offset of a queue; one that is named anew is read from its first message."""
+        """Return the offset of a queue; a newly named one is read from its first message."""
         return start[queue] if queue in start else [] if isinstance(self.batches, Listing) else 0
 
     def _shares(

@@ -37,7 +37,7 @@ _SIGN_OF_LIFE = 60.0  # seconds between two of a task; the queue manager drops t
 
 @dataclass
 class WrittenStage(WriterCommitMessage):
-    """What a task has staged; no handle if it had no rows. `errors` is its file of rows that can't be sent, `query` the
+    """Rows staged by a task; no handle if it had no rows. `errors` is its file of rows that can't be sent, `query` the
     query's identifier."""
 
     handle: str | None
@@ -98,7 +98,7 @@ class _Writing:
             try:
                 file = None if collected is None else collected.close()
             except BaseException:
-                with suppress(MsmqError, ConnectionError):  # it is dropped after stage_time_limit all the same
+                with suppress(MsmqError, ConnectionError):  # it is dropped after stage_time_limit anyway
                     plane.forget(sink, stages=[staged])
                 raise
             return WrittenStage(staged.handle, staged.rows, file, query)
@@ -133,7 +133,7 @@ class _Writing:
 
 @contextmanager
 def _signs_of_life(options: DataSourceOptions, sink: str) -> Iterator[None]:
-    """What a task of this sink has staged is wanted as long as one of them runs, however long rows take to come."""
+    """Keep the stages of a sink alive while one of its tasks runs, even if rows arrive slowly."""
     done = threading.Event()
 
     def show() -> None:
@@ -161,7 +161,7 @@ def _is_open(plane: BulkClient, sink: str, batch: int) -> bool:
 
 
 def _handles(messages: list[Any]) -> list[str]:
-    """Of the tasks that have staged something; a task that failed has no message."""
+    """Return the handles of tasks that have staged rows; a failed task has no message."""
     return [message.handle for message in messages if message is not None and message.handle is not None]
 
 
@@ -214,7 +214,7 @@ class MsmqStreamWriter(_Writing, DataSourceStreamArrowWriter):
 
 
 class Repeatable:
-    """Rows that come once, kept as long as they are few, so that an upload that broke off can begin anew.
+    """Rows from a one-pass iterator, buffered while they are few, so that an interrupted upload can be repeated.
 
     Attributes:
         is_whole: whether all that came so far is kept.
@@ -240,8 +240,8 @@ class Repeatable:
 
 
 def _prepared(batches: Iterable[pa.RecordBatch], collected: Collected | None) -> Iterator[pa.RecordBatch]:
-    """Rows as they are sent; as they came, they are held for the case that one is refused. One whose text is no UTF-8,
-    as Spark allows, is refused here: no encoder takes it, and the queue manager would refuse all rows beside it."""
+    """Yield rows as they are sent; the originals are kept in case one is refused. A row whose text is not valid UTF-8,
+    which Spark allows, is refused here: no encoder takes it, and the queue manager would refuse all rows with it."""
     first = 0
     for batch in batches:
         bad = _without_encoding(batch)

@@ -1,4 +1,4 @@
-"""What one sync writes."""
+"""A batch: the log data that one sync writes."""
 
 from __future__ import annotations
 

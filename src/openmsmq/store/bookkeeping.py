@@ -1,4 +1,4 @@
-"""What the store remembers of what it wrote: who is alive in which segment, definitions, pending messages."""
+"""Statistics about written data: live records per segment, definitions, pending messages."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class SegmentStats:
         segment.volume += size
 
     def discard(self, location: int, position: int) -> None:
-        """What is at `location` is not needed, once the log is durable up to `position`."""
+        """The frame at `location` is no longer needed once the log is durable up to `position`."""
         segment = self.segments.get(location // self._segment_size)
         if segment is not None:
             segment.live -= 1

@@ -215,7 +215,7 @@ def _decode_columns(view: memoryview, offset: int, rows: int) -> tuple[QueueColu
 
 
 def _slices(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
-    """The same bytes in writes of about a mebibyte, so that the thread gives way in between."""
+    """Regroup the bytes into writes of about 1 MiB, so that the thread yields in between."""
     gathered: list[bytes | memoryview] = []
     size = 0
     for piece in pieces:

@@ -104,7 +104,7 @@ class Capture(Protocol):
     """The live messages of one queue at the moment of a checkpoint."""
 
     def columns(self) -> QueueColumns:
-        """Their columns, sorted by key. Called once, in any thread."""
+        """Return the columns, sorted by key. Call once; thread-safe."""
 
 
 def columns_from_headers(headers: bytes | bytearray) -> QueueColumns:

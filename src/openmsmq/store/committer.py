@@ -1,4 +1,10 @@
-"""Group commit: one sync for everything that was asked for in the meantime."""
+"""Group commit: one sync for everything that was requested in the meantime.
+
+Invariants (docs/architecture.md):
+
+- I1: a reply passed to `when_durable` is called only after everything appended before it is durable.
+- I4: after a failed sync no reply is called, and no sync is tried again.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +25,7 @@ STAY_BESIDE: Final = 256  # syncs, after a slow one
 
 
 class Syncer(Protocol):
-    """Syncs beside the loop; see `uring_sync.UringSync`."""
+    """Syncs off the event loop; see `uring_sync.UringSync`."""
 
     def submit(self, handles: list[int], done: Callable[[OSError | None], None]) -> None:
         """Sync files and call `done` in the loop; raises OSError when that can't be begun."""
@@ -28,11 +34,11 @@ class Syncer(Protocol):
 class Committer:
     """Syncs a store on behalf of an event loop.
 
-    The flush runs at the beginning of the loop's next turn, so that whatever all sockets asked for in this turn
-    shares one sync; at once, if as many calls wait as the last sync answered, because then nobody is left to wait
-    for. While all who call wait for the disk, the loop syncs by itself: what comes meanwhile waits in the sockets and
-    shares the next sync, and nothing is handed over. While others call too, whom a sync must not hold up, and for a
-    while after a slow one, a syncer does it beside the loop, if there is one.
+    The flush runs at the beginning of the next event-loop iteration, so that all requests of the current iteration
+    share one sync. It runs immediately if as many calls wait as the last sync answered, because then there is nothing
+    left to wait for. While all clients wait for the disk, the loop itself syncs: requests that arrive meanwhile wait in
+    the sockets and share the next sync, which avoids a handover. While calls arrive that a sync must not delay, and for
+    a while after a slow sync, a syncer does it off the event loop, if there is one.
     """
 
     def __init__(
@@ -55,7 +61,7 @@ class Committer:
             store: what to sync.
             loop: calls everything here.
             on_failure: called once when a sync has failed; nothing is acknowledged afterwards.
-            syncer: syncs beside the loop.
+            syncer: syncs off the event loop.
             gather: called before a flush that was not at once, so that what has come meanwhile shares the sync.
             before: called before a batch is taken, so that what they still write shares the sync.
             answering, answered: called before the callbacks of those who waited, and after them.
@@ -85,7 +91,7 @@ class Committer:
         self._drains: set[asyncio.Future[None]] = set()
 
     def when_durable(self, callback: Callback, calls: int = 1) -> None:
-        """Call `callback`, which answers so many calls, once everything appended up to now is durable; never, if a sync
+        """Call `callback`, which answers `calls` calls, once everything appended up to now is durable; never, if a sync
         fails before."""
         if self._failed:
             return
@@ -182,7 +188,7 @@ class Committer:
         self._store.finish_batch(batch)
 
     def _start(self, syncer: Syncer, batch: LogBatch, waiting: list[Callback]) -> None:
-        """Write, and sync beside the loop; `_scheduled` stays set, so that nothing else is flushed meanwhile."""
+        """Write, and sync off the event loop; `_scheduled` stays set, so that nothing else is flushed meanwhile."""
         started = time.monotonic()
         try:
             batch.write()

@@ -3,12 +3,12 @@
 The copy is a prefix of the log: all valid frames from its old end up to some position. What had been synced before the
 copy began was written before, so it is in that prefix. Three things happen meanwhile, and are met like this:
 
-- The end grows. Of the last segment only the valid frames are kept that one look has found, from its beginning on, and
+- The end grows. From the last segment only the valid frames found by a single scan are kept, from its beginning on, and
   zeros behind them. Otherwise a later write could be seen without the one before it, which looks like damage.
 - Segments at the old end are recycled: the file is renamed before its content changes (`segments.Supply`). A file that
   still has its name after it was read was read whole. One that has not is not needed by then, because the frames that
-  made it so were durable, and they stand further behind, where they are still to be read. It is left out, and whatever
-  was before it.
+  made it unnecessary were durable, and they are further ahead, where they will still be read. It is left out, together
+  with everything before it.
 - Checkpoints come and go. They only save time, so there is none in a copy.
 """
 
@@ -27,7 +27,7 @@ from openmsmq.store.segments import segment_name, segment_number
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What a copy is.
+    """Result of a copy.
 
     Attributes:
         segments: the numbers of its segments; each is a file of the same name as in the original.
@@ -46,7 +46,7 @@ def copy_log(source: Path, target: Path, *, pause: Callable[[], object] = lambda
     Args:
         source: the directory of the store; another process may have it open.
         target: a directory that has no segments yet.
-        pause: called after each segment; for whoever copies beside other work.
+        pause: called after each segment, for a caller that copies while doing other work.
 
     Raises:
         NoStore: there is no segment.
@@ -84,8 +84,8 @@ class _Part(NamedTuple):
 
 
 def _part(source: Path, number: int) -> _Part | None:
-    """What one look finds in a segment; None if it is gone. Where valid frames follow behind its end, the end may have
-    grown while it was read: reading it a second time distinguishes that from damage."""
+    """Scan a segment; None if it is gone. If valid frames follow its end, the end may have grown while it was read:
+    reading it a second time distinguishes that from damage."""
     end = 0
     while True:
         image = _read(source / segment_name(number))

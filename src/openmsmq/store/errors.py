@@ -1,4 +1,4 @@
-"""What can go wrong in the store, one exception for each thing a caller can do about it."""
+"""Errors of the store, one exception for each thing a caller can do about it."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ KINDS: Final = frozenset(range(INSERT, REMOVE_MANY + 1))
 MOST_REMOVALS: Final = 128
 #: Frames that hold something that is needed later.
 LASTING: Final = frozenset((INSERT, PUT, PENDING, PREPARE))
-#: These stand in the log for its own sake and neither begin nor end a chain.
+#: Structural frames neither begin nor end a chain.
 STRUCTURAL: Final = frozenset((OPENING, SEAL, SKIP, STOPPED))
 
 # Flags.
@@ -131,7 +131,7 @@ class Codec:
         self, kind: int, flags: int, position: int, group: int, payload: bytes, key: int, extra: int, queue: int,
         transaction: int,
     ) -> bytes:  # fmt: skip
-        """The same without machine code."""
+        """Pure Python version of `encode_frame`."""
         body = _AFTER_CRC.pack(len(payload), position, key, extra, queue, transaction, group, kind, flags, self.tag)
         crc = crc32c(body, self.seed)
         return _CRC.pack(crc32c(payload, crc) if payload else crc) + body
@@ -153,7 +153,7 @@ class Codec:
         return fields
 
     def walk(self, data: bytes | bytearray, offset: int, base: int) -> Iterator[Fields]:
-        """Valid frames from `offset` on, up to a SEAL or the first bytes that are no valid frame.
+        """Valid frames from `offset` on, up to a SEAL or the first bytes that are not a valid frame.
 
         `base` is the absolute position of the start of `data`.
         """

@@ -1,7 +1,7 @@
 """Checking and repairing a store, for `openmsmq fsck`.
 
 Repair copies damaged bytes to a quarantine file and puts a SKIP frame in their place; what a checkpoint still knows of
-them (definitions, removals, the highest number) is written to the log again. Whatever can be read is kept.
+them (definitions, removals, the highest number) is written to the log again. Everything readable is kept.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SegmentReport:
 
 @dataclass(frozen=True, slots=True)
 class FsckReport:
-    """What is in a store.
+    """Contents of a store.
 
     Attributes:
         segments: in order.
@@ -83,7 +83,7 @@ class FsckReport:
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What a repair did.
+    """Result of a repair.
 
     Attributes:
         quarantined: spots whose bytes are in the quarantine file.
@@ -308,7 +308,7 @@ def _cover(vfs: Vfs, gap: Gap, codec: Codec) -> None:
 
 
 def _corrections(vfs: Vfs, found: DirectoryScan, codec: Codec) -> tuple[list[Operation], int]:
-    """What a checkpoint knows and the log has lost, as operations, and the highest number."""
+    """Return the operations that a checkpoint has and the log has lost, and the highest number."""
     by_checkpoint = replay_log(vfs, found, codec).replay.finish()
     by_log = replay_log(vfs, found, codec, use_checkpoint=False).replay.finish()
     operations: list[Operation] = []

@@ -1,10 +1,17 @@
-"""The store: an append-only log of atomic batches, with what is live counted segment by segment.
+"""The store: an append-only log of atomic batches, with live records counted per segment.
 
 `append` puts frames into memory and `sync` makes them durable. The caller owns the index of live messages and passes
-the location of what it removes; the store keeps a few integers per segment, the definitions, and pending messages.
+the location of each message that it removes; the store keeps a few integers per segment, the definitions, and pending
+messages.
 
 One thread (the event loop) calls everything here, except `LogBatch.write` and `CheckpointJob.write`, which only touch
 files and may run in another thread.
+
+Invariants (docs/architecture.md):
+
+- I3: the log is authoritative. `fail` marks the store as failed if memory and log disagree.
+- I4: after a failed write or sync the store accepts nothing any more. A sync is never retried: after a failed one, a
+  second may report success for data that is lost.
 """
 
 from __future__ import annotations
@@ -103,10 +110,10 @@ class Store:
             directory: used by this store alone.
             vfs: the file system.
             segment_size: bytes; only for a new store, an existing one keeps its own.
-            entropy: gives so many random bytes; called once, for a new store.
+            entropy: returns that number of random bytes; called once, for a new store.
             background: runs a job elsewhere, to prepare segments ahead of need; without it they are prepared inline.
             ignore_checkpoints: read the whole log even if a checkpoint would save it.
-            take_over: take the store from whoever has it: that one writes and acknowledges nothing any more.
+            take_over: take the store from its owner, which then writes and acknowledges nothing more.
 
         Raises:
             StoreInUse: another process has it open.
@@ -139,7 +146,8 @@ class Store:
 
     @property
     def layout(self) -> dict[str, Any]:
-        """What another process needs to read the segment files: `segment_size`, and `identity` as hexadecimal text."""
+        """Values that another process needs to read the segment files: `segment_size`, and `identity` as hexadecimal
+        text."""
         return {"segment_size": self._codec.segment_size, "identity": self._codec.identity.hex()}
 
     @property

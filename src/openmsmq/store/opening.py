@@ -59,7 +59,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What was in the store when it was opened; the caller builds its index from it.
+    """Contents of the store when it was opened; the caller builds its index from it.
 
     Attributes:
         definitions: name to value.

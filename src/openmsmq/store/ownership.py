@@ -1,10 +1,10 @@
 """Who may write a store: the name of its directory has the epoch.
 
 The log of a store `store` is in the directory of that name until it is taken over for the first time, then in
-`store.epoch-1`, `store.epoch-2` and so on. Whoever takes over renames the directory. That is atomic and has one winner,
-and from then on no name that an earlier owner knows leads to a file. What such an owner may have open for writing (the
-end of the log and the segments prepared behind it) is copied or dropped: nothing that it still writes is read again.
-So a process that was stopped anywhere, and goes on later, changes nothing.
+`store.epoch-1`, `store.epoch-2` and so on. A takeover renames the directory. That is atomic and has one winner, and
+from then on no name that an earlier owner knows leads to a file. What such an owner may have open for writing (the end
+of the log and the segments prepared behind it) is copied or dropped: nothing that it still writes is read again. So a
+process that was stopped anywhere, and goes on later, changes nothing.
 
 An owner looks whether it still is one after each sync, before anything is acknowledged. What was synced before a look
 that succeeded was synced before the directory was renamed, so it is in the copy.
@@ -101,13 +101,13 @@ def current(vfs: Vfs, directory: str) -> StoreLocation | None:
 
 
 def log_directory(vfs: Vfs, directory: str) -> str:
-    """The directory that has the log of the store `directory`, for whoever reads it; there may be none."""
+    """Return the directory with the log of the store `directory`, for a reader; it may not exist."""
     place = current(vfs, os.path.abspath(directory))
     return directory if place is None else place.path
 
 
 def is_of_store(entry: str, name: str) -> bool:
-    """Whether a directory entry has, or had, the log of the store of this name beside it."""
+    """Whether a directory entry next to the store of this name has, or had, its log."""
     return _place("", name, entry) is not None
 
 
@@ -136,7 +136,7 @@ def claim(vfs: Vfs, directory: str, take_over: bool) -> Ownership:
                 raise StoreInUse(f"{directory}: another process has taken the store over at this moment")
             if not place.unfinished:
                 return Ownership(vfs, place, lock)
-            taken = _take_over(vfs, directory, place)  # whoever began it is dead
+            taken = _take_over(vfs, directory, place)  # the process that began it is dead
             vfs.close(lock)
             return taken
         except BaseException:
@@ -147,7 +147,7 @@ def claim(vfs: Vfs, directory: str, take_over: bool) -> Ownership:
 
 
 def fenced(directory: str, epoch: int) -> StoreFenced:
-    """What an owner that is none any more ends with."""
+    """Return the error for a process that has lost the store."""
     return StoreFenced(
         f"{directory}: another daemon has taken this store over (the epoch here was {epoch}); nothing is written or "
         "acknowledged any more. Do not start this one again while the other one runs"
@@ -234,7 +234,7 @@ def _is_sealed(data: bytes, number: int) -> bool:
 
 
 def _is_unused(data: bytes, number: int) -> bool:
-    """Whether a segment was prepared and has no frame. A damaged one is kept for whoever looks for damage."""
+    """Whether a segment was prepared and has no frame. A damaged one is kept for analysis."""
     codec = _codec(data, number)
     if codec is None or len(data) < codec.segment_size:
         return False
@@ -254,7 +254,7 @@ def _copy(vfs: Vfs, path: str, data: bytes) -> None:
 
 
 def _place(parent: str, name: str, entry: str) -> StoreLocation | None:
-    """What a name beside the store means."""
+    """Parse a directory entry next to the store."""
     path = f"{parent.rstrip('/')}/{entry}"
     if entry == name:
         return StoreLocation(path, 0, False)

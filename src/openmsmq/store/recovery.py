@@ -50,7 +50,7 @@ class SegmentFile:
 
 @dataclass(slots=True)
 class DirectoryScan:
-    """What is in the directory, before any frame is read.
+    """Contents of the directory, before any frame is read.
 
     Attributes:
         codec: None if there is neither a valid segment header nor a valid checkpoint.

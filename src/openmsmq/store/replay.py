@@ -146,7 +146,7 @@ class Replay:
     # ------------------------------------------------------------------------------------------------- frames
 
     def _feed(self, fields: Fields, data: bytes | bytearray, offset: int) -> None:
-        """Take one frame that is no lone insert."""
+        """Process one frame other than a lone insert."""
         kind, flags = fields[8], fields[9]
         if kind in frames.STRUCTURAL:
             if kind == frames.SKIP:

@@ -202,7 +202,7 @@ static PyObject *submit(PyObject *object, PyObject *handles)
         if (PyErr_Occurred())
             return NULL;
         if (handle < 0 || handle > INT_MAX)
-            return PyErr_Format(PyExc_ValueError, "%ld is no descriptor", handle);
+            return PyErr_Format(PyExc_ValueError, "%ld is not a file descriptor", handle);
         self->entries[(tail + (uint32_t)i) & (self->entry_count - 1)] =
             (Entry){.opcode = OP_FSYNC, .descriptor = (int32_t)handle, .fsync_flags = FSYNC_DATASYNC};
     }
@@ -261,7 +261,7 @@ static PyMethodDef methods[] = {
     {"submit", submit, METH_O,
      "submit(handles): have the content of these files made durable. Returns how many of them, from the first one on, "
      "the kernel took.\n\n"
-     "Raises OSError if the kernel took none, ValueError if there is no room for all, or for what is no descriptor."},
+     "Raises OSError if the kernel took none, ValueError if the ring is too small, or for an invalid descriptor."},
     {"completed", completed, METH_NOARGS,
      "completed(): how many files are still under way, and the errno of a sync that failed among those that have ended "
      "since the last call, or 0."},
@@ -280,7 +280,7 @@ static PyGetSetDef attributes[] = {
 
 static PyType_Slot slots[] = {
     {Py_tp_doc,
-     "Ring(entries, coop_taskrun): room for so many files, rounded up to a power of two.\n\n"
+     "Ring(entries, coop_taskrun): capacity for `entries` files, rounded up to a power of two.\n\n"
      "With coop_taskrun (Linux 5.19) completions wait until this thread calls the kernel: none interrupts it.\n\n"
      "Raises OSError where the kernel has no io_uring, forbids it, or is older than Linux 5.4; EINVAL: it does not "
      "know coop_taskrun."},

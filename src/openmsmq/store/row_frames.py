@@ -1,4 +1,4 @@
-"""Many messages in one buffer, and their frames: by machine code where `framing.c` is compiled."""
+"""Many messages in one buffer, and their frames; `framing.c` does the work if it is compiled."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def frames_of(
 def frames_in_python(
     codec: Codec, rows: MessageRows, first: int, kind: int, transaction: int, position: int, origin: int, room: int
 ) -> tuple[bytes, array[int]]:
-    """The same without machine code."""
+    """Pure Python version of `row_frames`."""
     parts: list[bytes] = []
     locations = array("Q")
     for index in range(first, len(rows)):
@@ -128,7 +128,7 @@ def run_of(codec: Codec, data: bytes | bytearray, offset: int, base: int) -> Run
 
 
 def run_in_python(codec: Codec, data: bytes | bytearray, offset: int, base: int) -> Run:
-    """The same without machine code."""
+    """Pure Python version of `run`."""
     headers: dict[int, bytearray] = {}
     last, end, count, volume, highest = offset, offset, 0, 0, 0
     for _, length, position, key, _, queue, _, _, kind, flags, _ in codec.walk(data, offset, base):
@@ -152,7 +152,7 @@ def payloads_of(codec: Codec, data: bytes, base: int, locations: Sequence[int], 
 
 
 def payloads_in_python(codec: Codec, data: bytes, base: int, locations: Sequence[int], first: int) -> list[bytes]:
-    """The same without machine code."""
+    """Pure Python version of `payloads`."""
     found: list[bytes] = []
     for index in range(first, len(locations)):
         at = locations[index] - base

@@ -1,4 +1,4 @@
-"""`fdatasync` that the kernel does beside the event loop: io_uring(7), an fsync in each entry.
+"""`fdatasync` by the kernel, off the event loop: io_uring(7), an fsync in each entry.
 
 A thread would do it as well, but each of its syncs has to get the interpreter's lock twice, which costs more than what
 the loop wins. The older asynchronous I/O, io_submit(2), leaves the work to the processor that asks: the sync waits

@@ -191,7 +191,7 @@ class LogWriter:
         return None
 
     def take_batch(self) -> LogBatch | None:
-        """What is to be written, None if nothing; raises StoreError if the last batch is not yet written."""
+        """Return the batch to write, None if there is none; raises StoreError if the last batch is not yet written."""
         if self._in_flight:
             raise StoreError("the last batch is not finished")
         if not self._parts and not self._sealed:

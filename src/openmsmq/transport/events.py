@@ -1,4 +1,4 @@
-"""What a session reports to its owner. Tokens are whatever the owner gave to `Session.send`."""
+"""Events that a session reports to its owner. A token is the value that the owner passed to `Session.send`."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class Established:
 class MessageReceived:
     """A UserMessage, OrderAck or FinalAck.
 
-    With a `receipt`, the packet is recoverable: whatever its fate, call `Session.durable(receipt)` when that fate
-    is synced. `packet` is what came, with the SessionHeader.
+    With a `receipt`, the packet is recoverable: accepted or not, call `Session.durable(receipt)` when that outcome is
+    synced. `packet` is what came, with the SessionHeader.
     """
 
     message: UserMessage

@@ -6,7 +6,7 @@ SECOND = 1000.0  # milliseconds
 
 
 class Rate:
-    """At most so many in each second."""
+    """Limits events per second."""
 
     def __init__(self, per_second: int) -> None:
         self._per_second = per_second

@@ -47,7 +47,7 @@ class RoutingFailed(Exception):
 
 
 class Routing:
-    """What one queue manager knows of the others."""
+    """Routing table of one queue manager."""
 
     def __init__(
         self,

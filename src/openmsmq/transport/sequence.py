@@ -108,8 +108,8 @@ class OutgoingSequence:
         """The numbers that an OrderAck completes (3.1.5.6); their messages leave the queue.
 
         One for another sequence, or for a number that was not given, completes nothing (deviation D-98). When all
-        are complete a new sequence begins, which belongs into the same batch. If that cannot be stored, make the
-        sequence anew of what is.
+        are complete a new sequence begins, which belongs into the same batch. If that cannot be stored, recreate the
+        sequence from the stored state.
         """
         identifier = SequenceId(order_ack.sequence_timestamp, order_ack.sequence_ordinal)
         number = order_ack.sequence_number
@@ -150,7 +150,7 @@ class SequencePosition(NamedTuple):
 
 
 class Incoming:
-    """What came from one source queue manager for one destination queue (deviation D-97)."""
+    """Messages from one source queue manager for one destination queue (deviation D-97)."""
 
     def __init__(self, synced: SequencePosition | None = None, reject_count: int = 0) -> None:
         self.synced = synced or SequencePosition()

@@ -1,14 +1,17 @@
 """A session between two queue managers over one connection ([MS-MQQB] 3.1), without I/O, for both roles.
 
-The owner passes what arrives to `receive` and writes what `data_to_send` returns, calls `tick` at `next_deadline`, and
-acts on the events that both return. Every method that takes `now` wants milliseconds of a clock that never goes back;
-the rest of 32 bits of it becomes TimeStamp.
+The owner passes received bytes to `receive` and writes the result of `data_to_send`, calls `tick` at `next_deadline`,
+and handles the events that both return. Every method with an argument `now` takes milliseconds of a monotonic clock;
+their lower 32 bits become TimeStamp.
 
-    session = Session.initiator(Settings(identifier), now, peer=guid_of_the_next_hop)
+    session = MqqbSession.initiator(SessionSettings(identifier), now, peer=guid_of_the_next_hop)
     while session.room:
         session.send(message, token, now)
 
-After `Closed` a session does nothing more; calls that come late, from a sync that has just ended, are harmless.
+Invariant I7 (docs/architecture.md): a recoverable packet is acknowledged only after the owner has called `durable` for
+it; a sent packet is reported as acknowledged at most once, and only if the peer's acknowledgment covers it.
+
+After `Closed` a session does nothing more; late calls, from a sync that has just ended, are harmless.
 """
 
 from __future__ import annotations

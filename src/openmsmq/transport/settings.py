@@ -1,4 +1,4 @@
-"""What a queue manager brings into each of its sessions ([MS-MQQB] 3.1.1.3.1, 3.1.2). Times in milliseconds."""
+"""Parameters of the sessions of a queue manager ([MS-MQQB] 3.1.1.3.1, 3.1.2). Times in milliseconds."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class SessionState(Enum):
 
 
 class SessionEvent(Enum):
-    """What can come from the peer."""
+    """Events from the peer."""
 
     ESTABLISH_VALID = auto()  # EstablishConnection that passes 3.1.5.3.1 or 3.1.5.3.2
     ESTABLISH_INVALID = auto()  # and one that does not
@@ -36,7 +36,7 @@ class SessionEvent(Enum):
 
 
 class SessionAction(Enum):
-    """What a session does then."""
+    """Reactions of a session."""
 
     SEND_PARAMETERS = auto()
     ANSWER_ESTABLISH = auto()
@@ -92,7 +92,7 @@ class Timer(Enum):
 
 
 class Expiry(Enum):
-    """What a session does when a timer runs out."""
+    """Reaction of a session to an expired timer."""
 
     CLOSE = auto()
     CLOSE_IF_IDLE = auto()  # 3.1.6.2

@@ -20,7 +20,7 @@ _MODULUS = 0x10000
 
 
 class Receiving:
-    """What came from the peer, and what of it has been acknowledged."""
+    """Packets received from the peer, and how many of them have been acknowledged."""
 
     def __init__(self) -> None:
         self._received = 0
@@ -46,7 +46,7 @@ class Receiving:
         return not self.unacknowledged and not self.ackable
 
     def count(self, recoverable: bool) -> int | None:
-        """Count one packet, whatever its fate will be (deviation D-89). A recoverable one gets a receipt."""
+        """Count one packet, accepted or not (deviation D-89). A recoverable one gets a receipt."""
         self._received += 1
         if not recoverable:
             return None
@@ -88,7 +88,7 @@ class _Sent(NamedTuple):
 
 
 class SendWindow(Generic[Token]):
-    """What was sent on this session, and what of it the peer has."""
+    """Packets sent on this session, and which of them the peer has."""
 
     def __init__(self) -> None:
         self._sent = 0
@@ -122,7 +122,7 @@ class SendWindow(Generic[Token]):
             self._express.append(_Sent(token, self._sent, 0))
 
     def acknowledged(self, header: SessionHeader) -> tuple[Token, ...]:
-        """What this SessionHeader completes, in the order of sending (3.1.5.5.1 to 3.1.5.5.3).
+        """Return the tokens that this SessionHeader completes, in the order of sending (3.1.5.5.1 to 3.1.5.5.3).
 
         Only bits complete recoverable packets (deviation D-91). Bits of packets that had theirs change nothing. Raises
         RemoteProtocolError if it names what was never sent.
@@ -142,7 +142,7 @@ class SendWindow(Generic[Token]):
         return tuple(sent.token for sent in done)
 
     def rest(self) -> tuple[Token, ...]:
-        """What was sent and is not completed, in the order of sending."""
+        """Return the tokens of sent packets that are not completed, in the order of sending."""
         left = sorted([*self._express, *self._unsaved.values()], key=lambda sent: sent.number)
         return tuple(sent.token for sent in left)
 

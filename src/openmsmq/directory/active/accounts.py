@@ -1,8 +1,9 @@
 """Names of the domain's accounts ⇄ SIDs, for rights in words.
 
 `DOMAIN\\name` and `name@domain` are users and groups of the domain that the controllers are of, or of another one of
-its forest, which the global catalog has; `NT AUTHORITY\\…` and `BUILTIN\\…` are the same in each. What the domain has
-said is kept: it counts for `FRESH` without asking, and while the domain is away for `KEPT`.
+its forest, which the global catalog has; `NT AUTHORITY\\…` and `BUILTIN\\…` are the same in each. Answers
+of the domain are cached: an answer is used for `FRESH` without a new query, and for `KEPT` while the domain is
+unavailable.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def is_account_name(name: str) -> bool:
 
 class DomainAccounts:
     """See the module. Methods block. They raise ObjectNotFound for what the domain does not have, DirectoryAway for
-    what is not known while it is away, and DirectoryError."""
+    unknown accounts while it is unavailable, and DirectoryError."""
 
     def __init__(
         self, controllers: Controllers, clock: Callable[[], float], catalog: Controllers | None = None
@@ -59,7 +60,7 @@ class DomainAccounts:
         self._domains: tuple[ForestDomain, ...] = ()  # of the forest, the controllers' own one first
 
     def sid_of(self, name: str) -> str:
-        """Of `DOMAIN\\name` or `name@domain`, without regard to case."""
+        """Return the SID of `DOMAIN\\name` or `name@domain`, case-insensitive."""
         known = _SIDS.get(name.casefold())
         return (
             known or self._known(f"name {name.casefold()}", name, lambda session: (self._find_sid(session, name),))[0]

@@ -1,4 +1,4 @@
-"""The controllers of a domain: threads that ask them, sessions that are kept, and the next one when one is away."""
+"""The controllers of a domain: query threads, cached sessions, and fail-over to the next controller."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-THREADS: Final = 4  # so many questions at a time; others wait
+THREADS: Final = 4  # parallel queries; others wait
 
 
 class Controllers:
@@ -49,11 +49,11 @@ class Controllers:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def read_now(self, work: Callable[[DirectorySession], T]) -> T:
-        """As `read`; blocks."""
+        """Do what `read` does; blocks."""
         return self._each(lambda host, session: self._use(host, session or self._connect(host), work))
 
     def change_now(self, work: Callable[[DirectorySession], T]) -> T:
-        """As `change`; blocks."""
+        """Do what `change` does; blocks."""
         host, session = self._each(self._fresh)
         try:
             return self._use(host, session, work)

@@ -1,4 +1,5 @@
-"""What a machine needs in the domain, seen with its own account: each thing, and what to do where it is missing."""
+"""Check the machine's objects in the domain, with its own account: each requirement, and what to do where it is not
+met."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ class ExaminationFinding:
 
 
 def examine(session: DirectorySession, account: str, computer_name: str, now: float) -> Iterator[ExaminationFinding]:
-    """What can be seen at a controller; `now` in seconds since 1970 UTC. Ends where nothing more can be seen.
-    Raises DirectoryError."""
+    """Yield the findings at a controller; `now` in seconds since 1970 UTC. Ends at the first requirement that hides the
+    rest. Raises DirectoryError."""
     root = one(session, "", ["currentTime", "defaultNamingContext"])
     yield _clock(root, now)
     condition = f"(&(objectClass=computer)(sAMAccountName={filter_text(account)}))"
@@ -57,9 +58,9 @@ def _account(computer: LdapEntry, account: str, computer_name: str) -> Iterator[
     advice = "" if same else f"set computer_name to {name}, or directory_account to the account of {computer_name}"
     yield ExaminationFinding("account", f"{account} of the computer {name}", advice)
     kinds = int((_texts(computer.values, "msDS-SupportedEncryptionTypes") or ["0"])[0])
-    said = "AES" if kinds & _AES else "RC4 only"
+    found = "AES" if kinds & _AES else "RC4 only"
     advice = "" if kinds & _AES else f"net ads enctypes set '{account}' 24, then export the keytab again"
-    yield ExaminationFinding("encryption of tickets", said, advice)
+    yield ExaminationFinding("encryption of tickets", found, advice)
     services = [text for text in _texts(computer.values, "servicePrincipalName") if text.lower().startswith("host/")]
     advice = "" if services else f"samba-tool spn add host/NAME '{account}', with the name that clients connect to"
     yield ExaminationFinding("services", ", ".join(services) or "no host/ service", advice)
@@ -76,8 +77,8 @@ def _object(session: DirectorySession, computer: LdapEntry, account: str) -> Exa
             "object", f"{name} is not there; the daemon makes it" if may else f"{name} is not there", advice
         )
     may = schema.QUEUE in _texts(entry.values, _CHILDREN)
-    said = name if may else f"{account} may make no queues below {name}"
-    return ExaminationFinding("object", said, "" if may else f"grant {account} full control of {name}")
+    found = name if may else f"{account} may make no queues below {name}"
+    return ExaminationFinding("object", found, "" if may else f"grant {account} full control of {name}")
 
 
 def _texts(values: Values, name: str) -> list[str]:

@@ -32,16 +32,16 @@ class Controller(DirectorySession, Protocol):
     def look(
         self, base: str, condition: str, attributes: Sequence[str], scope: Scope, limit: int = 0, order: str = ""
     ) -> SearchResult:
-        """As `search`. Raises Referred."""
+        """Search at one controller. Raises Referred."""
 
 
-#: Logs in at a host; a call there takes so many seconds at most. Raises DirectoryAway.
+#: Logs in at a host; the second argument limits each call there, in seconds. Raises DirectoryAway.
 Connect = Callable[[str, float], Controller]
 #: The controllers of a domain by its DNS name, the best first. Raises DirectoryAway.
 ControllersOf = Callable[[str], Sequence[str]]
 
 
-#: A question to a controller, with a base and, where a referral has said one, a scope.
+#: A query to a controller, with a base and, if a referral contains one, a scope.
 Ask = Callable[[Controller, str, Scope | None], T]
 
 
@@ -108,7 +108,7 @@ class ForestSession:
         self._follow(_Request(self._domains, name, self._clock() + SECONDS, is_change=True), ask)
 
     def _follow(self, request: _Request, ask: Ask[T]) -> T:
-        """The answer of whoever has the base of the request. Raises DirectoryError."""
+        """Return the answer of the domain that has the base of the request. Raises DirectoryError."""
         try:
             return ask(self._own, request.base, None)
         except Referred as referred:
@@ -123,7 +123,7 @@ class ForestSession:
                 raise
 
     def _beside(self, request: _Request, url: str, ask: Ask[SearchResult]) -> SearchResult:
-        """What another domain has; nothing, and a line in the log, where it can't be asked."""
+        """Return the results of another domain; none, and a line in the log, if it can't be queried."""
         try:
             place = request.trail.beside(url)
             return SearchResult([]) if place is None else self._at(place, request, ask)
@@ -134,8 +134,8 @@ class ForestSession:
             return SearchResult([])
 
     def _at(self, place: ReferralTarget, request: _Request, ask: Ask[T]) -> T:
-        """What a controller of another domain says. Raises DirectoryError, but not DirectoryAway: the own controller is
-        there."""
+        """Return the answer of a controller of another domain. Raises DirectoryError, but not DirectoryAway: the own
+        controller is available."""
         reasons: list[str] = []
         for host in self._hosts(place, reasons):
             left = request.until - self._clock()
@@ -154,8 +154,8 @@ class ForestSession:
                     reasons.append(f"{host}: {error}")
                     if request.is_change:  # it may have been made
                         break
-        said = "; ".join(reasons)
-        raise DirectoryError(f"{place.base} is in {place.domain.dns_name}, of which no controller answers: {said}")
+        failures = "; ".join(reasons)
+        raise DirectoryError(f"{place.base} is in {place.domain.dns_name}, of which no controller answers: {failures}")
 
     def _hosts(self, place: ReferralTarget, reasons: list[str]) -> Sequence[str]:
         if not place.is_domain:

@@ -35,8 +35,8 @@ class JoinStep:
 
 @dataclass(frozen=True, slots=True)
 class DomainMember:
-    """What the computer is to be. `host_name` has a domain; `container` is a distinguished name, or empty for the one
-    that the domain has for computers."""
+    """Properties of the computer's account. `host_name` has a domain; `container` is a distinguished name, or empty for
+    the one that the domain has for computers."""
 
     computer_name: str
     host_name: str
@@ -53,7 +53,7 @@ class DomainMember:
 
 
 class AccountExists(DirectoryError):
-    """The domain has an account of this name, and nobody has said that its password may be changed."""
+    """The domain already has an account of this name, and the command was not told to change its password."""
 
 
 def realm_of(session: DirectorySession) -> str:
@@ -74,9 +74,9 @@ def account_steps(session: DirectorySession, member: DomainMember, password: str
                 "(winbind, realmd), give the keytab of that with --keytab; where nobody uses it, --reset-password "
                 "gives it a new password"
             )
-        said = f"give {member.account} ({found.name}) a new password"
+        step = f"give {member.account} ({found.name}) a new password"
         return [
-            JoinStep(said, lambda: session.modify(found.name, {_PASSWORD: secret})),
+            JoinStep(step, lambda: session.modify(found.name, {_PASSWORD: secret})),
             *service_steps(session, member),
         ]
     name = child(member.computer_name.upper(), member.container or _container(session))
@@ -89,12 +89,13 @@ def account_steps(session: DirectorySession, member: DomainMember, password: str
         "msDS-SupportedEncryptionTypes": [_AES],
         _PASSWORD: secret,
     }
-    said = f"create the account {member.account}, {name}, with the services {', '.join(member.services)}"
-    return [JoinStep(said, lambda: session.add(name, attributes))]
+    step = f"create the account {member.account}, {name}, with the services {', '.join(member.services)}"
+    return [JoinStep(step, lambda: session.add(name, attributes))]
 
 
 def service_steps(session: DirectorySession, member: DomainMember) -> list[JoinStep]:
-    """What an account that is there lacks. Raises ObjectNotFound without one, DirectoryError."""
+    """Return the steps that add missing parts of an existing account. Raises ObjectNotFound without one,
+    DirectoryError."""
     found = find_account(session, member.account)
     if found is None:
         raise ObjectNotFound(f"the account {member.account}")
@@ -109,8 +110,8 @@ def service_steps(session: DirectorySession, member: DomainMember) -> list[JoinS
         )
     if missing:
         values = {"servicePrincipalName": [service.encode() for service in (*present, *missing)]}
-        said = f"add the services {', '.join(missing)} to {member.account}"
-        steps.append(JoinStep(said, lambda: session.modify(found.name, values)))
+        step = f"add the services {', '.join(missing)} to {member.account}"
+        steps.append(JoinStep(step, lambda: session.modify(found.name, values)))
     kinds = int(octets(found, "msDS-SupportedEncryptionTypes") or b"0")
     if not kinds & int(_AES):
         aes = {"msDS-SupportedEncryptionTypes": [str(kinds | int(_AES)).encode()]}
@@ -119,7 +120,7 @@ def service_steps(session: DirectorySession, member: DomainMember) -> list[JoinS
 
 
 def identifier_of_object(session: DirectorySession, account: str) -> UUID | None:
-    """Who the queue manager of an account is; None before it has an object. Raises DirectoryError."""
+    """Return the queue manager identifier of an account; None before it has an object. Raises DirectoryError."""
     found = find_account(session, account)
     try:
         return None if found is None else identifier_of(one(session, child("msmq", found.name), ["objectGUID"]))
@@ -128,7 +129,7 @@ def identifier_of_object(session: DirectorySession, account: str) -> UUID | None
 
 
 def key_version(session: DirectorySession, account: str) -> int:
-    """Of the account's password ([MS-ADTS] 3.1.1.4.5.16). Raises ObjectNotFound, DirectoryError."""
+    """Return the version of the account's password ([MS-ADTS] 3.1.1.4.5.16). Raises ObjectNotFound, DirectoryError."""
     found = find_account(session, account, ("msDS-KeyVersionNumber",))
     if found is None:
         raise ObjectNotFound(f"the account {account}")

@@ -40,7 +40,7 @@ def name_of(name: str) -> str:
     """The value of the first element of a distinguished name. Raises ValueError."""
     _, separator, value = _first(name).partition("=")
     if not separator:
-        raise ValueError(f"{name!r} is no distinguished name")
+        raise ValueError(f"{name!r} is not a distinguished name")
     octets = _ESCAPED.sub(lambda found: _plain(found[1]), value.encode())
     return octets.decode()
 

@@ -67,7 +67,7 @@ class Locate(Protocol):
 
 
 class Named:
-    """Those that the settings name."""
+    """Controllers named in the settings."""
 
     def __init__(self, hosts: Sequence[str]) -> None:
         self._hosts: Final = tuple(hosts)
@@ -80,7 +80,7 @@ class Named:
 
 
 class Catalog:
-    """The same controllers at the port of the global catalog ([MS-ADTS] 3.1.1.3.2.3), whatever their own is."""
+    """The same controllers at the port of the global catalog ([MS-ADTS] 3.1.1.3.2.3), not at their own."""
 
     def __init__(self, locate: Locate) -> None:
         self._locate: Final = locate
@@ -89,11 +89,11 @@ class Catalog:
         return tuple(dict.fromkeys(f"{host.partition(':')[0]}:{_CATALOG_PORT}" for host in self._locate.hosts()))
 
     def failed(self) -> None:
-        """The controllers may be there all the same: not each has a catalog."""
+        """The controllers may still be available: not every controller has a catalog."""
 
 
 class DnsControllers:
-    """Those that DNS names. While DNS is away, what it has said last counts."""
+    """Controllers found through DNS. While DNS is unavailable, its last answer is used."""
 
     def __init__(
         self, domain: str, resolve: Resolve, ping: Ping, clock: Callable[[], float], draw: random.Random | None = None
@@ -169,7 +169,7 @@ def client_site(netlogon: bytes) -> str:
     """ClientSiteName in NETLOGON_SAM_LOGON_RESPONSE_EX ([MS-ADTS] 6.3.1.9), empty for an address of no site. Raises
     ValueError."""
     if netlogon[:2] not in _RESPONSE_EX:
-        raise ValueError(f"{netlogon[:2].hex()} is no response of the kind that was asked for")
+        raise ValueError(f"{netlogon[:2].hex()} is not a response of the requested kind")
     at = _NAMES_AT
     for _ in range(_CLIENT_SITE):
         _, at = _name(netlogon, at)
@@ -203,7 +203,7 @@ def dns_services() -> Resolve:
         import dns.resolver
     except ImportError as error:
         advice = "install it with pip install 'openmsmq[domain]', or name the controllers in directory_controllers"
-        raise DnsUnavailable(f"directory_domain wants the library dnspython ({error}): {advice}") from None
+        raise DnsUnavailable(f"directory_domain needs the library dnspython ({error}): {advice}") from None
 
     def resolve(name: str) -> Sequence[Service]:
         try:

@@ -68,7 +68,8 @@ def site_of(session: DirectorySession) -> bytes:
 
 
 def format_name_of(session: DirectorySession, name: str) -> str:
-    """Of a queue, an alias or a group ([MS-MQDSSM] 3.1.6.9). Raises DirectoryError for an object that has none."""
+    """Return the format name of a queue, an alias or a group ([MS-MQDSSM] 3.1.6.9). Raises DirectoryError for an object
+    without one."""
     entry = one(session, name, ["objectClass", "objectGUID", "msMQ-Recipient-FormatName"])
     classes = {value.decode().casefold() for value in entry.values.get("objectclass", ())}
     if schema.QUEUE.casefold() in classes:

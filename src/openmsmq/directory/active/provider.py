@@ -83,7 +83,7 @@ class ActiveDirectory:
         self._write_certificates: Final = write_certificates
         self._context = ""  # the domain's distinguished name
         self._own_sid = ""
-        self._keys_denied = False  # the log has said so
+        self._keys_denied = False  # already logged
 
     async def close(self) -> None:
         await self._controllers.close()
@@ -93,7 +93,7 @@ class ActiveDirectory:
     # -- machines ----------------------------------------------------------------------------------------------
 
     def enrol(self, computer_name: str) -> UUID:
-        """Who this queue manager is: the identifier of its object, which is made if it is not there. Blocks. Raises
+        """Return the identifier of this queue manager's object, which is created if it does not exist. Blocks. Raises
         DirectoryError."""
         return self._controllers.change_now(lambda session: self._enrolled(session, computer_name))
 
@@ -169,7 +169,7 @@ class ActiveDirectory:
         )
 
     async def machines(self) -> Sequence[MachineRecord]:
-        """Of the own domain."""
+        """Return the machines of the own domain."""
 
         def work(session: DirectorySession) -> list[MachineRecord]:
             condition = f"(objectClass={schema.CONFIGURATION})"
@@ -419,7 +419,7 @@ class ActiveDirectory:
                 session.modify(user.name, {_CERTIFICATES: written, _DIGESTS: [entry.digest for entry in after]})
             except DirectoryDenied as error:
                 raise DirectoryDenied(
-                    f"{error}. Certificates in Active Directory are written by whom they are of: `openmsmq "
+                    f"{error}. A certificate in Active Directory is written by its user: `openmsmq "
                     "certificates register --domain`, with the user's ticket; or grant the queue manager's account the "
                     f"right to write {_CERTIFICATES} and {_DIGESTS} of {user.name}"
                 ) from None

@@ -1,6 +1,6 @@
 """Referrals: what a controller says of objects that others have (RFC 4511 4.1.10, 4.5.3), and which of them count.
 
-A referral is data of whoever sends it. Only one that leads to a domain of this forest is followed.
+A referral is untrusted data of its sender. Only one that leads to a domain of this forest is followed.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class ReferralChain:
         raise ReferredElsewhere(f"{self._base}: {'; '.join(reasons) or 'the controller refers to nobody'}")
 
     def beside(self, url: str) -> ReferralTarget | None:
-        """Where a search has more to find; None for what is no domain, as the Configuration naming context or a zone of
-        DNS, or where it has been. Raises ReferredElsewhere, ValueError, DirectoryError."""
+        """Return another place to search; None if it is not a domain, such as the Configuration naming context or a DNS
+        zone, or if it was already searched. Raises ReferredElsewhere, ValueError, DirectoryError."""
         place = self._place(url)
         contexts = {domain.context.casefold() for domain in self._forest()}
         if place.base.casefold() not in contexts or self._key(place) in self._been:
@@ -93,7 +93,7 @@ class ReferralChain:
             self._been.add((forest[0].context.casefold(), self._base.casefold()))
         domain = domain_of_host(referral.host, forest)
         if domain is None:
-            raise ReferredElsewhere(f"a referral to {referral.host}, which is no host of this forest, is not followed")
+            raise ReferredElsewhere(f"a referral to {referral.host}, a host outside this forest, is not followed")
         if not base.startswith("<") and not any(domain.has(base) for domain in forest):
             raise ReferredElsewhere(f"a referral to {base!r}, which is in no domain of this forest, is not followed")
         return ReferralTarget(domain, referral.host, base, referral.scope)

@@ -34,7 +34,7 @@ PING_SECONDS: Final = 1.0
 _NETLOGON: Final = "Netlogon"
 _NT_VERSION: Final = "\\06\\00\\00\\00"  # NETLOGON_NT_VERSION_5 and _5EX ([MS-ADTS] 6.3.1.1)
 _PAGE: Final = 500  # a controller's MaxPageSize is 1000 ([MS-ADTS] 3.1.1.3.4.6)
-_LEAST_SSF: Final = 56  # encryption, whatever the cipher
+_LEAST_SSF: Final = 56  # encryption with any cipher
 _SD_FLAGS: Final = "1.2.840.113556.1.4.801"  # [MS-ADTS] 3.1.1.3.4.1.11
 _OWNER_GROUP_DACL: Final = bytes.fromhex("3003020107")
 _GROUP_DACL: Final = bytes.fromhex("3003020106")
@@ -62,7 +62,7 @@ class Referred(DirectoryError):
 
 
 class Scope(IntEnum):
-    """Of a search, by the numbers of RFC 4511 4.5.1.2."""
+    """Scope of a search, by the numbers of RFC 4511 4.5.1.2."""
 
     BASE = 0
     CHILDREN = 1
@@ -79,14 +79,14 @@ class LdapEntry:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What one controller has found, and the LDAP URLs of where else there may be more (RFC 4511 4.5.3)."""
+    """Results of one controller, and the LDAP URLs of other places with possible results (RFC 4511 4.5.3)."""
 
     entries: list[LdapEntry]
     references: Sequence[str] = ()
 
 
 class DirectorySession(Protocol):
-    """What is asked of a controller. Methods block, and raise DirectoryError."""
+    """Queries to a controller. Methods block, and raise DirectoryError."""
 
     def search(
         self, base: str, condition: str, attributes: Sequence[str], scope: Scope = Scope.SUBTREE, *,
@@ -129,8 +129,8 @@ def libraries() -> Any:
         import ldap.sasl
     except (ImportError, OSError) as error:
         raise LdapUnavailable(
-            f"Active Directory wants the libraries python-ldap and gssapi, which can't be loaded ({error}): install "
-            "them with pip install 'openmsmq[domain]', which wants gcc and Debian's libldap2-dev, libsasl2-dev and "
+            f"Active Directory needs the libraries python-ldap and gssapi, which can't be loaded ({error}): install "
+            "them with pip install 'openmsmq[domain]', which needs gcc and Debian's libldap2-dev, libsasl2-dev and "
             "libkrb5-dev"
         ) from None
     return gssapi, ldap
@@ -151,7 +151,7 @@ def ping(host: str, domain: str) -> bytes:
         raise DirectoryNotConnected(_reason(error)) from None
     values = [value for _, attributes in found for value in _lowered(attributes).get(_NETLOGON.lower(), ())]
     if not values:
-        raise DirectoryNotConnected(f"{host} is no controller of {domain}")
+        raise DirectoryNotConnected(f"{host} is not a controller of {domain}")
     octets: bytes = values[0]
     return octets
 
@@ -192,7 +192,7 @@ class LdapSession:
     def look(
         self, base: str, condition: str, attributes: Sequence[str], scope: Scope, limit: int = 0, order: str = ""
     ) -> SearchResult:
-        """As `search`, with what the controller says of others. Raises Referred where it has nothing of `base`."""
+        """Do what `search` does, with the controller's referrals. Raises Referred if it has nothing of `base`."""
         controls = self._ldap.controls
         page = controls.SimplePagedResultsControl(True, size=min(limit or _PAGE, _PAGE), cookie="")
         wanted = [page]
@@ -288,15 +288,15 @@ def _lowered(values: Mapping[str, list[bytes]]) -> dict[str, list[bytes]]:
 
 
 def _urls(error: Any) -> list[str]:
-    """Of a result with referrals: the library gives them as lines behind a heading."""
+    """Return the URLs in a result with referrals: the library lists them as lines after a heading."""
     details = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
     lines = str(details.get("info", "")).splitlines()
     return [line.strip() for line in lines if "://" in line][:MOST_REFERENCES]
 
 
 def _reason(error: Any) -> str:
-    """What the library and the controller say, in one line."""
+    """Return the error text of the library and the controller, in one line."""
     details = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
-    said = " ".join(str(details.get("info", "")).split())
+    info = " ".join(str(details.get("info", "")).split())
     description = details.get("desc") or type(error).__name__
-    return f"{description} ({said})" if said else str(description)
+    return f"{description} ({info})" if info else str(description)

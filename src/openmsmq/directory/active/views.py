@@ -15,7 +15,7 @@ from openmsmq.directory.provider import ObjectNotFound
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What `session` has below `top`, which is empty at a global catalog ([MS-ADTS] 3.1.1.3.2.3); with `everywhere`,
+    """A session's results below `top`, which is empty at a global catalog ([MS-ADTS] 3.1.1.3.2.3); with `everywhere`,
     also what other controllers have whom it refers to."""
 
     session: DirectorySession

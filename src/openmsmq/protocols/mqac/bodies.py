@@ -1,4 +1,4 @@
-"""The body of a message as a VARIANT ([MC-MQAC] 3.17.4.1.21, 3.17.4.1.22): its bytes and the VARTYPE beside them."""
+"""The body of a message as a VARIANT ([MC-MQAC] 3.17.4.1.21, 3.17.4.1.22): its bytes and their VARTYPE."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ ALLOWED: Final = "VT_I1, UI1, I2, UI2, I4, UI4, R4, R8, CY, DATE, BOOL, BSTR, AR
 
 
 def body_of(value: Variant) -> tuple[bytes, int]:
-    """(body, body type) of what is no object. Raises ComError E_INVALIDARG for a type that bodies can't have."""
+    """Return (body, body type) of a value other than an object. Raises ComError E_INVALIDARG for a type that bodies
+    can't have."""
     found = value.resolved
     if found.vt in _FORMATS:
         number = -1 if found.vt == VT.BOOL and found.value else found.value

@@ -47,12 +47,12 @@ class MSMQDestination(MqacObject):
         return (*cls.coclass.interfaces, m.IMSMQPrivateDestination)
 
     def released(self) -> None:
-        self.format_name = None  # what is just being opened is given up
+        self.format_name = None  # abandon an open that is still under way
         self._close()
 
     def for_sending(self, caller: Caller) -> OpenQueueDescriptor | Awaitable[OpenQueueDescriptor]:
-        """What messages are sent to: opened now if it is not, as in the example of section 4.6 (deviation D-102).
-        Raises MsmqError."""
+        """Return the handle for sending, opened now if it is not yet, as in the example of section 4.6 (deviation
+        D-102). Raises MsmqError."""
         return self._descriptor or self._open(caller)
 
     def _close(self) -> None:
@@ -143,7 +143,7 @@ class MSMQDestination(MqacObject):
     def _change(
         self, context: CallContext, format_name: str | None, path_name: str | None = None
     ) -> Awaitable[None] | None:
-        """Another destination is meant; one that is open is opened anew."""
+        """Change the destination; an open one is closed and opened again."""
         self.format_name, self._path_name, self._ads_path = format_name, path_name, None
         if self._descriptor is None:
             return None

@@ -43,7 +43,7 @@ _STATES: Final = {
 
 
 class Remote:
-    """A machine that is asked by MS-MQMR. This queue manager asks under its own name, so whoever has it ask needs the
+    """A machine that is queried by MS-MQMR. This queue manager queries it under its own name, so its callers need the
     rights here, too (deviation D-121)."""
 
     def __init__(self, environment: Environment, machine: str) -> None:
@@ -51,7 +51,7 @@ class Remote:
         self._environment: Final = environment
 
     async def derived(self, caller: Caller, name: str | None, wanted: tuple[str, ...], convert: Callable[..., T]) -> T:
-        """What `convert` makes of properties of a queue, or of the machine. Raises MsmqError."""
+        """Return the result of `convert` for properties of a queue, or of the machine. Raises MsmqError."""
         self._environment.manager.authorization.authorize(caller, None, Right.SEE)
         values = await self._environment.remote.management(self.machine, name, *wanted)
         try:
@@ -137,7 +137,7 @@ class MSMQManagement(MqacObject):
         self.environment.manager.authorization.authorize(self.caller(context), queue, Right.SEE)
 
     def _derived(self, context: CallContext, wanted: str, convert: Callable[..., T]) -> T | Awaitable[T]:
-        """What `convert` makes of the properties whose names stand in `wanted`."""
+        """Return the result of `convert` for the properties named in `wanted`."""
         self._initialized_name()
         named = tuple(wanted.split())
         if self._remote is not None:
@@ -204,7 +204,7 @@ class MSMQManagement(MqacObject):
     def _demand_outgoing(self) -> None:
         self._initialized_name()
         if not self._is_outgoing:
-            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{self._text} is no outgoing queue")
+            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{self._text} is not an outgoing queue")
 
     def get_State(self, context: CallContext) -> int | Awaitable[int]:
         """3.3.5.1.1."""
@@ -247,7 +247,7 @@ class MSMQManagement(MqacObject):
             return self._remote.act(self.caller(context), self._text, action)
         queue, manager = self._queue(context), self.environment.manager
         if not isinstance(queue, OutgoingQueue):
-            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{self._text} is no outgoing queue")
+            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{self._text} is not an outgoing queue")
         manager.authorization.authorize(self.caller(context), None, Right.ADMINISTER, f"{action} {self._text}")
         actions = {
             "PAUSE": manager.outgoing.pause,
@@ -333,7 +333,7 @@ class MSMQApplication(MqacObject):
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "only where Machine has not been set")
 
     def _derived(self, context: CallContext, name: str, convert: Callable[[Any], T]) -> T | Awaitable[T]:
-        """What `convert` makes of a property of the machine."""
+        """Return the result of `convert` for a property of the machine."""
         elsewhere = remote(self.environment, self._computer_name)
         if elsewhere is not None:
             return elsewhere.derived(self.caller(context), None, (name,), convert)

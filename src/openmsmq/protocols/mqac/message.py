@@ -350,8 +350,9 @@ class MSMQMessage(MqacObject):
         self._send(context, descriptor, transaction, signer)
 
     def _signer(self, context: CallContext) -> InternalCertificate | None:
-        """By whose key the message is signed: the caller's, never that of somebody whom the message names (deviation
-        D-119). None if it is not signed here; then it gets no certificate, either (D-114). Raises MsmqError."""
+        """Return the certificate whose key signs the message: the caller's, never that of a user named in the message
+        (deviation D-119). None if it is not signed here; then it gets no certificate, either (D-114). Raises
+        MsmqError."""
         message = self.message
         if not self.requested_authentication or "signature" in self.put:
             return None
@@ -373,7 +374,7 @@ class MSMQMessage(MqacObject):
         return signer
 
     def _sender(self, context: CallContext) -> str | None:
-        """The SID of the caller, or of whom AttachCurrentSecurityContext has found."""
+        """Return the SID of the caller, or the one found by AttachCurrentSecurityContext."""
         sid: str | None = context.call.caller.sid
         return sid if self._attached is None else self._attached.sid
 
@@ -382,7 +383,7 @@ class MSMQMessage(MqacObject):
         return b"" if sid is None else sid_bytes(sid)
 
     def _look_up(self, context: CallContext, signer: InternalCertificate | None) -> Awaitable[None] | None:
-        """What is awaited before the signature can be judged."""
+        """Return an awaitable that must end before the signature can be judged."""
         security, message = self.environment.message_security, self.message
         if signer is not None:
             return security.look_up(self._sender_bytes(context), signer.encoded)
@@ -433,7 +434,8 @@ class MSMQMessage(MqacObject):
             )
 
     def _outgoing(self, context: CallContext, *, signed: bool) -> Message:
-        """What is sent: a copy, because the queue keeps it. Whose message is `signed` here is its sender."""
+        """Return the message to send: a copy, because the queue keeps it. If it is `signed` here, the signer is its
+        sender."""
         message = self.message
         sender = self._sender_bytes(context)
         copy = message.copy()

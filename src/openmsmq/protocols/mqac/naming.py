@@ -41,7 +41,7 @@ def needs_lookup(environment: Environment, path_name: str) -> bool:
 
 
 async def format_name_in_directory(environment: Environment, path_name: str) -> str:
-    """The same of a public queue, of the directory."""
+    """Return the format name of a public queue, from the directory."""
     return f"PUBLIC={await environment.public_queues.identifier_of(names.parse_path_name(path_name))}"
 
 

@@ -1,4 +1,4 @@
-"""What the automation objects share: their queue manager, their caller, and how arguments become values."""
+"""Base of the automation objects: their queue manager, their caller, and conversion of arguments to values."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class MqacObject(AutomationObject):
         return super().run(context, slot, arguments)
 
     def caller(self, context: CallContext) -> Caller:
-        """Who calls, as access checks see it."""
+        """The caller, for access checks."""
         return self.environment.caller(context.call)
 
 

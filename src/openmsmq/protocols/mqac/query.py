@@ -33,14 +33,14 @@ def _text(value: Variant) -> str:
 
 
 def _time(value: Variant) -> int:
-    """A DATE. Raises MsmqError for one that is no time at all."""
+    """Convert a DATE. Raises MsmqError for an invalid time."""
     try:
         return seconds_of(value)
     except (ValueError, OverflowError):
-        raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{value.resolved.value} is no date") from None
+        raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{value.resolved.value} is not a date") from None
 
 
-#: Of each argument of LookupQueue: the attribute, how it is read, and which argument has its operator, if any.
+#: For each argument of LookupQueue: the attribute, how it is read, and which argument has its operator, if any.
 _CRITERIA: Final[tuple[tuple[int, str, Callable[[Variant], Any], int | None], ...]] = (
     (0, "identifier", _guid, None),
     (1, "type", _guid, 5),

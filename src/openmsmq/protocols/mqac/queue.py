@@ -33,7 +33,7 @@ _PEEKING: Final = (*_RECEIVING, Access.PEEK, Access.PEEK_ADMIN)
 
 
 class _Wanted:
-    """What a caller wants of a message."""
+    """Parts of a message that a caller requests."""
 
     __slots__ = ("body", "connector_type", "destination")
 
@@ -267,7 +267,7 @@ class MSMQQueue(MqacObject):
     ) -> MSMQMessage | Awaitable[MSMQMessage]:
         """A message, at once or when one comes. Deviation D-81: only the methods with Current or Next in their names
         use the cursor, and a time-out of 0 is answered with MQ_ERROR_MESSAGE_NOT_FOUND as published in words
-        (0xC00E0088), not with the number beside them, which is another error's."""
+        (0xC00E0088), not with the number printed with it, which is that of another error."""
         outcome: asyncio.Future[MSMQMessage] = asyncio.get_running_loop().create_future()
         offer = _Offer(self, context, wanted, watches=action is ReceiveAction.RECEIVE and transaction is None)
 

@@ -140,7 +140,8 @@ class MSMQQueueInfo(MqacObject):
         return names.parse_format_name(self.format_name)
 
     def with_name(self, then: Callable[[names.FormatName], T]) -> T | Awaitable[T]:
-        """What `then` makes of the format name, at once or when the directory has said it. Raises as `name`."""
+        """Return the result of `then` for the format name, at once or after the directory's answer. Raises the errors
+        of `name`."""
         if self.format_name is None and self.path_name and needs_lookup(self.environment, self.path_name):
             return after(self._look_up(self.path_name), lambda: then(self.name()))
         return then(self.name())
@@ -180,7 +181,7 @@ class MSMQQueueInfo(MqacObject):
     def Create(
         self, context: CallContext, IsTransactional: Variant | None, IsWorldReadable: Variant | None
     ) -> Awaitable[None] | None:
-        """3.10.4.1.26. Owners are no domain users, so everybody may use the queue whatever IsWorldReadable says
+        """3.10.4.1.26. Owners are not domain users, so everybody may use the queue regardless of IsWorldReadable
         (3.10.4.1.26.1)."""
         boolean(IsWorldReadable, False)
         if not self.path_name:
@@ -225,7 +226,7 @@ class MSMQQueueInfo(MqacObject):
                 "and the last also with 0x80 (admin), and share modes 0 and 1",
             ) from None
         if wanted is Access.MOVE:
-            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, "Access 4 is no access mode here")
+            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, "access mode 4 is not supported here")
         return self.with_name(lambda name: self._resolved(context, name, wanted, sharing))
 
     def _resolved(self, context: CallContext, name: names.FormatName, access: Access, share: Share) -> Any:
@@ -265,7 +266,7 @@ class MSMQQueueInfo(MqacObject):
         self.take(await self.environment.public_queues.record(guid, self.caller(context)))
 
     def take(self, record: QueueRecord) -> None:
-        """The directory has said what the queue is."""
+        """Take over the queue's properties from the directory's answer."""
         self.format_name, self.is_application_queue = f"PUBLIC={record.identifier}", True
         self._take(properties_of(record))
 
@@ -322,7 +323,7 @@ class MSMQQueueInfo(MqacObject):
             raise IllegalPropertyValue(detail=f"ServiceTypeGuid is {value!r}, not a GUID") from None
 
     def put_Quota(self, context: CallContext, value: int) -> None:
-        """3.10.4.1.16, in kilobytes; -1 is no limit."""
+        """3.10.4.1.16, in kilobytes; -1 means no limit."""
         self.change("quota", value & 0xFFFFFFFF)
 
     def put_JournalQuota(self, context: CallContext, value: int) -> None:
@@ -377,7 +378,7 @@ class MSMQQueueInfo(MqacObject):
 
 
 def info_of(environment: Environment, format_name: str) -> MSMQQueueInfo | None:
-    """What properties of a message that name a queue return; None, which is NULL, where there is none."""
+    """Return the value of message properties that name a queue; None (NULL) without a queue."""
     return MSMQQueueInfo(environment, format_name) if format_name else None
 
 

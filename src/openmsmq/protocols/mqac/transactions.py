@@ -136,7 +136,7 @@ class MSMQTransaction(MqacObject):
         if isinstance(target, MSMQTransaction):
             target = target.inner
         if not isinstance(target, TransactionImpl):
-            raise ComError(ComResult.E_INVALIDARG, "varTransaction is no transaction of this queue manager")
+            raise ComError(ComResult.E_INVALIDARG, "varTransaction is not a transaction of this queue manager")
         self.inner = target
 
     def get_ITransaction(self, context: CallContext) -> Variant:
@@ -180,7 +180,7 @@ def transaction_of(value: Variant | None) -> tuple[Transaction | None, bool]:
         if isinstance(target, MSMQTransaction) and target.inner is not None:
             target = target.inner
         if not isinstance(target, TransactionImpl):
-            raise MsmqError(HResult.MQ_ERROR_TRANSACTION_USAGE, "Transaction is no transaction of this queue manager")
+            raise MsmqError(HResult.MQ_ERROR_TRANSACTION_USAGE, "Transaction belongs to another queue manager")
         if not target.transaction.is_open:
             raise TransactionSequence(detail="the transaction has ended")
         return target.transaction, False

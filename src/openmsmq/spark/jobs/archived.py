@@ -1,4 +1,4 @@
-"""What an archive looks like, and reading it.
+"""Layout of an archive, and reading it.
 
     DIR/queue=…/date=YYYY-MM-DD/*.parquet     the messages; any reader of Parquet takes them
     DIR/_delta_log                            with format delta
@@ -45,7 +45,7 @@ def as_archived(frame: DataFrame, removed: bool) -> DataFrame:
 
 
 def utc(column: str) -> Column:
-    """A time whose fields are those of UTC, whatever zone the session has."""
+    """Return a time whose fields are in UTC, regardless of the session's time zone."""
     return F.to_utc_timestamp(F.col(column), F.current_timezone())
 
 
@@ -73,7 +73,7 @@ def data_files(files: ArchiveFiles) -> list[FileEntry]:
 
 
 def manifests(files: ArchiveFiles) -> list[dict[str, Any]]:
-    """What compactions were about when they ended, or are about now."""
+    """Return the manifests of finished and running compactions."""
     return [json.loads(files.read(name)) for name in files.children(MANIFESTS) if name.endswith(".json")]
 
 

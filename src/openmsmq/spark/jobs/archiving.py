@@ -38,7 +38,8 @@ SOURCES = ("queue", "journal", "deadletter", "xactdeadletter")
 
 @dataclass(frozen=True, slots=True)
 class ArchivedBatch:
-    """What a batch held: messages, bytes of their bodies, and when the newest one arrived (ISO 8601; None of none)."""
+    """Contents of a batch: messages, bytes of their bodies, and when the newest one arrived (ISO 8601; None without
+    messages)."""
 
     number: int
     rows: int
@@ -55,7 +56,7 @@ class ArchivedBatch:
 
 @dataclass(slots=True)
 class Archived:
-    """What a run of `archive` did."""
+    """Result of a run of `archive`."""
 
     batches: int = 0
     rows: int = 0

@@ -39,7 +39,7 @@ class Count:
 
 @dataclass(slots=True)
 class DeadLetters:
-    """What both dead-letter queues hold, by aspect: class, destination, sender, label, age."""
+    """Contents of both dead-letter queues, grouped by class, destination, sender, label and age."""
 
     messages: int = 0
     bytes: int = 0

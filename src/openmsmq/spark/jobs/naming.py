@@ -10,7 +10,7 @@ _BREAK = re.compile(r"[\\/;:=]")
 
 
 def common_beginning(names: Collection[str]) -> str:
-    """What all names begin with, up to a separator; empty where that is short, or a name would be left empty."""
+    """Return the common prefix of all names, up to a separator; empty if it is short, or a name would become empty."""
     different = set(names)
     if len(different) < 2:
         return ""

@@ -25,7 +25,7 @@ _COLUMNS = [name for name in WRITE_COLUMNS if name != "destination_queue"]
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What was sent, or with `dry_run` would be: messages, and how: `flight`, all or none, or `rpc`, one by one."""
+    """Messages that were sent (or would be, with `dry_run`), and how: `flight`, all or none, or `rpc`, one by one."""
 
     rows: int
     way: str

@@ -44,7 +44,7 @@ def session(master: str = "local[*]", name: str = "openmsmq", quiet: bool = True
     Args:
         master: of Spark.
         name: of the application.
-        quiet: drop the output of a new JVM, its warnings, for its whole life; failures are raised all the same.
+        quiet: drop the output of a new JVM, its warnings, for its whole life; failures are still raised.
 
     Raises:
         PipelineError: there is no Java, or Spark does not start.
@@ -80,8 +80,8 @@ def _silenced() -> Iterator[None]:
         except Exception as error:
             file.seek(0)
             lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-            said = f": {cause(lines)}" if lines else ""
-            raise PipelineError(f"Spark does not start: {failure(error)}{said}") from error
+            reason = f": {cause(lines)}" if lines else ""
+            raise PipelineError(f"Spark does not start: {failure(error)}{reason}") from error
         finally:
             for descriptor, original in kept.items():
                 os.dup2(original, descriptor)
@@ -101,7 +101,7 @@ def _java() -> str | None:
 
 
 def failure(error: BaseException) -> PipelineError:
-    """What went wrong, in one line: the last line of the innermost Python traceback, or Spark's own first line."""
+    """Summarize an error in one line: the last line of the innermost Python traceback, or Spark's own first line."""
     text = str(error)
     if isinstance(error, PySparkException | Py4JError) and _TRACEBACK in text:
         lines = _LAST_LINE.findall(text[text.index(_TRACEBACK) :])

@@ -1,4 +1,4 @@
-"""What went through queues: rates, sizes and how long messages stayed, by queue and hour."""
+"""Traffic of queues: rates, sizes and residence times of messages, by queue and hour."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COLUMNS = ("queue", "source", "arrival_time", "sent_time", "body_size")
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of one queue, or all, in one hour, or altogether.
+    """Traffic of one queue or all queues, in one hour or in total.
 
     Attributes:
         queue: path name; `ALL` for all.
@@ -56,8 +56,8 @@ class Traffic:
 
 
 def archived_traffic(spark: SparkSession, directory: str) -> Traffic:
-    """Of an archive. Messages stayed in their queues until they were received, by others as the journal shows, or by
-    the archive. Those that an archive only looked at have no time. Raises PipelineError."""
+    """Return the traffic in an archive. Messages stayed in their queues until they were received, by others as the
+    journal shows, or by the archive. Those that an archive only looked at have no time. Raises PipelineError."""
     stayed = F.when(F.col("source") == "journal", _seconds("sent_time", "arrival_time")).when(
         F.col("removed"), _seconds("arrival_time", "archived_at")
     )
@@ -65,7 +65,7 @@ def archived_traffic(spark: SparkSession, directory: str) -> Traffic:
 
 
 def live_traffic(spark: SparkSession, server: Server, queues: Sequence[str] = (), source: str = "queue") -> Traffic:
-    """Of what is in queues or journals now. Raises PipelineError.
+    """Return the traffic of messages that are in queues or journals now. Raises PipelineError.
 
     Args:
         spark: the session.

@@ -31,7 +31,7 @@ def seconds(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What an axis counts.
+    """Unit of an axis.
 
     Attributes:
         text: how a value is written.
