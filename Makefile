@@ -12,7 +12,7 @@ export TEST_SEED := $(SEED)
 NATIVE_TESTS := tests/compiled tests/ndr/test_engine.py tests/queueing/test_deadlines.py tests/queueing/test_entries.py
 COMPILED_TESTS := tests/flight/test_segment_reader.py tests/compiled tests/ndr tests/queueing tests/store tests/conversion tests/model
 
-.PHONY: setup deb package-test java samba nftables domain curl browser prometheus deployments compiled interpreted demo test nightly wheel-test mutants lint bench image-test clean
+.PHONY: setup docs deb package-test java samba nftables domain curl browser prometheus deployments compiled interpreted demo test nightly wheel-test mutants lint bench image-test clean
 
 setup: compiled
 
@@ -90,7 +90,7 @@ nightly: java samba nftables domain curl browser prometheus deployments compiled
 	@$(BIN)/python tools/sanitize
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-fuzz.txt
 	@$(BIN)/python tools/fuzz 120
-	@$(MAKE) --no-print-directory wheel-test mutants
+	@$(MAKE) --no-print-directory docs wheel-test mutants
 
 # Changes of single places that the tests have to notice; which ones, SEED says.
 MUTANTS ?= 500
@@ -102,9 +102,18 @@ wheel-test: $(STAMP)
 	@tools/ensure headers
 	@$(BIN)/python tools/try-wheel
 
+# The site of the documents, in site/.
+docs: $(STAMP)
+	@[ -x .venv-docs/bin/mkdocs ] || python3 -m venv .venv-docs
+	@.venv-docs/bin/python -m pip install -qq --disable-pip-version-check -r requirements-docs.txt
+	@$(BIN)/python tools/native.py --generate
+	@.venv-docs/bin/python tools/site.py
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build -q
+	@.venv-docs/bin/python tools/site.py --check
+
 lint: $(STAMP)
 	@$(BIN)/python tools/native.py --generate
-	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image tools/sanitize tools/fuzz tools/try-wheel tools/make-deb tools/command_files.py tools/try-package tools/mutate tools/share-classes tools/native.py tools/import_contract.py tools/sync_client.py tools/command_line.py tools/hatch_build.py tools/fetch-helm tools/chart tools/plain_english tools/architecture_picture.py
+	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image tools/sanitize tools/fuzz tools/try-wheel tools/make-deb tools/command_files.py tools/try-package tools/mutate tools/share-classes tools/native.py tools/import_contract.py tools/sync_client.py tools/command_line.py tools/hatch_build.py tools/fetch-helm tools/chart tools/plain_english tools/architecture_picture.py tools/site.py
 	@$(BIN)/python tools/sync_client.py --check
 	@$(BIN)/python tools/command_line.py --check
 	@$(BIN)/python tools/plain_english

@@ -1,4 +1,4 @@
-"""The house as its imports draw it: no circle, also behind TYPE_CHECKING, and no chain of parents in `queueing`."""
+"""Imports have no cycle, also behind TYPE_CHECKING, and `queueing` has no chain of base classes (invariant I8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A change that was written is applied, or the queue manager ends."""
+"""A change that was written is applied, or the queue manager ends: invariants I2 and I3 of docs/architecture.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callbacks from outside the queue manager."""
+"""Callbacks from outside the queue manager run in their own turn (invariant I5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Group commit: who is told, when, and what happens if the disk fails."""
+"""Group commit: which replies are sent, when, and what a failing disk does (invariants I1 and I4)."""
 
 from __future__ import annotations
 

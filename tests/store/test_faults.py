@@ -1,4 +1,4 @@
-"""Faults on the Nth call: a clear error, nothing half-applied, nothing acknowledged that is not there."""
+"""Faults on the Nth call: a clear error, nothing half-applied, nothing acknowledged that is not there (I2, I4)."""
 
 from __future__ import annotations
 

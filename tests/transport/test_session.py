@@ -1,4 +1,4 @@
-"""Open sessions: windows, acknowledgments, timers."""
+"""Open sessions: windows, acknowledgments, timers (invariant I7)."""
 
 import pytest
 
