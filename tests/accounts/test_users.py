@@ -209,6 +209,6 @@ def test_what_may_not_be_changed_stays_as_it_was(path: Path) -> None:
 @pytest.mark.parametrize("hashed", [b"", b"x" * 15, b"x" * 17, nt_hash("")])
 def test_what_is_no_hash_of_a_password_makes_no_user(path: Path, hashed: bytes) -> None:
     users = UsersFile(path)
-    with pytest.raises(UsersFileError, match="anna: no NT hash"):
+    with pytest.raises(UsersFileError, match="anna: not an NT hash"):
         users.restore("anna", hashed)
     assert users.list() == []

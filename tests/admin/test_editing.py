@@ -51,5 +51,5 @@ def test_options_change_what_they_name() -> None:
     assert (message.label, message.body, message.priority, message.time_to_be_received) == ("l", b"new", 7, 9)
     assert MessageEdits(body=b"\xff").apply(TEXTS[0]).body == b"\xff"
     assert MessageEdits().apply(TEXTS[0]) == TEXTS[0]
-    with pytest.raises(ValueError, match="no text but a int"):
+    with pytest.raises(ValueError, match="the body is a int, not text"):
         MessageEdits(body="x").apply(Message.of(42))

@@ -106,5 +106,5 @@ def test_too_many_series_are_an_error_and_not_cut() -> None:
     many = {(f"q{number}", "queue"): 1 for number in range(MOST_SERIES + 1)}
     with pytest.raises(ValueError, match="more than 50000"):
         render_queues("messages", {"queue_messages": many})
-    with pytest.raises(ValueError, match="no family"):
+    with pytest.raises(ValueError, match="unknown family"):
         render_queues("everything", {})

@@ -99,7 +99,7 @@ def test_what_is_no_sound_backup_is_not_restored(tmp_path: Path) -> None:
     segment.write_bytes(content)
     assert "is not as the backup wrote it" in refused("restore", str(tmp_path / "backup"), *target)
     (tmp_path / "backup" / "backup.json").unlink()
-    assert "not finished" in refused("restore", str(tmp_path / "backup"), *target)
+    assert "unfinished" in refused("restore", str(tmp_path / "backup"), *target)
     assert not (tmp_path / "new" / "store").exists()
 
 

@@ -172,7 +172,7 @@ def test_what_can_not_be_read_says_why(text: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("xyz",), "no hexadecimal digits"),
+        (("xyz",), "neither hexadecimal digits"),
         (("00", "--file", __file__), "HEX or --file"),
         (("00", "--response"), "need --operation"),
         (("00", "--operation", "rpc_Nothing"), "no interface has an operation 'rpc_Nothing'"),

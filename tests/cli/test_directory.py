@@ -68,7 +68,7 @@ def test_a_list_is_created_filled_emptied_and_deleted(data: Path) -> None:
     (record,) = documents(data, "lists")
     assert record == {"name": "offices", "format_name": name, "members": ["DIRECT=OS:a\\x", "DIRECT=OS:b\\x"]}
     removed = run(data, "lists", "remove", name, "DIRECT=OS:a\\x", "DIRECT=OS:c\\x")
-    assert (removed.code, "DIRECT=OS:c\\x is no member" in removed.stderr) == (0, True)
+    assert (removed.code, "DIRECT=OS:c\\x is not a member" in removed.stderr) == (0, True)
     assert "offices" in run(data, "lists").stdout
     assert run(data, "lists", "delete", "offices", "--yes").code == 0
     assert documents(data, "lists") == []

@@ -127,7 +127,7 @@ def test_a_daemon_whose_users_cannot_be_read_does_not_start(tmp_path, content):
     directory.mkdir()
     (directory / "users.json").write_text(content)
     (directory / "users.json").chmod(0o600)
-    with pytest.raises(RuntimeError, match=r"users.json is no file of users"):
+    with pytest.raises(RuntimeError, match=r"users.json is not a file of users"):
         Daemon(directory).start()
 
 

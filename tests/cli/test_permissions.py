@@ -160,8 +160,8 @@ def test_who_has_only_the_right_to_receive_or_to_send_uses_it(run: Run) -> None:
 
 def test_mistakes_are_explained(run: Run) -> None:
     run("queue", "create", "mistaken")
-    assert "'nobody' is no user or group" in run("queue", "grant", "mistaken", "nobody", "send", code=2)
-    assert "'Fly' is no right; allowed: FullControl" in run("queue", "grant", "mistaken", "alice", "Fly", code=2)
+    assert "'nobody' is not a user or group" in run("queue", "grant", "mistaken", "nobody", "send", code=2)
+    assert "unknown right 'Fly'; allowed: FullControl" in run("queue", "grant", "mistaken", "alice", "Fly", code=2)
     assert "--set" in run("queue", "permissions", "mistaken", "--set", "D:(A)", code=2)
 
 

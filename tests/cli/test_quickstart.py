@@ -105,7 +105,7 @@ def test_a_link_holds_for_a_quarter_of_an_hour_and_for_the_last_secret(tmp_path:
 def test_who_is_no_administrator_does_not_become_one(tmp_path: Path) -> None:
     invoke("user", "--data-dir", str(tmp_path), "add", "bob", "--password-stdin", stdin="x\n")
     refused = invoke("quickstart", str(tmp_path), "--user", "bob")
-    assert refused.code == 2 and "bob is no administrator" in refused.stderr
+    assert refused.code == 2 and "bob is not an administrator" in refused.stderr
 
 
 # -- health ------------------------------------------------------------------------------------------------------------

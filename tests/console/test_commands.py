@@ -232,7 +232,7 @@ def test_a_certificate_that_nobody_trusts_gets_no_token(tmp_path: Path) -> None:
         ended = invoke("handle", "list", **beside)
         assert ended.code == UNREACHABLE and "its certificate is not trusted" in ended.stderr
         file.write_text("{")
-        assert "a restart of the daemon writes it anew" in invoke("handle", "list", **beside).stderr
+        assert "restart the daemon to write it again" in invoke("handle", "list", **beside).stderr
 
 
 # -- handles -------------------------------------------------------------------------------------------------------

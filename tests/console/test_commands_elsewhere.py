@@ -250,7 +250,7 @@ def test_settings_in_force_are_shown_with_their_origin(both: Both) -> None:
 
 def test_a_directory_in_which_no_daemon_has_started_has_no_settings(tmp_path: Path) -> None:
     ended = invoke("settings", "--data-dir", str(tmp_path))
-    assert ended.code == FAILED and f"{tmp_path} is no data directory" in ended.stderr
+    assert ended.code == FAILED and f"{tmp_path} is not a data directory" in ended.stderr
 
 
 # -- definitions ---------------------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def test_definitions_are_written_compared_and_made_on_another_machine(both: Both
     document["queues"] += [{"name": "odd", "permissions": ["allow nobody WriteMessage"]}]
     file.write_text(json.dumps(document))
     refused = both.there("definitions", "import", str(file), "--local", "--dry-run")
-    assert refused.code == FAILED and "'nobody' is no user" in refused.stderr
+    assert refused.code == FAILED and "'nobody' is not a user" in refused.stderr
     document["queues"][-1] = {"name": "new"}
     document["groups"] = [{"name": "packers", "members": [USER]}]
     document["users"] += [{"name": "erin"}]
@@ -324,7 +324,7 @@ def test_a_backup_is_made_on_another_machine(both: Both, monkeypatch: pytest.Mon
     again = both.there("backup", "first")
     assert again.code == FAILED and "exists" in again.stderr
     outside = both.there("backup", "../elsewhere")
-    assert outside.code == FAILED and "is no name of a backup" in outside.stderr
+    assert outside.code == FAILED and "is not a valid name of a backup" in outside.stderr
 
 
 # -- figures over time ---------------------------------------------------------------------------------------------

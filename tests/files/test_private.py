@@ -37,7 +37,7 @@ def test_a_change_is_seen_and_a_file_that_goes_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "mode", "said"),
-    [(b"x", 0o600, "n is no file of numbers"), (b"1", 0o640, "n is open to others; make its mode 0600")],
+    [(b"x", 0o600, "n is not a file of numbers"), (b"1", 0o640, "n is open to others; make its mode 0600")],
 )
 def test_a_file_that_can_not_be_used_is_named_with_what_to_do(
     tmp_path: Path, content: bytes, mode: int, said: str

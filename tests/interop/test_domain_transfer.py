@@ -150,7 +150,7 @@ def test_users_write_their_own_certificates_and_a_queue_manager_does_where_it_ma
     (found,) = certificates_in(bytes_in(ldif, ATTRIBUTES[0]))
     assert found.digest.hex() == registered.stdout.strip() and bytes_in(ldif, ATTRIBUTES[1]) == found.digest
     refused = certificates("register", "bob@rig.test", str(certificate))
-    assert refused.code == 1 and "written by whom they are of" in refused.stderr, refused
+    assert refused.code == 1 and "is written by its user" in refused.stderr, refused
     removed = certificates("remove", r"RIG\alice", registered.stdout.strip())
     assert removed.code == 0, removed
     assert bytes_in(directory.search("alice", "(sAMAccountName=alice)", *ATTRIBUTES), ATTRIBUTES[0]) == b""

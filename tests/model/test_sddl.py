@@ -79,12 +79,12 @@ def test_nothing_is_lost_between_descriptor_and_text(owner: str, group: str, dac
         ("D:X(A;;CC;;;WD)", "flags are"),
         ("D:(A;;CC;;;WD)x", "parentheses"),
         ("D:(A;;CC;;WD)", "six fields"),
-        ("D:(ZZ;;CC;;;WD)", "no type"),
+        ("D:(ZZ;;CC;;;WD)", "unknown type"),
         ("D:(A;;QQ;;;WD)", "no right"),
         ("D:(A;QQ;CC;;;WD)", "no flag"),
         ("D:(A;;0x1ffffffff;;;WD)", "32 bits"),
         (f"D:(A;;CC;{GUID};;WD)", "GUIDs"),
-        ("D:(RAW;;;;;00)", "no whole entry"),
+        ("D:(RAW;;;;;00)", "not a complete entry"),
     ],
 )
 def test_what_is_wrong_with_a_text_is_said(text: str, said: str) -> None:

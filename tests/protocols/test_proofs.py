@@ -40,10 +40,10 @@ def test_the_proofs_name_operations_that_are_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "printed", "option"),
-    [("README.md", markdown_summary, "--summary"), ("docs/operations.md", markdown_table, "--markdown")],
+    ("mark", "printed", "option"),
+    [("summary", markdown_summary, "--summary"), ("protocols", markdown_table, "--markdown")],
 )
-def test_documents_show_the_table_as_it_is(document: str, printed: Callable[[], str], option: str) -> None:
-    text = (ROOT / document).read_text(encoding="utf-8")
-    shown = text.partition("<!-- protocols -->\n")[2].partition("<!-- /protocols -->")[0]
+def test_documents_show_the_table_as_it_is(mark: str, printed: Callable[[], str], option: str) -> None:
+    text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    shown = text.partition(f"<!-- {mark} -->\n")[2].partition(f"<!-- /{mark} -->")[0]
     assert shown.strip() == printed().strip(), f"put what openmsmq protocols {option} prints between the two marks"

@@ -1,4 +1,4 @@
-"""Bad input gets a clear answer and costs nothing: a fault, a bind_nak or the end of the connection; never more (invariant I6)."""
+"""Bad input costs nothing and gets a clear answer (I6): a fault, a bind_nak or the end of the connection; never more."""
 
 from __future__ import annotations
 
