@@ -99,7 +99,7 @@ def test_a_log_that_cannot_be_written_stops_changes_only_where_that_is_demanded(
             said = run(daemon, "queue", "create", "orders", code=1 if required else 0)
             assert ("MQ_ERROR_INSUFFICIENT_RESOURCES" in said) is required
             run(daemon, "queue", "show", "orders", code=3 if required else 0)
-            assert "the audit log can't be written" in daemon.log
+            assert "cannot write the audit log" in daemon.log
             (data / "audit.jsonl").rmdir()
 
 

@@ -267,7 +267,7 @@ def test_while_the_controller_is_away_what_is_known_goes_on_and_changes_are_refu
         assert "the directory is away" in daemon.log
     finally:
         directory.start()
-    eventually(lambda: "the directory is back" in daemon.log, 75)
+    eventually(lambda: "directory available again" in daemon.log, 75)
     assert created(carol, "back-again").startswith("PUBLIC=")
 
 
@@ -301,7 +301,7 @@ def test_a_silent_controller_holds_nobody_else(
     assert slowest < 1.5, "seconds that a send took beside it"
     assert len(refused) == 8
     assert all("MQ_ERROR_NO_DS" in said or "NO_RESPONSE_FROM_OBJECT_SERVER" in said for said in refused)
-    eventually(lambda: daemon.log.rstrip().endswith("the directory is back"), 90)
+    eventually(lambda: daemon.log.rstrip().endswith("directory available again"), 90)
 
 
 def test_the_next_controller_is_asked(

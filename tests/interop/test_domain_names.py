@@ -84,7 +84,7 @@ def test_readers_of_system_queues_may_be_accounts_of_the_domain(
 
         eventually(lambda: may("alice") and may("carol"), 20)
         assert not may("bob")
-        assert r"system_queue_readers: RIG\nobody counts for nobody yet: the domain does not know it" in running.log
+        assert r"setting system_queue_readers: account RIG\nobody could not be resolved" in running.log
 
 
 def test_a_start_does_not_wait_for_a_domain_that_is_away(
@@ -95,7 +95,7 @@ def test_a_start_does_not_wait_for_a_domain_that_is_away(
         with Daemon(
             tmp_path / "data", *settings(directory, keytab, "--system-queue-readers", r"RIG\orders")
         ) as running:
-            eventually(lambda: "counts for nobody yet" in running.log, 20)
+            eventually(lambda: "could not be resolved" in running.log, 20)
             with running.connect(**login(tickets["alice"])) as manager, pytest.raises(AccessDenied):
                 manager.open(DEAD_LETTERS, "peek", protocol="qmcomm")
     finally:

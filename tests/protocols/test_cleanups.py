@@ -75,4 +75,4 @@ def test_a_failure_at_one_leaves_none_of_the_others(server: Server, caplog: pyte
     for item in "abcd":
         some.add(item)
     server.pass_time(10)
-    assert over == ["a", "c", "d"] and "can't be undone" in caplog.text
+    assert over == ["a", "c", "d"] and "cannot undo" in caplog.text

@@ -81,7 +81,7 @@ def test_a_directory_that_is_away_at_the_start_is_tried_again(tmp_path: Path, ca
     asyncio.run(test())
     lines = [record.getMessage() for record in caplog.records]
     assert len([line for line in lines if "not in step with the directory, retrying" in line]) == 1
-    assert any(line == "the directory is back" for line in lines)
+    assert any(line == "directory available again" for line in lines)
 
 
 def test_what_nobody_expected_of_the_directory_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -166,7 +166,7 @@ class Exporter:
             try:
                 self._budget.take(owner.source)
             except LimitReached as error:
-                logger.warning("an object for %s was refused: %s", owner, error.detail)
+                logger.warning("refused to create an object for %s: %s", owner, error.detail)
                 _released(target)
                 raise ComError(ComResult.E_OUTOFMEMORY, error.detail) from None
         exported = ExportedObject(self._identifier(), target, owner, self._clock())

@@ -118,7 +118,7 @@ class ContextHandles:
         if len(self.entries) + self._charged < self._maximum and (shares is None or shares.has_room(self._host)):
             return
         log.warning(
-            "%s holds too many queues, cursors and transactions: %d in one association (limit %d), %d of the host "
+            "%s has too many open queues, cursors and transactions: %d in one association (limit %d), %d of the host "
             "(limit %d), %d in all (limit %d)", self._host, len(self.entries) + self._charged, self._maximum,
             0 if shares is None else shares.of(self._host), MAX_HANDLES_OF_HOST, 0 if shares is None else shares.held,
             MAX_HANDLES_IN_ALL,

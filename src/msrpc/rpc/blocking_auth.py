@@ -57,7 +57,7 @@ class AuthExecutor:
         try:
             asked.question()
         except Exception:  # a fault here: the login goes on without an answer, and is refused
-            log.exception("a question has failed")
+            log.exception("a query for a login failed")
         with suppress(RuntimeError):  # the loop has been closed
             loop.call_soon_threadsafe(self._ended, asked)
 

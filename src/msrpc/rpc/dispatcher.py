@@ -257,7 +257,7 @@ class Dispatcher:
             try:
                 served = together.serve(calls)
             except Exception:  # a bug: nobody knows which of them were served, so none is served again
-                log.exception("calls can't be served together")
+                log.exception("batch of calls failed; each call is served alone")
                 for call in calls:
                     self._refuse(_call_of(call), NCA_S_FAULT_UNSPEC)
                 return

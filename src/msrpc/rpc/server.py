@@ -402,7 +402,7 @@ class _Connection(asyncio.Protocol):
             try:
                 poller.add(source)
             except OSError as error:  # the system has a limit for what is watched
-                log.warning("the transport goes on reading the connection from %s: %s", core.peer_host, error)
+                log.warning("reading the connection from %s outside of batches: %s", core.peer_host, error)
                 return
             transport.pause_reading()
             self._reader = BY_POLLER
@@ -521,7 +521,7 @@ class _Connection(asyncio.Protocol):
             try:
                 self._server.poller.add(self._source)
             except OSError as error:  # epoll is full: its own transport reads this connection from now on
-                log.warning("the poller can't watch a connection, its transport reads it now: %s", error)
+                log.warning("cannot poll a connection; reading it alone: %s", error)
                 self._reader = BY_TRANSPORT
                 self._transport.resume_reading()
 

@@ -235,7 +235,7 @@ class UsersFile:
         except UsersFileError as error:
             if str(error) != self._logged:
                 self._logged = str(error)
-                logger.error("users can't be authenticated: %s", error)
+                logger.error("cannot authenticate users: %s", error)
             return False
         self._logged = ""
         return True

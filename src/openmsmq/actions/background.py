@@ -180,7 +180,7 @@ class Jobs:
                 try:
                     then(self._ended(job, state, detail))
                 except Exception as error:
-                    logger.error("the end of job %s could not be recorded: %s", job.view.id, error)
+                    logger.error("cannot record the end of job %s: %s", job.view.id, error)
                 self.end(job, state, detail)
 
         threading.Thread(target=run, name=f"job {job.view.id}", daemon=True).start()
@@ -220,7 +220,7 @@ class Jobs:
         try:
             self._write()
         except JobsFileError as error:
-            logger.error("the list of jobs is not written: %s", error)
+            logger.error("cannot save the list of jobs: %s", error)
 
     def _write(self) -> None:
         self._saved = time.monotonic()

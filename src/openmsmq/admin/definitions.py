@@ -67,7 +67,7 @@ def apply(step: DefinitionChange) -> str:
     except (MsmqError, ValueError, *UNREADABLE) as error:
         return f"failed: {error}"
     except Exception as error:
-        logger.exception("the step %s of an import failed", step.said)
+        logger.exception("import of definitions: step failed: %s", step.said)
         return f"failed: {type(error).__name__}: {error}"
     return DONE
 

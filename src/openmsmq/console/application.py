@@ -226,7 +226,7 @@ class Web:
             except ClientDisconnect:
                 return Response(status_code=400)
             except ConnectionError as error:
-                logger.warning("the queue manager does not answer: %s", error)
+                logger.warning("queue manager does not answer: %s", error)
                 return problem_response(Problem(503, f"the queue manager does not answer: {error}"), request)
             except Exception:
                 logger.exception("%s %s failed", request.method, printable(request.url.path[:200]))

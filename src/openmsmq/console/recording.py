@@ -28,7 +28,7 @@ def record_interrupted(settings: WebSettings, jobs: Iterable[JobView]) -> None:
         try:
             log.append(entry)
         except OSError as error:
-            logger.error("the audit log can't be written: %s; not recorded: job %s was interrupted", error, job.id)
+            logger.error("cannot write the audit log: %s; not recorded: job %s was interrupted", error, job.id)
 
 
 def record(
@@ -53,7 +53,7 @@ def record(
     try:
         return AuditLog(settings.directory, size=settings.audit_bytes).append(entry)
     except OSError as error:
-        logger.error("the audit log can't be written: %s; not recorded: %s %s by %s", error, action, name, caller.name)
+        logger.error("cannot write the audit log: %s; not recorded: %s %s by %s", error, action, name, caller.name)
         if settings.audit_required:
             detail = f"{action}: the audit log can't be written, and audit_required is set"
             raise Problem(507, detail) from None

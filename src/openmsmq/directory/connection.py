@@ -86,7 +86,7 @@ class DirectoryConnection:
             raise MsmqError(HResult.MQ_ERROR_NO_DS, f"the directory is unavailable: {error}") from None
         except DirectoryError as error:
             if isinstance(error, DirectoryDenied):  # callers learn only that they may not, and somebody has to grant it
-                logger.warning("the directory refuses: %s", error)
+                logger.warning("directory refused a request: %s", error)
             raise _failure(error, not_found) from None
         except (UnicodeEncodeError, OverflowError) as error:
             raise IllegalPropertyValue(detail=f"the directory can't keep or compare a value: {error}") from None
@@ -94,7 +94,7 @@ class DirectoryConnection:
             self.on_machine(answer)
         if self.offline:
             self.offline = False
-            logger.warning("the directory is back")
+            logger.warning("directory available again")
         return answer
 
     def _went(self, reason: str) -> None:

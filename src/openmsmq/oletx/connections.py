@@ -238,7 +238,7 @@ class Connections:
     def _requested(self, packet: Packet) -> None:
         identifier = packet.connection
         if not identifier or identifier in self._incoming or len(self._incoming) >= self._granted:
-            logger.warning("%s: a connection request is ignored: number %d in use, or more than the %d granted",
+            logger.warning("%s: ignored a connection request: number %d is in use, or exceeds the %d granted",
                            self.partner, identifier, self._granted)  # fmt: skip
             return
         connection = self._incoming[identifier] = PartnerConnection(self, packet.kind, identifier, is_initiator=False)

@@ -296,7 +296,7 @@ class TransactionManager:
             return
         superior = transaction.superior if transaction is not None else None
         if superior is None or superior.partner.key != connection.partner.key:  # deviation D-208
-            logger.warning("%s wants to commit transaction %s, of which it is not the superior: refused",
+            logger.warning("refused commit by %s of transaction %s: it is not the superior",
                            connection.partner, uow.hex())  # fmt: skip
         elif superior.state in (EnlistmentState.PREPARED, EnlistmentState.IN_DOUBT):
             superior.redeliveries.append(connection)
@@ -352,7 +352,7 @@ class TransactionManager:
         transaction = self._resolvable(uow, resolution)
         superior = transaction.superior
         logger.warning(
-            "transaction %s is ended by hand: %s; partners may decide otherwise: %s", transaction.name, resolution,
+            "transaction %s ended by an operator: %s; partners may decide otherwise: %s", transaction.name, resolution,
             ", ".join(str(one.partner) for one in _rows_of(transaction) if one.state is not EnlistmentState.ENDED),
         )  # fmt: skip
         if resolution == "forget":

@@ -214,7 +214,7 @@ class DistributedTransaction:
         try:
             self._write_commit(self._promised())
         except MsmqError as error:
-            logger.warning("transaction %s is to be committed, and could not be; next try in %.0f s: %s", self.name,
+            logger.warning("cannot commit transaction %s; next attempt in %.0f s: %s", self.name,
                            REPEAT, error)  # fmt: skip
             self._work.later(REPEAT, self.commit_branch)
 

@@ -175,7 +175,7 @@ class Arrival:
             return self._receive(packet, origin, batch)
         except MessageStorageFailed as error:
             peer = _text(origin.peer)
-            logger.warning("no room for a message of queue manager %s, which will send it again: %s", peer, error)
+            logger.warning("could not store a message from queue manager %s; the peer will resend it: %s", peer, error)
             return Disposition(DeliveryResult.COMES_AGAIN)
 
     def refuse_unread(self, packet: UserMessage, origin: ArrivalOrigin, batch: ArrivalBatch) -> Disposition:
@@ -200,7 +200,7 @@ class Arrival:
             try:
                 batch.work.commit(also)
             except MessageStorageFailed as error:
-                logger.warning("no room for messages of another queue manager, which will send them again: %s", error)
+                logger.warning("could not store messages from a queue manager; it will resend them: %s", error)
                 self.withdraw(batch)
                 return False
             self._duplicates.stored(remembered)

@@ -152,7 +152,7 @@ class PeerConnection(asyncio.Protocol):
                 return
             transport.write(data)
             if transport.get_write_buffer_size() > LARGEST_BUFFER:
-                logger.warning("%s reads nothing of what it is sent: its connection is closed", self.address)
+                logger.warning("closing the connection to %s: the peer does not read", self.address)
                 transport.abort()
         self._arm()
 

@@ -25,7 +25,7 @@ class SessionLimits:
         """Whether a peer may open a session: neither this queue manager itself, nor one too many."""
         same_peer = self._at[connection.address]
         if request.client_guid == self._own:
-            logger.warning("%s says that it is this queue manager: refused", connection.address)
+            logger.warning("refused session from %s: it presented this queue manager's identifier", connection.address)
             return False
         if len(self._connections) > self._options.max_sessions or same_peer > self._options.max_sessions_per_peer:
             logger.warning(
@@ -64,6 +64,6 @@ class SessionLimits:
         if change <= 0 or self._buffered <= self._options.buffered:
             return True
         logger.warning(
-            "%s is disconnected: packets that are not whole take %d bytes", connection.address, self._buffered
+            "closing the connection to %s: incomplete packets take %d bytes", connection.address, self._buffered
         )
         return False

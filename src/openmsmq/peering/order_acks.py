@@ -69,7 +69,7 @@ class OrderAcks:
                 except MsmqError as error:  # the next resend brings another one
                     if self._manager.changes.may_warn():
                         logger.warning(
-                            "cannot send an order acknowledgment to %s, it will send its messages again: %s",
+                            "cannot send an order acknowledgment to %s; it will resend its messages: %s",
                             source.reply, error,
                         )  # fmt: skip
             if source.sequence.next_deadline is None:

@@ -57,7 +57,7 @@ class PendingLookups:
             await look_up
             self._resume(connection)
         except Exception:  # as in `arrival`: this connection ends, and what it brought is sent again
-            logger.exception("messages from %s can't be judged; the connection is closed", connection.address)
+            logger.exception("cannot check messages from %s; closing the connection", connection.address)
             self._held.pop(connection, None)
             connection.close()
 

@@ -127,7 +127,7 @@ class PingListener:
             self._loop.remove_reader(self._socket)
             self._pause = self._loop.call_later(self._rate.again(now) / 1000, self._go_on)
             if not self._has_warned:
-                logger.warning("more than %d pings a second come, and are not answered", ANSWERS_PER_SECOND)
+                logger.warning("more than %d pings per second; the rest are not answered", ANSWERS_PER_SECOND)
                 self._has_warned = True
             return
         try:

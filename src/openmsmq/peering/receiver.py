@@ -70,10 +70,10 @@ class MessageReceiver:
             stored = self._arrival.finish(batch)
         except Exception:  # what the batch has taken note of would make duplicates of messages that nobody has
             if len(messages) == 1:
-                logger.exception("a message from %s made the receiver fail", connection.address)
+                logger.exception("a message from %s caused an internal error", connection.address)
             else:
                 logger.warning(
-                    "%d messages from %s made the receiver fail together; each is decided alone",
+                    "%d messages from %s caused an internal error; each is checked alone",
                     len(messages), connection.address, exc_info=True,
                 )  # fmt: skip
             self._arrival.withdraw(batch)

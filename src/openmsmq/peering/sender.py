@@ -305,9 +305,9 @@ class MessageSender:
             elif properties.message_class >= MessageClass.ACK_RECEIVE:
                 self._final_ack(FinalAckBody.parse(properties.body), properties.message_class, peer)
         except BadPacket as error:
-            logger.warning("queue manager %s sent an acknowledgment that can't be read: %s", _text(peer), error)
+            logger.warning("queue manager %s sent an invalid acknowledgment: %s", _text(peer), error)
         except MessageStorageFailed as error:
-            logger.warning("no room for an acknowledgment, which will be sent again: %s", error)
+            logger.warning("could not store an acknowledgment; the peer will resend it: %s", error)
             return False
         return True
 

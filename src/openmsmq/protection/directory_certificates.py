@@ -83,7 +83,7 @@ class DirectoryCertificates:
             found = await answer
         except Exception as error:  # any error of a directory: a verdict waits for the result
             if not isinstance(error, DirectoryUnavailable):
-                logger.exception("the directory failed when it was asked for certificates of %s", who)
+                logger.exception("directory query for certificates of %s failed", who)
             self._trouble = str(error) or type(error).__name__
             return
         self._trouble = ""

@@ -46,7 +46,7 @@ class DirectoryKeys:
         try:
             keys = unpack_directory_keys(encoded) if encoded else ()
         except BadPacket as error:
-            logger.warning("the keys of %s in the directory can't be read: %s", UUID(bytes_le=identifier), error)
+            logger.warning("invalid keys of %s in the directory: %s", UUID(bytes_le=identifier), error)
         self._learned[identifier] = self._clock(), keys
         self._learned.move_to_end(identifier)
         if len(self._learned) > MOST:

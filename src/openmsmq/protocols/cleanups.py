@@ -55,4 +55,4 @@ class Cleanups(Generic[T]):
             try:
                 self._clean_up(item)
             except Exception:  # a bug: the time of the others is over as well
-                logger.exception("a receive that was not ended can't be undone")
+                logger.exception("cannot undo an unfinished two-phase receive")

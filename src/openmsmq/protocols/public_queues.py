@@ -365,7 +365,7 @@ class PublicQueues:
         try:
             keys = await asyncio.to_thread(self._published_keys)
         except (OSError, LookupError) as error:
-            logger.error("the keys of this queue manager can't be given to the directory: %s", error)
+            logger.error("cannot publish the keys of this queue manager in the directory: %s", error)
             keys = b""
         record = MachineRecord(self._own, machine.computer_name, dns_names, keys, security=security)
         await self.directory.ask(lambda d: d.register_machine(record), force=True)

@@ -194,7 +194,7 @@ class Changes:
 
     def fail(self, error: Exception) -> NoReturn:
         """Memory and log disagree: the store takes nothing any more, and the process ends. Raises StoreFailed."""
-        logger.critical("a change was written and could not be applied; what the log says holds", exc_info=error)
+        logger.critical("a change was written but could not be applied; the log is authoritative", exc_info=error)
         self.has_failed = True
         self.outbox.failed(error)
         self.store.fail(error)

@@ -100,13 +100,13 @@ class Audit:
         try:
             self._log.append(entry)
         except OSError as error:
-            logger.error("the audit log can't be written: %s", error)
+            logger.error("cannot write the audit log: %s", error)
 
     def _say(self, error: OSError, deed: AuditRecord) -> None:
         """Log a failure once, and each change that is made without a record."""
         if not self._failing or not (self._required or deed.denied):
             self._failing = True
-            logger.error("the audit log can't be written: %s; not recorded: %s %s by %s",
+            logger.error("cannot write the audit log: %s; not recorded: %s %s by %s",
                          error, deed.action, deed.name, deed.actor.name or deed.actor.sid)  # fmt: skip
 
 

@@ -222,7 +222,7 @@ class Daemon:
         try:
             write_settings(configuration.data_dir, configuration.described())
         except PrivateFileError as error:  # a full disk, which is to be emptied by receiving
-            logger.warning("the settings in force could not be written down: %s", error)
+            logger.warning("cannot save the settings in force: %s", error)
         if self._audit is not None:
             self._audit.started(AuditEntry("daemon.start", "machine", configuration.machine_name, "system",
                                       after=configuration.changed()))  # fmt: skip

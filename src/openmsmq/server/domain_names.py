@@ -46,7 +46,7 @@ class DomainNames:
             try:
                 name = await self._ask(partial(self._accounts.name_of, sid))
             except MsmqError as error:
-                logger.warning("names of the domain are not known: %s", error)
+                logger.warning("cannot look up names in the domain: %s", error)
                 break
             if name is not None:
                 found[sid] = name
@@ -100,7 +100,8 @@ async def resolve(setting: str, names: Sequence[str], domain: DomainNames, found
                 found(sid)
                 waiting.remove(name)
             elif failure != reported:
-                logger.error("%s: %s counts for nobody yet: %s", setting, name, failure)
+                logger.error("setting %s: account %s could not be resolved and is ignored until it can be: %s",
+                             setting, name, failure)  # fmt: skip
                 reported = failure
         if waiting:
             await asyncio.sleep(AGAIN)

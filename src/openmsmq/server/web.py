@@ -128,7 +128,7 @@ class WebServer:
                 data_dir, address_of(configuration.web_address, self._process.port, configuration.web_certificate)
             )
         except PrivateFileError as error:  # a full disk
-            logger.warning("commands on this machine need --url, for the address could not be written down: %s", error)
+            logger.warning("cannot save the HTTP address; commands on this machine need --url: %s", error)
         self._context.ports.endpoints["web"] = configuration.web_address, self._process.port
 
     def _names(self) -> list[str]:
@@ -148,7 +148,7 @@ class WebServer:
         try:
             return self._uses.to_write(token.id for token in self._tokens.list())
         except TokensFileError as error:
-            logger.warning("when tokens were used could not be written down: %s", error)
+            logger.warning("cannot save last-use times of tokens: %s", error)
             return None
 
     def _write(self, uses: dict[str, int] | None) -> None:
@@ -157,7 +157,7 @@ class WebServer:
         try:
             write_uses(self._context.configuration.data_dir, uses)
         except PrivateFileError as error:
-            logger.warning("when tokens were used could not be written down: %s", error)
+            logger.warning("cannot save last-use times of tokens: %s", error)
 
     async def stop(self, grace: float) -> None:
         """Give running requests `grace` seconds to end; later ones are cut off."""

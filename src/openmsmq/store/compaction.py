@@ -90,7 +90,7 @@ class Compactor:
             return False
         self._offset = last[2] - base + frame_size(last[1])
         if segment.live and last[8] == SEAL:
-            logger.warning("%s: %d records were counted as needed and are not", segment.path, segment.live)
+            logger.warning("%s: %d records were counted as live but are not", segment.path, segment.live)
             segment.live, segment.last_death = 0, self._writer.position
         return segment.live > 0 or self.wanted(tolerated)
 

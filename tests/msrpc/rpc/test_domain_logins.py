@@ -276,7 +276,7 @@ def test_a_question_that_fails_goes_on_and_the_log_has_it(caplog: pytest.LogCapt
         await asyncio.wait_for(answered.wait(), 5)
 
     run(test)
-    assert "a question has failed" in caplog.text
+    assert "a query for a login failed" in caplog.text
 
 
 @pytest.mark.parametrize(

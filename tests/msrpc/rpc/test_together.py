@@ -180,4 +180,4 @@ def test_a_failure_ends_all_of_them_and_none_is_served_twice(caplog: pytest.LogC
 
     in_a_loop(work)
     assert log == [("together", 0)]
-    assert "can't be served together" in caplog.text
+    assert "batch of calls failed" in caplog.text

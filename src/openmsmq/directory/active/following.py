@@ -130,7 +130,7 @@ class ForestSession:
         except ObjectNotFound:
             return SearchResult([])
         except (DirectoryError, ValueError) as error:
-            logger.warning("a part of %s is not searched: %s", request.base or "the forest", error)
+            logger.warning("search of %s is incomplete: %s", request.base or "the forest", error)
             return SearchResult([])
 
     def _at(self, place: ReferralTarget, request: _Request, ask: Ask[T]) -> T:

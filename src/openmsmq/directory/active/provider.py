@@ -118,7 +118,7 @@ class ActiveDirectory:
         except DirectoryDenied as error:
             if not self._keys_denied:
                 advice = f"Give {self._account} full control of {machine.name}"
-                logger.warning("nobody can encrypt for this queue manager, as its keys can't be written: %s. %s",
+                logger.warning("cannot publish own keys, so peers cannot encrypt messages for this machine: %s. %s",
                                error, advice)  # fmt: skip
             self._keys_denied = True
 
@@ -480,7 +480,7 @@ class ActiveDirectory:
             try:
                 return await self._catalog.read(lambda session: work(View(session, "")))
             except DirectoryNotConnected as error:
-                logger.warning("no global catalog answers, so queues of other domains are not found: %s", error)
+                logger.warning("no global catalog answers; queues of other domains are not found: %s", error)
         return await self._controllers.read(lambda session: work(View(session, self._domain(session))))
 
     async def _has_others(self) -> bool:
