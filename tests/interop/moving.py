@@ -34,6 +34,18 @@ class Move:
             self._token = Client(self.new).post("/tokens", name="move", role="administrator", days=1)["secret"]
         return {"OPENMSMQ_TOKEN": self._token, "OPENMSMQ_DATA_DIR": str(self.new.directory)}
 
+    @contextmanager
+    def started(self, *words: str) -> Iterator[subprocess.Popen[str]]:
+        """A command as a process of its own, with pipes for what it says."""
+        pipe = subprocess.PIPE
+        environment = os.environ | self._environment()
+        process = subprocess.Popen(command(*words), env=environment, stdout=pipe, stderr=pipe, text=True)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
     def run_and_kill(self, seconds: float, *words: str) -> None:
         """Begin a command, and kill it after some time."""
         quiet = subprocess.DEVNULL

@@ -20,7 +20,7 @@ from openmsmq.client.calls import CALL_FAILURES, UNANSWERED, ProtocolUnavailable
 from openmsmq.client.open_queue import OpenQueue, TakenMessage
 from openmsmq.client.runner import Runner
 from openmsmq.model.constants import Access
-from openmsmq.model.errors import BindError, MsmqError, ReceiveTimeout
+from openmsmq.model.errors import BindError, MsmqError, ReceiveTimeout, RpcConnectionError
 from openmsmq.model.message import Message
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.queue import Queue
@@ -47,6 +47,11 @@ class RelaySource:
     host: str
     port: int
     security: dict[str, Any]
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether a machine that fails a call does not answer, or has no open port; one that refuses is there."""
+    return isinstance(error, (RpcConnectionError, TimeoutError, OSError)) and not isinstance(error, BindError)
 
 
 @asynccontextmanager
@@ -101,7 +106,8 @@ class RelayReader:
             try:
                 await self._session()
             except FAILURES as error:
-                if self._relay.fails(f"{self._relay.definition.host} ({self._source.host}): {error}", self._now()):
+                reason = f"{self._relay.definition.host} ({self._source.host}): {error}"
+                if self._relay.fails(reason, self._now(), is_away=is_away(error)):
                     logger.warning(
                         "queue %s: no messages can be fetched from %s, and that is tried again: %s",
                         self._relay.definition.queue, self._relay.remote_name, error,
@@ -145,9 +151,8 @@ class RelayReader:
     def _found_nothing(self) -> None:
         """All that can be read was read."""
         self._relay.works()
-        if not self._aside and not self._relay.empty_since:
-            self._relay.empty_since = self._now()
-            self._relay.refused.clear()
+        if not self._aside:
+            self._relay.found_nothing(self._now())
 
     async def _take(self, runner: Runner, queue: OpenQueue) -> list[TakenMessage]:
         """Messages in the order of their queue; waits for the first one."""
@@ -156,7 +161,7 @@ class RelayReader:
         except ReceiveTimeout:
             self._found_nothing()
             return []
-        self._relay.empty_since = 0
+        self._relay.found_something(self._now())
         more = min(MOST_AT_ONCE, max(1, MOST_BYTES // self._size)) - 1
         answers = await asyncio.gather(*(runner.run(queue.take(0)) for _ in range(more)), return_exceptions=True)
         failures = [each for each in answers if isinstance(each, BaseException)]

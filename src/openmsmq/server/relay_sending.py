@@ -64,10 +64,9 @@ class RelaySender:
         relay.waiting, relay.unacknowledged = len(queue), len(queue.subqueues.get(HELD, ()))
         self._look_for_missing(leaving)
         if relay.waiting or leaving or relay.unacknowledged:
-            relay.empty_since = 0
+            relay.found_something(now)
         elif not relay.empty_since:
-            relay.empty_since = now
-            relay.refused.clear()
+            relay.found_nothing(now)
             relay.works()
         limit = min(AT_ONCE, MOST_UNDER_WAY - max(leaving, relay.unacknowledged))
         if limit <= 0 or now < relay.rests_until or queue.first() is None:
