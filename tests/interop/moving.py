@@ -21,8 +21,8 @@ from daemon import Daemon, eventually, free_port
 class Move:
     """The two machines, and the commands of the operator of the new one."""
 
-    def __init__(self, directory: Path, old: Daemon, new: Daemon) -> None:
-        self.old, self.new = old, new
+    def __init__(self, directory: Path, old: Daemon, new: Daemon, message_port: int) -> None:
+        self.old, self.new, self.message_port = old, new, message_port
         self._token = ""
         self._directory = directory
 
@@ -92,7 +92,7 @@ def moving(directory: Path, net: int, *options: str, old_options: tuple[str, ...
         "--peers", f"old={hosts[0]}:{calls}", *options,
     )  # fmt: skip
     with old, new:
-        yield Move(directory, old, new)
+        yield Move(directory, old, new, transfers)
     for daemon in (old, new):
         assert "Traceback" not in daemon.log, daemon.log
 

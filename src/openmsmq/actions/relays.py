@@ -317,12 +317,16 @@ def _senders(relay: RelayView, here: str) -> list[str]:
     there = relay.host
     if not local.lower().startswith("private$\\"):
         return [f"directory: create {here}\\{local}, and delete {there}\\{relay.remote}; senders find it by its name"]
+    alias = f'and add {there} to aliases here (aliases = "{there}"); this moves all queues of {there} at once'
     return [
         f"programs with the name DIRECT=OS:{there}\\{relay.remote}: change it to DIRECT=OS:{here}\\{local}",
-        f"DNS: let the name {there} lead to {here} (a CNAME record), and add {there} to the setting aliases here; all "
-        f"queues of {there} move at once then",
-        f"queue managers of openmsmq: let {there} be at {here} by their setting peers or their routing_file (host), "
-        f"and add {there} to the setting aliases here; all queues of {there} move at once then",
+        f"DNS: let the name {there} lead to {here} (a CNAME record), {alias}",
+        f'queue managers of openmsmq: set peers = "{there}={here}" there, {alias}',
+        f"programs with a name PRIVATE=...: it has the identifier of {there} and cannot lead here; change it to "
+        f"DIRECT=OS:{here}\\{local}",
+        f"replies to {there}\\{relay.remote}, for requests that name it as response queue: they go to {there} and come "
+        f"here while this queue is switched; keep it switched until such requests have been answered, or until {there} "
+        "is in aliases here",
     ]
 
 
