@@ -54,7 +54,7 @@ function Read-Queue($PathName, $FormatName) {
 
 $application = New-Object -ComObject MSMQ.MSMQApplication
 $private = @(Read-Value 'the machine' 'PrivateQueues' { $application.PrivateQueues })
-$active = @(Read-Value 'the machine' 'ActiveQueues' { $application.ActiveQueues })
+$active = @(Read-Value 'the machine' 'ActiveQueues' { $application.ActiveQueues() })
 $system = 'DEADLETTER', 'DEADXACT', 'JOURNAL' | ForEach-Object { 'DIRECT=OS:.\SYSTEM$;' + $_ }
 $triggers = @(Get-Service -Name MSMQTriggers -ErrorAction SilentlyContinue | ForEach-Object { $_.Status.ToString() })
 

@@ -143,13 +143,17 @@ def reason_of(error: Exception) -> str:
     return f"{name}: {error}" if str(error) else name
 
 
-async def take(manager: QueueManager, host: str, *, peek: bool = True, said: Said = lambda done, of: None) -> Inventory:
+async def take(
+    manager: QueueManager, host: str, *, peek: bool = True, said: Said = lambda done, of: None,
+    listed: Mapping[str, Document] | None = None,
+) -> Inventory:  # fmt: skip
     """Ask a queue manager for everything. With `peek` the first message of each queue that has some is looked at.
-    `said` hears how many queues of how many were asked for. Raises MsmqError where MS-MQMR does not list the queues,
-    and whatever ends the connection."""
+    `listed` are the public queues of the machine that a directory has, with what it says of them; None where none was
+    asked. `said` hears how many queues of how many were asked for. Raises MsmqError where MS-MQMR does not list the
+    queues, and whatever ends the connection."""
     machine = await manager.management()
     qmcomm = await _refusal(manager.machine_id)
-    inquiry = _Inquiry(manager, peek, qmcomm)
+    inquiry = _Inquiry(manager, peek, qmcomm, listed or {})
     private = sorted(machine["private_queues"] or [], key=str.lower)
     active = machine["active_queues"] or []
     total, done = len(private) + len(active) + len(_SYSTEM), 0
@@ -164,22 +168,21 @@ async def take(manager: QueueManager, host: str, *, peek: bool = True, said: Sai
     open_ones = await _at_once(counted(inquiry.active(name)) for name in active)
     locals_ = [found for found in open_ones if found is not None and found.get("location") == "LOCAL"]
     open_paths = {_without_computer(found["path_name"] or "").lower() for found in locals_}
-    public = {
-        _without_computer(found["path_name"]): found
-        for found in locals_
-        if found["type"] == "PUBLIC" and found["path_name"]
-    }
+    public = {name.lower(): name for name in listed or ()}
+    for found in locals_:
+        if found["type"] == "PUBLIC" and found["path_name"]:
+            name = _without_computer(found["path_name"])
+            public.setdefault(name.lower(), name)
     queues: list[InventoryQueue] = await _at_once(
         [counted(inquiry.queue(path, "private", open_paths)) for path in private]
-        + [inquiry.queue(name, "public", open_paths) for name in sorted(public)]
+        + [inquiry.queue(name, "public", open_paths) for name in sorted(public.values())]
         + [counted(inquiry.queue(name, "system", open_paths)) for name in _SYSTEM]
     )
     not_learned = list(inquiry.general)
     if qmcomm:
         not_learned.append(NotLearned("properties and rights of all queues", f"MS-MQMP is not served here: {qmcomm}"))
-    not_learned.append(
-        NotLearned("public queues that are not open", "no protocol lists them but the directory: openmsmq directory")
-    )
+    if listed is None:
+        not_learned.append(NotLearned("public queues that are not open", "only a directory has them: --directory"))
     version = queue_manager = ""
     if not qmcomm:
         with suppress(MsmqError):
@@ -233,7 +236,9 @@ async def _refusal(call: Callable[[], Awaitable[object]]) -> str:
 class _Inquiry:
     """Asks for queues, one by one, and remembers which protocols are not served."""
 
-    def __init__(self, manager: QueueManager, peek: bool, qmcomm: str) -> None:
+    def __init__(self, manager: QueueManager, peek: bool, qmcomm: str, listed: Mapping[str, Document]) -> None:
+        """`listed`: what the directory says of public queues."""
+        self._listed: Final = {name.lower(): definition for name, definition in listed.items()}
         self.general: list[NotLearned] = []
         self._manager, self._peek, self._qmcomm = manager, peek, qmcomm
         self._read_by: set[str] = set()
@@ -262,12 +267,16 @@ class _Inquiry:
         short = path if kind == "system" else short_name(path)
         figures: Document = await self._learn(missing, "counts", name, self._manager.management(name)) or {}
         definition: Document = {"name": short}
+        known = self._listed.get(short.lower(), {}) if kind == "public" else {}
         if kind != "system" and not self._qmcomm:
             values = await self._learn(missing, "properties", name, self._manager.properties(name, *DEFINED))
             security = await self._learn(missing, "rights", name, self._manager.security(name))
             if isinstance(security, bytes):
                 security = await self._learn(missing, "rights", name, _parsed(security))
             definition = defined(short, values, security, {})
+        definition = known | definition
+        if "sddl" in definition and "permissions" in definition:  # the directory's, and the machine's own
+            del definition["permissions" if "sddl" in known else "sddl"]
         first = None
         if self._peek and kind != "system" and figures.get("message_count", 1):
             first = await self._learn(missing, "first message", name, self._first(name))

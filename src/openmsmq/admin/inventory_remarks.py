@@ -159,7 +159,9 @@ def _of_machine(found: Inventory) -> Iterator[Remark]:
     )  # fmt: skip
 
 
-_AT_THE_MACHINE: Final = "run tools/windows/Export-Msmq.ps1 at that machine, and read its file by --file"
+_AT_THE_MACHINE: Final = (
+    "ask its automation objects (--by com), or run tools/windows/Export-Msmq.ps1 there and read its file (--file)"
+)
 _SERVICE: Final = "look at its firewall, and at the registry values in docs/moving.md"
 
 
