@@ -46,14 +46,14 @@ class Move:
             process.kill()
             process.communicate()
 
-    def run_and_kill(self, seconds: float, *words: str) -> None:
-        """Begin a command, and kill it after some time."""
+    def run_and_kill(self, seconds: float, *words: str) -> bool:
+        """Begin a command, and kill it after some time. Returns whether it was still at work."""
         quiet = subprocess.DEVNULL
         process = subprocess.Popen(command(*words), env=os.environ | self._environment(), stdout=quiet, stderr=quiet)
         with suppress(subprocess.TimeoutExpired):
             process.wait(seconds)
         process.kill()
-        process.wait()
+        return process.wait() < 0
 
     def done(self, *words: str) -> str:
         """What a command says that succeeds."""

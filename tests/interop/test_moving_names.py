@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from daemon import Daemon, eventually
 from interop.moving import Move, connect, moving
@@ -159,3 +161,54 @@ def test_replies_to_a_private_format_name_come_here_where_the_routing_file_knows
         restart(move.new, "--routing-file", str(routing))
         assert reply(move, "requests") == private
         eventually(lambda: bodies(move.new, r".\private$\replies") == ["reply to one"])
+
+
+def send_in_order(daemon: Daemon, *bodies: str) -> None:
+    """A transaction for each message, to the queue of the old machine."""
+    with connect(daemon) as manager, manager.open(ORDERS, "send") as opened:
+        for body in bodies:
+            with manager.transaction() as transaction:
+                opened.send(body, transaction=transaction)
+
+
+def senders(daemon: Daemon) -> list[dict[str, Any]]:
+    """Queue managers whose transactional messages come to the queue, by MS-MQMR."""
+    with connect(daemon) as manager:
+        return list(manager.management(r".\private$\orders")["eod_source_info"])
+
+
+def test_a_live_sender_of_transactions_is_known_before_and_after_the_move_and_keeps_its_order(tmp_path: Path) -> None:
+    with moving(tmp_path, 101) as move, third(move, tmp_path, "127.0.101.3") as sender:
+        for daemon in (move.old, move.new):
+            with connect(daemon) as manager:
+                manager.create_queue(r".\private$\orders", transactional=True)
+        with connect(sender) as manager:
+            identifier = manager.machine_id
+        send_in_order(sender, "0", "1")
+        eventually(lambda: bodies(move.old, r".\private$\orders") == ["0", "1"])
+        (known,) = senders(move.old)
+        assert (str(known["sender"]), known["reject_count"]) == (str(identifier), 0)
+        assert known["format_name"] and known["last_access_time"] > 0
+        found = json.loads(
+            move.done("adopt", "inventory", address(move.old), "--port", str(move.old.port), "--json")
+        )
+        (listed,) = [each["senders"] for each in found["queues"] if each["name"] == "orders"]
+        assert [each["queue_manager"] for each in listed] == [str(identifier)]
+        said = [each["said"] for each in found["remarks"] if each["about"] == "orders"]
+        assert "transactional messages come from 1 queue manager" in said
+        shadow(move, "orders")
+        assert bodies(move.new, r".\private$\orders") == ["0", "1"]
+        assert senders(move.new) == [], "a relay is no queue manager that sends in order"
+        send_in_order(sender, "2", "3")
+        eventually(lambda: bodies(move.new, r".\private$\orders") == ["0", "1", "2", "3"])
+        eventually(lambda: not waiting(sender))
+        settings = switch(move, "orders")
+        move.when("orders", empty_since=True, waiting=0, unconfirmed=0)
+        move.old.kill()
+        restart(move.new, "--aliases", settings["aliases"])
+        restart(sender, "--peers", settings["peers"])
+        send_in_order(sender, "4", "5")
+        eventually(lambda: bodies(move.new, r".\private$\orders") == ["0", "1", "2", "3", "4", "5"])
+        (known,) = senders(move.new)
+        assert (str(known["sender"]), known["reject_count"]) == (str(identifier), 0)
+        move.old.start()

@@ -16,16 +16,14 @@ from uuid import UUID
 
 import msgspec
 
+from openmsmq.admin.account_names import accounts_of
 from openmsmq.admin.definitions import DEFINED, Document, defined
-from openmsmq.admin.definitions_schema import parse_entry
 from openmsmq.admin.naming import SYSTEM_QUEUES
 from openmsmq.client.asynchronous import QueueManager
 from openmsmq.client.calls import UNANSWERED, CallerRefused, ProtocolUnavailable
 from openmsmq.model.errors import BindError, MsmqError, ReceiveTimeout
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.message import NULL_GUID
-from openmsmq.model.rights import QUEUE_RIGHTS
-from openmsmq.model.sddl import from_sddl
 from openmsmq.model.security import SecurityDescriptor
 
 FORMAT: Final = 1
@@ -357,17 +355,7 @@ def sender_of(row: Mapping[str, Any]) -> SequenceSender:
     return SequenceSender(str(row["sender"]), row["format_name"] or "", row["reject_count"], row["last_access_time"])
 
 
-def sids_of(queue: InventoryQueue) -> list[str]:
-    """The SIDs, or names, that the rights of a queue name, each once."""
-    found = [queue.definition.get("owner") or ""]
-    found += [parse_entry(entry, QUEUE_RIGHTS)[1] for entry in queue.definition.get("permissions", [])]
-    if "sddl" in queue.definition:
-        descriptor = from_sddl(queue.definition["sddl"])
-        found += [descriptor.owner or "", *(ace.sid for ace in descriptor.dacl or ())]
-    return [each for each in dict.fromkeys(found) if each]
-
-
 def named_accounts(queues: Iterable[InventoryQueue]) -> dict[str, str]:
     """The well-known accounts that queues name."""
-    used = {sid for queue in queues for sid in sids_of(queue)}
+    used = {account for queue in queues for account in accounts_of(queue.definition)}
     return {sid: name for sid, name in WELL_KNOWN_ACCOUNTS.items() if sid in used}

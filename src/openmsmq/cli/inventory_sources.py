@@ -42,8 +42,8 @@ _SYSTEM: Final = tuple(f"DIRECT=OS:.\\SYSTEM$;{name}" for name in ("DEADLETTER",
 def by_com(address: Address, level: Any) -> Inventory:
     """Ask the automation objects of a machine, which are made there and see what its own programs see. The document is
     the same as that of `tools/windows/Export-Msmq.ps1`. The specification reserves the member that has the rights
-    ([MC-MQAC] 3.10.4.1.33), so a machine may not say them. Raises what ends the connection, and MsmqError where no object
-    can be made."""
+    ([MC-MQAC] 3.10.4.1.33), so a machine may not say them. Raises what ends the connection, and MsmqError where no
+    object can be made."""
     login = login_of(address, level)
     port = address.port or RESOLVER_PORT + address.port_offset
 
