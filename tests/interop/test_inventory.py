@@ -188,10 +188,20 @@ def test_the_definitions_of_an_inventory_can_be_imported(old: Daemon, tmp_path: 
     assert properties == {"label": "<b>Orders</b>", "transactional": True}
 
 
+def test_several_things_that_were_not_learned_of_a_queue_have_a_line_each_and_no_reason_its_name_twice(
+    old: Daemon, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.html"
+    assert inventory(old, "--report", str(file)).code == 0
+    text = file.read_text(encoding="utf-8")
+    assert ";<br>rights not learned: MQ_ERROR_ACCESS_DENIED: " in text
+    assert "MQ_ERROR_ACCESS_DENIED: MQ_ERROR_ACCESS_DENIED" not in text
+
+
 def test_a_port_that_does_not_answer_is_named(old: Daemon) -> None:
     answers = {each["name"]: each["answer"] for each in taken(old)["services"]}
     (mapper,) = [answer for name, answer in answers.items() if re.match(r"port 135\b", name)]
-    assert mapper
+    assert mapper == "Connection refused"
 
 
 def by_com(daemon: Daemon, *words: str) -> dict[str, Any]:

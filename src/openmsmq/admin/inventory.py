@@ -38,6 +38,8 @@ WELL_KNOWN_ACCOUNTS: Final[dict[str, str]] = {
     "S-1-5-32-544": "Administrators", "S-1-5-32-545": "Users", "S-1-5-32-546": "Guests",
     "S-1-5-32-551": "Backup Operators",
 }  # fmt: skip
+#: What no machine says.
+UNLISTED: Final = "public queues that are not open"
 _YES_NO: Final[dict[str, bool | None]] = {"YES": True, "NO": False}
 
 QueueGroup = Literal["private", "public", "system"]
@@ -137,8 +139,8 @@ def read_inventory(text: bytes) -> Inventory:
 
 def reason_of(error: Exception) -> str:
     """Why something was not learned, in a few words."""
-    name = error.name if isinstance(error, MsmqError) else type(error).__name__
-    return f"{name}: {error}" if str(error) else name
+    name, text = error.name if isinstance(error, MsmqError) else type(error).__name__, str(error)
+    return text if text.startswith(name) else f"{name}: {text}" if text else name
 
 
 async def take(
@@ -180,7 +182,7 @@ async def take(
     if qmcomm:
         not_learned.append(NotLearned("properties and rights of all queues", f"MS-MQMP is not served here: {qmcomm}"))
     if listed is None:
-        not_learned.append(NotLearned("public queues that are not open", "only a directory has them: --directory"))
+        not_learned.append(NotLearned(UNLISTED, "only a directory has them"))
     version = queue_manager = ""
     if not qmcomm:
         with suppress(MsmqError):

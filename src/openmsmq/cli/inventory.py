@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -132,14 +133,14 @@ async def _take(
 
 async def port_answer(host: str, port: int, what: str) -> InventoryService:
     """Whether a TCP port can be reached."""
-    name = f"port {port}: {what}"
+    name = f"port {port} ({what})"
     try:
         async with asyncio.timeout(_PORT_PATIENCE):
             _, writer = await asyncio.open_connection(host, port)
     except TimeoutError:
         return InventoryService(name, f"nothing answered for {_PORT_PATIENCE:.0f} s; a firewall may drop it")
     except OSError as error:
-        return InventoryService(name, str(error))
+        return InventoryService(name, os.strerror(error.errno) if error.errno else str(error))
     writer.close()
     return InventoryService(name, "")
 
