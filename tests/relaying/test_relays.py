@@ -183,6 +183,16 @@ def test_the_lag_is_the_age_of_what_was_carried_last_and_grows_while_nothing_mov
     assert known.lag(1530) is None
 
 
+def test_a_count_of_before_is_not_shown_beside_nothing_left() -> None:
+    known = relay()
+    known.waiting = 50
+    known.found_nothing(5)
+    assert (known.waiting, known.empty_since) == (0, 5)
+    known.waiting = 2  # counted since, and held by a reader there
+    known.found_nothing(9)
+    assert (known.waiting, known.empty_since) == (2, 5)
+
+
 @pytest.mark.parametrize(
     ("state", "waiting", "refused", "unacknowledged", "trouble", "away", "left"),
     [

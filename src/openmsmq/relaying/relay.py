@@ -107,9 +107,9 @@ class Relay:
         self.refused[message.id] = RefusedMessage(reason, now if known is None else known.since)
 
     def found_nothing(self, now: int) -> None:
-        """All that was at the source has been carried."""
+        """All that was at the source has been carried. What was counted before that is out of date."""
         if not self.empty_since:
-            self.empty_since = now
+            self.empty_since, self.waiting = now, 0
             self.refused.clear()
 
     def found_something(self, now: int) -> None:
