@@ -11,6 +11,8 @@ from typing import Any
 
 from daemon import Daemon, eventually
 from interop.moving import Move, connect, moving
+from interop.mqqb_peer import Message as Packet
+from interop.mqqb_peer import Peer
 
 ORDERS = r"DIRECT=OS:old\private$\orders"
 
@@ -212,3 +214,33 @@ def test_a_live_sender_of_transactions_is_known_before_and_after_the_move_and_ke
         (known,) = senders(move.new)
         assert (str(known["sender"]), known["reject_count"]) == (str(identifier), 0)
         move.old.start()
+
+
+def sent_by_hand(daemon: Daemon, port: int, *messages: Packet) -> None:
+    """Bring messages in a session of their own, which ends when all are acknowledged."""
+    with Peer(address(daemon), port) as peer:
+        peer.open()
+        for message in messages:
+            peer.send(message)
+        while peer.acknowledged < len(messages):
+            assert peer.read(60) is not None
+
+
+def test_a_message_that_is_sent_here_again_after_a_relay_has_fetched_it_is_a_duplicate(tmp_path: Path) -> None:
+    with moving(tmp_path, 102, "--aliases", "old") as move:
+        create(move, "orders")
+        saved, express, later = (
+            Packet(b"\x77" * 16, number, r"OS:old\private$\orders", recoverable=number != 2) for number in (1, 2, 3)
+        )
+        sent_by_hand(move.old, move.message_port, saved, express)
+        shadow(move, "orders")
+        move.when("orders", moved=2)
+        sent_by_hand(move.new, move.message_port, saved, express, later)
+        eventually(lambda: len(bodies(move.new, r".\private$\orders")) == 3)
+        move.new.kill()
+        move.new.start()
+        last = Packet(b"\x77" * 16, 4, r"OS:old\private$\orders", recoverable=True)
+        sent_by_hand(move.new, move.message_port, saved, last)
+        with connect(move.new) as manager, manager.open("orders", "peek") as opened:
+            numbers = [int.from_bytes(message.identifier[16:], "little") for message in opened]
+        assert sorted(number for number in numbers if number != 2) == [1, 3, 4], "an express message is gone"

@@ -154,7 +154,7 @@ class Daemon:
         domain = domain_names(self.configuration)
         relays = RelayService(
             self.manager, calls.committer.when_durable, self.configuration.hosts_of_peers,
-            login_at_peers(self.configuration),
+            login_at_peers(self.configuration), self._messages.fetched,
         )  # fmt: skip
         alarms = AlarmWatch(
             self.manager, self.configuration.data_dir, self.configuration.alarm_thresholds, self._syncs,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,7 +23,7 @@ from openmsmq.model.constants import Access
 from openmsmq.model.errors import BindError, MsmqError, ReceiveTimeout, RpcConnectionError
 from openmsmq.model.message import Message
 from openmsmq.queueing.manager import QueueManager
-from openmsmq.queueing.queue import Queue
+from openmsmq.queueing.queue import APPLICATION_QUEUES, Queue
 from openmsmq.relaying.records import put_progress
 from openmsmq.relaying.relay import Relay
 from openmsmq.store import Operation
@@ -38,6 +38,10 @@ PAUSE: Final = 5.0  # seconds after something has failed here
 SLOWEST: Final = 60.0  # seconds between two tries to reach the other machine
 OPENING: Final = 20.0  # seconds that opening the queue may take
 FAILURES: Final = (*CALL_FAILURES, TimeoutError, OSError)
+
+
+#: What joins the batch of messages that were fetched, and what is called once it is stored.
+Fetched = Callable[[Iterable[Message]], tuple[list[Operation], Callable[[], None]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +93,12 @@ class RelayReader:
     def __init__(
         self, relay: Relay, queue: Callable[[], Queue], manager: QueueManager,
         durable: Callable[[], Awaitable[None]], source: RelaySource, identifier: bytes, now: Callable[[], int],
+        fetched: Fetched = lambda messages: ([], lambda: None),
     ) -> None:  # fmt: skip
         """`queue` finds the queue here, and raises MsmqError; `durable` waits until what was written is on the disk;
-        `identifier` is a GUID that the other machine knows this reader by; `now` returns seconds since 1970 UTC."""
+        `identifier` is a GUID that the other machine knows this reader by; `now` returns seconds since 1970 UTC; for
+        `fetched` see `MessageService.fetched`."""
+        self._fetched: Final = fetched
         self._relay, self._queue, self._manager, self._durable = relay, queue, manager, durable
         self._source, self._identifier, self._now = source, identifier, now
         self._aside: list[tuple[float, int]] = []  # refused: when they are put back (loop time), and their requests
@@ -186,15 +193,20 @@ class RelayReader:
         if not taken:
             return [], []
         relay, now, messages = self._relay, self._now(), [each.message for each in taken]
-        progress = relay.progress
+        progress, queue = relay.progress, self._queue()
+        remember: Callable[[], None] = lambda: None  # noqa: E731
 
-        def also(stored: list[Message]) -> Operation:
-            nonlocal progress
+        def also(stored: list[Message]) -> list[Operation]:
+            nonlocal progress, remember
             progress = relay.taking(stored, now)
-            return put_progress(relay.definition.queue, progress)
+            remembered: Sequence[Operation] = ()
+            if queue.kind in APPLICATION_QUEUES:
+                remembered, remember = self._fetched(stored)
+            return [put_progress(relay.definition.queue, progress), *remembered]
 
-        outcomes = self._manager.relays.take_in(self._queue(), messages, also)
+        outcomes = self._manager.relays.take_in(queue, messages, also)
         relay.progress = progress
+        remember()
         stored = []
         for each, error in zip(taken, outcomes, strict=False):
             if error is None:
