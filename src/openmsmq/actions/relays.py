@@ -203,7 +203,7 @@ _SHOWN: Final = LineView(
 
 
 @action(
-    "relay.list", http="GET /relays", role=Role.MONITOR, place="daemon",
+    "relay.list", http="GET /relays", role=Role.MONITOR, statuses=(404,), place="daemon",
     commands=(
         ActionCommand(
             "adopt status", {"relay": "[QUEUE]"}, RELAY_TABLE, by_hand="with --watch it goes on",
