@@ -230,7 +230,10 @@ def serve(listener: socket.socket) -> None:
             accepted, _ = listener.accept()
             connections[accepted.fileno()] = accepted
         for number in connections.keys() & set(ready):
-            data, passed, _, _ = socket.recv_fds(connections[number], _LONGEST, 64)
+            try:
+                data, passed, _, _ = socket.recv_fds(connections[number], _LONGEST, 64)
+            except ConnectionResetError:
+                data = b""
             if not data:
                 connections.pop(number).close()
                 if forks.get(number) in statuses:
@@ -251,7 +254,8 @@ def serve(listener: socket.socket) -> None:
                 forks[number] = pid
             for descriptor in streams:
                 os.close(descriptor)
-            connections[number].send(str(pid).encode())
+            with contextlib.suppress(BrokenPipeError):  # who asked was killed meanwhile: the next look ends the fork
+                connections[number].send(str(pid).encode())
     for pid in statuses:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -21,7 +21,8 @@ from openmsmq.admin.alarms import (
 )
 
 THRESHOLDS = {
-    "disk": 1000, "quota": 90, "sync": 1000, "deadletters": 100, "oldest": 3600, "outgoing": 900, "indoubt": 300
+    "disk": 1000, "quota": 90, "sync": 1000, "deadletters": 100, "oldest": 3600, "outgoing": 900, "indoubt": 300,
+    "relay": 900, "refused": 1, "peer": 300,
 }  # fmt: skip
 
 

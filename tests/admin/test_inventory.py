@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from command_line import invoke
 from openmsmq.admin.inventory import FirstMessage, Inventory, InventoryOutgoing, InventoryQueue, SequenceSender
 from openmsmq.admin.inventory_export import read_export
 from openmsmq.admin.inventory_remarks import definitions_of, remarks
+from openmsmq.interfaces import mc_mqac
 from openmsmq.model.constants import INFINITE, QueueAccessMask
 from openmsmq.model.security import EVERYONE, SecurityDescriptor, allow
 
@@ -137,3 +139,26 @@ def test_destinations_that_cannot_be_reached_from_here_are_named(name: str) -> N
         outgoing=[InventoryOutgoing(format_name=name), InventoryOutgoing(format_name="DIRECT=OS:a\\private$\\q")],
     )  # fmt: skip
     assert [about for weight, about, _ in said(found) if weight == "not here"] == [f"outgoing {name}"]
+
+
+SCRIPT = (Path(__file__).parents[2] / "tools" / "windows" / "Export-Msmq.ps1").read_text(encoding="ascii")
+OBJECTS = {
+    "application": [mc_mqac.IMSMQApplication3],
+    "managed": [mc_mqac.IMSMQManagement, mc_mqac.IMSMQQueueManagement, mc_mqac.IMSMQOutgoingQueueManagement],
+    "info": [mc_mqac.IMSMQQueueInfo4],
+}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_the_script_calls_methods_and_reads_properties_that_the_interfaces_have(name: str) -> None:
+    kinds: dict[str, set[str]] = {}
+    for interface in OBJECTS[name]:
+        for member in interface.all_members:
+            kinds.setdefault(member.name, set()).add(member.kind)
+    used = [(member, bool(called)) for member, called in re.findall(rf"\${name}\.(\w+)(\()?", SCRIPT)]
+    lists = re.findall(r"(?s)(?:\$name in|\$own =) ([^\n]*'[^\n]*)(.*?\$(\w+)\.\$name)", SCRIPT)
+    used += [(word, False) for words, _, owner in lists if owner == name for word in re.findall(r"'([A-Z]\w+)'", words)]
+    for member, called in used:
+        if member not in ("name", "PathName"):  # a variable, and a property that the script sets
+            assert kinds[member] >= {"method" if called else "propget"}, member
+    assert len(used) > 5

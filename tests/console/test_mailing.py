@@ -19,7 +19,10 @@ from openmsmq.admin.alarms import MAILED_FILE, Alarms, document_of, read_deliver
 from openmsmq.console.mailing import GATHER, TRIES, AlarmMailer, host_and_port, mail_of, sending
 from openmsmq.server.config import Configuration, ConfigurationError
 
-THRESHOLDS = {"disk": 1000, "quota": 90, "sync": 0, "deadletters": 100, "oldest": 60, "outgoing": 900, "indoubt": 300}
+THRESHOLDS = {
+    "disk": 1000, "quota": 90, "sync": 0, "deadletters": 100, "oldest": 60, "outgoing": 900, "indoubt": 300,
+    "relay": 900, "refused": 1, "peer": 300,
+}  # fmt: skip
 
 
 class MailServer:

@@ -21,8 +21,8 @@ from daemon import Daemon, eventually, free_port
 class Move:
     """The two machines, and the commands of the operator of the new one."""
 
-    def __init__(self, directory: Path, old: Daemon, new: Daemon) -> None:
-        self.old, self.new = old, new
+    def __init__(self, directory: Path, old: Daemon, new: Daemon, message_port: int) -> None:
+        self.old, self.new, self.message_port = old, new, message_port
         self._token = ""
         self._directory = directory
 
@@ -34,14 +34,26 @@ class Move:
             self._token = Client(self.new).post("/tokens", name="move", role="administrator", days=1)["secret"]
         return {"OPENMSMQ_TOKEN": self._token, "OPENMSMQ_DATA_DIR": str(self.new.directory)}
 
-    def run_and_kill(self, seconds: float, *words: str) -> None:
-        """Begin a command, and kill it after some time."""
+    @contextmanager
+    def started(self, *words: str) -> Iterator[subprocess.Popen[str]]:
+        """A command as a process of its own, with pipes for what it says."""
+        pipe = subprocess.PIPE
+        environment = os.environ | self._environment()
+        process = subprocess.Popen(command(*words), env=environment, stdout=pipe, stderr=pipe, text=True)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+    def run_and_kill(self, seconds: float, *words: str) -> bool:
+        """Begin a command, and kill it after some time. Returns whether it was still at work."""
         quiet = subprocess.DEVNULL
         process = subprocess.Popen(command(*words), env=os.environ | self._environment(), stdout=quiet, stderr=quiet)
         with suppress(subprocess.TimeoutExpired):
             process.wait(seconds)
         process.kill()
-        process.wait()
+        return process.wait() < 0
 
     def done(self, *words: str) -> str:
         """What a command says that succeeds."""
@@ -80,7 +92,7 @@ def moving(directory: Path, net: int, *options: str, old_options: tuple[str, ...
         "--peers", f"old={hosts[0]}:{calls}", *options,
     )  # fmt: skip
     with old, new:
-        yield Move(directory, old, new)
+        yield Move(directory, old, new, transfers)
     for daemon in (old, new):
         assert "Traceback" not in daemon.log, daemon.log
 

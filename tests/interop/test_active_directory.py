@@ -245,6 +245,29 @@ def test_rights_are_in_the_directory_and_grant_nothing_else_there(
     assert carol("queue", "owner", name).strip() == r"RIG\carol"
 
 
+def test_an_inventory_has_the_public_queues_of_the_directory_and_what_it_says_of_them(
+    directory: DomainController, daemon: Daemon, carol: Run, keytab: Path, tmp_path: Path
+) -> None:
+    created(carol, "inventoried", "--label", "For the move", "--journal")
+    config = tmp_path / "here.toml"
+    config.write_text(
+        f'directory_provider = "active-directory"\ndirectory_controllers = "{directory.address}"\n'
+        f'kerberos_keytab = "{keytab}"\ncomputer_name = "MQ1"\ndata_dir = "{tmp_path}"\n'
+    )
+    words = (
+        "adopt", "inventory", "127.0.0.1", "--port", str(daemon.port), "--directory", "--directory-name", "MQ1",
+        "--config", str(config), "--json",
+    )  # fmt: skip
+    document = json.loads(carol(*words))
+    (listed,) = [each for each in document["queues"] if each["name"] == "inventoried"]
+    assert (listed["kind"], listed["messages"]) == ("public", 0)
+    assert listed["definition"]["label"] == "For the move" and listed["definition"]["journal"] is True
+    assert not any("not open" in each["item"] for each in document["not_learned"])
+    config.write_text(config.read_text().replace(directory.address, "127.0.0.250"))
+    ended = invoke(*words, KRB5CCNAME="FILE:/nowhere")
+    assert ended.code == 1 and "the directory can't be asked" in ended.stderr
+
+
 def test_while_the_controller_is_away_what_is_known_goes_on_and_changes_are_refused(
     directory: DomainController, daemon: Daemon, carol: Run, tickets: dict[str, Path]
 ) -> None:

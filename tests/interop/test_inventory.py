@@ -14,6 +14,7 @@ import pytest
 import openmsmq
 from command_line import Ended, invoke
 from daemon import Daemon
+from openmsmq.cli.exit_codes import UNREACHABLE
 from openmsmq.model.constants import QueueAccessMask
 from openmsmq.model.security import EVERYONE, SecurityDescriptor, allow
 
@@ -187,7 +188,85 @@ def test_the_definitions_of_an_inventory_can_be_imported(old: Daemon, tmp_path: 
     assert properties == {"label": "<b>Orders</b>", "transactional": True}
 
 
+def test_several_things_that_were_not_learned_of_a_queue_have_a_line_each_and_no_reason_its_name_twice(
+    old: Daemon, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.html"
+    assert inventory(old, "--report", str(file)).code == 0
+    text = file.read_text(encoding="utf-8")
+    assert ";<br>rights not learned: MQ_ERROR_ACCESS_DENIED: " in text
+    assert "MQ_ERROR_ACCESS_DENIED: MQ_ERROR_ACCESS_DENIED" not in text
+
+
 def test_a_port_that_does_not_answer_is_named(old: Daemon) -> None:
     answers = {each["name"]: each["answer"] for each in taken(old)["services"]}
     (mapper,) = [answer for name, answer in answers.items() if re.match(r"port 135\b", name)]
-    assert mapper
+    assert mapper == "Connection refused"
+
+
+def by_com(daemon: Daemon, *words: str) -> dict[str, Any]:
+    ended = invoke("adopt", "inventory", HOST, "--by", "com", "--port", str(daemon.mapper_port), "--json", *words)
+    assert ended.code == 0, ended
+    found: dict[str, Any] = json.loads(ended.stdout)
+    return found
+
+
+def test_the_automation_objects_have_queues_properties_and_counts(old: Daemon) -> None:
+    found, known = by_com(old), taken(old)
+    for name in ("orders", "news", "secret"):
+        ours, theirs = queue(known, name), queue(found, name)
+        for member in ("transactional", "messages", "journal_messages", "kind", "open"):
+            assert theirs[member] == ours[member], (name, member)
+        assert theirs["definition"].items() <= ours["definition"].items(), name
+        assert "Security is reserved" in {each["item"]: each["reason"] for each in theirs["not_learned"]}["Security"]
+    assert {each["name"] for each in found["queues"]} == {each["name"] for each in known["queues"]}
+    assert (found["source"], found["host"]) == ("DCOM", HOST)
+    (away,) = found["outgoing"]
+    assert (away["format_name"], away["messages"]) == (r"DIRECT=TCP:192.0.2.9\private$\away", 1)
+
+
+def test_what_the_automation_objects_do_not_say_is_named(old: Daemon) -> None:
+    found = by_com(old)
+    closed = queue(found, "closed")
+    assert "Refresh" in {each["item"] for each in closed["not_learned"]}
+    assert any("ACCESS_DENIED" in each["reason"] for each in closed["not_learned"])
+    general = {each["item"]: each["reason"] for each in found["not_learned"]}
+    assert general["names of accounts"] == "the automation objects have security identifiers only"
+    assert "subqueues, first messages, senders" in general
+    assert not [item for item in general if "Directory" in item], "no directory service is an answer"
+
+
+def test_without_automation_objects_it_is_said_why(old: Daemon) -> None:
+    ended = invoke("adopt", "inventory", HOST, "--by", "com", "--port", "1")
+    assert ended.code == UNREACHABLE and "Connect call failed" in ended.stderr
+
+
+def test_public_queues_that_nobody_uses_come_from_the_directory(tmp_path: Path) -> None:
+    file = tmp_path / "directory.db"
+    directory = ("--directory-provider", "sqlite", "--directory-path", str(file))
+    with Daemon(
+        tmp_path / "old", "--listen", HOST, "--computer-name", "OLD", "--allow-anonymous",
+        "--anonymous-is-administrator", *directory,
+    ) as old:  # fmt: skip
+        with openmsmq.connect(HOST, old.port) as manager:
+            manager.create_queue(r".\idle", label="Idle", journal=True)
+            manager.create_queue(
+                r".\hidden", label="Hidden",
+                security=SecurityDescriptor(owner=ALICE, dacl=(allow(ALICE, int(QueueAccessMask.GENERIC_ALL)),)).pack(),
+            )  # fmt: skip
+        assert any("public queues that are not open" in said for said in remarks(taken(old), "the machine"))
+        config = tmp_path / "here.toml"
+        config.write_text(f'directory_provider = "sqlite"\ndirectory_path = "{file}"\ndata_dir = "{tmp_path}"\n')
+        asked = ("--directory", "--directory-name", "OLD", "--config", str(config))
+        found = taken(old, *asked)
+        assert not any("public queues that are not open" in said for said in remarks(found, "the machine"))
+        idle, hidden = queue(found, "idle"), queue(found, "hidden")
+        assert (idle["kind"], idle["messages"], idle["definition"]["label"]) == ("public", 0, "Idle")
+        assert "rights" in {each["item"] for each in hidden["not_learned"]}
+        assert hidden["definition"]["label"] == "Hidden", "the directory knows what the machine does not say"
+        assert hidden["definition"]["owner"] == ALICE
+        ended = inventory(old, "--directory", "--config", str(config))
+        assert ended.code == 1 and "--directory-name" in ended.stderr
+        config.write_text(f'directory_provider = "none"\ndata_dir = "{tmp_path}"\n')
+        ended = inventory(old, *asked)
+        assert ended.code == 1 and "set directory_provider" in ended.stderr

@@ -142,9 +142,9 @@ def test_what_goes_along_with_a_run_is_asked_for(machines: Move) -> None:
         move.when(name, empty_since=True)
         switched = move.done("adopt", "switch", name).splitlines()[1:]
         if name == "along":
-            assert len(switched) == 3
             assert r"DIRECT=OS:old\private$\along: change it to DIRECT=OS:NEW\private$\along" in switched[0]
-            assert "the name old lead to NEW" in switched[1] and "peers" in switched[2]
+            assert "the name old lead to NEW" in switched[1] and 'peers = "old=NEW"' in switched[2]
+            assert "PRIVATE=" in switched[3] and r"replies to old\private$\along" in switched[4]
         else:
             assert switched == []
         move.when(name, empty_since=True)

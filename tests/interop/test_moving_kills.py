@@ -128,17 +128,38 @@ def working(lines: list[Line], pause: float) -> Iterator[threading.Event]:
 
 
 class Operator:
-    """Takes the steps, with commands that are killed now and then, and kills daemons."""
+    """Takes the steps, and kills daemons and commands.
 
-    def __init__(self, move: Move, lines: list[Line], dice: random.Random, kills: int) -> None:
+    Attributes:
+        command_kills: kills of commands for each step; without any, a command is killed now and then.
+        killed_commands: how many were killed while they were at work.
+    """
+
+    def __init__(
+        self, move: Move, lines: list[Line], dice: random.Random, kills: int, command_kills: int = 0
+    ) -> None:  # fmt: skip
         self.move, self.lines, self.dice, self.kills = move, lines, dice, kills
+        self.command_kills, self.killed_commands = command_kills, 0
+
+    def begin(self, line: Line) -> None:
+        """Queues are there already, or `adopt run` makes them."""
+        if not self.command_kills:
+            self.step(line, "shadow", line.name, "--from", "old", state="shadow")
+            return
+        host = self.move.old.options[self.move.old.options.index("--listen") + 1]
+        there = ("--there", host, "--port", str(self.move.old.port))
+        self.step(line, "run", line.name, "--from", "old", *there, state="shadow")
+
+    def kill_commands(self, words: tuple[str, ...]) -> None:
+        wanted = self.command_kills or int(self.dice.random() < 0.3)
+        for _ in range(wanted):
+            self.killed_commands += self.move.run_and_kill(self.dice.random() * 0.5, "adopt", *words)
 
     def step(self, line: Line, *words: str, state: str) -> None:
         """A step of which it is not known whether it was done is done again, unless it shows."""
+        self.kill_commands(words)
 
         def reached() -> bool:
-            if self.dice.random() < 0.3:
-                self.move.run_and_kill(self.dice.random() * 0.5, "adopt", *words)
             ended = self.move.run("adopt", *words)
             shown = self.move.run("adopt", "status", line.name, "--json")
             return ended.code == 0 or f'"state": "{state}"' in shown.stdout
@@ -194,11 +215,15 @@ def left_in(move: Move, lines: list[Line]) -> dict[str, int]:
     return found
 
 
-def whole_move(move: Move, lines: list[Line], dice: random.Random, kills: int, first: int, pause: float) -> None:
-    operator = Operator(move, lines, dice, kills)
+def whole_move(
+    move: Move, lines: list[Line], dice: random.Random, kills: int, first: int, pause: float, command_kills: int = 0
+) -> None:  # fmt: skip
+    """There and back, with `kills` of daemons; with `command_kills` of commands for each step, `adopt run` makes the
+    queues."""
+    operator = Operator(move, lines, dice, kills, command_kills)
     operator.total = kills
     for line in lines:
-        for daemon in (move.old, move.new):
+        for daemon in (move.old,) if command_kills else (move.old, move.new):
             with connect(daemon) as manager:
                 manager.create_queue(line.path, transactional=line.transactional)
         with connect(move.old) as manager, manager.open(line.path, "send") as queue:
@@ -208,7 +233,7 @@ def whole_move(move: Move, lines: list[Line], dice: random.Random, kills: int, f
         for line in lines:
             line.source, line.target = move.old, None
         for line in lines:
-            operator.step(line, "shadow", line.name, "--from", "old", state="shadow")
+            operator.begin(line)
             line.target = move.new
         operator.spend(0.6)
         for line in lines:  # where order counts, programs rest for as long as messages are on their way
@@ -245,15 +270,25 @@ def whole_move(move: Move, lines: list[Line], dice: random.Random, kills: int, f
     for line in lines:
         line.check()
         assert line.read, line.name
+    read = sum(len(line.read) for line in lines)
+    print(f"{kills} kills of daemons, {operator.killed_commands} of commands at work, {read} messages read")
 
 
-@pytest.mark.parametrize("net", [93])
-def test_nothing_is_lost_or_doubled_when_daemons_are_killed(tmp_path: Path, net: int) -> None:
+@pytest.mark.parametrize(
+    ("net", "kills", "command_kills"),
+    [
+        pytest.param(93, 10, 0, id="daemons"),
+        pytest.param(95, 30, 5, id="daemons and commands", marks=pytest.mark.slow),
+    ],
+)
+def test_nothing_is_lost_or_doubled_when_daemons_and_commands_are_killed(
+    tmp_path: Path, net: int, kills: int, command_kills: int
+) -> None:
     dice = chance("moving")
     lines = [Line(f"plain{number}", False) for number in range(2)]
     lines += [Line(f"ordered{number}", True) for number in range(2)]
     with moving(tmp_path, net) as move:
-        whole_move(move, lines, dice, kills=10, first=50, pause=0.02)
+        whole_move(move, lines, dice, kills, 50, 0.02, command_kills)
 
 
 @pytest.mark.slow

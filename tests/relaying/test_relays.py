@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.message import Message
+from openmsmq.model.relay_states import RELAY_STATES, RELAY_STEPS
 from openmsmq.relaying.records import RelayDefinition, RelayProgress, put_progress, put_relay, relays_of
 from openmsmq.relaying.relay import DOUBT, MOST_IN_DOUBT, MOST_REFUSED, Relay
 from openmsmq.relaying.relays import MOST, Relays
-from openmsmq.relaying.states import DIRECTIONS, RELAY_STATES, RELAY_STEPS, STEPS, Direction, following
+from openmsmq.relaying.states import DIRECTIONS, STEPS, Direction, following
 from openmsmq.store import Drop, Operation, Put
 
 QUEUE = ".\\private$\\orders"
@@ -21,8 +23,8 @@ def relay(state: str = "shadow") -> Relay:
     return Relay(RelayDefinition(QUEUE, "old", "private$\\orders", state, 5, 5), RelayProgress())  # type: ignore[arg-type]
 
 
-def message(number: int) -> Message:
-    return Message(b"x" * 10, identifier=bytes(16) + number.to_bytes(4, "little"))
+def message(number: int, **properties: Any) -> Message:
+    return Message(b"x" * 10, identifier=bytes(16) + number.to_bytes(4, "little"), **properties)
 
 
 class Kept:
@@ -154,6 +156,79 @@ def test_trouble_is_news_once_and_so_is_its_end() -> None:
     assert (known.trouble, known.trouble_since) == ("away still", 5)
     assert [known.works(), known.works()] == [True, False]
     assert (known.trouble, known.trouble_since) == ("", 0)
+
+
+def test_a_machine_that_does_not_answer_is_away_and_one_that_refuses_is_not() -> None:
+    known = relay()
+    known.fails("no route", 5, is_away=True)
+    known.fails("no route", 6, is_away=True)
+    assert known.away_since == 5
+    known.fails("access denied", 7)
+    assert known.away_since == 0
+    known.fails("no route", 8, is_away=True)
+    known.works()
+    assert known.away_since == 0
+
+
+def test_the_lag_is_the_age_of_what_was_carried_last_and_grows_while_nothing_moves() -> None:
+    known = relay()
+    assert known.lag(1000) is None
+    known.progress = known.taking([message(1, arrival_time=400)], 1000)
+    assert (known.lag(1000), known.lag(1060)) == (600, 660)
+    known.found_nothing(1100)
+    assert known.lag(1500) == 0
+    known.found_something(1500)
+    assert (known.lag(1500), known.lag(1510)) == (0, 10), "nothing waited before"
+    known.fails("no route", 1520, is_away=True)
+    assert known.lag(1530) is None
+
+
+def test_a_count_of_before_is_not_shown_beside_nothing_left() -> None:
+    known = relay()
+    known.waiting = 50
+    known.found_nothing(5)
+    assert (known.waiting, known.empty_since) == (0, 5)
+    known.waiting = 2  # counted since, and held by a reader there
+    known.found_nothing(9)
+    assert (known.waiting, known.empty_since) == (2, 5)
+
+
+@pytest.mark.parametrize(
+    ("state", "waiting", "refused", "unacknowledged", "trouble", "away", "left"),
+    [
+        ("shadow", 5, 0, 0, "", False, 5),
+        ("shadow", 5, 2, 0, "", False, 3),
+        ("shadow", 1, 2, 0, "", False, 0),
+        ("sending", 0, 0, 4, "", False, 4),
+        ("shadow", None, 0, 0, "", False, 0),
+        ("shadow", None, 0, 0, "access denied", False, 1),
+        ("shadow", None, 0, 0, "no route", True, 0),
+        ("done", 5, 0, 0, "", False, 0),
+    ],
+)
+def test_what_is_left_does_not_count_what_is_refused(
+    state: str, waiting: int | None, refused: int, unacknowledged: int, trouble: str, away: bool, left: int
+) -> None:
+    known = relay(state)
+    known.waiting, known.unacknowledged = waiting, unacknowledged
+    for number in range(refused):
+        known.refuse(message(number), "no room", 1)
+    if trouble:
+        known.fails(trouble, 1, is_away=away)
+    assert known.left == left
+
+
+def test_messages_are_counted_from_the_start_and_those_of_relays_that_are_gone_stay_counted() -> None:
+    kept = Kept()
+    relays = kept.relays()
+    made = relays.add(QUEUE, "old", "private$\\orders", "receiving")
+    made.progress = made.taking([message(1), message(2)], 7)
+    kept.write([put_progress(QUEUE, made.progress)])
+    assert relays.moved == 2
+    relays.step(made, "end")
+    assert relays.moved == 2
+    kept.write([put_relay(made.definition._replace(state="receiving")), put_progress(QUEUE, made.progress)])
+    assert kept.relays().moved == 0, "a restart counts anew"
 
 
 def test_the_rate_is_that_of_the_last_minute() -> None:

@@ -19,11 +19,14 @@ from openmsmq.oletx.manager import EnlistmentRow, TransactionRow
 from openmsmq.oletx.states import EnlistmentState
 from openmsmq.oletx.structures import Partner
 from openmsmq.queueing.queue import SYSTEM_DEADLETTER
+from openmsmq.relaying.records import RelayDefinition, RelayProgress
+from openmsmq.relaying.relay import Relay
 from openmsmq.server.alarms import PERIOD, WINDOW, AlarmWatch
 from openmsmq.server.config import Configuration, ConfigurationError
 from queueing.world import World
 
-OFF = {"disk": 0, "quota": 0, "sync": 0, "deadletters": 0, "oldest": 0, "outgoing": 0, "indoubt": 0}
+OFF = {"disk": 0, "quota": 0, "sync": 0, "deadletters": 0, "oldest": 0, "outgoing": 0, "indoubt": 0,
+       "relay": 0, "refused": 0, "peer": 0}  # fmt: skip
 
 
 class Watch:
@@ -36,6 +39,7 @@ class Watch:
         self.directory = directory
         self.queue, self.thresholds = queue, {**OFF, **thresholds}
         self.transactions: list[TransactionRow] = []
+        self.relays: list[Relay] = []
         self.by_queue: dict[tuple[str, str], int] = {}
         self.start()
 
@@ -43,6 +47,7 @@ class Watch:
         self.watch = AlarmWatch(
             self.world.manager, self.directory, self.thresholds, self.syncs, self.queue, lambda: self.now,
             transactions=lambda: self.transactions, by_queue=self.by_queue,
+            relays=lambda: self.relays,
         )  # fmt: skip
 
     def receive(self, name: str) -> Message:
@@ -149,6 +154,58 @@ def test_a_transaction_that_a_restart_has_found_is_counted_from_there(tmp_path: 
     watch.transactions = [branch(bytes(16), EnlistmentState.IN_DOUBT)]
     assert watch.look() == [] and watch.look(250) == []
     assert watch.look(60) == [("raised", "indoubt", f"Transaction {bytes(16).hex()}")]
+
+
+def relay(name: str, host: str = "old") -> Relay:
+    definition = RelayDefinition(f".\\private$\\{name}", host, f"private$\\{name}", "shadow", 5, 5)
+    return Relay(definition, RelayProgress())
+
+
+def test_a_relay_that_stands_still_while_messages_are_left(tmp_path: Path) -> None:
+    watch = Watch(tmp_path, relay=900)
+    watch.look(1000)
+    moves, done = relay("orders"), relay("done")
+    done.waiting, done.empty_since = 0, 7
+    watch.relays = [moves, done]
+    moves.waiting = 3
+    assert watch.look() == [] and watch.look(890) == []
+    assert watch.look(20) == [("raised", "relay", moves.definition.queue)]
+    moves.progress = moves.progress._replace(moved=1)
+    assert watch.look() == [("cleared", "relay", moves.definition.queue)]
+    assert watch.look(890) == [] and watch.look(20) == [("raised", "relay", moves.definition.queue)]
+    moves.waiting = 0
+    assert watch.look() == [("cleared", "relay", moves.definition.queue)]
+
+
+def test_messages_of_a_relay_that_are_refused_are_no_standstill(tmp_path: Path) -> None:
+    watch = Watch(tmp_path, relay=900, refused=1)
+    watch.look(1000)
+    moves = relay("orders")
+    watch.relays = [moves]
+    assert watch.look() == []
+    moves.refuse(Message(b"x", identifier=bytes(20)), "no room", 5)
+    moves.waiting = 1
+    assert watch.look() == [("raised", "refused", moves.definition.queue)]
+    [alarm] = watch.watch.alarms.active.values()
+    assert "1 message of the relay of .\\private$\\orders are refused" in alarm.sentence
+    assert alarm.steps[0].command == "openmsmq adopt status orders"
+    assert watch.look(2000) == []
+    moves.found_nothing(9)
+    assert watch.look() == [("cleared", "refused", moves.definition.queue)]
+
+
+def test_a_machine_that_is_away_has_one_alarm_for_all_its_queues(tmp_path: Path) -> None:
+    watch = Watch(tmp_path, peer=300)
+    watch.look(1000)
+    watch.relays = [relay("orders"), relay("bills"), relay("news", "other")]
+    for each in watch.relays[:2]:
+        each.fails("no route", int(watch.now), is_away=True)
+    watch.relays[2].fails("access denied", int(watch.now))
+    assert watch.look(290) == [] and watch.look(20) == [("raised", "peer", "old")]
+    watch.relays[0].works()
+    assert watch.look() == [], "the other queue has not been reached yet"
+    watch.relays[1].works()
+    assert watch.look() == [("cleared", "peer", "old")]
 
 
 def test_events_are_written_down_and_sent(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 # Writes what Message Queuing of this machine has as JSON, for: openmsmq adopt inventory --file EXPORT.json
 #
-# NEVER RUN ON WINDOWS SO FAR: made from the published specification [MC-MQAC] only. Run it as an administrator in
+# NEVER RUN ON WINDOWS SO FAR: made from the published specification [MC-MQAC] only. A grammar of PowerShell
+# (tree-sitter-powershell 0.26) parses it, and a test compares its members with the interfaces. Run it as an administrator in
 # Windows PowerShell 5.1, and look at the "errors" in what it writes:  .\Export-Msmq.ps1 -Path EXPORT.json
 # It changes nothing. What it can't read goes into "errors", with the reason.
 param([string]$Path = 'EXPORT.json')
@@ -54,7 +55,7 @@ function Read-Queue($PathName, $FormatName) {
 
 $application = New-Object -ComObject MSMQ.MSMQApplication
 $private = @(Read-Value 'the machine' 'PrivateQueues' { $application.PrivateQueues })
-$active = @(Read-Value 'the machine' 'ActiveQueues' { $application.ActiveQueues })
+$active = @(Read-Value 'the machine' 'ActiveQueues' { $application.ActiveQueues() })
 $system = 'DEADLETTER', 'DEADXACT', 'JOURNAL' | ForEach-Object { 'DIRECT=OS:.\SYSTEM$;' + $_ }
 $triggers = @(Get-Service -Name MSMQTriggers -ErrorAction SilentlyContinue | ForEach-Object { $_.Status.ToString() })
 

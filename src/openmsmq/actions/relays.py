@@ -12,11 +12,11 @@ from openmsmq.actions.queues import daemon_of
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import ActionCommand, Always, Input, LineView, Output, Rows, Spelling, action
 from openmsmq.admin.naming import SYSTEM_QUEUES, path_of
+from openmsmq.model.relay_states import RelayState, RelayStep
 from openmsmq.model.roles import Role
-from openmsmq.model.text import counted, time_text
+from openmsmq.model.text import counted, duration_text, time_text
 
-RelayStateWord = Literal["shadow", "switched", "done", "returning", "returned", "receiving", "sending"]
-RelayStepWord = Literal["shadow", "switch", "done", "back", "forget", "end"]
+_OVER: Final = ("done", "returned")  # states in which nothing is carried
 _QUEUE: Final = "Path name of the queue here; NAME;journal, deadletter or xactdeadletter are queues, too."
 
 
@@ -36,7 +36,7 @@ class RelayView(Output, frozen=True):
     host: Annotated[str, doc("The other machine.", "oldserver")]
     remote: Annotated[str, doc("Path name of the queue there.", "private$\\orders")]
     state: Annotated[
-        RelayStateWord,
+        RelayState,
         doc(
             "shadow: programs send there, and messages come here; switched: programs send here, and what is left there "
             "comes; done: nothing is left there; returning: messages go back; returned: nothing is left here; "
@@ -50,6 +50,10 @@ class RelayView(Output, frozen=True):
     last: Annotated[EpochSeconds, doc("When it carried the last one, in seconds since 1970; 0 for never.")]
     rate: Annotated[float, doc("Messages a second, over the last minute.")]
     waiting: Annotated[int | None, doc("Messages that are still to be carried; null where nobody knows.")]
+    lag: Annotated[
+        int | None,
+        doc("Seconds by which what was carried is behind what has come to the source; null where nobody knows."),
+    ]
     empty_since: Annotated[
         EpochSeconds,
         doc("Since when nothing was found where it reads, in seconds since 1970; 0 if there is something."),
@@ -65,7 +69,7 @@ class RelayView(Output, frozen=True):
             "they have arrived."
         ),
     ]
-    steps: Annotated[list[RelayStepWord], doc("What can be done with it now.")]
+    steps: Annotated[list[RelayStep], doc("What can be done with it now.")]
 
 
 class RelayList(Output, frozen=True):
@@ -98,7 +102,7 @@ class RelayStepInput(Input, frozen=True):
 
     relay: Annotated[Text, doc(_QUEUE, ".\\private$\\orders")]
     step: Annotated[
-        RelayStepWord,
+        RelayStep,
         doc(
             "switch: programs send here from now on; done: end it when nothing is left; back: send everything back; "
             "shadow: fetch messages again; forget: drop what is known of it; end: end a bridge."
@@ -151,33 +155,44 @@ def _state(each: RelayView) -> str:
         first = each.refused[0]
         count = counted(len(each.refused), "message")
         return f"{each.state}, {count} not taken; {first.message}: {first.reason}"
-    if each.empty_since and each.steps and each.state not in ("done", "returned"):
+    if each.empty_since and each.state not in _OVER:
         return f"{each.state}, nothing left since {time_text(each.empty_since)}"
     return each.state
 
 
-def _left(each: RelayView) -> str:
-    if each.waiting is None:
-        return "?"
-    if each.seconds_left:
-        return f"{each.waiting:,}, {each.seconds_left:,} s"
-    return f"{each.waiting:,}"
+def _duration(seconds: int | None) -> str:
+    return "?" if seconds is None else duration_text(seconds)
 
 
 def _cells(each: RelayView) -> list[Any]:
     direction = "to" if each.state in ("returning", "returned", "sending") else "from"
     return [
-        each.queue, f"{direction} {each.host}\\{each.remote}", f"{each.moved:,}", f"{each.rate:,.1f}/s", _left(each),
-        _state(each),
+        each.queue, f"{direction} {each.host}\\{each.remote}", f"{each.moved:,}", f"{each.rate:,.1f}/s",
+        "?" if each.waiting is None else f"{each.waiting:,}", *(_durations(each)), _state(each),
     ]  # fmt: skip
+
+
+def _durations(each: RelayView) -> tuple[str, str]:
+    """By how much it is behind, and the time until all are carried; empty once it is over."""
+    return ("", "") if each.state in _OVER else (_duration(each.lag), _duration(each.seconds_left))
+
+
+def change_line(each: RelayView) -> str:
+    """A relay in one line."""
+    behind, remaining = _durations(each)
+    figures = [f"{each.moved:,} moved", f"{each.rate:,.1f}/s"]
+    figures += [f"{'?' if each.waiting is None else f'{each.waiting:,}'} left"] if each.state not in _OVER else []
+    figures += [f"{behind} behind", f"{remaining} to go"] if behind else []
+    return f"{each.queue}: {_state(each)}: {', '.join(figures)}"
 
 
 def _lines(found: ChangedRelay) -> list[str]:
     return [f"{found.relay.queue}: {_state(found.relay)}", *found.senders]
 
 
-_TABLE: Final = Rows(
-    lambda found: found.relays, ("queue", "other queue", "moved", "rate", "left", "state"), _cells,
+RELAY_TABLE: Final = Rows(
+    lambda found: found.relays, ("queue", "other queue", "moved", "rate", "left", "behind", "to go", "state"),
+    _cells,
     lambda each, _: msgspec.to_builtins(each), empty="no queue has a relay",
 )  # fmt: skip
 _OTHER: Final[dict[str, Spelling]] = {"queue": "QUEUE", "host": "", "remote": "--remote NAME"}
@@ -188,13 +203,10 @@ _SHOWN: Final = LineView(
 
 
 @action(
-    "relay.list", http="GET /relays", role=Role.MONITOR, place="daemon",
+    "relay.list", http="GET /relays", role=Role.MONITOR, statuses=(404,), place="daemon",
     commands=(
         ActionCommand(
-            "adopt status", {"relay": "[QUEUE]"}, _TABLE,
-            help="Show how far queues are that move from or to another machine: how many messages were carried, how "
-            "fast, how many are left, and why nothing moves.\n\n"
-            "For administrators of the queue manager; the role monitor is enough for the token.",
+            "adopt status", {"relay": "[QUEUE]"}, RELAY_TABLE, by_hand="with --watch it goes on",
         ),
     ),
 )  # fmt: skip
@@ -249,7 +261,7 @@ def begin_relay(site: ActionSite, given: NewRelay) -> ChangedRelay:
     return ChangedRelay(msgspec.convert(row, RelayView), site.command, [])
 
 
-def _step_command(words: str, step: RelayStepWord, text: str, *, forced: bool = False) -> ActionCommand:
+def _step_command(words: str, step: RelayStep, text: str, *, forced: bool = False) -> ActionCommand:
     spelled: dict[str, Any] = {"relay": "QUEUE", "step": Always(step, only=True)}
     return ActionCommand(
         words, spelled | ({"force": "--force"} if forced else {}), _SHOWN,
@@ -305,12 +317,16 @@ def _senders(relay: RelayView, here: str) -> list[str]:
     there = relay.host
     if not local.lower().startswith("private$\\"):
         return [f"directory: create {here}\\{local}, and delete {there}\\{relay.remote}; senders find it by its name"]
+    alias = f'and add {there} to aliases here (aliases = "{there}"); this moves all queues of {there} at once'
     return [
         f"programs with the name DIRECT=OS:{there}\\{relay.remote}: change it to DIRECT=OS:{here}\\{local}",
-        f"DNS: let the name {there} lead to {here} (a CNAME record), and add {there} to the setting aliases here; all "
-        f"queues of {there} move at once then",
-        f"queue managers of openmsmq: let {there} be at {here} by their setting peers or their routing_file (host), "
-        f"and add {there} to the setting aliases here; all queues of {there} move at once then",
+        f"DNS: let the name {there} lead to {here} (a CNAME record), {alias}",
+        f'queue managers of openmsmq: set peers = "{there}={here}" there, {alias}',
+        f"programs with a name PRIVATE=...: it has the identifier of {there} and cannot lead here; change it to "
+        f"DIRECT=OS:{here}\\{local}",
+        f"replies to {there}\\{relay.remote}, for requests that name it as response queue: they go to {there} and come "
+        f"here while this queue is switched; keep it switched until such requests have been answered, or until {there} "
+        "is in aliases here",
     ]
 
 

@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from openmsmq.admin.definitions import Document
-from openmsmq.admin.definitions_schema import DefinitionsError
-from openmsmq.model.sddl import from_sddl, to_sddl
+from openmsmq.admin.definitions_schema import DefinitionsError, parse_entry
+from openmsmq.model.rights import QUEUE_RIGHTS
+from openmsmq.model.sddl import from_sddl
+from openmsmq.model.security import Ace, sid_at
 
 Accounts = Mapping[str, str]  # name or SID there -> name or SID here
 #: SIDs that mean the same everywhere begin with these; `S-1-5-21-` are accounts of a machine or domain.
 _OF_SOMEBODY: Final = "s-1-5-21-"
+_AUDIT: Final = 2  # SYSTEM_AUDIT_ACE_TYPE
+_SID_OF_AUDIT: Final = 8  # bytes of header and mask
 
 
 def read_accounts(value: Any) -> dict[str, str]:
@@ -30,8 +34,7 @@ def mapped(queue: Document, accounts: Accounts) -> Document:
     if "permissions" in found:
         found["permissions"] = [_entry(entry, accounts) for entry in found["permissions"]]
     if "sddl" in found:
-        descriptor = to_sddl(from_sddl(found["sddl"]))
-        changed = [name for name in accounts if name in descriptor.casefold()]
+        changed = [name for name in _in_sddl(found["sddl"]) if name.casefold() in accounts]
         if changed:
             raise DefinitionsError(
                 f"queue {queue['name']}: its permissions need SDDL, in which accounts are not replaced: {changed[0]}"
@@ -40,19 +43,46 @@ def mapped(queue: Document, accounts: Accounts) -> Document:
 
 
 def _entry(entry: str, accounts: Accounts) -> str:
-    kind, _, rest = entry.partition(" ")
-    for name, here in accounts.items():  # a name may have spaces, the rights behind it have none
-        if rest.casefold().startswith(f"{name} "):
-            return f"{kind} {here}{rest[len(name) :]}"
-    return entry
+    kind, name, rights = _parts(entry)
+    return " ".join((kind, accounts.get(name.casefold(), name), *rights))
+
+
+def _parts(entry: str) -> tuple[str, str, list[str]]:
+    """Kind, name, which may have spaces, and rights. What has no right that is known is all name."""
+    try:
+        return parse_entry(entry, QUEUE_RIGHTS)
+    except ValueError:
+        kind, _, name = entry.partition(" ")
+        return kind, name, []
+
+
+def _in_sddl(sddl: str) -> list[str]:
+    """The SIDs in a descriptor: owner, group, and those of the entries, of auditing too."""
+    descriptor = from_sddl(sddl)
+    entries = (*(descriptor.dacl or ()), *(descriptor.sacl or ()))
+    named = (descriptor.owner, descriptor.group, *map(_sid_of, entries))
+    return [each for each in named if each]
+
+
+def _sid_of(ace: Ace) -> str:
+    """Empty for an entry of a kind that is kept as bytes; that of auditing has its SID behind the mask ([MS-DTYP]
+    2.4.4.10)."""
+    return sid_at(ace.raw, _SID_OF_AUDIT) if ace.raw and ace.type == _AUDIT else ace.sid
+
+
+def accounts_of(queue: Document) -> list[str]:
+    """The SIDs and names that the owner and the rights of a queue name, each once, also those in SDDL. Raises
+    ValueError for SDDL that is wrong."""
+    found = [queue.get("owner") or "", *(_parts(entry)[1] for entry in queue.get("permissions", ()))]
+    found += _in_sddl(queue["sddl"]) if "sddl" in queue else []
+    return [each for each in dict.fromkeys(found) if each]
 
 
 def unknown(queues: list[Document]) -> dict[str, list[str]]:
     """SID of an account of the other machine or its domain -> names of queues that name it."""
     found: dict[str, list[str]] = {}
     for queue in queues:
-        texts = [queue.get("owner") or "", *(entry.split(" ")[1] for entry in queue.get("permissions", []))]
-        for text in dict.fromkeys(texts):
-            if text.casefold().startswith(_OF_SOMEBODY):
-                found.setdefault(text, []).append(queue["name"])
+        for account in accounts_of(queue):
+            if account.casefold().startswith(_OF_SOMEBODY):
+                found.setdefault(account, []).append(queue["name"])
     return found

@@ -36,7 +36,8 @@ State = Literal["raised", "cleared"]
 
 
 class Condition(NamedTuple):
-    """`setting` has the threshold in `unit`, 0 for never; `low`: what is bad is to be below it. The sentence has the
+    """`setting` has the threshold in `unit`, 0 for never; `low`: what is bad is to be below it;
+    `noun` is what a number of messages counts. The sentence has the
     places {object}, {value} and {threshold}, which have their units. `steps` are what the remedy says, as actions."""
 
     name: str
@@ -46,6 +47,7 @@ class Condition(NamedTuple):
     remedy: str
     steps: tuple[RemedyStep, ...] = ()
     low: bool = False
+    noun: str = "message"
 
 
 CONDITIONS: Final = (
@@ -61,7 +63,8 @@ CONDITIONS: Final = (
               "Look for errors of the disk, and for what else writes to it."),
     Condition("deadletters", "alarm_dead_letters", "messages",
               "{value} came into {object} within ten minutes; the threshold is {threshold}.",
-              "See why they died; then return them or delete them.", (RemedyStep("deadletters.groups"),)),
+              "See why they died; then return them or delete them.", (RemedyStep("deadletters.groups"),),
+              noun="dead letter"),
     Condition("oldest", "alarm_oldest_seconds", "s",
               "The first message of {object} has waited for {value}; the threshold is {threshold}.",
               "See whether its reader runs.", (RemedyStep("queue.readers"), RemedyStep("queue.show"))),
@@ -72,6 +75,19 @@ CONDITIONS: Final = (
               "{object} has waited for another machine for {value}, in doubt or with an unconfirmed commit; the "
               "threshold is {threshold}.",
               "See which machine it waits for, why, and what to do.", (RemedyStep("transaction.list"),)),
+    Condition("relay", "alarm_relay_seconds", "s",
+              "The relay of {object} has carried nothing for {value}, and messages are left; the threshold is "
+              "{threshold}.",
+              "See why nothing moves.", (RemedyStep("relay.show"),)),
+    Condition("refused", "alarm_relay_refused", "messages",
+              "{value} of the relay of {object} are refused by the machine that they go to; the threshold is "
+              "{threshold}.",
+              "See why; they stay where they are, and are tried again.", (RemedyStep("relay.show"),)),
+    Condition("peer", "alarm_peer_seconds", "s",
+              "The machine {object}, whose queues are fetched, has not answered for {value}; the threshold is "
+              "{threshold}.",
+              "See whether it runs, and whether it can be reached.",
+              (RemedyStep("relay.list"), RemedyStep("peer.test"))),
 )  # fmt: skip
 BY_NAME: Final = {condition.name: condition for condition in CONDITIONS}
 
@@ -120,7 +136,7 @@ class Alarm:
     @property
     def sentence(self) -> str:
         condition = BY_NAME[self.name]
-        value, threshold = (_figure(number, condition.unit) for number in (self.now, self.threshold))
+        value, threshold = (_figure(number, condition) for number in (self.now, self.threshold))
         return condition.sentence.format(object=self.queue or "The machine", value=value, threshold=threshold)
 
     @property
@@ -132,11 +148,11 @@ class Alarm:
         return tuple(step.about(self.queue) for step in BY_NAME[self.name].steps)
 
 
-def _figure(number: int, unit: str) -> str:
+def _figure(number: int, condition: Condition) -> str:
     """A figure with its unit, for a sentence."""
-    if unit == "s":
+    if condition.unit == "s":
         return duration_text(number)
-    return counted(number, "dead letter") if unit == "messages" else f"{number:,} {unit}"
+    return counted(number, condition.noun) if condition.unit == "messages" else f"{number:,} {condition.unit}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,16 +16,14 @@ from uuid import UUID
 
 import msgspec
 
+from openmsmq.admin.account_names import accounts_of
 from openmsmq.admin.definitions import DEFINED, Document, defined
-from openmsmq.admin.definitions_schema import parse_entry
 from openmsmq.admin.naming import SYSTEM_QUEUES
 from openmsmq.client.asynchronous import QueueManager
 from openmsmq.client.calls import UNANSWERED, CallerRefused, ProtocolUnavailable
 from openmsmq.model.errors import BindError, MsmqError, ReceiveTimeout
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.message import NULL_GUID
-from openmsmq.model.rights import QUEUE_RIGHTS
-from openmsmq.model.sddl import from_sddl
 from openmsmq.model.security import SecurityDescriptor
 
 FORMAT: Final = 1
@@ -40,6 +38,8 @@ WELL_KNOWN_ACCOUNTS: Final[dict[str, str]] = {
     "S-1-5-32-544": "Administrators", "S-1-5-32-545": "Users", "S-1-5-32-546": "Guests",
     "S-1-5-32-551": "Backup Operators",
 }  # fmt: skip
+#: What no machine says.
+UNLISTED: Final = "public queues that are not open"
 _YES_NO: Final[dict[str, bool | None]] = {"YES": True, "NO": False}
 
 QueueGroup = Literal["private", "public", "system"]
@@ -139,17 +139,21 @@ def read_inventory(text: bytes) -> Inventory:
 
 def reason_of(error: Exception) -> str:
     """Why something was not learned, in a few words."""
-    name = error.name if isinstance(error, MsmqError) else type(error).__name__
-    return f"{name}: {error}" if str(error) else name
+    name, text = error.name if isinstance(error, MsmqError) else type(error).__name__, str(error)
+    return text if text.startswith(name) else f"{name}: {text}" if text else name
 
 
-async def take(manager: QueueManager, host: str, *, peek: bool = True, said: Said = lambda done, of: None) -> Inventory:
+async def take(
+    manager: QueueManager, host: str, *, peek: bool = True, said: Said = lambda done, of: None,
+    listed: Mapping[str, Document] | None = None,
+) -> Inventory:  # fmt: skip
     """Ask a queue manager for everything. With `peek` the first message of each queue that has some is looked at.
-    `said` hears how many queues of how many were asked for. Raises MsmqError where MS-MQMR does not list the queues,
-    and whatever ends the connection."""
+    `listed` are the public queues of the machine that a directory has, with what it says of them; None where none was
+    asked. `said` hears how many queues of how many were asked for. Raises MsmqError where MS-MQMR does not list the
+    queues, and whatever ends the connection."""
     machine = await manager.management()
     qmcomm = await _refusal(manager.machine_id)
-    inquiry = _Inquiry(manager, peek, qmcomm)
+    inquiry = _Inquiry(manager, peek, qmcomm, listed or {})
     private = sorted(machine["private_queues"] or [], key=str.lower)
     active = machine["active_queues"] or []
     total, done = len(private) + len(active) + len(_SYSTEM), 0
@@ -164,22 +168,21 @@ async def take(manager: QueueManager, host: str, *, peek: bool = True, said: Sai
     open_ones = await _at_once(counted(inquiry.active(name)) for name in active)
     locals_ = [found for found in open_ones if found is not None and found.get("location") == "LOCAL"]
     open_paths = {_without_computer(found["path_name"] or "").lower() for found in locals_}
-    public = {
-        _without_computer(found["path_name"]): found
-        for found in locals_
-        if found["type"] == "PUBLIC" and found["path_name"]
-    }
+    public = {name.lower(): name for name in listed or ()}
+    for found in locals_:
+        if found["type"] == "PUBLIC" and found["path_name"]:
+            name = _without_computer(found["path_name"])
+            public.setdefault(name.lower(), name)
     queues: list[InventoryQueue] = await _at_once(
         [counted(inquiry.queue(path, "private", open_paths)) for path in private]
-        + [inquiry.queue(name, "public", open_paths) for name in sorted(public)]
+        + [inquiry.queue(name, "public", open_paths) for name in sorted(public.values())]
         + [counted(inquiry.queue(name, "system", open_paths)) for name in _SYSTEM]
     )
     not_learned = list(inquiry.general)
     if qmcomm:
         not_learned.append(NotLearned("properties and rights of all queues", f"MS-MQMP is not served here: {qmcomm}"))
-    not_learned.append(
-        NotLearned("public queues that are not open", "no protocol lists them but the directory: openmsmq directory")
-    )
+    if listed is None:
+        not_learned.append(NotLearned(UNLISTED, "only a directory has them"))
     version = queue_manager = ""
     if not qmcomm:
         with suppress(MsmqError):
@@ -233,7 +236,9 @@ async def _refusal(call: Callable[[], Awaitable[object]]) -> str:
 class _Inquiry:
     """Asks for queues, one by one, and remembers which protocols are not served."""
 
-    def __init__(self, manager: QueueManager, peek: bool, qmcomm: str) -> None:
+    def __init__(self, manager: QueueManager, peek: bool, qmcomm: str, listed: Mapping[str, Document]) -> None:
+        """`listed`: what the directory says of public queues."""
+        self._listed: Final = {name.lower(): definition for name, definition in listed.items()}
         self.general: list[NotLearned] = []
         self._manager, self._peek, self._qmcomm = manager, peek, qmcomm
         self._read_by: set[str] = set()
@@ -262,12 +267,16 @@ class _Inquiry:
         short = path if kind == "system" else short_name(path)
         figures: Document = await self._learn(missing, "counts", name, self._manager.management(name)) or {}
         definition: Document = {"name": short}
+        known = self._listed.get(short.lower(), {}) if kind == "public" else {}
         if kind != "system" and not self._qmcomm:
             values = await self._learn(missing, "properties", name, self._manager.properties(name, *DEFINED))
             security = await self._learn(missing, "rights", name, self._manager.security(name))
             if isinstance(security, bytes):
                 security = await self._learn(missing, "rights", name, _parsed(security))
             definition = defined(short, values, security, {})
+        definition = known | definition
+        if "sddl" in definition and "permissions" in definition:  # the directory's, and the machine's own
+            del definition["permissions" if "sddl" in known else "sddl"]
         first = None
         if self._peek and kind != "system" and figures.get("message_count", 1):
             first = await self._learn(missing, "first message", name, self._first(name))
@@ -348,17 +357,7 @@ def sender_of(row: Mapping[str, Any]) -> SequenceSender:
     return SequenceSender(str(row["sender"]), row["format_name"] or "", row["reject_count"], row["last_access_time"])
 
 
-def sids_of(queue: InventoryQueue) -> list[str]:
-    """The SIDs, or names, that the rights of a queue name, each once."""
-    found = [queue.definition.get("owner") or ""]
-    found += [parse_entry(entry, QUEUE_RIGHTS)[1] for entry in queue.definition.get("permissions", [])]
-    if "sddl" in queue.definition:
-        descriptor = from_sddl(queue.definition["sddl"])
-        found += [descriptor.owner or "", *(ace.sid for ace in descriptor.dacl or ())]
-    return [each for each in dict.fromkeys(found) if each]
-
-
 def named_accounts(queues: Iterable[InventoryQueue]) -> dict[str, str]:
     """The well-known accounts that queues name."""
-    used = {sid for queue in queues for sid in sids_of(queue)}
+    used = {account for queue in queues for account in accounts_of(queue.definition)}
     return {sid: name for sid, name in WELL_KNOWN_ACCOUNTS.items() if sid in used}

@@ -47,6 +47,10 @@ _PROPERTIES: Final[dict[str, tuple[str, Any]]] = {
 }  # fmt: skip
 
 
+#: The members of MSMQQueueInfo that are read.
+OF_INFO: Final = tuple(name for name, _ in _PROPERTIES.values())
+
+
 class _Export(msgspec.Struct, frozen=True):
     export: Literal[1]
     computer: str
@@ -63,8 +67,8 @@ class _Export(msgspec.Struct, frozen=True):
     errors: dict[str, str] = {}
 
 
-def read_export(text: bytes) -> Inventory:
-    """Raises ValueError saying where the document is wrong."""
+def read_export(text: bytes, source: str = "Export-Msmq.ps1") -> Inventory:
+    """`source` is what wrote it. Raises ValueError saying where the document is wrong."""
     found = msgspec.json.decode(text.removeprefix(codecs.BOM_UTF8), type=_Export)
     errors = dict(found.errors)
     active = {str(each.get("FormatName") or each.get("format_name") or "").lower() for each in found.active}
@@ -79,7 +83,7 @@ def read_export(text: bytes) -> Inventory:
             NotLearned("triggers and rules", f"the service Message Queuing Triggers is there: {found.triggers[0]}")
         )
     return Inventory(
-        host=found.computer, source="Export-Msmq.ps1", taken=found.taken, version=found.version,
+        host=found.computer, source=source, taken=found.taken, version=found.version,
         connected={True: "CONNECTED", False: "DISCONNECTED"}.get(bool(found.connected), "")
         if found.connected is not None else "",
         directory_server=found.directory_server or "", bytes=_number(found.bytes),

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, NamedTuple
 from openmsmq.admin.account_names import Accounts, mapped, unknown
 from openmsmq.admin.definitions import DEFINED, Document
 from openmsmq.admin.definitions_schema import FORMAT, DefinitionsError
-from openmsmq.admin.inventory import Inventory, InventoryOutgoing, InventoryQueue
+from openmsmq.admin.inventory import UNLISTED, Inventory, InventoryOutgoing, InventoryQueue
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.text import counted
 
@@ -142,7 +142,8 @@ def remarks(found: Inventory) -> list[Remark]:
 
 def _of_machine(found: Inventory) -> Iterator[Remark]:
     for each in found.not_learned:
-        yield Remark("to do", "the machine", f"{each.item} not learned: {each.reason}", _AT_THE_MACHINE)
+        yield Remark("to do", "the machine", f"{each.item} not learned: {each.reason}",
+                     _DIRECTORY if each.item == UNLISTED else _AT_THE_MACHINE)  # fmt: skip
     for service in found.services:
         if service.answer:
             yield Remark("to do", "the machine", f"{service.name} does not answer: {service.answer}", _SERVICE)
@@ -159,7 +160,10 @@ def _of_machine(found: Inventory) -> Iterator[Remark]:
     )  # fmt: skip
 
 
-_AT_THE_MACHINE: Final = "run tools/windows/Export-Msmq.ps1 at that machine, and read its file by --file"
+_AT_THE_MACHINE: Final = (
+    "ask its automation objects (--by com), or run tools/windows/Export-Msmq.ps1 there and read its file (--file)"
+)
+_DIRECTORY: Final = "let this machine's directory list them (--directory), if that machine has public queues"
 _SERVICE: Final = "look at its firewall, and at the registry values in docs/moving.md"
 
 
@@ -177,8 +181,8 @@ def _of_outgoing(queue: InventoryOutgoing) -> Iterator[Remark]:
     if queue.messages or queue.unacknowledged:
         yield Remark(
             "to do", about,
-            f"{counted(queue.messages or 0, 'message')} wait, {queue.unacknowledged or 0:,} are not acknowledged; "
-            f"state {queue.state or 'unknown'}",
+            f"waiting: {counted(queue.messages or 0, 'message')}; not acknowledged: {queue.unacknowledged or 0:,}; "
+            f"state: {queue.state or 'unknown'}",
             "leave that machine running until they are sent; they do not come here",
         )  # fmt: skip
 

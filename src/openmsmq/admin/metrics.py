@@ -15,6 +15,7 @@ from openmsmq.admin.alarms import CONDITIONS
 from openmsmq.model.distributed_states import DISTRIBUTED_STATES
 from openmsmq.model.histogram import BUCKETS, Histogram
 from openmsmq.model.reasons import REASONS
+from openmsmq.model.relay_states import RELAY_STATES
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MOST_SERIES: Final = 50_000  # of one answer: more is an error, never a part of them
@@ -91,11 +92,18 @@ FAMILIES: Final = (
     Family("quota_bytes", "gauge", "Quota of the machine."),
     Family("throttled", "gauge", "1 while the disk is nearly full and no messages are accepted."),
     Family("store_epoch", "gauge", "How often the store was taken over."),
+    Family("relays", "gauge", "Relays by state.", *_by("state", *RELAY_STATES)),
+    Family("relay_messages_moved_total", "counter", "Messages that relays have carried."),
+    Family("relay_messages_left", "gauge", "Messages that relays have still to carry, where that is known."),
+    Family("relay_messages_refused", "gauge", "Messages of relays that the machine they go to refuses."),
+    Family("relay_lag_seconds", "gauge", "How far the relay that is furthest behind is behind its source."),
     Family("alarm_active", "gauge", "1 while an alarm is on.", ("alarm",), tuple((one.name,) for one in CONDITIONS)),
     Family("process_resident_memory_bytes", "gauge", "Memory of a process.", *_by("process", "daemon", "web")),
     Family("build_info", "gauge", "1, with what runs.", ("version", "python", "compiled")),
 )  # fmt: skip
-#: Figures of single queues, by the family that is asked for. Labels are queue and kind; windows_exporter has name.
+_RELAY: Final = ("queue", "host", "state")
+#: Figures of single queues, by the family that is asked for. Labels are queue and kind; windows_exporter has name,
+#: relays have the other machine and their state.
 QUEUE_FAMILIES: Final = {
     "messages": (
         Family("queue_messages", "gauge", "Messages in a queue.", ("queue", "kind")),
@@ -115,6 +123,13 @@ QUEUE_FAMILIES: Final = {
         Family("queue_waiting_readers", "gauge", "Receives and peeks that wait.", ("queue", "kind")),
         Family("queue_exclusive", "gauge", "1 while a queue is open exclusively.", ("queue", "kind")),
         Family("queue_quota_bytes", "gauge", "Quota of a queue.", ("queue", "kind")),
+    ),
+    "relays": (
+        Family("queue_relay_messages_moved_total", "counter", "Messages that a relay has carried.", _RELAY),
+        Family("queue_relay_messages_left", "gauge", "Messages that a relay has still to carry.", _RELAY),
+        Family("queue_relay_messages_refused", "gauge", "Messages of a relay that are refused.", _RELAY),
+        Family("queue_relay_lag_seconds", "gauge", "How far a relay is behind its source.", _RELAY),
+        Family("queue_relay_working", "gauge", "0 while nothing moves.", _RELAY),
     ),
     "windows": (
         Family("messages_in_queue", "gauge", "As windows_exporter has it.", ("name",)),

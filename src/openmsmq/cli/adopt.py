@@ -35,6 +35,7 @@ from openmsmq.cli.connection import Address, connect, level_option, login_option
 from openmsmq.cli.derived import add_commands
 from openmsmq.cli.inventory import inventory
 from openmsmq.cli.output import echo, json_option, print_json, report
+from openmsmq.cli.relay_status import status
 from openmsmq.cli.web_api import ApiOptions, api_options
 from openmsmq.client.calls import UNANSWERED
 from openmsmq.client.sync import QueueManager
@@ -64,6 +65,7 @@ def forward() -> None:
 
 
 add_commands(adopt, relays.ACTIONS)
+adopt.add_command(status)
 adopt.add_command(inventory)
 add_commands(forward, relays.ACTIONS)
 

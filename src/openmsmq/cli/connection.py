@@ -154,12 +154,18 @@ async def connect_async(address: Address, level: str | None) -> AsyncQueueManage
 
 def _arguments(address: Address, level: str | None) -> dict[str, Any]:
     """Return the arguments for `openmsmq.connect`. Raises UsageError."""
+    return login_of(address, level) | {
+        "host": address.host, "port": address.port, "port_offset": address.port_offset,
+        "kerberos": address.kerberos and KerberosCredentials(address.kerberos_service or ""),
+    }  # fmt: skip
+
+
+def login_of(address: Address, level: str | None) -> dict[str, Any]:
+    """Return user, password, domain and level for `openmsmq.connect` and `openmsmq.com.connect`. Raises UsageError."""
     domain, _, user = (address.user or "").rpartition("\\")
     if "\\" in domain:
         raise click.UsageError(f"--user is {address.user!r}; allowed: USER, or DOMAIN\\USER with one backslash")
     return {
-        "host": address.host, "port": address.port, "port_offset": address.port_offset,
-        "kerberos": address.kerberos and KerberosCredentials(address.kerberos_service or ""),
         "user": None if address.user is None else user,
         "password": "" if address.kerberos and address.user is None else address.password(),
         "domain": domain, "level": _protection(level) if level else None,

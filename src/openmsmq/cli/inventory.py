@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 import click
 import msgspec
 
+from openmsmq.admin.definitions import Document
 from openmsmq.admin.inventory import Inventory, InventoryQueue, InventoryService, take
 from openmsmq.admin.inventory_export import read_export
 from openmsmq.admin.inventory_remarks import definitions_of, remarks
-from openmsmq.cli import inventory_report
+from openmsmq.cli import inventory_report, inventory_sources
 from openmsmq.cli.account_maps import accounts_in, accounts_option
 from openmsmq.cli.connection import Address, connect_async, level_option, login_options
 from openmsmq.cli.inventory_report import number, yes_no
 from openmsmq.cli.output import echo, json_option, print_json, print_table
 from openmsmq.model.text import counted, time_text
+from openmsmq.server.config import Configuration, ConfigurationError
+from openmsmq.server.loading import load
 
 _PORT_PATIENCE: Final = 3.0  # seconds
 _PORTS: Final = ((135, "automation objects"), (1801, "messages of queue managers, for the way back"))
@@ -34,27 +38,47 @@ _file = click.Path(dir_okay=False, path_type=Path)
 @click.option("--file", "export", type=_file, help="What tools/windows/Export-Msmq.ps1 wrote there, instead of HOST.")
 @click.option("--report", "html", type=_file, help="Write an HTML page for people who decide.")
 @click.option("--definitions", type=_file, help="Write the queues for openmsmq definitions import.")
+@click.option(
+    "--by", type=click.Choice(["protocols", "com"]), default="protocols", show_default=True,
+    help="com: ask the automation objects of HOST by DCOM; --port is that of the endpoint mapper then, by default 135.",
+)
+@click.option("--directory", is_flag=True, help="Also public queues that the directory of this machine has of HOST.")
+@click.option("--directory-name", metavar="NAME", help="Name of HOST in the directory, if it is not HOST.")
+@click.option("--config", type=_file, help="TOML file of the daemon here, for --directory.")
+@click.option(
+    "--data-dir", type=click.Path(path_type=Path), envvar="OPENMSMQ_DATA_DIR",
+    help="Data directory of the daemon here, for --directory.",
+)
 @click.option("--peek/--no-peek", default=True, show_default=True, help="Look at the first message of each queue.")
 @accounts_option
 @login_options
 @level_option
 @json_option
 def inventory(
-    host: str | None, export: Path | None, html: Path | None, definitions: Path | None, peek: bool,
-    accounts: Path | None, address_of: Callable[[str], Address], level: str | None, as_json: bool,
+    host: str | None, export: Path | None, html: Path | None, definitions: Path | None, by: str, directory: bool,
+    directory_name: str | None, config: Path | None, data_dir: Path | None, peek: bool, accounts: Path | None,
+    address_of: Callable[[str], Address], level: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """List what HOST has, what could not be learned, and what has to be done or will not work here.
 
     Nothing is changed there. Queues and counts come by MS-MQMR, properties and rights by MS-MQMP, first messages by
-    MS-MQRR; where Windows refuses one of these, the others are still shown.
+    MS-MQRR; where Windows refuses one of these, the others are still shown. --by com gets properties where MS-MQMP
+    is refused, and rights where HOST says them; it has no first messages, subqueues and senders.
     """
     if (host is None) == (export is None):
         raise click.UsageError("give HOST, or --file with what Export-Msmq.ps1 wrote")
+    if directory and (by == "com" or export is not None):
+        raise click.UsageError("--directory goes with --by protocols only")
     known = accounts_in(accounts)
     if export is not None:
         found = _read(export)
+    elif by == "com":
+        found = inventory_sources.by_com(address_of(host or ""), level)
     else:
-        found = asyncio.run(_take(address_of(host or ""), level, peek))
+        listed = None
+        if directory:
+            listed = inventory_sources.from_directory(_configuration(config, data_dir), directory_name or host or "")
+        found = asyncio.run(_take(address_of(host or ""), level, peek, listed))
     said = remarks(found)
     if definitions is not None:
         wanted = definitions_of(found, known)
@@ -89,9 +113,18 @@ def _write(file: Path, text: str) -> None:
         raise click.ClickException(str(error)) from None
 
 
-async def _take(address: Address, level: str | None, peek: bool) -> Inventory:
+def _configuration(config: Path | None, data_dir: Path | None) -> Configuration:
+    try:
+        return load(config, options={"data_dir": data_dir})
+    except ConfigurationError as error:
+        raise click.UsageError(str(error)) from None
+
+
+async def _take(
+    address: Address, level: str | None, peek: bool, listed: Mapping[str, Document] | None
+) -> Inventory:  # fmt: skip
     async with await connect_async(address, level) as manager:
-        found = await take(manager, address.host, peek=peek, said=_Progress())
+        found = await take(manager, address.host, peek=peek, said=_Progress(), listed=listed)
     services = list(found.services)
     for port, what in _PORTS:
         services.append(await port_answer(address.host, port + address.port_offset, what))
@@ -100,14 +133,14 @@ async def _take(address: Address, level: str | None, peek: bool) -> Inventory:
 
 async def port_answer(host: str, port: int, what: str) -> InventoryService:
     """Whether a TCP port can be reached."""
-    name = f"port {port}: {what}"
+    name = f"port {port} ({what})"
     try:
         async with asyncio.timeout(_PORT_PATIENCE):
             _, writer = await asyncio.open_connection(host, port)
     except TimeoutError:
         return InventoryService(name, f"nothing answered for {_PORT_PATIENCE:.0f} s; a firewall may drop it")
     except OSError as error:
-        return InventoryService(name, str(error))
+        return InventoryService(name, os.strerror(error.errno) if error.errno else str(error))
     writer.close()
     return InventoryService(name, "")
 

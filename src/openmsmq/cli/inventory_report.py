@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib import resources
@@ -12,8 +13,20 @@ from openmsmq.admin.inventory_remarks import Remark
 from openmsmq.model.text import printable, time_text
 
 _TONES: Final = {"not here": "bad", "to do": "warn", "to know": ""}
+_ITEM: Final = re.compile("; (?=[a-z ]+ not learned: )")  # before each but the first of several in one remark
 _OWN: Final = """
 main { margin: 0 auto; }
+tbody td { vertical-align: top; }
+.remarks td:nth-child(2) { min-width: 14ch; overflow-wrap: anywhere; }
+.remarks td:nth-child(3) { width: 45%; overflow-wrap: anywhere; }
+.remarks td:nth-child(4) { width: 33%; }
+.remarks .badge { white-space: nowrap; }
+@media (max-width: 760px) {
+  .remarks thead { display: none; }
+  .remarks tr { display: block; padding: 10px 16px; border-top: 1px solid var(--line); }
+  .remarks tbody td:nth-child(n) { display: block; width: auto; border: 0; padding: 2px 0; }
+  .remarks td:nth-child(4) { color: var(--muted); }
+}
 @media print { .panel { break-inside: avoid-page; box-shadow: none; } .scroll { overflow: visible; } }
 """
 
@@ -24,13 +37,13 @@ def report(found: Inventory, remarks: Sequence[Remark]) -> str:
     title = f"Inventory of {_text(found.host)}"
     parts = [
         f'<div class="head"><h1>{title}</h1><span class="badge">{_text(time_text(found.taken))}</span>'
-        f'<span class="badge">{_text(found.source)}</span></div>',
+        f'<span class="badge">by {_text(found.source)}</span></div>',
         _tiles(found, remarks),
         _panel("Remarks", ("", "about", "what", "what to do"), [
-            (f'<span class="badge {_TONES[each.weight]}">{each.weight}</span>', _text(each.about), _text(each.said),
-             _text(each.do))
+            (f'<span class="badge {_TONES[each.weight]}">{each.weight}</span>', _text(each.about),
+             _ITEM.sub(";<br>", _text(each.said)), _text(each.do))
             for each in remarks
-        ], "Nothing to remark."),
+        ], "Nothing to remark.", "remarks"),
         _panel("Queues", _QUEUE_COLUMNS, [_cells(queue) for queue in found.queues], "No queues."),
         _panel("Rights", ("queue", "owner", "rights"), [
             _rights(queue, found.accounts) for queue in found.queues if queue.kind != "system"
@@ -116,8 +129,8 @@ def _tiles(found: Inventory, remarks: Sequence[Remark]) -> str:
     return f'<div class="tiles">{"".join(tiles)}</div>'
 
 
-def _panel(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], empty: str) -> str:
-    """A table; columns whose names begin with # are numbers, cells are HTML."""
+def _panel(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], empty: str, look: str = "") -> str:
+    """A table; columns whose names begin with # are numbers, cells are HTML. `look` is a class of its own."""
     body = [
         "<tr>" + "".join(
             f'<td class="n">{cell}</td>' if column.startswith("#") else f"<td>{cell}</td>"
@@ -135,4 +148,4 @@ def _panel(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], em
         if body
         else f'<p class="empty">{empty}</p>'
     )
-    return f'<section class="panel"><header><h2>{title}</h2></header>{content}</section>'
+    return f'<section class="panel {look}"><header><h2>{title}</h2></header>{content}</section>'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
@@ -34,7 +35,7 @@ class QueueMetricsQuery(Input, frozen=True):
     """`queue` is a pattern as in the list of queues."""
 
     queue: Text = "*"
-    family: Literal["messages", "windows", "readers", "flow"] = "messages"
+    family: Literal["messages", "windows", "readers", "flow", "relays"] = "messages"
 
 
 def routes(web: Web) -> list[Route]:
@@ -134,9 +135,15 @@ def _histogram(numbers: list[Any]) -> Histogram:
 
 
 def by_queue(services: Services, ticket: str, query: QueueMetricsQuery) -> str:
-    """Figures of the queues that a user may see. Raises Problem for too many."""
+    """Figures of the queues that a user may see. Raises Problem for too many, and AccessDenied for relays unless the
+    user is an administrator."""
     wanted = ListQuery(filter=query.queue)
-    rows = [row for row in services.rows.of(ticket) if matches(row, wanted)]
+    if query.family == "relays":
+        _, lines = services.link.ask("relays", ticket=ticket).result()
+        known = map(json.loads, bytes(lines).splitlines())
+        rows = [row for row in known if matches({"name": row["queue"]}, wanted)]
+    else:
+        rows = [row for row in services.rows.of(ticket) if matches(row, wanted)]
     try:
         return metrics.render_queues(query.family, _figures_of(rows, query.family))
     except ValueError as error:
@@ -152,6 +159,8 @@ def _figures_of(rows: Iterable[Mapping[str, Any]], family: str) -> dict[str, dic
 
 
 def _of(row: Mapping[str, Any], family: str) -> list[tuple[str, tuple[str, ...], int]]:
+    if family == "relays":
+        return _of_relay(row)
     labels = (row["name"], row["kind"])
     if family == "readers":
         return [
@@ -172,6 +181,16 @@ def _of(row: Mapping[str, Any], family: str) -> list[tuple[str, tuple[str, ...],
         ("messages_in_journal_queue", (row["name"],), row["journal_messages"]),
         ("bytes_in_journal_queue", (row["name"],), row["journal_bytes"]),
     ]  # fmt: skip
+
+
+def _of_relay(row: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...], int]]:
+    """Samples of a relay. Unknown figures are left out."""
+    labels = (row["queue"], row["host"], row["state"])
+    figures = {
+        "messages_moved_total": row["moved"], "messages_left": row["waiting"],
+        "messages_refused": len(row["refused"]), "lag_seconds": row["lag"], "working": int(not row["trouble"]),
+    }  # fmt: skip
+    return [(f"queue_relay_{name}", labels, value) for name, value in figures.items() if value is not None]
 
 
 def _size(directory: Path) -> int:

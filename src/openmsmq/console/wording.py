@@ -45,6 +45,9 @@ _ATTENTION: Final = {
     "deadletters": ("dead letters", "bad", "/deadletters", "See why"), "oldest": ("waiting", "warn", "", "Open queue"),
     "outgoing": ("outgoing", "warn", "/outgoing", "See why"),
     "indoubt": ("in doubt", "bad", "/transactions", "What to do"),
+    "relay": ("move stands still", "bad", "/moves", "See why"),
+    "refused": ("messages refused", "warn", "/moves", "See why"),
+    "peer": ("machine away", "bad", "/moves", "See why"),
 }  # fmt: skip
 
 

@@ -449,6 +449,7 @@ class WebGateway:
             | of_server
             | {"rpc_duration_seconds": self._latency.figures(), "logins_total": logins, "alarm_active": alarms}
             | {"distributed_transactions": self._distributed.counts()}
+            | self._relays_desk.figures()
         )
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from openmsmq.doors.rows import id_of
 from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.relay_states import RELAY_STATES, RelayState
 from openmsmq.queueing.auditing import Actor, Auditor, AuditRecord
 from openmsmq.queueing.queue import APPLICATION_QUEUES, Queue, QueueKind
 from openmsmq.relaying.relay import Relay
 from openmsmq.relaying.relays import Relays
-from openmsmq.relaying.states import STEPS, Direction, RelayState
+from openmsmq.relaying.states import STEPS, Direction
 
 #: The states in which a relay can begin.
 BEGINNINGS: Final[tuple[RelayState, ...]] = ("shadow", "receiving", "sending")
@@ -20,16 +22,32 @@ BEGINNINGS: Final[tuple[RelayState, ...]] = ("shadow", "receiving", "sending")
 class RelayDesk:
     """For `WebGateway`, which checks the caller."""
 
-    def __init__(self, relays: Relays, local_queue: Callable[[str], Queue], auditor: Auditor) -> None:
-        """`local_queue` finds a queue by its path name, and raises MsmqError."""
+    def __init__(
+        self, relays: Relays, local_queue: Callable[[str], Queue], auditor: Auditor,
+        now: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        """`local_queue` finds a queue by its path name, and raises MsmqError; `now` returns seconds since 1970 UTC."""
         self._relays: Final = relays
         self._local_queue: Final = local_queue
         self._auditor: Final = auditor
+        self._clock: Final = now
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row for each relay, in the order of their queues."""
         for relay in sorted(self._relays, key=lambda relay: relay.definition.queue.lower()):
             yield self._row(relay)
+
+    def figures(self) -> dict[str, Any]:
+        """By the names of `admin.metrics.FAMILIES`."""
+        now, relays = self._now(), list(self._relays)
+        lags = [relay.lag(now) or 0 for relay in relays if relay.direction is not Direction.NONE]
+        return {
+            "relays": {state: sum(each.definition.state == state for each in relays) for state in RELAY_STATES},
+            "relay_messages_moved_total": self._relays.moved,
+            "relay_messages_left": sum(each.waiting or 0 for each in relays),
+            "relay_messages_refused": sum(len(each.refused) for each in relays),
+            "relay_lag_seconds": max(lags, default=0),
+        }
 
     def begin(self, queue: str, host: str, remote: str, state: str, actor: Actor) -> dict[str, Any]:
         """Make a relay; returns its row. Raises MsmqError."""
@@ -72,6 +90,9 @@ class RelayDesk:
         self._relays.step(relay, step)
         return self._row(relay)
 
+    def _now(self) -> int:
+        return int(self._clock())
+
     def _row(self, relay: Relay) -> dict[str, Any]:
         definition, progress = relay.definition, relay.progress
         try:
@@ -83,7 +104,7 @@ class RelayDesk:
             "queue": definition.queue, "id": identifier, "host": definition.host, "remote": definition.remote,
             "state": definition.state, "since": definition.since, "began": definition.began,
             "moved": progress.moved, "bytes": progress.volume, "last": progress.last, "rate": round(rate, 2),
-            "waiting": waiting, "empty_since": relay.empty_since,
+            "waiting": waiting, "lag": relay.lag(self._now()), "empty_since": relay.empty_since,
             "seconds_left": round(waiting / rate) if rate and waiting else (0 if relay.empty_since else None),
             "trouble": relay.trouble, "trouble_since": relay.trouble_since,
             "refused": [

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 from uuid import UUID
 
 from openmsmq.model import names
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.left_out import LEFT_OUT
+from openmsmq.model.message import Message
 from openmsmq.packet.headers import NO_GUID
 from openmsmq.packet.queue_names import ORDER_QUEUE_NUMBER
 from openmsmq.peering.arrival import Arrival
@@ -33,8 +34,10 @@ from openmsmq.protection.departure import DepartureProtection
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import ConnectionStatus, OutgoingQueue, OutgoingState, meant_machine
 from openmsmq.queueing.queue import Queue
+from openmsmq.store import Operation
 from openmsmq.transport import Closed, CloseReason, MessageReceived, MqqbSession, SessionSettings
 from openmsmq.transport.connecting import ConnectMachine, ConnectState
+from openmsmq.transport.history import LIFETIME
 from openmsmq.transport.routing import Routing
 from openmsmq.transport.settings import WINDOW_SIZE
 
@@ -109,6 +112,24 @@ class MessageService:
 
     def _now(self) -> float:
         return self._loop.time() * 1000
+
+    def fetched(self, messages: Iterable[Message]) -> tuple[list[Operation], Callable[[], None]]:
+        """Messages that a relay takes from another queue manager, and that their sender sends here as well if that one
+        did not acknowledge them: then they are duplicates. Those of transactions have sequences in place of that.
+
+        Returns what joins their batch, and what is called, before anything else arrives, once the batch is stored.
+        """
+        now = self._now()
+        late = self._seconds() - LIFETIME // 1000
+        plain = [each for each in messages if not each.is_transactional and each.arrival_time >= late]
+        plan = self._duplicates.plan([each.identifier for each in plain if each.recoverable], now)
+
+        def stored() -> None:
+            for each in plain:
+                self._duplicates.add(each.identifier, now)
+            self._duplicates.stored(plan)
+
+        return list(plan.operations), stored
 
     def _seconds(self) -> int:
         return self._manager.clock() // 1000

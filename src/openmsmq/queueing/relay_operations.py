@@ -43,7 +43,7 @@ class RelayOperations:
         self._holds: Final = holds
 
     def take_in(
-        self, queue: Queue, messages: Sequence[Message], also: Callable[[list[Message]], Operation]
+        self, queue: Queue, messages: Sequence[Message], also: Callable[[list[Message]], Sequence[Operation]]
     ) -> list[MsmqError | None]:
         """Put messages that were read at another machine into a queue, with their identifiers, times and counts.
 
@@ -74,7 +74,7 @@ class RelayOperations:
                 elif queue.properties.transactional:
                     break
             if taken:
-                change.also([also(taken)])
+                change.also(also(taken))
                 change.commit()
         return outcomes
 

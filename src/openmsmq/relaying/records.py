@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from openmsmq.relaying.states import RELAY_STATES, RelayState
+from openmsmq.model.relay_states import RELAY_STATES, RelayState
 from openmsmq.store import Drop, Operation, Put
 
 logger = logging.getLogger(__name__)

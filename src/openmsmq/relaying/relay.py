@@ -9,8 +9,9 @@ from typing import Final, NamedTuple
 
 from openmsmq.model.message import Message
 from openmsmq.model.names import MultipleElementFormatName, SingleFormatName, parse_format_name
+from openmsmq.model.relay_states import RelayState
 from openmsmq.relaying.records import RelayDefinition, RelayProgress
-from openmsmq.relaying.states import DIRECTIONS, Direction, RelayState
+from openmsmq.relaying.states import DIRECTIONS, Direction
 
 #: How long an identifier is kept whose removal at the other machine is not known. That machine puts the message back
 #: when it notices that the connection is gone, at the latest when it starts again.
@@ -39,6 +40,10 @@ class Relay:
         waiting: how many messages are at the source, as far as is known.
         unacknowledged: how many were sent to the other machine that has not said that they arrived.
         rests_until: nothing is sent before, in seconds since 1970 UTC.
+        away_since: since when the other machine has not answered; 0 while it does.
+        carried_up_to: what came to the source before this time has been carried, as far as is known, in seconds since
+            1970 UTC; 0 where nobody knows.
+        moved_before: messages that it had carried when the daemon started.
     """
 
     definition: RelayDefinition
@@ -50,6 +55,9 @@ class Relay:
     waiting: int | None = None
     unacknowledged: int = 0
     rests_until: int = 0
+    away_since: int = 0
+    carried_up_to: int = 0
+    moved_before: int = 0
     _samples: deque[tuple[int, int]] = field(default_factory=deque)
 
     @property
@@ -81,6 +89,7 @@ class Relay:
 
     def _counted(self, messages: list[Message], taken: dict[bytes, int], now: int) -> RelayProgress:
         volume = sum(message.size for message in messages)
+        self.carried_up_to = max((message.arrival_time for message in messages), default=self.carried_up_to)
         return RelayProgress(self.progress.moved + len(messages), self.progress.volume + volume, now, taken)
 
     def removed(self, identifiers: Iterable[bytes]) -> None:
@@ -97,9 +106,39 @@ class Relay:
             del self.refused[next(iter(self.refused))]
         self.refused[message.id] = RefusedMessage(reason, now if known is None else known.since)
 
-    def fails(self, reason: str, now: int) -> bool:
-        """Nothing moves, for this reason. Returns whether that is news."""
+    def found_nothing(self, now: int) -> None:
+        """All that was at the source has been carried. What was counted before that is out of date."""
+        if not self.empty_since:
+            self.empty_since, self.waiting = now, 0
+            self.refused.clear()
+
+    def found_something(self, now: int) -> None:
+        """There is something at the source."""
+        if self.empty_since:
+            self.empty_since, self.carried_up_to = 0, now
+
+    def lag(self, now: int) -> int | None:
+        """Seconds by which the carried messages are behind those that have come to the source: 0 if all were carried;
+        None where nobody knows."""
+        if self.away_since or not (self.empty_since or self.carried_up_to):
+            return None
+        return 0 if self.empty_since else max(0, now - self.carried_up_to)
+
+    @property
+    def left(self) -> int:
+        """Messages that could be carried and are not, as far as is known; at least 1 where nobody knows how many there
+        are and none can be read."""
+        if self.direction is Direction.NONE:
+            return 0
+        if self.waiting is None:
+            return int(bool(self.trouble) and not self.away_since)
+        return max(0, self.waiting - len(self.refused)) + self.unacknowledged
+
+    def fails(self, reason: str, now: int, *, is_away: bool = False) -> bool:
+        """Nothing moves, for this reason; `is_away`: the other machine does not answer. Returns whether that is
+        news."""
         is_news = not self.trouble
+        self.away_since = (self.away_since or now) if is_away else 0
         if is_news:
             self.trouble_since = now
         self.trouble = reason
@@ -108,7 +147,7 @@ class Relay:
     def works(self) -> bool:
         """It moves messages, or could. Returns whether that is news."""
         is_news = bool(self.trouble)
-        self.trouble, self.trouble_since = "", 0
+        self.trouble, self.trouble_since, self.away_since = "", 0, 0
         return is_news
 
     def sample(self, now: int) -> None:
@@ -134,4 +173,5 @@ class Relay:
         self.definition = definition
         self.refused.clear()
         self.empty_since, self.waiting, self.unacknowledged, self.rests_until = 0, None, 0, 0
+        self.carried_up_to = 0
         self.works()

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.relay_states import RelayState
 from openmsmq.relaying.records import RelayDefinition, RelayProgress, drop_relay, put_relay, relay_key, relays_of
 from openmsmq.relaying.relay import Relay
-from openmsmq.relaying.states import Direction, RelayState, following
+from openmsmq.relaying.states import Direction, following
 from openmsmq.store import Operation
 
 MOST: Final = 2_000  # relays: each has a connection of its own
@@ -26,11 +27,12 @@ class Relays:
         self._changed: Final = changed
         self._now: Final = now
         self._relays: Final[dict[str, Relay]] = {}
+        self._moved_by_gone = 0
 
     def recover(self, definitions: Mapping[bytes, bytes]) -> None:
         """Take up those that the store knows."""
         for definition, progress in relays_of(definitions):
-            self._relays[relay_key(definition.queue)] = Relay(definition, progress)
+            self._relays[relay_key(definition.queue)] = Relay(definition, progress, moved_before=progress.moved)
 
     def __iter__(self) -> Iterator[Relay]:
         return iter(list(self._relays.values()))
@@ -64,12 +66,18 @@ class Relays:
         if state is None:
             self._write(drop_relay(queue))
             del self._relays[relay_key(queue)]
+            self._moved_by_gone += relay.progress.moved - relay.moved_before
             relay.definition = relay.enter("done", self._now())
         else:
             definition = relay.enter(state, self._now())
             self._write([put_relay(definition)])
             relay.begin(definition)
         self._changed(relay)
+
+    @property
+    def moved(self) -> int:
+        """Messages that all relays have carried since the daemon started, those that are gone too."""
+        return self._moved_by_gone + sum(each.progress.moved - each.moved_before for each in self)
 
     def unfinished(self, relay: Relay, step: str) -> str:
         """Why a step would end the work before everything was carried; empty if it would not."""

@@ -10,7 +10,7 @@ import logging
 import shutil
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -39,6 +39,7 @@ from openmsmq.queueing.authorization import SYSTEM
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import OutgoingQueue, OutgoingState
 from openmsmq.queueing.queue import APPLICATION_QUEUES, SYSTEM_DEADLETTER, SYSTEM_DEADXACT, Queue
+from openmsmq.relaying.relay import Relay
 from openmsmq.store import StoreError
 
 logger = logging.getLogger(__name__)
@@ -69,12 +70,13 @@ class AlarmWatch:
         self, manager: QueueManager, data_dir: Path, thresholds: Mapping[str, int], syncs: Histogram, queue: str,
         clock: Callable[[], float] = time.time, is_owner: Callable[[], bool] = lambda: True,
         transactions: Callable[[], Iterable[TransactionRow]] = tuple,
-        by_queue: QueueThresholds = MappingProxyType({}),
+        by_queue: QueueThresholds = MappingProxyType({}), relays: Callable[[], Iterable[Relay]] = tuple,
     ) -> None:  # fmt: skip
         """`thresholds`: condition -> threshold, 0 for never; `by_queue` those of single queues.
         `queue` is the format name of the queue that gets events,
         empty for none. `is_owner` finds out whether the store is still this daemon's, which a daemon that was frozen
-        may not know; then nothing is written down or sent. `transactions` returns the distributed ones."""
+        may not know; then nothing is written down or sent. `transactions` returns the distributed ones,
+        `relays` all relays."""
         self._manager: Final = manager
         self._data_dir: Final = data_dir
         self._thresholds: Final = thresholds
@@ -83,11 +85,13 @@ class AlarmWatch:
         self._queue: Final = queue
         self._clock: Final = clock
         self._transactions: Final = transactions
+        self._relays: Final = relays
         self._is_owner: Final = is_owner
         self._started: Final = clock()
         self._seen_syncs = list(syncs.counts)
         self._deaths: Final[dict[int, deque[tuple[float, int]]]] = {number: deque() for number in _DEAD_LETTERS}
         self._stuck: dict[int, tuple[int, float]] = {}  # outgoing queue -> how many have left, and since when
+        self._still: dict[str, tuple[int, float]] = {}  # queue of a relay -> how many it carried, and since when
         self._waits: dict[bytes, float] = {}  # transactions that wait for another machine, and since when
         self._heads: dict[int, tuple[int, int]] = {}  # queue -> first position, and when that message came
         self.alarms: Final = _known(data_dir)
@@ -136,6 +140,8 @@ class AlarmWatch:
                 LEFT_OUT.note("alarm readings", name, error)
         for waiting in self._waiting_transactions(now):
             yield waiting
+        for relayed in self._relay_readings(now):
+            yield relayed
         check = _Check(now)
         for number, queue in enumerate(list(self._manager.registry.queues.values()), 1):
             try:
@@ -190,6 +196,25 @@ class AlarmWatch:
             (("indoubt", f"Transaction {uow.hex()}"), self._since(since, now, "indoubt"))
             for uow, since in self._waits.items()
         ]
+
+    def _relay_readings(self, now: float) -> Iterator[tuple[tuple[str, str], float | None]]:
+        """How long relays have stood still with messages left, how many messages of each are refused, and how long
+        other machines have not answered, each of which has one alarm."""
+        before, self._still = self._still, {}
+        away: dict[str, float] = {}
+        for relay in self._relays():
+            queue = relay.definition.queue
+            yield ("refused", queue), len(relay.refused)
+            if relay.away_since:
+                away[relay.definition.host] = min(relay.away_since, away.get(relay.definition.host, now))
+            if relay.left:
+                known = before.get(queue)
+                if known is None or known[0] != relay.progress.moved:
+                    known = relay.progress.moved, now
+                self._still[queue] = known
+                yield ("relay", queue), self._since(known[1], now, "relay")
+        for host, since in away.items():
+            yield ("peer", host), self._since(since, now, "peer")
 
     def _slowest_sync(self) -> float | None:
         """The least that the slowest sync since the last look took, in milliseconds; None if there was none."""

@@ -352,6 +352,17 @@ class Configuration:
         default=300,
         metadata={"help": "alarm when a transaction is in doubt, or its commit unconfirmed, for this long (0: never)"},
     )
+    alarm_relay_seconds: int = field(
+        default=900,
+        metadata={"help": "alarm when a relay carries nothing for this long, and messages are left (0: never)"},
+    )
+    alarm_relay_refused: int = field(
+        default=1, metadata={"help": "alarm when this many messages of a relay are refused (0: never)"}
+    )
+    alarm_peer_seconds: int = field(
+        default=300,
+        metadata={"help": "alarm when a machine whose queues are fetched does not answer for this long (0: never)"},
+    )
     alarm_by_queue: str = field(
         default="",
         metadata={"help": "thresholds of single queues for quota, oldest and outgoing: orders:oldest=60,bills:quota=0"},

@@ -152,13 +152,17 @@ class Daemon:
         calls = Calls(context, self._syncer)
         self._messages = PeerMessages(context, calls, self._routing, self._traces)
         domain = domain_names(self.configuration)
+        relays = RelayService(
+            self.manager, calls.committer.when_durable, self.configuration.hosts_of_peers,
+            login_at_peers(self.configuration), self._messages.fetched,
+        )  # fmt: skip
         alarms = AlarmWatch(
             self.manager, self.configuration.data_dir, self.configuration.alarm_thresholds, self._syncs,
             self.configuration.alarm_queue_name, is_owner=self._is_owner,
             transactions=calls.environment.coordinator.transaction_manager.rows,
-            by_queue=parse_thresholds(self.configuration.alarm_by_queue),
+            by_queue=parse_thresholds(self.configuration.alarm_by_queue), relays=lambda: relays.relays,
         )  # fmt: skip
-        for part in self._parts_of(context, calls, alarms, domain, self._messages):
+        for part in self._parts_of(context, calls, alarms, domain, self._messages, relays):
             await self._parts.start(part)
         self._announce()
         self._committer = calls.committer
@@ -180,12 +184,9 @@ class Daemon:
         alarms: AlarmWatch,
         domain: DomainNames | None,
         messages: PeerMessages,
+        relays: RelayService,
     ) -> Iterator[DaemonPart]:
         """The parts in the order in which they start."""
-        relays = RelayService(
-            self.manager, calls.committer.when_durable, self.configuration.hosts_of_peers,
-            login_at_peers(self.configuration),
-        )  # fmt: skip
         yield calls
         if self.configuration.flight:
             yield FlightProcess(context, calls)

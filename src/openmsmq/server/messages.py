@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from openmsmq.model.constants import Access
+from openmsmq.model.message import Message
 from openmsmq.peering.arrival import SenderTrustPolicy
 from openmsmq.peering.options import TransferOptions
 from openmsmq.peering.pinging import PingListener
@@ -16,6 +18,7 @@ from openmsmq.queueing.queue import Queue
 from openmsmq.server.calls import Calls
 from openmsmq.server.context import DaemonContext
 from openmsmq.server.tracing import Traces
+from openmsmq.store import Operation
 
 
 class PeerMessages:
@@ -81,6 +84,10 @@ class PeerMessages:
             self._pings.stop()
         if self._service is not None:
             self._service.stop()
+
+    def fetched(self, messages: Iterable[Message]) -> tuple[list[Operation], Callable[[], None]]:
+        """See `MessageService.fetched`."""
+        return ([], lambda: None) if self._service is None else self._service.fetched(messages)
 
     def forget_sequence(self, queue: Queue, source: bytes) -> bool:
         """See `doors.remedies.Forget`."""

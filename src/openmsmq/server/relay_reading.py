@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,10 +20,10 @@ from openmsmq.client.calls import CALL_FAILURES, UNANSWERED, ProtocolUnavailable
 from openmsmq.client.open_queue import OpenQueue, TakenMessage
 from openmsmq.client.runner import Runner
 from openmsmq.model.constants import Access
-from openmsmq.model.errors import BindError, MsmqError, ReceiveTimeout
+from openmsmq.model.errors import BindError, MsmqError, ReceiveTimeout, RpcConnectionError
 from openmsmq.model.message import Message
 from openmsmq.queueing.manager import QueueManager
-from openmsmq.queueing.queue import Queue
+from openmsmq.queueing.queue import APPLICATION_QUEUES, Queue
 from openmsmq.relaying.records import put_progress
 from openmsmq.relaying.relay import Relay
 from openmsmq.store import Operation
@@ -40,6 +40,10 @@ OPENING: Final = 20.0  # seconds that opening the queue may take
 FAILURES: Final = (*CALL_FAILURES, TimeoutError, OSError)
 
 
+#: What joins the batch of messages that were fetched, and what is called once it is stored.
+Fetched = Callable[[Iterable[Message]], tuple[list[Operation], Callable[[], None]]]
+
+
 @dataclass(frozen=True, slots=True)
 class RelaySource:
     """Where a relay reads: host and port, and how to log in there (what `rpc.aio.connect` gets)."""
@@ -47,6 +51,11 @@ class RelaySource:
     host: str
     port: int
     security: dict[str, Any]
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether a machine that fails a call does not answer, or has no open port; one that refuses is there."""
+    return isinstance(error, (RpcConnectionError, TimeoutError, OSError)) and not isinstance(error, BindError)
 
 
 @asynccontextmanager
@@ -84,9 +93,12 @@ class RelayReader:
     def __init__(
         self, relay: Relay, queue: Callable[[], Queue], manager: QueueManager,
         durable: Callable[[], Awaitable[None]], source: RelaySource, identifier: bytes, now: Callable[[], int],
+        fetched: Fetched = lambda messages: ([], lambda: None),
     ) -> None:  # fmt: skip
         """`queue` finds the queue here, and raises MsmqError; `durable` waits until what was written is on the disk;
-        `identifier` is a GUID that the other machine knows this reader by; `now` returns seconds since 1970 UTC."""
+        `identifier` is a GUID that the other machine knows this reader by; `now` returns seconds since 1970 UTC; for
+        `fetched` see `MessageService.fetched`."""
+        self._fetched: Final = fetched
         self._relay, self._queue, self._manager, self._durable = relay, queue, manager, durable
         self._source, self._identifier, self._now = source, identifier, now
         self._aside: list[tuple[float, int]] = []  # refused: when they are put back (loop time), and their requests
@@ -101,7 +113,8 @@ class RelayReader:
             try:
                 await self._session()
             except FAILURES as error:
-                if self._relay.fails(f"{self._relay.definition.host} ({self._source.host}): {error}", self._now()):
+                reason = f"{self._relay.definition.host} ({self._source.host}): {error}"
+                if self._relay.fails(reason, self._now(), is_away=is_away(error)):
                     logger.warning(
                         "queue %s: no messages can be fetched from %s, and that is tried again: %s",
                         self._relay.definition.queue, self._relay.remote_name, error,
@@ -145,9 +158,8 @@ class RelayReader:
     def _found_nothing(self) -> None:
         """All that can be read was read."""
         self._relay.works()
-        if not self._aside and not self._relay.empty_since:
-            self._relay.empty_since = self._now()
-            self._relay.refused.clear()
+        if not self._aside:
+            self._relay.found_nothing(self._now())
 
     async def _take(self, runner: Runner, queue: OpenQueue) -> list[TakenMessage]:
         """Messages in the order of their queue; waits for the first one."""
@@ -156,7 +168,7 @@ class RelayReader:
         except ReceiveTimeout:
             self._found_nothing()
             return []
-        self._relay.empty_since = 0
+        self._relay.found_something(self._now())
         more = min(MOST_AT_ONCE, max(1, MOST_BYTES // self._size)) - 1
         answers = await asyncio.gather(*(runner.run(queue.take(0)) for _ in range(more)), return_exceptions=True)
         failures = [each for each in answers if isinstance(each, BaseException)]
@@ -181,15 +193,20 @@ class RelayReader:
         if not taken:
             return [], []
         relay, now, messages = self._relay, self._now(), [each.message for each in taken]
-        progress = relay.progress
+        progress, queue = relay.progress, self._queue()
+        remember: Callable[[], None] = lambda: None  # noqa: E731
 
-        def also(stored: list[Message]) -> Operation:
-            nonlocal progress
+        def also(stored: list[Message]) -> list[Operation]:
+            nonlocal progress, remember
             progress = relay.taking(stored, now)
-            return put_progress(relay.definition.queue, progress)
+            remembered: Sequence[Operation] = ()
+            if queue.kind in APPLICATION_QUEUES:
+                remembered, remember = self._fetched(stored)
+            return [put_progress(relay.definition.queue, progress), *remembered]
 
-        outcomes = self._manager.relays.take_in(self._queue(), messages, also)
+        outcomes = self._manager.relays.take_in(queue, messages, also)
         relay.progress = progress
+        remember()
         stored = []
         for each, error in zip(taken, outcomes, strict=False):
             if error is None:

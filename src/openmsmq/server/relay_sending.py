@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from openmsmq.model.constants import MessageClass, PropId, QueueAccessMask
-from openmsmq.model.errors import MsmqError
+from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.model.security import ADMINISTRATORS, EVERYONE, LOCAL_SYSTEM, SecurityDescriptor, allow
 from openmsmq.queueing.authorization import SYSTEM
@@ -59,15 +59,21 @@ class RelaySender:
     def _turn(self) -> int:
         """Hand some messages on; returns how many."""
         relay, queue, now = self._relay, self._queue(), self._now()
+        host = relay.definition.host
+        if self._manager.machine.is_local(host):
+            raise MsmqError(
+                HResult.MQ_ERROR_ILLEGAL_OPERATION,
+                f"{host} is a name of this machine, so messages for it would stay here: remove {host} from the setting "
+                "aliases and restart",
+            )
         outgoing = _outgoing_queue(self._manager, relay)
         leaving = len(outgoing) if outgoing is not None else 0
         relay.waiting, relay.unacknowledged = len(queue), len(queue.subqueues.get(HELD, ()))
         self._look_for_missing(leaving)
         if relay.waiting or leaving or relay.unacknowledged:
-            relay.empty_since = 0
+            relay.found_something(now)
         elif not relay.empty_since:
-            relay.empty_since = now
-            relay.refused.clear()
+            relay.found_nothing(now)
             relay.works()
         limit = min(AT_ONCE, MOST_UNDER_WAY - max(leaving, relay.unacknowledged))
         if limit <= 0 or now < relay.rests_until or queue.first() is None:

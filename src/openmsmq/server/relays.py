@@ -20,7 +20,7 @@ from openmsmq.relaying.relays import Relays
 from openmsmq.relaying.states import Direction
 from openmsmq.server.background import start_background_task
 from openmsmq.server.config import STANDARD_PORT
-from openmsmq.server.relay_reading import FAILURES, RelayReader, RelaySource, opened
+from openmsmq.server.relay_reading import FAILURES, Fetched, RelayReader, RelaySource, is_away, opened
 from openmsmq.server.relay_sending import RelaySender, take_acknowledgments
 from openmsmq.server.relay_settling import settle
 from openmsmq.server.remote import SecurityAt
@@ -38,17 +38,18 @@ class RelayService:
 
     def __init__(
         self, manager: QueueManager, when_durable: Callable[[Callable[[], None]], None],
-        hosts: Mapping[str, tuple[str, int]], security: SecurityAt,
+        hosts: Mapping[str, tuple[str, int]], security: SecurityAt, fetched: Fetched,
     ) -> None:  # fmt: skip
         """`hosts` says where machines are, by lower-case name, that the resolver does not know; `security` how to log
-        in there."""
+        in there; for `fetched` see `MessageService.fetched`."""
+        self._fetched: Final = fetched
         self._manager, self._when_durable, self._hosts, self._security = manager, when_durable, hosts, security
         self.relays: Final = Relays(self._write, self._changed, _now)
+        self.relays.recover(manager.store.definitions)  # before anybody can ask for them
         self._tasks: Final[dict[Relay, list[asyncio.Task[None]]]] = {}
         self._acknowledging: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        self.relays.recover(self._manager.store.definitions)
         for relay in self.relays:
             self._changed(relay)
         work = take_acknowledgments(self._manager, self._relay_of, _now)
@@ -100,7 +101,7 @@ class RelayService:
     def _reader(self, relay: Relay) -> RelayReader:
         return RelayReader(
             relay, lambda: self.local_queue(relay.definition.queue), self._manager, self._durable,
-            self._source(relay), self._manager.machine.identifier, _now,
+            self._source(relay), self._manager.machine.identifier, _now, self._fetched,
         )  # fmt: skip
 
     def _source(self, relay: Relay) -> RelaySource:
@@ -121,7 +122,8 @@ class RelayService:
                     await settle(relay, runner, queue)
                 self._write([put_progress(relay.definition.queue, relay.progress)])
             except FAILURES as error:
-                relay.fails(f"before messages go back to {relay.definition.host}: {error}", _now())
+                reason = f"before messages go back to {relay.definition.host}: {error}"
+                relay.fails(reason, _now(), is_away=is_away(error))
                 await asyncio.sleep(SETTLING_PAUSE)
 
     async def _watch(self, relay: Relay) -> None:
