@@ -191,9 +191,7 @@ def test_a_live_sender_of_transactions_is_known_before_and_after_the_move_and_ke
         (known,) = senders(move.old)
         assert (str(known["sender"]), known["reject_count"]) == (str(identifier), 0)
         assert known["format_name"] and known["last_access_time"] > 0
-        found = json.loads(
-            move.done("adopt", "inventory", address(move.old), "--port", str(move.old.port), "--json")
-        )
+        found = json.loads(move.done("adopt", "inventory", address(move.old), "--port", str(move.old.port), "--json"))
         (listed,) = [each["senders"] for each in found["queues"] if each["name"] == "orders"]
         assert [each["queue_manager"] for each in listed] == [str(identifier)]
         said = [each["said"] for each in found["remarks"] if each["about"] == "orders"]

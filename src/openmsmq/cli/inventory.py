@@ -39,14 +39,19 @@ _file = click.Path(dir_okay=False, path_type=Path)
 @click.option("--report", "html", type=_file, help="Write an HTML page for people who decide.")
 @click.option("--definitions", type=_file, help="Write the queues for openmsmq definitions import.")
 @click.option(
-    "--by", type=click.Choice(["protocols", "com"]), default="protocols", show_default=True,
+    "--by",
+    type=click.Choice(["protocols", "com"]),
+    default="protocols",
+    show_default=True,
     help="com: ask the automation objects of HOST by DCOM; --port is that of the endpoint mapper then, by default 135.",
 )
 @click.option("--directory", is_flag=True, help="Also public queues that the directory of this machine has of HOST.")
 @click.option("--directory-name", metavar="NAME", help="Name of HOST in the directory, if it is not HOST.")
 @click.option("--config", type=_file, help="TOML file of the daemon here, for --directory.")
 @click.option(
-    "--data-dir", type=click.Path(path_type=Path), envvar="OPENMSMQ_DATA_DIR",
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    envvar="OPENMSMQ_DATA_DIR",
     help="Data directory of the daemon here, for --directory.",
 )
 @click.option("--peek/--no-peek", default=True, show_default=True, help="Look at the first message of each queue.")

@@ -80,9 +80,7 @@ def _say(line: str, document: dict[str, Any], as_json: bool) -> None:
         echo(f"{time_text(int(time.time()))} {line}")
 
 
-def _look(
-    http: HttpRequests, queue: str | None, interval: float, shown: Callable[[Iterable[RelayView]], None]
-) -> None:
+def _look(http: HttpRequests, queue: str | None, interval: float, shown: Callable[[Iterable[RelayView]], None]) -> None:
     """Until it is interrupted. A daemon that stops answering is asked again; a queue whose relay is forgotten shows
     nothing any more."""
     found = perform(http, list_relays, RelayQuery(queue)).relays

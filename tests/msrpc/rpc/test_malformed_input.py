@@ -1,4 +1,4 @@
-"""Bad input costs nothing and gets a clear answer (I6): a fault, a bind_nak or the end of the connection; never more."""
+"""Bad input costs nothing and gets a clear answer (I6): a fault, a bind_nak or the end of the connection."""
 
 from __future__ import annotations
 
