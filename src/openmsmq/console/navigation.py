@@ -50,8 +50,8 @@ ENTRIES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Queues of applications, messages in dead-letter queues, outgoing queues, alarms that are on, and jobs that are
-    under way."""
+    """Queues of applications, messages in dead-letter queues, outgoing queues, alarms that are on and not silenced, and
+    jobs that are under way."""
 
     queues: int = 0
     dead_letters: int = 0
@@ -78,7 +78,8 @@ def counts_of(services: Services, caller: WebCaller) -> Counts:
     if sums is None or not caller.administrator:
         return Counts()
     try:
-        alarms = len(handler_of(list_alarms)(WebRequest(services, caller)).active)
+        active = handler_of(list_alarms)(WebRequest(services, caller)).active
+        alarms = sum(alarm.silenced is None for alarm in active)
     except (Problem, MsmqError):
         alarms = 0
     queues = sums.queues

@@ -85,7 +85,6 @@ class Console:
             Route("/new-queue", show(self._new_queue), methods=["GET"]),
             Route("/deadletters", show(self._deadletters), methods=["GET"]),
             Route("/outgoing", show(self._outgoing), methods=["GET"]),
-            Route("/alarms", show(self._alarms), methods=["GET"]),
             Route("/handles", show(self._handles), methods=["GET"]),
             Route("/jobs", show(self._jobs), methods=["GET"]),
             Route("/jobs/{job}", show(self._job), methods=["GET"]),
@@ -294,7 +293,8 @@ class Console:
         now = (rates[-1] if rates else _NOTHING_YET) if shown else None
         return await self.render(
             request, "overview.html", "Overview", found=found, query=query, command=found.command,
-            alarms=await self._attention(caller, on.active),
+            alarms=await self.attention(caller, [alarm for alarm in on.active if alarm.silenced is None]),
+            silenced=sum(alarm.silenced is not None for alarm in on.active),
             charts=charts.charts(rates), step=charts.seconds_of_a_point(rates), now=now,
             tiles=overview_tiles(found, rates, now), past=self.sparks([*found.growing, *found.fullest, *found.waiting]),
         )  # fmt: skip
@@ -332,14 +332,7 @@ class Console:
         found = await self.ask(handler_of(outgoing.list_outgoing), request, caller)
         return await self.render(request, "outgoing.html", "Outgoing queues", found=found, command=found.command)
 
-    async def _alarms(self, request: Request, caller: WebCaller) -> Response:
-        found = await self.ask(handler_of(list_alarms), request, caller)
-        return await self.render(
-            request, "alarms.html", "Alarms", found=found, command=found.command,
-            alarms=await self._attention(caller, found.active),
-        )  # fmt: skip
-
-    async def _attention(self, caller: WebCaller, found: list[KnownAlarm]) -> list[tuple[KnownAlarm, dict[str, Any]]]:
+    async def attention(self, caller: WebCaller, found: list[KnownAlarm]) -> list[tuple[KnownAlarm, dict[str, Any]]]:
         """Alarms, each with its badge and the link to where it is seen to."""
         by_name = {row["name"]: row["id"] for row in await self.web.work(self.web.services.rows.of, caller.ticket)}
         return [(alarm, wording.attention(alarm, by_name.get(alarm.queue))) for alarm in found]
