@@ -299,22 +299,21 @@ def test_dead_letters_are_returned_after_a_dry_run(chromium: Any, daemon: Daemon
     tab.context.close()
 
 
-def test_a_user_gets_the_right_to_send(chromium: Any, daemon: Daemon, client: Client) -> None:
+def test_a_right_is_denied_after_a_dry_run(chromium: Any, daemon: Daemon, client: Client) -> None:
     name = client.post("/queues", name="guarded")["id"]
-    client.post(f"/queues/{name}/permissions", change="revoke", user="everyone", rights=[], confirm=True)
-    with daemon.connect(user=USER, password=PASSWORD) as manager, pytest.raises(AccessDenied):
-        manager.open(".\\private$\\guarded", "send")
     tab = Tab(chromium, daemon)
     page = tab.visit(f"/queues/{name}/rights")
-    page.fill("[name=user]", USER)
-    page.select_option("[name=right]", "WriteMessage")
+    page.click("text=Other rights, denials and revoking")
+    page.select_option("select[name=change]", "deny")
+    page.fill("details [name=user]", USER)
+    page.select_option("select[name=right]", "WriteMessage")
     page.click("text=Dry run")
-    tab.hold("dry run")
-    page.click("main form button.primary, main form button.danger")
+    page.click("dialog form button")
+    says(page.locator(".toast"), "WriteMessage")
+    says(page.locator("#rights"), USER)
     tab.hold("rights")
-    assert page.locator("tr", has_text=USER).inner_text().endswith("WriteMessage")
-    with daemon.connect(user=USER, password=PASSWORD) as manager:
-        manager.open(".\\private$\\guarded", "send").send("yes")
+    with daemon.connect(user=USER, password=PASSWORD) as manager, pytest.raises(AccessDenied):
+        manager.open(".\\private$\\guarded", "send")
     tab.context.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from urllib.parse import urlencode
 
 import pytest
 
@@ -274,3 +275,35 @@ def test_columns_that_were_hidden_are_kept_by_a_cookie(browser: Browser) -> None
     page = browser.ask("GET", "/queues").text
     assert 'data-columns="quota state"' in page and re.search(r'value="size" checked', page)
     assert re.search(r'value="quota">', page)
+
+
+@pytest.mark.parametrize(
+    ("typed", "to"),
+    [("sought", "QUEUE"), (r"private$\SOUGHT", "QUEUE"), ("soug", "QUEUE"), ("zought-q", "/queues?filter=zought-q"),
+     ("no such", "/queues?filter=no+such"), ("", "/queues")],
+)  # fmt: skip
+def test_the_search_at_the_top_opens_the_queue_that_is_meant(
+    browser: Browser, client: Client, typed: str, to: str
+) -> None:
+    if not client.get("/queues", filter="sought")["queues"]:
+        for name in ("sought", "zought-q1", "zought-q2"):
+            client.post("/queues", name=name)
+    queue = next(each["id"] for each in client.get("/queues", filter="sought")["queues"])
+    found = browser.ask("GET", f"/find?{urlencode({'filter': typed})}")
+    assert found.headers["location"] == to.replace("QUEUE", f"/queues/{queue}")
+
+
+def test_the_search_at_the_top_opens_no_queue_that_the_user_may_not_see(daemon: Daemon, client: Client) -> None:
+    queue = client.post("/queues", name="unseen-by-bob")["id"]
+    client.post(f"/queues/{queue}/permissions", change="revoke", user="everyone", rights=[], confirm=True)
+    browser = Browser(daemon)
+    browser.login("bob")
+    assert browser.ask("GET", "/find?filter=unseen-by-bob").headers["location"] == "/queues?filter=unseen-by-bob"
+
+
+def test_a_right_is_granted_by_page_and_the_page_says_so(browser: Browser, client: Client, queue: str) -> None:
+    form = {"csrf": browser.field("csrf"), "change": "grant", "user": "bob", "right": "WriteMessage"}
+    assert 'id="plan"' in browser.ask("POST", f"/queues/{queue}/rights", form).text
+    assert "Done." in browser.ask("POST", f"/queues/{queue}/rights", {**form, "carry_out": "true"}).text
+    entries = client.get(f"/queues/{queue}/permissions")["entries"]
+    assert any(entry["name"] == "bob" and "WriteMessage" in entry["rights"] for entry in entries)

@@ -82,6 +82,7 @@ class Console:
             Route("/login-link", self._answering(self._login_by_link), methods=["POST"]),
             Route("/logout", change(self._logout), methods=["POST"]),
             Route("/queues", show(self._queues), methods=["GET"]),
+            Route("/find", show(self._find), methods=["GET"]),
             Route("/new-queue", show(self._new_queue), methods=["GET"]),
             Route("/deadletters", show(self._deadletters), methods=["GET"]),
             Route("/outgoing", show(self._outgoing), methods=["GET"]),
@@ -315,6 +316,15 @@ class Console:
             hidden_columns=[name for name in _COLUMNS if name in request.cookies.get(_HIDDEN, "").split(".")],
         )  # fmt: skip
 
+    async def _find(self, request: Request, caller: WebCaller) -> Response:
+        """The page of the queue that has this name, or the only one whose name has it; else a list of queues."""
+        wanted = request.query_params.get("filter", "").strip()
+        rows = await self.web.work(self.web.services.rows.of, caller.ticket)
+        named, holding = found_by(wanted, rows)
+        if wanted and (len(named) == 1 or len(holding) == 1):
+            return RedirectResponse(f"/queues/{quote((named or holding)[0], safe='')}", 303)
+        return RedirectResponse(f"/queues?{urlencode({'filter': wanted})}" if wanted else "/queues", 303)
+
     async def _new_queue(self, request: Request, caller: WebCaller) -> Response:
         return await self.render(request, "new_queue.html", "New queue", command="openmsmq queue create NAME")
 
@@ -469,6 +479,19 @@ def link_to(path: str, query: msgspec.Struct, **changes: Any) -> str:
     given = {name: value for name, value in values.items() if value != defaults[name]}
     text = urlencode({name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()})
     return f"{path}?{text}" if text else path
+
+
+def found_by(wanted: str, rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+    """Identifiers of the queues that are called so, in full or without the name of the machine, and of those whose
+    names have it in them."""
+    key = wanted.casefold()
+    names = [(str(row["id"]), str(row["name"]).casefold()) for row in rows]
+    named = [
+        identifier
+        for identifier, name in names
+        if key in (name, name.partition("\\")[2], name.rpartition("\\private$\\")[2])
+    ]
+    return named, [identifier for identifier, name in names if key in name]
 
 
 def _own_path(text: str | None) -> str:

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from openmsmq.actions import handles, messages, permissions, queues, resending
@@ -30,6 +30,10 @@ from openmsmq.model.errors import MsmqError
 from openmsmq.model.reasons import REASONS
 from openmsmq.model.rights import QUEUE_RIGHTS
 
+#: Rights that are granted most, and the words of their buttons.
+_USUAL: Final = {
+    "WriteMessage": "Send", "ReceiveMessage": "Receive", "PeekMessage": "Read", "FullControl": "Everything",
+}  # fmt: skip
 _CHANGES: Final = {"grant": "Grant", "revoke": "Revoke what was granted", "deny": "Deny", "undeny": "Revoke a denial"}
 _ABOUT_FIGURES: Final = ("queue.html", "queue_activity.html")
 _VIEWS: Final = {"auto": "As it is", "json": "JSON", "xml": "XML", "text": "Text", "hex": "Hex"}
@@ -272,7 +276,7 @@ class QueuePages:
         accounts = await self._console.web.work(partial(self._services.link.call, "accounts", ticket=caller.ticket))
         return await self._render(
             request, caller, "rights.html", details, "Rights", known=known, query=query, command=known.command,
-            words=[right.word for right in QUEUE_RIGHTS], changes=_CHANGES,
+            words=[right.word for right in QUEUE_RIGHTS], changes=_CHANGES, usual=_USUAL,
             accounts=[*permissions.WELL_KNOWN, *sorted(accounts.values())],
         )  # fmt: skip
 
@@ -285,9 +289,13 @@ class QueuePages:
         }  # fmt: skip
         change = converted(values, body_of(permissions.change_permissions))
         changed = await self._console.ask(handler_of(permissions.change_permissions), request, caller, body=change)
-        if changed.done:
-            return RedirectResponse(f"/queues/{quoted(request.path_params['queue'])}/rights", 303)
         details = await self._details(request, caller)
+        if changed.done:
+            said = f"{_CHANGES[change.change]}: {change.user}, {', '.join(change.rights)}. Done."
+            return await self._render(
+                request, caller, "rights_done.html", details, "Rights", said=said,
+                command=changed.command,
+            )  # fmt: skip
         return await self._render(
             request, caller, "rights_plan.html", details, "Rights", changed=changed, change=change,
             text=_CHANGES[change.change], command=changed.command,
