@@ -12,6 +12,7 @@ from console.browser import ADMINISTRATOR, PASSWORD, Browser, Client
 from daemon import Daemon, eventually
 from openmsmq.console.callers import WebSessions
 from openmsmq.console.limits import IDLE_SECONDS
+from openmsmq.console.services import RecentValues
 
 
 @pytest.fixture
@@ -221,6 +222,7 @@ def test_the_audit_log_is_filtered_and_paged(browser: Browser, client: Client, q
 
 def test_settings_say_where_they_come_from(browser: Browser) -> None:
     page = browser.ask("GET", "/settings?name=web*").text
+    page = page.replace(' class="body"', "").replace(' class="wide"', "")
     assert re.search(r"<code>web</code></th><td>yes</td><td><span class=\"badge accent\">option", page)
     assert "minimum_free" not in page and "web_key" not in browser.ask("GET", "/settings?changed=true").text
 
@@ -307,3 +309,43 @@ def test_a_right_is_granted_by_page_and_the_page_says_so(browser: Browser, clien
     assert "Done." in browser.ask("POST", f"/queues/{queue}/rights", {**form, "carry_out": "true"}).text
     entries = client.get(f"/queues/{queue}/permissions")["entries"]
     assert any(entry["name"] == "bob" and "WriteMessage" in entry["rights"] for entry in entries)
+
+
+def test_the_navigation_counts_what_a_user_may_see(daemon: Daemon, client: Client, queue: str) -> None:
+    browser = Browser(daemon)
+    browser.login("bob")
+
+    def counted() -> int:
+        found = re.findall(r'Queues <span class="count">([0-9,]+)', navigation(browser.ask("GET", "/queues").text))
+        return int(found[0].replace(",", "")) if found else 0
+
+    def is_counted(seen: bool) -> bool:
+        found = Client(daemon, "bob").get("/queues", kind="queue", limit=500)
+        return seen is any(each["id"] == queue for each in found["queues"]) and counted() == found["matching"]
+
+    eventually(lambda: is_counted(True), 60)
+    client.post(f"/queues/{queue}/permissions", change="revoke", user="everyone", rights=[], confirm=True)
+    eventually(lambda: is_counted(False), 60)
+
+
+def test_counts_of_a_user_are_kept_for_seconds_and_bounded() -> None:
+    now, made = 0.0, []
+    recent = RecentValues(lambda: now)
+
+    def make() -> int:
+        made.append(now)
+        return len(made)
+
+    assert [recent.of("a", make, 10), recent.of("a", make, 10)] == [1, 1]
+    now = 10
+    assert recent.of("a", make, 10) == 2
+    for number in range(2000):
+        recent.of(str(number), make, 10)
+    assert len(recent._kept) == 1000
+
+
+def test_a_page_of_clients_goes_on_behind_five_hundred(browser: Browser, daemon: Daemon) -> None:
+    with daemon.connect(user=ADMINISTRATOR, password=PASSWORD) as manager:
+        assert manager.machine_id
+        assert browser.ask("GET", "/clients?start=1").status == 200 and "First page" in browser.last.text
+    assert browser.ask("GET", "/clients?start=x").status == 400

@@ -306,8 +306,8 @@ def silence_alarm(site: ActionSite, given: NewSilence) -> ChangedSilence:
         raise InputError(f"a silence lasts 1 minute to {longest}, not {duration_text(seconds)}", "/duration")
 
     def on_change() -> None:
-        after = {"subject": given.subject, "seconds": seconds, "reason": given.reason}
-        site.record("alarm.silence", "alarm", given.alarm, after=after)
+        after = {"seconds": seconds, "reason": given.reason}
+        site.record("alarm.silence", "alarm", _about(given), after=after)
 
     file = AlarmRulesFile(site.data_dir)
     made = file.silence(given.alarm, given.subject, seconds, site.caller.name, given.reason, on_change)
@@ -329,7 +329,7 @@ def unsilence_alarm(site: ActionSite, given: SilenceQuery) -> ChangedSilence:
     _demand_administrator(site)
 
     def on_change() -> None:
-        site.record("alarm.unsilence", "alarm", given.alarm, before={"subject": given.subject})
+        site.record("alarm.unsilence", "alarm", _about(given))
 
     ended = AlarmRulesFile(site.data_dir).unsilence(given.alarm, given.subject, on_change)
     return ChangedSilence(_silence(ended), site.command)
@@ -386,9 +386,8 @@ def set_threshold(site: ActionSite, given: NewThreshold) -> ChangedThreshold:
         raise InputError(f"a threshold in percent is 0 to 100, not {given.threshold}", "/threshold")
 
     def on_change(before: ThresholdRule | None) -> None:
-        known = {"subject": given.subject, "threshold": before.threshold if before is not None else None}
-        after = {"subject": given.subject, "threshold": given.threshold}
-        site.record("alarm.threshold", "alarm", given.alarm, before=known, after=after)
+        known = {"threshold": before.threshold} if before is not None else None
+        site.record("alarm.threshold", "alarm", _about(given), before=known, after={"threshold": given.threshold})
 
     file = AlarmRulesFile(site.data_dir)
     file.set_threshold(given.alarm, given.subject, given.threshold, site.caller.name, on_change)
@@ -409,11 +408,16 @@ def reset_threshold(site: ActionSite, given: ThresholdQuery) -> ChangedThreshold
     """Remove a threshold that was set while the daemon ran, so that the setting holds again."""
 
     def on_change(before: ThresholdRule | None) -> None:
-        known = {"subject": given.subject, "threshold": before.threshold if before is not None else None}
-        site.record("alarm.threshold", "alarm", given.alarm, before=known, after={"subject": given.subject})
+        known = {"threshold": before.threshold} if before is not None else None
+        site.record("alarm.threshold", "alarm", _about(given), before=known, after={"threshold": "that of the setting"})
 
     AlarmRulesFile(site.data_dir).reset_threshold(given.alarm, given.subject, on_change)
     return ChangedThreshold(_thresholds(site).get((given.alarm, subject_key(given.subject))), site.command)
+
+
+def _about(given: NewSilence | SilenceQuery | NewThreshold | ThresholdQuery) -> str:
+    """The object of an audit record."""
+    return f"{given.alarm} {given.subject}".strip()
 
 
 def _demand_administrator(site: ActionSite) -> None:

@@ -28,6 +28,9 @@ _MEANS: Final = {
 assert set(_MEANS) == set(BY_NAME)
 
 
+_MOST: Final = 50  # alarms that a list shows
+
+
 class AskedSilence(NamedTuple):
     """The condition and the object that the dialog is about."""
 
@@ -68,7 +71,8 @@ class AlarmPages:
             silenced=[each for each in on if each[0].silenced is not None],
             idle=[each for each in found.silences if (each.alarm, each.subject) not in covered],
             of_all=[each for each in thresholds if not each.subject],
-            of_queues=[each for each in thresholds if each.subject], means=_MEANS, by_queue=OF_QUEUES,
+            of_queues=[each for each in thresholds if each.subject][:_MOST], means=_MEANS, by_queue=OF_QUEUES,
+            most=_MOST,
         )  # fmt: skip
 
     async def _ask_silence(self, request: Request, caller: WebCaller) -> Response:

@@ -52,6 +52,7 @@ _COLUMNS: Final = {
 _KEPT: Final = "kept_"  # before the names of fields that a login keeps
 _UNSEEN: Final = ("id", "selection", "queue", "act", "lookup")  # fields that nobody types
 _THEMES: Final = ("light", "dark")
+PAGE_ROWS: Final = 100
 _NOTHING_YET: Final = Rates(0.0, 0, 0.0, 0.0, 0.0, None, None, None)
 _WHERE: Final = ("find", "label", "reason", "destination", "text")  # fields of a plan that filter by text
 _AGES: Final = ("older", "newer")
@@ -307,7 +308,7 @@ class Console:
 
     async def _queues(self, request: Request, caller: WebCaller) -> Response:
         pairs = [(name, value) for name, value in request.query_params.multi_items() if value]
-        query = parse_query(queues.ListQuery, pairs)
+        query = shown_query(parse_query(queues.ListQuery, pairs))
         found = await self.ask(handler_of(queues.list_queues), request, caller, query=query)
         return await self.render(
             request, "queues.html", "Queues", found=found, query=query, command=found.command,
@@ -470,6 +471,11 @@ def where_of(form: Mapping[str, str]) -> dict[str, Any]:
     """The filter of messages in a form."""
     where: dict[str, Any] = {name: form[name] for name in _WHERE if form.get(name)}
     return where | {name: whole(form[name]) for name in _AGES if form.get(name)}
+
+
+def shown_query(query: Any) -> Any:
+    """Limit a query to `PAGE_ROWS` rows: a page of more is large and slow."""
+    return msgspec.structs.replace(query, limit=min(query.limit, PAGE_ROWS))
 
 
 def link_to(path: str, query: msgspec.Struct, **changes: Any) -> str:

@@ -21,7 +21,7 @@ from openmsmq.console.charts import Drawn, Subject
 from openmsmq.console.derived import body_of, handler_of, operation_of
 from openmsmq.console.forms import converted, inputs, whole
 from openmsmq.console.messages import MessageExport, changes_in, export, resending_form
-from openmsmq.console.pages import Console, link_to, where_of
+from openmsmq.console.pages import Console, link_to, shown_query, where_of
 from openmsmq.console.queue_history import PastRange, step_of
 from openmsmq.console.table import parse_query
 from openmsmq.console.tiles import Tile, even_times, evenly, flow_of, tiles_of
@@ -155,7 +155,7 @@ class QueuePages:
 
     async def messages(self, request: Request, caller: WebCaller) -> Response:
         """The messages of a queue."""
-        query = _query(messages.list_messages, request)
+        query = shown_query(_query(messages.list_messages, request))
         details = await self._details(request, caller)
         page, refused = None, ""
         try:
@@ -175,7 +175,7 @@ class QueuePages:
 
     async def _message(self, request: Request, caller: WebCaller) -> Response:
         """A message beside the page of messages that it is on."""
-        query, shown = _query(messages.list_messages, request), _query(messages.get_message, request)
+        query, shown = shown_query(_query(messages.list_messages, request)), _query(messages.get_message, request)
         details = await self._details(request, caller)
         found = await self._console.ask(handler_of(messages.get_message), request, caller, query=shown)
         page = await self._console.ask(handler_of(messages.list_messages), request, caller, query=query)
