@@ -36,6 +36,7 @@ from openmsmq.console.problems import Problem
 from openmsmq.console.table import WebRequest, parse_query
 from openmsmq.console.tiles import depth_of, overview_tiles
 from openmsmq.model.errors import MsmqError
+from openmsmq.model.look import look_css
 from openmsmq.model.roles import Role
 
 _MOST_FIELDS: Final = 600
@@ -376,6 +377,8 @@ class Console:
 
     def _static(self, name: str, media_type: str) -> Route:
         content = (files("openmsmq.console") / "static" / name).read_bytes()
+        if name == "style.css":
+            content = look_css().encode() + content
 
         async def give(request: Request) -> Response:
             return Response(content, media_type=media_type)
