@@ -19,7 +19,7 @@ from console.tab import Tab
 from daemon import Daemon
 from wanted import library
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pictures of the console")]
 IMAGES = Path(__file__).parents[2] / "docs" / "images" / "console"
 WRITES = bool(os.environ.get("SCREENSHOTS"))
 LARGEST = 80_000  # bytes of a picture
