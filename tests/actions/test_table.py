@@ -187,7 +187,8 @@ def _value(each: msgspec.structs.FieldInfo, spelling: Any) -> Any:
     if isinstance(spelling, Either):
         return spelling.on
     text = "secret" if spelling == PASSWORD else "it's two words"
-    candidates: list[Any] = [text, "monitor", "operator", "commit", "move", 7, True, False, ["a b"], 2, UUID(int=1)]
+    words = [text, "monitor", "operator", "commit", "move", "oldest"]
+    candidates: list[Any] = [*words, 7, True, False, ["a b"], 2, UUID(int=1)]
     for candidate in candidates:
         if candidate != default:
             try:

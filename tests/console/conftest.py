@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from console.browser import ADMINISTRATOR, PASSWORD, USER, Client, OwnWeb
 from daemon import Daemon
 from openmsmq.accounts.users import UsersFile
+from wanted import library, missing
 
 _numbers = itertools.count(1)
 # The system queues are for administrators, as they are by default.
@@ -58,6 +61,15 @@ def own(tmp_path: Path) -> Iterator[OwnWeb]:
     accounts = users(directory)
     with Daemon(directory, *OPTIONS) as daemon:
         yield OwnWeb(daemon, accounts)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    program = shutil.which("chromium") or missing("Chromium is not installed: make browser")
+    with library("playwright.sync_api", "make browser").sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ import psutil
 import pytest
 
 from command_line import checked
-from console.browser import USER, Browser, Client, ask
+from console.browser import USER, Browser, Client, Refused, ask
 from console.conftest import OPTIONS, users
 from daemon import Daemon, eventually
 from openmsmq.admin.alarms import EVENTS, Alarms, document_of, read_delivered, write_alarms
@@ -141,6 +142,35 @@ def test_a_process_whose_daemon_is_frozen_tells_nothing(tmp_path: Path) -> None:
         assert receiver.got == [] and read_delivered(tmp_path) is None
 
 
+def test_what_is_silenced_is_not_posted_and_does_not_count_as_missed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    alarms = happened(tmp_path, 1)
+    with Receiver().running() as receiver:
+        hook(tmp_path, receiver.url, Clock()).deliver()
+        for value in [5000, 1] * EVENTS:
+            alarms.update({("disk", ""): value}, THRESHOLDS, 1000, is_silenced=lambda name, queue: True)
+            if alarms.seq % 50 == 0:
+                write_alarms(tmp_path, document_of(alarms))
+                hook(tmp_path, receiver.url, Clock()).deliver()
+        happened(tmp_path, 5000, alarms=alarms)
+        hook(tmp_path, receiver.url, Clock()).deliver()
+        assert [one["state"] for one in receiver.documents] == ["raised", "cleared"]
+    assert "were not delivered" not in caplog.text
+
+
+def test_a_receiver_that_hears_of_alarms_for_the_first_time_hears_of_none_that_is_silenced(tmp_path: Path) -> None:
+    alarms = Alarms()
+    alarms.update({("disk", ""): 1}, THRESHOLDS, 1000, is_silenced=lambda name, queue: True)
+    write_alarms(tmp_path, document_of(alarms))
+    with Receiver().running() as receiver:
+        hook(tmp_path, receiver.url, Clock()).deliver()
+        assert receiver.got == []
+        happened(tmp_path, 1, alarms=alarms)
+        hook(tmp_path, receiver.url, Clock()).deliver()
+        assert [one["state"] for one in receiver.documents] == ["raised"]
+
+
 def test_what_is_posted_is_signed(tmp_path: Path) -> None:
     happened(tmp_path, 1)
     with Receiver().running() as receiver:
@@ -245,7 +275,7 @@ def test_a_daemon_tells_everywhere(tmp_path: Path) -> None:
             browser = Browser(daemon)
             browser.login()
             for page in ("/", "/alarms"):
-                assert "MB free, less than" in browser.ask("GET", page).text
+                assert "MB</strong> free, less than" in browser.ask("GET", page).text
             assert Client(daemon, USER).get("/alarms")["active"] == [], "alarms of the machine are for administrators"
             shown = json.loads(checked("alarms", "--json", "--data-dir", str(daemon.directory)))
             assert shown["name"] == "disk"
@@ -266,6 +296,114 @@ def test_alarms_end_when_they_are_switched_off(tmp_path: Path) -> None:
         events = eventually(lambda: Client(daemon).get("/alarms")["events"][:-1])
         assert [event["state"] for event in events] == ["cleared"]
         assert "no alarm" in checked("alarms", "--data-dir", str(directory))
+
+
+def test_an_alarm_is_silenced_over_a_restart_and_stays_listed(tmp_path: Path) -> None:
+    """By HTTP and by a command; with who, until when and why; the metric stays, receivers hear of it afterwards."""
+    directory = tmp_path / "data"
+    users(directory)
+    with Receiver().running() as receiver:
+        options = (*OPTIONS, "--alarm-queue", "alarms", "--alarm-webhook", receiver.url)
+        with Daemon(directory, *options, "--alarm-disk-megabytes", "0") as daemon:
+            client = Client(daemon)
+            alarms = client.post("/queues", name="alarms")["id"]
+            made = client.post("/alarms/silences", alarm="disk", duration="2h", reason="disks come")
+            assert made["silence"]["user"] == "alice" and "alarm silence disk --for 2h" in made["command"]
+        with Daemon(directory, *options, *ALWAYS) as daemon:
+            client = Client(daemon)
+            [active] = eventually(lambda: client.get("/alarms")["active"])
+            assert active["silenced"] == made["silence"] and client.get("/alarms")["silences"] == [made["silence"]]
+            assert [one["silenced"] for one in client.get("/alarms")["events"]] == [True]
+            assert 'openmsmq_alarm_active{alarm="disk"} 1' in ask(daemon, "GET", "/metrics").text
+            shown = json.loads(checked("alarms", "--json", "--data-dir", str(daemon.directory)))
+            assert shown["silenced"]["reason"] == "disks come"
+            assert Client(daemon, USER).get("/alarms")["silences"] == []
+            assert receiver.got == [] and client.messages(alarms) == []
+            checked("alarm", "unsilence", "disk", "--data-dir", str(directory))
+            [document] = eventually(lambda: receiver.documents)
+            assert document["state"] == "raised" and len(client.messages(alarms)) == 1
+            records = [record["action"] for record in client.get("/audit", action="alarm.*")["records"]]
+            assert records == ["alarm.unsilence", "alarm.silence"]
+
+
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [({"duration": "59"}, 422), ({"duration": "31d"}, 422), ({"duration": "soon"}, 422), ({"reason": ""}, 422),
+     ({"alarm": "nosuch"}, 422)],
+)  # fmt: skip
+def test_a_silence_that_is_not_possible_is_refused(client: Client, given: dict[str, str], status: int) -> None:
+    with pytest.raises(Refused) as refused:
+        client.post("/alarms/silences", **{"alarm": "oldest", "reason": "why", **given})
+    assert refused.value.status == status and client.get("/alarms")["silences"] == []
+
+
+def test_silences_and_thresholds_are_for_administrators_of_the_queue_manager(bob: Client) -> None:
+    for method, path, document in (
+        ("POST", "/alarms/silences", {"alarm": "oldest", "reason": "why"}), ("DELETE", "/alarms/silences/oldest", None),
+        ("GET", "/alarms/thresholds", None), ("PUT", "/alarms/thresholds/oldest", {"threshold": 1}),
+        ("DELETE", "/alarms/thresholds/oldest", None),
+    ):  # fmt: skip
+        assert bob.ask(method, path, document).status == 403
+
+
+def test_a_threshold_changes_while_the_daemon_runs(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    users(directory)
+    with Daemon(directory, *OPTIONS, "--alarm-by-queue", "orders:oldest=60") as daemon:
+        client = Client(daemon)
+        disk = next(one for one in client.get("/alarms/thresholds")["thresholds"] if one["alarm"] == "disk")
+        assert (disk["threshold"], disk["at"], disk["setting"]) == (1024, None, "alarm_disk_megabytes")
+        client.put("/alarms/thresholds/disk", threshold=1 << 30)
+        eventually(lambda: client.get("/alarms")["active"])
+        client.put("/alarms/thresholds/oldest", threshold=5, subject="orders")
+        listed = checked("alarm", "thresholds", "--data-dir", str(directory))
+        assert "by alice" in listed and "orders" in listed
+        reset = client.act("DELETE", "/alarms/thresholds/oldest", subject="orders")["threshold"]
+        assert (reset["threshold"], reset["setting"], reset["configured"]) == (60, "alarm_by_queue", 60)
+        checked("alarm", "reset-threshold", "disk", "--data-dir", str(directory))
+        eventually(lambda: not client.get("/alarms")["active"])
+        with pytest.raises(Refused) as refused:
+            client.put("/alarms/thresholds/quota", threshold=101)
+        assert refused.value.status == 422
+        records = client.get("/audit", action="alarm.threshold")["records"]
+        assert len(records) == 4 and records[-1]["after"]["threshold"] == 1 << 30
+
+
+def test_the_page_of_alarms_silences_and_sets_thresholds(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    users(directory)
+    with Daemon(directory, *OPTIONS, *ALWAYS) as daemon:
+        client, browser = Client(daemon), Browser(daemon)
+        browser.login()
+        eventually(lambda: client.get("/alarms")["active"])
+        page = browser.ask("GET", "/alarms").text
+        attention = page.partition('id="alarms"')[2].partition("</section>")[0]
+        assert "<strong>" in attention and 'href="/settings"' in attention and "Silence" in attention
+        csrf = browser.field("csrf")
+        page = browser.ask("POST", "/alarms/ask-silence", {"csrf": csrf, "alarm": "disk", "subject": ""}).text
+        assert 'id="plan"' in page and 'name="duration"' in page
+        answer = browser.ask("POST", "/alarms/silences", {"csrf": csrf, "alarm": "disk", "subject": "", "reason": ""})
+        assert answer.status == 422 and 'name="duration"' in answer.text
+        form = {"csrf": csrf, "alarm": "disk", "subject": "", "duration": "2h", "reason": "<b>disks</b>"}
+        assert "is silenced until" in browser.ask("POST", "/alarms/silences", form).text
+        page = browser.ask("GET", "/alarms").text
+        assert not re.search('Alarms <span class="count', page), "it does not count as one that needs attention"
+        overview = browser.ask("GET", "/").text
+        assert "Nothing needs attention" in overview and ">1 silenced<" in overview
+        assert "Nothing needs attention" in page and "by alice: &lt;b&gt;disks" in page and "<b>disks" not in page
+        ended = browser.ask("POST", "/alarms/silences/disk/end", {"csrf": csrf, "subject": ""})
+        assert "has ended" in ended.text
+        form = {"csrf": csrf, "subject": "", "threshold": "7"}
+        assert browser.ask("POST", "/alarms/thresholds/disk", form).status == 303
+        form = {"csrf": csrf, "subject": "orders", "alarm": "oldest", "threshold": "90"}
+        assert browser.ask("POST", "/alarms/thresholds", form).status == 303
+        page = browser.ask("GET", "/alarms").text
+        assert 'value="7"' in page and "Back to" in page and "orders" in page and "Remove" in page
+        answer = browser.ask("POST", "/alarms/thresholds/quota", {"csrf": csrf, "subject": "", "threshold": "101"})
+        assert answer.status == 422 and 'value="101"' in answer.text
+        reset = {"csrf": csrf, "subject": "orders"}
+        assert browser.ask("POST", "/alarms/thresholds/oldest/reset", reset).status == 303
+        assert "Remove" not in browser.ask("GET", "/alarms").text
 
 
 def test_the_url_of_a_webhook_is_shown_to_nobody(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from urllib.parse import urlencode
 
 import pytest
 
@@ -11,6 +12,7 @@ from console.browser import ADMINISTRATOR, PASSWORD, Browser, Client
 from daemon import Daemon, eventually
 from openmsmq.console.callers import WebSessions
 from openmsmq.console.limits import IDLE_SECONDS
+from openmsmq.console.services import RecentValues
 
 
 @pytest.fixture
@@ -220,6 +222,7 @@ def test_the_audit_log_is_filtered_and_paged(browser: Browser, client: Client, q
 
 def test_settings_say_where_they_come_from(browser: Browser) -> None:
     page = browser.ask("GET", "/settings?name=web*").text
+    page = page.replace(' class="body"', "").replace(' class="wide"', "")
     assert re.search(r"<code>web</code></th><td>yes</td><td><span class=\"badge accent\">option", page)
     assert "minimum_free" not in page and "web_key" not in browser.ask("GET", "/settings?changed=true").text
 
@@ -274,3 +277,75 @@ def test_columns_that_were_hidden_are_kept_by_a_cookie(browser: Browser) -> None
     page = browser.ask("GET", "/queues").text
     assert 'data-columns="quota state"' in page and re.search(r'value="size" checked', page)
     assert re.search(r'value="quota">', page)
+
+
+@pytest.mark.parametrize(
+    ("typed", "to"),
+    [("sought", "QUEUE"), (r"private$\SOUGHT", "QUEUE"), ("soug", "QUEUE"), ("zought-q", "/queues?filter=zought-q"),
+     ("no such", "/queues?filter=no+such"), ("", "/queues")],
+)  # fmt: skip
+def test_the_search_at_the_top_opens_the_queue_that_is_meant(
+    browser: Browser, client: Client, typed: str, to: str
+) -> None:
+    if not client.get("/queues", filter="sought")["queues"]:
+        for name in ("sought", "zought-q1", "zought-q2"):
+            client.post("/queues", name=name)
+    queue = next(each["id"] for each in client.get("/queues", filter="sought")["queues"])
+    found = browser.ask("GET", f"/find?{urlencode({'filter': typed})}")
+    assert found.headers["location"] == to.replace("QUEUE", f"/queues/{queue}")
+
+
+def test_the_search_at_the_top_opens_no_queue_that_the_user_may_not_see(daemon: Daemon, client: Client) -> None:
+    queue = client.post("/queues", name="unseen-by-bob")["id"]
+    client.post(f"/queues/{queue}/permissions", change="revoke", user="everyone", rights=[], confirm=True)
+    browser = Browser(daemon)
+    browser.login("bob")
+    assert browser.ask("GET", "/find?filter=unseen-by-bob").headers["location"] == "/queues?filter=unseen-by-bob"
+
+
+def test_a_right_is_granted_by_page_and_the_page_says_so(browser: Browser, client: Client, queue: str) -> None:
+    form = {"csrf": browser.field("csrf"), "change": "grant", "user": "bob", "right": "WriteMessage"}
+    assert 'id="plan"' in browser.ask("POST", f"/queues/{queue}/rights", form).text
+    assert "Done." in browser.ask("POST", f"/queues/{queue}/rights", {**form, "carry_out": "true"}).text
+    entries = client.get(f"/queues/{queue}/permissions")["entries"]
+    assert any(entry["name"] == "bob" and "WriteMessage" in entry["rights"] for entry in entries)
+
+
+def test_the_navigation_counts_what_a_user_may_see(daemon: Daemon, client: Client, queue: str) -> None:
+    browser = Browser(daemon)
+    browser.login("bob")
+
+    def counted() -> int:
+        found = re.findall(r'Queues <span class="count">([0-9,]+)', navigation(browser.ask("GET", "/queues").text))
+        return int(found[0].replace(",", "")) if found else 0
+
+    def is_counted(seen: bool) -> bool:
+        found = Client(daemon, "bob").get("/queues", kind="queue", limit=500)
+        return seen is any(each["id"] == queue for each in found["queues"]) and counted() == found["matching"]
+
+    eventually(lambda: is_counted(True), 60)
+    client.post(f"/queues/{queue}/permissions", change="revoke", user="everyone", rights=[], confirm=True)
+    eventually(lambda: is_counted(False), 60)
+
+
+def test_counts_of_a_user_are_kept_for_seconds_and_bounded() -> None:
+    now, made = 0.0, []
+    recent = RecentValues(lambda: now)
+
+    def make() -> int:
+        made.append(now)
+        return len(made)
+
+    assert [recent.of("a", make, 10), recent.of("a", make, 10)] == [1, 1]
+    now = 10
+    assert recent.of("a", make, 10) == 2
+    for number in range(2000):
+        recent.of(str(number), make, 10)
+    assert len(recent._kept) == 1000
+
+
+def test_a_page_of_clients_goes_on_behind_five_hundred(browser: Browser, daemon: Daemon) -> None:
+    with daemon.connect(user=ADMINISTRATOR, password=PASSWORD) as manager:
+        assert manager.machine_id
+        assert browser.ask("GET", "/clients?start=1").status == 200 and "First page" in browser.last.text
+    assert browser.ask("GET", "/clients?start=x").status == 400

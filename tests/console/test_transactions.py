@@ -35,10 +35,10 @@ ON = ("--distributed-transactions", "none")
 _tokens: dict[tuple[Path, str, str], str] = {}
 
 
-def leave(directory: Path) -> None:
+def leave(directory: Path, **options: Any) -> None:
     """Write into the store of a daemon that is not running: a transaction that is prepared, of the superior GONE, which
     receives `old` and sends `new`; and a commit that LATE has not confirmed."""
-    server = ServerHere(Configuration(data_dir=directory))
+    server = ServerHere(Configuration(data_dir=directory, **options))
     manager = server.manager
     transaction = manager.transactions.create(bytes.fromhex(IN_DOUBT))
     sender = manager.handles.open_queue(parse_format_name(QUEUE), Access.SEND, Share.DENY_NONE, SYSTEM)

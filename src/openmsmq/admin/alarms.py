@@ -3,6 +3,9 @@
 An alarm is raised once, when a figure reaches its threshold, and cleared once, when it has come back by a fifth or its
 object is gone; in between nothing is said. `alarms.json` in the data directory has what is on, so that a restart does
 not raise it again, and the last events, for whoever delivers them.
+
+While a condition is silenced (`alarm_rules`), its events are marked so, and not delivered. When the silence ends, what
+has become of it is delivered: an alarm that was raised meanwhile and is still on, or one that was cleared.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -136,7 +139,7 @@ class Alarm:
     @property
     def sentence(self) -> str:
         condition = BY_NAME[self.name]
-        value, threshold = (_figure(number, condition) for number in (self.now, self.threshold))
+        value, threshold = (figure_text(number, condition) for number in (self.now, self.threshold))
         return condition.sentence.format(object=self.queue or "The machine", value=value, threshold=threshold)
 
     @property
@@ -148,7 +151,7 @@ class Alarm:
         return tuple(step.about(self.queue) for step in BY_NAME[self.name].steps)
 
 
-def _figure(number: int, condition: Condition) -> str:
+def figure_text(number: int, condition: Condition) -> str:
     """A figure with its unit, for a sentence."""
     if condition.unit == "s":
         return duration_text(number)
@@ -157,29 +160,34 @@ def _figure(number: int, condition: Condition) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An alarm was raised or cleared. `seq` rises by one and goes on after a restart; `at` in seconds since 1970."""
+    """An alarm was raised or cleared. `seq` rises by one and goes on after a restart; `at` in seconds since 1970. One
+    that is `silenced` is not delivered."""
 
     seq: int
     state: State
     at: int
     alarm: Alarm
+    silenced: bool = False
 
 
 @dataclass(slots=True)
 class Alarms:
     """What is on, and what has happened. `beyond` counts, by condition, objects over the threshold for which no alarm
-    is on, because there are `MOST_OF_CONDITION` already."""
+    is on, because there are `MOST_OF_CONDITION` already. `told` are the alarms of which the last event that was
+    delivered says that they are on."""
 
     active: dict[tuple[str, str], Alarm] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     seq: int = 0
     beyond: dict[str, int] = field(default_factory=dict)
+    told: dict[tuple[str, str], Alarm] = field(default_factory=dict)
 
     def update(
-        self, readings: Readings, thresholds: Mapping[str, int], now: float, by_queue: QueueThresholds = _NONE
-    ) -> list[Event]:
+        self, readings: Readings, thresholds: Mapping[str, int], now: float, by_queue: QueueThresholds = _NONE,
+        is_silenced: Callable[[str, str], bool] = lambda name, queue: False,
+    ) -> list[Event]:  # fmt: skip
         """What is raised and cleared by these readings. `thresholds` has one for each condition, `by_queue` those of
-        single queues."""
+        single queues. `is_silenced` gets a condition and an object."""
         happened = []
         for key, alarm in list(self.active.items()):
             threshold = by_queue.get((alarm.name, key_of(alarm.queue)), thresholds[alarm.name])
@@ -187,7 +195,7 @@ class Alarms:
             back = value is not None and _is_over(alarm.name, value, threshold)
             if not threshold or back or key not in readings:  # the last: its queue is gone, or empty
                 del self.active[key]
-                happened.append(self._happened("cleared", alarm, now))
+                happened.append(self._happened("cleared", alarm, now, is_silenced(*key) or key not in self.told))
             elif value is not None:
                 self.active[key] = replace(alarm, now=int(value), threshold=threshold)
         count = Counter(name for name, _ in self.active)
@@ -202,13 +210,25 @@ class Alarms:
             count[name] += 1
             alarm = Alarm(name, queue, int(now), int(value), threshold, int(value))
             self.active[name, queue] = alarm
-            happened.append(self._happened("raised", alarm, now))
+            happened.append(self._happened("raised", alarm, now, is_silenced(name, queue)))
         self.beyond = dict(beyond)
+        owed: list[tuple[State, Alarm]] = []
+        owed += [("raised", alarm) for key, alarm in self.active.items() if key not in self.told]
+        owed += [("cleared", alarm) for key, alarm in self.told.items() if key not in self.active]
+        happened += [
+            self._happened(state, alarm, now, silenced=False)
+            for state, alarm in owed
+            if not is_silenced(alarm.name, alarm.queue)
+        ]
         return happened
 
-    def _happened(self, state: State, alarm: Alarm, now: float) -> Event:
+    def _happened(self, state: State, alarm: Alarm, now: float, silenced: bool) -> Event:
         self.seq += 1
-        event = Event(self.seq, state, int(now), alarm)
+        event = Event(self.seq, state, int(now), alarm, silenced)
+        if not silenced and state == "raised":
+            self.told[alarm.name, alarm.queue] = alarm
+        elif not silenced:
+            self.told.pop((alarm.name, alarm.queue), None)
         self.events = [*self.events, event][-EVENTS:]
         return event
 
@@ -232,7 +252,11 @@ def read_alarms(data_dir: Path) -> Alarms:
         events = list(LEFT_OUT.each("alarm events", content["events"], _event))
         known = {(alarm.name, alarm.queue): alarm for alarm in active if alarm.name in BY_NAME}
         beyond = {name: int(count) for name, count in content.get("beyond", {}).items() if name in BY_NAME}
-        return Alarms(known, [event for event in events if event.alarm.name in BY_NAME], int(content["seq"]), beyond)
+        told = LEFT_OUT.each("alarms", content.get("told", content["active"]), _alarm)  # earlier versions told all
+        return Alarms(
+            known, [event for event in events if event.alarm.name in BY_NAME], int(content["seq"]), beyond,
+            {(alarm.name, alarm.queue): alarm for alarm in told if alarm.name in BY_NAME},
+        )  # fmt: skip
     except FileNotFoundError:
         return Alarms()
     except (KeyError, TypeError, AttributeError) as error:
@@ -240,7 +264,8 @@ def read_alarms(data_dir: Path) -> Alarms:
 
 
 def _event(entry: Mapping[str, Any]) -> Event:
-    return Event(int(entry["seq"]), _state(entry["state"]), int(entry["at"]), _alarm(entry["alarm"]))
+    silenced = bool(entry.get("silenced"))
+    return Event(int(entry["seq"]), _state(entry["state"]), int(entry["at"]), _alarm(entry["alarm"]), silenced)
 
 
 def write_alarms(data_dir: Path, document: Mapping[str, Any]) -> None:
@@ -253,6 +278,7 @@ def document_of(alarms: Alarms) -> dict[str, Any]:
     return {
         "format": _FORMAT, "seq": alarms.seq, "active": [asdict(alarm) for alarm in alarms.active.values()],
         "events": [asdict(event) for event in alarms.events], "beyond": alarms.beyond,
+        "told": [asdict(alarm) for alarm in alarms.told.values()],
     }  # fmt: skip
 
 

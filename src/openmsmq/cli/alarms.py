@@ -1,8 +1,18 @@
-"""`openmsmq alarms`"""
+"""`openmsmq alarms`, `openmsmq alarm …`"""
 
 from __future__ import annotations
 
-from openmsmq.actions.alarms import list_alarms
-from openmsmq.cli.derived import command_of
+import click
+
+from openmsmq.actions.alarms import ACTIONS, list_alarms
+from openmsmq.cli.derived import add_commands, command_of
 
 alarms = command_of(list_alarms)
+
+
+@click.group()
+def alarm() -> None:
+    """Silence alarms for a time, and set their thresholds while a daemon runs."""
+
+
+add_commands(alarm, ACTIONS)

@@ -17,6 +17,7 @@ class CommandSpec(NamedTuple):
 
 
 COMMANDS = {
+    "alarm": CommandSpec("alarms", "Silence alarms for a time, and set their thresholds while a daemon runs."),
     "alarms": CommandSpec(
         "alarms",
         "Show the alarms of a daemon that are on: disk, quotas, syncs, dead letters, old messages, outgoing queues.",

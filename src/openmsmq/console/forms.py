@@ -8,11 +8,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import inspect
 
-from openmsmq.actions import backups, handles, jobs, messages, outgoing, queues, tokens, transactions, users
+from openmsmq.actions import alarms, backups, handles, jobs, messages, outgoing, queues, tokens, transactions, users
 from openmsmq.actions.table import Action
 from openmsmq.console.derived import operation_of
 from openmsmq.console.problems import Problem
-from openmsmq.model.text import counted
+from openmsmq.model.text import counted, time_text
 
 
 class PageForm(NamedTuple):
@@ -32,7 +32,21 @@ def _ended(done: transactions.ResolvedTransaction) -> str:
     return f"Done: {done.does}. Its state now: {done.state}."
 
 
+def _silenced(done: alarms.ChangedSilence) -> str:
+    it = done.silence
+    return f"{it.alarm}{f' of {it.subject}' if it.subject else ''} is silenced until {time_text(it.until)}."
+
+
+def _heard(done: alarms.ChangedSilence) -> str:
+    it = done.silence
+    return f"The silence of {it.alarm}{f' of {it.subject}' if it.subject else ''} has ended."
+
+
 FORMS: Final = (
+    PageForm("/alarms/silences", alarms.silence_alarm, _silenced),
+    PageForm("/alarms/silences/{alarm}/end", alarms.unsilence_alarm, _heard),
+    PageForm("/alarms/thresholds/{alarm}", alarms.set_threshold, "/alarms#thresholds"),
+    PageForm("/alarms/thresholds/{alarm}/reset", alarms.reset_threshold, "/alarms#thresholds"),
     PageForm("/queues", queues.create_queue, "/queues/{id}"),
     PageForm("/queues/{queue}/send", messages.send_message, "/queues/{queue}"),
     PageForm("/queues/{queue}/settings", queues.change_queue, "/queues/{queue}/settings"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -27,6 +28,7 @@ class NavigationEntry(NamedTuple):
     group: str = ""
 
 
+_KEPT: Final = 10.0  # seconds
 ENTRIES: Final = (
     NavigationEntry("/", "Overview"),
     NavigationEntry("/queues", "Queues", "queues"),
@@ -50,8 +52,8 @@ ENTRIES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Queues of applications, messages in dead-letter queues, outgoing queues, alarms that are on, and jobs that are
-    under way."""
+    """Queues of applications, messages in dead-letter queues, outgoing queues, alarms that are on and not silenced, and
+    jobs that are under way."""
 
     queues: int = 0
     dead_letters: int = 0
@@ -72,19 +74,37 @@ class NavigationLink(NamedTuple):
 
 
 def counts_of(services: Services, caller: WebCaller) -> Counts:
-    """For administrators, who see all queues: what the daemon said last. Others would have to wait for a list of what
-    they may see. Zeros while alarms can't be read: an error page has its navigation all the same."""
+    """For administrators, who see all queues: what the daemon said last. For others: counts of the queues that they may
+    see, kept for `_KEPT` seconds, because the daemon checks the rights of each queue. Zeros for what can't be read: an
+    error page has its navigation all the same."""
+    if not caller.administrator:
+        return services.recent.of(caller.ticket, lambda: _counts_seen_by(services, caller), _KEPT)
     sums = services.history.sums
-    if sums is None or not caller.administrator:
+    if sums is None:
         return Counts()
-    try:
-        alarms = len(handler_of(list_alarms)(WebRequest(services, caller)).active)
-    except (Problem, MsmqError):
-        alarms = 0
-    queues = sums.queues
     under_way = sum(not view.is_over for view in services.jobs.views())
     dead = sums.messages.get("deadletter", 0)
-    return Counts(queues.get("queue", 0), dead, queues.get("outgoing", 0), alarms, under_way)
+    queues = sums.queues
+    return Counts(queues.get("queue", 0), dead, queues.get("outgoing", 0), _alarms(services, caller), under_way)
+
+
+def _counts_seen_by(services: Services, caller: WebCaller) -> Counts:
+    try:
+        rows = services.rows.of(caller.ticket)
+    except MsmqError:
+        return Counts()
+    kinds = Counter(row["kind"] for row in rows)
+    dead = sum(row["messages"] for row in rows if row["kind"] == "deadletter")
+    under_way = sum(not view.is_over for view in services.jobs.views() if view.sid == caller.sid)
+    return Counts(kinds["queue"], dead, kinds["outgoing"], _alarms(services, caller), under_way)
+
+
+def _alarms(services: Services, caller: WebCaller) -> int:
+    try:
+        active = handler_of(list_alarms)(WebRequest(services, caller)).active
+    except (Problem, MsmqError):
+        return 0
+    return sum(alarm.silenced is None for alarm in active)
 
 
 def links(path: str, counts: Counts, caller: WebCaller) -> list[NavigationLink]:

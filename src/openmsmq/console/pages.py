@@ -36,6 +36,7 @@ from openmsmq.console.problems import Problem
 from openmsmq.console.table import WebRequest, parse_query
 from openmsmq.console.tiles import depth_of, overview_tiles
 from openmsmq.model.errors import MsmqError
+from openmsmq.model.look import look_css
 from openmsmq.model.roles import Role
 
 _MOST_FIELDS: Final = 600
@@ -52,6 +53,7 @@ _COLUMNS: Final = {
 _KEPT: Final = "kept_"  # before the names of fields that a login keeps
 _UNSEEN: Final = ("id", "selection", "queue", "act", "lookup")  # fields that nobody types
 _THEMES: Final = ("light", "dark")
+PAGE_ROWS: Final = 100
 _NOTHING_YET: Final = Rates(0.0, 0, 0.0, 0.0, 0.0, None, None, None)
 _WHERE: Final = ("find", "label", "reason", "destination", "text")  # fields of a plan that filter by text
 _AGES: Final = ("older", "newer")
@@ -82,10 +84,10 @@ class Console:
             Route("/login-link", self._answering(self._login_by_link), methods=["POST"]),
             Route("/logout", change(self._logout), methods=["POST"]),
             Route("/queues", show(self._queues), methods=["GET"]),
+            Route("/find", show(self._find), methods=["GET"]),
             Route("/new-queue", show(self._new_queue), methods=["GET"]),
             Route("/deadletters", show(self._deadletters), methods=["GET"]),
             Route("/outgoing", show(self._outgoing), methods=["GET"]),
-            Route("/alarms", show(self._alarms), methods=["GET"]),
             Route("/handles", show(self._handles), methods=["GET"]),
             Route("/jobs", show(self._jobs), methods=["GET"]),
             Route("/jobs/{job}", show(self._job), methods=["GET"]),
@@ -294,7 +296,8 @@ class Console:
         now = (rates[-1] if rates else _NOTHING_YET) if shown else None
         return await self.render(
             request, "overview.html", "Overview", found=found, query=query, command=found.command,
-            alarms=await self._attention(caller, on.active),
+            alarms=await self.attention(caller, [alarm for alarm in on.active if alarm.silenced is None]),
+            silenced=sum(alarm.silenced is not None for alarm in on.active),
             charts=charts.charts(rates), step=charts.seconds_of_a_point(rates), now=now,
             tiles=overview_tiles(found, rates, now), past=self.sparks([*found.growing, *found.fullest, *found.waiting]),
         )  # fmt: skip
@@ -306,7 +309,7 @@ class Console:
 
     async def _queues(self, request: Request, caller: WebCaller) -> Response:
         pairs = [(name, value) for name, value in request.query_params.multi_items() if value]
-        query = parse_query(queues.ListQuery, pairs)
+        query = shown_query(parse_query(queues.ListQuery, pairs))
         found = await self.ask(handler_of(queues.list_queues), request, caller, query=query)
         return await self.render(
             request, "queues.html", "Queues", found=found, query=query, command=found.command,
@@ -314,6 +317,15 @@ class Console:
             columns=_COLUMNS,
             hidden_columns=[name for name in _COLUMNS if name in request.cookies.get(_HIDDEN, "").split(".")],
         )  # fmt: skip
+
+    async def _find(self, request: Request, caller: WebCaller) -> Response:
+        """The page of the queue that has this name, or the only one whose name has it; else a list of queues."""
+        wanted = request.query_params.get("filter", "").strip()
+        rows = await self.web.work(self.web.services.rows.of, caller.ticket)
+        named, holding = found_by(wanted, rows)
+        if wanted and (len(named) == 1 or len(holding) == 1):
+            return RedirectResponse(f"/queues/{quote((named or holding)[0], safe='')}", 303)
+        return RedirectResponse(f"/queues?{urlencode({'filter': wanted})}" if wanted else "/queues", 303)
 
     async def _new_queue(self, request: Request, caller: WebCaller) -> Response:
         return await self.render(request, "new_queue.html", "New queue", command="openmsmq queue create NAME")
@@ -332,14 +344,7 @@ class Console:
         found = await self.ask(handler_of(outgoing.list_outgoing), request, caller)
         return await self.render(request, "outgoing.html", "Outgoing queues", found=found, command=found.command)
 
-    async def _alarms(self, request: Request, caller: WebCaller) -> Response:
-        found = await self.ask(handler_of(list_alarms), request, caller)
-        return await self.render(
-            request, "alarms.html", "Alarms", found=found, command=found.command,
-            alarms=await self._attention(caller, found.active),
-        )  # fmt: skip
-
-    async def _attention(self, caller: WebCaller, found: list[KnownAlarm]) -> list[tuple[KnownAlarm, dict[str, Any]]]:
+    async def attention(self, caller: WebCaller, found: list[KnownAlarm]) -> list[tuple[KnownAlarm, dict[str, Any]]]:
         """Alarms, each with its badge and the link to where it is seen to."""
         by_name = {row["name"]: row["id"] for row in await self.web.work(self.web.services.rows.of, caller.ticket)}
         return [(alarm, wording.attention(alarm, by_name.get(alarm.queue))) for alarm in found]
@@ -372,6 +377,8 @@ class Console:
 
     def _static(self, name: str, media_type: str) -> Route:
         content = (files("openmsmq.console") / "static" / name).read_bytes()
+        if name == "style.css":
+            content = look_css().encode() + content
 
         async def give(request: Request) -> Response:
             return Response(content, media_type=media_type)
@@ -469,6 +476,11 @@ def where_of(form: Mapping[str, str]) -> dict[str, Any]:
     return where | {name: whole(form[name]) for name in _AGES if form.get(name)}
 
 
+def shown_query(query: Any) -> Any:
+    """Limit a query to `PAGE_ROWS` rows: a page of more is large and slow."""
+    return msgspec.structs.replace(query, limit=min(query.limit, PAGE_ROWS))
+
+
 def link_to(path: str, query: msgspec.Struct, **changes: Any) -> str:
     """The same page with other parameters; what has its default is left out."""
     values = msgspec.structs.asdict(msgspec.structs.replace(query, **changes))
@@ -476,6 +488,19 @@ def link_to(path: str, query: msgspec.Struct, **changes: Any) -> str:
     given = {name: value for name, value in values.items() if value != defaults[name]}
     text = urlencode({name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()})
     return f"{path}?{text}" if text else path
+
+
+def found_by(wanted: str, rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+    """Identifiers of the queues that are called so, in full or without the name of the machine, and of those whose
+    names have it in them."""
+    key = wanted.casefold()
+    names = [(str(row["id"]), str(row["name"]).casefold()) for row in rows]
+    named = [
+        identifier
+        for identifier, name in names
+        if key in (name, name.partition("\\")[2], name.rpartition("\\private$\\")[2])
+    ]
+    return named, [identifier for identifier, name in names if key in name]
 
 
 def _own_path(text: str | None) -> str:

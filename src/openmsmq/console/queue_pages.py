@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from openmsmq.actions import handles, messages, permissions, queues, resending
@@ -21,7 +21,7 @@ from openmsmq.console.charts import Drawn, Subject
 from openmsmq.console.derived import body_of, handler_of, operation_of
 from openmsmq.console.forms import converted, inputs, whole
 from openmsmq.console.messages import MessageExport, changes_in, export, resending_form
-from openmsmq.console.pages import Console, link_to, where_of
+from openmsmq.console.pages import Console, link_to, shown_query, where_of
 from openmsmq.console.queue_history import PastRange, step_of
 from openmsmq.console.table import parse_query
 from openmsmq.console.tiles import Tile, even_times, evenly, flow_of, tiles_of
@@ -30,6 +30,10 @@ from openmsmq.model.errors import MsmqError
 from openmsmq.model.reasons import REASONS
 from openmsmq.model.rights import QUEUE_RIGHTS
 
+#: Rights that are granted most, and the words of their buttons.
+_USUAL: Final = {
+    "WriteMessage": "Send", "ReceiveMessage": "Receive", "PeekMessage": "Read", "FullControl": "Everything",
+}  # fmt: skip
 _CHANGES: Final = {"grant": "Grant", "revoke": "Revoke what was granted", "deny": "Deny", "undeny": "Revoke a denial"}
 _ABOUT_FIGURES: Final = ("queue.html", "queue_activity.html")
 _VIEWS: Final = {"auto": "As it is", "json": "JSON", "xml": "XML", "text": "Text", "hex": "Hex"}
@@ -151,7 +155,7 @@ class QueuePages:
 
     async def messages(self, request: Request, caller: WebCaller) -> Response:
         """The messages of a queue."""
-        query = _query(messages.list_messages, request)
+        query = shown_query(_query(messages.list_messages, request))
         details = await self._details(request, caller)
         page, refused = None, ""
         try:
@@ -171,7 +175,7 @@ class QueuePages:
 
     async def _message(self, request: Request, caller: WebCaller) -> Response:
         """A message beside the page of messages that it is on."""
-        query, shown = _query(messages.list_messages, request), _query(messages.get_message, request)
+        query, shown = shown_query(_query(messages.list_messages, request)), _query(messages.get_message, request)
         details = await self._details(request, caller)
         found = await self._console.ask(handler_of(messages.get_message), request, caller, query=shown)
         page = await self._console.ask(handler_of(messages.list_messages), request, caller, query=query)
@@ -272,7 +276,7 @@ class QueuePages:
         accounts = await self._console.web.work(partial(self._services.link.call, "accounts", ticket=caller.ticket))
         return await self._render(
             request, caller, "rights.html", details, "Rights", known=known, query=query, command=known.command,
-            words=[right.word for right in QUEUE_RIGHTS], changes=_CHANGES,
+            words=[right.word for right in QUEUE_RIGHTS], changes=_CHANGES, usual=_USUAL,
             accounts=[*permissions.WELL_KNOWN, *sorted(accounts.values())],
         )  # fmt: skip
 
@@ -285,9 +289,13 @@ class QueuePages:
         }  # fmt: skip
         change = converted(values, body_of(permissions.change_permissions))
         changed = await self._console.ask(handler_of(permissions.change_permissions), request, caller, body=change)
-        if changed.done:
-            return RedirectResponse(f"/queues/{quoted(request.path_params['queue'])}/rights", 303)
         details = await self._details(request, caller)
+        if changed.done:
+            said = f"{_CHANGES[change.change]}: {change.user}, {', '.join(change.rights)}. Done."
+            return await self._render(
+                request, caller, "rights_done.html", details, "Rights", said=said,
+                command=changed.command,
+            )  # fmt: skip
         return await self._render(
             request, caller, "rights_plan.html", details, "Rights", changed=changed, change=change,
             text=_CHANGES[change.change], command=changed.command,

@@ -8,11 +8,12 @@ import secrets
 import threading
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -26,6 +27,7 @@ from openmsmq.console.queue_history import QueueHistory
 from openmsmq.model.errors import AccessDenied
 from openmsmq.processes.link import DaemonLink
 
+T = TypeVar("T")
 _FRESH: Final = 1.0  # seconds that rows of queues count as new: a page and its next one ask for the same ones
 _LINES: Final = msgspec.json.Decoder(dict[str, Any])
 #: Not Basic: browsers would ask for a password, keep it, and send it by themselves.
@@ -118,6 +120,32 @@ class QueueRows:
             self._kept.pop(ticket, None)
 
 
+class RecentValues:
+    """Values by key that count as new for some seconds. Threads may share it."""
+
+    _MOST: Final = 1000
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock: Final = clock
+        self._kept: Final[OrderedDict[str, tuple[float, Any]]] = OrderedDict()
+        self._lock: Final = threading.Lock()
+
+    def of(self, key: str, make: Callable[[], T], seconds: float) -> T:
+        """The value that was made less than `seconds` ago, else a new one."""
+        now = self._clock()
+        with self._lock:
+            known = self._kept.get(key)
+        if known is not None and now - known[0] < seconds:
+            return cast("T", known[1])
+        made = make()
+        with self._lock:
+            self._kept[key] = now, made
+            self._kept.move_to_end(key)
+            while len(self._kept) > self._MOST:
+                self._kept.popitem(last=False)
+        return made
+
+
 class Seals:
     """Documents that this process gives away and knows again: cursors and selections. They end with it."""
 
@@ -153,6 +181,7 @@ class Services:
     backups: BackupJob = field(default_factory=BackupJob)
     jobs: Jobs = field(default_factory=Jobs)
     seals: Seals = field(default_factory=Seals)
+    recent: RecentValues = field(default_factory=RecentValues)
 
     def login(self, user: str, password: str, peer: str) -> Mapping[str, Any]:
         """Ticket, name, SID, role, token, and whether that is an administrator. Raises Problem for a login that the

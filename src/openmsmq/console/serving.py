@@ -20,6 +20,7 @@ from openmsmq.actions.backup_job import BackupJob
 from openmsmq.admin.jobs_file import JOBS_FILE
 from openmsmq.console import health
 from openmsmq.console.accounts_pages import AccountPages
+from openmsmq.console.alarm_pages import AlarmPages
 from openmsmq.console.application import Web
 from openmsmq.console.bounded import BoundedProtocol, sweep
 from openmsmq.console.history import record
@@ -68,8 +69,8 @@ def main() -> None:
         _mail_alarms(settings, link)
     web = Web(services, OPERATIONS)
     console = Console(web)
-    pages: list[Console | QueuePages | AccountPages | MachinePages | UpkeepPages] = [
-        console, QueuePages(console), AccountPages(console), MachinePages(console),
+    pages: list[Console | QueuePages | AccountPages | AlarmPages | MachinePages | UpkeepPages] = [
+        console, QueuePages(console), AccountPages(console), AlarmPages(console), MachinePages(console),
         UpkeepPages(console),
     ]  # fmt: skip
     forms = console.forms({path: page for each in pages for path, page in each.behind.items()})

@@ -16,7 +16,7 @@ from openmsmq.actions.relays import RelayView
 from openmsmq.admin.definitions import DONE, LEFT
 from openmsmq.console.callers import WebCaller
 from openmsmq.console.derived import OPERATIONS, body_of, handler_of, operation_of
-from openmsmq.console.forms import converted
+from openmsmq.console.forms import converted, whole
 from openmsmq.console.pages import Console, Page
 from openmsmq.console.problems import Problem
 from openmsmq.console.table import parse_query
@@ -46,6 +46,7 @@ STEPS: Final[dict[str, RelayStepText]] = {
     "end": RelayStepText("End the bridge", "End the bridge. Messages stay where they are.", "danger"),
 }  # fmt: skip
 _COMPARE: Final = next(each for each in OPERATIONS if each.name == "compare_definitions")
+_PAGE: Final = 500  # connections
 _LOOKS: Final = {"shadow": "accent", "switched": "accent", "returning": "warn", "done": "good", "returned": "good"}
 
 
@@ -140,12 +141,17 @@ class UpkeepPages:
         )  # fmt: skip
 
     async def _clients(self, request: Request, caller: WebCaller) -> Response:
-        query = parse_query(handles.HandleQuery, request.query_params.multi_items())
+        pairs = request.query_params.multi_items()
+        query = parse_query(handles.HandleQuery, [pair for pair in pairs if pair[0] != "start"])
+        start = whole(request.query_params.get("start", "0"))
+        if start is None:
+            raise Problem(400, "start is the number of rows before the page")
         found = await self._console.ask(handler_of(connections.list_connections), request, caller)
         opened = await self._console.ask(handler_of(handles.list_handles), request, caller, query=query)
         return await self._console.render(
-            request, "clients.html", "Clients", found=found, opened=opened, command=found.command
-        )
+            request, "clients.html", "Clients", connections=found.connections[start : start + _PAGE], start=start,
+            all=len(found.connections), opened=opened, command=found.command,
+        )  # fmt: skip
 
     # -- moves, sequences ------------------------------------------------------------------------------------------
 

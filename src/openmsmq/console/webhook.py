@@ -79,9 +79,13 @@ class Webhook:
             return
         last = read_delivered(self.data_dir)
         due = due_events(alarms, last)
-        if not due or not self.is_served():
+        if not self.is_served():
             return
-        if last is not None and (missed := due[0].seq - last - 1) > 0:
+        if not due:
+            if last is not None and alarms.seq > last:  # the rest is silenced
+                write_delivered(self.data_dir, alarms.seq)
+            return
+        if last is not None and (missed := alarms.events[0].seq - last - 1) > 0:
             logger.error(
                 "%d alarm events were not delivered by webhook: %s keeps the last %d events only", missed, ALARMS_FILE,
                 EVENTS,
@@ -129,14 +133,14 @@ def signature(key: bytes, now: int, body: bytes) -> dict[str, str]:
 
 
 def due_events(alarms: Alarms, last: int | None) -> list[Event]:
-    """What is to be delivered. Who has got nothing yet gets what is on. A store that was restored begins to count
-    anew."""
+    """Events that are to be delivered, without those that are silenced. A receiver that has got nothing yet gets the
+    alarms that are on. A store that was restored begins to count anew."""
     if last is None:
         raised = {(event.alarm.name, event.alarm.queue): event for event in alarms.events if event.state == "raised"}
-        return [event for key, event in raised.items() if key in alarms.active]
+        return [event for key, event in raised.items() if key in alarms.active and not event.silenced]
     if last > alarms.seq:
         last = 0
-    return [event for event in alarms.events if event.seq > last]
+    return [event for event in alarms.events if event.seq > last and not event.silenced]
 
 
 def posting() -> Post:

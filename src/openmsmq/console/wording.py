@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from openmsmq.actions.alarms import KnownAlarm
 from openmsmq.actions.queues import QueueView
+from openmsmq.admin.alarms import BY_NAME, figure_text
 from openmsmq.admin.series import shown as figure
 from openmsmq.model.remedies import RemedyStep
 from openmsmq.model.rights import QUEUE_RIGHTS
@@ -161,7 +162,21 @@ def attention(alarm: KnownAlarm, queue: str | None) -> dict[str, Any]:
     if not page and queue is None:
         page, words = "/alarms", "What to do"
     place = page or f"/queues/{quoted(queue or '')}"
-    return {"badge": badge, "look": look, "page": place, "words": words, "links": links(alarm, queue)}
+    return {"badge": badge, "look": look, "page": place, "words": words, "links": links(alarm, queue), "queue": queue}
+
+
+def alarm_text(alarm: KnownAlarm, where: dict[str, Any]) -> Markup:
+    """The sentence of an alarm with the present value in bold, and its queue as a link where it has a page. `where` is
+    what `attention` returns."""
+    condition = BY_NAME[alarm.alarm]
+    local = alarm.queue.partition("\\")[2] if "=" not in alarm.queue else ""
+    about = Markup("<bdi>{}</bdi>").format(short(local or alarm.queue or "The machine"))
+    if where["queue"] is not None:
+        name = printable(alarm.queue)
+        about = Markup('<a href="/queues/{}" title="{}">{}</a>').format(quoted(where["queue"]), name, about)
+    value = Markup("<strong>{}</strong>").format(figure_text(alarm.now, condition))
+    threshold = figure_text(alarm.threshold, condition)
+    return Markup(condition.sentence).format(object=about, value=value, threshold=threshold)
 
 
 def links(alarm: KnownAlarm, queue: str | None) -> list[tuple[str, str]]:
@@ -190,5 +205,5 @@ FILTERS: Final = {
     "time": exact_time, "when": when, "since": since, "size": size, "signed": signed, "short": short, "called": called,
     "traits": traits, "states": states, "of_quota": of_quota, "bar": bar, "in_words": in_words, "words": words,
     "figure": figure, "counted": counted, "number": lambda value: f"{value:,}", "quoted": quoted, "json": values,
-    "sentence": sentence, "age": age,
+    "sentence": sentence, "age": age, "alarm_text": alarm_text,
 }  # fmt: skip

@@ -11,11 +11,13 @@ import shutil
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from openmsmq.admin.alarm_rules import NO_RULES, AlarmRuleError, AlarmRulesFile
 from openmsmq.admin.alarms import (
     MOST_OF_CONDITION,
     Alarms,
@@ -79,8 +81,10 @@ class AlarmWatch:
         `relays` all relays."""
         self._manager: Final = manager
         self._data_dir: Final = data_dir
-        self._thresholds: Final = thresholds
-        self._by_queue: Final = by_queue
+        self._settings: Final = thresholds, by_queue
+        self._thresholds, self._by_queue = thresholds, by_queue  # of the last look
+        self._rules_file: Final = AlarmRulesFile(data_dir, clock)
+        self._rules = NO_RULES
         self._syncs: Final = syncs
         self._queue: Final = queue
         self._clock: Final = clock
@@ -107,9 +111,12 @@ class AlarmWatch:
 
     async def check(self) -> list[Event]:
         """Look once: what happened is on the disk before it is delivered, so that nothing is delivered twice."""
+        self._read_rules()
         readings = {key: value async for key, value in self._readings(self._clock())}
         before, was = self.alarms.beyond, dict(self.alarms.active)
-        events = self.alarms.update(readings, self._thresholds, self._clock(), self._by_queue)
+        events = self.alarms.update(
+            readings, self._thresholds, self._clock(), self._by_queue, self._is_silenced
+        )  # fmt: skip
         for name in self.alarms.beyond.keys() - before.keys():
             logger.warning(
                 "alarm %s: %d more objects are over the threshold; at most %d alarms of a condition are on at once",
@@ -118,15 +125,25 @@ class AlarmWatch:
         changed = events or self.alarms.beyond != before or self.alarms.active != was
         if changed and self._is_owner():
             for event in events:
-                level = logging.WARNING if event.state == "raised" else logging.INFO
-                logger.log(level, "alarm %s %s: %s", event.alarm.name, event.state, event.alarm.sentence)
+                level = logging.WARNING if event.state == "raised" and not event.silenced else logging.INFO
+                said = f"{event.state} (silenced)" if event.silenced else event.state
+                logger.log(level, "alarm %s %s: %s", event.alarm.name, said, event.alarm.sentence)
             document = document_of(self.alarms)
             try:
                 await asyncio.get_running_loop().run_in_executor(None, write_alarms, self._data_dir, document)
             except PrivateFileError as error:  # a full disk is itself an alarm
                 logger.error("alarms can't be written down, so a restart may raise them again: %s", error)
-            self._send(events)
+            self._send([event for event in events if not event.silenced])
         return events
+
+    def _read_rules(self) -> None:
+        """A file that cannot be read is logged, and the rules of the last look hold on."""
+        with suppress(AlarmRuleError):
+            self._rules = self._rules_file.read()
+        self._thresholds, self._by_queue = self._rules.over(*self._settings)
+
+    def _is_silenced(self, name: str, queue: str) -> bool:
+        return self._rules.silence_of(name, queue, self._clock()) is not None
 
     # -- readings --------------------------------------------------------------------------------------------------
 
@@ -257,7 +274,7 @@ class AlarmWatch:
     # -- telling ---------------------------------------------------------------------------------------------------
 
     def _send(self, events: list[Event]) -> None:
-        if not self._queue:
+        if not self._queue or not events:
             return
         manager = self._manager
         machine = manager.machine.computer_name

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from openmsmq.model.look import look_css
 from openmsmq.spark.jobs import plots
 from openmsmq.spark.jobs.dead_letters import OTHERS, Count, DeadLetters
 from openmsmq.spark.jobs.naming import common_beginning
@@ -184,3 +185,33 @@ def test_all_columns_of_a_table_are_seen_on_a_screen_and_reached_on_a_phone(tmp_
     for inner, outer, left, right in tables:
         assert left >= 0 and right <= width
         assert inner <= outer or width < 1280, "p95 and p99 are beside the others"
+
+
+def test_reports_have_the_look_of_the_console() -> None:
+    tokens = re.findall(r"--[a-z-]+(?=:)", look_css())
+    for page in (traffic_page(traffic(), "x"), dead_letters_page(letters(), "x")):
+        assert look_css() in page and page.count('<section class="panel">') == page.count("<header><h2>")
+        used = set(re.findall(r"var\((--[a-z-]+)\)", page))
+        assert used and used <= set(tokens), "no color or length that is not a token of the console"
+    assert '<p class="empty">There are no messages.</p>' in traffic_page(Traffic(), "x")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_everybody_can_read_a_report(tmp_path: Path, theme: str, width: int) -> None:
+    program = shutil.which("chromium") or missing("Chromium is not installed: make browser")
+    axe = library("axe_playwright_python.base", "make browser").AXE_SCRIPT
+    counts = [Count("NACK_RECEIVE_TIMEOUT", 2, 2000, START), Count("NACK_BAD_ENCRYPTION", 1, 10, START)]
+    died = DeadLetters(3, 2010, START, {"class": counts, "label": letters().by["label"]})
+    with library("playwright.sync_api", "make browser").sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        shown = browser.new_page(color_scheme=theme, viewport={"width": width, "height": 900})
+        for page in (traffic_page(traffic(), NASTY), dead_letters_page(died, NASTY)):
+            (tmp_path / "page.html").write_text(page)
+            shown.goto((tmp_path / "page.html").as_uri())
+            shown.evaluate(axe)
+            found = shown.evaluate("axe.run({resultTypes: ['violations']})")["violations"]
+            assert not found, [(one["id"], [node["html"] for node in one["nodes"]]) for one in found]
+            assert shown.evaluate("document.documentElement.scrollWidth") <= width
+        browser.close()

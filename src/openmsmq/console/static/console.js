@@ -214,7 +214,7 @@ showAll();
 
 let dialog = null;
 
-function inDialog(parts, said = "Dry run") {
+function inDialog(parts, said) {
   if (dialog === null) {
     dialog = document.createElement("dialog");
     dialog.className = "plan";
@@ -278,12 +278,13 @@ document.addEventListener("submit", async (event) => {
   if (login !== null) { inDialog([login], "Log in again"); return; }
   const plan = answer === null ? null : answer.getElementById("plan");
   const wrong = answer === null ? [] : [...answer.querySelectorAll("main > [role=alert]")];
-  if (plan !== null || wrong.length > 0) { inDialog(plan === null ? wrong : [...wrong, plan]); return; }
+  const asked = answer === null ? null : answer.querySelector("main h1");
+  if (plan !== null || wrong.length > 0) { inDialog(plan === null ? wrong : [...wrong, plan], asked.textContent); return; }
   const said = document.createElement("p");
   said.className = "wrong";
   said.setAttribute("role", "alert");
   said.textContent = "The server did not answer. Nothing is known of what it did: look at the messages and the audit log.";
-  inDialog([said]);
+  inDialog([said], "No answer");
 });
 
 const charts = document.querySelector("script[src='/static/live.js']") !== null;  // that script says how fresh figures are

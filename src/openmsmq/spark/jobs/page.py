@@ -8,55 +8,41 @@ from datetime import UTC, datetime
 from typing import Any
 
 from openmsmq import __version__
+from openmsmq.model.look import look_css
 from openmsmq.model.text import printable
 
+#: Besides the look of the console: a column for reading, plots, and paper.
 _STYLE = """
-:root { color-scheme: light dark; --ground: #fff; --ink: #1a1a1a; --quiet: #555; --rule: #ddd; --edge: #777;
-  --accent: #0072B2; --shade: rgba(0, 0, 0, .28); }
-@media screen and (prefers-color-scheme: dark) {
-  :root { --ground: #16181c; --ink: #e6e6e6; --quiet: #a8adb4; --rule: #33373d; --edge: #8a8f96; --accent: #56B4E9;
-    --shade: rgba(0, 0, 0, .8); }
-}
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 46rem; padding: 1rem; background: var(--ground); color: var(--ink);
-  font: 16px/1.45 system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
-h1 { font-size: 1.5rem; line-height: 1.2; margin: 0 0 .25rem; }
-h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
-p { margin: .25rem 0 .75rem; }
-.quiet { color: var(--quiet); font-size: .875rem; overflow-wrap: anywhere; }
-dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .75rem; margin: 1rem 0; }
-dl div { border-left: 3px solid var(--accent); padding-left: .6rem; }
-dt { color: var(--quiet); font-size: .8rem; }
-dd { margin: 0; font-size: 1.2rem; font-weight: 600; font-variant-numeric: tabular-nums; }
-figure { margin: 0; }
+body { padding: 20px 24px 48px; }
+main { max-width: 76rem; margin: 0 auto; }
+.head { margin-bottom: var(--gap); }
+.tile .value { font-size: 18px; white-space: normal; }
+.scroll table { font-size: 13px; }
+.head p { margin: 4px 0 0; }
+.panel > h3 { font-size: 14px; margin: 12px 16px 4px; }
+.panel > figure { margin: 0; padding: 12px 16px; max-width: 38rem; }
 figure svg { display: block; width: 100%; height: auto; }
-/* Plots name these colours, and say nothing of text, which is that of the page. */
-figure svg text { fill: var(--ink) !important; }
-figure svg [stroke="#777777"], figure svg [style*="stroke: #777777"] { stroke: var(--edge) !important; }
-figure svg [style*="stroke: #dddddd"] { stroke: var(--rule) !important; }
-/* A table may be wider than the text, up to the window; only beyond that it scrolls. A shadow at each side where
-  something is hidden lies under a cover that scrolls with the table. */
-.scroll { position: relative; left: 50%; transform: translateX(-50%); width: max-content; min-width: 100%;
-  max-width: calc(100vw - 3rem); overflow-x: auto; background:
-  linear-gradient(to right, var(--ground) 30%, transparent) 0 / 2.5rem 100% no-repeat local,
-  linear-gradient(to left, var(--ground) 30%, transparent) 100% / 2.5rem 100% no-repeat local,
-  radial-gradient(farthest-side at 0 50%, var(--shade), transparent) 0 / .8rem 100% no-repeat scroll,
-  radial-gradient(farthest-side at 100% 50%, var(--shade), transparent) 100% / .8rem 100% no-repeat scroll; }
-.scroll:focus-visible { outline: 2px solid var(--accent); }
-code { font: .85em ui-monospace, "DejaVu Sans Mono", monospace; overflow-wrap: anywhere; }
-h3 { font-size: 1rem; margin: 1.25rem 0 .25rem; }
-table { border-collapse: collapse; width: 100%; font-size: .85rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .6rem .3rem 0; text-align: right; vertical-align: top; border-bottom: 1px solid var(--rule);
-  white-space: nowrap; }
-th { color: var(--quiet); font-weight: 600; border-bottom-color: var(--edge); white-space: normal; }
-th.text, td.text { text-align: left; white-space: normal; overflow-wrap: anywhere; min-width: 8rem; }
+/* Plots name these colors, and say nothing of text, which is that of the page. */
+figure svg text { fill: var(--text) !important; }
+figure svg [style*="#777777"] { stroke: var(--line-strong) !important; }
+figure svg [style*="#dddddd"] { stroke: var(--line) !important; }
+figure svg [style*="fill: #0072b2"] { fill: var(--in) !important; }
+figure svg [style*="stroke: #0072b2"] { stroke: var(--in) !important; }
+.scroll:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
+.scroll th:not(.text), .scroll td:not(.text) { text-align: right; white-space: nowrap; }
+.scroll td { font-variant-numeric: tabular-nums; }
+.scroll thead th { white-space: normal; }
+td.text { overflow-wrap: anywhere; min-width: 9rem; }
+@media (max-width: 40rem) { body { padding: 14px 12px 40px; } th, td { padding: 8px; } }
 @media print {
   @page { margin: 15mm; }
-  body { max-width: none; padding: 0; font-size: 10pt; }
-  .scroll { position: static; transform: none; width: auto; max-width: none; overflow: visible; background: none; }
+  body { padding: 0; font-size: 10pt; background: none; }
+  main { max-width: none; }
+  .panel, .tile { box-shadow: none; overflow: visible; }
+  .scroll { overflow: visible; }
   table { font-size: 7.5pt; }
   h2 { break-after: avoid; }
-  figure, tr, dl { break-inside: avoid; }
+  figure, tr, .tiles { break-inside: avoid; }
   thead { display: table-header-group; }
   figure svg { max-width: 16cm; }
 }
@@ -69,36 +55,47 @@ def escape(text: str) -> str:
 
 
 class Page:
-    """Built from the top down; every text is escaped."""
+    """Built from the top down; every text is escaped. What follows a heading is in a panel."""
 
     def __init__(self, title: str, about: str) -> None:
-        self._title = title
+        self._title = self._heading = title
         now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-        self._parts = [
-            f"<h1>{escape(title)}</h1>",
-            f'<p class="quiet">{escape(about)} · {now} · openmsmq {escape(__version__)}</p>',
+        self._top = [
+            f'<div class="head"><h1>{escape(title)}</h1>'
+            f'<p class="muted">{escape(about)} · {now} · openmsmq {escape(__version__)}</p></div>',
         ]
+        self._panels: list[list[str]] = []
 
     def facts(self, facts: Iterable[tuple[str, str]]) -> None:
         """A few figures that one sees first."""
-        cells = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
-        self._parts.append(f"<dl>{cells}</dl>")
+        tiles = "".join(
+            f'<div class="tile"><span class="label">{escape(name)}</span>'
+            f'<span class="value">{escape(value)}</span></div>'
+            for name, value in facts
+        )
+        self._top.append(f'<div class="tiles">{tiles}</div>')
 
     def heading(self, text: str) -> None:
-        self._parts.append(f"<h2>{escape(text)}</h2>")
+        self._heading = text
+        self._panels.append([f"<header><h2>{escape(text)}</h2></header>"])
 
     def text(self, text: str) -> None:
-        self._parts.append(f'<p class="quiet">{escape(text)}</p>')
+        self._add(f'<p class="muted">{escape(text)}</p>')
 
-    def explained(self, heading: str, sentence: str, command: str) -> None:
-        """A smaller heading, what it means, and a command that does something about it."""
-        self._parts.append(
-            f"<h3>{escape(heading)}</h3><p>{escape(sentence)}</p><p><code>{escape(command)}</code></p>"
-        )  # fmt: skip
+    def empty(self, text: str) -> None:
+        """What is said where there is nothing to show."""
+        self._panels.append([f'<p class="empty">{escape(text)}</p>'])
+
+    def explained(self, heading: str, badge: str, sentence: str, command: str) -> None:
+        """A smaller heading with a badge, what it means, and a command that does something about it."""
+        self._add(
+            f'<h3>{escape(heading)} <span class="badge warn">{escape(badge)}</span></h3><p>{escape(sentence)}<br>'
+            f"<code>{escape(command)}</code></p>"
+        )
 
     def figure(self, svg: str) -> None:
         """A plot of `plots`."""
-        self._parts.append(f"<figure>{svg}</figure>")
+        self._add(f"<figure>{svg}</figure>")
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], texts: int = 1) -> None:
         """The first `texts` columns are text, the others figures."""
@@ -110,13 +107,17 @@ class Page:
 
         body = "".join(row(cells, "td") for cells in rows)
         table = f"<table><thead>{row(columns, 'th')}</thead><tbody>{body}</tbody></table>"
-        self._parts.append(f'<div class="scroll" tabindex="0">{table}</div>')
+        self._add(f'<div class="scroll" role="region" aria-label="{escape(self._heading)}" tabindex="0">{table}</div>')
+
+    def _add(self, part: str) -> None:
+        (self._panels[-1] if self._panels else self._top).append(part)
 
     def html(self) -> str:
+        panels = [f'<section class="panel">{"".join(parts)}</section>' for parts in self._panels]
         return (
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
-            f"<title>{escape(self._title)}</title><style>{_STYLE}</style></head>\n<body>\n"
-            + "\n".join(self._parts)
-            + "\n</body></html>\n"
+            f"<title>{escape(self._title)}</title><style>{look_css()}{_STYLE}</style></head>\n<body>\n<main>\n"
+            + "\n".join([*self._top, *panels])
+            + "\n</main>\n</body></html>\n"
         )

@@ -24,7 +24,7 @@ def traffic_page(traffic: Traffic, about: str) -> str:
     page = Page("Queue traffic", about)
     total = traffic.total
     if total is None:
-        page.text("There are no messages.")
+        page.empty("There are no messages.")
         return page.html()
     what = "age" if traffic.is_age else "time in queue"
     busiest = max(traffic.all_hours, key=lambda f: f.messages)
@@ -73,7 +73,7 @@ def dead_letters_page(letters: DeadLetters, about: str) -> str:
     page = Page("Dead letters", about)
     page.facts([("messages", count(letters.messages)), ("bytes of bodies", size(letters.bytes))])
     if not letters.messages:
-        page.text("No message died.")
+        page.empty("No message died.")
     for aspect, counts in letters.by.items():
         if counts:
             _aspect(page, aspect, counts)
@@ -105,7 +105,7 @@ def _explain(page: Page, name: str) -> None:
         return
     again = " They would die again as they are." if reason.fails_again else ""
     command = f"openmsmq dlq return --reason {reason.slug} --dry-run"
-    page.explained(f"{reason.slug} ({reason.name})", f"{reason.sentence} {reason.remedy}{again}", command)
+    page.explained(reason.name, reason.slug, f"{reason.sentence} {reason.remedy}{again}", command)
 
 
 def _by_queue(traffic: Traffic, what: str, shown: Callable[[str], str]) -> dict[str, dict[datetime, float]]:

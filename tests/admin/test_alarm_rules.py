@@ -1,0 +1,179 @@
+"""Silences and thresholds that operators set: the file, and what becomes of events meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from openmsmq.admin.alarm_rules import (
+    ALARM_RULES_FILE,
+    MOST_SILENCES,
+    MOST_THRESHOLDS,
+    AlarmRuleError,
+    AlarmRules,
+    AlarmRulesFile,
+    Silence,
+    ThresholdRule,
+)
+from openmsmq.admin.alarms import Alarms, document_of, read_alarms, write_alarms
+from openmsmq.files.private import write_private
+
+THRESHOLDS = {"disk": 0, "quota": 90, "sync": 0, "deadletters": 0, "oldest": 60, "outgoing": 0, "indoubt": 0}
+
+
+def nothing(*_: object) -> None:
+    return None
+
+
+def covering(*places: tuple[str, str]) -> Callable[[str, str], bool]:
+    return lambda name, queue: (name, queue) in places
+
+
+def told(alarms: Alarms, value: float, silenced: bool) -> list[str]:
+    """What receivers are told after a look."""
+    is_silenced = covering(("oldest", "a")) if silenced else covering()
+    events = alarms.update({("oldest", "a"): value}, THRESHOLDS, 1000, is_silenced=is_silenced)
+    return [event.state for event in events if not event.silenced]
+
+
+def test_an_alarm_that_is_raised_while_silenced_is_told_when_the_silence_ends() -> None:
+    alarms = Alarms()
+    assert told(alarms, 100, True) == [] and len(alarms.active) == 1
+    assert [(event.state, event.silenced) for event in alarms.events] == [("raised", True)]
+    assert told(alarms, 100, True) == [] and told(alarms, 100, False) == ["raised"] and told(alarms, 100, False) == []
+    assert told(alarms, 0, False) == ["cleared"]
+
+
+def test_an_alarm_that_comes_and_goes_while_silenced_is_never_told() -> None:
+    alarms = Alarms()
+    assert [told(alarms, value, True) for value in (100, 0, 100, 0)] == [[]] * 4 and len(alarms.events) == 4
+    assert told(alarms, 0, False) == []
+
+
+def test_an_alarm_that_was_told_and_is_cleared_while_silenced_is_cleared_when_the_silence_ends() -> None:
+    alarms = Alarms()
+    assert told(alarms, 100, False) == ["raised"] and told(alarms, 0, True) == []
+    assert told(alarms, 100, True) == [], "raised again: nothing has changed for receivers"
+    assert told(alarms, 0, True) == [] and told(alarms, 0, False) == ["cleared"] and alarms.told == {}
+
+
+def test_an_alarm_that_ends_together_with_its_silence_is_never_told() -> None:
+    alarms = Alarms()
+    assert told(alarms, 100, True) == [] and told(alarms, 0, False) == []
+
+
+def test_what_was_told_survives_a_restart(tmp_path: Path) -> None:
+    alarms = Alarms()
+    told(alarms, 100, True)
+    write_alarms(tmp_path, document_of(alarms))
+    again = read_alarms(tmp_path)
+    assert again.events == alarms.events and again.told == {} and told(again, 100, False) == ["raised"]
+
+
+def test_all_alarms_of_a_file_of_an_earlier_version_were_told(tmp_path: Path) -> None:
+    alarms = Alarms()
+    told(alarms, 100, False)
+    document = document_of(alarms)
+    del document["told"]
+    for event in document["events"]:
+        del event["silenced"]
+    write_alarms(tmp_path, document)
+    assert told(read_alarms(tmp_path), 100, False) == []
+
+
+class Rules:
+    """A file and its clock."""
+
+    def __init__(self, directory: Path) -> None:
+        self.now, self.directory = 1_000_000.0, directory
+        self.file = AlarmRulesFile(directory, lambda: self.now)
+
+    def silence(self, alarm: str, subject: str = "", seconds: int = 3600) -> Silence:
+        return self.file.silence(alarm, subject, seconds, "alice", "why", nothing)
+
+    def covers(self, alarm: str, queue: str) -> bool:
+        return AlarmRulesFile(self.directory).read().silence_of(alarm, queue, self.now) is not None
+
+
+def test_a_silence_covers_its_object_by_any_name_until_it_ends(tmp_path: Path) -> None:
+    rules = Rules(tmp_path)
+    rules.silence("oldest", "orders", 60)
+    assert rules.covers("oldest", "mq1\\private$\\ORDERS") and rules.covers("oldest", "orders")
+    assert not rules.covers("oldest", "mq1\\private$\\bills") and not rules.covers("quota", "orders")
+    rules.now += 60
+    assert not rules.covers("oldest", "orders") and rules.file.read().in_force(rules.now) == []
+
+
+def test_a_silence_without_an_object_covers_the_whole_condition(tmp_path: Path) -> None:
+    rules = Rules(tmp_path)
+    rules.silence("oldest")
+    rules.silence("oldest", "orders", 60)
+    assert rules.covers("oldest", "mq1\\private$\\bills") and not rules.covers("disk", "")
+    found = rules.file.read().silence_of("oldest", "orders", rules.now)
+    assert found is not None and found.subject == "", "the one that ends last is the one that is shown"
+
+
+def test_a_silence_is_replaced_and_ended(tmp_path: Path) -> None:
+    rules = Rules(tmp_path)
+    rules.silence("oldest", "orders", 60)
+    rules.silence("oldest", ".\\private$\\orders", 600)
+    assert [each.until - each.since for each in rules.file.read().in_force(rules.now)] == [600]
+    ended = rules.file.unsilence("oldest", "orders", nothing)
+    assert ended.user == "alice" and rules.file.read().in_force(rules.now) == []
+    with pytest.raises(AlarmRuleError, match="no silence of oldest of orders is in force"):
+        rules.file.unsilence("oldest", "orders", nothing)
+
+
+def test_silences_and_thresholds_are_bounded_and_those_that_expired_do_not_count(tmp_path: Path) -> None:
+    rules = Rules(tmp_path)
+    for number in range(MOST_SILENCES):
+        rules.silence("oldest", f"q{number}")
+    with pytest.raises(AlarmRuleError, match=f"{MOST_SILENCES} silences are in force"):
+        rules.silence("oldest", "another")
+    rules.silence("oldest", "q1")
+    rules.now += 3600
+    rules.silence("oldest", "another")
+    assert len(rules.file.read().silences) == 1
+    names = [f"q{number}" for number in range(MOST_THRESHOLDS)]
+    rules.file._save(AlarmRules({}, {("oldest", name): ThresholdRule("oldest", name, 1, 1, "") for name in names}))
+    with pytest.raises(AlarmRuleError, match=f"{MOST_THRESHOLDS} thresholds are set"):
+        rules.file.set_threshold("oldest", "another", 1, "alice", nothing)
+
+
+def test_a_threshold_takes_the_place_of_the_setting_until_it_is_reset(tmp_path: Path) -> None:
+    rules, settings = Rules(tmp_path), ({"oldest": 60, "quota": 90}, {("oldest", "orders"): 5})
+    before: list[ThresholdRule | None] = []
+    rules.file.set_threshold("oldest", "", 7, "alice", before.append)
+    rules.file.set_threshold("oldest", "Bills", 0, "alice", before.append)
+    rules.file.set_threshold("oldest", "mq1\\private$\\orders", 9, "alice", before.append)
+    assert before == [None] * 3
+    assert rules.file.read().over(*settings) == (
+        {"oldest": 7, "quota": 90}, {("oldest", "orders"): 9, ("oldest", "bills"): 0}
+    )  # fmt: skip
+    rules.file.reset_threshold("oldest", "orders", before.append)
+    assert before[-1] is not None and before[-1].threshold == 9
+    assert rules.file.read().over(*settings)[1][("oldest", "orders")] == 5
+    with pytest.raises(AlarmRuleError, match="no threshold of oldest of orders was set here"):
+        rules.file.reset_threshold("oldest", "orders", nothing)
+    with pytest.raises(AlarmRuleError, match="disk has no thresholds of single queues"):
+        rules.file.set_threshold("disk", "orders", 1, "alice", nothing)
+
+
+def test_a_damaged_file_is_named_and_not_overwritten(tmp_path: Path) -> None:
+    write_private(tmp_path / ALARM_RULES_FILE, b"{}")
+    with pytest.raises(AlarmRuleError, match=f"{ALARM_RULES_FILE} is no file of rules of alarms"):
+        AlarmRulesFile(tmp_path).read()
+    with pytest.raises(AlarmRuleError, match=ALARM_RULES_FILE):
+        Rules(tmp_path).silence("oldest")
+    assert (tmp_path / ALARM_RULES_FILE).read_bytes() == b"{}"
+
+
+def test_nothing_changes_where_the_audit_log_refuses(tmp_path: Path) -> None:
+    def refuse() -> None:
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        AlarmRulesFile(tmp_path).silence("oldest", "", 60, "alice", "why", refuse)
+    assert not (tmp_path / ALARM_RULES_FILE).exists()
