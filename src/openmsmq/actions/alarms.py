@@ -206,7 +206,7 @@ def _alarm_document(alarm: KnownAlarm, found: AlarmList) -> dict[str, Any]:
 
 
 def _event_document(event: AlarmEventView, found: AlarmList) -> dict[str, Any]:
-    """As webhooks and messages have it."""
+    """The document for webhooks and messages."""
     known = msgspec.to_builtins(event.alarm)
     del known["silenced"]
     return {"seq": event.seq, "state": event.state, "at": event.at, "machine": found.machine, **known}
@@ -251,7 +251,7 @@ _HISTORY: Final = Rows(
 def list_alarms(site: ActionSite, given: Empty) -> AlarmList:
     """Show the alarms of a daemon that are on: disk, quotas, syncs, dead letters, old messages, outgoing queues.
 
-    Users who are no administrators see the alarms of queues that they may see.
+    Users who are not administrators see the alarms of queues that they may see.
     """
     directory, now = site.data_dir, time.time()
     try:

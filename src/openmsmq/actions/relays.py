@@ -98,7 +98,7 @@ class NewRelay(Input, frozen=True):
 
 
 class RelayStepInput(Input, frozen=True):
-    """What is to be done with a relay."""
+    """A step of a relay."""
 
     relay: Annotated[Text, doc(_QUEUE, ".\\private$\\orders")]
     step: Annotated[
@@ -122,7 +122,7 @@ class ChangedRelay(Output, frozen=True):
 
 
 def _path_of(name: str) -> str:
-    """What relays call a queue, of its path name: without the name of this computer, which may change."""
+    """Return a queue's name for relays: its path name without the name of this computer, which may change."""
     if name.lower() in SYSTEM_QUEUES:
         return relay_queue(name)
     kept = name.partition("\\")[2]
@@ -309,7 +309,7 @@ def has_journal(name: str) -> bool:
 
 
 def _senders(relay: RelayView, here: str) -> list[str]:
-    """What to change for the senders of a queue that has moved, by what they use; nothing for journals and dead
+    """Return what to change for the senders of a queue that has moved, by what they use; nothing for journals and dead
     letters, which have no senders."""
     local = relay.queue.removeprefix(".\\")
     if not has_journal(relay.queue):

@@ -80,9 +80,9 @@ class AlarmRules:
 
     def over(self, thresholds: Mapping[str, int], by_queue: QueueThresholds) -> tuple[dict[str, int], QueueThresholds]:
         """These thresholds, of conditions and of single queues, with those of the file in place of them."""
-        whole = {rule.alarm: rule.threshold for (_, key), rule in self.thresholds.items() if not key}
+        of_conditions = {rule.alarm: rule.threshold for (_, key), rule in self.thresholds.items() if not key}
         single = {place: rule.threshold for place, rule in self.thresholds.items() if place[1]}
-        return {**thresholds, **whole}, {**by_queue, **single}
+        return {**thresholds, **of_conditions}, {**by_queue, **single}
 
 
 NO_RULES: Final = AlarmRules({}, {})

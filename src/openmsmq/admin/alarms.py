@@ -2,7 +2,7 @@
 
 An alarm is raised once, when a figure reaches its threshold, and cleared once, when it has come back by a fifth or its
 object is gone; in between nothing is said. `alarms.json` in the data directory has what is on, so that a restart does
-not raise it again, and the last events, for whoever delivers them.
+not raise it again, and the last events, for webhooks and mail.
 
 While a condition is silenced (`alarm_rules`), its events are marked so, and not delivered. When the silence ends, what
 has become of it is delivered: an alarm that was raised meanwhile and is still on, or one that was cleared.
@@ -106,7 +106,7 @@ OF_QUEUES: Final = ("quota", "oldest", "outgoing")  # conditions of which a queu
 
 
 def key_of(queue: str) -> str:
-    """What is the same for all names of a queue of this machine; a format name is itself, without regard to case."""
+    """Return the key shared by all names of a queue of this machine; a format name is its own key, case-insensitive."""
     name = queue.lower()
     return name if "=" in name else name.rpartition("\\private$\\")[2]
 
@@ -172,9 +172,9 @@ class Event:
 
 @dataclass(slots=True)
 class Alarms:
-    """What is on, and what has happened. `beyond` counts, by condition, objects over the threshold for which no alarm
-    is on, because there are `MOST_OF_CONDITION` already. `told` are the alarms of which the last event that was
-    delivered says that they are on."""
+    """Active alarms and their history. `beyond` counts, by condition, objects over the threshold for which no alarm is
+    on, because there are `MOST_OF_CONDITION` already. `told` are the alarms of which the last event that was delivered
+    says that they are on."""
 
     active: dict[tuple[str, str], Alarm] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
@@ -186,8 +186,8 @@ class Alarms:
         self, readings: Readings, thresholds: Mapping[str, int], now: float, by_queue: QueueThresholds = _NONE,
         is_silenced: Callable[[str, str], bool] = lambda name, queue: False,
     ) -> list[Event]:  # fmt: skip
-        """What is raised and cleared by these readings. `thresholds` has one for each condition, `by_queue` those of
-        single queues. `is_silenced` gets a condition and an object."""
+        """Return the alarms raised and cleared by these readings. `thresholds` has one for each condition, `by_queue`
+        those of single queues. `is_silenced` gets a condition and an object."""
         happened = []
         for key, alarm in list(self.active.items()):
             threshold = by_queue.get((alarm.name, key_of(alarm.queue)), thresholds[alarm.name])
@@ -245,7 +245,7 @@ def _is_over(name: str, value: float, threshold: int) -> bool:
 
 
 def read_alarms(data_dir: Path) -> Alarms:
-    """What the file of a data directory says; none without one. Raises OSError, ValueError for one that is damaged."""
+    """Read the file of a data directory; empty without one. Raises OSError, ValueError for a damaged file."""
     try:
         content = json.loads((data_dir / ALARMS_FILE).read_text(encoding="utf-8"))
         active = list(LEFT_OUT.each("alarms", content["active"], _alarm))
@@ -260,7 +260,7 @@ def read_alarms(data_dir: Path) -> Alarms:
     except FileNotFoundError:
         return Alarms()
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{data_dir / ALARMS_FILE} is no file of alarms: {error!r}") from None
+        raise ValueError(f"{data_dir / ALARMS_FILE} is not a file of alarms: {error!r}") from None
 
 
 def _event(entry: Mapping[str, Any]) -> Event:
@@ -274,7 +274,7 @@ def write_alarms(data_dir: Path, document: Mapping[str, Any]) -> None:
 
 
 def document_of(alarms: Alarms) -> dict[str, Any]:
-    """What is written: a copy, which another thread may use."""
+    """Return the document to write: a copy, which another thread may use."""
     return {
         "format": _FORMAT, "seq": alarms.seq, "active": [asdict(alarm) for alarm in alarms.active.values()],
         "events": [asdict(event) for event in alarms.events], "beyond": alarms.beyond,

@@ -30,8 +30,8 @@ class OneSided(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What two queues have: how many messages, how many of them in both, and those of one only, the first of which are
-    named. `in_order`: those in both are in the same order."""
+    """Comparison of two queues: numbers of messages, of those in both, and of those in one only, with the names of the
+    first few. named. `in_order`: those in both are in the same order."""
 
     left: int
     right: int
@@ -46,7 +46,7 @@ class Comparison(NamedTuple):
 
 
 def compare(left: Iterable[Message], right: Iterable[Message]) -> Comparison:
-    """Of each message a digest of 16 bytes is kept, and where it stands."""
+    """Compare two queues. A digest of 16 bytes and a position are kept per message."""
     places: defaultdict[bytes, list[int]] = defaultdict(list)
     shown: dict[int, OneSided] = {}
     count_left = 0

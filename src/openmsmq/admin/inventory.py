@@ -1,5 +1,5 @@
-"""What a queue manager of another machine has, as one document: queues, rights, counts, outgoing queues, and what could
-not be learned, with the reason.
+"""Inventory of another machine's queue manager, as one document: queues, rights, counts, outgoing queues, and facts
+that could not be learned, with the reason.
 
 MS-MQMR gives names and counts, MS-MQMP properties and rights, and MS-MQRR, or MS-MQMP, the first message of a queue.
 Windows may refuse all remote calls of MS-MQMP; then the rest is still there. One bad queue never spoils the list.
@@ -28,7 +28,7 @@ from openmsmq.model.security import SecurityDescriptor
 
 FORMAT: Final = 1
 AT_ONCE: Final = 32  # queues that are asked for at the same time, on one connection
-#: What says that an interface is not served to this caller, whatever is asked of it.
+#: Errors that mean that an interface is not served to this caller at all.
 NOT_SERVED: Final = (CallerRefused, ProtocolUnavailable, BindError)
 #: Accounts that every Windows machine has ([MS-DTYP] 2.4.2.4), for people; documents of definitions keep the SIDs.
 WELL_KNOWN_ACCOUNTS: Final[dict[str, str]] = {
@@ -149,8 +149,8 @@ async def take(
 ) -> Inventory:  # fmt: skip
     """Ask a queue manager for everything. With `peek` the first message of each queue that has some is looked at.
     `listed` are the public queues of the machine that a directory has, with what it says of them; None where none was
-    asked. `said` hears how many queues of how many were asked for. Raises MsmqError where MS-MQMR does not list the
-    queues, and whatever ends the connection."""
+    asked. `said` is called with the number of queried queues and their total. Raises MsmqError if MS-MQMR does not list
+    the queues, and connection errors."""
     machine = await manager.management()
     qmcomm = await _refusal(manager.machine_id)
     inquiry = _Inquiry(manager, peek, qmcomm, listed or {})
@@ -205,7 +205,7 @@ _SYSTEM: Final = ("deadletter", "xactdeadletter", "journal")
 
 
 async def _at_once(steps: Iterable[Awaitable[Any]]) -> list[Any]:
-    """What steps return, in their order, with some of them under way at the same time."""
+    """Return the results of steps in order, with some of them under way at the same time."""
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def one(step: Awaitable[Any]) -> Any:
@@ -294,7 +294,7 @@ class _Inquiry:
         )  # fmt: skip
 
     async def _learn(self, missing: list[NotLearned], item: str, queue: str, step: Awaitable[Any]) -> Any:
-        """What a step returns; None, and an entry in `missing`, where it fails."""
+        """Return the result of a step; None, and an entry in `missing`, if it fails."""
         try:
             return await step
         except BindError as error:  # no connection was lost: the interface is not there

@@ -1,7 +1,7 @@
-"""What `tools/windows/Export-Msmq.ps1` wrote on a machine, as an inventory.
+"""Read the output of `tools/windows/Export-Msmq.ps1` as an inventory.
 
 Its members have the names of the automation objects of [MC-MQAC]; rights are security
-descriptors, with the names of accounts beside them.
+descriptors, together with the names of accounts.
 """
 
 from __future__ import annotations
@@ -97,12 +97,12 @@ def _is_public(each: Document) -> bool:
 
 
 def _number(value: Any) -> int | None:
-    """Of a VARIANT that may come as text; None for nothing. Raises ValueError."""
+    """Convert a VARIANT that may come as text; None for nothing. Raises ValueError."""
     return None if value is None or value == "" else int(value)
 
 
 def _queue(each: Document, kind: QueueGroup, active: set[str], errors: dict[str, str]) -> InventoryQueue:
-    """What was not learned of it is taken out of `errors`."""
+    """Convert a queue; facts that were not learned are taken out of `errors`."""
     about = each.get("path_name") or each.get("format_name") or ""
     missing = [
         NotLearned(item.removeprefix(f"{about}: "), errors.pop(item))

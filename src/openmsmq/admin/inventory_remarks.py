@@ -1,4 +1,4 @@
-"""What an inventory means for a move: what will not work here, what has to be done, and what to know."""
+"""Consequences of an inventory for a move: what will not work here, what to do, and what to know."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ _DESTINATIONS: Final = (
 
 
 def _destination(format_name: str) -> tuple[str, str] | None:
-    """What can't be reached from here, and what to do; a name of several destinations has its first such one."""
+    """Return a destination that can't be reached from here, and what to do; the first one of a multiple-element
+    name."""
     for element in format_name.upper().split(","):
         for begin, what, do in _DESTINATIONS:
             if element.strip().startswith(begin):
@@ -57,7 +58,7 @@ def _property(name: str) -> Callable[[InventoryQueue], Any]:
 
 
 def _journal(queue: InventoryQueue) -> str:
-    """A journal that nobody empties: its quota is no limit, or it holds more than the queue does."""
+    """A journal that nobody empties: its quota is unlimited, or it holds more than the queue does."""
     count = queue.journal_messages or 0
     if not count or count < max(_MANY, queue.messages or 0):
         return ""
@@ -130,14 +131,15 @@ _CHECKS: Final = (
 
 
 def remarks(found: Inventory) -> list[Remark]:
-    """What there is to say, the weightiest first; of one weight those of the machine first, then by queue."""
-    said = [*_of_machine(found)]
+    """Return the remarks, the weightiest first; then those of the machine, then by queue."""
+    found_remarks = [*_of_machine(found)]
     for queue in found.queues:
-        said += [Remark(check.weight, queue.name, text, check.do) for check in _CHECKS if (text := check.said(queue))]
+        checks = ((check, check.said(queue)) for check in _CHECKS)
+        found_remarks += [Remark(check.weight, queue.name, text, check.do) for check, text in checks if text]
     for outgoing in found.outgoing:
-        said += _of_outgoing(outgoing)
+        found_remarks += _of_outgoing(outgoing)
     weights = ("not here", "to do", "to know")
-    return sorted(said, key=lambda remark: weights.index(remark.weight))
+    return sorted(found_remarks, key=lambda remark: weights.index(remark.weight))
 
 
 def _of_machine(found: Inventory) -> Iterator[Remark]:

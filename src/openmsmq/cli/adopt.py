@@ -109,7 +109,7 @@ class Other(NamedTuple):
 
 
 def _definitions(qm: QueueManager, queues: tuple[str, ...], accounts: Accounts) -> list[Document]:
-    """What the other machine says of private queues, with the accounts of this one. Raises ClickException."""
+    """Return the other machine's private queues, with the accounts of this one. Raises ClickException."""
     found = []
     for name in queues:
         if ";" in name or not path_of(name).lower().startswith(".\\private$\\"):

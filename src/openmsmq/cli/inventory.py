@@ -84,23 +84,23 @@ def inventory(
         if directory:
             listed = inventory_sources.from_directory(_configuration(config, data_dir), directory_name or host or "")
         found = asyncio.run(_take(address_of(host or ""), level, peek, listed))
-    said = remarks(found)
+    notes = remarks(found)
     if definitions is not None:
         wanted = definitions_of(found, known)
         _write(definitions, json.dumps(wanted.document, indent=2, ensure_ascii=False) + "\n")
         for name, why in wanted.left_out.items():
             echo(f"not in {definitions}: queue {name}: {why}", err=True)
     if html is not None:
-        _write(html, inventory_report.report(found, said))
+        _write(html, inventory_report.report(found, notes))
     if as_json:
-        print_json(msgspec.to_builtins(found) | {"remarks": [each._asdict() for each in said]})
+        print_json(msgspec.to_builtins(found) | {"remarks": [each._asdict() for each in notes]})
         return
     print_table(_COLUMNS, [_cells(queue) for queue in found.queues])
     for each in found.outgoing:
         echo(f"outgoing {each.format_name}: {each.state}, {number(each.messages)} messages")
     for service in found.services:
         echo(f"{service.name}: {service.answer or 'answers'}")
-    for remark in said:
+    for remark in notes:
         echo(f"{remark.weight}: {remark.about}: {remark.said}: {remark.do}")
 
 

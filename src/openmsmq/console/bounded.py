@@ -17,7 +17,8 @@ SWEEP: float = 1.0  # seconds between two looks at all connections
 
 
 class BoundedProtocol(H11Protocol):
-    """uvicorn's, which by itself waits for ever for headers that come slowly and for answers that are not read."""
+    """uvicorn's protocol with time limits: by default it waits forever for slow headers and for answers that are not
+    read."""
 
     open_connections: ClassVar[set[BoundedProtocol]] = set()
     peers: ClassVar[Counter[str]] = Counter()

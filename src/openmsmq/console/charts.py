@@ -1,4 +1,4 @@
-"""Charts of figures over time, as coordinates for a template: no scripts, no library, a sentence beside each."""
+"""Charts of figures over time, as coordinates for a template: no scripts, no library, a sentence for each."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Line:
 @dataclass(frozen=True, slots=True)
 class Chart:
     """Lines that share one scale, from 0 to `top`. `start` and `end` are times, `sentence` says what is to be seen.
-    `ticks` are the numbers beside the chart, the largest first; `heights` where they are, `clocks` the times below it;
+    `ticks` are the numbers next to the chart, the largest first; `heights` where they are, `clocks` the times below it;
     `at` has the time of each point in seconds since 1970."""
 
     title: str
@@ -79,7 +79,7 @@ class Chart:
 
 
 def charts(found: Sequence[Rates]) -> list[Chart]:
-    """Of each of `SUBJECTS`; empty for fewer than two points."""
+    """Return a chart for each of `SUBJECTS`; empty for fewer than two points."""
     if len(found) < 2:
         return []
     kept = thinned(found, POINTS)
@@ -100,16 +100,16 @@ def _chart(subject: Subject, kept: list[Rates]) -> Chart:
 
 
 def chart(subject: Subject, at: Sequence[float], columns: Sequence[list[float | None]]) -> Chart:
-    """Of values at some times, at least two of them: a column for each line."""
+    """Return a chart of values at some times, at least two of them: a column for each line."""
     top = nice(max((value for values in columns for value in values if value is not None), default=0))
     lines = [
         Line(drawn, path(values, top), values, area(values, top))
         for drawn, values in zip(subject.lines, columns, strict=True)
     ]
-    said = ", ".join(_said(line, subject.unit) for line in lines)
+    latest = ", ".join(_said(line, subject.unit) for line in lines)
     steps = parts_of(top)
     return Chart(
-        subject.title, subject.unit, lines, top, _clock(at[0]), _clock(at[-1]), f"Now: {said}.",
+        subject.title, subject.unit, lines, top, _clock(at[0]), _clock(at[-1]), f"Now: {latest}.",
         [shown(top * step / steps) for step in range(steps, -1, -1)],
         [HEIGHT * step / steps for step in range(steps + 1)], _clocks(at), list(at),
     )  # fmt: skip
@@ -162,7 +162,7 @@ def path(values: Sequence[float | None], top: float, width: int = WIDTH, height:
 
 
 def area(values: Sequence[float | None], top: float, width: int = WIDTH, height: int = HEIGHT) -> str:
-    """What is below a line, as SVG has it."""
+    """Return the area below a line, as SVG path."""
     across, down = width / (len(values) - 1), height / top
     parts: list[str] = []
     for index, value in enumerate(values):

@@ -61,7 +61,7 @@ _DRY_RUN: Final = ("dry_run", DryRun, False)
 
 
 def operations_of(action: Action) -> Iterator[HttpOperation]:
-    """What the API has of an action: an operation, and another one for a dry run that has its own path."""
+    """Yield the HTTP operations of an action: one, and another one for a dry run that has its own path."""
     kept = {each.name: _declared(each) for each in msgspec.structs.fields(action.input)}
     rest = {name: declared for name, declared in kept.items() if name not in action.in_path}
     queries = set(rest) if action.method in ("GET", "DELETE") else set(action.queries)
@@ -155,13 +155,13 @@ def perform(action: Action, asked: WebRequest, given: Input, *, dry_run: bool = 
             sealed = {"token": asked.services.seals.seal(known)} if action.bound else {}
             return msgspec.structs.replace(plan.would(), **sealed)
         if action.bound and asked.services.seals.open(token, "token") != known:
-            raise Problem(412, "what is to be done is not what the dry run has said: make another one")
+            raise Problem(412, "the operation differs from its dry run: run the dry run again")
         return plan.carry_out()
 
 
 @contextmanager
 def action_errors(action: Action) -> Iterator[None]:
-    """What an action raises becomes a Problem, or is an MsmqError."""
+    """Convert the errors of an action into a Problem, or leave an MsmqError."""
     try:
         yield
     except ActionRefused as refused:
@@ -184,7 +184,7 @@ def _digest(binds: Any) -> str:
 
 @contextmanager
 def site_of(action: Action, asked: WebRequest) -> Iterator[ActionSite]:
-    """What an action works with, for the caller of a request. Raises MsmqError."""
+    """Yield the environment of an action, for the caller of a request. Raises MsmqError."""
     settings, caller = asked.services.settings, asked.caller
     daemon = ConsoleDaemon(asked)
     csrf = caller.session.csrf if caller.session is not None else None
@@ -296,5 +296,5 @@ def handler_of(action: Action) -> Callable[[WebRequest], Any]:
 
 
 def body_of(action: Action) -> type[Input]:
-    """What the body of a request for an action has."""
+    """Return the type of the body of a request for an action."""
     return operation_of(action).body or Empty

@@ -99,7 +99,7 @@ def _input(wanted: type, form: Mapping[str, str]) -> Any:
 
 
 def _kinds(described: inspect.Type) -> Iterator[inspect.Type]:
-    """What values of a field may be."""
+    """Yield the types that values of a field may have."""
     if isinstance(described, inspect.Metadata):
         yield from _kinds(described.type)
     elif isinstance(described, inspect.UnionType):

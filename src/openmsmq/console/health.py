@@ -39,7 +39,7 @@ class QueueMetricsQuery(Input, frozen=True):
 
 
 def routes(web: Web) -> list[Route]:
-    """Their routes."""
+    """Return the routes of health checks and metrics."""
     services = web.services
 
     async def livez(request: Request) -> Response:
@@ -75,7 +75,7 @@ def routes(web: Web) -> list[Route]:
 
 
 def check(services: Services) -> dict[str, str]:
-    """What has to be so for work to be done -> ok, or what is wrong."""
+    """Return each precondition of work -> "ok", or a problem."""
     try:
         found: dict[str, str] = services.link.ask("health").result(_PATIENCE)[0]
     except FutureTimeout:
@@ -86,7 +86,7 @@ def check(services: Services) -> dict[str, str]:
 
 
 def aggregated(services: Services) -> str:
-    """Figures of the daemon and of this process, without names of queues. One that can't be had is left out."""
+    """Return the metrics of the daemon and of this process, without names of queues. Unavailable ones are left out."""
     found: dict[str, Any] = services.link.call("figures")
     settings = services.settings
     sources: dict[str, Callable[[], Figures]] = {name: partial(_figure, name, value) for name, value in found.items()}
@@ -194,7 +194,7 @@ def _of_relay(row: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...], int]]:
 
 
 def _size(directory: Path) -> int:
-    """Of the files in a directory; one may go meanwhile."""
+    """Return the size of the files in a directory; a file may disappear meanwhile."""
     total = 0
     for entry in os.scandir(directory):
         try:

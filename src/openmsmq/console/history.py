@@ -32,9 +32,9 @@ class Timed(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Of all application queues, at a time in seconds since 1970: messages that are there, and, counted since the start
-    of the daemon, those that came, that left, and that nobody received (which are among those that left). Then syncs of
-    the disk, calls by RPC, and bytes of the disk that are free, None where that is not known."""
+    """Figures of all application queues, at a time in seconds since 1970: current messages, and, counted since the
+    start of the daemon, those that came, that left, and that nobody received (which are among those that left). Then
+    syncs of the disk, calls by RPC, and bytes of the disk that are free, None where that is not known."""
 
     at: float
     messages: int
@@ -69,7 +69,8 @@ def _timed(histograms: Iterable[Sequence[float]]) -> Timed:
 
 
 def rates(samples: Iterable[Sample]) -> list[Rates]:
-    """Between each sample and the one before it; none across a restart of the daemon, which begins to count anew."""
+    """Return the rates between each sample and the one before it; none across a restart of the daemon, which resets the
+    counters."""
     found = []
     for before, after in pairwise(samples):
         seconds = after.at - before.at
@@ -117,7 +118,7 @@ class FigureHistory:
             return None if self._taken is None else time.monotonic() - self._taken
 
     def latest(self) -> Rates | None:
-        """Of the last two samples; None before there are two."""
+        """Return the rates of the last two samples; None before there are two."""
         with self._lock:
             samples = [self._recent[index] for index in (-2, -1)] if len(self._recent) > 1 else []
         return next(iter(rates(samples)), None)
@@ -126,9 +127,9 @@ class FigureHistory:
 def record(
     link: DaemonLink, history: FigureHistory, directory: str | Path, wait: Callable[[float], object] = time.sleep
 ) -> None:  # fmt: skip
-    """Take a sample a second, with what is free on the disk of a directory, or less often where the daemon has so many
-    queues that this would take more than two hundredths of the time; until the daemon is gone. A sample that can't be
-    taken is left out: charts have a gap there, and whatever shows figures says how old they are."""
+    """Take a sample a second, with the free space on the disk of a directory, or less often if that would take more
+    than 2% of the time; until the daemon is gone. A failed sample is left out: charts have a gap there, and pages show
+    the age of the figures."""
     while True:
         started = time.monotonic()
         try:

@@ -16,7 +16,7 @@ from openmsmq.console.table import parse_query
 
 
 class MachinePages:
-    """Of one console."""
+    """Pages of the machine of one console."""
 
     def __init__(self, console: Console) -> None:
         self._console: Final = console

@@ -57,7 +57,7 @@ class AlarmMailer:
         while True:
             try:
                 self.deliver()
-            except Exception:  # whatever is wrong with one mail, the thread goes on
+            except Exception:  # a failing mail must not stop the thread
                 logger.exception("alarms could not be sent by e-mail")
             self.wait(_PERIOD)
 

@@ -57,7 +57,7 @@ class Managers:
         return QueueManager(pool, pool)
 
     def _too_many(self) -> list[QueueManager]:
-        """Those that nobody has used for a while, and the oldest beyond the limit; they are no longer kept."""
+        """Return clients that were not used for a while, and the oldest beyond the limit; they are no longer kept."""
         now = self._clock()
         unused = [key for key, kept in self._kept.items() if not kept.users]
         stale = [key for key in unused if now - self._kept[key].left > _IDLE_SECONDS]

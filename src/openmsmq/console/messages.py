@@ -142,6 +142,6 @@ def changes_in(form: Mapping[str, str], shown: Mapping[str, str]) -> dict[str, s
 
 
 def _as_sent(value: str) -> str:
-    """As a browser sends a value that a page shows."""
+    """Return a value as a browser sends it back from a page."""
     text = printable(value, multiline=True)
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\n", "\r\n")

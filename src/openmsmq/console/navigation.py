@@ -16,7 +16,7 @@ from openmsmq.model.errors import MsmqError
 
 
 class NavigationEntry(NamedTuple):
-    """A page: `counted` is the member of `Counts` beside it; `bad` if a number there is bad news. `manages` and
+    """A page: `counted` is the member of `Counts` shown with it; `bad` if a number there is bad news. `manages` and
     `administers` say for whom it is; `group` begins a group."""
 
     path: str
@@ -76,7 +76,7 @@ class NavigationLink(NamedTuple):
 def counts_of(services: Services, caller: WebCaller) -> Counts:
     """For administrators, who see all queues: what the daemon said last. For others: counts of the queues that they may
     see, kept for `_KEPT` seconds, because the daemon checks the rights of each queue. Zeros for what can't be read: an
-    error page has its navigation all the same."""
+    error page still has its navigation."""
     if not caller.administrator:
         return services.recent.of(caller.ticket, lambda: _counts_seen_by(services, caller), _KEPT)
     sums = services.history.sums
@@ -108,7 +108,7 @@ def _alarms(services: Services, caller: WebCaller) -> int:
 
 
 def links(path: str, counts: Counts, caller: WebCaller) -> list[NavigationLink]:
-    """Those of a user, on the page of a path."""
+    """Return the entries for a user, on the page of a path."""
     return [
         NavigationLink(
             entry.path, entry.text, getattr(counts, entry.counted) if entry.counted else 0, entry.bad,

@@ -157,14 +157,14 @@ def _described(operation: HttpOperation) -> dict[str, Any]:
 def _conditions(operation: HttpOperation) -> str:
     """Who may ask, what is recorded, and the command that does the same."""
     more = operation.extensions
-    said = [f"Needs the role {operation.role.word}." if operation.needs_login else "Needs no login."]
+    sentences = [f"Needs the role {operation.role.word}." if operation.needs_login else "Needs no login."]
     if more.get("x-effect") == "destroys":
-        said.append("What it removes is gone.")
+        sentences.append("What it removes is gone.")
     if recorded := more.get("x-audit"):
-        said.append(f"The audit log has it as {', '.join(recorded)}.")
+        sentences.append(f"The audit log has it as {', '.join(recorded)}.")
     if commands := more.get("x-commands"):
-        said.append("Command: " + ", ".join(f"`openmsmq {words}`" for words in commands) + ".")
-    return " ".join(said)
+        sentences.append("Command: " + ", ".join(f"`openmsmq {words}`" for words in commands) + ".")
+    return " ".join(sentences)
 
 
 def _content(kind: Any) -> dict[str, Any]:
@@ -219,7 +219,7 @@ def _example(schema: dict[str, Any]) -> Any:
 
 
 def text(operations: Iterable[HttpOperation]) -> str:
-    """As it is checked in."""
+    """Return the text of the file in the repository."""
     return json.dumps(document(operations), indent=1, ensure_ascii=False) + "\n"
 
 

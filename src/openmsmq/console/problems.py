@@ -63,12 +63,12 @@ class Problem(Exception):
 
 
 def explained(status: int) -> str | None:
-    """What a status means here; None for one that is not used."""
+    """Return the meaning of a status; None for an unused one."""
     return _TITLES.get(status)
 
 
 def of_error(error: MsmqError) -> Problem:
-    """What the queue manager refused."""
+    """Convert an error of the queue manager."""
     status = 422
     for hresult, known in _STATUSES.items():
         if error.hresult == hresult:

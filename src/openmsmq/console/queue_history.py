@@ -83,7 +83,8 @@ class _Ring:
         self.forget(now - self.span)
 
     def forget(self, oldest: float) -> None:
-        """What is older than that. Of each queue the last entry before it says how it was then."""
+        """Drop entries older than `oldest`, except the last one before it of each queue, which has the state at that
+        time."""
         while self.looks and self.looks[0] < oldest:
             self.looks.popleft()
         first = int(self.looks[0]) if self.looks else int(oldest)
@@ -115,7 +116,7 @@ class _Ring:
 
 
 class QueueHistory:
-    """Of all queues, by their identifiers. Threads may share it."""
+    """Figures of all queues, by their identifiers. Thread-safe."""
 
     def __init__(self, most: int = MOST_BYTES) -> None:
         """`most` bytes of entries are kept."""

@@ -67,12 +67,12 @@ class Tab(NamedTuple):
 
 class QueueFrame(NamedTuple):
     """What all pages of a queue share; `parent` is the queue of which it is the journal or a subqueue;
-    `beside`: the tiles are not what the page is about, so that a narrow screen leaves them out."""
+    `compact`: the tiles are not the subject of the page, so a narrow screen leaves them out."""
 
     tiles: list[Tile]
     tabs: list[Tab]
     parent: QueueView | None
-    beside: bool
+    compact: bool
 
 
 class QueuePages:
@@ -116,7 +116,7 @@ class QueuePages:
             **values,
         )  # fmt: skip
 
-    def _frame(self, details: QueueDetails, caller: WebCaller, tab: str, beside: bool) -> QueueFrame:
+    def _frame(self, details: QueueDetails, caller: WebCaller, tab: str, compact: bool) -> QueueFrame:
         queue = details.queue
         parent = self._parent(queue, caller)
         base = queue if parent is None or queue.kind != "journal" else parent
@@ -131,7 +131,7 @@ class QueuePages:
         if base.kind == "queue":
             known += [("Rights", f"{root}/rights", 0), ("Settings", f"{root}/settings", 0)]
         tabs = [Tab(text, where, text == current, count) for text, where, count in known]
-        return QueueFrame(tiles_of(details, self._services.queue_history.of(queue.id)), tabs, parent, beside)
+        return QueueFrame(tiles_of(details, self._services.queue_history.of(queue.id)), tabs, parent, compact)
 
     def _parent(self, queue: QueueView, caller: WebCaller) -> QueueView | None:
         """None also for one that the user may not see. The identifier of a journal is that of its queue and a j; the
@@ -174,7 +174,7 @@ class QueuePages:
         return await self.messages(request, caller)
 
     async def _message(self, request: Request, caller: WebCaller) -> Response:
-        """A message beside the page of messages that it is on."""
+        """Show a message next to the page of messages that contains it."""
         query, shown = shown_query(_query(messages.list_messages, request)), _query(messages.get_message, request)
         details = await self._details(request, caller)
         found = await self._console.ask(handler_of(messages.get_message), request, caller, query=shown)
@@ -198,7 +198,7 @@ class QueuePages:
         )  # fmt: skip
 
     async def _resend(self, request: Request, caller: WebCaller) -> Response:
-        """What was not changed is not given, so that characters which a page cannot show stay as they are."""
+        """Pass only changed values, so that characters which a page cannot show stay unchanged."""
         shown = await self._console.ask(resending_form, request, caller, like=_LOOK)
         given = changes_in(request.state.form, shown.fields)
         values = inputs(resending.resend_message, given)
@@ -291,9 +291,9 @@ class QueuePages:
         changed = await self._console.ask(handler_of(permissions.change_permissions), request, caller, body=change)
         details = await self._details(request, caller)
         if changed.done:
-            said = f"{_CHANGES[change.change]}: {change.user}, {', '.join(change.rights)}. Done."
+            text = f"{_CHANGES[change.change]}: {change.user}, {', '.join(change.rights)}. Done."
             return await self._render(
-                request, caller, "rights_done.html", details, "Rights", said=said,
+                request, caller, "rights_done.html", details, "Rights", said=text,
                 command=changed.command,
             )  # fmt: skip
         return await self._render(
@@ -303,7 +303,7 @@ class QueuePages:
 
 
 def _links(queue: QueueView, query: msgspec.Struct) -> dict[str, Any]:
-    """How templates link to pages of messages and to one of them, which keeps its page beside it."""
+    """Return functions that link to pages of messages, and to one message of the current page."""
     root = f"/queues/{quoted(queue.id)}"
     defaults = msgspec.structs.asdict(type(query)())
     given = msgspec.structs.asdict(query)

@@ -1,4 +1,4 @@
-"""What an operation of the API is: one table routes requests, checks them, and makes the OpenAPI document."""
+"""Operations of the API: one table routes requests, checks them, and makes the OpenAPI document."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def depth_of(points: Sequence[QueuePoint]) -> tuple[str, str]:
 
 
 def tiles_of(found: QueueDetails, points: list[QueuePoint]) -> list[Tile]:
-    """Those of a queue."""
+    """Return the tiles of a queue."""
     queue, flow = found.queue, flow_of(points)
     last = [each for each in flow if flow[-1][0] - each[0] < _RATE]
     percent = of_quota(queue)
@@ -92,7 +92,8 @@ def tiles_of(found: QueueDetails, points: list[QueuePoint]) -> list[Tile]:
 
 
 def overview_tiles(found: Overview, rates: Sequence[Rates], now: Rates | None) -> list[Tile]:
-    """Those of the overview. `now` is None for who may not see figures of all queues: they get sums of their own."""
+    """Return the tiles of the overview. `now` is None for a user who may not see figures of all queues: such users get
+    sums of their own."""
     queues, dead, waiting = (found.sums.get(kind, _NONE) for kind in ("queue", "deadletter", "outgoing"))
     past = thinned(rates, _POINTS)
     syncs = [rate.sync for rate in rates if rate.sync is not None]

@@ -51,7 +51,7 @@ _LOOKS: Final = {"shadow": "accent", "switched": "accent", "returning": "warn", 
 
 
 class UpkeepPages:
-    """Of one console."""
+    """Pages of definitions, backups, clients, moves and sequences of one console."""
 
     def __init__(self, console: Console) -> None:
         self._console: Final = console
@@ -163,7 +163,7 @@ class UpkeepPages:
         )  # fmt: skip
 
     async def _plan_step(self, request: Request, caller: WebCaller) -> Response:
-        """What a step does, and the form that takes it. Raises Problem."""
+        """Show the effect of a step, with a form that takes it. Raises Problem."""
         form = request.state.form
         query = relays.RelayQuery(form.get("relay", ""))
         (it,) = (await self._console.ask(handler_of(relays.list_relays), request, caller, query=query)).relays
@@ -213,7 +213,7 @@ class UpkeepPages:
 
 
 def _document_in(form: dict[str, str]) -> dict[str, Any]:
-    """What an import needs, of a form. Raises Problem."""
+    """Read the fields of an import from a form. Raises Problem."""
     try:
         document = json.loads(form.get("document", ""))
     except ValueError as error:
@@ -224,7 +224,7 @@ def _document_in(form: dict[str, str]) -> dict[str, Any]:
 
 
 def _parts(said: str, can: bool) -> tuple[str, str, bool]:
-    """What a step is about, and what it changes there."""
+    """Split the text of a step into its subject and its change."""
     about, separator, change = said.partition(": ")
     return (about, change, can) if separator else (said, "", can)
 

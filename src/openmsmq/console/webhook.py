@@ -66,7 +66,7 @@ class Webhook:
         while True:
             try:
                 self.deliver()
-            except Exception:  # whatever is wrong with one event, the thread goes on
+            except Exception:  # a failing event must not stop the thread
                 logger.exception("alarms could not be delivered by webhook")
             self.wait(_PERIOD)
 
@@ -134,7 +134,7 @@ def signature(key: bytes, now: int, body: bytes) -> dict[str, str]:
 
 def due_events(alarms: Alarms, last: int | None) -> list[Event]:
     """Events that are to be delivered, without those that are silenced. A receiver that has got nothing yet gets the
-    alarms that are on. A store that was restored begins to count anew."""
+    alarms that are on. A restored store resets the counter."""
     if last is None:
         raised = {(event.alarm.name, event.alarm.queue): event for event in alarms.events if event.state == "raised"}
         return [event for key, event in raised.items() if key in alarms.active and not event.silenced]

@@ -1,4 +1,4 @@
-"""What the store keeps of relays, as definitions: what each is for, and how far it is.
+"""Definitions of relays in the store: the purpose of each, and its progress.
 
 How far it is changes with each batch of messages, in the same record of the log.
 """
@@ -23,7 +23,7 @@ _TAKEN: Final = struct.Struct("<20sI")
 
 
 class RelayDefinition(NamedTuple):
-    """What a relay is for.
+    """Purpose of a relay.
 
     Attributes:
         queue: path name of the queue here, `.\\private$\\orders`; with `;journal` its journal, or the dead-letter and
@@ -60,7 +60,7 @@ class RelayProgress(NamedTuple):
 
 
 def relay_key(queue: str) -> str:
-    """What identifies the relay of a queue: its name without regard to case."""
+    """Return the key of a queue's relay: the queue's name, case-insensitive."""
     return queue.lower()
 
 

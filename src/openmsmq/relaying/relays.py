@@ -53,7 +53,7 @@ class Relays:
             raise MsmqError(HResult.MQ_ERROR_INSUFFICIENT_RESOURCES, f"there are {MOST} relays already")
         now = self._now()
         relay = Relay(RelayDefinition(queue, host, remote, state, now, now), RelayProgress())
-        relay.remote_name  # noqa: B018 - raises for what is no name
+        relay.remote_name  # noqa: B018 - raises for an invalid name
         self._write([put_relay(relay.definition)])
         self._relays[relay_key(queue)] = relay
         self._changed(relay)

@@ -48,7 +48,7 @@ DIRECTIONS: Final[Mapping[RelayState, Direction]] = {
 
 
 class NextState(NamedTuple):
-    """What a step leads to; `state` is None where the relay is forgotten."""
+    """Result of a step; `state` is None if the relay is forgotten."""
 
     state: RelayState | None
 

@@ -126,8 +126,8 @@ class AlarmWatch:
         if changed and self._is_owner():
             for event in events:
                 level = logging.WARNING if event.state == "raised" and not event.silenced else logging.INFO
-                said = f"{event.state} (silenced)" if event.silenced else event.state
-                logger.log(level, "alarm %s %s: %s", event.alarm.name, said, event.alarm.sentence)
+                state = f"{event.state} (silenced)" if event.silenced else event.state
+                logger.log(level, "alarm %s %s: %s", event.alarm.name, state, event.alarm.sentence)
             document = document_of(self.alarms)
             try:
                 await asyncio.get_running_loop().run_in_executor(None, write_alarms, self._data_dir, document)
