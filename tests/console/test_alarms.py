@@ -419,3 +419,12 @@ def test_the_url_of_a_webhook_is_shown_to_nobody(tmp_path: Path) -> None:
         assert settings["alarm_webhook"] == "http://127.0.0.1/…"
         for path in (tmp_path / "data").iterdir():
             assert not path.is_file() or b"hidden-path" not in path.read_bytes(), path
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+def test_an_alarm_that_does_not_exist_is_not_found(client: Client, method: str) -> None:
+    """Parts of a path are checked as the rest of a request is."""
+    answer = client.ask(
+        method, "/alarms/thresholds/nosuch", {"threshold": 1, "subject": ""} if method == "PUT" else None
+    )
+    assert answer.status == 404 and "nosuch" in answer.json["detail"]

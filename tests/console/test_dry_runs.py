@@ -16,7 +16,8 @@ DRY: dict[str, Any] = {"dry_run": "true"}
 
 
 def names(client: Client) -> list[str]:
-    return [queue["name"].rpartition("\\")[2] for queue in client.get("/queues")["queues"]]
+    found = client.get("/queues", filter="planned")["queues"]
+    return [queue["name"].rpartition("\\")[2] for queue in found]
 
 
 def test_of_a_queue_that_would_be_created_it_is_said_whether_it_is_there(client: Client) -> None:

@@ -3,6 +3,7 @@ whether the answers are what the document says."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from urllib.parse import urlencode
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from schemathesis.specs.openapi.checks import ignored_auth, negative_data_rejection, positive_data_acceptance
 
 from console.browser import ADMINISTRATOR, PASSWORD, port_of
+from console.conftest import OPTIONS, users
 from daemon import Daemon
 from openmsmq.console.limits import HEADERS
 from openmsmq.console.openapi import document
@@ -18,6 +20,15 @@ from openmsmq.console.resources import OPERATIONS
 
 #: Without the stream of events, which does not end.
 schema = schemathesis.openapi.from_dict(document(OPERATIONS)).exclude(path="/api/v1/events")
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """One of its own: the logins that it refuses would delay those of other tests."""
+    directory = tmp_path_factory.mktemp("schema") / "data"
+    users(directory)
+    with Daemon(directory, *OPTIONS) as daemon:
+        yield daemon
 
 
 @pytest.mark.slow

@@ -71,15 +71,13 @@ def test_a_quota_that_is_nearly_used(tmp_path: Path) -> None:
     assert watch.look() == [("cleared", "quota", name)]
 
 
-def test_rules_of_a_damaged_file_hold_on_until_it_is_readable(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_rules_of_a_damaged_file_hold_on_until_it_is_readable(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     watch = Watch(tmp_path)
     AlarmRulesFile(tmp_path).set_threshold("disk", "", 1 << 40, "alice", lambda before: None)
     assert watch.look() == [("raised", "disk", "")]
     rules = (tmp_path / "alarm-rules.json").read_bytes()
     (tmp_path / "alarm-rules.json").write_bytes(b"?")
-    assert watch.look() == [] and caplog.text.count("alarm-rules.json is no file of rules of alarms") == 1
+    assert watch.look() == [] and caplog.text.count("alarm-rules.json is not a file of rules of alarms") == 1
     (tmp_path / "alarm-rules.json").write_bytes(rules)
     AlarmRulesFile(tmp_path).reset_threshold("disk", "", lambda before: None)
     assert watch.look() == [("cleared", "disk", "")]

@@ -125,8 +125,17 @@ def _declared(each: msgspec.structs.FieldInfo) -> tuple[Any, ...]:
 
 
 def _handler(action: Action, dry_run: str = "") -> Callable[[WebRequest], Any]:
+    in_path = msgspec.defstruct(
+        f"{action.input.__name__}Path",
+        [(each.name, each.type) for each in msgspec.structs.fields(action.input) if each.name in action.in_path],
+        frozen=True,
+    )
+
     def handler(asked: WebRequest) -> Any:
-        given: dict[str, Any] = {name: asked.path[name] for name in action.in_path}
+        try:
+            given = msgspec.structs.asdict(msgspec.convert(asked.path, in_path, strict=False))
+        except msgspec.ValidationError as error:
+            raise Problem(404, str(error)) from None
         for part in (asked.query, asked.body):
             given |= msgspec.structs.asdict(part) if part is not None else {}
         wanted = bool(given.pop("dry_run", dry_run))
