@@ -1,8 +1,8 @@
 """Objects of other processes ([MS-DCOM] 3.2): finding their exporters, calling them, holding and releasing references.
 
 An exporter is located through the object resolver that a reference names, at port 135 or at the port in the address: a
-program that may not listen at port 135 publishes its own (deviation D-84). Of the addresses only the ports count: the
-host is the one that the reference came from, or one that was named beforehand (deviation D-193).
+program that may not listen at port 135 publishes its own (deviation D-84). Only the ports of the addresses are used;
+the host is the one that the reference came from, or one that was named beforehand (deviation D-193).
 """
 
 from __future__ import annotations

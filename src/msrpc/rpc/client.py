@@ -102,7 +102,7 @@ class Connection:
         self.close()
 
     def bind(self, uuid: UUID, version: tuple[int, int], transfer_syntaxes: Sequence[SyntaxId] = (NDR,)) -> SyntaxId:
-        """Bind the interface, and authenticate with the first bind. `call` uses the interface bound last. Of the
+        """Bind the interface, and authenticate with the first bind. `call` uses the interface bound last. From the
         transfer syntaxes that are offered the server chooses one, `transfer_syntax`; stubs have to be in it.
 
         Raises `BindError` if the server does not offer it, `LoginRefused`, and `AuthenticationError` if the server

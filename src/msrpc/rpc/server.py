@@ -419,7 +419,7 @@ class _Connection(asyncio.Protocol):
             self._output_ready()
 
     def _serve(self, core: ServerConnection, data: bytes) -> None:
-        """Dispatch received data, until there is no more or the peer does not read the replies."""
+        """Dispatch received data until it is used up, or the peer does not read the replies."""
         source = self._source
         if source is not None:
             source.is_open = False

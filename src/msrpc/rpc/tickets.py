@@ -1,4 +1,4 @@
-"""Authentication by a ticket: a child process speaks for a user whom the daemon has authenticated.
+"""Authentication by a ticket: a child process speaks for a user authenticated by the daemon.
 
 Not a mechanism of [MS-RPCE]: it is offered on the daemon's own Unix socket and nowhere else. A ticket is sent as it is,
 in one leg, and protects nothing, which a Unix socket needs not.

@@ -25,8 +25,8 @@ _FIRST_OPNUM = 7  # of a dual interface, behind IDispatch
 
 
 def rows() -> list[dict[str, Any]]:
-    """Return one row for each operation: interface, opnum, name, state, test. Of the revisions of an object interface,
-    the newest is listed, which has the operations of all."""
+    """Return one row for each operation: interface, opnum, name, state, test. Only the newest revision of an object
+    interface is listed, which has the operations of all."""
     proofs = tomllib.loads((resources.files("openmsmq.protocols") / "proofs.toml").read_text(encoding="utf-8"))
     return [
         {"interface": interface, "opnum": opnum, "name": name, "state": state,

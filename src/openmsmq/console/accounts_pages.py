@@ -17,7 +17,7 @@ from openmsmq.model.roles import Role
 
 
 class AccountPages:
-    """Of one console."""
+    """Pages of users, groups and tokens of one console."""
 
     def __init__(self, console: Console) -> None:
         self._console: Final = console
@@ -56,7 +56,7 @@ class AccountPages:
         )
 
     async def _create_token(self, request: Request, caller: WebCaller) -> Response:
-        """Its page shows the secret once."""
+        """Create a token; the page shows its secret once."""
         given = inputs(tokens.create_token, request.state.form)
         made = await self._console.ask(handler_of(tokens.create_token), request, caller, **given)
         return await self._console.render(request, "token.html", "Token", made=made, command=made.command)

@@ -106,7 +106,8 @@ class Web:
         return parse_body(wanted, await self.read(request))
 
     async def work(self, work: Callable[..., T], *arguments: Any) -> T:
-        """What a function returns that blocks. Raises Problem where it takes too long; it goes on then by itself."""
+        """Return the result of a blocking function. Raises Problem if it takes too long; it then finishes in the
+        background."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(WORK_SECONDS):
@@ -214,7 +215,7 @@ class Web:
     # -- around everything -----------------------------------------------------------------------------------------
 
     def endpoint(self, work: Endpoint) -> Endpoint:
-        """The same, but what it raises becomes an answer."""
+        """Wrap an endpoint so that its exceptions become responses."""
 
         async def answer(request: Request) -> Response:
             try:
@@ -267,7 +268,7 @@ class Web:
 
     def _is_for_us(self, scope: Scope) -> bool:
         """A page of another site that lets its name resolve to this address (DNS rebinding) shows another name. An
-        address is no name that anybody could do this with."""
+        address cannot be used for this attack."""
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
         if len(hosts) != 1:
             return False
@@ -291,7 +292,7 @@ def _is_address(name: str) -> bool:
 
 
 def peer_of(request: Request) -> str:
-    """The address of whoever asks."""
+    """Return the address of the client."""
     return request.client.host if request.client is not None else "?"
 
 

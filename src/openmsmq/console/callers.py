@@ -1,5 +1,5 @@
-"""Who asks: sessions by cookie, tokens, or name and password with each request; and that browsers ask for their users
-only (CSRF). Tokens are known to the daemon (`operating.tokens`).
+"""Authentication of requests: sessions by cookie, tokens, or name and password with each request; and CSRF protection
+for browsers. Tokens are known to the daemon (`admin.tokens`).
 
 A session is a ticket of the daemon under 256 random bits, of which this process keeps the hash. It ends by itself, by
 `close`, and when the daemon no longer accepts its ticket: with the password, the user, or the daemon.
@@ -38,8 +38,8 @@ class WebSession:
 
 @dataclass(frozen=True, slots=True)
 class WebCaller:
-    """Whom the daemon has authenticated for this request, and what bounds them; `token` is the identifier of the token
-    by which they log in, empty for none."""
+    """The user authenticated by the daemon for this request, with its limits; `token` is the identifier of the token by
+    which they log in, empty for none."""
 
     ticket: str = field(repr=False)
     name: str

@@ -17,7 +17,7 @@ from openmsmq.model.errors import MsmqError
 
 class NavigationEntry(NamedTuple):
     """A page: `counted` is the member of `Counts` shown with it; `bad` if a number there is bad news. `manages` and
-    `administers` say for whom it is; `group` begins a group."""
+    `administers` restrict its users; `group` begins a group."""
 
     path: str
     text: str

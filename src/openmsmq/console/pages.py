@@ -173,7 +173,7 @@ class Console:
         )
 
     def _answering(self, work: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-        """The same, but what it raises becomes a page, with the navigation of whoever is logged in."""
+        """Wrap a handler so that its exceptions become pages, with the navigation of the logged-in user."""
 
         async def answer(request: Request) -> Response:
             try:
@@ -199,14 +199,14 @@ class Console:
         try:
             pairs = parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")
         except (ValueError, UnicodeDecodeError) as error:
-            raise Problem(400, f"that is no form: {error}") from None
+            raise Problem(400, f"not a valid form: {error}") from None
         request.state.pairs = pairs
         request.state.ids = [value for name, value in pairs if name == "id" and value]
         return dict(pairs)
 
     async def render(self, request: Request, template: str, title: str, **values: Any) -> HTMLResponse:
-        """A page for whoever is logged in. Its template also knows `problem`, why a form was refused, and `typed`, what
-        was in that form, which was sent to the path `posted`."""
+        """Render a page for the logged-in user. Its template also gets `problem`, why a form was refused, and `typed`,
+        what was in that form, which was sent to the path `posted`."""
         state, services = request.state, self.web.services
         caller: WebCaller | None = getattr(state, "caller", None)
         problem = getattr(state, "problem", None)
@@ -230,7 +230,8 @@ class Console:
         return HTMLResponse(text)
 
     async def ask(self, handler: Callable[[WebRequest], Any], request: Request, caller: WebCaller, **given: Any) -> Any:
-        """What a handler answers. `like` is the handler of an operation whose role it needs, if it is none itself."""
+        """Call a handler and return its answer. `like` is the handler of an operation whose role is needed, if
+        `handler` is not one itself."""
         self.web.demand_role(given.get("like", handler), caller)
         asked = WebRequest(self.web.services, caller, dict(request.path_params), given.get("query"), given.get("body"))
         return await self.web.work(handler, asked)
@@ -482,7 +483,7 @@ def shown_query(query: Any) -> Any:
 
 
 def link_to(path: str, query: msgspec.Struct, **changes: Any) -> str:
-    """The same page with other parameters; what has its default is left out."""
+    """Return a link to the same page with other parameters; defaults are left out."""
     values = msgspec.structs.asdict(msgspec.structs.replace(query, **changes))
     defaults = msgspec.structs.asdict(type(query)())
     given = {name: value for name, value in values.items() if value != defaults[name]}

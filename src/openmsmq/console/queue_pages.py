@@ -66,8 +66,8 @@ class Tab(NamedTuple):
 
 
 class QueueFrame(NamedTuple):
-    """What all pages of a queue share; `parent` is the queue of which it is the journal or a subqueue;
-    `compact`: the tiles are not the subject of the page, so a narrow screen leaves them out."""
+    """Parts common to all pages of a queue; `parent` is the queue whose journal or subqueue it is; `compact`: the tiles
+    are not the subject of the page, so a narrow screen leaves them out."""
 
     tiles: list[Tile]
     tabs: list[Tab]

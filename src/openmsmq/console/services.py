@@ -1,4 +1,4 @@
-"""What handlers work with, and what the process was started with."""
+"""Services of the handlers, and the parameters of the process."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class WebSettings:
 
     @property
     def cookie(self) -> str:
-        """Its name. Browsers keep no cookies apart by port, and to one with this prefix they hold by its rules."""
+        """Name of the cookie. Browsers do not separate cookies by port; the prefix makes them enforce its rules."""
         return "__Host-openmsmq" if self.tls else f"openmsmq-{self.port}"
 
     @property
@@ -86,8 +86,8 @@ class WebSettings:
 
 
 class QueueRows:
-    """Rows of queues, as the daemon has them for each user, kept for a second. Who asks while they are on their way
-    waits for the same ones, so one user makes the daemon list all queues once a second at most."""
+    """Rows of queues, per user, cached for a second. Concurrent requests wait for the same rows, so one user makes the
+    daemon list all queues at most once a second."""
 
     def __init__(self, link: DaemonLink, clock: Callable[[], float] = time.monotonic) -> None:
         self._link: Final = link
@@ -163,7 +163,7 @@ class Seals:
         except ValueError:
             raw = b""
         if not hmac.compare_digest(raw[:16], hmac.digest(self._secret, raw[16:], "sha256")[:16]):
-            raise Problem(400, f"this {what} is not one of this server, or the server was restarted: begin anew")
+            raise Problem(400, f"this {what} is not one of this server, or the server was restarted: start again")
         return json.loads(raw[16:])
 
 
@@ -189,11 +189,11 @@ class Services:
         return self._logged_in("login", user=user, password=password, peer=peer)
 
     def login_by_token(self, token: str, peer: str) -> Mapping[str, Any]:
-        """The same for a token."""
+        """Log in with a token."""
         return self._logged_in("login_by_token", token=token, peer=peer)
 
     def login_by_link(self, secret: str, peer: str) -> Mapping[str, Any]:
-        """The same for a link that logs in once."""
+        """Log in with a link that works once."""
         return self._logged_in("login_by_link", secret=secret, peer=peer)
 
     def _logged_in(self, operation: str, **given: str) -> Mapping[str, Any]:

@@ -96,7 +96,7 @@ def signed(number: int) -> str:
 
 
 def short(text: str, most: int = _NAME) -> str:
-    """At most so many characters: of a longer text the middle is left out."""
+    """Shorten a text to `most` characters by leaving out the middle."""
     text = printable(text)
     return text if len(text) <= most else f"{text[: most - _TAIL - 1]}…{text[-_TAIL:]}"
 
@@ -107,7 +107,7 @@ def called(queue: QueueView) -> str:
 
 
 def traits(queue: QueueView) -> str:
-    """What it is, as words."""
+    """Return the traits of a queue in words."""
     place = "private" if "private$" in queue.name.lower() else "public"
     found: list[str] = [place if queue.kind == "queue" else queue.kind]
     found += ["transactional"] if queue.transactional else []
@@ -151,7 +151,7 @@ def words(value: Any) -> str:
 
 
 def in_words(right: str) -> str:
-    """What somebody with a right may do."""
+    """Return in words what a right permits."""
     return _RIGHTS.get(right, right)
 
 
@@ -187,7 +187,7 @@ def links(alarm: KnownAlarm, queue: str | None) -> list[tuple[str, str]]:
 
 
 def sentence(text: str) -> str:
-    """What an error says, as a sentence."""
+    """Turn the text of an error into a sentence."""
     return f"{text[:1].upper()}{text[1:]}" + ("" if text.endswith((".", "!", "?")) else ".")
 
 

@@ -48,7 +48,7 @@ class Relay:
 
     definition: RelayDefinition
     progress: RelayProgress
-    trouble: str = ""
+    trouble: str = ""  # english: ok - the name in the API
     trouble_since: int = 0
     refused: dict[str, RefusedMessage] = field(default_factory=dict)
     empty_since: int = 0

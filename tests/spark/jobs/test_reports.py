@@ -133,13 +133,13 @@ def test_lines_upon_each_other_are_all_seen() -> None:
     values = {START + timedelta(hours=n): 5.0 for n in range(3)}
     svg = plots.lines({name: dict(values) for name in ("p50", "p95", "p99")}, SECONDS, "x")
     drawn = re.findall(r"stroke: (#[0-9a-f]{6}); stroke-width: ([\d.]+)", svg)
-    breadths = [max(float(breadth) for colour, breadth in drawn if colour == c.lower()) for c in plots.COLOURS[:3]]
+    breadths = [max(float(breadth) for color, breadth in drawn if color == c.lower()) for c in plots.COLORS[:3]]
     assert breadths == [4.5, 3.0, 1.5]
 
 
 def test_bytes_by_hour_show_the_queues_with_most_bytes() -> None:
-    """Queue large has few messages and most bytes, behind as many queues as have a colour of their own."""
-    small = [Figures(f"q\\{n}", "queue", None, 1000 - n, 10, (1.0,) * 3, None) for n in range(len(plots.COLOURS) + 2)]
+    """Queue large has few messages and most bytes, behind as many queues as have a color of their own."""
+    small = [Figures(f"q\\{n}", "queue", None, 1000 - n, 10, (1.0,) * 3, None) for n in range(len(plots.COLORS) + 2)]
     large = Figures("q\\large", "queue", None, 1, 10**9, (1.0,) * 3, None)
     at = [START, START + timedelta(hours=1)]
     whole = Figures(ALL, "", None, 1, 1, (1.0,) * 3, None)

@@ -125,7 +125,7 @@ class ForestSession:
     def _beside(self, request: _Request, url: str, ask: Ask[SearchResult]) -> SearchResult:
         """Return the results of another domain; none, and a line in the log, if it can't be queried."""
         try:
-            place = request.trail.beside(url)
+            place = request.trail.elsewhere(url)
             return SearchResult([]) if place is None else self._at(place, request, ask)
         except ObjectNotFound:
             return SearchResult([])

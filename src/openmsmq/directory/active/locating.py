@@ -80,7 +80,7 @@ class Named:
 
 
 class Catalog:
-    """The same controllers at the port of the global catalog ([MS-ADTS] 3.1.1.3.2.3), not at their own."""
+    """The controllers at the port of the global catalog ([MS-ADTS] 3.1.1.3.2.3)."""
 
     def __init__(self, locate: Locate) -> None:
         self._locate: Final = locate

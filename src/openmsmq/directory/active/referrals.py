@@ -77,7 +77,7 @@ class ReferralChain:
                 reasons.append(str(error))
         raise ReferredElsewhere(f"{self._base}: {'; '.join(reasons) or 'the controller refers to nobody'}")
 
-    def beside(self, url: str) -> ReferralTarget | None:
+    def elsewhere(self, url: str) -> ReferralTarget | None:
         """Return another place to search; None if it is not a domain, such as the Configuration naming context or a DNS
         zone, or if it was already searched. Raises ReferredElsewhere, ValueError, DirectoryError."""
         place = self._place(url)

@@ -16,7 +16,7 @@ from openmsmq.directory.provider import ObjectNotFound
 @dataclass(frozen=True, slots=True)
 class View:
     """A session's results below `top`, which is empty at a global catalog ([MS-ADTS] 3.1.1.3.2.3); with `everywhere`,
-    also what other controllers have whom it refers to."""
+    also the results of other controllers that the session is referred to."""
 
     session: DirectorySession
     top: str

@@ -1,4 +1,4 @@
-"""One HTML file that needs nothing beside it: for a phone, a screen, and paper."""
+"""One self-contained HTML file: for a phone, a screen, and paper."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Page:
         self._add(f'<p class="muted">{escape(text)}</p>')
 
     def empty(self, text: str) -> None:
-        """What is said where there is nothing to show."""
+        """Add a text in place of missing content."""
         self._panels.append([f'<p class="empty">{escape(text)}</p>'])
 
     def explained(self, heading: str, badge: str, sentence: str, command: str) -> None:

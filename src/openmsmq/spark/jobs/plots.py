@@ -1,4 +1,4 @@
-"""Plots as SVG that stands in a page: text stays text, no file and no font beside it is needed."""
+"""Plots as inline SVG: text stays text, and no other file or font is needed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, Multiple
 
 from openmsmq.spark.jobs.units import Unit
 
-#: Colours that people who see few colours, and printers without any, can tell apart (Okabe and Ito).
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999")
+#: Colors that people with color blindness, and black-and-white printers, can tell apart (Okabe and Ito).
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999")
 _SIZE = (5.4, 3.0)  # inches; at this size letters are as large on a phone as those of the page
 _LEGEND_ROW = 0.24  # inches
 _SETTINGS: dict[Any, Any] = {
@@ -45,9 +45,9 @@ def stacked_hours(series: Mapping[str, Mapping[datetime, float]], unit: Unit, na
 
     def draw(axes: Axes) -> None:
         floor = [0.0] * len(hours)
-        for (label, values), colour in zip(series.items(), COLOURS, strict=False):
+        for (label, values), color in zip(series.items(), COLORS, strict=False):
             heights = [values.get(hour, 0.0) for hour in hours]
-            axes.bar(hours, heights, _HOUR * 0.9, floor, label=label, color=colour, align="edge", linewidth=0)  # type: ignore[arg-type]
+            axes.bar(hours, heights, _HOUR * 0.9, floor, label=label, color=color, align="edge", linewidth=0)  # type: ignore[arg-type]
             floor = [below + height for below, height in zip(floor, heights, strict=True)]
         _time_axis(axes, hours)
         _mark_evenly(axes.yaxis, max(floor, default=0), unit)
@@ -61,14 +61,12 @@ def lines(series: Mapping[str, Mapping[datetime, float]], unit: Unit, name: str)
     hours = sorted({hour for values in series.values() for hour in values})
 
     def draw(axes: Axes) -> None:
-        for index, ((label, values), colour, marker) in enumerate(
-            zip(series.items(), COLOURS, "os^Dv<>", strict=False)
-        ):
+        for index, ((label, values), color, marker) in enumerate(zip(series.items(), COLORS, "os^Dv<>", strict=False)):
             known = sorted(values)
             middles: Any = [hour + _HOUR / 2 for hour in known]
             breadth = 1.5 * (len(series) - index)  # points
             axes.plot(
-                middles, [values[h] for h in known], label=label, color=colour, marker=marker,
+                middles, [values[h] for h in known], label=label, color=color, marker=marker,
                 linewidth=breadth, markersize=3 + 1.5 * breadth,
             )  # fmt: skip
         _time_axis(axes, hours)
@@ -82,7 +80,7 @@ def bars(values: Sequence[tuple[str, float]], unit: Unit, name: str) -> str:
 
     def draw(axes: Axes) -> None:
         places = range(len(values))
-        axes.barh(places, [value for _, value in values], color=COLOURS[0])
+        axes.barh(places, [value for _, value in values], color=COLORS[0])
         axes.set_yticks(list(places), [_short(label) for label, _ in values])
         axes.invert_yaxis()
         axes.grid(axis="x")

@@ -1,4 +1,4 @@
-"""What the jobs found, as pages."""
+"""Results of the jobs, as pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from openmsmq.spark.jobs.page import Page
 from openmsmq.spark.jobs.traffic import PERCENTILES, Figures, Traffic
 from openmsmq.spark.jobs.units import COUNT, SECONDS, SIZE, count, seconds, size
 
-_SHOWN = len(plots.COLOURS) - 1  # queues with a colour of their own
+_SHOWN = len(plots.COLORS) - 1  # queues with a color of their own
 _OTHERS = "other queues"
 _NO_NAMES = (OTHERS, "(none)", "(anonymous)", "(empty)")
 
@@ -98,7 +98,7 @@ def _aspect(page: Page, aspect: str, counts: list[Count]) -> None:
 
 
 def _explain(page: Page, name: str) -> None:
-    """What a reason means, and the command that sends its messages back."""
+    """Add the meaning of a reason, and the command that returns its messages."""
     try:
         reason = find_reason(name)
     except ValueError:  # the row of all others
