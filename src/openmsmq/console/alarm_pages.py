@@ -24,6 +24,8 @@ _MEANS: Final = {
     "disk": "Free disk, less than", "quota": "Share of a quota", "sync": "Sync of the disk",
     "deadletters": "Dead letters in ten minutes", "oldest": "Age of the first message",
     "outgoing": "Nothing left an outgoing queue for", "indoubt": "A transaction in doubt for",
+    "relay": "A move has carried nothing for", "refused": "Messages refused in a move",
+    "peer": "A machine of a move has not answered for",
 }  # fmt: skip
 assert set(_MEANS) == set(BY_NAME)
 
