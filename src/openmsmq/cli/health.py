@@ -29,7 +29,9 @@ class _Check(NamedTuple):
 
 
 @click.command()
-@click.option("--alarms", is_flag=True, help="Count active alarms that are not silenced as unhealthy; needs --data-dir.")
+@click.option(
+    "--alarms", is_flag=True, help="Count active alarms that are not silenced as unhealthy; needs --data-dir."
+)
 @json_option
 @server_options
 @api_options

@@ -20,7 +20,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from openmsmq import __version__
-from openmsmq.actions import dead_letters, handles, jobs, outgoing, queues, selections, transactions
+from openmsmq.actions import dead_letters, handles, jobs, messages, outgoing, queues, selections, transactions
 from openmsmq.actions.alarms import KnownAlarm, list_alarms
 from openmsmq.actions.queues import QueueView, queue_of
 from openmsmq.actions.series import SeriesQuery
@@ -32,6 +32,7 @@ from openmsmq.console.application import Web, peer_of
 from openmsmq.console.callers import WebCaller
 from openmsmq.console.derived import body_of, handler_of, may_see_figures
 from openmsmq.console.forms import FORMS, PageForm, converted, inputs, whole
+from openmsmq.console.message_search import find_message, parse_identifier
 from openmsmq.console.problems import Problem
 from openmsmq.console.table import WebRequest, parse_query
 from openmsmq.console.tiles import depth_of, overview_tiles
@@ -319,13 +320,26 @@ class Console:
         )  # fmt: skip
 
     async def _find(self, request: Request, caller: WebCaller) -> Response:
-        """The page of the queue that has this name, or the only one whose name has it; else a list of queues."""
+        """The page of the queue that has this name, or the only one whose name has it; that of a message by its
+        identifier; else a list of queues."""
         wanted = request.query_params.get("filter", "").strip()
         rows = await self.web.work(self.web.services.rows.of, caller.ticket)
         named, holding = found_by(wanted, rows)
         if wanted and (len(named) == 1 or len(holding) == 1):
             return RedirectResponse(f"/queues/{quote((named or holding)[0], safe='')}", 303)
+        if (identifier := parse_identifier(wanted)) is not None:
+            return await self._find_message(request, caller, identifier)
         return RedirectResponse(f"/queues?{urlencode({'filter': wanted})}" if wanted else "/queues", 303)
+
+    async def _find_message(self, request: Request, caller: WebCaller, identifier: str) -> Response:
+        self.web.demand_role(handler_of(messages.list_messages), caller)
+        found = await self.web.work(find_message, WebRequest(self.web.services, caller), identifier)
+        if not found.queue:
+            return await self.render(request, "message_search.html", "No such message", found=found)
+        place = f"/queues/{quote(found.queue, safe='')}"
+        if found.lookup:
+            return RedirectResponse(f"{place}/messages/{found.lookup}", 303)
+        return RedirectResponse(f"{place}?{urlencode({'find': identifier})}", 303)
 
     async def _new_queue(self, request: Request, caller: WebCaller) -> Response:
         return await self.render(request, "new_queue.html", "New queue", command="openmsmq queue create NAME")
