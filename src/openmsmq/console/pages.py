@@ -79,10 +79,10 @@ class Console:
         show, change = self.looking, self.changing
         self.routes: Final[list[Route]] = [
             Route("/", show(self._overview), methods=["GET"]),
-            Route("/login", self._answering(self._login_page), methods=["GET"]),
-            Route("/login", self._answering(self._login), methods=["POST"]),
-            Route("/login-link", self._answering(self._link_page), methods=["GET"]),
-            Route("/login-link", self._answering(self._login_by_link), methods=["POST"]),
+            Route("/login", self.answering(self._login_page), methods=["GET"]),
+            Route("/login", self.answering(self._login), methods=["POST"]),
+            Route("/login-link", self.answering(self._link_page), methods=["GET"]),
+            Route("/login-link", self.answering(self._login_by_link), methods=["POST"]),
             Route("/logout", change(self._logout), methods=["POST"]),
             Route("/queues", show(self._queues), methods=["GET"]),
             Route("/find", show(self._find), methods=["GET"]),
@@ -119,7 +119,7 @@ class Console:
                 return RedirectResponse(f"/login?{urlencode({'next': back})}", 303)
             return await page(request, caller)
 
-        return self._answering(look)
+        return self.answering(look)
 
     def changing(self, page: Page, behind: Page | None = None) -> Callable[[Request], Awaitable[Response]]:
         """The work of a form. If it is refused, the page `behind` it stays, with a sentence and with what was typed."""
@@ -151,29 +151,30 @@ class Console:
             response.headers.update(problem.headers)
             return response
 
-        return self._answering(change)
+        return self.answering(change)
 
     async def _login_over(self, request: Request, problem: Problem) -> Response:
         """A form was sent after the end of the login: its page has a login, which keeps what was typed."""
         self.web.demand_own_page(request, None, None)
         await self._form(request)
         kept = [pair for pair in request.state.pairs if not _is_secret(pair[0])]
-        response = await self._login_form(request, next_="/", again=request.url.path, kept=kept)
+        response = await self.login_form(request, next_="/", again=request.url.path, kept=kept)
         response.status_code = problem.status
         response.headers.update(problem.headers)
         return response
 
-    async def _login_form(
+    async def login_form(
         self, request: Request, *, next_: str, wrong: str | None = None, name: str = "", again: str | None = None,
         kept: Sequence[tuple[str, str]] = (),
     ) -> Response:  # fmt: skip
         """`again` is the path of the form that was sent after the end of a login, and `kept` what was in it."""
         title = "Log in" if again is None else "Log in again"
         return await self.render(
-            request, "login.html", title, next=next_, wrong=wrong, name=name, again=again, kept=kept
-        )
+            request, "login.html", title, next=next_, wrong=wrong, name=name, again=again, kept=kept,
+            openid=self.web.services.settings.openid,
+        )  # fmt: skip
 
-    def _answering(self, work: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    def answering(self, work: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         """The same, but what it raises becomes a page, with the navigation of whoever is logged in."""
 
         async def answer(request: Request) -> Response:
@@ -239,12 +240,12 @@ class Console:
     # -- logging in ------------------------------------------------------------------------------------------------
 
     async def _login_page(self, request: Request) -> Response:
-        return await self._login_form(request, next_=_own_path(request.query_params.get("next")))
+        return await self.login_form(request, next_=own_path(request.query_params.get("next")))
 
     async def _login(self, request: Request) -> Response:
         form = await self._form(request)
         self.web.demand_own_page(request, None, None)
-        after, again = _own_path(form.get("next")), _own_path(form["again"]) if form.get("again") else None
+        after, again = own_path(form.get("next")), own_path(form["again"]) if form.get("again") else None
         kept = [(name[len(_KEPT) :], value) for name, value in request.state.pairs if name.startswith(_KEPT)]
         try:
             given = msgspec.convert({name: form.get(name, "") for name in ("user", "password")}, account.LoginRequest)
@@ -252,7 +253,7 @@ class Console:
         except (Problem, msgspec.ValidationError) as error:
             status = error.status if isinstance(error, Problem) else 401
             wrong = error.detail if isinstance(error, Problem) else "a name and a password are needed"
-            response = await self._login_form(
+            response = await self.login_form(
                 request, next_=after, wrong=wrong, name=form.get("user", ""), again=again, kept=kept
             )
             response.status_code = status
@@ -397,7 +398,7 @@ class Console:
         async def give(request: Request) -> Response:
             return Response(content, media_type=media_type)
 
-        return Route(f"/static/{name}", self._answering(give), methods=["GET"])
+        return Route(f"/static/{name}", self.answering(give), methods=["GET"])
 
     # -- changing --------------------------------------------------------------------------------------------------
 
@@ -517,7 +518,7 @@ def found_by(wanted: str, rows: Sequence[Mapping[str, Any]]) -> tuple[list[str],
     return named, [identifier for identifier, name in names if key in name]
 
 
-def _own_path(text: str | None) -> str:
+def own_path(text: str | None) -> str:
     """Where to go after a login: a path of this server, or its first page."""
     own = text is not None and text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable()
     return text if own and text is not None else "/"
