@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 import pytest
 
-from console.browser import Answer, Browser, Client
+from console.browser import Answer, Browser, Client, port_of
 from console.conftest import OPTIONS, users
 from daemon import Daemon
 from openmsmq.doors.openid import (
@@ -66,6 +66,11 @@ class Provider:
     is_down: bool = False
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
 
+    @property
+    def elsewhere(self) -> str:
+        """The provider by a name that makes it another site than the console for browsers."""
+        return self.issuer.replace("127.0.0.1", "localhost")
+
     def authorize(self, asked: dict[str, str]) -> str:
         """Where the browser goes with the code."""
         assert asked["response_type"] == "code" and "openid" in asked["scope"].split()
@@ -108,9 +113,15 @@ def handler_of(provider: Provider) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             paths = {"/.well-known/openid-configuration": {
-                "issuer": provider.issuer, "authorization_endpoint": f"{provider.issuer}/authorize",
+                "issuer": provider.issuer, "authorization_endpoint": f"{provider.elsewhere}/authorize",
                 "token_endpoint": f"{provider.issuer}/token", "jwks_uri": f"{provider.issuer}/keys",
             }, "/keys": KEYS}  # fmt: skip
+            path, _, query = self.path.partition("?")
+            if path == "/authorize":
+                self.send_response(303)
+                self.send_header("Location", provider.authorize(dict(parse_qsl(query))))
+                self.end_headers()
+                return
             self._say(503, {}) if provider.is_down else self._say(200, paths[self.path])
 
         def do_POST(self) -> None:
@@ -309,6 +320,17 @@ def test_failed_logins_are_throttled(served: Provider, provider: Provider, tmp_p
 def test_without_a_provider_there_is_neither_a_button_nor_a_way(own: Any) -> None:
     assert "Log in with" not in Browser(own.daemon).ask("GET", "/login").text
     assert Browser(own.daemon).ask("GET", "/login/openid").status == 404
+
+
+def test_a_browser_that_comes_back_from_another_site_is_logged_in(
+    daemon: Daemon, provider: Provider, chromium: Any
+) -> None:
+    page = chromium.new_page()
+    page.goto(f"http://127.0.0.1:{port_of(daemon)}/tokens")
+    page.click("text=Log in with 127.0.0.1")
+    page.wait_for_url("**/tokens", timeout=60_000)
+    assert page.locator(".who").inner_text(timeout=60_000) == "bob"
+    page.context.close()
 
 
 # -- without a daemon --------------------------------------------------------------------------------------------------
