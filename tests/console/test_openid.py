@@ -10,7 +10,8 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -118,11 +119,13 @@ def handler_of(provider: Provider) -> type[BaseHTTPRequestHandler]:
             }, "/keys": KEYS}  # fmt: skip
             path, _, query = self.path.partition("?")
             if path == "/authorize":
-                self.send_response(303)
-                self.send_header("Location", provider.authorize(dict(parse_qsl(query))))
+                self.send_response(200)
+                self.send_header("Content-Type", "text/html")
                 self.end_headers()
+                where = html.escape(provider.authorize(dict(parse_qsl(query))))
+                self.wfile.write(f'<a href="{where}">Allow</a>'.encode())
                 return
-            self._say(503, {}) if provider.is_down else self._say(200, paths[self.path])
+            self._say(503, {}) if provider.is_down else self._say(200 if path in paths else 404, paths.get(path))
 
         def do_POST(self) -> None:
             form = dict(parse_qsl(self.rfile.read(int(self.headers["Content-Length"])).decode()))
@@ -328,6 +331,7 @@ def test_a_browser_that_comes_back_from_another_site_is_logged_in(
     page = chromium.new_page()
     page.goto(f"http://127.0.0.1:{port_of(daemon)}/tokens")
     page.click("text=Log in with 127.0.0.1")
+    page.click("text=Allow")  # from here on, the navigation is one that another site began
     page.wait_for_url("**/tokens", timeout=60_000)
     assert page.locator(".who").inner_text(timeout=60_000) == "bob"
     page.context.close()
@@ -355,17 +359,23 @@ def test_an_address_counts_if_the_provider_has_verified_it() -> None:
             user_in(claims, "email")
 
 
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Run it in another thread: Playwright keeps an event loop in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, work).result()
+
+
 def test_a_provider_that_does_not_answer_or_has_another_name_is_not_available(provider: Provider) -> None:
     async def begun(issuer: str) -> None:
         await OpenIdLogin(OpenIdSettings(issuer, CLIENT)).begin("http://localhost/")
 
     with pytest.raises(ProviderUnavailable, match="refused"):
-        asyncio.run(begun("http://127.0.0.1:1"))
+        run(begun("http://127.0.0.1:1"))
     with pytest.raises(ProviderUnavailable, match="set oidc_issuer to that"):
-        asyncio.run(begun(f"{provider.issuer}/"))
+        run(begun(f"{provider.issuer}/"))
     provider.is_down = True
     with pytest.raises(ProviderUnavailable, match="503"):
-        asyncio.run(begun(provider.issuer))
+        run(begun(provider.issuer))
 
 
 def test_a_state_ends_after_ten_minutes(provider: Provider) -> None:
@@ -378,7 +388,7 @@ def test_a_state_ends_after_ten_minutes(provider: Provider) -> None:
         await login.finish(state, "code", "http://localhost/")
 
     with pytest.raises(LoginNotProven, match="more than 10 minutes"):
-        asyncio.run(finished())
+        run(finished())
 
 
 def test_a_key_that_cannot_be_used_does_not_hide_the_one_that_signed() -> None:
