@@ -15,6 +15,7 @@ import openmsmq
 from command_line import command, invoke
 from daemon import Daemon, free_port
 from openmsmq.accounts.login_links import SECONDS, create_link, redeem_link
+from openmsmq.admin.alarm_rules import ALARM_RULES_FILE, AlarmRulesFile
 from openmsmq.admin.alarms import Alarms, document_of, write_alarms
 from waiting import START
 
@@ -139,6 +140,24 @@ def test_a_login_that_fails_and_an_alarm_that_is_on_are_unhealthy(service: Daemo
     at = ("--host", "127.0.0.1", "--port", str(service.port), "--data-dir", str(tmp_path))
     ended = invoke("health", *at, "--alarms")
     assert ended.code == 1 and "alarm oldest: The first message of orders has waited for 2 h 2 min" in ended.stdout
+
+
+def test_a_silenced_alarm_is_counted_and_is_not_unhealthy(service: Daemon, tmp_path: Path) -> None:
+    alarms = Alarms()
+    alarms.update({("oldest", "orders"): 7322.0, ("oldest", "bills"): 7322.0}, {"oldest": 60}, 1)
+    write_alarms(tmp_path, document_of(alarms))
+    at = ("--host", "127.0.0.1", "--port", str(service.port), "--data-dir", str(tmp_path))
+    rules = AlarmRulesFile(tmp_path)
+    rules.silence("oldest", "orders", 3600, "", "known", list)
+    ended = invoke("health", *at, "--alarms")
+    assert ended.code == 1 and "alarms: 1 silenced" in ended.stdout.splitlines()
+    assert "bills has waited" in ended.stdout and "orders has waited" not in ended.stdout
+    rules.silence("oldest", "", 3600, "", "known", list)
+    ended = invoke("health", *at, "--alarms")
+    assert ended.code == 0 and "alarms: ok, 2 silenced" in ended.stdout.splitlines()
+    (tmp_path / ALARM_RULES_FILE).write_text("damaged")
+    ended = invoke("health", *at, "--alarms")
+    assert ended.code == 1 and "alarms: silences can't be read" in ended.stdout and "bills has waited" in ended.stdout
 
 
 def test_what_is_not_reached_has_an_exit_code_of_its_own(service: Daemon, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import html
 import re
+from contextlib import nullcontext
+from types import SimpleNamespace
 from urllib.parse import urlencode
 
 import pytest
@@ -12,6 +14,7 @@ from console.browser import ADMINISTRATOR, PASSWORD, Browser, Client
 from daemon import Daemon, eventually
 from openmsmq.console.callers import WebSessions
 from openmsmq.console.limits import IDLE_SECONDS
+from openmsmq.console.message_search import MessageSearch, find_message, parse_identifier
 from openmsmq.console.services import RecentValues
 
 
@@ -301,6 +304,70 @@ def test_the_search_at_the_top_opens_no_queue_that_the_user_may_not_see(daemon: 
     browser = Browser(daemon)
     browser.login("bob")
     assert browser.ask("GET", "/find?filter=unseen-by-bob").headers["location"] == "/queues?filter=unseen-by-bob"
+
+
+def test_the_search_at_the_top_opens_a_message_by_its_identifier(browser: Browser, client: Client, queue: str) -> None:
+    client.send(queue, "first", "sought")
+    sought = client.messages(queue)[1]
+    query = urlencode({"filter": sought["id"]})
+    eventually(lambda: browser.ask("GET", f"/find?{query}").status == 303)  # queues are listed once a second
+    for typed in (sought["id"], sought["id"].upper(), sought["id"].replace("{", "").replace("}", "")):
+        found = browser.ask("GET", f"/find?{urlencode({'filter': typed})}")
+        assert found.headers["location"] == f"/queues/{queue}/messages/{sought['lookup']}"
+    assert "sought" in browser.ask("GET", found.headers["location"]).text
+    guid = sought["id"].partition("\\")[0]
+    assert "/messages/" in browser.ask("GET", f"/find?{urlencode({'filter': guid})}").headers["location"]
+    wrong = browser.ask("GET", f"/find?{urlencode({'filter': guid + chr(92) + '4000000000'})}")
+    assert wrong.status == 200 and "was not found among" in wrong.text and "No other queue has messages" in wrong.text
+
+
+def test_the_search_at_the_top_finds_no_message_that_the_user_may_not_read(
+    daemon: Daemon, client: Client, queue: str
+) -> None:
+    client.send(queue, "secret")
+    sought = client.messages(queue)[0]
+    name = client.get(f"/queues/{queue}")["queue"]["name"]
+    client.post(f"/queues/{queue}/permissions", change="revoke", user="everyone", rights=[], confirm=True)
+    client.post(f"/queues/{queue}/permissions", change="grant", user="bob", rights=["GetQueueProperties"])
+    browser = Browser(daemon)
+    browser.login("bob")
+
+    def looked() -> str:
+        """The page, once the list of queues that is kept for a second has this one."""
+        found = browser.ask("GET", f"/find?{urlencode({'filter': sought['id']})}")
+        assert found.status == 200 and "was not found" in found.text
+        return found.text if name in found.text else ""
+
+    assert "you may not read them" in eventually(looked)
+
+
+def test_a_search_for_a_message_stops_at_its_limit_and_names_the_queues_that_are_left(
+    daemon: Daemon, client: Client
+) -> None:
+    rows = []
+    for name, count in (("long", 4), ("short", 1)):
+        queue = client.post("/queues", name=f"limited-{name}")["id"]
+        client.send(queue, *"abcd"[:count])
+        rows.append({**client.get(f"/queues/{queue}")["queue"], "open": f".\\private$\\limited-{name}"})
+    last = client.messages(rows[0]["id"])[3]
+
+    def found(identifier: str, most: int) -> MessageSearch:
+        with daemon.connect(user=ADMINISTRATOR, password=PASSWORD) as manager:
+            asked = SimpleNamespace(
+                services=SimpleNamespace(rows=SimpleNamespace(of=lambda ticket: rows)),
+                caller=SimpleNamespace(ticket=""), queue_manager=lambda: nullcontext(manager),
+            )  # fmt: skip
+            return find_message(asked, identifier, most=most)  # type: ignore[arg-type]
+
+    limited = found(last["id"], 3)
+    assert (limited.queue, limited.scanned, limited.searched, limited.left) == ("", 3, 1, [rows[0]])
+    whole = found(last["id"], 5)
+    assert (whole.queue, whole.lookup, whole.left) == (rows[0]["id"], last["lookup"], [])
+
+
+@pytest.mark.parametrize("text", ["orders", "6f9619ff", "x" * 36, "", "6f9619ff-8b86-d011-b42d-00c04fc964ff\\\\x"])
+def test_a_text_that_is_no_identifier_searches_no_messages(text: str) -> None:
+    assert parse_identifier(text) is None
 
 
 def test_a_right_is_granted_by_page_and_the_page_says_so(browser: Browser, client: Client, queue: str) -> None:

@@ -11,3 +11,4 @@ PAGE_BYTES: Final = 16 << 20  # of bodies that are read for one page
 SEARCHED: Final = 5_000  # messages that one page of a search looks at
 SEARCH_SECONDS: Final = 2.0  # that one page of a search takes, about
 SCANNED: Final = 50_000  # messages that one request looks at
+FOUND_SECONDS: Final = 5.0  # that looking for a message by its identifier in all queues takes, about

@@ -190,7 +190,7 @@ def list_messages(site: ActionSite, given: PageQuery) -> MessagePage:
     searches = criteria != Criteria()
     found: list[MessageSummaryView] = []
     size, scanned, last, following = 0, 0, 0, None
-    with closing(_walk(site.manager, row, after)) as messages:
+    with closing(messages_behind(site.manager, row, after)) as messages:
         for message in messages:
             is_long = searches and scanned and (scanned >= SEARCHED or time.monotonic() >= until)
             if len(found) == given.limit or size > PAGE_BYTES or is_long:
@@ -205,7 +205,7 @@ def list_messages(site: ActionSite, given: PageQuery) -> MessagePage:
     return MessagePage(found, following, scanned, command or _command("peek", row))
 
 
-def _walk(manager: QueueManager, row: Mapping[str, Any], after: int | None) -> Generator[Message, None, None]:
+def messages_behind(manager: QueueManager, row: Mapping[str, Any], after: int | None) -> Generator[Message, None, None]:
     """The messages behind a lookup identifier, from the first one on for None."""
     access = Access.PEEK_ADMIN if row["kind"] == "outgoing" else Access.PEEK
     with manager.open(row["open"], access) as opened:

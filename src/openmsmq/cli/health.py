@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -28,7 +29,9 @@ class _Check(NamedTuple):
 
 
 @click.command()
-@click.option("--alarms", is_flag=True, help="An alarm that is on is unhealthy, too; needs --data-dir of the daemon.")
+@click.option(
+    "--alarms", is_flag=True, help="Count active alarms that are not silenced as unhealthy; needs --data-dir."
+)
 @json_option
 @server_options
 @api_options
@@ -96,11 +99,20 @@ def _by_http(api: ApiOptions, here: bool) -> Iterator[_Check]:
 
 
 def _alarms(api: ApiOptions) -> Iterator[_Check]:
+    """Yield a check for each alarm that is on and not silenced, and one with the number of silenced ones."""
+    from openmsmq.admin.alarm_rules import NO_RULES, AlarmRuleError, AlarmRulesFile
     from openmsmq.admin.alarms import read_alarms
 
     if not api.data_dir.is_dir():
         raise click.UsageError(f"--alarms reads the data directory: there is no {api.data_dir}; --data-dir names it")
-    active = read_alarms(api.data_dir).active.values()
-    yield from (_Check(f"alarm {alarm.name}", alarm.sentence, _UNHEALTHY) for alarm in active)
-    if not active:
-        yield _Check("alarms", _OK)
+    active, now = read_alarms(api.data_dir).active.values(), time.time()
+    try:
+        rules = AlarmRulesFile(api.data_dir).read()
+    except AlarmRuleError as error:
+        yield _Check("alarms", f"silences can't be read, so every alarm counts: {error}", _UNHEALTHY)
+        rules = NO_RULES
+    loud = [alarm for alarm in active if rules.silence_of(alarm.name, alarm.queue, now) is None]
+    yield from (_Check(f"alarm {alarm.name}", alarm.sentence, _UNHEALTHY) for alarm in loud)
+    silenced = f"{count} silenced" if (count := len(active) - len(loud)) else ""
+    if silenced or not loud:
+        yield _Check("alarms", ", ".join(filter(None, ("" if loud else _OK, silenced))))

@@ -44,6 +44,11 @@ def begin_by_link(services: Services, link: str, peer: str) -> str:
     return _begun(services, services.login_by_link(link, peer))[0]
 
 
+def begin_by_openid(services: Services, state: str, code: str, redirect: str, peer: str) -> str:
+    """The secret of a new session, by a code of the OpenID provider. Raises Problem."""
+    return _begun(services, services.login_by_openid(state, code, redirect, peer))[0]
+
+
 def _begun(services: Services, known: Mapping[str, Any]) -> tuple[str, CurrentUser]:
     secret, session = services.sessions.open(known["ticket"], known["sid"], known["name"])
     role = ROLE_WORDS[Role(known["role"])]

@@ -180,12 +180,13 @@ class Web:
         """Raises Problem for a change that another site made a browser ask for. Every browser says from where it asks;
         a session with a cookie has to show its token, too."""
         site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
-        if site not in (None, "same-origin", "none") or (origin is not None and origin != self._origin(request)):
+        if site not in (None, "same-origin", "none") or (origin is not None and origin != self.origin(request)):
             raise Problem(403, "another site asks for this")
         if session is not None and not same(token, session.csrf):
             raise Problem(403, "the CSRF token of this session is missing or wrong (header X-CSRF-Token)")
 
-    def _origin(self, request: Request) -> str:
+    def origin(self, request: Request) -> str:
+        """The origin of the pages here, as the browser has asked for them."""
         return f"{'https' if self.services.settings.tls else 'http'}://{request.headers.get('host', '')}"
 
     def _cookie_in(self, request: Request) -> str | None:

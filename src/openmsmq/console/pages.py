@@ -20,7 +20,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from openmsmq import __version__
-from openmsmq.actions import dead_letters, handles, jobs, outgoing, queues, selections, transactions
+from openmsmq.actions import dead_letters, handles, jobs, messages, outgoing, queues, selections, transactions
 from openmsmq.actions.alarms import KnownAlarm, list_alarms
 from openmsmq.actions.queues import QueueView, queue_of
 from openmsmq.actions.series import SeriesQuery
@@ -32,6 +32,7 @@ from openmsmq.console.application import Web, peer_of
 from openmsmq.console.callers import WebCaller
 from openmsmq.console.derived import body_of, handler_of, may_see_figures
 from openmsmq.console.forms import FORMS, PageForm, converted, inputs, whole
+from openmsmq.console.message_search import find_message, parse_identifier
 from openmsmq.console.problems import Problem
 from openmsmq.console.table import WebRequest, parse_query
 from openmsmq.console.tiles import depth_of, overview_tiles
@@ -78,10 +79,10 @@ class Console:
         show, change = self.looking, self.changing
         self.routes: Final[list[Route]] = [
             Route("/", show(self._overview), methods=["GET"]),
-            Route("/login", self._answering(self._login_page), methods=["GET"]),
-            Route("/login", self._answering(self._login), methods=["POST"]),
-            Route("/login-link", self._answering(self._link_page), methods=["GET"]),
-            Route("/login-link", self._answering(self._login_by_link), methods=["POST"]),
+            Route("/login", self.answering(self._login_page), methods=["GET"]),
+            Route("/login", self.answering(self._login), methods=["POST"]),
+            Route("/login-link", self.answering(self._link_page), methods=["GET"]),
+            Route("/login-link", self.answering(self._login_by_link), methods=["POST"]),
             Route("/logout", change(self._logout), methods=["POST"]),
             Route("/queues", show(self._queues), methods=["GET"]),
             Route("/find", show(self._find), methods=["GET"]),
@@ -118,7 +119,7 @@ class Console:
                 return RedirectResponse(f"/login?{urlencode({'next': back})}", 303)
             return await page(request, caller)
 
-        return self._answering(look)
+        return self.answering(look)
 
     def changing(self, page: Page, behind: Page | None = None) -> Callable[[Request], Awaitable[Response]]:
         """The work of a form. If it is refused, the page `behind` it stays, with a sentence and with what was typed."""
@@ -150,29 +151,30 @@ class Console:
             response.headers.update(problem.headers)
             return response
 
-        return self._answering(change)
+        return self.answering(change)
 
     async def _login_over(self, request: Request, problem: Problem) -> Response:
         """A form was sent after the end of the login: its page has a login, which keeps what was typed."""
         self.web.demand_own_page(request, None, None)
         await self._form(request)
         kept = [pair for pair in request.state.pairs if not _is_secret(pair[0])]
-        response = await self._login_form(request, next_="/", again=request.url.path, kept=kept)
+        response = await self.login_form(request, next_="/", again=request.url.path, kept=kept)
         response.status_code = problem.status
         response.headers.update(problem.headers)
         return response
 
-    async def _login_form(
+    async def login_form(
         self, request: Request, *, next_: str, wrong: str | None = None, name: str = "", again: str | None = None,
         kept: Sequence[tuple[str, str]] = (),
     ) -> Response:  # fmt: skip
         """`again` is the path of the form that was sent after the end of a login, and `kept` what was in it."""
         title = "Log in" if again is None else "Log in again"
         return await self.render(
-            request, "login.html", title, next=next_, wrong=wrong, name=name, again=again, kept=kept
-        )
+            request, "login.html", title, next=next_, wrong=wrong, name=name, again=again, kept=kept,
+            openid=self.web.services.settings.openid,
+        )  # fmt: skip
 
-    def _answering(self, work: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    def answering(self, work: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         """Wrap a handler so that its exceptions become pages, with the navigation of the logged-in user."""
 
         async def answer(request: Request) -> Response:
@@ -239,12 +241,12 @@ class Console:
     # -- logging in ------------------------------------------------------------------------------------------------
 
     async def _login_page(self, request: Request) -> Response:
-        return await self._login_form(request, next_=_own_path(request.query_params.get("next")))
+        return await self.login_form(request, next_=own_path(request.query_params.get("next")))
 
     async def _login(self, request: Request) -> Response:
         form = await self._form(request)
         self.web.demand_own_page(request, None, None)
-        after, again = _own_path(form.get("next")), _own_path(form["again"]) if form.get("again") else None
+        after, again = own_path(form.get("next")), own_path(form["again"]) if form.get("again") else None
         kept = [(name[len(_KEPT) :], value) for name, value in request.state.pairs if name.startswith(_KEPT)]
         try:
             given = msgspec.convert({name: form.get(name, "") for name in ("user", "password")}, account.LoginRequest)
@@ -252,7 +254,7 @@ class Console:
         except (Problem, msgspec.ValidationError) as error:
             status = error.status if isinstance(error, Problem) else 401
             wrong = error.detail if isinstance(error, Problem) else "a name and a password are needed"
-            response = await self._login_form(
+            response = await self.login_form(
                 request, next_=after, wrong=wrong, name=form.get("user", ""), again=again, kept=kept
             )
             response.status_code = status
@@ -320,13 +322,26 @@ class Console:
         )  # fmt: skip
 
     async def _find(self, request: Request, caller: WebCaller) -> Response:
-        """The page of the queue that has this name, or the only one whose name has it; else a list of queues."""
+        """The page of the queue that has this name, or the only one whose name has it; that of a message by its
+        identifier; else a list of queues."""
         wanted = request.query_params.get("filter", "").strip()
         rows = await self.web.work(self.web.services.rows.of, caller.ticket)
         named, holding = found_by(wanted, rows)
         if wanted and (len(named) == 1 or len(holding) == 1):
             return RedirectResponse(f"/queues/{quote((named or holding)[0], safe='')}", 303)
+        if (identifier := parse_identifier(wanted)) is not None:
+            return await self._find_message(request, caller, identifier)
         return RedirectResponse(f"/queues?{urlencode({'filter': wanted})}" if wanted else "/queues", 303)
+
+    async def _find_message(self, request: Request, caller: WebCaller, identifier: str) -> Response:
+        self.web.demand_role(handler_of(messages.list_messages), caller)
+        found = await self.web.work(find_message, WebRequest(self.web.services, caller), identifier)
+        if not found.queue:
+            return await self.render(request, "message_search.html", "No such message", found=found)
+        place = f"/queues/{quote(found.queue, safe='')}"
+        if found.lookup:
+            return RedirectResponse(f"{place}/messages/{found.lookup}", 303)
+        return RedirectResponse(f"{place}?{urlencode({'find': identifier})}", 303)
 
     async def _new_queue(self, request: Request, caller: WebCaller) -> Response:
         return await self.render(request, "new_queue.html", "New queue", command="openmsmq queue create NAME")
@@ -384,7 +399,7 @@ class Console:
         async def give(request: Request) -> Response:
             return Response(content, media_type=media_type)
 
-        return Route(f"/static/{name}", self._answering(give), methods=["GET"])
+        return Route(f"/static/{name}", self.answering(give), methods=["GET"])
 
     # -- changing --------------------------------------------------------------------------------------------------
 
@@ -504,7 +519,7 @@ def found_by(wanted: str, rows: Sequence[Mapping[str, Any]]) -> tuple[list[str],
     return named, [identifier for identifier, name in names if key in name]
 
 
-def _own_path(text: str | None) -> str:
+def own_path(text: str | None) -> str:
     """Where to go after a login: a path of this server, or its first page."""
     own = text is not None and text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable()
     return text if own and text is not None else "/"

@@ -37,7 +37,7 @@ CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="openmsmq"'}
 @dataclass(frozen=True, slots=True)
 class WebSettings:
     """See `server.web.WebServer`. `hosts` are the names of the machine; `open_metrics`: sums are for everybody;
-    `metrics_queues`: of how many queues `/metrics` has figures;
+    `metrics_queues`: of how many queues `/metrics` has figures; `openid`: host of the OpenID provider, empty for none;
     `backups`: where backups go, empty for nowhere; `outside`: files that are not in the data directory."""
 
     host: str
@@ -66,6 +66,7 @@ class WebSettings:
     log_level: str
     log_format: str
     metrics_queues: int = 0
+    openid: str = ""
 
     @property
     def tls(self) -> bool:
@@ -196,11 +197,26 @@ class Services:
         """Log in with a link that works once."""
         return self._logged_in("login_by_link", secret=secret, peer=peer)
 
-    def _logged_in(self, operation: str, **given: str) -> Mapping[str, Any]:
+    def begin_openid(self, redirect: str) -> Mapping[str, str]:
+        """`url` at the OpenID provider and `state`. Raises Problem while the provider is not available."""
+        found: Mapping[str, str] = self._asked("begin_openid", redirect=redirect)
+        return found
+
+    def login_by_openid(self, state: str, code: str, redirect: str, peer: str) -> Mapping[str, Any]:
+        """Log in as `login` does, by a code of the OpenID provider."""
+        return self._logged_in("login_by_openid", state=state, code=code, redirect=redirect, peer=peer)
+
+    def _asked(self, operation: str, **given: str) -> Mapping[str, Any]:
         try:
             found: Mapping[str, Any] = self.link.call(operation, **given)
         except AccessDenied as error:
             raise Problem(401, error.detail, headers=CHALLENGE) from None
+        if "unavailable" in found:
+            raise Problem(503, f"the OpenID provider is not available: {found['unavailable']}")
+        return found
+
+    def _logged_in(self, operation: str, **given: str) -> Mapping[str, Any]:
+        found = self._asked(operation, **given)
         if "wait" in found:
             wait = int(found["wait"]) + 1
             raise Problem(429, f"too many logins that failed: wait {wait} s", headers={"Retry-After": str(wait)})

@@ -28,6 +28,7 @@ from openmsmq.console.limits import CONNECTIONS, HEADERS, HEADERS_SECONDS
 from openmsmq.console.machine_pages import MachinePages
 from openmsmq.console.mailing import AlarmMailer, sending
 from openmsmq.console.managers import Managers
+from openmsmq.console.openid_pages import OpenIdPages
 from openmsmq.console.pages import Console
 from openmsmq.console.queue_history import record_queues
 from openmsmq.console.queue_pages import QueuePages
@@ -75,7 +76,14 @@ def main() -> None:
     ]  # fmt: skip
     forms = console.forms({path: page for each in pages for path, page in each.behind.items()})
     config = uvicorn.Config(
-        web.application([*health.routes(web), *(route for each in pages for route in each.routes), *forms]),
+        web.application(
+            [
+                *health.routes(web),
+                *OpenIdPages(console).routes,
+                *(route for each in pages for route in each.routes),
+                *forms,
+            ]
+        ),
         http=BoundedProtocol,
         ws="none",
         lifespan="off",

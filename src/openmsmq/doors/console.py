@@ -12,18 +12,20 @@ import logging
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from shlex import quote
 from typing import Any, Final, Protocol, TypeVar
 
 from msrpc.rpc.security import Identity
 from msrpc.rpc.server import RpcServer
 from openmsmq.accounts.login_attempts import LoginAttempts
-from openmsmq.accounts.users import UsersFile, UsersFileError
+from openmsmq.accounts.users import MAX_NAME, UsersFile, UsersFileError
 from openmsmq.admin.alarms import BY_NAME, Alarms
 from openmsmq.admin.tokens import TokensFile, TokenUses
 from openmsmq.doors import connected, figures, rows
 from openmsmq.doors.connected import OpenSessions
 from openmsmq.doors.growth import DepthTrend
 from openmsmq.doors.logins import Known, Tickets
+from openmsmq.doors.openid import LoginNotProven, OpenIdLogin, OpenIdSettings, ProviderUnavailable
 from openmsmq.doors.openings import Openings
 from openmsmq.doors.relays import RelayDesk
 from openmsmq.doors.remedies import Forget, Remedies
@@ -48,6 +50,8 @@ REQUESTS: Final[dict[str, dict[str, type]]] = {
     "login": {"user": str, "password": str, "peer": str},
     "login_by_token": {"token": str, "peer": str},
     "login_by_link": {"secret": str, "peer": str},
+    "begin_openid": {"redirect": str},
+    "login_by_openid": {"state": str, "code": str, "redirect": str, "peer": str},
     "check_password": {"ticket": str, "peer": str, "password": str},
     "whoami": {"ticket": str},
     "queues": {"ticket": str},
@@ -75,6 +79,7 @@ REQUESTS: Final[dict[str, dict[str, type]]] = {
 }
 _MOST_TEXT: Final = 4096  # characters
 _DOOR: Final = "http"
+_NO_OPENID: Final = "no OpenID provider is set: oidc_issuer"
 _MOST_NAMES: Final = 100  # of the domain that are asked for at a time
 
 
@@ -114,13 +119,17 @@ class WebGateway:
         relays: RelayDesk,
         domain: AccountLookup | None = None,
         open_sessions: OpenSessions = list,
+        openid: OpenIdSettings | None = None,
     ) -> None:
         """`rpc` is the daemon's server; `logins` are those of all entry points. `syncs` is how
         long syncs of the store took; `epoch` how often it was taken over. `auditor` gets logins, `uses` those by
         token; `alarms` are those that are on, `latency` says how long calls take. `forget_sequence`
         is that of the link, `when_durable` that of the store. `transactions` are the distributed ones, `relays`
         all relays. `domain` knows
-        accounts besides those of `users`; `open_sessions` are those with other queue managers."""
+        accounts besides those of `users`; `open_sessions` are those with other queue managers; `openid` is the
+        provider of logins by OpenID Connect."""
+        self._openid: Final = None if openid is None else OpenIdLogin(openid)
+        self._claim: Final = "" if openid is None else openid.user_claim
         self._domain: Final = domain
         self._manager: Final = manager
         self._users: Final = users
@@ -205,6 +214,39 @@ class WebGateway:
         if ticket is None:
             self.logins.failed(_DOOR, "", peer)
             raise AccessDenied(detail="this link was used, or is older than 15 minutes: make another one")
+        return self._logged_in(ticket, peer)
+
+    async def _begin_openid(self, redirect: str) -> dict[str, str]:
+        """`url` at the provider and `state`, or `unavailable` with the reason."""
+        if self._openid is None:
+            raise AccessDenied(detail=_NO_OPENID)
+        try:
+            url, state = await self._openid.begin(redirect)
+        except ProviderUnavailable as error:
+            logger.warning("OpenID provider unavailable: %s", error)
+            return {"unavailable": str(error)}
+        return {"url": url, "state": state}
+
+    async def _login_by_openid(self, state: str, code: str, redirect: str, peer: str) -> dict[str, Any]:
+        """Log in with a code of the OpenID provider."""
+        if self._openid is None:
+            raise AccessDenied(detail=_NO_OPENID)
+        wait = self.logins.wait(_DOOR, "", peer)
+        if wait:
+            return {"wait": wait}
+        try:
+            user = await self._openid.finish(state, code, redirect)
+        except ProviderUnavailable as error:
+            logger.warning("OpenID provider unavailable: %s", error)
+            return {"unavailable": str(error)}
+        except LoginNotProven as error:
+            self.logins.failed(_DOOR, "", peer)
+            raise AccessDenied(detail=str(error)) from None
+        ticket = self._tickets.login_proven(user)
+        if ticket is None:
+            self.logins.failed(_DOOR, user[:MAX_NAME], peer)
+            detail = f"there is no user {user[:MAX_NAME]} ({self._claim} of the provider); this command adds the user: "
+            raise AccessDenied(detail=f"{detail}openmsmq user add {quote(user[:MAX_NAME])}")
         return self._logged_in(ticket, peer)
 
     def _logged_in(self, ticket: str, peer: str) -> dict[str, Any]:

@@ -57,6 +57,11 @@ class Tickets:
         found = self._users.lookup("", user) if user is not None else None
         return None if user is None or found is None else self._ticket(found[1], user, "", found[0])
 
+    def login_proven(self, name: str) -> str | None:
+        """The ticket of a user proven by an OpenID provider; None for an unknown one."""
+        found = self._users.lookup("", name)
+        return None if found is None else self._ticket(found[1], name, "", found[0])
+
     def login_by_token(self, secret: str) -> str | None:
         """The ticket for a token; None for one that does not hold. Raises MsmqError where tokens can't be read."""
         token = _readable(lambda: self._tokens.find(secret))

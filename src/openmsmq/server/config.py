@@ -16,6 +16,7 @@ from msrpc.rpc.sockets import DEAD_PEER, LEAST_DEAD_PEER
 from openmsmq.admin.alarms import CONDITIONS, OF_QUEUES, parse_thresholds
 from openmsmq.admin.audit import FILES, MEGABYTES
 from openmsmq.admin.naming import path_of
+from openmsmq.doors.openid import OpenIdSettings, is_safe_url
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import IllegalFormatName, IllegalQueuePathName
 from openmsmq.model.names import PublicFormatName, Suffix, parse_format_name, parse_path_name
@@ -311,6 +312,17 @@ class Configuration:
         metadata={"help": "names by which browsers reach the HTTP server, besides those of the machine, separated by "
                           "commas"},
     )  # fmt: skip
+    oidc_issuer: str = field(
+        default="",
+        metadata={"help": "issuer URL of the OpenID Connect provider for logins to the console; default: none"},
+    )
+    oidc_client_id: str = field(default="", metadata={"help": "identifier of this client at oidc_issuer"})
+    oidc_client_secret_file: Path | None = field(
+        default=None, metadata={"help": "file with the client secret for oidc_issuer; default: a public client"}
+    )
+    oidc_user_claim: str = field(
+        default="preferred_username", metadata={"help": "claim of the ID token with the name of the user"}
+    )
     metrics_queues: int = field(
         default=0,
         metadata={"help": "number of queues of which /metrics has figures by name, those with most messages (0: none)"},
@@ -526,6 +538,18 @@ class Configuration:
             check(False, "alarm_by_queue", self.alarm_by_queue, "QUEUE:ALARM=VALUE, separated by commas; "
                   f"the alarms are {', '.join(OF_QUEUES)}")  # fmt: skip
         self._check_mail()
+        self._check_openid()
+
+    def _check_openid(self) -> None:
+        issuer = self.oidc_issuer
+        safe = is_safe_url(issuer) and not {"?", "#"} & set(issuer)
+        check(not issuer or safe, "oidc_issuer", issuer, "a URL that begins with https:// (http:// on loopback)")
+        check(not issuer or self.web, "oidc_issuer", issuer, "unset, because web is not set")
+        given = bool(issuer) == bool(self.oidc_client_id)
+        check(given, "oidc_client_id", self.oidc_client_id, "given if and only if oidc_issuer is")
+        check(bool(issuer) or self.oidc_client_secret_file is None, "oidc_client_secret_file",
+              self.oidc_client_secret_file, "unset, because oidc_issuer is not set")  # fmt: skip
+        check(bool(self.oidc_user_claim), "oidc_user_claim", self.oidc_user_claim, "the name of a claim")
 
     def _check_mail(self) -> None:
         addresses = [*self.alarm_mail_recipients, *([self.alarm_mail_from] if self.alarm_mail_from else [])]
@@ -683,6 +707,13 @@ class Configuration:
     @property
     def web_host_names(self) -> tuple[str, ...]:
         return tuple(name.strip() for name in self.web_hosts.split(",") if name.strip())
+
+    @property
+    def openid(self) -> OpenIdSettings | None:
+        """The provider of logins by OpenID Connect; None for none."""
+        if not self.oidc_issuer:
+            return None
+        return OpenIdSettings(self.oidc_issuer, self.oidc_client_id, self.oidc_client_secret_file, self.oidc_user_claim)
 
     @property
     def logins_in_order(self) -> tuple[str, ...]:

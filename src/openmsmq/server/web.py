@@ -6,7 +6,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from importlib.util import find_spec
 from typing import Final
+from urllib.parse import urlsplit
 
 from msrpc.rpc.call import InterfaceTable
 from msrpc.rpc.dispatcher import SecurityPolicy
@@ -21,6 +23,7 @@ from openmsmq.admin.web_address import address_of, forget_address, write_address
 from openmsmq.doors.connected import OpenSessions
 from openmsmq.doors.console import AccountLookup, WebGateway
 from openmsmq.doors.figures import Latency
+from openmsmq.doors.openid import OpenIdSettings
 from openmsmq.doors.relays import RelayDesk
 from openmsmq.doors.remedies import Forget
 from openmsmq.doors.transactions import DistributedTransactions
@@ -77,7 +80,7 @@ class WebServer:
             environment.manager, calls.users, self._tokens, rpc, environment.is_administrator, context.syncs,
             context.store.epoch, auditor, self._uses, alarms, latency, calls.logins,
             forget_sequence, environment.when_durable, transactions,
-            RelayDesk(relays.relays, relays.local_queue, auditor), domain, open_sessions,
+            RelayDesk(relays.relays, relays.local_queue, auditor), domain, open_sessions, configuration.openid,
         )  # fmt: skip
         # A Unix socket is as private as the level privacy, so interfaces ask for no more than a ticket.
         table = InterfaceTable(interface(environment, AuthLevel.NONE) for interface in SERVED)
@@ -92,6 +95,8 @@ class WebServer:
     async def start(self) -> None:
         """Raises OSError when it does not come up."""
         configuration = self._context.configuration
+        if configuration.openid is not None:
+            _check_openid(configuration.openid)
         data_dir = configuration.data_dir.resolve()
         path = data_dir / _SOCKET
         await self._rpc.listen_unix(bind_unix(path))
@@ -118,6 +123,7 @@ class WebServer:
             mail_user=configuration.alarm_mail_user,
             mail_password_file=str(configuration.alarm_mail_password_file or ""),
             open_metrics=configuration.web_shows_sums, metrics_queues=configuration.metrics_queues,
+            openid=urlsplit(configuration.oidc_issuer).hostname or "",
             audit=configuration.audit, audit_required=configuration.audit_required,
             audit_bytes=configuration.audit_megabytes << 20,
             log_level=configuration.log_level, log_format=configuration.log_format,
@@ -171,3 +177,11 @@ class WebServer:
         if self._rpc.may_answer():  # else it is that of the daemon which has taken over
             forget_address(data_dir)
         (data_dir / _SOCKET).unlink(missing_ok=True)
+
+
+def _check_openid(settings: OpenIdSettings) -> None:
+    """Raises OSError if logins at the provider can't work here."""
+    if find_spec("joserfc") is None:
+        raise OSError("oidc_issuer needs joserfc: pip install 'openmsmq[oidc]'")
+    if settings.secret_file is not None and not settings.secret_file.read_bytes().strip():
+        raise OSError(f"oidc_client_secret_file: {settings.secret_file} is empty")

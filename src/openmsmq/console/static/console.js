@@ -70,7 +70,7 @@ for (const current of document.querySelectorAll(".side nav [aria-current], .tabs
 
 // -- keys --
 
-const KEYS = [["/", "find a queue"], ["j", "next in a list"], ["k", "previous in a list"], ["?", "show these keys"]];
+const KEYS = [["/", "find a queue or a message"], ["j", "next in a list"], ["k", "previous in a list"], ["?", "show these keys"]];
 
 function help() {
   const dialog = document.createElement("dialog"), list = document.createElement("dl"), title = document.createElement("h2");

@@ -1,0 +1,92 @@
+"""Login by OpenID Connect: the way of the browser to the provider and back. The daemon checks what it brings back."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+from typing import Final
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from openmsmq.console import account
+from openmsmq.console.application import peer_of
+from openmsmq.console.pages import Console, own_path
+from openmsmq.console.problems import Problem
+
+CALLBACK: Final = "/login/openid/callback"
+_SECONDS: Final = 600  # that the browser keeps the state
+_LONGEST: Final = 4096  # characters of what the browser brings
+
+
+class OpenIdPages:
+    """Routes of one console; none if no provider is set.
+
+    The browser has to bring back the state in a cookie, too, so that nobody can log another browser in as themselves.
+    That cookie is SameSite=Lax, because the provider sends the browser here. The session's is Strict: a browser would
+    not send it with a redirect that the provider began, so a page goes on to the next one.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console: Final = console
+        self._services: Final = console.web.services
+        is_on = bool(self._services.settings.openid)
+        self.routes: Final = [
+            Route("/login/openid", console.answering(self._begin), methods=["GET"]),
+            Route(CALLBACK, console.answering(self._finish), methods=["GET"]),
+        ] if is_on else []  # fmt: skip
+
+    @property
+    def _cookie(self) -> str:
+        return f"{self._services.settings.cookie}-openid"
+
+    async def _begin(self, request: Request) -> Response:
+        redirect = self._console.web.origin(request) + CALLBACK
+        found = await self._console.web.work(self._services.begin_openid, redirect)
+        response = RedirectResponse(found["url"], 303)
+        after = base64.urlsafe_b64encode(own_path(request.query_params.get("next")).encode()).decode().rstrip("=")
+        self._set_cookie(response, f"{found['state']}.{after}")
+        return response
+
+    async def _finish(self, request: Request) -> Response:
+        given = {name: request.query_params.get(name, "")[:_LONGEST] for name in ("state", "code", "error")}
+        state, _, after = request.cookies.get(self._cookie, "").rpartition(".")
+        if not state or not hmac.compare_digest(state.encode(), given["state"].encode()):
+            return await self._refused(request, 400, "this login was not begun in this browser, or too long ago")
+        if given["error"] or not given["code"]:
+            return await self._refused(request, 401, f"the provider refused the login: {given['error'] or 'no code'}")
+        redirect = self._console.web.origin(request) + CALLBACK
+        try:
+            secret = await self._console.web.work(
+                account.begin_by_openid, self._services, state, given["code"], redirect, peer_of(request)
+            )
+        except Problem as problem:
+            return await self._refused(request, problem.status, problem.detail)
+        following = own_path(_decoded(after))
+        response = await self._console.render(request, "openid.html", "Log in", next=following)
+        response.headers["Refresh"] = f"0; url={quote(following, safe='/?&=%;:@!$+,~')}"
+        account.set_cookie(response, self._services.settings, secret)
+        self._set_cookie(response, "")
+        return response
+
+    async def _refused(self, request: Request, status: int, why: str) -> Response:
+        response = await self._console.login_form(request, next_="/", wrong=why)
+        response.status_code = status
+        self._set_cookie(response, "")
+        return response
+
+    def _set_cookie(self, response: Response, value: str) -> None:
+        """With an empty value it goes."""
+        response.set_cookie(
+            self._cookie, value, max_age=_SECONDS if value else 0, path="/", secure=self._services.settings.tls,
+            httponly=True, samesite="lax",
+        )  # fmt: skip
+
+
+def _decoded(text: str) -> str | None:
+    try:
+        return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
+    except ValueError:
+        return None
