@@ -5,6 +5,7 @@ SCREENSHOTS=1 writes those of docs/web.md into docs/images.
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,48 @@ def test_the_keyboard_reaches_content_and_the_first_control(chromium: Any, daemo
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.closest('main') !== null")
+    tab.context.close()
+
+
+def test_a_chart_shows_the_part_that_was_dragged_over(chromium: Any, daemon: Daemon) -> None:
+    tab = Tab(chromium, daemon)
+    page = tab.visit("/")
+    figure = page.locator("figure.chart").first
+    eventually(lambda: page.reload() is not None and figure.count() > 0, 60)
+    eventually(lambda: len(json.loads(figure.get_attribute("data-at"))) >= 8, 60)
+    page.click("#pause")
+    whole, clocks = (
+        figure.locator("path[data-name]").first.get_attribute("d"),
+        figure.locator(".x li").all_inner_texts(),
+    )
+    box = figure.locator("svg[role=img]").bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.8, box["y"] + 20, steps=4)
+    assert figure.locator("rect.dragged").count() == 1
+    page.mouse.up()
+    part = figure.locator("path[data-name]").first.get_attribute("d")
+    assert 2 <= part.count(",") < whole.count(",") and figure.locator(".x li").all_inner_texts() != clocks
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 20)
+    assert clocks[0] < figure.locator(".reading").inner_text() < clocks[-1] + "Z"
+    tab.hold("a zoomed chart")
+    figure.locator("button.zoom").click()
+    assert figure.locator("path[data-name]").first.get_attribute("d") == whole
+    assert not figure.locator("button.zoom").is_visible()
+    tab.context.close()
+
+
+def test_a_chart_that_was_refreshed_still_shows_values(
+    chromium: Any, daemon: Daemon, client: Client, queue: str
+) -> None:
+    tab = Tab(chromium, daemon)
+    page = tab.visit(f"/queues/{queue}/activity")
+    eventually(lambda: page.reload() is not None and page.locator("figure.chart").count() > 0, 60)
+    page.evaluate("document.querySelector('figure.chart').dataset.old = 'yes'")
+    page.mouse.move(1, 1)
+    eventually(lambda: page.locator("figure.chart[data-old]").count() == 0, 60)
+    page.locator("figure.chart svg[role=img]").first.hover()
+    assert "UTC: " in page.locator(".reading").first.inner_text()
     tab.context.close()
 
 

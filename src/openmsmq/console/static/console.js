@@ -287,7 +287,7 @@ document.addEventListener("submit", async (event) => {
   inDialog([said], "No answer");
 });
 
-const charts = document.querySelector("script[src='/static/live.js']") !== null;  // that script says how fresh figures are
+const charts = document.getElementById("pause") !== null;  // live.js says how fresh the figures of that page are
 const often = Math.min(FRESH, ...parts().map((part) => Number(part.dataset.fresh) || FRESH));
 if (parts().length > 0) {
   setInterval(() => refresh(charts), often);

@@ -1,7 +1,10 @@
-// Figures and charts of the overview as they change. Without this script the page shows those of when it was loaded.
+// Figures and charts as they change, values under the pointer, and zoom. Without this script a page shows the state of its
+// loading.
 "use strict";
 
 const WIDTH = 600, HEIGHT = 120, POINTS = 120, TIMES = 5;
+const LEAST_DRAG = 8;  // pixels; less is a click
+const zooms = new Map();  // title of a chart -> [from, to] of the part that is shown, in seconds
 
 // The next of 1, 2 and 5 times a power of ten; at least 1. As in charts.py.
 function nice(most) {
@@ -55,11 +58,23 @@ function items(list, texts) {
   }));
 }
 
+const titleOf = (figure) => figure.querySelector("h2").textContent;
 const linesOf = (figure) => [...figure.querySelectorAll("path[data-name]")];
 const valuesOf = (line) => JSON.parse(line.dataset.values);
 
+// The first point that is shown, and the one after the last. A zoom ends when fewer than two of its points are left.
+function range(figure) {
+  const at = JSON.parse(figure.dataset.at), zoom = zooms.get(titleOf(figure));
+  if (zoom === undefined) return [0, at.length];
+  const first = at.findIndex((time) => time >= zoom[0]), end = at.filter((time) => time <= zoom[1]).length;
+  if (first >= 0 && end - first >= 2) return [first, end];
+  zooms.delete(titleOf(figure));
+  return [0, at.length];
+}
+
 function draw(figure) {
-  const lines = linesOf(figure), values = lines.map(valuesOf), grid = figure.querySelector("svg[role=img] > g");
+  const part = range(figure), lines = linesOf(figure), values = lines.map((line) => valuesOf(line).slice(...part));
+  const grid = figure.querySelector("svg[role=img] > g"), button = figure.querySelector("button.zoom");
   const top = nice(Math.max(0, ...values.flat().filter((value) => value !== null)));
   const parts = String(top).startsWith("2") ? 4 : 5;
   lines.forEach((line, index) => line.setAttribute("d", path(values[index], top)));
@@ -73,7 +88,8 @@ function draw(figure) {
   }));
   items(figure.querySelector(".y"), Array.from({ length: parts + 1 }, (_, step) =>
     shown(top * (parts - step) / parts) + (step === 0 ? figure.dataset.unit : "")));
-  items(figure.querySelector(".x"), clocks(JSON.parse(figure.dataset.at)));
+  items(figure.querySelector(".x"), clocks(JSON.parse(figure.dataset.at).slice(...part)));
+  if (button !== null) button.hidden = !zooms.has(titleOf(figure));
 }
 
 // A chart has a point for some seconds: the mean of what was meanwhile, or the latest; null where nothing was.
@@ -91,28 +107,67 @@ function push(figure, events) {
   draw(figure);
 }
 
-// Values at the place of the pointer.
+// Values at the place of the pointer; dragging shows the part that was dragged over.
 function follow(figure) {
   const svg = figure.querySelector("svg[role=img]"), plot = figure.querySelector(".plot");
-  const said = document.createElement("span"), cross = svg.querySelector("g line").cloneNode();
-  said.className = "reading";
+  const reading = document.createElement("span"), cross = svg.querySelector("g line").cloneNode(), whole = document.createElement("button");
+  const dragged = document.createElementNS(svg.namespaceURI, "rect");
+  let begin = null;  // where dragging began: [pixel, point]
+  figure.dataset.followed = "";
+  reading.className = "reading";
   cross.setAttribute("class", "cross");
   cross.setAttribute("y1", 0);
   cross.setAttribute("y2", HEIGHT);
+  dragged.setAttribute("class", "dragged");
+  dragged.setAttribute("height", HEIGHT);
+  whole.type = "button";
+  whole.className = "zoom";
+  whole.textContent = "Whole range";
+  whole.addEventListener("click", () => { zooms.delete(titleOf(figure)); draw(figure); });
+  plot.append(whole);
+
+  const times = () => JSON.parse(figure.dataset.at).slice(...range(figure));
+  function place(event, at) {
+    const box = svg.getBoundingClientRect();
+    return Math.round(Math.min(1, Math.max(0, (event.clientX - box.left) / box.width)) * (at.length - 1));
+  }
+
+  svg.addEventListener("pointerdown", (event) => {
+    begin = [event.clientX, place(event, times())];
+    svg.setPointerCapture(event.pointerId);
+    event.preventDefault();
+  });
   svg.addEventListener("pointermove", (event) => {
-    const box = svg.getBoundingClientRect(), at = JSON.parse(figure.dataset.at), lines = linesOf(figure);
-    const index = Math.round(Math.min(1, Math.max(0, (event.clientX - box.left) / box.width)) * (at.length - 1));
-    const x = index * WIDTH / (at.length - 1);
-    cross.setAttribute("x1", x);
-    cross.setAttribute("x2", x);
-    const values = lines.map((line) => {
-      const value = valuesOf(line)[index];
+    const at = times(), index = place(event, at), across = WIDTH / (at.length - 1);
+    cross.setAttribute("x1", index * across);
+    cross.setAttribute("x2", index * across);
+    const values = linesOf(figure).map((line) => {
+      const value = valuesOf(line).slice(...range(figure))[index];
       return `${line.dataset.said} ${value === null || value === undefined ? "none" : shown(value) + figure.dataset.unit}`;
     });
-    said.textContent = `${clock(at[index])}: ${values.join(", ")}`;
-    if (!cross.isConnected) { svg.append(cross); plot.append(said); }
+    reading.textContent = `${clock(at[index])}: ${values.join(", ")}`;
+    if (!cross.isConnected) { svg.append(cross); plot.append(reading); }
+    if (begin === null) return;
+    dragged.setAttribute("x", Math.min(index, begin[1]) * across);
+    dragged.setAttribute("width", Math.abs(index - begin[1]) * across);
+    svg.append(dragged);
   });
-  svg.addEventListener("pointerleave", () => { cross.remove(); said.remove(); });
+  svg.addEventListener("pointerup", (event) => {
+    const at = times(), ends = begin === null ? [0, 0] : [begin[1], place(event, at)].sort((left, right) => left - right);
+    if (begin !== null && Math.abs(event.clientX - begin[0]) >= LEAST_DRAG && ends[1] > ends[0]) {
+      zooms.set(titleOf(figure), [at[ends[0]], at[ends[1]]]);
+      draw(figure);
+    }
+    begin = null;
+    dragged.remove();
+  });
+  svg.addEventListener("pointerleave", () => { cross.remove(); reading.remove(); });
+  draw(figure);
+}
+
+// Also those that take the place of others when a page refreshes its parts.
+function followAll() {
+  document.querySelectorAll("figure.chart:not([data-followed])").forEach(follow);
 }
 
 function live(place) {
@@ -164,5 +219,6 @@ function live(place) {
   start();
 }
 
-document.querySelectorAll("figure.chart").forEach(follow);
+followAll();
+new MutationObserver(followAll).observe(document.body, { childList: true, subtree: true });
 if (document.getElementById("pause") !== null) live(document.getElementById("live"));
