@@ -325,6 +325,7 @@ def test_without_a_provider_there_is_neither_a_button_nor_a_way(own: Any) -> Non
     assert Browser(own.daemon).ask("GET", "/login/openid").status == 404
 
 
+@pytest.mark.slow
 def test_a_browser_that_comes_back_from_another_site_is_logged_in(
     daemon: Daemon, provider: Provider, chromium: Any
 ) -> None:

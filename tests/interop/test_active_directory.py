@@ -287,7 +287,7 @@ def test_while_the_controller_is_away_what_is_known_goes_on_and_changes_are_refu
         with pytest.raises(MsmqError) as caught:
             found(daemon, Label="none")
         assert caught.value.hresult == HResult.MQ_ERROR_NO_DS
-        assert "the directory is away" in daemon.log
+        assert "directory unavailable" in daemon.log
     finally:
         directory.start()
     eventually(lambda: "directory available again" in daemon.log, 75)

@@ -178,7 +178,7 @@ def test_a_queue_whose_record_was_lost_keeps_its_messages(tmp_path: Path) -> Non
 def test_a_directory_that_is_none_holds_up_nothing_and_is_said_in_the_log(tmp_path: Path) -> None:
     (tmp_path / "directory.sqlite").write_bytes(b"this is no database" * 1000)
     with daemon(tmp_path, "ONE") as one:
-        eventually(lambda: "the directory is away" in one.log)
+        eventually(lambda: "directory unavailable" in one.log)
         with one.connect() as manager:
             manager.create_queue(".\\private$\\p")
             with manager.open(".\\private$\\p", "send") as queue:

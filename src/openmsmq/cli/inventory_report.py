@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from openmsmq.admin.inventory import Inventory, InventoryQueue
 from openmsmq.admin.inventory_remarks import Remark
+from openmsmq.model.look import look_css
 from openmsmq.model.text import printable, time_text
 
 _TONES: Final = {"not here": "bad", "to do": "warn", "to know": ""}
@@ -33,7 +34,7 @@ tbody td { vertical-align: top; }
 
 def report(found: Inventory, remarks: Sequence[Remark]) -> str:
     """The document."""
-    style = (resources.files("openmsmq.console") / "static" / "style.css").read_text(encoding="utf-8")
+    style = look_css() + (resources.files("openmsmq.console") / "static" / "style.css").read_text(encoding="utf-8")
     title = f"Inventory of {_text(found.host)}"
     parts = [
         f'<div class="head"><h1>{title}</h1><span class="badge">{_text(time_text(found.taken))}</span>'
