@@ -26,7 +26,7 @@ from openmsmq.admin import data_directories
 from openmsmq.model.roles import Role, role_of
 
 _REFUSES: Final = {NoSuchAccount: 404, UsersFileError: 409}
-_ROLE: Final = "What the user may do by HTTP at most; rights say what of it."
+_ROLE: Final = "Highest role of the user in the HTTP API and the console; rights of queues apply as well."
 
 AccountName = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 AccountNames = Annotated[list[AccountName], Meta(max_length=1000)]
