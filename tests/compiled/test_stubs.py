@@ -7,6 +7,7 @@ import struct
 from array import array
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -175,35 +176,53 @@ def test_records_of_sends() -> None:
     assert plain > CASES / 4
 
 
+def received(stub: bytes, message: Message) -> bytes | None:
+    """The answer of the Python code to a plain receive."""
+    ptb = RECEIVE.decode_request(stub).ptb
+    receive = ptb.old.Receive
+    if receive is None or receive.Action or receive.Cursor or (ptb.old.pUow or XACTUOW(bytes(16))).rgb.strip(b"\0"):
+        return None
+    check_sizes(ptb)
+    if fill(ptb, message, 60) or message.acknowledgements_requested:
+        return None
+    return RECEIVE.encode_response(m.rpc_ACReceiveMessageEx_Response(ptb=ptb, result=0))
+
+
+def to_receive(chance: random.Random) -> Message:
+    message, _ = some_message(chance)
+    message.sent_time, message.identifier, message.arrival_time = chance.randrange(100), chance.randbytes(20), 7
+    message.destination_queue_format_name = chance.choice((NAME, "x" * 63, "x" * 64))
+    message.authentication_provider_name = chance.choice(("", "", "provider"))
+    return message
+
+
 def test_answers_of_receives() -> None:
     chance, plain = seeds.chance("stubs of receives"), 0
     for _ in range(CASES):
-        message, _ = some_message(chance)
-        message.sent_time, message.identifier, message.arrival_time = chance.randrange(100), chance.randbytes(20), 7
-        message.destination_queue_format_name = chance.choice((NAME, "x" * 63, "x" * 64))
-        message.authentication_provider_name = chance.choice(("", "", "provider"))
-        record, stub = encode_message(message), some_receive(chance, 7)
-
-        def answer(stub: bytes = stub, message: Message = message) -> bytes | None:
-            ptb = RECEIVE.decode_request(stub).ptb
-            receive = ptb.old.Receive
-            if (
-                receive is None
-                or receive.Action
-                or receive.Cursor
-                or (ptb.old.pUow or XACTUOW(bytes(16))).rgb.strip(b"\0")
-            ):
-                return None
-            check_sizes(ptb)
-            if fill(ptb, message, 60) or message.acknowledgements_requested:
-                return None
-            return RECEIVE.encode_response(m.rpc_ACReceiveMessageEx_Response(ptb=ptb, result=0))
-
+        message, stub = to_receive(chance), some_receive(chance, 7)
+        record = encode_message(message)
         found = next(iter(receive_stubs.answers([stub], [record], READ, 60)), None)
         plain += found is not None
-        assert found is None or found == answered(answer)
+        assert found is None or found == answered(partial(received, stub, message))
         assert receive_stubs.answers([stub], [record[: chance.randrange(len(record))]], READ, 60) == []
     assert plain > CASES / 30
+
+
+def test_answers_to_equal_requests_differ_as_their_messages_do() -> None:
+    """The form of the last answer is used again: for texts of the same length, and bytes of any length that fit."""
+    chance, plain = seeds.chance("equal receives"), 0
+    labels = ("label", "other", "Größ", "日本", "\u0416abc", "", "a")
+    for _ in range(CASES // 10):
+        stub = some_receive(chance, 7)
+        for _ in range(20):
+            message = to_receive(chance)
+            message.label, message.destination_queue_format_name = chance.choice(labels), "DIRECT=OS:a\\b"
+            message.authentication_provider_name = ""
+            message.signature, message.sender_certificate = chance.choice(((b"", b""), (b"sign", b"certify")))
+            found = next(iter(receive_stubs.answers([stub], [encode_message(message)], READ, 60)), None)
+            plain += found is not None
+            assert found is None or found == answered(partial(received, stub, message))
+    assert plain > CASES / 10
 
 
 DESTINATIONS = (

@@ -162,23 +162,39 @@ static bool read_buffer(Buffer *buffer, const unsigned char *stub, size_t size)
     return in.plain;
 }
 
-/* As `read_buffer`. A client repeats its request, and all of a program ask the same: what was read last is kept. */
-static bool read_again(Buffer *buffer, const unsigned char *stub, size_t size)
+/* The request that was read last and, if `has_answer`, the form of the answer to it. A client repeats its request, all
+   clients of one program send the same, and the messages of a queue are alike: then an answer differs from the last one
+   in a few places only. The body is not in it, because it may be large. */
+static struct {
+    unsigned char stub[LONGEST_KEPT];
+    size_t size;
+    Buffer buffer;
+    bool has_answer;
+    unsigned char before[LONGEST_KEPT], behind[LONGEST_KEPT]; /* the body */
+    size_t before_size, body_room, behind_size;
+    struct {
+        uint8_t word, size; /* bytes, if it is not an array */
+        uint32_t at;        /* in the answer */
+    } places[WORDS];
+    int count;
+    unsigned char texts[LONGEST_KEPT]; /* ASCII, end to end */
+    size_t texts_size;
+    uint32_t text_sizes[PARTS - LABEL];
+} kept;
+
+/* Read what the client asks for into `kept`. Returns whether that is plain. */
+static bool read_again(const unsigned char *stub, size_t size)
 {
-    static unsigned char last_stub[LONGEST_KEPT];
-    static size_t last_size;
-    static Buffer last;
-    if (size > AT && size == last_size && !memcmp(stub + AT, last_stub + AT, size - AT)) {
-        *buffer = last;
+    if (size > AT && size == kept.size && !memcmp(stub + AT, kept.stub + AT, size - AT))
         return true;
-    }
-    memset(buffer, 0, sizeof *buffer);
-    if (!read_buffer(buffer, stub, size))
+    kept.size = 0;
+    kept.has_answer = false;
+    memset(&kept.buffer, 0, sizeof kept.buffer);
+    if (!read_buffer(&kept.buffer, stub, size))
         return false;
     if (size <= LONGEST_KEPT) {
-        memcpy(last_stub, stub, size);
-        last_size = size;
-        last = *buffer;
+        memcpy(kept.stub, stub, size);
+        kept.size = size;
     }
     return true;
 }
@@ -191,13 +207,10 @@ static uint32_t remaining(uint32_t seconds, uint32_t sent, uint32_t now)
     return seconds == INFINITE ? INFINITE : end > now ? (uint32_t)(end - now) : 0;
 }
 
-/* What a record says. Returns whether its receipt has no consequences. */
-static bool read_record(Buffer *buffer, Part *parts, const unsigned char *record, size_t size, const Layout *layout,
-                        uint32_t now)
+/* What the fixed part of a record says. */
+static void read_record(Buffer *buffer, const unsigned char *record, const Layout *layout, uint32_t now)
 {
     uint32_t *values = buffer->values;
-    if (!split_record(parts, record, size, layout))
-        return false;
     uint32_t sent = word_at(record, layout->sent);
     values[M(0)] = record[layout->message_class] | record[layout->message_class + 1] << 8;
     values[M(3)] = sent;
@@ -224,11 +237,16 @@ static bool read_record(Buffer *buffer, Part *parts, const unsigned char *record
     buffer->structures[M(45)] = record + layout->machine;
     buffer->structures[M(50)] = record + layout->connector;
     buffer->structures[M(55)] = record + layout->transaction;
-    return true;
 }
 
-/* Whether everything fits; sets what is said of lengths. The word behind a buffer of texts, and two or three behind one
-   of bytes, is the pointer to its length. */
+/* The word that is the pointer to the length of an array. */
+static int length_word(int w)
+{
+    const Member *member = &members[w];
+    return member->kind == NAME || member->part == SENDER ? w + 1 : w + (member->part == BODY ? 3 : 2);
+}
+
+/* Whether everything fits; sets what is said of lengths. */
 static bool measure(Buffer *buffer, const Part *parts)
 {
     uint32_t *words = buffer->words, *values = buffer->values;
@@ -237,7 +255,7 @@ static bool measure(Buffer *buffer, const Part *parts)
         if (member->kind < VARYING)
             continue;
         const Part *part = &parts[member->part];
-        int prop = member->kind == NAME || member->part == SENDER ? w + 1 : w + (member->part == BODY ? 3 : 2);
+        int prop = length_word(w);
         uint32_t size = size_of(words, member), length = part->size;
         if (member->kind >= TITLE) {
             length = part->units || member->kind == TITLE ? part->units + 1 : 0;
@@ -262,7 +280,8 @@ static bool measure(Buffer *buffer, const Part *parts)
 
 /* ------------------------------------------------------------------------------------------------------ the answer */
 
-static void put_member(Writer *out, const Buffer *buffer, const Part *parts, int w)
+/* Returns where in the answer the member is; 0 if it is not there. */
+static size_t put_member(Writer *out, const Buffer *buffer, const Part *parts, int w)
 {
     static const unsigned char no_transaction[GUID];
     const Member *member = &members[w];
@@ -271,29 +290,29 @@ static void put_member(Writer *out, const Buffer *buffer, const Part *parts, int
     unsigned char *at;
     switch (member->kind) {
     case PLAIN:
-        return;
+        return 0;
     case BYTE:
         at = place(out, 1);
         if (at != NULL)
             *at = (unsigned char)buffer->values[w];
-        return;
+        return out->at - 1;
     case HALF:
         at = place_aligned(out, 2, 2);
         if (at != NULL)
             at[0] = (unsigned char)buffer->values[w], at[1] = (unsigned char)(buffer->values[w] >> 8);
-        return;
+        return out->at - 2;
     case WORD:
         put_word(out, buffer->values[w]);
-        return;
+        return out->at - 4;
     case UNIT:
         put_bytes(out, no_transaction, GUID, GUID);
-        return;
+        return 0;
     default:
         break;
     }
     if (member->kind >= VARYING && !buffer->has_buffer[w]) {
         put_word(out, 0);
-        return;
+        return 0;
     }
     put_referent(out);
     if (member->kind != STRUCTURE)
@@ -308,9 +327,10 @@ static void put_member(Writer *out, const Buffer *buffer, const Part *parts, int
         put_bytes(out, part->data, part->size, size);
     else
         put_text(out, part, size);
+    return out->at - (member->kind < TITLE ? size : 2 * size);
 }
 
-static void write_answer(Writer *out, const Buffer *buffer, const Part *parts)
+static void write_answer(Writer *out, const Buffer *buffer, const Part *parts, size_t *places)
 {
     unsigned char *words = place(out, 4 * WORDS);
     if (words == NULL)
@@ -324,23 +344,106 @@ static void write_answer(Writer *out, const Buffer *buffer, const Part *parts)
         memcpy(words + 4 * w, &word, 4);
     }
     for (int w = 0; w < WORDS; w++)
-        if (buffer->words[w])
-            put_member(out, buffer, parts, w);
+        places[w] = buffer->words[w] ? put_member(out, buffer, parts, w) : 0;
     put_word(out, 0); /* MQ_OK */
 }
 
-/* The answer to one call; None if it is not plain, NULL with an error. */
-static PyObject *answer_one(PyObject *stub, PyObject *record, const Layout *layout, uint32_t now)
+/* ------------------------------------------------------------------------------------- answers that are like the last */
+
+/* Keep the form of an answer to the request in `kept`, if it is small. */
+static void keep_answer(const Writer *out, const Buffer *buffer, const Part *parts, const size_t *places)
 {
-    if (!PyBytes_Check(stub) || !PyBytes_Check(record))
-        return PyErr_Format(PyExc_TypeError, "stubs and records are bytes");
-    Buffer buffer;
-    Part parts[PARTS];
-    size_t size = (size_t)PyBytes_GET_SIZE(stub);
-    if (!read_again(&buffer, (unsigned char *)PyBytes_AS_STRING(stub), size)
-        || !read_record(&buffer, parts, (unsigned char *)PyBytes_AS_STRING(record), (size_t)PyBytes_GET_SIZE(record),
-                        layout, now)
-        || !measure(&buffer, parts))
+    const int body = M(10);
+    size_t room = places[body] ? buffer->words[M(11)] : 0, before = places[body] ? places[body] : out->at;
+    size_t behind = out->at - before - room;
+    const Part *last = &parts[PARTS - 1];
+    kept.texts_size = (size_t)(last->data + last->size - parts[LABEL].data);
+    kept.has_answer = kept.size && before <= LONGEST_KEPT && behind <= LONGEST_KEPT && kept.texts_size <= LONGEST_KEPT;
+    for (int part = LABEL; part < PARTS; part++)
+        kept.has_answer = kept.has_answer && parts[part].units == parts[part].size; /* ASCII */
+    if (!kept.has_answer)
+        return;
+    memcpy(kept.before, out->data, before);
+    memcpy(kept.behind, out->data + before + room, behind);
+    memcpy(kept.texts, parts[LABEL].data, kept.texts_size);
+    kept.before_size = before, kept.body_room = room, kept.behind_size = behind;
+    for (int part = LABEL; part < PARTS; part++)
+        kept.text_sizes[part - LABEL] = parts[part].size;
+    bool is_of_text[WORDS] = {false}; /* a length that does not change */
+    for (int w = 0; w < WORDS; w++)
+        if (members[w].kind >= TITLE)
+            is_of_text[length_word(w)] = true;
+    kept.count = 0;
+    for (int w = 0; w < WORDS; w++) {
+        static const uint8_t sizes[] = {[BYTE] = 1, [HALF] = 2, [WORD] = 4};
+        Kind kind = members[w].kind;
+        if (places[w] && !is_of_text[w]) {
+            kept.places[kept.count].word = (uint8_t)w;
+            kept.places[kept.count].size = kind <= WORD ? sizes[kind] : members[w].size;
+            kept.places[kept.count++].at = (uint32_t)places[w];
+        }
+    }
+}
+
+/* Whether the answer has the form that is kept: texts are ASCII and as long as then, and bytes fit into their buffers. Sets
+   what is said of their lengths. */
+static bool is_alike(Buffer *buffer, const Part *parts)
+{
+    static const uint8_t arrays[] = {M(10), M(23), M(30), M(38), M(42), M(47)};
+    if (!kept.has_answer)
+        return false;
+    for (int part = LABEL; part < PARTS; part++)
+        if (parts[part].size != kept.text_sizes[part - LABEL] || parts[part].units != parts[part].size)
+            return false;
+    for (size_t i = 0; i < sizeof arrays; i++) {
+        int w = arrays[i];
+        uint32_t length = parts[members[w].part].size;
+        if (kept.buffer.has_buffer[w] && length > size_of(kept.buffer.words, &members[w]))
+            return false;
+        buffer->values[length_word(w)] = length;
+    }
+    return true;
+}
+
+static void fill_answer(unsigned char *answer, const Buffer *buffer, const Part *parts)
+{
+    bool has_other_texts = memcmp(parts[LABEL].data, kept.texts, kept.texts_size);
+    memcpy(answer, kept.before, kept.before_size);
+    memcpy(answer + kept.before_size + kept.body_room, kept.behind, kept.behind_size);
+    for (int i = 0; i < kept.count; i++) {
+        int w = kept.places[i].word;
+        const Member *member = &members[w];
+        const Part *part = &parts[member->part];
+        unsigned char *at = answer + kept.places[i].at;
+        switch (member->kind) {
+        case BYTE:
+        case HALF:
+        case WORD:
+            memcpy(at, &buffer->values[w], kept.places[i].size);
+            break;
+        case STRUCTURE:
+        case COUNTED:
+            memcpy(at, buffer->structures[w], kept.places[i].size);
+            break;
+        case VARYING:
+        case CONFORMANT:
+            memcpy(at, part->data, part->size);
+            memset(at + part->size, 0, size_of(kept.buffer.words, member) - part->size);
+            break;
+        default:
+            for (uint32_t unit = 0; has_other_texts && unit < part->size; unit++)
+                at[2 * unit] = part->data[unit];
+        }
+    }
+}
+
+/* An answer of another form than the last one. */
+static PyObject *new_answer(const Part *parts, const unsigned char *record, const Layout *layout, uint32_t now, size_t size)
+{
+    Buffer buffer = kept.buffer;
+    size_t places[WORDS];
+    read_record(&buffer, record, layout, now);
+    if (!measure(&buffer, parts))
         Py_RETURN_NONE;
     /* Nothing is larger than in the request but structures that the client left out. */
     Writer out = {NULL, 0, size + 1024, FIRST_REFERENT, true};
@@ -348,12 +451,35 @@ static PyObject *answer_one(PyObject *stub, PyObject *record, const Layout *layo
     if (made == NULL)
         return NULL;
     out.data = (unsigned char *)PyBytes_AS_STRING(made);
-    write_answer(&out, &buffer, parts);
+    write_answer(&out, &buffer, parts, places);
     if (!out.fits) {
         Py_DECREF(made);
         Py_RETURN_NONE;
     }
+    keep_answer(&out, &buffer, parts, places);
     _PyBytes_Resize(&made, (Py_ssize_t)out.at);
+    return made;
+}
+
+/* The answer to one call; None if it is not plain, NULL with an error. */
+static PyObject *answer_one(PyObject *stub, PyObject *record, const Layout *layout, uint32_t now)
+{
+    if (!PyBytes_Check(stub) || !PyBytes_Check(record))
+        return PyErr_Format(PyExc_TypeError, "stubs and records are bytes");
+    Part parts[PARTS];
+    const unsigned char *data = (unsigned char *)PyBytes_AS_STRING(record);
+    size_t size = (size_t)PyBytes_GET_SIZE(stub);
+    if (!read_again((unsigned char *)PyBytes_AS_STRING(stub), size)
+        || !split_record(parts, data, (size_t)PyBytes_GET_SIZE(record), layout))
+        Py_RETURN_NONE;
+    Buffer buffer;
+    if (!is_alike(&buffer, parts))
+        return new_answer(parts, data, layout, now, size);
+    PyObject *made = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(kept.before_size + kept.body_room + kept.behind_size));
+    if (made == NULL)
+        return NULL;
+    read_record(&buffer, data, layout, now);
+    fill_answer((unsigned char *)PyBytes_AS_STRING(made), &buffer, parts);
     return made;
 }
 
