@@ -353,18 +353,25 @@ static PyObject *remove_one(PyObject *object, PyObject *key_object)
 
 static PyObject *remove_all(PyObject *object, PyObject *keys)
 {
+    Positions *self = (Positions *)object;
     if (!PyList_Check(keys))
         return PyErr_Format(PyExc_TypeError, "a list is needed, not %s", Py_TYPE(keys)->tp_name);
     uint64_t volume = 0;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys); i++) {
-        PyObject *size = remove_one(object, PyList_GET_ITEM(keys, i));
-        if (size == NULL)
+        size_t at = slot_of(self, PyList_GET_ITEM(keys, i));
+        if (at == NOWHERE)
             return NULL;
-        volume += PyLong_AsUnsignedLongLong(size);
-        Py_DECREF(size);
-        if (PyErr_Occurred())
-            return NULL;
+        if (self->sizes[at] == HELD) {
+            PyObject *size = size_at(self, at);
+            volume += size == NULL ? 0 : PyLong_AsUnsignedLongLong(size);
+            Py_XDECREF(size);
+            if (PyErr_Occurred())
+                return NULL;
+        } else
+            volume += self->sizes[at];
+        forget(self, at);
     }
+    shrink(self);
     return PyLong_FromUnsignedLongLong(volume);
 }
 

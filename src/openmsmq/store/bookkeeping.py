@@ -60,6 +60,18 @@ class SegmentStats:
             segment.live -= 1
             segment.last_death = position
 
+    def discard_all(self, locations: Sequence[int], position: int) -> None:
+        """`discard` for many."""
+        first = min(locations) // self._segment_size
+        if first == max(locations) // self._segment_size:  # mostly
+            segment = self.segments.get(first)
+            if segment is not None:
+                segment.live -= len(locations)
+                segment.last_death = position
+            return
+        for location in locations:
+            self.discard(location, position)
+
     def define(self, name: bytes, value: bytes, location: int, position: int) -> None:
         location_before = self.definition_locations.get(name)
         if location_before is not None:
@@ -80,6 +92,10 @@ class SegmentStats:
         while location in forwarded:
             location = forwarded[location]
         return location
+
+    def all_current(self, locations: Sequence[int]) -> Sequence[int]:
+        """`current` of each."""
+        return [self.current(location) for location in locations] if self._forwarded else locations
 
     def forward(self, old: int, new: int) -> None:
         """A message has been relocated."""

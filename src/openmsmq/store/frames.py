@@ -9,6 +9,8 @@ All integers are little-endian. Frames start at multiples of eight.
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -202,7 +204,11 @@ def unpack_definition(payload: bytes) -> tuple[bytes, bytes]:
 
 def pack_removals(keys: Sequence[int], locations: Sequence[int]) -> bytes:
     """Payload of a REMOVE_MANY."""
-    return struct.pack(f"<{2 * len(keys)}Q", *keys, *locations)
+    words = array("Q", keys)
+    words.extend(locations)
+    if sys.byteorder == "big":
+        words.byteswap()
+    return words.tobytes()
 
 
 def unpack_removals(payload: bytes) -> tuple[Sequence[int], Sequence[int]]:

@@ -154,21 +154,54 @@ end:
 
 /* ------------------------------------------------------------------------------------------------------- reading */
 
-/* The payload of a whole frame of a message for absolute `position` at `at`; NULL, without an error, if none is there. */
-static PyObject *payload_at(const unsigned char *data, Py_ssize_t size, Py_ssize_t at, uint64_t position, uint32_t kinds,
-                            unsigned int tag, uint32_t seed)
+/* Read the header of a whole frame of a message for absolute `position` at `at`. Returns whether one is there; its
+   checksum is not looked at. */
+static bool read_header(Header *header, const unsigned char *data, Py_ssize_t size, Py_ssize_t at, uint64_t position,
+                        uint32_t kinds, unsigned int tag)
 {
-    Header header;
-    if (size - at < (Py_ssize_t)sizeof header)
-        return NULL;
-    memcpy(&header, data + at, sizeof header);
-    if (header.position != position || header.tag != tag || header.kind > 31 || !(kinds >> header.kind & 1)
-        || header.length > size - at - (Py_ssize_t)sizeof header)
-        return NULL;
-    CrcRecord record = crc_of(data + at + sizeof header.crc, sizeof header - sizeof header.crc + header.length, seed);
-    if (crc_rest(&record) != header.crc)
-        return NULL;
-    return PyBytes_FromStringAndSize((const char *)data + at + sizeof header, header.length);
+    if (size - at < (Py_ssize_t)sizeof *header)
+        return false;
+    memcpy(header, data + at, sizeof *header);
+    return header->position == position && header->tag == tag && header->kind <= 31 && kinds >> header->kind & 1
+        && header->length <= size - at - (Py_ssize_t)sizeof *header;
+}
+
+/* Append to `found` the payloads of up to SIDE_BY_SIDE frames at `locations` from index `first` on. Returns how many: fewer
+   only up to the first one that is not there, and -1 with an error. */
+static int append_payloads(PyObject *found, const Py_buffer *data, PyObject *locations, Py_ssize_t first, uint64_t base,
+                           uint32_t kinds, unsigned int tag, uint32_t seed)
+{
+    CrcRecord records[SIDE_BY_SIDE];
+    Header headers[SIDE_BY_SIDE];
+    uint32_t results[SIDE_BY_SIDE];
+    const unsigned char *frames[SIDE_BY_SIDE];
+    Py_ssize_t count = PySequence_Size(locations);
+    int some = 0, valid = 0;
+    if (count < 0)
+        return -1;
+    for (; some < SIDE_BY_SIDE && first + some < count; some++) {
+        PyObject *item = PySequence_GetItem(locations, first + some);
+        unsigned long long location = item == NULL ? 0 : PyLong_AsUnsignedLongLong(item);
+        Py_XDECREF(item);
+        if (PyErr_Occurred())
+            return -1;
+        if (location < base || location - base >= (unsigned long long)data->len
+            || !read_header(&headers[some], data->buf, data->len, (Py_ssize_t)(location - base), location, kinds, tag))
+            break;
+        frames[some] = (unsigned char *)data->buf + (location - base);
+        records[some] = crc_of(frames[some] + sizeof headers->crc, sizeof *headers - sizeof headers->crc + headers[some].length,
+                               seed);
+    }
+    crc_results(records, some, results);
+    for (; valid < some && results[valid] == headers[valid].crc; valid++) {
+        PyObject *payload = PyBytes_FromStringAndSize((const char *)frames[valid] + sizeof *headers, headers[valid].length);
+        if (payload == NULL || PyList_Append(found, payload) < 0) {
+            Py_XDECREF(payload);
+            return -1;
+        }
+        Py_DECREF(payload);
+    }
+    return valid;
 }
 
 static PyObject *payloads(PyObject *module, PyObject *const *arguments, Py_ssize_t given_count)
@@ -181,24 +214,13 @@ static PyObject *payloads(PyObject *module, PyObject *const *arguments, Py_ssize
         return PyErr_Format(PyExc_TypeError, "payloads() takes %d arguments", NUMBERS + 2);
     if (!read_numbers(arguments + 2, NUMBERS, given) || PyObject_GetBuffer(arguments[0], &data, PyBUF_SIMPLE) < 0)
         return NULL;
-    PyObject *found = PyList_New(0), *locations = arguments[1];
-    Py_ssize_t count = PySequence_Size(locations);
-    uint64_t base = given[BASE];
-    for (Py_ssize_t i = (Py_ssize_t)given[FIRST]; found != NULL && !PyErr_Occurred() && i < count; i++) {
-        PyObject *item = PySequence_GetItem(locations, i);
-        unsigned long long location = item == NULL ? 0 : PyLong_AsUnsignedLongLong(item);
-        Py_XDECREF(item);
-        PyObject *payload = NULL;
-        if (!PyErr_Occurred() && location >= base && location - base < (unsigned long long)data.len)
-            payload = payload_at(data.buf, data.len, (Py_ssize_t)(location - base), location, (uint32_t)given[KINDS],
-                                 (unsigned int)given[TAG], (uint32_t)given[SEED]);
-        if (payload == NULL)
-            break;
-        if (PyList_Append(found, payload) < 0)
-            Py_CLEAR(found);
-        Py_DECREF(payload);
-    }
-    if (PyErr_Occurred())
+    PyObject *found = PyList_New(0);
+    Py_ssize_t first = (Py_ssize_t)given[FIRST];
+    int some = SIDE_BY_SIDE;
+    for (; found != NULL && some == SIDE_BY_SIDE; first += some)
+        some = append_payloads(found, &data, arguments[1], first, given[BASE], (uint32_t)given[KINDS],
+                               (unsigned int)given[TAG], (uint32_t)given[SEED]);
+    if (some < 0)
         Py_CLEAR(found);
     PyBuffer_Release(&data);
     return found;

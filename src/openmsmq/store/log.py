@@ -192,7 +192,7 @@ class Store:
                     return [location]
             elif isinstance(only, Remove) and self._writer.remove(only.key, only.location):
                 return []
-        return self._chain(specify(operations, self._books.current, self.read))
+        return self._chain(specify(operations, self._books, self.read))
 
     def reserve(self, high: int) -> None:
         """All numbers up to `high` count as used from now on, also after a restart. Durable after the next `sync`."""
@@ -274,7 +274,7 @@ class Store:
         """
         # First and last, so that one damaged frame cannot undo the transaction.
         commit = FrameSpec(frames.COMMIT)
-        locations = self._chain([commit, *specify(operations, self._books.current, self.read), commit], transaction)
+        locations = self._chain([commit, *specify(operations, self._books, self.read), commit], transaction)
         self._books.forget_pending(transaction)
         return locations
 
@@ -291,7 +291,7 @@ class Store:
         abort = [FrameSpec(frames.ABORT, transaction=number) for number in aborts]
         # First and last, as in `commit`.
         locations = self._chain(
-            [*commit, *abort, *specify(operations, self._books.current, self.read), *commit, *abort]
+            [*commit, *abort, *specify(operations, self._books, self.read), *commit, *abort]
         )
         for transaction in commits:
             self._books.forget_pending(transaction)

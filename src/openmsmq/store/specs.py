@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from openmsmq.store.bookkeeping import SegmentStats
 from openmsmq.store.frames import (
     DROP,
     INSERT,
@@ -21,11 +22,11 @@ from openmsmq.store.operations import Insert, Move, Operation, Put, Remove, Remo
 
 class FrameSpec:
     """One frame to be written. `replaces` is the location that a relocated message leaves, 0 if none;
-    `transaction` that of the frame, 0 for that of its chain."""
+    `transaction` that of the frame, 0 for that of its chain; `removed` the locations that a REMOVE_MANY names."""
 
     def __init__(
         self, kind: int, payload: bytes = b"", key: int = 0, extra: int = 0, queue: int = 0, flags: int = 0,
-        replaces: int = 0, transaction: int = 0,
+        replaces: int = 0, transaction: int = 0, removed: Sequence[int] = (),
     ) -> None:  # fmt: skip
         self.kind: Final = kind
         self.payload: Final = payload
@@ -35,16 +36,17 @@ class FrameSpec:
         self.flags: Final = flags
         self.replaces: Final = replaces
         self.transaction: Final = transaction
+        self.removed: Final = removed
 
 
 def specify(
-    operations: Sequence[Operation], current: Callable[[int], int], read: Callable[[int], bytes]
+    operations: Sequence[Operation], books: SegmentStats, read: Callable[[int], bytes]
 ) -> list[FrameSpec]:
     """The frames for some operations.
 
     Args:
         operations: in order.
-        current: where a message is now that was at a location once.
+        books: know where a message is now that was relocated.
         read: payload at a location; what it raises passes through.
     """
     specs = []
@@ -52,11 +54,11 @@ def specify(
         if isinstance(operation, Insert):
             specs.append(FrameSpec(INSERT, operation.payload, operation.key, operation.deadline, operation.queue))
         elif isinstance(operation, Remove):
-            specs.append(FrameSpec(REMOVE, b"", operation.key, current(operation.location)))
+            specs.append(FrameSpec(REMOVE, b"", operation.key, books.current(operation.location)))
         elif isinstance(operation, RemoveMany):
-            specs += _specify_removals(operation, current)
+            specs += _specify_removals(operation, books)
         elif isinstance(operation, Move):
-            specs += _specify_move(operation, current(operation.location), read)
+            specs += _specify_move(operation, books.current(operation.location), read)
         elif isinstance(operation, Put):
             specs.append(FrameSpec(PUT, pack_definition(*operation)))
         else:
@@ -64,12 +66,13 @@ def specify(
     return specs
 
 
-def _specify_removals(removals: RemoveMany, current: Callable[[int], int]) -> list[FrameSpec]:
-    keys, locations = removals.keys, [current(location) for location in removals.locations]
-    return [
-        FrameSpec(REMOVE_MANY, pack_removals(keys[at : at + MOST_REMOVALS], locations[at : at + MOST_REMOVALS]))
-        for at in range(0, len(keys), MOST_REMOVALS)
-    ]
+def _specify_removals(removals: RemoveMany, books: SegmentStats) -> list[FrameSpec]:
+    keys, locations = removals.keys, books.all_current(removals.locations)
+    specs = []
+    for at in range(0, len(keys), MOST_REMOVALS):
+        some = locations[at : at + MOST_REMOVALS]
+        specs.append(FrameSpec(REMOVE_MANY, pack_removals(keys[at : at + MOST_REMOVALS], some), removed=some))
+    return specs
 
 
 def _specify_move(move: Move, location: int, read: Callable[[int], bytes]) -> list[FrameSpec]:

@@ -289,8 +289,7 @@ class LogWriter:
             if spec.kind == REMOVE:
                 books.discard(spec.extra, position)
             elif spec.kind == frames.REMOVE_MANY:
-                for location in frames.unpack_removals(spec.payload)[1]:
-                    books.discard(location, position)
+                books.discard_all(spec.removed, position)
             elif spec.kind == PUT:
                 name, value = frames.unpack_definition(spec.payload)
                 books.define(name, value, place, position)
