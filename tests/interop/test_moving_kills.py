@@ -297,4 +297,4 @@ def test_a_hundred_thousand_messages_of_twenty_queues_move_and_move_back(tmp_pat
     lines = [Line(f"plain{number}", False) for number in range(10)]
     lines += [Line(f"ordered{number}", True) for number in range(10)]
     with moving(tmp_path, 94) as move:
-        whole_move(move, lines, dice, kills=200, first=5_000, pause=0.02)
+        whole_move(move, lines, dice, kills=200, first=5_000, pause=0.02, command_kills=1)

@@ -17,7 +17,15 @@ from openmsmq import compiled
 from openmsmq.model.lookup_id import LAST_SEQUENCE
 from openmsmq.model.message import Message
 from openmsmq.queueing.deadlines import Deadlines
-from openmsmq.queueing.entries import LOCATION_MASK, CapturedEntries, Entries, EntriesInPython, ready_room, stored
+from openmsmq.queueing.entries import (
+    LOCATION_BITS,
+    LOCATION_MASK,
+    CapturedEntries,
+    Entries,
+    EntriesInPython,
+    ready_room,
+    stored,
+)
 from seeds import chance
 
 LARGEST = 7 << 56 | (1 << 56) - 1
@@ -133,8 +141,29 @@ TestEntries = EntriesMachine.TestCase
 TestEntries.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
+def test_a_queue_of_many_messages_has_what_a_dictionary_has() -> None:
+    """Large tables are divided; a queue that becomes short again gives their memory back, an empty one all of it."""
+    luck = chance("entries of a long queue")
+    for in_order in (True, False):
+        entries = Entries()
+        expected: dict[int, int] = {}
+        for number in range(120_000):
+            key = 3 << 56 | (number if in_order else luck.getrandbits(56))
+            expected[key] = stored(number, number % 5000)
+            entries.place(key, number, number % 5000)
+        some = luck.sample(sorted(expected), 5000)
+        assert entries.locations(some) == [expected[key] & LOCATION_MASK for key in some]
+        assert list(entries) == sorted(expected)
+        gone = luck.sample(sorted(expected), 119_000)
+        assert entries.remove_all(gone) == sum(expected.pop(key) >> LOCATION_BITS for key in gone)
+        assert {key: entries[key] for key in entries} == expected
+        assert all(key not in entries for key in gone[:1000])
+        assert entries.remove_all(list(expected)) == sum(entry >> LOCATION_BITS for entry in expected.values())
+        assert (len(entries), list(entries)) == (0, [])
+
+
 def test_a_table_that_grows_and_shrinks_again_and_again_has_what_a_dictionary_has() -> None:
-    luck, entries, expected = chance("entries"), Entries(), dict[int, int]()
+    luck, entries, expected = chance("entries"), Entries(), {}
     for _ in range(6):
         for _ in range(luck.randrange(5000)):
             key = luck.choice([luck.randrange(1 << 14), luck.randrange(LARGEST)])

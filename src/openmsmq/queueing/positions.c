@@ -1,7 +1,10 @@
-/* The positions of a queue: a table in arrays of where the message of each lookup identifier is.
+/* The positions of a queue: tables in arrays of where the message of each lookup identifier is.
 
    `openmsmq.queueing.entries` says in Python what is done here, and does it where this is not compiled. A message takes
-   20 bytes in a table that is half to four fifths full; a dictionary of integers takes four times as much. */
+   20 bytes in a table that is half to four fifths full; a dictionary of integers takes four times as much.
+
+   The event loop must not wait for the growth of a queue of millions. So a table that is large is divided into two, by
+   the next bit of the hash (extendible hashing): a change moves the entries of one table at most, in 0.2 ms. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -18,105 +21,294 @@ typedef struct {
 
 /* Open addressing, linear probing. In `sizes`, the two highest numbers are marks. */
 typedef struct {
-    PyObject_HEAD
     Slot *slots;
     uint32_t *sizes;
     size_t capacity, count;
+    size_t most;    /* entries, before it is divided */
+    unsigned depth; /* how many leading bits of the hash all of its keys have in common */
+} Table;
+
+typedef struct {
+    PyObject_HEAD
+    Table **directory; /* by the first `depth` bits of the hash; a table of less depth is there several times, in a row */
+    unsigned depth;
+    size_t count;
 } Positions;
+
+typedef struct {
+    Table *table;
+    size_t at;
+} Place;
 
 static const uint32_t EMPTY = UINT32_MAX, HELD = UINT32_MAX - 1;
 static const uint64_t SEQUENCE = (UINT64_C(1) << 56) - 1;
-static const size_t LEAST = 8, NOWHERE = SIZE_MAX;
+static const size_t LEAST = 8, LARGEST = 1 << 14; /* slots of a table */
+enum { MOST_DEPTH = 24 };
 
-/* -- the table --------------------------------------------------------------------------------------------------- */
+/* -- one table --------------------------------------------------------------------------------------------------- */
 
-static size_t home_of(const Positions *self, uint64_t key)
+static uint64_t hash_of(uint64_t key)
 {
-    uint64_t spread = key * UINT64_C(0x9E3779B97F4A7C15);
-    return (size_t)((unsigned __int128)spread * self->capacity >> 64);
+    return key * UINT64_C(0x9E3779B97F4A7C15);
 }
 
-static size_t next_to(const Positions *self, size_t at)
+/* The bits behind those that all keys of the table have in common say where a key belongs. */
+static size_t home_of(const Table *table, uint64_t key)
 {
-    return at + 1 == self->capacity ? 0 : at + 1;
+    return (size_t)((unsigned __int128)(hash_of(key) << table->depth) * table->capacity >> 64);
 }
 
-/* The slot of a key, or the empty one where it belongs; NOWHERE in a table without slots. */
-static size_t find(const Positions *self, uint64_t key)
+static size_t next_to(const Table *table, size_t at)
 {
-    if (self->capacity == 0)
-        return NOWHERE;
-    size_t at = home_of(self, key);
-    while (self->sizes[at] != EMPTY && self->slots[at].key != key)
-        at = next_to(self, at);
+    return at + 1 == table->capacity ? 0 : at + 1;
+}
+
+/* The slot of a key, or the empty one where it belongs. */
+static size_t find_in(const Table *table, uint64_t key)
+{
+    size_t at = home_of(table, key);
+    while (table->sizes[at] != EMPTY && table->slots[at].key != key)
+        at = next_to(table, at);
     return at;
 }
 
-static bool is_there(const Positions *self, size_t at)
+static bool is_full(const Table *table)
 {
-    return at != NOWHERE && self->sizes[at] != EMPTY;
+    return table->count >= table->capacity / 5 * 4;
 }
 
-static bool resize(Positions *self, size_t capacity)
+/* An empty table for keys whose hash begins with the first `depth` bits of `hash`; NULL without memory. */
+static Table *new_table(size_t capacity, unsigned depth, uint64_t hash)
 {
-    Positions old = *self;
-    Slot *slots = capacity > SIZE_MAX / sizeof(Slot) ? NULL : PyMem_RawMalloc(capacity * sizeof(Slot));
-    uint32_t *sizes = slots == NULL ? NULL : PyMem_RawMalloc(capacity * sizeof(uint32_t));
-    if (sizes == NULL) {
+    Table *table = PyMem_RawMalloc(sizeof(Table));
+    Slot *slots = PyMem_RawMalloc(capacity * sizeof(Slot));
+    uint32_t *sizes = PyMem_RawMalloc(capacity * sizeof(uint32_t));
+    if (table == NULL || slots == NULL || sizes == NULL) {
+        PyMem_RawFree(table);
         PyMem_RawFree(slots);
+        PyMem_RawFree(sizes);
         PyErr_NoMemory();
-        return false;
+        return NULL;
     }
     memset(sizes, 0xFF, capacity * sizeof(uint32_t));
-    self->slots = slots, self->sizes = sizes, self->capacity = capacity;
-    for (size_t from = 0; from < old.capacity; from++) {
-        if (old.sizes[from] == EMPTY)
-            continue;
-        size_t to = find(self, old.slots[from].key);
-        slots[to] = old.slots[from];
-        sizes[to] = old.sizes[from];
-    }
-    PyMem_RawFree(old.slots);
-    PyMem_RawFree(old.sizes);
+    /* Sequential keys fill all tables evenly. So that they are not divided all at once, each one takes another number of
+       entries, three to four fifths of its slots. */
+    uint64_t prefix = depth ? hash >> (64 - depth) : 0;
+    size_t variety = (size_t)(prefix * 0x85EBCA6Bu >> 8 & 0xFF);
+    *table = (Table){slots, sizes, capacity, 0, LARGEST / 5 * 3 + LARGEST / 5 * variety / 0xFF, depth};
+    return table;
+}
+
+static void free_table(Table *table)
+{
+    PyMem_RawFree(table->slots);
+    PyMem_RawFree(table->sizes);
+    PyMem_RawFree(table);
+}
+
+/* Put an entry into a table that has room and does not have the key. */
+static void add(Table *table, Slot slot, uint32_t size)
+{
+    size_t to = find_in(table, slot.key);
+    table->slots[to] = slot;
+    table->sizes[to] = size;
+    table->count++;
+}
+
+static bool resize(Table *table, size_t capacity)
+{
+    Table *other = new_table(capacity, table->depth, 0);
+    if (other == NULL)
+        return false;
+    for (size_t at = 0; at < table->capacity; at++)
+        if (table->sizes[at] != EMPTY)
+            add(other, table->slots[at], table->sizes[at]);
+    Table old = *table;
+    table->slots = other->slots, table->sizes = other->sizes, table->capacity = capacity;
+    other->slots = old.slots, other->sizes = old.sizes;
+    free_table(other);
     return true;
 }
 
-/* Room for `more` further ones: at most four fifths of the slots are used. */
-static bool make_room(Positions *self, size_t more)
-{
-    size_t wanted = self->count + more;
-    if (wanted <= self->capacity / 5 * 4)
-        return true;
-    size_t capacity = self->capacity + self->capacity / 2;
-    if (capacity < wanted / 4 * 5 + LEAST)
-        capacity = wanted / 4 * 5 + LEAST;
-    return resize(self, capacity);
-}
-
 /* Empty a slot, and move those that were put behind it because it was taken. */
-static void vacate(Positions *self, size_t at)
+static void vacate(Table *table, size_t at)
 {
-    for (size_t next = next_to(self, at); self->sizes[next] != EMPTY; next = next_to(self, next)) {
-        size_t home = home_of(self, self->slots[next].key);
-        size_t past = next >= home ? next - home : next + self->capacity - home;
-        size_t gap = next >= at ? next - at : next + self->capacity - at;
+    for (size_t next = next_to(table, at); table->sizes[next] != EMPTY; next = next_to(table, next)) {
+        size_t home = home_of(table, table->slots[next].key);
+        size_t past = next >= home ? next - home : next + table->capacity - home;
+        size_t gap = next >= at ? next - at : next + table->capacity - at;
         if (past >= gap) {
-            self->slots[at] = self->slots[next];
-            self->sizes[at] = self->sizes[next];
+            table->slots[at] = table->slots[next];
+            table->sizes[at] = table->sizes[next];
             at = next;
         }
     }
-    self->sizes[at] = EMPTY;
-    self->count--;
+    table->sizes[at] = EMPTY;
+    table->count--;
 }
 
-/* Give memory back when little of the table is used any more; that it fails does no harm. */
-static void shrink(Positions *self)
+/* -- all tables -------------------------------------------------------------------------------------------------- */
+
+static size_t directory_size(const Positions *self)
 {
-    if (self->capacity > 64 * LEAST && self->count < self->capacity / 8) {
-        if (!resize(self, self->count * 2 + LEAST))
+    return self->directory == NULL ? 0 : (size_t)1 << self->depth;
+}
+
+static size_t index_of(const Positions *self, uint64_t hash)
+{
+    return self->depth ? (size_t)(hash >> (64 - self->depth)) : 0;
+}
+
+/* The table behind the one at `index`, NULL behind the last one: for a walk over all of them, from `index` 0 on. */
+static Table *next_table(const Positions *self, size_t *index)
+{
+    if (*index >= directory_size(self))
+        return NULL;
+    Table *table = self->directory[*index];
+    *index += (size_t)1 << (self->depth - table->depth);
+    return table;
+}
+
+/* Where a key is, or the empty slot where it belongs; without a table where there is none. */
+static Place find(const Positions *self, uint64_t key)
+{
+    if (self->directory == NULL)
+        return (Place){NULL, 0};
+    Table *table = self->directory[index_of(self, hash_of(key))];
+    return (Place){table, find_in(table, key)};
+}
+
+static bool is_there(Place place)
+{
+    return place.table != NULL && place.table->sizes[place.at] != EMPTY;
+}
+
+static uint32_t *size_of_place(Place place)
+{
+    return place.table->sizes + place.at;
+}
+
+static Slot *slot_of_place(Place place)
+{
+    return place.table->slots + place.at;
+}
+
+/* Slots that are a little more than half full with `count` entries. */
+static size_t room_for(size_t count)
+{
+    return count * 2 - count / 8 + LEAST;
+}
+
+/* Tables for `count` entries, where there are none. */
+static bool begin(Positions *self, size_t count)
+{
+    unsigned depth = 0;
+    while (count >> depth > LARGEST / 2 && depth < MOST_DEPTH)
+        depth++;
+    size_t tables = (size_t)1 << depth, made = 0, capacity = room_for(count >> depth);
+    Table **directory = PyMem_RawMalloc(tables * sizeof *directory);
+    if (directory == NULL) {
+        PyErr_NoMemory();
+        return false;
+    }
+    for (; made < tables; made++) {
+        directory[made] = new_table(capacity, depth, depth ? (uint64_t)made << (64 - depth) : 0);
+        if (directory[made] == NULL)
+            break;
+    }
+    if (made < tables) {
+        while (made--)
+            free_table(directory[made]);
+        PyMem_RawFree(directory);
+        return false;
+    }
+    self->directory = directory;
+    self->depth = depth;
+    return true;
+}
+
+static bool double_directory(Positions *self)
+{
+    size_t size = directory_size(self);
+    Table **directory = PyMem_RawMalloc(2 * size * sizeof *directory);
+    if (directory == NULL) {
+        PyErr_NoMemory();
+        return false;
+    }
+    for (size_t index = 0; index < size; index++)
+        directory[2 * index] = directory[2 * index + 1] = self->directory[index];
+    PyMem_RawFree(self->directory);
+    self->directory = directory;
+    self->depth++;
+    return true;
+}
+
+/* Put two tables into the place of one, which has keys of this hash. */
+static bool divide(Positions *self, Table *table, uint64_t hash)
+{
+    if (table->depth == self->depth && !double_directory(self))
+        return false;
+    unsigned depth = table->depth + 1;
+    uint64_t bit = UINT64_C(1) << (64 - depth), low = hash & ~(bit - 1) & ~bit;
+    size_t seconds = 0;
+    for (size_t at = 0; at < table->capacity; at++)
+        seconds += table->sizes[at] != EMPTY && hash_of(table->slots[at].key) & bit;
+    Table *first = new_table(room_for(table->count - seconds), depth, low);
+    Table *second = first == NULL ? NULL : new_table(room_for(seconds), depth, low | bit);
+    if (second == NULL) {
+        if (first != NULL)
+            free_table(first);
+        return false;
+    }
+    for (size_t at = 0; at < table->capacity; at++)
+        if (table->sizes[at] != EMPTY)
+            add(hash_of(table->slots[at].key) & bit ? second : first, table->slots[at], table->sizes[at]);
+    size_t index = index_of(self, low), each = (size_t)1 << (self->depth - depth);
+    for (size_t i = 0; i < each; i++) {
+        self->directory[index + i] = first;
+        self->directory[index + each + i] = second;
+    }
+    free_table(table);
+    return true;
+}
+
+/* Have room for a key in its table. */
+static bool make_room(Positions *self, uint64_t key)
+{
+    if (self->directory == NULL && !begin(self, 0))
+        return false;
+    uint64_t hash = hash_of(key);
+    for (;;) {
+        Table *table = self->directory[index_of(self, hash)];
+        bool may_divide = table->depth < MOST_DEPTH;
+        if (!is_full(table) && (table->count < table->most || !may_divide))
+            return true;
+        /* If all of them have the next bit in common, the new table is as full: then this goes on. */
+        if (table->count >= table->most && may_divide ? !divide(self, table, hash)
+                                                      : !resize(table, table->capacity + table->capacity / 2 + LEAST))
+            return false;
+    }
+}
+
+/* Give memory back when little of a table is used any more; that it fails does no harm. */
+static void shrink(Table *table)
+{
+    size_t least = table->depth ? 2 * LEAST : 64 * LEAST;
+    if (table->capacity > least && table->count < table->capacity / 8) {
+        if (!resize(table, table->count * 2 + LEAST))
             PyErr_Clear();
     }
+}
+
+/* An empty queue needs no table. */
+static void end(Positions *self)
+{
+    size_t index = 0;
+    for (Table *table; (table = next_table(self, &index)) != NULL;)
+        free_table(table);
+    PyMem_RawFree(self->directory);
+    self->directory = NULL;
+    self->depth = 0;
 }
 
 /* -- entries as objects ------------------------------------------------------------------------------------------ */
@@ -128,12 +320,12 @@ static bool key_of(PyObject *object, uint64_t *key)
 }
 
 /* `size << 64 | place` of what is stored, else the message. */
-static PyObject *entry_at(const Positions *self, size_t at)
+static PyObject *entry_at(Place at)
 {
-    const Slot *slot = self->slots + at;
-    if (self->sizes[at] == HELD)
+    const Slot *slot = slot_of_place(at);
+    if (*size_of_place(at) == HELD)
         return Py_NewRef((PyObject *)(uintptr_t)slot->place);
-    uint64_t words[2] = {slot->place, self->sizes[at]};
+    uint64_t words[2] = {slot->place, *size_of_place(at)};
 #if PY_VERSION_HEX >= 0x030D0000
     return PyLong_FromNativeBytes(words, 16, Py_ASNATIVEBYTES_LITTLE_ENDIAN | Py_ASNATIVEBYTES_UNSIGNED_BUFFER);
 #else
@@ -172,28 +364,36 @@ static bool parts_of(PyObject *entry, uint64_t *place, uint32_t *size)
     return true;
 }
 
-static void forget(Positions *self, size_t at)
+static PyObject *held_at(Place at)
 {
-    PyObject *held = self->sizes[at] == HELD ? (PyObject *)(uintptr_t)self->slots[at].place : NULL;
-    vacate(self, at);
+    return *size_of_place(at) == HELD ? (PyObject *)(uintptr_t)slot_of_place(at)->place : NULL;
+}
+
+static void forget(Positions *self, Place at)
+{
+    PyObject *held = held_at(at);
+    vacate(at.table, at.at);
+    self->count--;
+    if (self->count)
+        shrink(at.table);
+    else if (self->depth || at.table->capacity > 64 * LEAST) /* a small one is used again */
+        end(self);
     Py_XDECREF(held);
 }
 
 static bool put(Positions *self, uint64_t key, uint64_t place, uint32_t size)
 {
-    size_t at = find(self, key);
-    if (is_there(self, at)) {
-        PyObject *held = self->sizes[at] == HELD ? (PyObject *)(uintptr_t)self->slots[at].place : NULL;
-        self->slots[at].place = place;
-        self->sizes[at] = size;
+    Place at = find(self, key);
+    if (is_there(at)) {
+        PyObject *held = held_at(at);
+        slot_of_place(at)->place = place;
+        *size_of_place(at) = size;
         Py_XDECREF(held);
         return true;
     }
-    if (!make_room(self, 1))
+    if (!make_room(self, key))
         return false;
-    at = find(self, key);
-    self->slots[at] = (Slot){key, place};
-    self->sizes[at] = size;
+    add(self->directory[index_of(self, hash_of(key))], (Slot){key, place}, size);
     self->count++;
     return true;
 }
@@ -218,23 +418,23 @@ static Py_ssize_t length(PyObject *object)
     return (Py_ssize_t)((Positions *)object)->count;
 }
 
-/* The slot of a key that is there; NOWHERE with an exception. */
-static size_t slot_of(const Positions *self, PyObject *key_object)
+/* Find a key that is there. Returns whether it is, else with an exception. */
+static bool look_up(const Positions *self, PyObject *key_object, Place *at)
 {
     uint64_t key;
     if (!key_of(key_object, &key))
-        return NOWHERE;
-    size_t at = find(self, key);
-    if (is_there(self, at))
-        return at;
+        return false;
+    *at = find(self, key);
+    if (is_there(*at))
+        return true;
     PyErr_SetObject(PyExc_KeyError, key_object);
-    return NOWHERE;
+    return false;
 }
 
 static PyObject *subscript(PyObject *object, PyObject *key_object)
 {
-    size_t at = slot_of((Positions *)object, key_object);
-    return at == NOWHERE ? NULL : entry_at((Positions *)object, at);
+    Place at;
+    return look_up((Positions *)object, key_object, &at) ? entry_at(at) : NULL;
 }
 
 static int assign(PyObject *object, PyObject *key_object, PyObject *entry)
@@ -242,11 +442,10 @@ static int assign(PyObject *object, PyObject *key_object, PyObject *entry)
     Positions *self = (Positions *)object;
     if (entry != NULL)
         return put_object(self, key_object, entry) ? 0 : -1;
-    size_t at = slot_of(self, key_object);
-    if (at == NOWHERE)
+    Place at;
+    if (!look_up(self, key_object, &at))
         return -1;
     forget(self, at);
-    shrink(self);
     return 0;
 }
 
@@ -256,7 +455,7 @@ static int contains(PyObject *object, PyObject *key_object)
     uint64_t key;
     if (!key_of(key_object, &key))
         return -1;
-    return is_there(self, find(self, key));
+    return is_there(find(self, key));
 }
 
 static PyObject *get(PyObject *object, PyObject *const *arguments, Py_ssize_t count)
@@ -267,21 +466,19 @@ static PyObject *get(PyObject *object, PyObject *const *arguments, Py_ssize_t co
         return PyErr_Format(PyExc_TypeError, "get takes a key, and what to return without it");
     if (!key_of(arguments[0], &key))
         return NULL;
-    size_t at = find(self, key);
-    if (is_there(self, at))
-        return entry_at(self, at);
+    Place at = find(self, key);
+    if (is_there(at))
+        return entry_at(at);
     return Py_NewRef(count == 2 ? arguments[1] : Py_None);
 }
 
 static PyObject *pop(PyObject *object, PyObject *key_object)
 {
     Positions *self = (Positions *)object;
-    size_t at = slot_of(self, key_object);
-    PyObject *entry = at == NOWHERE ? NULL : entry_at(self, at);
-    if (entry != NULL) {
+    Place at;
+    PyObject *entry = look_up(self, key_object, &at) ? entry_at(at) : NULL;
+    if (entry != NULL)
         forget(self, at);
-        shrink(self);
-    }
     return entry;
 }
 
@@ -304,12 +501,12 @@ static PyObject *place(PyObject *object, PyObject *const *arguments, Py_ssize_t 
 static PyObject *location(PyObject *object, PyObject *key_object)
 {
     Positions *self = (Positions *)object;
-    size_t at = slot_of(self, key_object);
-    if (at == NOWHERE)
+    Place at;
+    if (!look_up(self, key_object, &at))
         return NULL;
-    if (self->sizes[at] == HELD)
+    if (*size_of_place(at) == HELD)
         Py_RETURN_NONE;
-    return PyLong_FromUnsignedLongLong(self->slots[at].place);
+    return PyLong_FromUnsignedLongLong(slot_of_place(at)->place);
 }
 
 static PyObject *locations(PyObject *object, PyObject *keys)
@@ -326,28 +523,25 @@ static PyObject *locations(PyObject *object, PyObject *keys)
     return found;
 }
 
-static PyObject *size_at(const Positions *self, size_t at)
+static PyObject *size_at(Place at)
 {
-    if (self->sizes[at] == HELD)
-        return PyObject_GetAttrString((PyObject *)(uintptr_t)self->slots[at].place, "size");
-    return PyLong_FromUnsignedLong(self->sizes[at]);
+    PyObject *held = held_at(at);
+    return held == NULL ? PyLong_FromUnsignedLong(*size_of_place(at)) : PyObject_GetAttrString(held, "size");
 }
 
 static PyObject *size(PyObject *object, PyObject *key_object)
 {
-    size_t at = slot_of((Positions *)object, key_object);
-    return at == NOWHERE ? NULL : size_at((Positions *)object, at);
+    Place at;
+    return look_up((Positions *)object, key_object, &at) ? size_at(at) : NULL;
 }
 
 static PyObject *remove_one(PyObject *object, PyObject *key_object)
 {
     Positions *self = (Positions *)object;
-    size_t at = slot_of(self, key_object);
-    PyObject *size = at == NOWHERE ? NULL : size_at(self, at);
-    if (size != NULL) {
+    Place at;
+    PyObject *size = look_up(self, key_object, &at) ? size_at(at) : NULL;
+    if (size != NULL)
         forget(self, at);
-        shrink(self);
-    }
     return size;
 }
 
@@ -358,20 +552,19 @@ static PyObject *remove_all(PyObject *object, PyObject *keys)
         return PyErr_Format(PyExc_TypeError, "a list is needed, not %s", Py_TYPE(keys)->tp_name);
     uint64_t volume = 0;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys); i++) {
-        size_t at = slot_of(self, PyList_GET_ITEM(keys, i));
-        if (at == NOWHERE)
+        Place at;
+        if (!look_up(self, PyList_GET_ITEM(keys, i), &at))
             return NULL;
-        if (self->sizes[at] == HELD) {
-            PyObject *size = size_at(self, at);
+        if (held_at(at) != NULL) {
+            PyObject *size = size_at(at);
             volume += size == NULL ? 0 : PyLong_AsUnsignedLongLong(size);
             Py_XDECREF(size);
             if (PyErr_Occurred())
                 return NULL;
         } else
-            volume += self->sizes[at];
+            volume += *size_of_place(at);
         forget(self, at);
     }
-    shrink(self);
     return PyLong_FromUnsignedLongLong(volume);
 }
 
@@ -382,8 +575,6 @@ static PyObject *update(PyObject *object, PyObject *mapping)
     Py_ssize_t at = 0;
     if (!PyDict_Check(mapping))
         return PyErr_Format(PyExc_TypeError, "a dictionary is needed, not %s", Py_TYPE(mapping)->tp_name);
-    if (!make_room(self, PyDict_GET_SIZE(mapping)))
-        return NULL;
     while (PyDict_Next(mapping, &at, &key, &entry))
         if (!put_object(self, key, entry))
             return NULL;
@@ -392,14 +583,13 @@ static PyObject *update(PyObject *object, PyObject *mapping)
 
 static PyObject *clear(PyObject *object, PyObject *nothing)
 {
-    Positions *self = (Positions *)object;
-    Positions old = *self;
-    self->slots = NULL, self->sizes = NULL, self->capacity = self->count = 0;
-    for (size_t at = 0; at < old.capacity; at++)
-        if (old.sizes[at] == HELD)
-            Py_DECREF((PyObject *)(uintptr_t)old.slots[at].place);
-    PyMem_RawFree(old.slots);
-    PyMem_RawFree(old.sizes);
+    Positions *self = (Positions *)object, old = *self;
+    size_t index = 0;
+    self->directory = NULL, self->depth = 0, self->count = 0;
+    for (Table *table; (table = next_table(&old, &index)) != NULL;)
+        for (size_t at = 0; at < table->capacity; at++)
+            Py_XDECREF(held_at((Place){table, at}));
+    end(&old);
     Py_RETURN_NONE;
 }
 
@@ -414,12 +604,13 @@ static PyObject *iterate(PyObject *object)
 {
     Positions *self = (Positions *)object;
     uint64_t *keys = PyMem_RawMalloc((self->count + 1) * sizeof(uint64_t));
-    size_t count = 0;
+    size_t count = 0, index = 0;
     if (keys == NULL)
         return PyErr_NoMemory();
-    for (size_t at = 0; at < self->capacity; at++)
-        if (self->sizes[at] != EMPTY)
-            keys[count++] = self->slots[at].key;
+    for (Table *table; (table = next_table(self, &index)) != NULL;)
+        for (size_t at = 0; at < table->capacity; at++)
+            if (table->sizes[at] != EMPTY)
+                keys[count++] = table->slots[at].key;
     qsort(keys, count, sizeof(uint64_t), ascending);
     PyObject *list = PyList_New((Py_ssize_t)count), *iterator = NULL;
     for (size_t at = 0; list != NULL && at < count; at++) {
@@ -468,10 +659,11 @@ static PyObject *capture(PyObject *object, PyObject *room)
     PyObject *captured = new_capture(room, (Py_ssize_t)(self->count * sizeof(Captured)), &rows);
     if (captured == NULL)
         return NULL;
-    size_t count = 0;
-    for (size_t at = 0; at < self->capacity; at++)
-        if (self->sizes[at] != EMPTY && self->sizes[at] != HELD)
-            rows[count++] = (Captured){self->slots[at].key, self->slots[at].place, self->sizes[at]};
+    size_t count = 0, index = 0;
+    for (Table *table; (table = next_table(self, &index)) != NULL;)
+        for (size_t at = 0; at < table->capacity; at++)
+            if (table->sizes[at] != EMPTY && table->sizes[at] != HELD)
+                rows[count++] = (Captured){table->slots[at].key, table->slots[at].place, table->sizes[at]};
     if (count == self->count)
         return captured;
     PyObject *part = PySequence_GetSlice(captured, 0, (Py_ssize_t)(count * sizeof(Captured)));
@@ -628,14 +820,14 @@ static PyObject *places(PyObject *object, PyObject *arguments)
     if (locations == NULL || sizes == NULL)
         goto end;
     for (; count < most && taken < volume; count++) {
-        size_t at = slot_of(self, PyList_GET_ITEM(keys, start + count));
-        if (at == NOWHERE)
+        Place at;
+        if (!look_up(self, PyList_GET_ITEM(keys, start + count), &at))
             goto end;
-        if (self->sizes[at] == HELD)
+        if (held_at(at) != NULL)
             break;
-        memcpy(PyBytes_AS_STRING(locations) + 8 * count, &self->slots[at].place, 8);
-        memcpy(PyBytes_AS_STRING(sizes) + 4 * count, &self->sizes[at], 4);
-        taken += self->sizes[at];
+        memcpy(PyBytes_AS_STRING(locations) + 8 * count, &slot_of_place(at)->place, 8);
+        memcpy(PyBytes_AS_STRING(sizes) + 4 * count, size_of_place(at), 4);
+        taken += *size_of_place(at);
     }
     if (_PyBytes_Resize(&locations, 8 * count) == 0 && _PyBytes_Resize(&sizes, 4 * count) == 0)
         result = Py_BuildValue("OOL", locations, sizes, taken);
@@ -671,7 +863,7 @@ static PyObject *load(PyObject *object, PyObject *arguments)
     uint64_t *found;
     sorted = new_column(one_u64, (Py_ssize_t)count, &found);
     deadlines = PyList_New(0);
-    if (sorted == NULL || deadlines == NULL || !make_room(self, count))
+    if (sorted == NULL || deadlines == NULL || (self->directory == NULL && !begin(self, count)))
         goto failed;
     bool in_order = true;
     for (size_t at = 0; at < count; at++) {
