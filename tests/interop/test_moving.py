@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import openmsmq
 from console.browser import ADMINISTRATOR, PASSWORD, USER
 from daemon import Daemon, eventually
 from interop.moving import Move, connect, moving
@@ -104,6 +105,35 @@ def test_a_queue_moves_and_moves_back(machines: Move) -> None:
     move.done("adopt", "done", "there")
     move.done("adopt", "forget", "there")
     assert move.run("adopt", "status", "there").code == 3
+
+
+def test_requests_on_their_way_name_the_response_queue_that_has_moved(machines: Move) -> None:
+    """A program answers to the name that is in the request; the reply does not pass the old machine."""
+    move = machines
+    requests, replies = r".\private$\requests", r".\private$\replies"
+    for queue in (requests, replies):
+        create(move, queue)
+        move.done("adopt", "shadow", queue.removeprefix(".\\private$\\"), "--from", "old")
+
+    def request(number: int, **properties: Any) -> openmsmq.Message:
+        name = r"DIRECT=OS:OLD\private$\replies"
+        send(move.old, requests, str(number), response_queue_format_name=name, **properties)
+        eventually(lambda: bodies(move.new, requests) == [str(number)])
+        with connect(move.new) as manager, manager.open(requests) as queue:
+            return queue.receive(5)
+
+    assert request(1).response_queue_format_name == r"DIRECT=OS:OLD\private$\replies"
+    assert "signed requests" in move.done("adopt", "switch", "--help").lower()
+    move.done("adopt", "switch", "replies", "--replies")
+    assert move.status("replies")["replies"] is True
+    assert request(2, priority=5).response_queue_format_name == r"DIRECT=OS:NEW\private$\replies"
+    with connect(move.new) as manager, manager.open(r"DIRECT=OS:NEW\private$\replies", "send") as queue:
+        queue.send("answer")
+    assert bodies(move.new, replies) == ["answer"]
+    move.done("adopt", "back", "replies")
+    assert request(3).response_queue_format_name == r"DIRECT=OS:OLD\private$\replies"
+    wrong = move.run("adopt", "done", "replies", "--replies")
+    assert wrong.code == 2
 
 
 def test_the_journal_and_the_dead_letters_go_along(machines: Move) -> None:

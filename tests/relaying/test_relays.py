@@ -13,6 +13,7 @@ from openmsmq.model.relay_states import RELAY_STATES, RELAY_STEPS
 from openmsmq.relaying.records import RelayDefinition, RelayProgress, put_progress, put_relay, relays_of
 from openmsmq.relaying.relay import DOUBT, MOST_IN_DOUBT, MOST_REFUSED, Relay
 from openmsmq.relaying.relays import MOST, Relays
+from openmsmq.relaying.replies import redirect_reply
 from openmsmq.relaying.states import DIRECTIONS, STEPS, Direction, following
 from openmsmq.store import Drop, Operation, Put
 
@@ -258,3 +259,56 @@ def test_a_step_that_would_end_the_work_too_early_says_what_is_left(
     known = relay(state)
     known.waiting, known.empty_since, known.trouble = 3, empty, trouble
     assert Kept().relays().unfinished(known, step) == said
+
+
+@pytest.mark.parametrize(
+    ("name", "becomes"),
+    [
+        ("DIRECT=OS:OLD\\private$\\Orders", "DIRECT=OS:NEW\\private$\\orders"),
+        ("direct=tcp:old\\PRIVATE$\\orders", "DIRECT=OS:NEW\\private$\\orders"),
+        ("DIRECT=OS:other\\private$\\orders", None),
+        ("DIRECT=OS:old\\private$\\others", None),
+        ("DIRECT=OS:old\\private$\\orders;sub", None),
+        ("DIRECT=OS:old\\private$\\orders;journal", None),
+        ("PRIVATE=01020304-0506-0708-090a-0b0c0d0e0f10\\0000002a", None),
+        ("no name", None),
+        ("", None),
+    ],
+)
+def test_a_request_gets_the_name_of_the_response_queue_that_has_moved(name: str, becomes: str | None) -> None:
+    moved = relay("switched")
+    moved.definition = moved.definition._replace(replies=True)
+    request = message(1, response_queue_format_name=name)
+    assert redirect_reply(request, "old", [relay("switched"), moved], "NEW") == (becomes is not None)
+    assert request.response_queue_format_name == (becomes or name)
+
+
+@pytest.mark.parametrize("state", RELAY_STATES)
+def test_response_queues_are_renamed_while_programs_use_the_queue_here(state: str) -> None:
+    moved = relay(state)
+    moved.definition = moved.definition._replace(replies=True)
+    name = "DIRECT=OS:old\\private$\\orders"
+    changed = redirect_reply(message(1, response_queue_format_name=name), "old", [moved], "NEW")
+    assert changed == (state in ("switched", "done"))
+    for signed in ({"signature": b"s"}, {"multiple_destination_signature": b"s"}):
+        assert not redirect_reply(message(1, response_queue_format_name=name, **signed), "old", [moved], "NEW")
+    assert not redirect_reply(message(1, response_queue_format_name=name), "another", [moved], "NEW")
+
+
+def test_what_was_said_about_replies_is_kept_until_messages_go_the_other_way() -> None:
+    kept = Kept()
+    relays = kept.relays()
+    added = relays.add(QUEUE, "old", "private$\\orders", "shadow")
+    assert b"replies" not in kept.definitions[next(iter(kept.definitions))]
+    with pytest.raises(MsmqError, match="belongs to the step switch, not to back"):
+        relays.step(added, "back", replies=True)
+    relays.step(added, "switch", replies=True)
+    relays.step(added, "done")
+    again = kept.relays().get(QUEUE)
+    assert again is not None
+    assert (again.definition.state, again.definition.replies) == ("done", True)
+    relays.step(added, "back")
+    assert not added.definition.replies
+    relays.step(added, "shadow")
+    relays.step(added, "switch")
+    assert not added.definition.replies

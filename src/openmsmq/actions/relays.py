@@ -43,6 +43,13 @@ class RelayView(Output, frozen=True):
             "receiving, sending: a bridge that stays."
         ),
     ]
+    replies: Annotated[
+        bool,
+        doc(
+            "Whether unsigned messages that come from the other machine, and name the queue there as their response "
+            "queue, get the name of the queue here."
+        ),
+    ]
     since: Annotated[EpochSeconds, doc("When it came into this state, in seconds since 1970.")]
     began: Annotated[EpochSeconds, doc("When it was made, in seconds since 1970.")]
     moved: Annotated[int, doc("Messages that it has carried, both ways.")]
@@ -109,6 +116,13 @@ class RelayStepInput(Input, frozen=True):
         ),
     ]  # fmt: skip
     force: Annotated[bool, doc("End it although messages are left.")] = False
+    replies: Annotated[
+        bool,
+        doc(
+            "With the step switch: unsigned messages that relays fetch from now on, and that name the queue there as "
+            "their response queue, get the name of the queue here."
+        ),
+    ] = False
 
 
 class ChangedRelay(Output, frozen=True):
@@ -261,10 +275,13 @@ def begin_relay(site: ActionSite, given: NewRelay) -> ChangedRelay:
     return ChangedRelay(msgspec.convert(row, RelayView), site.command, [])
 
 
-def _step_command(words: str, step: RelayStep, text: str, *, forced: bool = False) -> ActionCommand:
+def _step_command(
+    words: str, step: RelayStep, text: str, *, forced: bool = False, redirects: bool = False
+) -> ActionCommand:
     spelled: dict[str, Any] = {"relay": "QUEUE", "step": Always(step, only=True)}
     return ActionCommand(
-        words, spelled | ({"force": "--force"} if forced else {}), _SHOWN,
+        words, spelled | ({"force": "--force"} if forced else {}) | ({"replies": "--replies"} if redirects else {}),
+        _SHOWN,
         help=f"{text}\n\nFor administrators, with a token of the role administrator.",
     )  # fmt: skip
 
@@ -275,7 +292,9 @@ def _step_command(words: str, step: RelayStep, text: str, *, forced: bool = Fals
         _step_command(
             "adopt switch", "switch",
             "Say that programs send to QUEUE here from now on. What is left at the other machine, and what stragglers "
-            "send there, still comes.",
+            "send there, still comes. If QUEUE receives replies, --replies changes the response queue of requests on "
+            "their way here, so that the replies come to QUEUE directly. Signed requests stay as they are.",
+            redirects=True,
         ),
         _step_command(
             "adopt done", "done",
@@ -294,7 +313,9 @@ def _step_command(words: str, step: RelayStep, text: str, *, forced: bool = Fals
 )  # fmt: skip
 def step_relay(site: ActionSite, given: RelayStepInput) -> ChangedRelay:
     """Take the next step with a relay."""
-    row = daemon_of(site).change("step_relay", queue=relay_queue(given.relay), step=given.step, force=given.force)
+    row = daemon_of(site).change(
+        "step_relay", queue=relay_queue(given.relay), step=given.step, force=given.force, replies=given.replies
+    )
     if row is None:
         raise _missing(given.relay)
     relay = msgspec.convert(row, RelayView)
@@ -326,7 +347,7 @@ def _senders(relay: RelayView, here: str) -> list[str]:
         f"DIRECT=OS:{here}\\{local}",
         f"replies to {there}\\{relay.remote}, for requests that name it as response queue: they go to {there} and come "
         f"here while this queue is switched; keep it switched until such requests have been answered, or until {there} "
-        "is in aliases here",
+        "is in aliases here; adopt switch --replies changes that name in the unsigned requests that relays fetch",
     ]
 
 

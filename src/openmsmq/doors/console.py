@@ -71,7 +71,7 @@ REQUESTS: Final[dict[str, dict[str, type]]] = {
     "resolve_transaction": {"ticket": str, "peer": str, "id": str, "resolution": str},
     "relays": {"ticket": str},
     "begin_relay": {"ticket": str, "peer": str, "queue": str, "host": str, "remote": str, "state": str},
-    "step_relay": {"ticket": str, "peer": str, "queue": str, "step": str, "force": bool},
+    "step_relay": {"ticket": str, "peer": str, "queue": str, "step": str, "force": bool, "replies": bool},
     "depths": {},
     "deepest": {"count": str},
     "figures": {},
@@ -436,11 +436,11 @@ class WebGateway:
         return row
 
     async def _step_relay(
-        self, ticket: str, peer: str, queue: str, step: str, force: bool
+        self, ticket: str, peer: str, queue: str, step: str, force: bool, replies: bool
     ) -> dict[str, Any] | None:  # fmt: skip
         """The row of a relay after a step; None if the queue has none. Raises AccessDenied unless the user is an
         administrator, MsmqError where the step is not possible."""
-        row = self._relays_desk.step(queue, step, force, self._actor(ticket, peer))
+        row = self._relays_desk.step(queue, step, force, replies, self._actor(ticket, peer))
         await self._durable()
         return row
 

@@ -66,7 +66,7 @@ class RelayDesk:
         )
         return self._row(self._relays.add(queue, host, remote, next(each for each in BEGINNINGS if each == state)))
 
-    def step(self, queue: str, step: str, force: bool, actor: Actor) -> dict[str, Any] | None:
+    def step(self, queue: str, step: str, force: bool, replies: bool, actor: Actor) -> dict[str, Any] | None:
         """Bring a relay into its next state; returns its row, or None if there is no such relay. Raises MsmqError where
         the step is not possible, or without `force` where it would end the work too early."""
         relay = self._relays.get(queue)
@@ -85,9 +85,16 @@ class RelayDesk:
             )
         before = relay.definition.state
         self._auditor.record(
-            AuditRecord(actor, "relay.step", "queue", queue, before={"state": before}, after={"step": step})
+            AuditRecord(
+                actor,
+                "relay.step",
+                "queue",
+                queue,
+                before={"state": before},
+                after={"step": step, "replies": replies},
+            )
         )
-        self._relays.step(relay, step)
+        self._relays.step(relay, step, replies=replies)
         return self._row(relay)
 
     def _now(self) -> int:
@@ -102,7 +109,8 @@ class RelayDesk:
         rate, waiting = relay.rate, relay.waiting
         return {
             "queue": definition.queue, "id": identifier, "host": definition.host, "remote": definition.remote,
-            "state": definition.state, "since": definition.since, "began": definition.began,
+            "state": definition.state, "replies": definition.replies,
+            "since": definition.since, "began": definition.began,
             "moved": progress.moved, "bytes": progress.volume, "last": progress.last, "rate": round(rate, 2),
             "waiting": waiting, "lag": relay.lag(self._now()), "empty_since": relay.empty_since,
             "seconds_left": round(waiting / rate) if rate and waiting else (0 if relay.empty_since else None),

@@ -33,6 +33,8 @@ class RelayDefinition(NamedTuple):
         state: see `states`.
         since: when it came into this state, in seconds since 1970 UTC.
         began: when it was made.
+        replies: whether fetched messages that name the queue there as their response queue get the name of the queue
+            here, once programs send here; see `replies.redirect_reply`.
     """
 
     queue: str
@@ -41,6 +43,7 @@ class RelayDefinition(NamedTuple):
     state: RelayState
     since: int
     began: int
+    replies: bool = False
 
 
 class RelayProgress(NamedTuple):
@@ -65,7 +68,10 @@ def relay_key(queue: str) -> str:
 
 
 def put_relay(relay: RelayDefinition) -> Put:
-    return Put(RELAY_PREFIX + _encoded(relay.queue), json.dumps(relay._asdict()).encode())
+    values = relay._asdict()
+    if not relay.replies:
+        del values["replies"]  # an earlier version reads the relay
+    return Put(RELAY_PREFIX + _encoded(relay.queue), json.dumps(values).encode())
 
 
 def drop_relay(queue: str) -> list[Operation]:

@@ -164,9 +164,10 @@ class Relay:
         (start, before), (end, after) = self._samples[0], self._samples[-1]
         return (after - before) / (end - start) if end > start else 0.0
 
-    def enter(self, state: RelayState, now: int) -> RelayDefinition:
-        """The definition for a new state."""
-        return self.definition._replace(state=state, since=now)
+    def enter(self, state: RelayState, now: int, *, replies: bool = False) -> RelayDefinition:
+        """The definition for a new state. After `switched`, `done` keeps what was said about replies."""
+        replies = replies or (self.definition.replies and state == "done")
+        return self.definition._replace(state=state, since=now, replies=replies)
 
     def begin(self, definition: RelayDefinition) -> None:
         """The new state is stored: what was known of the work in the former one is forgotten."""

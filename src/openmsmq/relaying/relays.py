@@ -59,9 +59,12 @@ class Relays:
         self._changed(relay)
         return relay
 
-    def step(self, relay: Relay, step: str) -> None:
-        """Bring a relay into its next state. Raises MsmqError for a step that is not possible."""
+    def step(self, relay: Relay, step: str, *, replies: bool = False) -> None:
+        """Bring a relay into its next state; `replies`, of the step switch, as in `RelayDefinition`. Raises MsmqError
+        for a step that is not possible."""
         queue = relay.definition.queue
+        if replies and step != "switch":
+            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"replies belongs to the step switch, not to {step}")
         state = following(queue, relay.definition.state, step).state
         if state is None:
             self._write(drop_relay(queue))
@@ -69,7 +72,7 @@ class Relays:
             self._moved_by_gone += relay.progress.moved - relay.moved_before
             relay.definition = relay.enter("done", self._now())
         else:
-            definition = relay.enter(state, self._now())
+            definition = relay.enter(state, self._now(), replies=replies)
             self._write([put_relay(definition)])
             relay.begin(definition)
         self._changed(relay)

@@ -94,11 +94,14 @@ class RelayReader:
         self, relay: Relay, queue: Callable[[], Queue], manager: QueueManager,
         durable: Callable[[], Awaitable[None]], source: RelaySource, identifier: bytes, now: Callable[[], int],
         fetched: Fetched = lambda messages: ([], lambda: None),
+        redirect: Callable[[Relay, Message], None] = lambda relay, message: None,
     ) -> None:  # fmt: skip
         """`queue` finds the queue here, and raises MsmqError; `durable` waits until what was written is on the disk;
         `identifier` is a GUID that the other machine knows this reader by; `now` returns seconds since 1970 UTC; for
-        `fetched` see `MessageService.fetched`."""
+        `fetched` see `MessageService.fetched`; `redirect` may
+        change the response queue of a message that is to be stored."""
         self._fetched: Final = fetched
+        self._redirect: Final = redirect
         self._relay, self._queue, self._manager, self._durable = relay, queue, manager, durable
         self._source, self._identifier, self._now = source, identifier, now
         self._aside: list[tuple[float, int]] = []  # refused: when they are put back (loop time), and their requests
@@ -195,6 +198,8 @@ class RelayReader:
         relay, now, messages = self._relay, self._now(), [each.message for each in taken]
         progress, queue = relay.progress, self._queue()
         remember: Callable[[], None] = lambda: None  # noqa: E731
+        for message in messages:
+            self._redirect(relay, message)
 
         def also(stored: list[Message]) -> list[Operation]:
             nonlocal progress, remember

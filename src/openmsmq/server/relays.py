@@ -11,12 +11,14 @@ from typing import Any, Final
 from openmsmq.client import operations
 from openmsmq.client.runner import Runner
 from openmsmq.model.errors import QueueNotFound
+from openmsmq.model.message import Message
 from openmsmq.model.names import parse_format_name
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.queue import Queue
 from openmsmq.relaying.records import put_progress
 from openmsmq.relaying.relay import Relay
 from openmsmq.relaying.relays import Relays
+from openmsmq.relaying.replies import redirect_reply
 from openmsmq.relaying.states import Direction
 from openmsmq.server.background import start_background_task
 from openmsmq.server.config import STANDARD_PORT
@@ -101,8 +103,11 @@ class RelayService:
     def _reader(self, relay: Relay) -> RelayReader:
         return RelayReader(
             relay, lambda: self.local_queue(relay.definition.queue), self._manager, self._durable,
-            self._source(relay), self._manager.machine.identifier, _now, self._fetched,
+            self._source(relay), self._manager.machine.identifier, _now, self._fetched, self._redirect,
         )  # fmt: skip
+
+    def _redirect(self, relay: Relay, message: Message) -> None:
+        redirect_reply(message, relay.definition.host, self.relays, self._manager.machine.computer_name)
 
     def _source(self, relay: Relay) -> RelaySource:
         host, port = self._hosts.get(relay.definition.host.lower(), (relay.definition.host, STANDARD_PORT))
