@@ -318,7 +318,7 @@ def test_the_search_at_the_top_opens_a_message_by_its_identifier(browser: Browse
     guid = sought["id"].partition("\\")[0]
     assert "/messages/" in browser.ask("GET", f"/find?{urlencode({'filter': guid})}").headers["location"]
     wrong = browser.ask("GET", f"/find?{urlencode({'filter': guid + chr(92) + '4000000000'})}")
-    assert wrong.status == 200 and "was not found among" in wrong.text and "No other queue has messages" in wrong.text
+    assert wrong.status == 200 and "was not found among" in wrong.text
 
 
 def test_the_search_at_the_top_finds_no_message_that_the_user_may_not_read(

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from Cryptodome.Cipher import ARC4
 from Cryptodome.Hash import MD4
+from cryptography.hazmat.decrepit.ciphers.algorithms import ARC4
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
 
 from msrpc.errors import AuthenticationError, LocalProtocolError, LogonUnavailable
 from msrpc.rpc.ntlm_messages import (
@@ -76,8 +77,7 @@ def _hmac_md5(key: bytes, data: bytes) -> bytes:
 
 
 def _rc4(key: bytes, data: bytes) -> bytes:
-    encrypted: bytes = ARC4.new(key).encrypt(data)
-    return encrypted
+    return _rc4_stream(key).update(data)
 
 
 class _HmacMd5:
@@ -97,36 +97,9 @@ class _HmacMd5:
         return outer.digest()
 
 
-class _Rc4Stream:
-    """One direction's RC4 stream, its key stream drawn ahead.
-
-    A signature takes eight octets of it: drawing a block at a time and combining here costs 25% of calling the cipher
-    for each. Whole bodies go to the cipher.
-    """
-
-    __slots__ = ("_at", "_cipher", "_keystream")
-
-    BLOCK = 256
-
-    def __init__(self, key: bytes) -> None:
-        self._cipher = ARC4.new(key)
-        self._keystream = b""
-        self._at = 0
-
-    def encrypt(self, data: bytes) -> bytes:
-        """Encryption and decryption are the same."""
-        size, at = len(data), self._at
-        left = len(self._keystream) - at
-        if size > left + self.BLOCK:
-            head = self.encrypt(data[:left])
-            body: bytes = head + self._cipher.encrypt(data[left:])
-            return body
-        if size > left:
-            self._keystream = self._keystream[at:] + self._cipher.encrypt(bytes(self.BLOCK))
-            at = 0
-        self._at = at + size
-        mask = int.from_bytes(self._keystream[at : at + size], "little")
-        return (int.from_bytes(data, "little") ^ mask).to_bytes(size, "little")
+def _rc4_stream(key: bytes) -> CipherContext:
+    """One direction's RC4 stream: encryption and decryption are the same."""
+    return Cipher(ARC4(key), None).encryptor()
 
 
 class NtlmSession:
@@ -151,8 +124,8 @@ class NtlmSession:
 
     def reset_ciphers(self) -> None:
         """Begin both RC4 streams again, as after a mechListMIC; sequence numbers go on ([MS-SPNG] 3.3.5.1)."""
-        self._seal = _Rc4Stream(self._seal_key)
-        self._unseal = _Rc4Stream(self._unseal_key)
+        self._seal = _rc4_stream(self._seal_key)
+        self._unseal = _rc4_stream(self._unseal_key)
 
     def sign(self, message: bytes) -> bytes:
         """NTLMSSP_MESSAGE_SIGNATURE with extended session security (3.4.4.2)."""
@@ -160,7 +133,7 @@ class NtlmSession:
         self._sent = (self._sent + 1) & 0xFFFFFFFF
         checksum = self._signer.digest(number + message)[:8]
         if self._encrypt_checksum:
-            checksum = self._seal.encrypt(checksum)
+            checksum = self._seal.update(checksum)
         return b"\x01\0\0\0" + checksum + number
 
     def verify(self, message: bytes, signature: bytes) -> None:
@@ -169,18 +142,18 @@ class NtlmSession:
         self._received = (self._received + 1) & 0xFFFFFFFF
         checksum = self._verifier.digest(number + message)[:8]
         if self._encrypt_checksum:
-            checksum = self._unseal.encrypt(checksum)
+            checksum = self._unseal.update(checksum)
         if not hmac.compare_digest(b"\x01\0\0\0" + checksum + number, signature):
             raise AuthenticationError("the signature is wrong")
 
     def wrap(self, prefix: bytes, body: bytes, suffix: bytes) -> tuple[bytes, bytes]:
         """Seal the body, then sign the plain text of all three (3.4.6): the cipher runs over the body first."""
-        sealed = self._seal.encrypt(body)
+        sealed = self._seal.update(body)
         return sealed, self.sign(prefix + body + suffix)
 
     def unwrap(self, prefix: bytes, body: bytes, suffix: bytes, signature: bytes) -> bytes:
         """The reverse of `wrap` (3.4.7)."""
-        plain = self._unseal.encrypt(body)
+        plain = self._unseal.update(body)
         self.verify(prefix + plain + suffix, signature)
         return plain
 

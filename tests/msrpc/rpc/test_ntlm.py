@@ -18,7 +18,6 @@ from msrpc.rpc.ntlm import (
     NtlmInitiator,
     NtlmSession,
     ServerNames,
-    _Rc4Stream,
     nt_hash,
     ntowf_v2,
 )
@@ -316,14 +315,6 @@ def test_any_token_is_accepted_or_a_typed_error(data: st.DataObject) -> None:
 @given(st.lists(st.tuples(st.integers(1, 10), st.binary(max_size=40)), max_size=10))
 def test_av_pairs_read_back(pairs: list[tuple[int, bytes]]) -> None:
     assert unpack_av_pairs(pack_av_pairs(pairs)) == tuple(pairs)
-
-
-@given(st.lists(st.binary(max_size=5000), max_size=8))
-def test_the_key_stream_drawn_ahead_is_that_of_the_cipher(pieces: list[bytes]) -> None:
-    from Cryptodome.Cipher import ARC4
-
-    cipher, stream = ARC4.new(b"key" * 6), _Rc4Stream(b"key" * 6)
-    assert [stream.encrypt(piece) for piece in pieces] == [cipher.encrypt(piece) for piece in pieces]
 
 
 def spnego_acceptor() -> SpnegoAcceptor:
