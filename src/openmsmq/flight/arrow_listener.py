@@ -182,7 +182,9 @@ class ArrowListener:
                 raise
             except pa.ArrowException as error:
                 reason = str(error).partition("\n")[0]
-                output.line({"hresult": HResult.MQ_ERROR_INVALID_PARAMETER, "detail": f"not valid Arrow data: {reason}"})
+                output.line(
+                    {"hresult": HResult.MQ_ERROR_INVALID_PARAMETER, "detail": f"not valid Arrow data: {reason}"}
+                )
             except Exception as error:
                 logger.error("Arrow streams: a request failed: %r", error, exc_info=error)
                 detail = "the request failed, see the queue manager's log"

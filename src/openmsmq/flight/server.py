@@ -218,7 +218,7 @@ def main() -> None:
     listener = _arrow_listener(options, link, layout)
     location = f"{scheme}://{options['host']}:{options['port']}"
     try:
-        server = FlightServer(location, link, layout, listener and listener.port, certificates)
+        server = FlightServer(location, link, layout, None if listener is None else listener.port, certificates)
     except (pa.ArrowException, OSError) as error:
         sys.exit(f"Arrow Flight on {options['host']}:{options['port']}: {error}")
     gc.freeze()  # the collector need not look at all modules again and again
