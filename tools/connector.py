@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "connector"
 JAR = Path("openmsmq", "spark", "connector.jar")  # below src, and in a wheel
 RELEASE = 17
+NO_SPARK = "no PySpark"
 _MOMENT = (1980, 1, 1, 0, 0, 0)  # of the files in the jar, which is the same whenever it is built
 
 
@@ -36,7 +37,7 @@ def lacking() -> str | None:
     found = re.search(r"javac (\d+)", done.stdout + done.stderr)
     if found is None or int(found[1]) < RELEASE:
         return f"no javac {RELEASE} or later"
-    return None if importlib.util.find_spec("pyspark") else "no PySpark"
+    return None if importlib.util.find_spec("pyspark") else NO_SPARK
 
 
 def build(target: Path) -> None:

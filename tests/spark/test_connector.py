@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ from pyspark.errors import IllegalArgumentException
 import openmsmq.spark
 from command_line import add_user
 from daemon import Daemon, free_port
+from flight.certificates import make_certificate
 from flight.test_streams import flight_process
 from openmsmq.spark.planner import Planner
 from openmsmq.spark.schema import spark_schema
@@ -200,12 +200,7 @@ def test_several_queue_managers_are_one_table(connector: Any, service: Daemon, q
 
 
 def test_users_and_tls(connector: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-days", "2"]
-    files = ["-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *files, *names], check=True, capture_output=True
-    )
+    certificate, key = make_certificate(tmp_path)
     add_user(tmp_path / "data", "alice", "a secret")
     (tmp_path / "password").write_text("a secret\n")
     options = ("--flight", "--flight-port", "0", "--flight-certificate", str(certificate), "--flight-key", str(key))

@@ -1,4 +1,4 @@
-"""Arrow streams over TCP or TLS: the same reads and uploads as Arrow Flight's, for peers that have Arrow but no gRPC.
+"""Arrow streams over TCP or TLS: the reads of Arrow Flight for peers that have Arrow but no gRPC.
 
 One connection carries one request. docs/bulk.md describes the protocol. Until a peer has sent its request, it costs a
 socket and no thread; then the daemon decides whether the caller may do what it asks.
@@ -13,7 +13,6 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -21,9 +20,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from openmsmq.flight.reading import Reading
-from openmsmq.flight.rows import validate
-from openmsmq.flight.uploading import staged
-from openmsmq.model.errors import HResult, MsmqError, OperationCancelled
+from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.processes.flight_requests import check, invalid, parse, shown
 from openmsmq.processes.link import DaemonLink
 
@@ -32,15 +29,13 @@ logger = logging.getLogger(__name__)
 Socket = socket.socket | ssl.SSLSocket
 
 MOST_WAITING: Final = 1024  # peers that have not sent their request; beyond that the oldest is cut off
-MOST_CALLS: Final = 512  # reads and uploads at the same time
+MOST_READS: Final = 512  # at the same time
 LONGEST_REQUEST: Final = 64 << 10  # bytes
 REQUEST_SECONDS: Final = 10.0  # for TLS and the request, from the connection on
 _STALLED_SECONDS: Final = 3600.0  # that a peer may take for one record batch
 _DEAD_SECONDS: Final = 120  # without an acknowledgment of TCP
-_LARGEST_PIECE: Final = 256 << 20  # bytes of an upload that are read at once: a record batch, or its schema
 _SMALL: Final = 16 << 10  # bytes; smaller pieces are gathered before they are sent
 _PAUSE: Final = 0.1  # seconds, where no descriptor is left for a new connection
-_END_OF_ROWS: Final = b"end\n"
 
 
 @dataclass(slots=True)
@@ -80,7 +75,7 @@ class ArrowListener:
         self._peers: dict[int, _Peer] = {}  # by descriptor, the oldest first
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
-        self._calls = threading.BoundedSemaphore(MOST_CALLS)
+        self._reads = threading.BoundedSemaphore(MOST_READS)
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="Arrow streams", daemon=True).start()
@@ -169,22 +164,17 @@ class ArrowListener:
         with peer.socket, suppress(OSError):  # who has gone is not answered
             output = Output(peer.socket)
             try:
-                if not self._calls.acquire(blocking=False):
+                if not self._reads.acquire(blocking=False):
                     busy = HResult.MQ_ERROR_INSUFFICIENT_RESOURCES
-                    raise MsmqError(busy, f"{MOST_CALLS} Arrow streams are being served, try again later")
+                    raise MsmqError(busy, f"{MOST_READS} Arrow streams are being served, try again later")
                 try:
                     output.line(self._answer(peer, output))
                 finally:
-                    self._calls.release()
+                    self._reads.release()
             except MsmqError as error:
                 output.line({"hresult": error.hresult, "detail": error.detail})
             except OSError:
                 raise
-            except pa.ArrowException as error:
-                reason = str(error).partition("\n")[0]
-                output.line(
-                    {"hresult": HResult.MQ_ERROR_INVALID_PARAMETER, "detail": f"not valid Arrow data: {reason}"}
-                )
             except Exception as error:
                 logger.error("Arrow streams: a request failed: %r", error, exc_info=error)
                 detail = "the request failed, see the queue manager's log"
@@ -198,24 +188,15 @@ class ArrowListener:
             raise invalid("bytes behind the request, allowed: none before its answer")
         login = check("authenticate", {**_taken(values, "user", "password"), "peer": peer.host})
         caller = self._link.call("authenticate", **login)
-        match sorted(values):
-            case ["read"]:
-                return _read(Reading(self._link, self._layout, caller, _object(values["read"])), output)
-            case ["write"]:
-                command = check("write", _object(values["write"]))
-                return _write(self._link, caller, command, peer.socket, output)
-        raise invalid(f"a request of {shown(sorted(values))}, allowed: either read or write, and user and password")
+        ticket = values.pop("read", None)
+        if values or not isinstance(ticket, dict):
+            raise invalid(f"a request of {shown(sorted(values))}, allowed: read, a JSON object; and user and password")
+        return _read(Reading(self._link, self._layout, caller, ticket), output)
 
 
 def _taken(values: dict[str, Any], *names: str) -> dict[str, Any]:
     """Take items out of a dictionary."""
     return {name: values.pop(name) for name in names if name in values}
-
-
-def _object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise invalid(f"{shown(value)}, allowed: a JSON object of arguments")
-    return value
 
 
 def _read(reading: Reading, output: Output) -> dict[str, Any]:
@@ -229,23 +210,6 @@ def _read(reading: Reading, output: Output) -> dict[str, Any]:
             if portion.rows.num_rows:
                 stream.write_batch(portion.rows)
     return {"messages": messages, "damaged": damaged}
-
-
-def _write(
-    link: DaemonLink, caller: list[str] | None, command: dict[str, Any], connection: Socket, output: Output
-) -> dict[str, Any]:
-    """Stage the rows that a peer sends. Returns the handle of the stage, and what else `staged` does."""
-    output.line({})
-    with connection.makefile("rb") as file, pa.ipc.open_stream(pa.PythonFile(_Input(file), "r")) as stream:
-
-        def rows() -> Iterator[pa.RecordBatch]:
-            for batch in stream:
-                validate(batch)
-                yield batch
-            if file.read(len(_END_OF_ROWS)) != _END_OF_ROWS:
-                raise OperationCancelled(detail="stream ended before its end-of-data marker: upload incomplete")
-
-        return staged(link, caller, command, stream.schema, rows(), output.line)
 
 
 def _watch(connection: socket.socket) -> None:
@@ -289,21 +253,3 @@ class Output:
 
     def close(self) -> None:
         """The connection lives on: the end of the answer follows."""
-
-
-class _Input:
-    """A connection as a file for Arrow. A peer that announces too much is refused before memory is taken."""
-
-    closed = False
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-
-    def read(self, size: int) -> bytes:
-        if size > _LARGEST_PIECE:
-            raise invalid(f"a piece of {size} bytes of Arrow data, allowed: at most {_LARGEST_PIECE}")
-        data: bytes = self._file.read(size)
-        return data
-
-    def close(self) -> None:
-        """The connection lives on."""
