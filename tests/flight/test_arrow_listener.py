@@ -163,7 +163,8 @@ def test_a_stranger_that_sends_no_request_in_time_is_cut_off(listener: ArrowList
         eventually(lambda: is_closed(silent))
 
 
-def test_a_request_without_an_end_is_cut_off(listener: ArrowListener) -> None:
+def test_a_request_without_an_end_is_cut_off(listener: ArrowListener, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow_listener, "REQUEST_SECONDS", 600.0)
     with socket.create_connection(("127.0.0.1", listener.port)) as endless:
         for _ in range(7):  # beyond 64 KiB
             endless.sendall(b"x" * 10_000)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -182,18 +184,38 @@ def test_what_the_connector_does_not_do_the_python_source_does(connector: Any, s
     assert lake.left(service, queue) == ["a", "b"]
 
 
-def test_several_queue_managers_are_one_table(connector: Any, service: Daemon, queue: str, tmp_path: Path) -> None:
-    port = str(lake.flight_port(service))
-    options = ("--flight", "--flight-port", port, "--listen", "127.0.0.2", "--arrow-port", "0")
-    with Daemon(tmp_path / "data", *options) as other, openmsmq.connect("127.0.0.2", other.port) as manager:
-        manager.create_queue(f".\\private$\\{queue}")
-        with manager.open(f".\\private$\\{queue}", "send") as sender:
-            sender.send("b", label="b", recoverable=True)
-        lake.put(service, queue, "aa")
-        frame = table(connector, service, queue=queue, host="127.0.0.1,127.0.0.2")
-        found = sorted((row.host, row.label) for row in frame.select("host", "label").collect())
-        assert found == [("127.0.0.1", "a"), ("127.0.0.1", "a"), ("127.0.0.2", "b")]
-        assert frame.where("host = '127.0.0.2'").count() == 1
+def test_five_queue_managers_are_one_table_and_one_stream(connector: Any, tmp_path: Path) -> None:
+    hosts = [f"127.0.0.{number}" for number in range(11, 16)]
+    options = ("--flight", "--flight-port", str(free_port(*hosts)), "--arrow-port", "0")
+    with ExitStack() as stack, ThreadPoolExecutor(len(hosts)) as pool:
+        daemons = [Daemon(tmp_path / host, "--listen", host, *options) for host in hosts]
+        for started in pool.map(Daemon.start, daemons):
+            stack.callback(started.kill)
+        for host, daemon in zip(hosts, daemons, strict=True):
+            with openmsmq.connect(host, daemon.port) as manager:
+                manager.create_queue(".\\private$\\q")
+                with manager.open(".\\private$\\q", "send") as sender:
+                    for number in range(20):
+                        sender.send(b"x", label=f"{host} {number}", recoverable=True)
+        given = lake.reach(daemons[0], queue="q", host=",".join(hosts))
+        frame = connector.read.format("msmq").options(**given).load()
+        assert "(Python)" not in plan(frame)
+        rows = frame.select("host", "label").collect()
+        assert sorted(row.label for row in rows) == sorted(f"{host} {number}" for host in hosts for number in range(20))
+        assert all(row.label.startswith(f"{row.host} ") for row in rows) and frame.count() == 100
+        assert frame.where(f"host = '{hosts[2]}'").count() == 20
+        receiving = {"mode": "receive", "consumerGroup": "lake", "maxRecordsPerTrigger": "30"}
+        query = lake.to_parquet(connector.readStream.format("msmq").options(**given, **receiving).load(), tmp_path)
+        query.awaitTermination()
+        found = lake.labels(connector, tmp_path)
+        assert len(found) == sum(found.values()) == 100
+        batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
+        assert [progress["numInputRows"] for progress in batches] == [30, 30, 30, 10]
+        first = json.loads(batches[0]["sources"][0]["endOffset"])
+        assert {name: value["planned"] for name, value in first.items()} == {f"{host}/q": 6 for host in hosts}
+        for host, daemon in zip(hosts, daemons, strict=True):
+            with openmsmq.connect(host, daemon.port) as manager:
+                assert manager.counts(".\\private$\\q")["message_count"] == 0
 
 
 # -- connections -------------------------------------------------------------------------------------------------------

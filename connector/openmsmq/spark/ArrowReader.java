@@ -133,7 +133,7 @@ final class ArrowReader implements PartitionReader<ColumnarBatch> {
 
   private void connect() throws IOException {
     connection = new Connection(partition.host(), partition.port(), access, "read", ticket.toString());
-    stream = new ArrowStreamReader(connection.input, allocator);
+    stream = new ArrowStreamReader(connection, allocator);
     batch = null;
   }
 

@@ -2,17 +2,16 @@ package openmsmq.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.io.BufferedInputStream;
-import java.io.BufferedOutputStream;
 import java.io.ByteArrayOutputStream;
-import java.io.Closeable;
 import java.io.EOFException;
 import java.io.IOException;
 import java.io.InputStream;
-import java.io.OutputStream;
 import java.io.Serializable;
 import java.net.InetSocketAddress;
-import java.net.Socket;
+import java.net.StandardSocketOptions;
+import java.nio.ByteBuffer;
+import java.nio.channels.ReadableByteChannel;
+import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -25,16 +24,18 @@ import javax.net.ssl.SSLContext;
 import javax.net.ssl.SSLParameters;
 import javax.net.ssl.SSLSocket;
 import javax.net.ssl.TrustManagerFactory;
+import jdk.net.ExtendedSocketOptions;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** One request for an Arrow stream of a queue manager, and its answer; docs/bulk.md describes the protocol. */
-final class Connection implements Closeable {
+final class Connection implements ReadableByteChannel {
   private static final int CONNECT_MILLISECONDS = 20_000;
   private static final int BUFFER = 1 << 16;
+  private static final int KEEPALIVE_SECONDS = 60;
 
-  private final Socket socket;
-  final InputStream input;
-  final OutputStream output;
+  private final SocketChannel socket;
+  private final ReadableByteChannel source;
+  private final ByteBuffer buffer = ByteBuffer.allocate(BUFFER).flip();
 
   /**
    * Who connects, by the options of the data source.
@@ -80,14 +81,23 @@ final class Connection implements Closeable {
       values.put("user", access.user()).put("password", access.password());
     }
     values.set(kind, Planner.JSON.readTree(request));
-    socket = open(host, port, access.tlsRoot());
+    socket = SocketChannel.open();
     try {
-      socket.setTcpNoDelay(true);
-      socket.setKeepAlive(true);
-      input = new BufferedInputStream(socket.getInputStream(), BUFFER);
-      output = new BufferedOutputStream(socket.getOutputStream(), BUFFER);
-      output.write((values + "\n").getBytes(StandardCharsets.UTF_8));
-      output.flush();
+      socket.socket().connect(new InetSocketAddress(host, port), CONNECT_MILLISECONDS);
+      socket.setOption(StandardSocketOptions.TCP_NODELAY, true);
+      socket.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
+      socket.setOption(ExtendedSocketOptions.TCP_KEEPIDLE, KEEPALIVE_SECONDS);
+      ByteBuffer line = ByteBuffer.wrap((values + "\n").getBytes(StandardCharsets.UTF_8));
+      if (access.tlsRoot() == null) {
+        source = socket;
+        while (line.hasRemaining()) {
+          socket.write(line);
+        }
+      } else {
+        SSLSocket secure = secure(host, port, access.tlsRoot());
+        source = new StreamChannel(secure.getInputStream());
+        secure.getOutputStream().write(line.array());
+      }
       line();
     } catch (IOException | RuntimeException error) {
       socket.close();
@@ -95,22 +105,41 @@ final class Connection implements Closeable {
     }
   }
 
-  private static Socket open(String host, int port, String tlsRoot) throws IOException {
-    Socket plain = new Socket();
-    try {
-      plain.connect(new InetSocketAddress(host, port), CONNECT_MILLISECONDS);
-      if (tlsRoot == null) {
-        return plain;
+  private SSLSocket secure(String host, int port, String tlsRoot) throws IOException {
+    SSLSocket secure = (SSLSocket) context(tlsRoot).getSocketFactory().createSocket(socket.socket(), host, port, true);
+    SSLParameters parameters = secure.getSSLParameters();
+    parameters.setEndpointIdentificationAlgorithm("HTTPS"); // the certificate has to be that of the host
+    secure.setSSLParameters(parameters);
+    secure.startHandshake();
+    return secure;
+  }
+
+  /** A stream as a channel, in larger steps than those of {@code Channels.newChannel}. */
+  private static final class StreamChannel implements ReadableByteChannel {
+    private final InputStream stream;
+    private final byte[] bytes = new byte[BUFFER];
+
+    private StreamChannel(InputStream stream) {
+      this.stream = stream;
+    }
+
+    @Override
+    public int read(ByteBuffer target) throws IOException {
+      int count = stream.read(bytes, 0, Math.min(bytes.length, target.remaining()));
+      if (count > 0) {
+        target.put(bytes, 0, count);
       }
-      SSLSocket secure = (SSLSocket) context(tlsRoot).getSocketFactory().createSocket(plain, host, port, true);
-      SSLParameters parameters = secure.getSSLParameters();
-      parameters.setEndpointIdentificationAlgorithm("HTTPS"); // the certificate has to be that of the host
-      secure.setSSLParameters(parameters);
-      secure.startHandshake();
-      return secure;
-    } catch (IOException | RuntimeException error) {
-      plain.close();
-      throw error;
+      return count;
+    }
+
+    @Override
+    public boolean isOpen() {
+      return true;
+    }
+
+    @Override
+    public void close() throws IOException {
+      stream.close();
     }
   }
 
@@ -138,10 +167,7 @@ final class Connection implements Closeable {
    */
   JsonNode line() throws IOException {
     ByteArrayOutputStream text = new ByteArrayOutputStream();
-    for (int next = input.read(); next != '\n'; next = input.read()) {
-      if (next < 0) {
-        throw new EOFException("the queue manager closed the connection");
-      }
+    for (byte next = next(); next != '\n'; next = next()) {
       text.write(next);
     }
     JsonNode line = Planner.JSON.readTree(text.toByteArray());
@@ -149,6 +175,43 @@ final class Connection implements Closeable {
       throw MsmqException.of(line.get("hresult").asLong(), line.get("detail").asText());
     }
     return line;
+  }
+
+  private byte next() throws IOException {
+    if (!buffer.hasRemaining() && fill() < 0) {
+      throw new EOFException("the queue manager closed the connection");
+    }
+    return buffer.get();
+  }
+
+  private int fill() throws IOException {
+    buffer.clear();
+    int count = source.read(buffer);
+    buffer.flip();
+    return count;
+  }
+
+  /** Read into a buffer of Arrow: directly where it is large. */
+  @Override
+  public int read(ByteBuffer target) throws IOException {
+    if (!buffer.hasRemaining()) {
+      if (target.remaining() >= BUFFER) {
+        return source.read(target);
+      }
+      if (fill() < 0) {
+        return -1;
+      }
+    }
+    int count = Math.min(buffer.remaining(), target.remaining());
+    target.put(target.position(), buffer, buffer.position(), count);
+    target.position(target.position() + count);
+    buffer.position(buffer.position() + count);
+    return count;
+  }
+
+  @Override
+  public boolean isOpen() {
+    return socket.isOpen();
   }
 
   @Override

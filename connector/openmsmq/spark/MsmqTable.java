@@ -31,6 +31,7 @@ final class MsmqTable implements SupportsRead, SupportsWrite {
   private final StructType schema;
   private final Map<String, String> properties;
   private final Snapshot snapshot = new Snapshot();
+  private Boolean suits;
 
   MsmqTable(StructType schema, Map<String, String> properties) {
     this.schema = schema;
@@ -62,12 +63,22 @@ final class MsmqTable implements SupportsRead, SupportsWrite {
     if (SparkSession.active().conf().get(SETTING, "true").equals("false")) {
       return ((SupportsRead) python()).newScanBuilder(options);
     }
-    String reason = Planner.ask("suits", a -> a.putPOJO("options", given)).asText();
-    if (!reason.isEmpty()) {
-      LOGGER.warn("format msmq: Python workers read, not the connector: {}", reason);
+    if (!suits(given)) {
       return ((SupportsRead) python()).newScanBuilder(options);
     }
     return new MsmqScanBuilder(schema, given, snapshot);
+  }
+
+  /** Whether the connector can read the table; asked once. */
+  private synchronized boolean suits(Map<String, String> options) {
+    if (suits == null) {
+      String reason = Planner.ask("suits", a -> a.putPOJO("options", options)).asText();
+      suits = reason.isEmpty();
+      if (!suits) {
+        LOGGER.warn("format msmq: Python workers read, not the connector: {}", reason);
+      }
+    }
+    return suits;
   }
 
   @Override
