@@ -18,6 +18,7 @@ from openmsmq.bulk.message_columns import as_unicode
 from openmsmq.model.bodies import encode_body
 from openmsmq.spark.options import BATCH_READ, BATCH_WRITE, STREAM_READ, STREAM_WRITE, OptionError, parse
 from openmsmq.spark.schema import ColumnError, _as_text, check_writable, projection, spark_schema, with_text
+from openmsmq.spark.writing import _with_bytes
 
 
 @pytest.mark.parametrize(
@@ -198,3 +199,13 @@ def test_texts_of_many_bodies_are_those_of_each(rows: list[tuple[bytes | None, i
     for start in range(1, len(rows)):  # a part of a batch, whose buffers begin elsewhere
         part, _ = with_text(batch.slice(start), "text")
         assert part.column("text").to_pylist() == texts[start:]
+
+
+@given(texts=st.lists(st.none() | st.text(max_size=5) | st.text("ab", max_size=5), max_size=6))
+def test_many_texts_become_the_bodies_of_each(texts: list[str | None]) -> None:
+    expected = [(None, 0) if text is None else encode_body(text) for text in texts]
+    for start in range(len(texts) + 1):
+        batch = pa.record_batch({"body": pa.array(texts, pa.string())}).slice(start)
+        rows = _with_bytes(batch)
+        assert [(row["body"], row["body_type"]) for row in rows.to_pylist()] == expected[start:]
+        assert rows.schema.types == [pa.binary(), pa.int32()]
