@@ -12,7 +12,7 @@ export TEST_SEED := $(SEED)
 NATIVE_TESTS := tests/compiled tests/ndr/test_engine.py tests/queueing/test_deadlines.py tests/queueing/test_entries.py
 COMPILED_TESTS := tests/flight/test_segment_reader.py tests/compiled tests/ndr tests/queueing tests/store tests/conversion tests/model
 
-.PHONY: setup docs deb package-test java samba nftables domain curl browser prometheus deployments compiled interpreted demo test nightly wheel-test mutants lint bench image-test clean
+.PHONY: setup docs deb package-test java jdk samba nftables domain curl browser prometheus deployments compiled connector interpreted demo test nightly wheel-test mutants lint bench image-test clean
 
 setup: compiled
 
@@ -28,6 +28,10 @@ $(STAMP): requirements.txt pyproject.toml packaging/msrpc/pyproject.toml packagi
 java:
 	@tools/ensure java
 
+# javac, which only building the connector needs.
+jdk:
+	@tools/ensure jdk
+
 # Java starts Spark in half the time with it; tests do so again and again.
 $(SPARK): $(STAMP) tools/share-classes
 	@$(BIN)/python tools/share-classes $(SPARK) >$(VENV)/spark.log 2>&1 || \
@@ -38,6 +42,10 @@ $(SPARK): $(STAMP) tools/share-classes
 compiled: $(STAMP)
 	@tools/ensure headers
 	@$(BIN)/python tools/native.py
+
+# The connector for Spark in Java; nothing to do while no source is newer. Without javac, Spark reads by Python.
+connector: $(STAMP)
+	@$(BIN)/python tools/connector.py
 
 # Without it, for work on the sources.
 interpreted: $(STAMP)
@@ -74,7 +82,7 @@ deployments: $(STAMP)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-deployments.txt || [ -z "$$CI" ]
 	@$(BIN)/python tools/fetch-helm || [ -z "$$CI" ]
 
-test: java samba curl prometheus compiled $(SPARK)
+test: java jdk samba curl prometheus compiled connector $(SPARK)
 	@$(PYTEST) -m "not slow"
 	@TESTS=compiled $(PYTEST) -m "not slow" $(NATIVE_TESTS)
 
@@ -83,7 +91,7 @@ demo: java compiled
 
 # Simulated networks take the longest: a hundred thousand are half a night on two processors.
 SIMULATIONS ?= 100000
-nightly: java samba nftables domain curl browser prometheus deployments compiled $(SPARK)
+nightly: java jdk samba nftables domain curl browser prometheus deployments compiled connector $(SPARK)
 	@$(PYTEST)
 	@TESTS=compiled $(PYTEST) $(COMPILED_TESTS)
 	@SIMULATIONS=$(SIMULATIONS) $(PYTEST) tests/peering/test_simulation.py tests/packets/test_product.py
@@ -113,7 +121,7 @@ docs: $(STAMP)
 
 lint: $(STAMP)
 	@$(BIN)/python tools/native.py --generate
-	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image tools/sanitize tools/fuzz tools/try-wheel tools/make-deb tools/command_files.py tools/try-package tools/mutate tools/share-classes tools/native.py tools/import_contract.py tools/sync_client.py tools/command_line.py tools/hatch_build.py tools/fetch-helm tools/chart tools/plain_english tools/architecture_picture.py tools/site.py
+	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image tools/sanitize tools/fuzz tools/try-wheel tools/make-deb tools/command_files.py tools/try-package tools/mutate tools/share-classes tools/native.py tools/import_contract.py tools/sync_client.py tools/command_line.py tools/hatch_build.py tools/connector.py tools/fetch-helm tools/chart tools/plain_english tools/architecture_picture.py tools/site.py
 	@$(BIN)/python tools/sync_client.py --check
 	@$(BIN)/python tools/command_line.py --check
 	@$(BIN)/python tools/plain_english
@@ -125,7 +133,7 @@ lint: $(STAMP)
 	@$(BIN)/shellcheck packaging/ocf/openmsmq tools/ensure
 
 # Compares with rabbitmq-server, redis-server and postgresql where they are installed; BENCH=--quick for a short one.
-bench: java compiled
+bench: java jdk compiled connector
 	@$(BIN)/python benchmarks/run.py $(BENCH)
 	@$(BIN)/python benchmarks/curves.py $(filter --quick,$(BENCH))
 	@$(BIN)/python benchmarks/remote_reading.py $(filter --quick,$(BENCH))

@@ -36,6 +36,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+import openmsmq.spark
 from openmsmq.bulk.client import BulkClient
 from openmsmq.bulk.message_columns import MESSAGE_SCHEMA
 from openmsmq.spark.schema import spark_schema
@@ -133,6 +134,16 @@ class Figure(NamedTuple):
     bar_ratio: float
 
 
+class Comparison(NamedTuple):
+    """Rates of the same query by the connector and by something else in the same run, and the least ratio."""
+
+    what: str
+    rate: float
+    other: str
+    other_rate: float
+    bar: float
+
+
 class Bench:
     def __init__(self, spark: SparkSession, daemon: systems.Daemon, directory: Path, count: int) -> None:
         self.spark, self.daemon, self.directory, self.count = spark, daemon, directory, count
@@ -184,12 +195,14 @@ class Bench:
         query.trigger(availableNow=True).start().awaitTermination()
         assert self.waiting(queue) == 0
 
-    def figures(self) -> Iterator[Figure]:
+    def figures(self) -> Iterator[Figure | Comparison]:
         self.create("warm", "many", "sink")
         self.fill("warm", 1000)
         self.toys(self.spark.read).limit(1).write.format("noop").mode("overwrite").save()
         self.drained(self.query(self.receiving("warm"), "noop"), "warm")
         yield from self.browsing()
+        yield from self.connecting()
+        self.spark.conf.set("spark.openmsmq.connector", "false")
         yield from self.streaming()
         yield self.sending()
 
@@ -210,6 +223,56 @@ class Bench:
             toy, source = self.toys(self.spark.read, names), self.msmq(self.spark.read, names, queue="many")
             rates = self.in_turns(lambda toy=toy: noop(toy), lambda source=source: noop(source))
             yield Figure(f"browse → noop, {what}", *rates, 400_000, 400 / 778)
+
+    def connecting(self) -> Iterator[Comparison]:
+        """The connector beside the toy, the Python source and Parquet files of the same rows."""
+        spark = self.spark
+        files = str(self.directory / "rows")
+
+        def source(by_connector: bool, names: list[str] | None = None) -> Any:
+            spark.conf.set("spark.openmsmq.connector", str(by_connector).lower())
+            frame = spark.read.format("msmq").options(flightPort=self.port, minPartitions=2, queue="many").load()
+            return frame.select(names) if names else frame
+
+        def noop(frame: Any) -> float:
+            return self.rate(lambda: frame.write.format("noop").mode("overwrite").save())
+
+        def parquet(frame: Any) -> float:
+            return self.rate(lambda: frame.write.mode("overwrite").parquet(str(self.directory / "out")))
+
+        def count(frame: Any) -> float:
+            return self.rate(lambda: frame.agg({"*": "count"}).collect())
+
+        source(True).write.parquet(files)
+        written = spark.read.parquet(files)
+        narrow = "select sequence, label, body → noop"
+        for what, names, other, frame, work, bar in (
+            (narrow, NARROW, "toy", self.toys(spark.read, NARROW), noop, 1.0),
+            ("all columns → noop", ALL, "toy", self.toys(spark.read), noop, 1.0),
+            (narrow, NARROW, "Python source", source(False, NARROW), noop, 0.0),
+            ("select label → noop", ["label"], "Python source", source(False, ["label"]), noop, 3.0),
+            ("count(*)", ALL, "Python source", source(False), count, 3.0),
+            (narrow, NARROW, "Parquet files", written.select(NARROW), noop, 0.0),
+            ("select sequence, label, body → Parquet", NARROW, "Parquet files", written.select(NARROW), parquet, 0.8),
+            ("all columns → Parquet", ALL, "Parquet files", written, parquet, 0.8),
+        ):  # fmt: skip
+            if other == "Python source":
+                spark.conf.set("spark.openmsmq.connector", "false")
+                frame.take(1)  # planned as such
+            ours = source(True, names)
+            yield Comparison(what, *self._pair(other, frame, ours, work), bar)
+
+    def _pair(self, other: str, frame: Any, ours: Any, work: Callable[[Any], float]) -> tuple[float, str, float]:
+        def by_other() -> float:
+            self.spark.conf.set("spark.openmsmq.connector", "false")
+            return work(frame)
+
+        def by_connector() -> float:
+            self.spark.conf.set("spark.openmsmq.connector", "true")
+            return work(ours)
+
+        theirs, best = self.in_turns(by_connector, by_other)
+        return best, other, theirs
 
     def streaming(self) -> Iterator[Figure]:
         def toy(format: str, names: list[str]) -> float:
@@ -283,7 +346,9 @@ def _median(values: list[float]) -> float:
     return sorted(values)[len(values) // 2]
 
 
-def report(count: int, figures: list[Figure], overhead: float, delay: float, load: float) -> str:
+def report(
+    count: int, figures: list[Figure], comparisons: list[Comparison], overhead: float, delay: float, load: float
+) -> str:
     def verdict(met: bool) -> str:
         return "met" if met else "**missed**"
 
@@ -307,6 +372,17 @@ def report(count: int, figures: list[Figure], overhead: float, delay: float, loa
             for f in figures
         ),
         "",
+        "The connector in Java beside others, in turns in the same run; the Python source here selects columns by a",
+        "query, as most users do, and so makes all of them:",
+        "",
+        "| | connector, rows per second | beside | rows per second | ratio | bar | |",
+        "|---|--:|---|--:|--:|--:|---|",
+        *(
+            f"| {c.what} | {c.rate:,.0f} | {c.other} | {c.other_rate:,.0f} | {c.rate / c.other_rate:.2f} | "
+            + (f"≥ {c.bar:.1f} | {verdict(c.rate / c.other_rate >= c.bar)} |" if c.bar else "| |")
+            for c in comparisons
+        ),
+        "",
         "| | ms, median | bar | |",
         "|---|--:|--:|---|",
         f"| a batch of 100 messages, received | {overhead:,.0f} | ≤ 150 | {verdict(overhead <= 150)} |",
@@ -322,20 +398,25 @@ def main() -> None:
     load = os.getloadavg()[0]
     os.environ["PYSPARK_PYTHON"] = sys.executable
     manager = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    spark = (
+    builder = (
         SparkSession.builder.master("local[2,3]")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.streaming.checkpointFileManagerClass", manager)
         .config("spark.sql.streaming.numRecentProgressUpdates", "1000")
-        .getOrCreate()
+        .config("spark.openmsmq.connector", "false")
     )
+    spark = openmsmq.spark.configure(builder).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     spark.dataSource.register(Toy)
     directory = Path(tempfile.mkdtemp(prefix="pipeline-bench-"))
     try:
         with systems.Daemon(directory / "data", "--flight", "--flight-port", "0", "--log-level", "error") as daemon:
             bench = Bench(spark, daemon, directory, given.messages)
-            text = report(given.messages, list(bench.figures()), bench.overhead(), bench.delay(), load)
+            figures, comparisons = [], []
+            for figure in bench.figures():
+                (comparisons if isinstance(figure, Comparison) else figures).append(figure)
+                print(figure, file=sys.stderr, flush=True)
+            text = report(given.messages, figures, comparisons, bench.overhead(), bench.delay(), load)
     finally:
         shutil.rmtree(directory)
     results.put(results.SPARK, text)

@@ -3,6 +3,9 @@
 `OPENMSMQ_BUILD` in the environment says what to make: `native` fails where a wheel with machine code can't be built,
 `pure` does not try. Without it a wheel is pure where there is no C compiler or no headers of Python; a warning says so.
 An editable install has no extension modules of its own: `make` builds them beside the sources (native.py).
+
+openmsmq also has the connector for Spark (connector.py), if there are javac and PySpark; a warning says so if not. With
+OPENMSMQ_BUILD=native, PySpark is installed for that where there is javac.
 """
 
 from __future__ import annotations
@@ -16,9 +19,11 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 sys.path.insert(0, str(Path(__file__).parent))
+import connector
 import native
 
 COMPILERS = ["mypy==2.4.1", "setuptools==84.2.1"]
+SPARK = ["pyspark==4.3.0"]
 EDITABLE = "editable"  # hatchling's name of that version of a wheel
 
 
@@ -26,23 +31,35 @@ class NativeModules(BuildHookInterface):  # type: ignore[type-arg, misc]
     """Generates the interfaces, builds extension modules and packs them. Raises CalledProcessError, RuntimeError."""
 
     def dependencies(self) -> list[str]:
-        return COMPILERS if self.config["native"] and self._why_pure() is None else []
+        if not self.config["native"] or self._why_pure() is not None:
+            return []
+        wants_spark = os.environ.get("OPENMSMQ_BUILD") == "native" and connector.lacking() == connector.NO_SPARK
+        return COMPILERS + (SPARK if wants_spark else [])
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version == EDITABLE or not self.config["native"]:
             native.generate()
             return
+        self._directory = tempfile.TemporaryDirectory()
+        built = Path(self._directory.name)
+        self._add_connector(built, build_data)
         why = self._why_pure()
         if why is not None:
             native.generate()
             self.app.display_warning(f"openmsmq: {why}: this wheel is pure Python, at half the speed")
             return
-        self._directory = tempfile.TemporaryDirectory()
-        built = Path(self._directory.name)
         native.build(built)
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
         build_data["force_include"] |= {str(path): str(path.relative_to(built)) for path in built.rglob("*.so")}
+
+    def _add_connector(self, built: Path, build_data: dict[str, Any]) -> None:
+        lacking = connector.lacking()
+        if lacking:
+            self.app.display_warning(f"openmsmq: {lacking}: Spark reads by Python workers with this wheel")
+            return
+        connector.build(built / connector.JAR)
+        build_data["force_include"][str(built / connector.JAR)] = str(connector.JAR)
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         if hasattr(self, "_directory"):

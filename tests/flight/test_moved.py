@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from openmsmq.bulk.message_columns import MESSAGE_SCHEMA
-from openmsmq.flight.server import FlightServer
+from openmsmq.flight.reading import Reading
 from openmsmq.model.lookup_id import LAST_SEQUENCE
 
 
@@ -36,10 +35,8 @@ class Link:
 
 def test_the_daemon_is_asked_again_for_a_message_that_is_not_where_it_was(tmp_path: Path) -> None:
     assert LAST_SEQUENCE & 5 == 5
-    server: Any = FlightServer.__new__(FlightServer)
-    link = Link()
-    server._link = link
-    server._layout = {"directory": str(tmp_path), "segment_size": 1 << 20, "identity": bytes(16).hex()}
-    query = {"caller": None, "queue": "q", "source": "queue", "start": 0}
-    rows = list(FlightServer._batches(server, query, link.ask("slice", **query), MESSAGE_SCHEMA, True))
-    assert rows == [] and link.asked == ["slice", "slice", "locate"]
+    link: Any = Link()
+    layout = {"directory": str(tmp_path), "segment_size": 1 << 20, "identity": bytes(16).hex()}
+    portions = list(Reading(link, layout, None, {"queue": "q"}).portions())
+    assert [(one.rows.num_rows, one.messages, one.damaged) for one in portions] == [(0, 0, [])]
+    assert link.asked == ["slice", "slice", "locate"]

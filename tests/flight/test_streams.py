@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import threading
 import time
 from contextlib import suppress
@@ -18,6 +17,7 @@ import pytest
 import warm
 from command_line import add_user, invoke
 from daemon import Daemon, eventually, meanwhile
+from flight.certificates import make_certificate
 from flight.plane import Plane
 from openmsmq import AccessDenied, Message, MsmqError, QueueNotFound
 from openmsmq.bulk.client import BulkClient
@@ -456,15 +456,7 @@ def test_a_stream_finds_messages_that_compaction_moves(own: Plane) -> None:
 
 
 def test_tls_is_what_the_certificate_makes_it(tmp_path: Path) -> None:
-    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    made = subprocess.run(
-        [
-            "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(certificate),
-            "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-days", "2",
-        ],
-        capture_output=True,
-    )  # fmt: skip
-    assert made.returncode == 0, made.stderr
+    certificate, key = make_certificate(tmp_path)
     options = ("--flight", "--flight-port", "0", "--flight-certificate", str(certificate), "--flight-key", str(key))
     with Daemon(tmp_path / "data", *options) as daemon:
         port = daemon.ready["endpoints"]["flight"]["port"]

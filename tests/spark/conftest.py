@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import openmsmq.spark
 import warm
 from daemon import Daemon
 
@@ -60,14 +61,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     os.environ["PYSPARK_PYTHON"] = warm.python()
     directory = tmp_path_factory.mktemp("spark")
-    session = (
+    builder = (
         SparkSession.builder.master("local[2,3]")  # local[2] would never try a task again
         .config("spark.ui.enabled", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
-        .getOrCreate()
+        .config("spark.openmsmq.connector", "false")  # tests of the connector enable it
     )
+    session = openmsmq.spark.configure(builder).getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

@@ -10,11 +10,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
+from openmsmq.bulk.message_columns import as_unicode
 from openmsmq.model.bodies import encode_body
 from openmsmq.spark.options import BATCH_READ, BATCH_WRITE, STREAM_READ, STREAM_WRITE, OptionError, parse
-from openmsmq.spark.schema import ColumnError, check_writable, projection, spark_schema, with_text
+from openmsmq.spark.schema import ColumnError, _as_text, check_writable, projection, spark_schema, with_text
+from openmsmq.spark.writing import _with_bytes
 
 
 @pytest.mark.parametrize(
@@ -170,3 +174,38 @@ def test_columns_are_known_whatever_their_case() -> None:
     check_writable(StructType([StructField("BODY", StringType())]))
     with pytest.raises(ColumnError, match="'body' is there twice"):
         check_writable(StructType([StructField("BODY", StringType()), StructField("body", StringType())]))
+
+
+_BODIES = st.one_of(
+    st.binary(max_size=6),
+    st.text(max_size=6).map(str.encode),
+    st.text("ab\0ä", max_size=6).map(lambda text: text.encode("utf-16-le")),
+    st.sampled_from(
+        [b"\xef\xbb\xbfa", b"\xff\xfea\0", b"\xfe\xff\0a", b"<\0a\0>\0", b"\0<\0>", b"\0\1\0\0\0", b"\0\xd8"]
+    ),
+)
+
+
+@given(rows=st.lists(st.tuples(st.none() | _BODIES, st.sampled_from([None, 0, 8, 30, 31, 3, 0x2011])), max_size=8))
+def test_texts_of_many_bodies_are_those_of_each(rows: list[tuple[bytes | None, int | None]]) -> None:
+    bodies = pa.array([body for body, _ in rows], pa.binary())
+    batch = pa.record_batch({"body": bodies, "body_type": pa.array([kind for _, kind in rows], pa.int32())})
+    given_ = [None if body is None else _as_text(body, kind or 0) for body, kind in rows]
+    texts = [None if text is None else as_unicode(text) for text in given_]
+    pairs = zip(rows, given_, texts, strict=True)
+    odd = sum(body is not None and (text is None or text != given) for (body, _), given, text in pairs)
+    decoded, found = with_text(batch, "text")
+    assert (decoded.column("text").to_pylist(), found) == (texts, odd)
+    for start in range(1, len(rows)):  # a part of a batch, whose buffers begin elsewhere
+        part, _ = with_text(batch.slice(start), "text")
+        assert part.column("text").to_pylist() == texts[start:]
+
+
+@given(texts=st.lists(st.none() | st.text(max_size=5) | st.text("ab", max_size=5), max_size=6))
+def test_many_texts_become_the_bodies_of_each(texts: list[str | None]) -> None:
+    expected = [(None, 0) if text is None else encode_body(text) for text in texts]
+    for start in range(len(texts) + 1):
+        batch = pa.record_batch({"body": pa.array(texts, pa.string())}).slice(start)
+        rows = _with_bytes(batch)
+        assert [(row["body"], row["body_type"]) for row in rows.to_pylist()] == expected[start:]
+        assert rows.schema.types == [pa.binary(), pa.int32()]

@@ -202,6 +202,16 @@ class BulkClient:
             return None
         return answer
 
+    def arrow_port(self) -> int | None:
+        """The port where the queue manager serves Arrow streams (docs/bulk.md); None if it does not."""
+        try:
+            port: int | None = self._act("arrow_port")["port"]
+        except MsmqError as error:
+            if error.hresult != HResult.MQ_ERROR_INVALID_PARAMETER:  # of a version that has none
+                raise
+            return None
+        return port
+
     def plan(
         self,
         queue: str,

@@ -14,24 +14,21 @@ import logging
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from openmsmq.bulk.message_columns import END_OF_ROWS, MESSAGE_SCHEMA
-from openmsmq.flight.record_columns import KEY_COLUMNS, Records, are_sound, key_columns
-from openmsmq.flight.rows import RowEncoder, checked_schema, validate
-from openmsmq.flight.segment_reader import SegmentReader
-from openmsmq.flight.slices import SEQUENCE_MASK, SliceReader
-from openmsmq.flight.uploading import Upload
-from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError, OperationCancelled
+from openmsmq.bulk.message_columns import END_OF_ROWS
+from openmsmq.flight.arrow_listener import ArrowListener
+from openmsmq.flight.reading import Reading
+from openmsmq.flight.rows import validate
+from openmsmq.flight.uploading import staged
+from openmsmq.model.errors import HResult, MsmqError, OperationCancelled
 from openmsmq.processes import logs
 from openmsmq.processes.flight_requests import ACTIONS, check, invalid, parse, shown
-from openmsmq.processes.link import Answer, DaemonLink
+from openmsmq.processes.link import DaemonLink
 
 logger = logging.getLogger(__name__)
 
@@ -102,9 +99,17 @@ class Authentication(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     """Tickets and commands are the JSON objects that `client.BulkClient` sends."""
 
-    def __init__(self, location: str, link: DaemonLink, certificates: list[tuple[bytes, bytes]] | None = None) -> None:
-        self._link = link
-        self._layout = link.call("describe")
+    def __init__(
+        self,
+        location: str,
+        link: DaemonLink,
+        layout: dict[str, Any],
+        arrow_port: int | None,
+        certificates: list[tuple[bytes, bytes]] | None = None,
+    ) -> None:
+        """`layout` of the store, as the daemon describes it; `arrow_port` of `ArrowListener`, None if it is not
+        there."""
+        self._link, self._layout, self._arrow_port = link, layout, arrow_port
         super().__init__(location, tls_certificates=certificates or [], middleware={_CALLER: Authentication()})
 
     def _caller(self, context: flight.ServerCallContext) -> list[str] | None:
@@ -124,67 +129,28 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> Iterator[bytes]:
         if action.type not in ACTIONS:
             raise invalid(f"no action {shown(action.type)}; allowed: {', '.join(ACTIONS)}")
-        values = check(action.type, parse(action.body.to_pybytes() or b"{}"))
-        answer = self._link.call(action.type, caller=self._caller(context), **values)
+        values, caller = check(action.type, parse(action.body.to_pybytes() or b"{}")), self._caller(context)
+        if action.type == "arrow_port":
+            answer: Any = {"port": self._arrow_port}
+        else:
+            answer = self._link.call(action.type, caller=caller, **values)
         return iter([json.dumps(answer).encode()])
 
     @_translating
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         values = check("read", parse(ticket.ticket))
-        names = values.pop("columns", None) or MESSAGE_SCHEMA.names
-        unknown = [name for name in names if name not in MESSAGE_SCHEMA.names]
-        if unknown:
-            raise IllegalPropertyValue(
-                detail=f"columns {', '.join(map(shown, unknown))}: there are {', '.join(MESSAGE_SCHEMA.names)}"
-            )
-        include_body = values.pop("include_body", True)
-        query = {"caller": self._caller(context), "queue": "", "source": "queue", "start": 0, **values}
-        first = self._link.ask("slice", **query)
-        first.result()  # refused before the stream begins, if at all
-        schema = pa.schema([MESSAGE_SCHEMA.field(name) for name in names])
-        return flight.GeneratorStream(schema, self._batches(query, first, schema, include_body))
+        reading = Reading(self._link, self._layout, self._caller(context), values)
+        return flight.GeneratorStream(reading.schema, self._batches(reading))
 
-    def _batches(
-        self, query: dict[str, Any], asked: Future[Answer], schema: pa.Schema, include_body: bool
-    ) -> Iterator[pa.RecordBatch | tuple[pa.RecordBatch, bytes]]:
-        """Slice by slice; while one is read and sent, the next is asked for, and no more: that is the backpressure."""
-        where = {name: query[name] for name in ("caller", "queue", "source")}
-
-        def locate(keys: bytes) -> memoryview:
-            return self._link.ask("locate", keys, **where).result()[1]
-
-        needs_no_records = KEY_COLUMNS.issuperset(schema.names)
-        reader = SliceReader(SegmentReader(**self._layout), locate)
+    def _batches(self, reading: Reading) -> Iterator[pa.RecordBatch | tuple[pa.RecordBatch, bytes]]:
         try:
-            while True:
-                values, data = asked.result()
-                count = values["count"]
-                if not count:
-                    return
-                keys = np.frombuffer(data, np.uint64, count)
-                last = int(keys[-1] & SEQUENCE_MASK)
-                asked = self._link.ask("slice", **{**query, "start": last, "end": values["end"]})
-                path, source, aborts = values["path"], values["source"], values["aborts"]
-                if needs_no_records:
-                    yield key_columns(keys, path, source, schema.names)
-                    continue
-                found = reader.read(keys, data)
-                sound = are_sound(found.buffer, found.starts, found.sizes)
-                keys, starts, sizes = found.keys[sound], found.starts[sound], found.sizes[sound]
-                damaged = [*found.damaged.tolist(), *found.keys[~sound].tolist()]
-                rows = pa.RecordBatch.from_pylist([], schema)
-                if len(keys):
-                    rows = Records(
-                        keys, found.buffer, starts, sizes, path, source, include_body, aborts
-                    ).batch(schema.names)  # fmt: skip
-                if damaged:
-                    yield rows, _damage(path or source, damaged)
-                elif len(keys):
-                    yield rows
+            for portion in reading.portions():
+                if portion.damaged:
+                    yield portion.rows, json.dumps({"damaged": portion.damaged}).encode()
+                elif portion.rows.num_rows:
+                    yield portion.rows
         except Exception as error:
             raise _failures(error, "reading") from error
-        finally:
-            reader.close()
 
     @_translating
     def do_put(
@@ -194,37 +160,11 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         reader: flight.MetadataRecordBatchReader,
         writer: flight.FlightMetadataWriter,
     ) -> None:
-        caller = self._caller(context)
-        handle = None
-        try:
-            values = check("write", parse(descriptor.command or b""))
-            default = values.pop("default_queue", None)
-            checked_schema(reader.schema)
-            begun = self._link.call("begin_stage", caller=caller, **values)
-            handle = begun["handle"]
+        def report(values: dict[str, Any]) -> None:
+            writer.write(json.dumps(values).encode())
 
-            def report(values: dict[str, Any]) -> None:
-                writer.write(json.dumps(values).encode())
-
-            upload = Upload(self._link, caller, handle, report if values.get("collect") else None)
-            encoder = RowEncoder(upload.target, default, bytes.fromhex(begun["sender"]), upload.refuse)
-            staged = upload.run(encoder, _rows(reader))
-            handle = None
-        finally:
-            if handle is not None:
-                self._link.call("drop_stage", caller=caller, stage=handle)
-        report(staged)
-
-
-def _damage(queue: str, damaged: list[int]) -> bytes:
-    """The metadata that reports messages which can't be decoded: `{"damaged": [lookup identifier, ...]}`."""
-    for key in damaged:
-        logger.error(
-            "queue %s: message %#x can't be decoded and was skipped in a stream; receive it by lookup id to remove it",
-            queue,
-            key,
-        )
-    return json.dumps({"damaged": damaged}).encode()
+        values = check("write", parse(descriptor.command or b""))
+        report(staged(self._link, self._caller(context), values, reader.schema, _rows(reader), report))
 
 
 def _rows(reader: flight.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch]:
@@ -244,6 +184,24 @@ def _host(context: flight.ServerCallContext) -> str:
     return text.rpartition(":")[0].strip("[]")
 
 
+def _arrow_listener(options: dict[str, Any], link: DaemonLink, layout: dict[str, Any]) -> ArrowListener | None:
+    """Start to listen for readers of plain Arrow streams. A port that is not given and taken is no reason to serve
+    nobody."""
+    host, port = options["host"].strip("[]"), options["arrow_port"]
+    try:
+        listener = ArrowListener(host, port, link, layout, options["certificate"], options["key"])
+    except OSError as error:
+        if options["arrow_port_is_given"]:
+            sys.exit(f"Arrow streams on {host}:{port} (setting arrow_port): {error}")
+        logger.warning(
+            "Arrow streams on %s:%d: %s; the Spark connector can't read from here. Setting arrow_port names another "
+            "port", host, port, error,
+        )  # fmt: skip
+        return None
+    listener.start()
+    return listener
+
+
 def main() -> None:
     """Serve on the address that the daemon gives, over the socket that is file descriptor `argv[1]`."""
     connection = socket.socket(fileno=int(sys.argv[1]))
@@ -256,8 +214,11 @@ def main() -> None:
         with open(options["certificate"], "rb") as certificate, open(options["key"], "rb") as key:
             certificates = [(certificate.read(), key.read())]
     link = DaemonLink(connection)
+    layout = link.call("describe")
+    listener = _arrow_listener(options, link, layout)
+    location = f"{scheme}://{options['host']}:{options['port']}"
     try:
-        server = FlightServer(f"{scheme}://{options['host']}:{options['port']}", link, certificates)
+        server = FlightServer(location, link, layout, None if listener is None else listener.port, certificates)
     except (pa.ArrowException, OSError) as error:
         sys.exit(f"Arrow Flight on {options['host']}:{options['port']}: {error}")
     gc.freeze()  # the collector need not look at all modules again and again

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from openmsmq.flight.rows import NOTHING, Encoded, RowEncoder, fail
+from openmsmq.flight.rows import NOTHING, Encoded, RowEncoder, checked_schema, fail
 from openmsmq.model.errors import MsmqError, error_for
 from openmsmq.processes.flight_requests import check
 from openmsmq.processes.link import Answer, DaemonLink
@@ -19,6 +19,42 @@ _ENCODED = 2048  # rows that are encoded at a time
 _CHUNK = 512  # rows that the daemon stores at a time
 _CHUNK_BYTES = 1 << 20
 _IN_FLIGHT = 8  # chunks that wait for their sync
+
+
+def staged(
+    link: DaemonLink,
+    caller: list[str] | None,
+    command: dict[str, Any],
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    report: Callable[[dict[str, Any]], None],
+) -> dict[str, Any]:
+    """Stage rows as the request `write` of `flight_requests` says, checked. A stage that fails is dropped.
+
+    Args:
+        link, caller: as for `Reading`.
+        command: the values of the request.
+        schema: of the rows.
+        batches: valid rows; an error that they raise fails the stage.
+        report: of a command with `collect`; see `Upload`.
+
+    Returns:
+        Handle and rows of the stage; see `Upload.run`.
+    """
+    default = command.pop("default_queue", None)
+    checked_schema(schema)
+    begun = link.call("begin_stage", caller=caller, **command)
+    handle: str | None = begun["handle"]
+    try:
+        assert handle is not None
+        upload = Upload(link, caller, handle, report if command.get("collect") else None)
+        encoder = RowEncoder(upload.target, default, bytes.fromhex(begun["sender"]), upload.refuse)
+        answer = upload.run(encoder, batches)
+        handle = None
+        return answer
+    finally:
+        if handle is not None:
+            link.call("drop_stage", caller=caller, stage=handle)
 
 
 class Upload:

@@ -97,6 +97,7 @@ def _names(longest: int) -> RequestArgument:
 
 _FLAG = RequestArgument(lambda v: isinstance(v, bool), "true or false")
 _POSITION = _whole(0, LAST_SEQUENCE)
+_SECONDS = _whole(0, (1 << 32) - 1)  # since 1970, as messages have times
 _LIMIT = _whole(1, _LARGEST).optional()
 _QUEUE = _text(0, MAXIMUM_FORMAT_NAME)
 _NAME = _text(1, MAXIMUM_GROUP_NAME)
@@ -126,6 +127,7 @@ REQUESTS: Final[Mapping[str, RequestRule]] = MappingProxyType({
         {**_WHICH, "start": _POSITION, "group": _NAME.optional()},
         "how many messages a reader can take behind a position, and the last stable sequence",
     ),
+    "arrow_port": RequestRule({}, "port of the Arrow streams, or null if there are none; docs/bulk.md"),
     "incarnation": RequestRule({}, "text that changes when the store is restored from a backup"),
     "plan": RequestRule(
         {**_WHICH, **_RANGE, **_CLAIM, **_LIMITS, "partitions": _whole(1, _LARGEST).optional()},
@@ -157,7 +159,10 @@ REQUESTS: Final[Mapping[str, RequestRule]] = MappingProxyType({
     "renew": RequestRule({"sink": _NAME}, "keep the stages of a sink: reset their idle time"),
     # The ticket of a read and the command of an upload, which the Flight process carries out.
     "read": RequestRule(
-        {**_WHICH, **_RANGE, **_CLAIM, "columns": _names(64).optional(), "include_body": _FLAG.optional()}
+        {
+            **_WHICH, **_RANGE, **_CLAIM, "columns": _names(64).optional(), "include_body": _FLAG.optional(),
+            "arrived_from": _SECONDS.optional(), "arrived_until": _SECONDS.optional(),
+        }
     ),
     "write": RequestRule({**_STAGE, "default_queue": _QUEUE.optional()}),
     # What the Flight process asks on their behalf.

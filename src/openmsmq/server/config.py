@@ -40,6 +40,7 @@ STANDARD_PORT = 2103  # of qmcomm
 STANDARD_PORTS = {
     "endpoint_mapper_port": 135, "rpc_port": STANDARD_PORT, "message_port": 1801, "peer_message_port": 1801,
     "ping_port": 3527, "flight_port": 18020, "web_port": 18021,
+    "arrow_port": 18022,
 }  # fmt: skip
 LOGINS = ("kerberos", "ntlm", "winbind")
 NEW_QUEUE_ACCESS = ("auto", "everyone", "owner")
@@ -298,6 +299,13 @@ class Configuration:
         default=None, metadata={"help": "PEM file for TLS on the Flight port; default: plain text, on loopback only"}
     )
     flight_key: Path | None = field(default=None, metadata={"help": "PEM file with the key of flight_certificate"})
+    arrow_port: int | None = field(
+        default=None,
+        metadata={
+            "help": "port of Arrow streams for the Spark connector, served with Arrow Flight; default: 18022 plus "
+            "port_offset"
+        },
+    )
     web: bool = field(default=False, metadata={"help": "serve the HTTP API, metrics and the console"})
     web_listen: str = field(default="", metadata={"help": "address of the HTTP server; default: 127.0.0.1"})
     web_port: int | None = field(

@@ -40,10 +40,17 @@ class FlightProcess:
         self._process = ChildProcess(
             _PROGRAM, self._control.serve, host, self._ports.number("flight_port"), certificate=certificate, key=key,
             log_level=configuration.log_level, log_format=configuration.log_format,
+            arrow_port=self._arrow_port(), arrow_port_is_given=configuration.arrow_port is not None,
         )  # fmt: skip
         await self._process.start()
         self._dropping = start_background_task("dropping abandoned stages", self._control.drop_abandoned())
         self._ports.endpoints["flight"] = configuration.listen, self._process.port
+
+    def _arrow_port(self) -> int:
+        configuration = self._configuration
+        if configuration.arrow_port is None and configuration.flight_port == 0:
+            return 0
+        return self._ports.number("arrow_port")
 
     async def stop(self, grace: float) -> None:
         if self._dropping is not None:

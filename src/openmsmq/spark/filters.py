@@ -8,7 +8,7 @@ same for a whole queue only saves reading.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +33,8 @@ from pyspark.sql.datasource import (
 from openmsmq.model.lookup_id import LAST_SEQUENCE
 
 _TIME = pa.timestamp("us", tz="UTC")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_SECOND = (1 << 32) - 1
 #: Columns whose filters are taken, and what Python has for their values.
 _COLUMNS: dict[str, tuple[pa.DataType, type]] = {
     "host": (pa.string(), str),
@@ -118,6 +120,23 @@ class PushedFilters:
     def concerns(self, column: str) -> bool:
         return any(_column(condition) == column for condition in self._conditions)
 
+    def is_planned(self, condition: Filter) -> bool:
+        """Whether a filter that was taken holds for all rows of a plan, if the server selects by `arrivals`: it limits
+        positions or times of arrival, or is the same for all rows of a queue."""
+        column = _column(condition)
+        if isinstance(condition, IsNotNull):
+            return column in _NEVER_NULL
+        if column == "arrival_time":
+            return _seconds(condition) is not None
+        return column in ("host", "queue") or (column == "sequence" and condition not in self._conditions)
+
+    def arrivals(self) -> tuple[int | None, int | None]:
+        """First and last second of arrival that the filters admit, as far as comparisons say; None for no limit."""
+        limits = [limit for one in self._conditions if _column(one) == "arrival_time" and (limit := _seconds(one))]
+        first = [low for low, _ in limits if low is not None]
+        last = [high for _, high in limits if high is not None]
+        return max(first, default=None), min(last, default=None)
+
     def columns(self) -> list[str]:
         """Return the columns that `rows` needs."""
         return list(dict.fromkeys(map(_column, self._conditions)))
@@ -142,6 +161,23 @@ def _column(condition: Filter) -> str:
     """The column of a filter as the table has it; empty for part of a structure and where there is none."""
     path: tuple[str, ...] = getattr(condition.child if isinstance(condition, Not) else condition, "attribute", ())
     return path[0].lower() if len(path) == 1 else ""
+
+
+def _seconds(condition: Filter) -> tuple[int | None, int | None] | None:
+    """First and last whole second that a comparison with a time admits; None where it is more than that, or beyond the
+    seconds that messages can have."""
+    kind = type(condition)
+    if kind not in (EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual):
+        return None
+    microseconds = (condition.value - _EPOCH) // timedelta(microseconds=1)  # type: ignore[attr-defined]
+    second, rest = divmod(microseconds, 1_000_000)
+    if not 1 <= second < _LAST_SECOND:
+        return None
+    above = second + (kind is GreaterThan or rest > 0)
+    below = second - (kind is LessThan and rest == 0)
+    if kind is EqualTo:
+        return (above, second)
+    return (above, None) if kind in (GreaterThan, GreaterThanOrEqual) else (None, below)
 
 
 def _is_exact(condition: Filter) -> bool:

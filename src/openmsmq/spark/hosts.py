@@ -73,6 +73,10 @@ class ManyHosts:
         store: str | None = self._ask(joined(host, ""), "incarnation", is_of_host=True)
         return store
 
+    def arrow_port_at(self, host: str) -> int | None:
+        port: int | None = self._ask(joined(host, ""), "arrow_port", is_of_host=True)
+        return port
+
     def check(self, queue: str, source: str = "queue") -> str:
         """The path name on its host, with the host."""
         return joined(divided(queue)[0], self._ask(queue, "check", source))

@@ -146,6 +146,13 @@ class Fetching:
 
         return dict(self.by_host(queues, ask, is_needed=is_needed))
 
+    def arrow_port(self, queue: str) -> int | None:
+        """The port of Arrow streams where a queue is; None if there is none."""
+        plane = self.plane
+        if isinstance(plane, ManyHosts):
+            return plane.arrow_port_at(self.host(queue))
+        return plane.arrow_port() if isinstance(plane, BulkClient) else None
+
     def _listed(self) -> list[QueueInfo]:
         """The queues of the source on all hosts."""
         plane = self.plane
@@ -325,7 +332,18 @@ def _settle_in() -> None:
 
 
 class MsmqReader(Fetching, DataSourceReader):
-    """A snapshot: each queue up to its last stable position."""
+    """A snapshot: each queue up to its last stable position.
+
+    Attributes:
+        ends: where an earlier plan ended; other queues are not read then. None for a first plan.
+    """
+
+    ends: dict[str, int] | None = None
+
+    def last_positions(self) -> dict[str, int]:
+        """The last stable position of each queue."""
+        source = self.options.source
+        return self.each(self.queues(), lambda queue: self.plane.position(queue, source).stable)
 
     def partitions(self) -> Sequence[InputPartition]:
         return [part for parts in self.each(self.queues(), self._parts).values() for part in parts]
@@ -346,6 +364,10 @@ class MsmqReader(Fetching, DataSourceReader):
         if start == "latest":
             start = self.plane.position(queue, options.source).stable
         end = named_offset("endingOffsets", options.endingOffsets, queue)
+        if end == "latest" and self.ends is not None:
+            if queue not in self.ends:
+                return None
+            end = self.ends[queue]
         first, last = start if isinstance(start, int) else 0, end if isinstance(end, int) else None
         if selection.has_limits():
             # Never further than without filters, and never from where the server would say that there is nothing yet.

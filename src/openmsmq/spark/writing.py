@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
@@ -19,6 +21,7 @@ from pyspark.sql.types import StructType
 from openmsmq.bulk.client import BulkClient
 from openmsmq.bulk.row_stream import Refusal
 from openmsmq.model.bodies import encode_body
+from openmsmq.model.constants import VarType
 from openmsmq.model.errors import IllegalPropertyValue, MsmqError
 from openmsmq.spark.collecting import Collected, Errors
 from openmsmq.spark.options import DataSourceOptions, OptionError
@@ -31,6 +34,7 @@ from openmsmq.spark.schema import check_writable, plain_names
 _BATCH_ID, _QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
 logger = logging.getLogger(__name__)
 
+_MOST_AT_ONCE = 512 << 20  # bytes of texts that are encoded together: their bodies have 31-bit offsets
 HELD_BYTES = 64 << 20  # of a task's rows, for a repetition
 _SIGN_OF_LIFE = 60.0  # seconds between two of a task; the queue manager drops the stages of a writer that is gone
 
@@ -282,8 +286,25 @@ def _with_bytes(batch: pa.RecordBatch) -> pa.RecordBatch:
     index = batch.schema.get_field_index("body")
     if pa.types.is_binary(batch.column(index).type):
         return batch
-    encoded = [(None, 0) if text is None else encode_body(text) for text in batch.column(index).to_pylist()]
-    batch = batch.set_column(index, "body", pa.array([body for body, _ in encoded], pa.binary()))
+    texts = batch.column(index)
+    batch = batch.set_column(index, "body", _encoded(texts))
     if "body_type" not in batch.schema.names:
-        batch = batch.append_column("body_type", pa.array([kind for _, kind in encoded], pa.int32()))
+        kinds = pc.if_else(pc.is_valid(texts), pa.scalar(int(VarType.VT_BSTR), pa.int32()), pa.scalar(0, pa.int32()))
+        batch = batch.append_column("body_type", kinds)
     return batch
+
+
+def _encoded(texts: pa.StringArray) -> pa.BinaryArray:
+    """Texts as bodies of type VT_BSTR: in UTF-16, for all rows at once if they are ASCII."""
+    if (
+        texts.null_count
+        or not len(texts)
+        or texts.nbytes > _MOST_AT_ONCE
+        or not pc.all(pc.string_is_ascii(texts)).as_py()
+    ):
+        return pa.array([None if text is None else encode_body(text)[0] for text in texts.to_pylist()], pa.binary())
+    _, ends, data = texts.buffers()
+    offsets = np.frombuffer(ends, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    characters = np.frombuffer(data or b"", np.uint8)[offsets[0] : offsets[-1]]
+    buffers = [None, pa.py_buffer(2 * (offsets - offsets[0])), pa.py_buffer(characters.astype("<u2"))]
+    return pa.Array.from_buffers(pa.binary(), len(texts), buffers)

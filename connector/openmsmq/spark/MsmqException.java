@@ -1,0 +1,34 @@
+package openmsmq.spark;
+
+import java.io.IOException;
+
+/** An error that the queue manager reports. */
+final class MsmqException extends RuntimeException {
+  private static final long INSUFFICIENT_RESOURCES = 0xC00E0027L;
+  private static final long QUEUE_NOT_FOUND = 0xC00E0003L;
+  private static final long QUEUE_DELETED = 0xC00E005AL;
+
+  private final long hresult;
+
+  private MsmqException(long hresult, String detail) {
+    super(String.format("%s (HRESULT 0x%08X)", detail, hresult));
+    this.hresult = hresult;
+  }
+
+  /**
+   * Make the error of an answer.
+   *
+   * @throws IOException the queue manager serves too many others now; the request may be repeated.
+   */
+  static MsmqException of(long hresult, String detail) throws IOException {
+    MsmqException error = new MsmqException(hresult & 0xFFFFFFFFL, detail);
+    if (error.hresult == INSUFFICIENT_RESOURCES) {
+      throw new IOException(error);
+    }
+    return error;
+  }
+
+  boolean isMissingQueue() {
+    return hresult == QUEUE_NOT_FOUND || hresult == QUEUE_DELETED;
+  }
+}

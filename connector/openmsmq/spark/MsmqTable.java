@@ -1,0 +1,106 @@
+package openmsmq.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.util.Arrays;
+import java.util.EnumSet;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.connector.catalog.Column;
+import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.SupportsWrite;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/** Queues. Whatever the connector does not do itself, it leaves to the Python source of the same name. */
+final class MsmqTable implements SupportsRead, SupportsWrite {
+  private static final Logger LOGGER = LoggerFactory.getLogger(MsmqTable.class);
+
+  /** A setting of the session: with {@code false}, the Python source reads everything. */
+  private static final String SETTING = "spark.openmsmq.connector";
+
+  private final StructType schema;
+  private final Map<String, String> properties;
+  private final Snapshot snapshot = new Snapshot();
+  private Boolean suits;
+
+  MsmqTable(StructType schema, Map<String, String> properties) {
+    this.schema = schema;
+    this.properties = properties;
+  }
+
+  @Override
+  public String name() {
+    return "msmq";
+  }
+
+  @Override
+  public Column[] columns() {
+    return Arrays.stream(schema.fields())
+        .map(field -> Column.create(field.name(), field.dataType(), field.nullable()))
+        .toArray(Column[]::new);
+  }
+
+  @Override
+  public Set<TableCapability> capabilities() {
+    return EnumSet.of(
+        TableCapability.BATCH_READ, TableCapability.MICRO_BATCH_READ, TableCapability.BATCH_WRITE,
+        TableCapability.STREAMING_WRITE, TableCapability.TRUNCATE);
+  }
+
+  @Override
+  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
+    Map<String, String> given = options.asCaseSensitiveMap();
+    if (SparkSession.active().conf().get(SETTING, "true").equals("false")) {
+      return ((SupportsRead) python()).newScanBuilder(options);
+    }
+    if (!suits(given)) {
+      return ((SupportsRead) python()).newScanBuilder(options);
+    }
+    return new MsmqScanBuilder(schema, given, snapshot);
+  }
+
+  /** Whether the connector can read the table; asked once. */
+  private synchronized boolean suits(Map<String, String> options) {
+    if (suits == null) {
+      String reason = Planner.ask("suits", a -> a.putPOJO("options", options)).asText();
+      suits = reason.isEmpty();
+      if (!suits) {
+        LOGGER.warn("format msmq: Python workers read, not the connector: {}", reason);
+      }
+    }
+    return suits;
+  }
+
+  @Override
+  public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+    return ((SupportsWrite) python()).newWriteBuilder(info);
+  }
+
+  /** Where the queues ended when the table was read first; all batch reads of it end there. */
+  static final class Snapshot {
+    private JsonNode ends;
+
+    synchronized JsonNode of(Map<String, String> options, StructType schema) {
+      if (ends == null) {
+        ends = Planner.ask("ends", a -> a.putPOJO("options", options).put("schema", schema.json()));
+      }
+      return ends;
+    }
+  }
+
+  private Table python() {
+    PythonDataSourceV2 source = new PythonDataSourceV2();
+    source.setShortName(name());
+    return source.getTable(schema, new Transform[0], properties);
+  }
+}

@@ -1,0 +1,130 @@
+"""One read: the record batches of a range, for whichever protocol carries them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from openmsmq.bulk.message_columns import MESSAGE_SCHEMA
+from openmsmq.flight.record_columns import KEY_COLUMNS, Records, are_sound, key_columns
+from openmsmq.flight.segment_reader import SegmentReader
+from openmsmq.flight.slices import SEQUENCE_MASK, SliceReader
+from openmsmq.model.errors import IllegalPropertyValue
+from openmsmq.processes.flight_requests import check, shown
+from openmsmq.processes.link import Answer, DaemonLink
+
+logger = logging.getLogger(__name__)
+
+Caller = list[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """A part of a read.
+
+    Attributes:
+        rows: of its schema.
+        messages: how many messages `rows` and `damaged` were selected from.
+        damaged: lookup identifiers of messages that can't be decoded and were left out.
+    """
+
+    rows: pa.RecordBatch
+    messages: int
+    damaged: list[int]
+
+
+class Reading:
+    """The messages that a ticket asks for."""
+
+    def __init__(self, link: DaemonLink, layout: dict[str, Any], caller: Caller, ticket: dict[str, Any]) -> None:
+        """
+        Args:
+            link: to the daemon, which decides what the caller may read.
+            layout: of the store, as the daemon describes it.
+            caller: as the daemon has authenticated it.
+            ticket: the request `read` of `flight_requests`.
+
+        Raises:
+            MsmqError: the ticket is malformed, or refused.
+        """
+        values = check("read", ticket)
+        names = values.pop("columns", None) or MESSAGE_SCHEMA.names
+        unknown = [name for name in names if name not in MESSAGE_SCHEMA.names]
+        if unknown:
+            raise IllegalPropertyValue(
+                detail=f"columns {', '.join(map(shown, unknown))}: there are {', '.join(MESSAGE_SCHEMA.names)}"
+            )
+        self.schema = pa.schema([MESSAGE_SCHEMA.field(name) for name in names])
+        self._include_body = values.pop("include_body", True)
+        self._arrived_from: int = values.pop("arrived_from", 0)
+        self._arrived_until: int | None = values.pop("arrived_until", None)
+        self._link, self._layout = link, layout
+        self._query = {"caller": caller, "queue": "", "source": "queue", "start": 0, **values}
+        self._asked = self._slice(self._query)
+        self._asked.result()  # refused before the stream begins, if at all
+
+    def _slice(self, query: dict[str, Any]) -> Future[Answer]:
+        return self._link.ask("slice", **query)
+
+    def portions(self) -> Iterator[Portion]:
+        """Slice by slice; while one is read and sent, the next is asked for, and no more: that is the backpressure."""
+        query = self._query
+        where = {name: query[name] for name in ("caller", "queue", "source")}
+
+        def locate(keys: bytes) -> memoryview:
+            return self._link.ask("locate", keys, **where).result()[1]
+
+        needs_no_records = KEY_COLUMNS.issuperset(self.schema.names) and not self._selects
+        reader = SliceReader(SegmentReader(**self._layout), locate)
+        asked = self._asked
+        try:
+            while True:
+                values, data = asked.result()
+                count = values["count"]
+                if not count:
+                    return
+                keys = np.frombuffer(data, np.uint64, count)
+                last = int(keys[-1] & SEQUENCE_MASK)
+                asked = self._slice({**query, "start": last, "end": values["end"]})
+                if needs_no_records:
+                    rows = key_columns(keys, values["path"], values["source"], self.schema.names)
+                    yield Portion(rows, count, [])
+                else:
+                    yield self._portion(reader, keys, data, values)
+        finally:
+            reader.close()
+
+    @property
+    def _selects(self) -> bool:
+        return self._arrived_from > 0 or self._arrived_until is not None
+
+    def _portion(self, reader: SliceReader, keys: Any, data: memoryview, values: dict[str, Any]) -> Portion:
+        path, source = values["path"], values["source"]
+        found = reader.read(keys, data)
+        sound = are_sound(found.buffer, found.starts, found.sizes)
+        keys, starts, sizes = found.keys[sound], found.starts[sound], found.sizes[sound]
+        damaged = [*found.damaged.tolist(), *found.keys[~sound].tolist()]
+        for key in damaged:
+            logger.error(
+                "queue %s: message %#x can't be decoded and was skipped in a stream; receive it by lookup id to "
+                "remove it", path or source, key,
+            )  # fmt: skip
+        messages = len(keys) + len(damaged)
+        rows = pa.RecordBatch.from_pylist([], self.schema)
+        if len(keys):
+            records = Records(keys, found.buffer, starts, sizes, path, source, self._include_body, values["aborts"])
+            rows = records.batch(self.schema.names)
+            if self._selects:
+                rows = rows.filter(pa.array(self._selected(records.fixed["arrival_time"])))
+        return Portion(rows, messages, damaged)
+
+    def _selected(self, times: Any) -> Any:
+        """Which times of arrival, in seconds, are within the limits of the ticket."""
+        selected = times >= self._arrived_from
+        return selected if self._arrived_until is None else selected & (times <= self._arrived_until)

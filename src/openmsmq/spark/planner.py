@@ -1,0 +1,261 @@
+"""The planner of the connector: a process of the driver that answers the JVM, by the code of the Python source.
+
+The connector (connector/) moves rows from the queue manager to Spark. Which rows is decided here: options, columns,
+filters, partitions, offsets and commits are those of `reading` and `streaming`, so a query may continue with either.
+Requests and answers are lines of JSON on standard input and output. A process answers one at a time, and keeps the
+reader of at most one stream.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate
+from typing import Any
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
+)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.types import StructType
+
+from openmsmq.bulk.client import BulkClient
+from openmsmq.model.errors import MsmqError
+from openmsmq.spark.hosts import divided
+from openmsmq.spark.options import BATCH_READ, STREAM_READ, DataSourceOptions, OptionError, parse
+from openmsmq.spark.probing import listens
+from openmsmq.spark.reading import DataLoss, Fetching, MsmqReader, QueueRange
+from openmsmq.spark.schema import ColumnError
+from openmsmq.spark.source import MsmqDataSource
+from openmsmq.spark.streaming import MsmqStreamReader
+
+_FILTERS: Mapping[str, Callable[..., Filter]] = {
+    "=": EqualTo, "<=>": EqualNullSafe, ">": GreaterThan, ">=": GreaterThanOrEqual, "<": LessThan,
+    "<=": LessThanOrEqual, "IN": In, "IS_NULL": IsNull, "IS_NOT_NULL": IsNotNull, "STARTS_WITH": StringStartsWith,
+    "ENDS_WITH": StringEndsWith, "CONTAINS": StringContains,
+}  # fmt: skip
+"""Spark's names of predicates, as its JVM has them."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Planner:
+    """Answers requests; each public method is one, with its arguments as JSON has them."""
+
+    def __init__(self) -> None:
+        self._stream: MsmqStreamReader | None = None
+
+    # -- tables ------------------------------------------------------------------------------------------------------
+
+    def schema(self, options: dict[str, str]) -> Any:
+        """Columns of a table, as Spark writes schemas in JSON."""
+        return MsmqDataSource(options).schema().jsonValue()
+
+    def suits(self, options: dict[str, str]) -> str:
+        """Why the Python source has to read these queues; empty if the connector can."""
+        lower = {name.lower(): value for name, value in options.items()}
+        if lower.get("protocol", "auto").lower() == "remoteread":
+            return "protocol=remoteread"
+        if lower.get("decode", "none").lower() != "none":
+            return "option decode"
+        given = {name: lower[name] for name in _CONNECTION if name in lower}
+        reached = parse({**given, "queue": "any"}, BATCH_READ)
+        for host in reached.hosts:
+            if listens(host, reached.flightPort):
+                return "" if _arrow_port(reached, host) else f"{host} serves no Arrow streams"
+        return f"no Arrow Flight at {reached.host}, port {reached.flightPort}"
+
+    # -- batch reads -------------------------------------------------------------------------------------------------
+
+    def filters(self, options: dict[str, str], schema: str, filters: list[Any]) -> list[bool]:
+        """Which filters every row will satisfy, so that Spark need not apply them. Nothing connects."""
+        reader = self._reader(options, schema)
+        return [_take(reader, given) for given in filters]
+
+    def ends(self, options: dict[str, str], schema: str) -> dict[str, int]:
+        """Where the queues of a batch read end now: Spark plans a table again for each action, and all see the same."""
+        return self._reader(options, schema).last_positions()
+
+    def partitions(
+        self, options: dict[str, str], schema: str, filters: list[Any], ends: dict[str, int], limit: int | None
+    ) -> list[dict[str, Any]]:
+        """The partitions of a batch read. With `limit`, no more than it takes for that number of rows."""
+        reader = self._filtered(options, schema, filters, ends)
+        return self._tickets(reader, _limited(reader, limit), reader.options.failOnDataLoss is True)
+
+    def count(self, options: dict[str, str], schema: str, filters: list[Any], ends: dict[str, int]) -> int:
+        """How many rows a batch read has, by its plan."""
+        reader = self._filtered(options, schema, filters, ends)
+        return sum(part.count for part in reader.partitions() if isinstance(part, QueueRange))
+
+    def _filtered(self, options: dict[str, str], schema: str, filters: list[Any], ends: dict[str, int]) -> MsmqReader:
+        reader = self._reader(options, schema)
+        reader.ends = ends
+        for given in filters:
+            _take(reader, given)
+        return reader
+
+    def _reader(self, options: dict[str, str], schema: str) -> MsmqReader:
+        return MsmqReader(parse(options, BATCH_READ), StructType.fromJson(json.loads(schema)), True)
+
+    # -- streams -----------------------------------------------------------------------------------------------------
+
+    def stream(self, options: dict[str, str], schema: str) -> None:
+        """Begin a stream; the other requests about streams are of this one."""
+        self._stream = MsmqStreamReader(parse(options, STREAM_READ), StructType.fromJson(json.loads(schema)), True)
+
+    @property
+    def _streaming(self) -> MsmqStreamReader:
+        if self._stream is None:
+            raise RuntimeError("no stream was begun")
+        return self._stream
+
+    def initial(self) -> str:
+        return json.dumps(self._streaming.initialOffset())
+
+    def limit(self) -> int | None:
+        """Rows of a batch by the options; None for no limit."""
+        limit = self._streaming.getDefaultReadLimit()
+        return limit.max_rows if isinstance(limit, ReadMaxRows) else None
+
+    def latest(self, start: str, rows: int | None) -> str:
+        limit: ReadLimit = ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+        return json.dumps(self._streaming.latestOffset(json.loads(start), limit))
+
+    def report(self) -> str | None:
+        """How far each queue has got, and how many messages wait there."""
+        found = self._streaming.reportLatestOffset()
+        return None if found is None else json.dumps(found)
+
+    def available(self) -> None:
+        """The stream ends with what is there now."""
+        self._streaming.prepareForTriggerAvailableNow()
+
+    def batch(self, start: str, end: str) -> list[dict[str, Any]]:
+        """The partitions of a batch of the stream."""
+        reader = self._streaming
+        parts = reader.partitions(json.loads(start), json.loads(end))
+        return self._tickets(reader, parts, reader.options.failOnDataLoss is not False)
+
+    def commit(self, end: str) -> None:
+        self._streaming.commit(json.loads(end))
+
+    # -- details -----------------------------------------------------------------------------------------------------
+
+    def _tickets(self, reader: Fetching, parts: Iterable[InputPartition], fails: bool) -> list[dict[str, Any]]:
+        """Partitions as the JVM reads them: where to connect, the request, and what is to come of it."""
+        options, arrived = reader.options, _arrivals(reader)
+        ports: dict[str, int | None] = {}
+        found = []
+        for part in parts:
+            assert isinstance(part, QueueRange)
+            host, queue = divided(part.queue) if options.has_many_hosts else (options.host, part.queue)
+            if host not in ports:
+                ports[host] = reader.arrow_port(part.queue)
+            if ports[host] is None:
+                raise MsmqError(detail=f"{host} serves no Arrow streams, which the Spark connector reads")
+            which = f"of {part.queue or options.source} between {part.start} and {part.end}"
+            found.append({
+                "host": host, "port": ports[host], "count": part.count, "which": which, "fails": fails,
+                "ticket": {
+                    "queue": queue, "source": options.source, "start": part.start, "end": part.end,
+                    "group": part.group, "token": part.token, "include_body": options.includeBody, **arrived,
+                },
+            })  # fmt: skip
+        return found
+
+
+def _arrow_port(options: DataSourceOptions, host: str) -> int | None:
+    with BulkClient(host, options.flightPort, options.user, options.password, options.tlsRoot) as client:
+        return client.arrow_port()
+
+
+# Errors that say all there is to say.
+_PLAIN = (OptionError, ColumnError, DataLoss, MsmqError, ConnectionError)
+_CONNECTION = ("host", "flightport", "tlsroot", "user", "credential", "retryseconds")
+
+
+def _limited(reader: MsmqReader, limit: int | None) -> list[QueueRange]:
+    """The first partitions, as many as have `limit` messages; all without limit, or if the server selects messages."""
+    parts = [part for part in reader.partitions() if isinstance(part, QueueRange)]
+    if limit is None or _arrivals(reader):
+        return parts
+    before = accumulate((part.count for part in parts), initial=0)
+    return [part for part, messages in zip(parts, before, strict=False) if messages < limit]
+
+
+def _filter(given: Mapping[str, Any]) -> Filter | None:
+    """A predicate of the JVM as PySpark has it; None for one of another kind."""
+    kind = given["kind"]
+    if kind == "NOT":
+        inner = _filter(given["child"])
+        return None if inner is None else Not(inner)
+    maker = _FILTERS.get(kind)
+    if maker is None:
+        return None
+    values = [_value(one) for one in given["values"]]
+    arguments: list[Any] = [tuple(values)] if maker is In else values
+    return maker((given["column"],), *arguments)
+
+
+def _value(given: Any) -> Any:
+    """A literal: times come as `{"time": microseconds since 1970}`."""
+    return _EPOCH + timedelta(microseconds=given["time"]) if isinstance(given, dict) else given
+
+
+def _take(reader: MsmqReader, given: Mapping[str, Any]) -> bool:
+    """Apply a filter to the plan. Returns whether that leaves only rows that satisfy it."""
+    condition = _filter(given)
+    return condition is not None and reader.selection.take(condition) and reader.selection.is_planned(condition)
+
+
+def _arrivals(reader: Fetching) -> dict[str, int]:
+    """What the server is asked to select by time of arrival."""
+    after, until = reader.selection.arrivals()
+    return {name: value for name, value in (("arrived_from", after), ("arrived_until", until)) if value is not None}
+
+
+def answer(planner: Planner, line: str) -> dict[str, Any]:
+    """Carry out a request: `{"call": method, ...arguments}`."""
+    values = json.loads(line)
+    name = values.pop("call")
+    method: Callable[..., Any] | None = None if name.startswith("_") else getattr(planner, name, None)
+    try:
+        if method is None:
+            raise RuntimeError(f"no request {name!r}")
+        return {"result": method(**values)}
+    except _PLAIN as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}\n{traceback.format_exc()}"}
+
+
+def main() -> None:
+    """Answer until the JVM ends."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what a library prints is no answer
+    planner = Planner()
+    for line in sys.stdin:
+        answers.write(json.dumps(answer(planner, line)) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

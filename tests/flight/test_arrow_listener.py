@@ -1,0 +1,199 @@
+"""Arrow streams over TCP: what Arrow Flight reads, and peers that are strangers, slow, or gone."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from command_line import add_user
+from daemon import Daemon, eventually
+from flight.certificates import make_certificate
+from flight.plane import Plane
+from openmsmq.bulk.client import BulkClient
+from openmsmq.flight import arrow_listener
+from openmsmq.flight.arrow_listener import ArrowListener
+from openmsmq.model.errors import HResult
+
+
+def ask(port: int, request: Any, host: str = "127.0.0.1") -> tuple[dict[str, Any], pa.Table | None, dict[str, Any]]:
+    """The first line of an answer, the rows, and the last line."""
+    line = request if isinstance(request, bytes) else json.dumps(request).encode() + b"\n"
+    with socket.create_connection((host, port), 30) as connection, connection.makefile("rb") as file:
+        connection.sendall(line)
+        first = json.loads(file.readline())
+        if first:
+            assert not file.read()
+            return first, None, first
+        rows = pa.ipc.open_stream(pa.PythonFile(file, "r")).read_all()
+        return first, rows, json.loads(file.readline())
+
+
+def arrow_port(plane: Plane) -> int:
+    port = plane.client.arrow_port()
+    assert port is not None
+    return port
+
+
+def test_a_stream_has_what_flight_reads(plane: Plane) -> None:
+    plane.send("abc")
+    plane.send("d", recoverable=False)
+    for columns in (None, ["label", "sequence"], ["sequence"]):
+        _, rows, end = ask(arrow_port(plane), {"read": {"queue": plane.queue, "columns": columns}})
+        expected = plane.table(columns=columns)
+        assert rows == expected and rows.num_rows == 4 and end == {"messages": 4, "damaged": []}
+    _, rows, end = ask(arrow_port(plane), {"read": {"queue": plane.queue, "end": 0}})
+    assert rows is not None and rows.num_rows == 0 and end["messages"] == 0
+
+
+def test_messages_are_selected_by_their_time_of_arrival(plane: Plane) -> None:
+    plane.send("ab")
+    time = int(plane.table(columns=["arrival_time"]).column(0)[0].as_py().timestamp())
+    for limits, expected in (
+        ({"arrived_from": time - 60}, 2),
+        ({"arrived_from": time + 60}, 0),
+        ({"arrived_until": time - 60}, 0),
+        ({"arrived_from": time - 60, "arrived_until": time + 60}, 2),
+    ):
+        _, rows, end = ask(arrow_port(plane), {"read": {"queue": plane.queue, "columns": ["sequence"], **limits}})
+        assert rows is not None and rows.num_rows == expected and end["messages"] == 2, limits
+
+
+@pytest.mark.parametrize(
+    ("request_", "hresult", "said"),
+    [
+        (b"hello\n", HResult.MQ_ERROR_INVALID_PARAMETER, "not JSON"),
+        (b"[]\n", HResult.MQ_ERROR_INVALID_PARAMETER, "a JSON object"),
+        ({}, HResult.MQ_ERROR_INVALID_PARAMETER, "allowed: read"),
+        ({"read": []}, HResult.MQ_ERROR_INVALID_PARAMETER, "allowed: read"),
+        ({"read": {"queue": "q"}, "op": "describe"}, HResult.MQ_ERROR_INVALID_PARAMETER, "a request of ['op']"),
+        ({"read": {"queue": "q", "colour": 1}}, HResult.MQ_ERROR_INVALID_PARAMETER, "no argument 'colour'"),
+        ({"read": {"queue": "q", "start": -1}}, HResult.MQ_ERROR_INVALID_PARAMETER, "start is -1"),
+        ({"read": {"queue": "q", "columns": ["x"]}}, HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE, "columns 'x'"),
+        ({"read": {"queue": "nowhere"}}, HResult.MQ_ERROR_QUEUE_NOT_FOUND, "nowhere"),
+        ({"read": {"queue": "q"}, "user": 7}, HResult.MQ_ERROR_INVALID_PARAMETER, "user is 7"),
+        ({"read": {"queue": "q"}, "user": "nobody"}, HResult.MQ_ERROR_ACCESS_DENIED, "nobody"),
+        (b'{"read": {}}\nmore', HResult.MQ_ERROR_INVALID_PARAMETER, "bytes behind the request"),
+    ],
+)
+def test_a_wrong_request_is_answered_with_the_reason(plane: Plane, request_: Any, hresult: int, said: str) -> None:
+    error, rows, _ = ask(arrow_port(plane), request_)
+    assert rows is None and error["hresult"] == hresult and said in error["detail"], error
+    assert "Traceback" not in plane.daemon.log
+
+
+def test_users_and_rights_are_those_of_the_queue_manager_and_tls_is_what_the_certificate_makes_it(
+    tmp_path: Path,
+) -> None:
+    certificate, key = make_certificate(tmp_path)
+    for name in ("alice", "bob"):
+        add_user(tmp_path / "data", name, f"{name}'s secret")
+    options = ("--flight", "--flight-port", "0", "--flight-certificate", str(certificate), "--flight-key", str(key))
+    with Daemon(tmp_path / "data", *options, "--no-allow-anonymous", "--new-queue-access", "owner") as daemon:
+        with daemon.connect(user="alice", password="alice's secret") as manager:
+            manager.create_queue(".\\private$\\hers")
+        given = {"user": "alice", "password": "alice's secret"}
+        with BulkClient(port=daemon.ready["endpoints"]["flight"]["port"], tls_root=certificate, **given) as client:
+            port = client.arrow_port()
+        assert port is not None
+        context = ssl.create_default_context(cafile=certificate)
+
+        def first(login: dict[str, str]) -> dict[str, Any]:
+            with context.wrap_socket(
+                socket.create_connection(("127.0.0.1", port)), server_hostname="localhost"
+            ) as peer:
+                peer.sendall(json.dumps({"read": {"queue": "hers"}, **login}).encode() + b"\n")
+                line: dict[str, Any] = json.loads(peer.makefile("rb").readline())
+                return line
+
+        assert first(given) == {}
+        for login in ({}, given | {"password": "wrong"}, {"user": "bob", "password": "bob's secret"}):
+            assert first(login)["hresult"] == HResult.MQ_ERROR_ACCESS_DENIED, login
+        with socket.create_connection(("127.0.0.1", port)) as plain:
+            plain.sendall(b'{"read": {"queue": "hers"}}\n')
+            eventually(lambda: is_closed(plain))
+
+
+# -- strangers ----------------------------------------------------------------------------------------------------
+
+
+class NoDaemon:
+    """Instead of the link: nothing is asked before a peer has sent its request."""
+
+    def call(self, operation: str, **values: Any) -> Any:
+        raise AssertionError(operation)
+
+
+@pytest.fixture
+def listener(monkeypatch: pytest.MonkeyPatch) -> ArrowListener:
+    monkeypatch.setattr(arrow_listener, "MOST_WAITING", 3)
+    monkeypatch.setattr(arrow_listener, "REQUEST_SECONDS", 1.0)
+    listening = ArrowListener("127.0.0.1", 0, NoDaemon(), {})  # type: ignore[arg-type]
+    listening.start()
+    return listening
+
+
+def is_closed(peer: socket.socket) -> bool:
+    peer.settimeout(0.01)
+    try:
+        return not peer.recv(1)
+    except TimeoutError:
+        return False
+    except ConnectionResetError:
+        return True
+
+
+def test_the_oldest_of_too_many_strangers_is_cut_off(listener: ArrowListener) -> None:
+    with ExitStack() as stack:
+        peers = [stack.enter_context(socket.create_connection(("127.0.0.1", listener.port))) for _ in range(5)]
+        eventually(lambda: is_closed(peers[0]) and is_closed(peers[1]))
+        assert not any(is_closed(peer) for peer in peers[2:])
+
+
+def test_a_stranger_that_sends_no_request_in_time_is_cut_off(listener: ArrowListener) -> None:
+    with socket.create_connection(("127.0.0.1", listener.port)) as silent:
+        silent.sendall(b'{"read"')
+        assert not is_closed(silent)
+        eventually(lambda: is_closed(silent))
+
+
+def test_a_request_without_an_end_is_cut_off(listener: ArrowListener, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow_listener, "REQUEST_SECONDS", 600.0)
+    with socket.create_connection(("127.0.0.1", listener.port)) as endless:
+        for _ in range(7):  # beyond 64 KiB
+            endless.sendall(b"x" * 10_000)
+        eventually(lambda: is_closed(endless))
+
+
+def test_more_reads_than_are_served_at_once_are_told_to_come_back(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrow_listener, "MOST_READS", 0)
+    listening = ArrowListener("127.0.0.1", 0, NoDaemon(), {})  # type: ignore[arg-type]
+    listening.start()
+    error, _, _ = ask(listening.port, {"read": {"queue": "q"}})
+    assert error["hresult"] == HResult.MQ_ERROR_INSUFFICIENT_RESOURCES and "try again" in error["detail"]
+
+
+def test_a_reader_that_takes_nothing_or_goes_away_stops_nobody(plane: Plane) -> None:
+    count = 20_000
+    rows = pa.record_batch({"body": pa.array([bytes(1000)] * count)})
+    plane.client.finalize("much", 0, [plane.client.stage("much", 0, 0, 0, [rows], default_queue=plane.queue)])
+    request = json.dumps({"read": {"queue": plane.queue}}).encode() + b"\n"
+    with ExitStack() as stack:
+        port = arrow_port(plane)
+        slow = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(20)]
+        for peer in slow:
+            peer.sendall(request)
+        with socket.create_connection(("127.0.0.1", port)) as dying:
+            dying.sendall(request)
+            dying.recv(1000)
+        _, found, _ = ask(port, {"read": {"queue": plane.queue}})
+        assert found is not None and found.num_rows == count
+    assert "Traceback" not in plane.daemon.log

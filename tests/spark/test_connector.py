@@ -1,0 +1,297 @@
+"""The connector in Java: the same rows, offsets and errors as the Python source, with what Catalyst pushes down."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import IllegalArgumentException
+
+import openmsmq.spark
+from command_line import add_user
+from daemon import Daemon, free_port
+from flight.certificates import make_certificate
+from flight.test_streams import flight_process
+from openmsmq.spark.planner import Planner
+from openmsmq.spark.schema import spark_schema
+from spark import lake
+
+pytestmark = pytest.mark.skipif(
+    not openmsmq.spark.CONNECTOR.exists(), reason="the connector is not built: make connector"
+)
+
+
+@pytest.fixture
+def connector(spark: Any) -> Iterator[Any]:
+    """The session, reading by the connector."""
+    spark.conf.set("spark.openmsmq.connector", "true")
+    yield spark
+    spark.conf.set("spark.openmsmq.connector", "false")
+
+
+@pytest.fixture
+def queue(service: Daemon, request: pytest.FixtureRequest) -> str:
+    name: str = request.node.name.replace("[", "-").replace("]", "")[:80]
+    lake.create(service, name)
+    return name
+
+
+def table(spark: Any, service: Daemon, **options: Any) -> Any:
+    return spark.read.format("msmq").options(**lake.reach(service, **options)).load()
+
+
+def plan(frame: Any) -> str:
+    text: str = frame._jdf.queryExecution().executedPlan().toString()
+    return text
+
+
+def by_python(spark: Any, service: Daemon, **options: Any) -> list[Any]:
+    spark.conf.set("spark.openmsmq.connector", "false")
+    try:
+        return table(spark, service, **options).collect()
+    finally:
+        spark.conf.set("spark.openmsmq.connector", "true")
+
+
+# -- batches -----------------------------------------------------------------------------------------------------------
+
+
+def test_all_columns_have_the_values_of_the_python_source(connector: Any, service: Daemon, queue: str) -> None:
+    lake.put(service, queue, "ab", priority=5, application_tag=7, correlation_identifier=bytes(range(20)))
+    lake.put(service, queue, "c", recoverable=False, time_to_be_received=1000)
+    expected = by_python(connector, service, queue=queue)
+    frame = table(connector, service, queue=queue)
+    assert "(Python)" not in plan(frame) and len(expected) == 3
+    assert sorted(frame.collect()) == sorted(expected)
+
+
+def test_only_the_columns_of_the_query_are_read(connector: Any, service: Daemon, queue: str) -> None:
+    lake.put(service, queue, "ab")
+    frame = table(connector, service, queue=queue).select("label")
+    assert "BatchScan msmq[label#" in plan(frame)
+    assert sorted(row.label for row in frame.collect()) == ["a", "b"]
+    schema = connector.read.format("msmq").schema("LABEL string, BODY_SIZE bigint")
+    rows = schema.options(**lake.reach(service, queue=queue)).load().collect()
+    assert sorted((row.LABEL, row.BODY_SIZE) for row in rows) == [("a", 2), ("b", 2)]
+
+
+def test_a_count_is_answered_by_the_plan(connector: Any, service: Daemon, queue: str) -> None:
+    lake.put(service, queue, "abcde")
+    frame = table(connector, service, queue=queue)
+    assert "LocalTableScan" in plan(frame.groupBy().count()) and frame.count() == 5
+    first = min(row.sequence for row in frame.select("sequence").collect())
+    assert frame.where(f"sequence > {first}").count() == 4
+    assert frame.where("queue like '%nowhere'").count() == 0 and frame.where("label = 'a'").count() == 1
+
+
+def test_filters_leave_what_spark_would_leave(connector: Any, service: Daemon, queue: str) -> None:
+    lake.put(service, queue, "abcdef")
+    rows = by_python(connector, service, queue=queue)
+    frame = table(connector, service, queue=queue)
+    at, time = sorted(row.sequence for row in rows)[2], rows[0].arrival_time
+    for condition, spark_applies, expected in (
+        (f"sequence >= {at}", False, 4),
+        (f"sequence = {at}", False, 1),
+        (f"sequence in ({at}, {at + 1})", True, 2),
+        (f"not sequence = {at}", True, 5),
+        (f"arrival_time >= timestamp'{time}' - interval 1 hour", False, 6),
+        (f"arrival_time > timestamp'{time}' + interval 1 hour", False, 0),
+        (f"arrival_time < timestamp'{time}' - interval 0.5 seconds", False, 0),
+        (f"sequence >= {at} and label <> 'f'", True, 3),
+        (f"queue is not null and endswith(queue, '{queue.lower()}') and sequence < {at}", False, 2),
+        ("source = 'journal'", True, 0),
+        (f"sequence > {at} or label = 'a'", True, 4),
+    ):
+        found = frame.where(condition)
+        assert found.count() == expected == len(found.select("label").collect()), condition
+        filters = [
+            line for line in plan(found).splitlines() if "Filter " in line and "isnotnull(arrival_time" not in line
+        ]
+        assert bool(filters) == spark_applies, (condition, filters)
+
+
+def test_a_limit_reads_only_the_first_partitions(connector: Any, service: Daemon, queue: str) -> None:
+    lake.put(service, queue, "abcdefgh")
+    frame = table(connector, service, queue=queue, maxRecordsPerPartition=2)
+    limited = frame.select("label").limit(3)
+    assert "limit=3" in plan(limited) and frame.rdd.getNumPartitions() == 4
+    options = lake.reach(service, queue=queue, maxRecordsPerPartition=2)
+    planner, schema = Planner(), spark_schema("none").json()
+    ends = planner.ends(options, schema)
+    found = planner.partitions(options, schema, [], ends, 3)
+    assert [part["count"] for part in found] == [2, 2]
+    assert [row.label for row in limited.collect()] == ["a", "b", "c"]
+    late = frame.where("arrival_time > timestamp'2020-01-01 00:00:00'").select("label")
+    assert [row.label for row in late.limit(3).collect()] == ["a", "b", "c"]
+
+
+def test_all_actions_on_a_table_see_the_same_messages(connector: Any, service: Daemon, queue: str) -> None:
+    lake.put(service, queue, "ab")
+    frame = table(connector, service, queue=queue)
+    assert frame.count() == 2
+    lake.put(service, queue, "c")
+    assert frame.count() == len(frame.collect()) == 2
+    assert table(connector, service, queue=queue).count() == 3
+
+
+def test_a_starting_timestamp_selects_and_counts(connector: Any, service: Daemon, queue: str) -> None:
+    lake.put(service, queue, "ab")
+    for time, expected in (("2020-01-01", 2), ("2100-01-01", 0)):
+        frame = table(connector, service, queue=queue, startingTimestamp=time, failOnDataLoss="true")
+        assert frame.count() == len(frame.collect()) == expected
+
+
+def test_messages_that_are_gone_are_reported(connector: Any, service: Daemon, queue: str) -> None:
+    lake.put(service, queue, "abc")
+    frame = table(connector, service, queue=queue, failOnDataLoss="true").select("label")
+    parts = frame._jdf.queryExecution().executedPlan()  # planned here
+    assert "msmq" in parts.toString() and frame.rdd.getNumPartitions() == 1
+    with service.connect() as manager, manager.open(f".\\private$\\{queue}") as receiver:
+        receiver.receive(0)
+    with pytest.raises(Exception, match=r"1 of 3 messages of .* are gone since the read was planned"):
+        frame.rdd.collect()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"queue": "nowhere-at-all"}, "QueueNotFound: MQ_ERROR_QUEUE_NOT_FOUND.*nowhere-at-all"),
+        ({"colour": "red"}, "OptionError: unknown option 'colour'; allowed: "),
+        ({"minPartitions": "0"}, "OptionError: minPartitions is 0, allowed: a whole number, 1 or more"),
+    ],
+)
+def test_an_error_is_that_of_the_python_source(
+    connector: Any, service: Daemon, queue: str, options: dict[str, str], said: str
+) -> None:
+    with pytest.raises(IllegalArgumentException, match=said):
+        table(connector, service, **{"queue": queue} | options).collect()
+
+
+def test_what_the_connector_does_not_do_the_python_source_does(connector: Any, service: Daemon, queue: str) -> None:
+    lake.put(service, queue, "a")
+    for options in ({"decode": "text"}, {"protocol": "remoteread", "port": service.port}):
+        frame = table(connector, service, queue=queue, **options).select("label")
+        assert "(Python)" in plan(frame) and [row.label for row in frame.collect()] == ["a"]
+    rows = connector.createDataFrame([("b", "b")], "body string, label string")
+    rows.write.format("msmq").options(**lake.reach(service, defaultQueue=queue)).mode("append").save()
+    assert lake.left(service, queue) == ["a", "b"]
+
+
+def test_five_queue_managers_are_one_table_and_one_stream(connector: Any, tmp_path: Path) -> None:
+    hosts = [f"127.0.0.{number}" for number in range(11, 16)]
+    options = ("--flight", "--flight-port", str(free_port(*hosts)), "--arrow-port", "0")
+    with ExitStack() as stack, ThreadPoolExecutor(len(hosts)) as pool:
+        daemons = [Daemon(tmp_path / host, "--listen", host, *options) for host in hosts]
+        for started in pool.map(Daemon.start, daemons):
+            stack.callback(started.kill)
+        for host, daemon in zip(hosts, daemons, strict=True):
+            with openmsmq.connect(host, daemon.port) as manager:
+                manager.create_queue(".\\private$\\q")
+                with manager.open(".\\private$\\q", "send") as sender:
+                    for number in range(20):
+                        sender.send(b"x", label=f"{host} {number}", recoverable=True)
+        given = lake.reach(daemons[0], queue="q", host=",".join(hosts))
+        frame = connector.read.format("msmq").options(**given).load()
+        assert "(Python)" not in plan(frame)
+        rows = frame.select("host", "label").collect()
+        assert sorted(row.label for row in rows) == sorted(f"{host} {number}" for host in hosts for number in range(20))
+        assert all(row.label.startswith(f"{row.host} ") for row in rows) and frame.count() == 100
+        assert frame.where(f"host = '{hosts[2]}'").count() == 20
+        receiving = {"mode": "receive", "consumerGroup": "lake", "maxRecordsPerTrigger": "30"}
+        query = lake.to_parquet(connector.readStream.format("msmq").options(**given, **receiving).load(), tmp_path)
+        query.awaitTermination()
+        found = lake.labels(connector, tmp_path)
+        assert len(found) == sum(found.values()) == 100
+        batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
+        assert [progress["numInputRows"] for progress in batches] == [30, 30, 30, 10]
+        first = json.loads(batches[0]["sources"][0]["endOffset"])
+        assert {name: value["planned"] for name, value in first.items()} == {f"{host}/q": 6 for host in hosts}
+        for host, daemon in zip(hosts, daemons, strict=True):
+            with openmsmq.connect(host, daemon.port) as manager:
+                assert manager.counts(".\\private$\\q")["message_count"] == 0
+
+
+# -- connections -------------------------------------------------------------------------------------------------------
+
+
+def test_users_and_tls(connector: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    certificate, key = make_certificate(tmp_path)
+    add_user(tmp_path / "data", "alice", "a secret")
+    (tmp_path / "password").write_text("a secret\n")
+    options = ("--flight", "--flight-port", "0", "--flight-certificate", str(certificate), "--flight-key", str(key))
+    with Daemon(tmp_path / "data", *options, "--no-allow-anonymous") as daemon:
+        with daemon.connect(user="alice", password="a secret") as manager:
+            manager.create_queue(".\\private$\\q")
+            with manager.open(".\\private$\\q", "send") as sender:
+                sender.send("x", label="x", recoverable=True)
+        given = {"queue": "q", "user": "alice", "tlsRoot": certificate, "credential": f"file:{tmp_path / 'password'}"}
+        assert [row.label for row in table(connector, daemon, **given).select("label").collect()] == ["x"]
+        with pytest.raises(IllegalArgumentException, match="AccessDenied"):
+            table(connector, daemon, **given | {"credential": "wrong"}).collect()
+
+
+def test_a_read_goes_on_when_the_server_comes_back(connector: Any, tmp_path: Path) -> None:
+    ports = ("--flight-port", str(free_port("127.0.0.1")), "--arrow-port", str(free_port("127.0.0.1")))
+    with Daemon(tmp_path / "data", "--flight", *ports) as daemon:
+        lake.create(daemon, "q")
+        rows = connector.range(60_000).selectExpr("cast(id as string) label", "repeat('x', 3000) body")
+        rows.write.format("msmq").options(**lake.reach(daemon, defaultQueue="q")).mode("append").save()
+        frame = table(connector, daemon, queue="q", minPartitions=1, failOnDataLoss="true").select("label", "body")
+        assert frame.rdd.getNumPartitions() >= 1
+        counted = frame.rdd.mapPartitions(_interrupted(flight_process(daemon)))
+        assert sorted(counted.collect(), key=int) == [str(number) for number in range(60_000)]
+
+
+def _interrupted(process: int) -> Any:
+    """Kills the server of a read in its midst."""
+
+    def labels(rows: Iterator[Any]) -> Iterator[str]:
+        for number, row in enumerate(rows):
+            if number == 10_000:
+                with suppress(ProcessLookupError):  # by another task
+                    os.kill(process, signal.SIGKILL)
+            yield row.label
+
+    return labels
+
+
+# -- streams -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["browse", "receive"])
+def test_a_stream_continues_with_either_source(
+    connector: Any, service: Daemon, queue: str, tmp_path: Path, mode: str
+) -> None:
+    group = {"consumerGroup": "lake"} if mode == "receive" else {}
+    written = 0
+    for turn, by_connector in enumerate(["true", "false", "true"]):
+        lake.put(service, queue, [f"{turn}.{number}" for number in range(20)])
+        written += 20
+        connector.conf.set("spark.openmsmq.connector", by_connector)
+        options = lake.reach(service, queue=queue, mode=mode, maxRecordsPerTrigger=7, **group)
+        query = lake.to_parquet(connector.readStream.format("msmq").options(**options).load(), tmp_path)
+        query.awaitTermination()
+        source = query.lastProgress["sources"][0]
+        assert ("Python" in source["description"]) == (by_connector == "false"), source["description"]
+        found = lake.labels(connector, tmp_path)
+        assert len(found) == sum(found.values()) == written
+        batches = [progress["numInputRows"] for progress in query.recentProgress]
+        assert max(batches) == 7
+        if by_connector == "true":
+            assert source["metrics"]["lag"] == "0" and source["latestOffset"] is not None
+    assert lake.count(service, queue) == (0 if mode == "receive" else written)
+
+
+def test_a_stream_fails_with_the_reason(connector: Any, service: Daemon, queue: str, tmp_path: Path) -> None:
+    lake.put(service, queue, "a")
+    options = lake.reach(service, queue=queue, mode="receive")
+    query = lake.to_parquet(connector.readStream.format("msmq").options(**options).load(), tmp_path)
+    with pytest.raises(Exception, match="mode=receive needs consumerGroup"):
+        query.awaitTermination()
