@@ -1,9 +1,10 @@
 """Kerberos, both roles ([MS-KILE], RFC 4120 and 4121): auth type 16, or within SPNEGO. The protocol is the library's,
-MIT's through `gssapi` (the extra `msrpc[kerberos]`), which is loaded when somebody wants it.
+MIT's through `gssapi` (the extra `msrpc[kerberos]`), which is loaded on first use.
 
-Three legs in DCE style ([MS-KILE] 3.4.5.1): AP-REQ, AP-REP, AP-REP of the client. The acceptor needs no network: its
-keys are in a keytab. The library checks the ticket, its times, that no authenticator comes twice, and the server's
-signature of the PAC with the key of the keytab. The signature of the domain controller only a controller can check.
+The exchange has three legs in DCE style ([MS-KILE] 3.4.5.1): AP-REQ, AP-REP, AP-REP of the client. The acceptor needs
+no network: its keys are in a keytab. The library checks the ticket and its times, rejects replayed authenticators, and
+checks the server's signature of the PAC with the key of the keytab. Only a domain controller can check its own
+signature.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class KerberosCredentials:
 
     service: the server's principal, as `host/mq1.example.com` or `host/mq1.example.com@EXAMPLE.COM`; empty for `host/`
         and the name that is connected to.
-    cache: the ticket cache, as `FILE:/tmp/krb5cc_1000`; empty for that of the environment (KRB5CCNAME).
-    keytab: the keys of a service that gets its tickets by itself; with `principal`, its name.
+    cache: the ticket cache, such as `FILE:/tmp/krb5cc_1000`; empty for the one in the environment (KRB5CCNAME).
+    keytab: the keys of a service that obtains its own tickets; `principal` is the name of that service.
     """
 
     service: str = ""
@@ -100,14 +101,14 @@ class _Kerberos:
         return self._context
 
     def reset_ciphers(self) -> None:
-        """Nothing begins again after a mechListMIC: ciphers keep no state between messages (RFC 4121 4.2.4)."""
+        """Do nothing: ciphers keep no state between messages, so a mechListMIC changes nothing (RFC 4121 4.2.4)."""
 
     def question(self, token: bytes) -> Question | None:
-        """Nothing is asked: the acceptor has its keys, and the initiator's `begin` waits."""
+        """Return None: the acceptor has its keys, and the initiator has waited in `begin`."""
         return None
 
     def signature_size(self, level: int) -> int:
-        """Measured once, without making a signature: that would take a sequence number."""
+        """Return the size, measured once. Making a signature to measure it would consume a sequence number."""
         sealed = level >= AuthLevel.PKT_PRIVACY
         size = self._sizes.get(sealed)
         if size is None:
@@ -158,7 +159,7 @@ class _Kerberos:
 
 
 class KerberosInitiator(_Kerberos):
-    """The client. `begin` may ask a domain controller, which may take seconds; nothing else does."""
+    """The client. Only `begin` may contact a domain controller, which may take seconds."""
 
     def __init__(self, credentials: KerberosCredentials, level: int) -> None:
         """Raises KerberosUnavailable."""
@@ -169,11 +170,11 @@ class KerberosInitiator(_Kerberos):
         self._first = b""
 
     def begin(self) -> None:
-        """Get the ticket, so that `step` has no need to wait. Raises AuthenticationError."""
+        """Get the ticket, so that `step` does not wait. Raises AuthenticationError."""
         if self._context is not None:
             return
         gss, given = self._gss, self._credentials
-        kind = gss.NameType.kerberos_principal  # as it is: no resolver decides who the server is
+        kind = gss.NameType.kerberos_principal  # used unchanged: no resolver decides who the server is
         store = {"ccache": given.cache} if given.cache else {}
         if given.keytab:
             store = {"client_keytab": given.keytab, "ccache": given.cache or f"MEMORY:msrpc-{os.getpid()}"}
@@ -201,7 +202,7 @@ class KerberosInitiator(_Kerberos):
 
 
 def check_keytab(keytab: Path) -> None:
-    """Raises KerberosUnavailable for a file that can't be read, or that others may read."""
+    """Check a keytab file. Raises KerberosUnavailable if it can't be read, or if other users may read it."""
     try:
         with keytab.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -213,7 +214,7 @@ def check_keytab(keytab: Path) -> None:
 
 
 class KerberosKeys:
-    """The keys of a service, and what makes acceptors of them. Acquired once: keytabs are read for each login."""
+    """The keys of a service. Creates acceptors. Credentials are acquired once; the keytab is read for each login."""
 
     def __init__(self, keytab: Path, principal: str, replay_cache: Path) -> None:
         """`principal` is the only one that is accepted, or empty for all in the keytab. `replay_cache` is a file that

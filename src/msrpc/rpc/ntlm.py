@@ -36,7 +36,7 @@ Random = Callable[[int], bytes]
 # The time as FILETIME: 100 ns since 1601, UTC.
 FileTime = Callable[[], int]
 
-# 3.1.1.1: how old a response may be. It also bounds how wrong the client's clock may be.
+# 3.1.1.1: how old a response may be. It also limits the error of the client's clock.
 MAX_LIFETIME: Final = 36 * 3600 * 10_000_000
 # An NTLMv2 response: NTProofStr and at least the fixed part of the client challenge (2.2.2.8). NTLMv1's have 24.
 MIN_NTLMV2_RESPONSE: Final = 16 + 28
@@ -67,7 +67,7 @@ def nt_hash(password: str) -> bytes:
 
 def ntowf_v2(hash_: bytes, user: str, domain: str) -> bytes:
     """NTOWFv2 (3.3.2) from the NT hash."""
-    # Uppercase() maps character by character; Python would make two letters of some (ß).
+    # Uppercase() maps single characters; Python's upper() turns some into two (ß).
     upper = "".join(c.upper() if len(c.upper()) == 1 else c for c in user)
     return _hmac_md5(hash_, (upper + domain).encode("utf-16-le"))
 
@@ -159,7 +159,7 @@ class NtlmSession:
 
 
 class _Ntlm:
-    """Base of both roles: the session once the exchange is over."""
+    """Base of both roles: holds the session when the exchange is complete."""
 
     # Whether or not it was negotiated ([MS-RPCE] 3.3.1.5.2.2).
     always_signs_headers = True
@@ -200,7 +200,7 @@ class _Ntlm:
 
 
 class NtlmInitiator(_Ntlm):
-    """The client (3.1). `random` is asked for the client challenge, then for the session key."""
+    """The client (3.1). `random` provides the client challenge, then the session key."""
 
     def __init__(
         self, user: str, password: str, domain: str, *, random: Random, now: FileTime, target_name: str = ""
@@ -263,7 +263,7 @@ class NtlmInitiator(_Ntlm):
 
 @dataclass(frozen=True, slots=True)
 class ServerNames:
-    """Names of the server in a CHALLENGE; for one that stands alone, all are its own name."""
+    """Names of the server in a CHALLENGE. Without a domain, all of them are the server's own name."""
 
     computer: str
     domain: str = ""
@@ -284,7 +284,7 @@ class ServerNames:
 
 @dataclass(frozen=True, slots=True)
 class NetworkLogon:
-    """Data for another server that checks a response for us ([MS-APDS] 3.1.5.1)."""
+    """Data for a server that checks a response on behalf of this one ([MS-APDS] 3.1.5.1)."""
 
     domain: str
     user: str
@@ -296,33 +296,33 @@ class NetworkLogon:
 
 @dataclass(frozen=True, slots=True)
 class LoggedOn:
-    """A response was right. `key` is the session base key (3.3.2)."""
+    """The response was correct. `key` is the session base key (3.3.2)."""
 
     identity: Identity
     key: bytes
 
 
 class DomainUsers(Protocol):
-    """Accounts whose responses somebody else checks."""
+    """Accounts whose responses another server checks."""
 
     @property
     def first(self) -> bool:
-        """Whether they count before local users of the same name, where the client does not say of which domain it
-        is."""
+        """Whether they take precedence over local users of the same name if the client sends no domain."""
 
     def is_named(self, domain: str) -> bool:
-        """Whether this is a name of the domain, as far as is known."""
+        """Whether this is a known name of the domain."""
 
     def names(self, names: ServerNames) -> ServerNames:
-        """The server's names, with those of the domain."""
+        """The names of the server and of the domain."""
 
     def log_on(self, logon: NetworkLogon) -> LoggedOn | None:
-        """Return None for a user unknown to the domain. Waits. Raises AuthenticationError for a refused user,
-        LogonUnavailable when it can't be asked."""
+        """Return None for a user unknown to the domain. Blocks. Raises AuthenticationError if the domain refuses the
+        user, LogonUnavailable if the domain can't be reached."""
 
 
 class NtlmAcceptor(_Ntlm):
-    """The server (3.2). `random` is asked for the challenge; `level` is what the client wants to protect."""
+    """The server (3.2). `random` provides the challenge; `level` is the authentication level that the client
+    requests."""
 
     def __init__(
         self,
@@ -337,7 +337,7 @@ class NtlmAcceptor(_Ntlm):
     ) -> None:
         super().__init__()
         self._domain = domain
-        # The domain's answer, once it has been asked.
+        # The answer of the domain, None until there is one.
         self._answer: LoggedOn | AuthenticationError | None = None
         self._asked = False
         self._lookup = lookup
@@ -351,7 +351,7 @@ class NtlmAcceptor(_Ntlm):
         self._server_challenge = b""
 
     def question(self, token: bytes) -> Question | None:
-        """The domain has to check the response of a user who may be one of its own."""
+        """Return the query to the domain if the user may belong to it."""
         domain = self._domain
         if domain is None or not self._negotiate or self._asked or self.session is not None:
             return None
@@ -432,7 +432,7 @@ class NtlmAcceptor(_Ntlm):
             blob = message.nt_response[16:]
         key = base_key
         if flags & NegotiateFlags.KEY_EXCH:
-            # 3.2.5.1.2 exchanges a key for signing and sealing only; clients send one without them as well.
+            # 3.2.5.1.2 exchanges a key only for signing and sealing, but clients also send one without them.
             if len(message.session_key) == 16:
                 key = _rc4(base_key, message.session_key)
             elif flags & (NegotiateFlags.SIGN | NegotiateFlags.SEAL):
@@ -463,7 +463,7 @@ class NtlmAcceptor(_Ntlm):
         # An unknown user costs as much time as a wrong password.
         hash_, sid = found if found is not None else (bytes(16), "")
         proof, blob = response[:16], response[16:]
-        # Some clients wrongly compute with an empty domain.
+        # Some clients wrongly compute the response with an empty domain.
         for domain in (message.domain, ""):
             response_key = ntowf_v2(hash_, message.user, domain)
             expected = _hmac_md5(response_key, self._server_challenge + blob)
@@ -472,7 +472,7 @@ class NtlmAcceptor(_Ntlm):
         raise _unknown(message)
 
     def _check_blob(self, blob: bytes, key: bytes, message: Authenticate, token: bytes) -> None:
-        """The client's time, and its MIC over all three messages if it says that there is one."""
+        """Check the client's time, and its MIC over all three messages if the blob announces one."""
         time = int.from_bytes(blob[8:16], "little")
         if abs(time - self._now()) > MAX_LIFETIME:
             raise AuthenticationError("the response is too old")

@@ -10,7 +10,7 @@ from msrpc.errors import AuthenticationError
 from msrpc.interfaces import ms_pac
 from msrpc.ndr import BadStubData
 
-# As a token of Windows may have (1,015 and some built-in ones).
+# The limit of a Windows token: 1,015 and some built-in groups.
 MAX_GROUPS: Final = 1024
 MAX_SIZE: Final = 64 * 1024
 # [MS-RPCE] 2.2.6.1-2: version 1, little-endian, length of this header and a filler; then that of the object.
@@ -19,14 +19,14 @@ _HEADERS: Final = 16
 _EXTRA_SIDS, _RESOURCE_GROUPS = 0x20, 0x200  # of UserFlags
 SE_GROUP_ENABLED: Final = 0x4  # of attributes
 _MAX_SUBAUTHORITIES: Final = 15
-# Accounts of domains ([MS-DTYP] 2.4.2.4). Others, as S-1-5-32-544, are the controller's own: here they would be ours
-# (deviation D-162).
+# Accounts of domains ([MS-DTYP] 2.4.2.4). Others, such as S-1-5-32-544, belong to the controller. Here they would mean
+# accounts of this machine (deviation D-162).
 _OF_A_DOMAIN: Final = "S-1-5-21-"
 
 
 @dataclass(frozen=True, slots=True)
 class Logon:
-    """A user with all groups that the ticket says, nested ones and those of other domains included."""
+    """A user with all groups in the ticket, including nested groups and groups of other domains."""
 
     user: str
     domain: str
@@ -35,7 +35,8 @@ class Logon:
 
 
 def unpack_logon_information(data: bytes) -> Logon:
-    """The user in a serialized KERB_VALIDATION_INFO. Raises `AuthenticationError` for what is malformed or too much."""
+    """Return the user in a serialized KERB_VALIDATION_INFO. Raises `AuthenticationError` if it is malformed or too
+    large."""
     if len(data) > MAX_SIZE or not data.startswith(_HEADER):
         raise AuthenticationError(f"{len(data)} bytes of logon information are malformed; allowed are {MAX_SIZE}")
     try:
@@ -60,8 +61,8 @@ def unpack_logon_information(data: bytes) -> Logon:
 
 
 def account_groups(sid: str, groups: Sequence[tuple[str, int]]) -> frozenset[str]:
-    """The groups that count here of those that a domain says of a user, each with its attributes ([MS-PAC] 2.2.1).
-    Raises `AuthenticationError` for a user who is nobody of a domain, and for too many groups."""
+    """Select the groups of a domain that are valid here; each comes with its attributes ([MS-PAC] 2.2.1). Raises
+    `AuthenticationError` if the user does not belong to a domain, or has too many groups."""
     if not sid.startswith(_OF_A_DOMAIN):
         raise AuthenticationError(f"the domain names {sid}, which is nobody of a domain")
     if len(groups) > MAX_GROUPS + 1:  # with the primary one

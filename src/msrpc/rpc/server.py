@@ -59,7 +59,7 @@ SWEEP_PERIOD: Final = 5.0
 # How often a server that shuts down looks whether its calls have ended.
 SHUT_DOWN_POLL: Final = 0.02
 FLUSH_TIME: Final = 0.5  # seconds that peers have to take what has been answered
-# Connections that wait to be accepted: after a restart all clients come back at once.
+# Connections that wait to be accepted: after a restart, all clients reconnect at once.
 LISTEN_BACKLOG: Final = 1024
 # Replies are handed to the transport when so much has gathered, which shows whether the peer reads them.
 FLUSH_SIZE: Final = 256 * 1024
@@ -189,7 +189,8 @@ class RpcServer:
                 source.owner.received(rest)
 
     def flush_soon(self, connection: _Connection) -> None:
-        """Have a connection's replies leave in the loop's next turn, with those of others: one sync makes many."""
+        """Send a connection's replies in the next iteration of the event loop, together with others: one sync makes
+        many."""
         if not self._unflushed and not self._is_held:
             asyncio.get_running_loop().call_soon(self.flush)
         self._unflushed.append(connection)
@@ -200,7 +201,7 @@ class RpcServer:
         self._is_held = True
 
     def flush(self) -> None:
-        """Have what waits leave now."""
+        """Send all waiting replies now."""
         self._is_held = False
         connections, self._unflushed = self._unflushed, []
         if not connections and not self.ready:
@@ -231,7 +232,7 @@ class RpcServer:
         return bool(self._servers)
 
     def close_listeners(self) -> None:
-        """Take no new connections."""
+        """Accept no more connections."""
         for server in self._servers:
             server.close()
         self._servers.clear()
@@ -256,8 +257,8 @@ class RpcServer:
             self.poller = None
 
     async def shut_down(self, grace: float) -> None:
-        """Take no new connections, let pending calls end for at most `grace` seconds, send what has been answered, then
-        close everything.
+        """Accept no more connections, let pending calls end for at most `grace` seconds, send the remaining replies,
+        then close everything.
 
         Calls that wait for a message usually wait on, so the whole time passes while there are any.
         """
@@ -312,7 +313,7 @@ class _Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         is_unix = not isinstance(local, tuple)  # whose addresses are paths
-        host: str = peer[0] if isinstance(peer, tuple) else ""  # none of a peer that has gone already
+        host: str = peer[0] if isinstance(peer, tuple) else ""  # empty if the peer has already disconnected
         limits = server.server_limits
         if len(server.connections) >= limits.max_connections:
             log.warning("connection from %s refused: max_connections, %d, are open", host, limits.max_connections)
@@ -452,7 +453,7 @@ class _Connection(asyncio.Protocol):
                 self._server.calls.serve_gathered()
                 events = core.receive_data(b"")
         except Exception:
-            # Nothing above is meant to raise; if it does, this connection cannot be trusted any more.
+            # Nothing above should raise. If it does, the state of this connection is unknown.
             log.exception("connection handler failed")
             self.close()
         finally:
@@ -463,7 +464,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.discard(self)
-        self._server.calls.serve_gathered()  # what it has sent was sent
+        self._server.calls.serve_gathered()  # the peer has sent these calls, so they are served
         core, self._core = self._core, None
         if self._source is not None:
             self._stop_polling()
@@ -480,7 +481,7 @@ class _Connection(asyncio.Protocol):
             core.leave()
 
     def pause_writing(self) -> None:
-        # The peer does not read. Its further requests would only make more replies that nobody reads.
+        # The peer does not read. More requests would only produce more unread replies.
         self._deaf_since = self._loop.time()
         self._hold = HOLDS[self._hold][DEAFENED]
         self._pause_reading()
@@ -491,7 +492,7 @@ class _Connection(asyncio.Protocol):
             self._loop.call_soon(self._resume)
 
     def _ask(self, asked: AuthQueryNeeded) -> None:
-        """Nothing more is read from the peer until the question has an answer."""
+        """Read nothing more from the peer until the question is answered."""
         assert self._transport is not None
         self._hold = HOLDS[self._hold][ASKED]
         self._pause_reading()
@@ -504,10 +505,10 @@ class _Connection(asyncio.Protocol):
             core.answered()
             self._resume()
             if not core.waits_for_bytes:
-                self._incomplete_since = None  # what had arrived meanwhile has been served
+                self._incomplete_since = None  # data that arrived in the meantime has been served
 
     def _resume(self) -> None:
-        """Serve what had to wait, and read on if the peer keeps up."""
+        """Serve the data that had to wait, and continue to read if the peer keeps up."""
         core = self._core
         if core is None or self._transport is None or self._hold & HELD:
             return
@@ -546,7 +547,7 @@ class _Connection(asyncio.Protocol):
         return self._core is call.connection
 
     def finish(self) -> None:
-        """Close once what has been answered is sent."""
+        """Close when all replies have been sent."""
         self._stop_polling()
         if self._transport is not None:
             self._transport.close()
@@ -598,7 +599,8 @@ class _Connection(asyncio.Protocol):
         self.finish()
 
     def _check_unread(self) -> None:
-        """Calls that waited may all be answered at once; a peer that reads none of it does not get to keep it here."""
+        """Close the connection if the peer reads none of its replies. Many calls that waited may be answered at
+        once."""
         assert self._transport is not None
         size = self._transport.get_write_buffer_size()
         if size > self._server.server_limits.unread_bytes:
@@ -616,7 +618,7 @@ class _Connection(asyncio.Protocol):
         if self._descriptor >= 0 and not transport.get_write_buffer_size():
             try:
                 sent = os.write(self._descriptor, data)
-            except OSError:  # full, or gone: the transport finds out
+            except OSError:  # the buffer is full or the peer has disconnected: the transport will notice
                 sent = 0
             data = data[sent:]
         if data:

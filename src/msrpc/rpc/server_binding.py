@@ -52,7 +52,7 @@ _LEVELS = (AuthLevel.CONNECT, AuthLevel.PKT, AuthLevel.PKT_INTEGRITY, AuthLevel.
 
 @dataclass(frozen=True, slots=True)
 class BoundContext:
-    """A presentation context that was accepted."""
+    """An accepted presentation context."""
 
     interface: RpcInterface
     abstract_syntax: SyntaxId
@@ -100,7 +100,7 @@ class Binder:
         self.max_xmit_frag = limits.max_fragment
         self.header_signing = False
         self._unprotected = False  # whether contexts were made without authentication
-        # The caller of a request without a verifier; None if that is to be refused. See `channel_of`.
+        # The caller of requests without a verifier; None if such requests are refused. See `channel_of`.
         self.plain_caller: RpcCaller | None = UNAUTHENTICATED
         self._callers: dict[Channel, RpcCaller] = {}
 
@@ -120,7 +120,7 @@ class Binder:
     # --- bind and alter_context ------------------------------------------------------------------------------------
 
     def bind(self, pdu: Bind) -> bytes:
-        """The bind_ack or bind_nak. A second bind on a connection adds to it, as some clients expect."""
+        """Return the bind_ack or bind_nak. A second bind on a connection adds contexts, as some clients expect."""
         try:
             if pdu.max_recv_frag < MIN_FRAGMENT:
                 raise _Refused(RejectReason.LOCAL_LIMIT_EXCEEDED)
@@ -155,7 +155,7 @@ class Binder:
         ).pack()
 
     def alter(self, pdu: AlterContext) -> bytes:
-        """The alter_context_resp, or a fault."""
+        """Return the alter_context_resp, or a fault."""
         if self.association is None:
             raise RemoteProtocolError("alter_context before bind")
         try:
@@ -291,7 +291,7 @@ class Binder:
         self._set_plain_caller()
 
     def auth3(self, pdu: Auth3) -> None:
-        """The last leg; it has no answer, so a failure shows at the first request ([MS-RPCE] 3.3.1.5.2.1)."""
+        """Process the last leg. It has no reply, so a failure shows at the first request ([MS-RPCE] 3.3.1.5.2.1)."""
         verifier = pdu.verifier
         channel = self.channels.get(verifier.context_id)
         if channel is None or not channel.waits:
@@ -341,8 +341,8 @@ class Binder:
 
     @property
     def _serves_plain(self) -> bool:
-        """Whether requests without a verifier are served, as an anonymous caller's: not where the client has asked for
-        protection with everything it bound, because somebody in the middle may have sent such a request."""
+        """Whether requests without a verifier are served as anonymous. They are not if the client has requested
+        protection for everything that it bound, because an attacker in the middle may have sent them."""
         return self._unprotected or all(channel.level < AuthLevel.PKT for channel in self.channels.values())
 
     def channel_of(self, header: Header, raw: bytes) -> tuple[Channel | None, int]:
@@ -366,7 +366,7 @@ class Binder:
         caller = self._callers.get(channel)
         if caller is None:
             identity = channel.context.identity or ANONYMOUS
-            # Deviation D-18: the session key of an anonymous login is known to everybody, so it protects nothing.
+            # Deviation D-18: the session key of an anonymous login is public, so it protects nothing.
             level = AuthLevel.NONE if identity.anonymous else AuthLevel(channel.level)
             caller = RpcCaller(identity, level)
             self._callers[channel] = caller

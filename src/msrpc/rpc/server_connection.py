@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CallCancelled:
-    """The client cancelled the call, or orphaned it and will not read an answer."""
+    """The client cancelled the call, or orphaned it and will not read a reply."""
 
     call: Call
     orphaned: bool
@@ -66,14 +66,14 @@ class CallCancelled:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionEnded:
-    """The peer broke the protocol: send what is left, then close."""
+    """The peer violated the protocol: send the remaining output, then close."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class AuthQueryNeeded:
-    """Somebody else has to be asked before the login goes on."""
+    """The login continues only when another server has answered a query."""
 
     question: Question
 
@@ -116,7 +116,7 @@ class ServerConnection(CallConnection):
         self._contexts = self._binder.contexts
         self._splitter = Splitter(self.limits.max_fragment)
         self._max_fragment = self.limits.max_fragment
-        self.output: list[bytes] = []  # what waits to be sent
+        self.output: list[bytes] = []  # data to be sent
         self.output_size = 0
         self.more = False
         self.pdus_received = 0
@@ -128,7 +128,7 @@ class ServerConnection(CallConnection):
         self._memory = Account(self.limits.max_call_size, budget)
         self._ended = False
         self._left = False
-        self._asking = False  # what arrives meanwhile waits
+        self._asking = False  # data that arrives in the meantime waits
         self._held: Bind | Auth3 | None = None  # the leg of a login that goes on with an answer
 
     @property
@@ -143,7 +143,7 @@ class ServerConnection(CallConnection):
 
     @property
     def pending(self) -> int:
-        """How many calls wait for their answer."""
+        """The number of calls without a reply."""
         return len(self.unanswered)
 
     @property
@@ -192,7 +192,7 @@ class ServerConnection(CallConnection):
         return call
 
     def data_to_send(self) -> bytes:
-        """Take what must be sent; `output_size` says roughly how much it is."""
+        """Take the data to be sent; `output_size` is roughly its size."""
         out = self.output
         self.output_size = 0
         if len(out) == 1:
@@ -220,7 +220,7 @@ class ServerConnection(CallConnection):
         return events
 
     def answered(self) -> None:
-        """The question of `AuthQueryNeeded` has been asked, or nobody has answered in time."""
+        """Continue after the query of `AuthQueryNeeded` was answered, or its time is over."""
         self._asking = False
 
     def _whole_requests(self, data: bytes, events: list[Event]) -> bytes:
@@ -275,7 +275,7 @@ class ServerConnection(CallConnection):
             events.append(self._end(str(error)))
 
     def connection_lost(self) -> list[Call]:
-        """The transport is gone. Returns the calls to cancel; afterwards `leave` gives the association up."""
+        """The transport is closed. Returns the calls to cancel; call `leave` afterwards to leave the association."""
         self._ended = True
         self._drop_assemblies()
         calls = [call for call in self.unanswered.values() if isinstance(call, Call)]
@@ -320,13 +320,13 @@ class ServerConnection(CallConnection):
             self.on_output()
 
     def _fault(self, call_id: int, status: int, context_id: int = 0, flags: int = 0) -> None:
-        # Faults carry no verifier: they hold no secret, and clients take them either way.
+        # Faults carry no verifier: they contain no secret, and clients accept them without one.
         self.output.append(FaultPdu(call_id, status, context_id, flags=PFC_WHOLE | flags).pack())
 
     def _refuse(self, raw: bytes) -> None:
-        """The last words to a peer that broke the protocol; `raw` begins with the offending header."""
+        """Send the final fault to a peer that violated the protocol; `raw` begins with the offending header."""
         if len(raw) < HEADER_SIZE or raw[2] == PacketType.AUTH3:
-            return  # nobody to answer; and auth3 is never answered ([MS-RPCE] 3.3.1.5.2.1)
+            return  # no call to answer; and auth3 has no reply ([MS-RPCE] 3.3.1.5.2.1)
         call_id = int.from_bytes(raw[12:16], "little" if raw[4] & 0x10 else "big")
         if raw[2] == PacketType.BIND:
             self.output.append(BindNak(call_id, RejectReason.PROTOCOL_VERSION_NOT_SPECIFIED).pack())

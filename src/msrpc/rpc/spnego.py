@@ -2,7 +2,7 @@
 
 The mechanism list is protected by mechListMIC. With NTLM it takes sequence number 0 of each direction with the first
 bytes of its RC4 stream; afterwards the streams begin again while the numbers go on ([MS-SPNG] 3.3.5.1). A client
-that says auth type 9 may also send bare NTLM messages, which are passed through.
+with auth type 9 may also send bare NTLM messages, which are passed through.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Mechanism(SecurityContext, Protocol):
     """A security context that SPNEGO can choose."""
 
     def reset_ciphers(self) -> None:
-        """Both MICs of the list are over ([MS-SPNG] 3.3.5.1)."""
+        """Reset the ciphers after both MICs of the list ([MS-SPNG] 3.3.5.1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def ntlm_login(
     allow_anonymous: bool = False,
     domain: DomainUsers | None = None,
 ) -> LoginMechanism:
-    """NTLM for the users of a lookup, and those of a domain."""
+    """Return the NTLM login for users of a lookup and of a domain."""
 
     def accept(level: int) -> Mechanism:
         own = names if domain is None else domain.names(names)
@@ -133,8 +133,8 @@ def ntlm_login(
 
 
 def acceptor(*logins: LoginMechanism) -> AcceptorFactory:
-    """Return the acceptors for a server's connections: each login under its own auth type, and within SPNEGO under 9,
-    where the first counts that the client offers, too."""
+    """Return the acceptors for a server's connections: each login has its own auth type. Auth type 9 is SPNEGO over all
+    of them, which uses the first one that the client also offers."""
 
     def accept(auth_type: int, level: int) -> SecurityContext | None:
         if auth_type == AuthType.GSS_NEGOTIATE:
@@ -218,7 +218,7 @@ class SpnegoInitiator(_Spnego):
 
 
 class SpnegoAcceptor(_Spnego):
-    """The server: it chooses the first of its logins, wherever in the client's list it stands."""
+    """The server: it chooses the first of its logins that is in the client's list, regardless of its place there."""
 
     def __init__(self, logins: Sequence[LoginMechanism], level: int) -> None:
         super().__init__(None)

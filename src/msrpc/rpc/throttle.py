@@ -1,8 +1,8 @@
 """Counters of failures by peer: a peer that guesses group identifiers, passwords or handles gets a few attempts at a
 time.
 
-A peer is a host. While one has used up its tries of a kind, further ones of this kind are refused without a look, for
-the rest of the period; everything else that comes from there is served.
+A peer is a host. When it has used up its attempts of one kind, further attempts of this kind are refused unchecked for
+the rest of the period. Everything else from this host is served.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from enum import Enum
 log = logging.getLogger(__name__)
 
 PERIOD = 10.0  # seconds
-_MAXIMUM_PEERS = 4096  # hosts remembered; who has failed longest ago is forgotten first
+_MAXIMUM_PEERS = 4096  # hosts that are remembered; the one whose last failure is oldest is forgotten first
 
 
 class Attempt(Enum):
@@ -43,7 +43,7 @@ class FailureLimits:
 
 
 class PeerFailures:
-    """The failures of all peers; `clock` gives seconds that rise."""
+    """The failures of all peers; `clock` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float], limits: FailureLimits | None = None) -> None:
         limits = limits or FailureLimits()
@@ -52,7 +52,7 @@ class PeerFailures:
         self._failures: OrderedDict[tuple[str, Attempt], tuple[float, int]] = OrderedDict()
 
     def count(self, host: str, attempt: Attempt) -> None:
-        """A try has failed."""
+        """Count a failed attempt."""
         key, now = (host, attempt), self._clock()
         since, count = self._failures.pop(key, (now, 0))
         if now - since >= PERIOD:
@@ -63,7 +63,7 @@ class PeerFailures:
                 "%s: %d %s within %.0f s; more are refused for the rest of that time",
                 host, count + 1, attempt.value, PERIOD,
             )  # fmt: skip
-        while self._failures:  # the one that failed longest ago is first
+        while self._failures:  # the oldest failure is first
             began, _ = next(iter(self._failures.values()))
             if len(self._failures) <= _MAXIMUM_PEERS and now - began < PERIOD:
                 break
@@ -75,6 +75,6 @@ class PeerFailures:
         return len(self._failures)
 
     def refuses(self, host: str, attempt: Attempt) -> bool:
-        """Whether the host has used up its tries."""
+        """Whether the host has used up its attempts."""
         since, count = self._failures.get((host, attempt), (0.0, 0))
         return count >= self._limits[attempt] and self._clock() - since < PERIOD

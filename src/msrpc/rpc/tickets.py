@@ -1,7 +1,7 @@
-"""Authentication by a ticket: a child process speaks for a user authenticated by the daemon.
+"""Authentication by a ticket: a child process acts for a user that the daemon has authenticated.
 
-Not a mechanism of [MS-RPCE]: it is offered on the daemon's own Unix socket and nowhere else. A ticket is sent as it is,
-in one leg, and protects nothing, which a Unix socket needs not.
+This mechanism does not exist in [MS-RPCE]. It is offered only on the daemon's own Unix socket. A ticket is sent
+unchanged, in one leg, and gives no protection of messages, which a Unix socket does not need.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class TicketAcceptor(_OneLeg):
 
 
 def ticket_acceptor(check: Callable[[str, str], Identity]) -> AcceptorFactory:
-    """Takes tickets, and no other mechanism."""
+    """Return an acceptor that takes tickets only."""
 
     def accept(auth_type: int, level: int) -> SecurityContext | None:
         return TicketAcceptor(check) if auth_type == AuthType.TICKET else None

@@ -1,8 +1,8 @@
 """How long calls take, by interface and operation, from their last fragment until their answer was handed over.
 
-One of about sixteen calls is timed and counts for sixteen: that costs nothing that can be measured, and says as much
-where there are many. Which one is drawn, because clients repeat themselves. Calls that wait for a message are left out:
-the wait depends on senders, not on this server.
+One of about sixteen calls is timed and counts for sixteen. This has no measurable cost, and with many calls it is as
+accurate. The call is drawn at random, because clients repeat sequences of calls. Calls that wait for a message are left
+out: the wait depends on senders, not on this server.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Accounts of the domain by NTLM: Samba's winbind asks a domain controller for us, over the machine's secure channel
-([MS-APDS] 3.1.5). Its library is `libwbclient`, loaded when somebody wants it.
+"""Domain accounts by NTLM: Samba's winbind queries a domain controller over the machine's secure channel
+([MS-APDS] 3.1.5). Its library `libwbclient` is loaded on first use.
 
 The library's types and numbers are those of its header, wbclient.h, interface 0.12 and later.
 """
@@ -20,7 +20,7 @@ from msrpc.rpc.security import Identity
 logger = logging.getLogger(__name__)
 
 LIBRARY: Final = "libwbclient.so.0"
-START_SECONDS: Final = 2.0  # that a start waits for the names of the domain
+START_SECONDS: Final = 2.0  # that the daemon's start waits for the names of the domain
 _LEVEL_RESPONSE: Final = 3
 # MSV1_0_ALLOW_SERVER_TRUST_ACCOUNT and MSV1_0_ALLOW_WORKSTATION_TRUST_ACCOUNT ([MS-NRPC] 2.2.1.4.15): computers log in.
 _PARAMETER_CONTROL: Final = 0x820
@@ -156,7 +156,7 @@ class Winbind:
     own to winbind."""
 
     def __init__(self, *, first: bool) -> None:
-        """Raises WinbindUnavailable without the library. Winbind itself may come later."""
+        """Raises WinbindUnavailable without the library. Winbind itself may start later."""
         self.first: Final = first
         self._library: Final = _library()
         self._domain = self._dns_domain = self._computer_name = ""
@@ -165,7 +165,7 @@ class Winbind:
         learning.join(START_SECONDS)
 
     def membership(self) -> tuple[str, str]:
-        """The NetBIOS names of the computer and of the domain. Waits. Raises LogonUnavailable."""
+        """Return the NetBIOS names of the computer and of the domain. Blocks. Raises LogonUnavailable."""
         self._learn()
         return self._computer_name, self._domain
 
@@ -179,8 +179,8 @@ class Winbind:
         return bool(domain) and domain.casefold() in (self._domain.casefold(), self._dns_domain.casefold())
 
     def names(self, names: ServerNames) -> ServerNames:
-        """Controllers compare what a response says about the server with its account: without the names of the domain
-        none is good."""
+        """Return the names of the domain. Controllers compare the server's names in a response with its account, so
+        they reject responses without them."""
         return replace(names, domain=self._domain, dns_domain=self._dns_domain) if self._domain else names
 
     def log_on(self, logon: NetworkLogon) -> LoggedOn | None:
