@@ -1,4 +1,4 @@
-"""Requests whose last fragment has not come (C706 12.6.4.9), and the memory they take."""
+"""Requests whose last fragment is missing (C706 12.6.4.9), and the memory that they use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msrpc.rpc.security import Channel
 class ReassemblyBudget:
     """Bytes that all connections of a server together may hold in incomplete requests.
 
-    Each connection has its own limit too; without this one, many connections could take the machine's memory before
+    Each connection also has its own limit. Without this one, many connections could use up the machine's memory before
     any of them has authenticated.
     """
 
@@ -19,7 +19,7 @@ class ReassemblyBudget:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
-        self.peak = 0  # most that was used since somebody set it back
+        self.peak = 0  # the maximum since it was last reset
 
     def book(self, size: int) -> None:
         self.used += size
@@ -47,12 +47,12 @@ class Account:
         self._budget.book(size)
 
     def clear(self) -> None:
-        """Give everything back."""
+        """Release everything."""
         self.book(-self.held)
 
 
 class Assembly:
-    """The fragments so far, and what all of them must have in common."""
+    """The fragments so far, and the header fields that all of them must share."""
 
     __slots__ = ("channel", "context_id", "object_uuid", "opnum", "pieces", "refused", "size")
 
@@ -66,7 +66,7 @@ class Assembly:
         self.refused = False
 
     def add(self, stub: bytes) -> int:
-        """Keep a fragment's stub, unless the call was refused; returns how many bytes are kept."""
+        """Add a fragment's stub, unless the call was refused. Returns the number of bytes added."""
         if self.refused or not stub:
             return 0
         self.pieces.append(stub)
@@ -74,7 +74,8 @@ class Assembly:
         return len(stub)
 
     def refuse(self) -> int:
-        """The call has got its fault: drop its further fragments. Returns how many bytes are released."""
+        """Drop the remaining fragments of a call that was answered with a fault. Returns the number of bytes
+        released."""
         given_up, self.size = self.size, 0
         self.refused = True
         self.pieces.clear()

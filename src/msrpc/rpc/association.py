@@ -80,10 +80,10 @@ class ContextHandles:
         return len(self.entries)
 
     def create(self, holder: Holder, kind: str, obj: Any, rundown: Rundown | None = None) -> bytes:
-        """A new handle for `obj`. `rundown(obj)` is called if the client goes without closing it.
+        """Create a handle for `obj`. `rundown(obj)` is called if the client disconnects without closing it.
 
-        If the client is gone already, which happens to a call that was under way, it is called at once. It is called
-        too when the association holds too many; then `Fault` is raised.
+        If the client has already disconnected during the call, `rundown` is called at once. It is also called if the
+        association has too many handles; then `Fault` is raised.
         """
         if self._over:
             _run_down(kind, obj, rundown)
@@ -100,11 +100,11 @@ class ContextHandles:
         return handle
 
     def charge(self, by: int) -> None:
-        """Count something that has no context handle of its own, a cursor, or with -1 count it no more. Raises as
+        """Count an object without a context handle, such as a cursor; -1 removes it from the count. Raises as
         `create`."""
         if by > 0:
             self._check_room()
-        if self._over:  # the cursors of queues that are run down are counted no more
+        if self._over:  # the cursors of queues that were run down are no longer counted
             return
         self._charged += by
         if self._shares is not None:
@@ -142,7 +142,7 @@ class ContextHandles:
         return entry[1] if entry is not None and entry[0] == kind and entry[3].admits(holder) else None
 
     def close(self, holder: Holder, handle: bytes, kind: str) -> Any:
-        """Forget the handle without running it down, and return what it stood for. Raises as `get` does."""
+        """Remove the handle without running it down, and return its object. Raises as `get`."""
         obj = self.get(holder, handle, kind)
         del self.entries[bytes(handle)]
         if self._shares is not None:
@@ -168,7 +168,7 @@ def _run_down(kind: str, obj: Any, rundown: Rundown | None) -> None:
 
 
 class HeldHandles:
-    """The context handles of an association as one caller sees them: its own."""
+    """The context handles of one caller in an association."""
 
     __slots__ = ("_handles", "entries", "holder")
 
@@ -206,7 +206,8 @@ class Association:
         self.connections = 0
 
     def held_by(self, caller: object, sid: str | None, level: AuthLevel) -> HeldHandles:
-        """The handles as a caller sees them. The latest caller's are kept: it mostly makes the next call too."""
+        """Return the handles of a caller. Those of the last caller are cached, because it usually makes the next
+        call."""
         latest = self._latest
         if latest is None or self._latest_caller is not caller:
             latest = self._latest = HeldHandles(self.handles, Holder(self, sid, level))
@@ -229,7 +230,7 @@ class AssociationTable:
     def join(self, group_id: int, peer_host: str) -> Association | None:
         """Add a connection to the group, or to a new one for 0.
 
-        None if there is no such group or it belongs to another host ([MS-RPCE] 3.3.1.5.7).
+        Returns None if the group does not exist or belongs to another host ([MS-RPCE] 3.3.1.5.7).
         """
         if group_id:
             group = self._groups.get(group_id)
@@ -245,7 +246,7 @@ class AssociationTable:
         return group
 
     def leave(self, association: Association) -> None:
-        """Take a connection away; the last one runs the context handles down."""
+        """Remove a connection; removing the last one runs the context handles down."""
         association.connections -= 1
         if association.connections == 0:
             self._groups.pop(association.group_id, None)

@@ -34,7 +34,7 @@ FEATURES: Final = SECURITY_CONTEXT_MULTIPLEXING | KEEP_CONNECTION_ON_ORPHAN  # t
 
 
 def feature_syntax(features: int) -> SyntaxId:
-    """The "transfer syntax" by which a client says that it has `features`."""
+    """Return the "transfer syntax" that announces `features` of a client."""
     return SyntaxId(UUID(bytes_le=FEATURE_NEGOTIATION_PREFIX + struct.pack("<Q", features)), (1, 0))
 
 

@@ -47,7 +47,7 @@ class RpcInterface(Protocol):
         """Whether the operation exists; otherwise the call is answered with nca_s_op_rng_error."""
 
     def call(self, call: Call) -> None:
-        """Serve the call: sooner or later `call.reply` or `call.fault`, or raise `Fault`."""
+        """Serve the call: call `call.reply` or `call.fault` now or later, or raise `Fault`."""
 
 
 def transfer_syntaxes(interface: RpcInterface) -> tuple[SyntaxId, ...]:
@@ -111,8 +111,8 @@ class CallConnection(ABC):
 
     Attributes:
         peer_host: address of the client's host; `local_host` that by which it reached this one.
-        failures: what the client's host may still try.
-        descriptor: of the socket, which knows early that the peer is gone; -1 if there is none.
+        failures: limits repeated failures of the client's host.
+        descriptor: of the socket, to notice early that the peer has disconnected; -1 without one.
     """
 
     def __init__(self, peer_host: str, local_host: str, failures: PeerFailures) -> None:
@@ -189,7 +189,7 @@ class Call:
         self.started = 0.0
 
     def in_syntax(self, operation: Operation) -> Operation:
-        """An operation with the codecs for the transfer syntax in which the call came and its answer has to go."""
+        """Return an operation with the codecs of the call's transfer syntax, which the reply must use, too."""
         return operation.ndr64 if self.is_ndr64 else operation
 
     @property
@@ -218,13 +218,13 @@ class Call:
 
     @property
     def abandoned(self) -> bool:
-        """Whether nobody will read the answer: the client is gone, perhaps since a moment ago. Asks the kernel."""
+        """Whether the client has disconnected, so that nobody will read the reply. Queries the kernel."""
         descriptor = self.connection.descriptor
         return self._cancelled or (descriptor >= 0 and peer_has_closed(descriptor))
 
     def failed_guess(self) -> None:
-        """The call showed a value that only its owner knows, and it was not one; see `throttle`. Raises `Fault` when
-        the client has used up its tries."""
+        """Count a call with an invalid value of a kind that only its owner can know; see `throttle`. Raises `Fault`
+        when the client has used up its attempts."""
         failures = self.connection.failures
         if failures.refuses(self.peer, Attempt.CALL):
             raise Fault(RPC_S_ACCESS_DENIED)

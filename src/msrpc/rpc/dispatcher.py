@@ -1,5 +1,5 @@
-"""Which calls are served, when, and what becomes of those that fail. No I/O: connections bring calls, interfaces answer
-them, and what waits to be sent is the server's."""
+"""Dispatching of calls: admission, batching, and faults for calls that fail. No I/O: connections pass calls in,
+interfaces answer them, and the server sends the replies."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Calls that are served together, at most: fewer than may be pending on one connection.
+# The largest batch of calls: smaller than the number that may be pending on one connection.
 MOST_GATHERED: Final = 256
-# What calls with handles of others end in.
+# The faults of calls with a foreign handle.
 _GUESSES: Final = frozenset([RPC_S_ACCESS_DENIED, NCA_S_FAULT_CONTEXT_MISMATCH])
 
 
@@ -41,14 +41,14 @@ class SecurityPolicy:
     """Who may call at all.
 
     allow_anonymous: whether callers without an identity are served; an interface's `open_opnums` always are.
-    minimum_level: what every caller must have negotiated, on top of what its interface asks for.
+    minimum_level: the level that every caller must have negotiated, in addition to the one of its interface.
     """
 
     allow_anonymous: bool = True
     minimum_level: AuthLevel = AuthLevel.NONE
 
     def admits(self, caller: RpcCaller, level: AuthLevel) -> bool:
-        """Whether a caller may call an interface that asks for `level`."""
+        """Whether a caller may call an interface that requires `level`."""
         has = caller.level
         return has >= level and has >= self.minimum_level and (self.allow_anonymous or caller.authenticated)
 
@@ -65,22 +65,22 @@ class Statistics:
 
 
 class BatchHandler(Protocol):
-    """Serves calls that came in one turn of the event loop together."""
+    """Serves the calls of one event-loop iteration as a batch."""
 
     def operations(self, interface: RpcInterface) -> Collection[int]:
-        """The numbers of the operations of an interface whose calls in NDR 2.0 are served together."""
+        """Return the numbers of the operations of an interface whose calls in NDR 2.0 are batched."""
 
     def by_operation(self, calls: list[Any]) -> list[list[Any]]:
-        """Calls, each a `Call`, or a `requests.Request`, which has `stub`, `handles` and `caller` as well: lists of
-        those of the same operation. All of them are under way at once, so nobody knows which comes before which."""
+        """Group calls by operation. Each is a `Call`, or a `requests.Request`, which also has `stub`, `handles` and
+        `caller`. All of them are in progress at the same time, so they have no order."""
 
     def serve(self, calls: list[Any]) -> int:
-        """Serve calls of one operation, the first ones of those given, as many as it can. Returns how many: if none,
-        some are served by their interface. Then this goes on with those that are left."""
+        """Serve as many calls of one operation as possible, from the first one on. Returns their number. If it is 0,
+        the interface serves some of them, and then this method is called again with the rest."""
 
 
 class BatchListener(Protocol):
-    """Notified before the calls that came in one turn of the loop are served together, and after that."""
+    """Notified before and after the batches of one event-loop iteration."""
 
     def hold(self) -> None: ...
 
@@ -88,7 +88,7 @@ class BatchListener(Protocol):
 
 
 class Replies(Protocol):
-    """Queue of answers that wait for the disk."""
+    """The replies that are ready to be sent."""
 
     def hold(self) -> None:
         """Keep them until `flush`."""
@@ -98,7 +98,7 @@ class Replies(Protocol):
 
 
 def memory_shortage(error: BaseException | None) -> tuple[int, str] | None:
-    """Whether an error, or the one that caused it, says that memory has run out; see `Dispatcher.shortage`."""
+    """Return the status and text if an error, or its cause, is a lack of memory; see `Dispatcher.shortage`."""
     while error is not None:
         if isinstance(error, MemoryError):
             return NCA_S_FAULT_REMOTE_NO_MEMORY, "out of memory"
@@ -107,15 +107,15 @@ def memory_shortage(error: BaseException | None) -> tuple[int, str] | None:
 
 
 class Dispatcher:
-    """Gives calls to their interfaces: one by one, or those that came in one turn of the event loop together.
+    """Passes calls to their interfaces: one by one, or as a batch per event-loop iteration.
 
     Attributes:
         policy: who may call at all.
         statistics: what the management interface reports.
-        together: serves some operations together.
-        turn: is notified around that.
-        shortage: what a call that failed lacked, as the status of its fault and a text for the log; None if it failed
-            for another reason.
+        together: serves some operations in batches.
+        turn: is notified before and after the batches.
+        shortage: returns the resource that a failed call lacked, as the status of its fault and a text for the log;
+            None if it failed for another reason.
         loop: in which calls come; None for the running one, which takes a system call to find.
     """
 
@@ -125,8 +125,8 @@ class Dispatcher:
         """
         Args:
             policy: see above.
-            failures: what hosts may still try.
-            replies: held while calls are served together.
+            failures: limits repeated failures of a host.
+            replies: held while a batch is served.
             cut_off: closes the connection by which a call came.
         """
         self.policy = policy
@@ -145,8 +145,9 @@ class Dispatcher:
     def dispatch(self, call: Call) -> None:
         """Hand the call to its interface, if its caller may call it.
 
-        What the interface raises becomes a fault: `Fault` with its status, `BadStubData` (from the generated codecs)
-        as RPC_X_BAD_STUB_DATA, anything else, which is a bug, as nca_s_fault_unspec with a traceback in the log.
+        An exception of the interface becomes a fault: `Fault` with its status, `BadStubData` (from the generated
+        codecs) as RPC_X_BAD_STUB_DATA, anything else, which is a bug, as nca_s_fault_unspec with a traceback in the
+        log.
         """
         self.statistics.calls_in += 1
         if self.statistics.calls_in == self._next_timed:
@@ -167,8 +168,8 @@ class Dispatcher:
         self._serve(call)
 
     def read(self, poller: Poller) -> list[tuple[Source, bytes | None]]:
-        """Gather the requests that all sources of a poller have brought. Returns what it leaves; `serve_turn` has to
-        follow."""
+        """Gather the requests from all sources of a poller. Returns the data that it does not handle; call `serve_turn`
+        afterwards."""
         before = len(self._gathered)
         left = poller.read(self._gathered, MOST_GATHERED)
         self.statistics.packets_in += poller.portions
@@ -195,8 +196,8 @@ class Dispatcher:
     def contexts_of(
         self, contexts: Mapping[int, BoundContext], caller: RpcCaller
     ) -> dict[int, tuple[RpcInterface, list[int]]]:
-        """By presentation context, the interface and which of its operations a source may bring for a caller: none in
-        NDR64, because calls that are served together are read and written in NDR 2.0."""
+        """Return, for each presentation context, the interface and the operations that a source may gather for a
+        caller. There are none in NDR64, because batches are read and written in NDR 2.0."""
         together = self.together
         assert together is not None
         return {
@@ -212,7 +213,7 @@ class Dispatcher:
         }
 
     def calls_in(self) -> int:
-        """How many calls have come."""
+        """Return the number of calls so far."""
         return self.statistics.calls_in
 
     def time_calls(self, timings: Timings) -> None:
@@ -227,7 +228,7 @@ class Dispatcher:
             self._next_timed = timings.next_after(self.statistics.calls_in)
 
     def serve_turn(self) -> None:
-        """Serve the calls that came in this turn of the loop."""
+        """Serve the calls of this event-loop iteration."""
         turn = self.turn
         if turn is None:
             self.serve_gathered()
@@ -239,7 +240,7 @@ class Dispatcher:
             turn.release()
 
     def serve_gathered(self) -> None:
-        """Serve the calls that wait for others: before any other call, and before the loop's next turn."""
+        """Serve the gathered calls: before any other call, and before the next event-loop iteration."""
         together, calls = self.together, self._gathered
         if together is None or not calls:
             return
@@ -250,13 +251,14 @@ class Dispatcher:
         self._replies.flush()
 
     def _serve_together(self, together: BatchHandler, calls: list[Any]) -> None:
-        """Each attempt costs a look at all calls that are left. So after one that served none, one call is served
-        alone, then two, four and so on: those of which none is plain cost few attempts."""
+        """Serve calls of one operation in batches, and those that can't be batched one by one. Each attempt examines
+        all remaining calls. So after an attempt that served none, one call is served alone, then two, four and so on: a
+        batch without any plain call costs few attempts."""
         alone = 1
         while calls:
             try:
                 served = together.serve(calls)
-            except Exception:  # a bug: nobody knows which of them were served, so none is served again
+            except Exception:  # a bug: it is unknown which of them were served, so none is served again
                 log.exception("batch of calls failed; each call is served alone")
                 for call in calls:
                     self._refuse(_call_of(call), NCA_S_FAULT_UNSPEC)

@@ -1,4 +1,4 @@
-"""The endpoint mapper: which interface is found at which port (C706 Appendix O, [MS-RPCE] 2.2.1.2).
+"""The endpoint mapper: tells clients the ports of interfaces (C706 Appendix O, [MS-RPCE] 2.2.1.2).
 
 It answers before any authentication, because clients call it before they know which server to authenticate to.
 """
@@ -24,7 +24,7 @@ EPT_S_NOT_REGISTERED: Final = 0x16C9A0D6
 
 ANNOTATION_SIZE: Final = 64
 _HANDLE_KIND: Final = "endpoint map inquiry"
-# Both answers hold an array whose conformance stands behind the handle and the number of elements.
+# Both replies have an array whose conformance follows the handle and the number of elements.
 
 # inquiry_type and vers_option, [MS-RPCE] 2.2.1.2.4.
 MATCH_BY_INTERFACE: Final = 1
@@ -71,7 +71,7 @@ class EndpointMapper:
         self.endpoints: list[Endpoint] = []
 
     def register(self, endpoint: Endpoint) -> None:
-        """Make the endpoint known."""
+        """Register an endpoint."""
         self.endpoints.append(endpoint)
 
     def accepts(self, opnum: int) -> bool:

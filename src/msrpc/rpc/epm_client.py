@@ -1,4 +1,4 @@
-"""Asking an endpoint mapper at which port an interface is (C706 Appendix O, [MS-RPCE] 2.2.1.2.5)."""
+"""Query an endpoint mapper for the port of an interface (C706 Appendix O, [MS-RPCE] 2.2.1.2.5)."""
 
 from __future__ import annotations
 

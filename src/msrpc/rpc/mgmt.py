@@ -47,7 +47,7 @@ class Management:
             case "rpc_mgmt_is_server_listening":
                 stub = operation.encode_response(wire.rpc_mgmt_is_server_listening_Response(0, 1))
             case "rpc_mgmt_stop_server_listening":
-                # Nobody stops this server over the network.
+                # This server can't be stopped over the network.
                 stub = operation.encode_response(wire.rpc_mgmt_stop_server_listening_Response(RPC_S_ACCESS_DENIED))
             case "rpc_mgmt_inq_princ_name":
                 named = self._principal and request.authn_proto in _WITH_PRINCIPALS

@@ -1,4 +1,4 @@
-"""How TCP connections are set up on both sides, and whether the other side has closed one."""
+"""Options of TCP connections on both sides, and a check whether the other side has closed one."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import select
 import socket
 from typing import Final
 
-# A peer that vanished without a FIN (power, network) holds locked messages and open queues until its connection is
-# given up. A blocking receive may be silent for days, so only TCP itself can notice ([MS-RPCE] 3.3.3.2.1): probes
+# A peer that disappears without a FIN (power, network) keeps messages locked and queues open until its connection is
+# closed. A blocking receive may be silent for days, so only TCP itself can detect that ([MS-RPCE] 3.3.3.2.1): probes
 # after half of the time without traffic, three unanswered ones in the other half.
 DEAD_PEER: Final = 120  # seconds
 KEEPALIVE_PROBES: Final = 3

@@ -1,7 +1,7 @@
-"""From a stream of bytes to PDUs.
+"""Split a stream of bytes into PDUs.
 
-Each PDU comes out as one `bytes` object whose header has been checked; what is inside is for `decode` or the fast
-paths of the connections. At most one fragment is buffered.
+Each PDU is returned as one `bytes` object with a checked header; `decode` or the fast paths of the connections read the
+rest. At most one fragment is buffered.
 """
 
 from __future__ import annotations

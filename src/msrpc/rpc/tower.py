@@ -1,4 +1,4 @@
-"""Protocol towers: how an endpoint is written down (C706 Appendix L and I).
+"""Protocol towers: the encoding of an endpoint (C706 Appendix L and I).
 
 A tower is a count and that many floors; each floor has a left side, which names a protocol, and a right side with the
 protocol's address. Counts are little-endian in every data representation, a port is big-endian.

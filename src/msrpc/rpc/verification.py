@@ -1,7 +1,7 @@
 """The verification trailer after a request's stub ([MS-RPCE] 2.2.2.13).
 
-Some clients repeat, under the signature, what the header said when they bound and called. A server compares it and
-takes it away from the stub.
+Some clients repeat the fields of their bind and request headers under the signature. A server compares them and removes
+the trailer from the stub.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Requests and responses of one fragment without a verifier, which most calls are (C706 12.6.4.9 and 12.6.4.10);
+"""Requests and responses of one fragment without a verifier, the usual case (C706 12.6.4.9 and 12.6.4.10);
 `whole_pdu_headers.c` does the work if it is compiled."""
 
 from __future__ import annotations
