@@ -1,4 +1,4 @@
-"""By which names and addresses this machine is reached: DIRECT=TCP:address means here."""
+"""The names and addresses of this machine, for DIRECT=TCP:address."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from openmsmq.model.names import parse_address
 
 
 def local_addresses(listen: str) -> frozenset[str]:
-    """The address listened on, and with 0.0.0.0 or :: those that the host's name and default route have."""
+    """Return the address listened on; for 0.0.0.0 or ::, the addresses of the host name and of the default route."""
     addresses = {listen}
     if listen in ("0.0.0.0", "::"):
         with contextlib.suppress(OSError):

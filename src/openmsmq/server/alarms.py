@@ -1,5 +1,5 @@
-"""Alarms of the daemon: looks at its figures every few seconds, writes down what is raised and cleared, and sends it as
-messages to a queue. Webhooks are for the web process, which may wait for others as long as it likes.
+"""Alarms of the daemon: checks its figures every few seconds, records raised and cleared alarms, and sends them as
+messages to a queue. The web process calls webhooks, because it may wait for other servers.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from openmsmq.store import StoreError
 
 logger = logging.getLogger(__name__)
 
-PERIOD: Final = 10.0  # seconds between looks
+PERIOD: Final = 10.0  # seconds between checks
 WINDOW: Final = 600.0  # seconds within which dead letters are counted
-_SLICE: Final = 100  # queues in a turn of the event loop
-_MOST_READS: Final = 500  # messages that one look reads, to see how old they are
+_SLICE: Final = 100  # queues per event-loop iteration
+_MOST_READS: Final = 500  # messages that one check reads to learn their age
 _DEAD_LETTERS: Final = {SYSTEM_DEADLETTER: "deadletter", SYSTEM_DEADXACT: "xactdeadletter"}
 _LOWER_BOUNDS: Final = (0.0, *BUCKETS)
 
 
 @dataclass(slots=True)
 class _Check:
-    """One look at all queues. `heads` and `stuck` are what the next one compares with."""
+    """The result of one check of all queues. The next check compares with `heads` and `stuck`."""
 
     now: float
     charged: int = 0
@@ -82,7 +82,7 @@ class AlarmWatch:
         self._manager: Final = manager
         self._data_dir: Final = data_dir
         self._settings: Final = thresholds, by_queue
-        self._thresholds, self._by_queue = thresholds, by_queue  # of the last look
+        self._thresholds, self._by_queue = thresholds, by_queue  # of the last check
         self._rules_file: Final = AlarmRulesFile(data_dir, clock)
         self._rules = NO_RULES
         self._syncs: Final = syncs
@@ -94,14 +94,14 @@ class AlarmWatch:
         self._started: Final = clock()
         self._seen_syncs = list(syncs.counts)
         self._deaths: Final[dict[int, deque[tuple[float, int]]]] = {number: deque() for number in _DEAD_LETTERS}
-        self._stuck: dict[int, tuple[int, float]] = {}  # outgoing queue -> how many have left, and since when
-        self._still: dict[str, tuple[int, float]] = {}  # queue of a relay -> how many it carried, and since when
-        self._waits: dict[bytes, float] = {}  # transactions that wait for another machine, and since when
-        self._heads: dict[int, tuple[int, int]] = {}  # queue -> first position, and when that message came
+        self._stuck: dict[int, tuple[int, float]] = {}  # outgoing queue -> messages sent, since when
+        self._still: dict[str, tuple[int, float]] = {}  # queue of a relay -> messages carried, since when
+        self._waits: dict[bytes, float] = {}  # transaction that waits for another machine -> since when
+        self._heads: dict[int, tuple[int, int]] = {}  # queue -> first position, and the arrival time of its message
         self.alarms: Final = _known(data_dir)
 
     async def run(self) -> None:
-        """Look, until this is cancelled."""
+        """Check periodically, until this is cancelled."""
         while True:
             try:
                 await self.check()
@@ -110,7 +110,7 @@ class AlarmWatch:
             await asyncio.sleep(PERIOD)
 
     async def check(self) -> list[Event]:
-        """Look once: what happened is on the disk before it is delivered, so that nothing is delivered twice."""
+        """Check once. Events are on the disk before they are delivered, so that none is delivered twice."""
         self._read_rules()
         readings = {key: value async for key, value in self._readings(self._clock())}
         before, was = self.alarms.beyond, dict(self.alarms.active)
@@ -137,7 +137,7 @@ class AlarmWatch:
         return events
 
     def _read_rules(self) -> None:
-        """A file that cannot be read is logged, and the rules of the last look hold on."""
+        """Read the file of rules. If it can't be read, an error is logged, and the previous rules remain in force."""
         with suppress(AlarmRuleError):
             self._rules = self._rules_file.read()
         self._thresholds, self._by_queue = self._rules.over(*self._settings)
@@ -205,8 +205,8 @@ class AlarmWatch:
         return found
 
     def _waiting_transactions(self, now: float) -> list[tuple[tuple[str, str], float | None]]:
-        """How long distributed transactions have waited for another machine, in seconds. When that began before the
-        start of the daemon, it is not known before the daemon has run for as long as the threshold."""
+        """Return how long distributed transactions have waited for another machine, in seconds. If the wait began
+        before the daemon started, it is unknown until the daemon has run for as long as the threshold."""
         stuck = [row.uow for row in self._transactions() if row.is_stuck]
         self._waits = {uow: self._waits.get(uow, now) for uow in stuck}
         return [
@@ -215,8 +215,8 @@ class AlarmWatch:
         ]
 
     def _relay_readings(self, now: float) -> Iterator[tuple[tuple[str, str], float | None]]:
-        """How long relays have stood still with messages left, how many messages of each are refused, and how long
-        other machines have not answered, each of which has one alarm."""
+        """Return how long relays with remaining messages have moved none, how many messages of each are refused, and
+        how long other machines have not answered. Each machine has one alarm."""
         before, self._still = self._still, {}
         away: dict[str, float] = {}
         for relay in self._relays():
@@ -234,7 +234,7 @@ class AlarmWatch:
             yield ("peer", host), self._since(since, now, "peer")
 
     def _slowest_sync(self) -> float | None:
-        """The least that the slowest sync since the last look took, in milliseconds; None if there was none."""
+        """Return a lower bound for the slowest sync since the last check, in milliseconds; None if there was none."""
         before, self._seen_syncs = self._seen_syncs, list(self._syncs.counts)
         slowest = [
             bound
@@ -244,7 +244,7 @@ class AlarmWatch:
         return slowest[-1] * 1000 if slowest else None
 
     def _deaths_of(self, queue: Queue, now: float) -> float | None:
-        """How many came within the window; None while that is not over and they are few."""
+        """Return how many arrived within the window; None while the window is not over and they are few."""
         samples = self._deaths[queue.number]
         samples.append((now, queue.came))
         while samples[0][0] < now - WINDOW:
@@ -257,14 +257,14 @@ class AlarmWatch:
         return self._by_queue.get((condition, key_of(queue)), self._thresholds[condition])
 
     def _since(self, since: float, now: float, condition: str, queue: str = "") -> float | None:
-        """How long a condition has been so, in seconds. Before the daemon has run for as long as the threshold it is
-        not known whether that was so before its start."""
+        """Return how long a condition has held, in seconds. Until the daemon has run for as long as the threshold, it
+        is unknown whether the condition held before its start."""
         known = now - self._started >= self._threshold(condition, queue) or since > self._started + PERIOD
         return now - since if known else None
 
     @staticmethod
     def _head(queue: Queue, first: int) -> tuple[int, int] | None:
-        """None for a message that can't be read; the store reports that to the reader that receives it."""
+        """Return None for a message that can't be read; the reader that receives it gets the error."""
         try:
             message = queue.message(first)
         except (KeyError, StoreError, OSError, ValueError):

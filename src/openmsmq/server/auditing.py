@@ -1,4 +1,4 @@
-"""The audit log of the daemon: what the queue manager reports, as records; what happens when they can't be written."""
+"""The audit log of the daemon: records of what the queue manager reports, and the policy for failed writes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from openmsmq.queueing.auditing import LOGIN, Actor, Auditor, AuditRecord
 _OPENINGS: Final = ("messages.open", "outgoing.open", LOGIN)
 _ONCE_IN: Final = 60.0  # seconds
 _MOST_OPENINGS: Final = 1000  # and logins, that are remembered
-_DENIALS: Final = 20  # of a host and an action that are recorded in a minute; a flood must not push other records out
+_DENIALS: Final = 20  # recorded per minute for a host and an action; a flood must not displace other records
 _MOST_DENIED: Final = 1000  # hosts and actions that are remembered
 
 logger = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Denials:
-    """Denials of a host and an action, since a time: their number, of which `_DENIALS` were recorded."""
+    """The number of denials of a host and an action since a time; `_DENIALS` of them were recorded."""
 
     since: float
     count: int = 0
@@ -34,17 +34,17 @@ class Audit:
     """See `queueing.auditing.Auditor`."""
 
     def __init__(self, log: AuditLog, *, required: bool, clock: Callable[[], float] = time.monotonic) -> None:
-        """`required`: a change that can't be recorded is refused; otherwise it is made, and the log says so."""
+        """With `required`, a change that can't be recorded is refused; otherwise it is made, and an error is logged."""
         self._log: Final = log
         self._required: Final = required
         self._clock: Final = clock
         self._failing = False
-        self._opened: dict[tuple[str, str, str, str], float] = {}  # when each opening was recorded last
+        self._opened: dict[tuple[str, str, str, str], float] = {}  # when each opening was last recorded
         self._denied: dict[tuple[str, str], _Denials] = {}
 
     def record(self, deed: AuditRecord) -> None:
-        """Raises InsufficientResources for a change that is not to be made. What was denied, what only opens a queue,
-        and a login change nothing, so nobody waits for the disk because of them."""
+        """Write a record. Raises InsufficientResources if the change must not be made. Denials, openings of queues and
+        logins change nothing, so no caller waits for the disk because of them."""
         if deed.action in _OPENINGS and not deed.denied and self._is_recent(deed):
             return
         if deed.denied and self._is_flood(deed):
@@ -69,8 +69,8 @@ class Audit:
             self._failing = False
 
     def _is_recent(self, deed: AuditRecord) -> bool:
-        """A stream that reads a journal opens it for each of its batches, and a script logs in with each request: once
-        a minute is enough to know."""
+        """Whether the same was recorded within the last minute. A stream opens a journal for each of its batches, and a
+        script logs in with each request: one record per minute is enough."""
         name = f"{deed.name} {deed.after}" if deed.after else deed.name
         key, now = (deed.actor.sid, deed.actor.origin, deed.action, name), self._clock()
         if now - self._opened.get(key, -_ONCE_IN) < _ONCE_IN:
@@ -81,7 +81,7 @@ class Audit:
         return False
 
     def _is_flood(self, deed: AuditRecord) -> bool:
-        """Whether a denial is only counted. The count is recorded with the first denial of a later minute."""
+        """Whether a denial is only counted. The count is written with the first denial of a later minute."""
         key, now = (deed.actor.origin, deed.action), self._clock()
         known = self._denied.get(key)
         if known is None or now - known.since >= _ONCE_IN:
@@ -96,7 +96,7 @@ class Audit:
         return known.count > _DENIALS
 
     def started(self, entry: AuditEntry) -> None:
-        """A record of the daemon's own, which starts in any case: what it refuses then are changes."""
+        """Record the start of the daemon. It starts even if this fails, and then refuses changes."""
         try:
             self._log.append(entry)
         except OSError as error:

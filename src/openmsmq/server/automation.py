@@ -1,5 +1,5 @@
-"""The automation objects in the daemon: their exporter, where they are reached, and the end of those whose clients are
-gone."""
+"""The automation objects in the daemon: their exporter, their endpoints, and the removal of objects whose clients have
+disconnected."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from openmsmq.server.config import Configuration
 
 
 class _Host:
-    """The daemon as objects see it; see `dcom.server.Host`."""
+    """The interface of the daemon for objects; see `dcom.server.Host`."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -41,7 +41,7 @@ class _Host:
 
 
 class AutomationObjects:
-    """Everything behind DCOM."""
+    """All parts of DCOM."""
 
     def __init__(self, environment: Environment, configuration: Configuration, security: dict[str, Any]) -> None:
         """`security` is how event sinks are called."""
@@ -74,7 +74,7 @@ class AutomationObjects:
             objects.add(interface)
 
     def start(self, port: int, resolver_port: int) -> None:
-        """Calls to objects and to the object resolver arrive at these ports now."""
+        """Start to serve calls to objects and to the object resolver at these ports."""
         self.server.port, self.server.resolver_port = port, resolver_port
         self._collecting = start_background_task("ending abandoned automation objects", self._collect())
 
@@ -92,7 +92,7 @@ class AutomationObjects:
 
 
 def _processes(configuration: Configuration, security: dict[str, Any]) -> RemoteProcesses:
-    """The processes of clients that event sinks are in: they get an eighth of the descriptors at most."""
+    """Return the client processes with event sinks. They get at most an eighth of the descriptors."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_EXPORTERS if descriptors == resource.RLIM_INFINITY else min(MOST_EXPORTERS, max(descriptors // 8, 1))
     budget = ObjectBudget("connections to processes of clients", most, min(most, MOST_EXPORTERS_OF_HOST))

@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 
 
 def start_background_task(what: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """A task. If it fails, the log says that `what` has stopped and why: nobody waits for its result."""
+    """Start a task. Nobody waits for its result, so if it fails, an error is logged with `what` and the reason."""
     task = asyncio.get_running_loop().create_task(work, name=what)
     task.add_done_callback(_note_failure)
     return task
@@ -23,10 +23,10 @@ def _note_failure(task: asyncio.Task[None]) -> None:
 
 
 class BackgroundWork:
-    """Several of them; see `DaemonPart`."""
+    """Several background tasks; see `DaemonPart`."""
 
     def __init__(self, work: Mapping[str, Callable[[], Coroutine[Any, Any, None]]]) -> None:
-        """By what the log calls each."""
+        """Take the tasks by their names in the log."""
         self._work: Final = work
         self._tasks: list[asyncio.Task[None]] = []
 

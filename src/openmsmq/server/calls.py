@@ -1,4 +1,4 @@
-"""The RPC endpoints of the daemon, and what calls pass on their way to the queue manager and back."""
+"""The RPC endpoints of the daemon, and the parts between them and the queue manager."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Calls:
         rpc: the server.
         logins: failed and successful logins of all entry points.
         committer: syncs the store, then answers.
-        environment: what the interfaces work with.
+        environment: shared objects of the interfaces.
     """
 
     def __init__(self, context: DaemonContext, syncer: UringSync | None) -> None:
@@ -94,8 +94,8 @@ class Calls:
         return rpc
 
     def _committer(self, syncer: UringSync | None) -> Committer:
-        """Return the committer. Calls share syncs as far as possible, and waiting clients get their replies before the
-        loop polls again."""
+        """Return the committer. Calls share syncs as far as possible. Waiting clients get their replies before the
+        event loop polls again."""
         rpc = self.rpc
         return Committer(
             self._context.store, asyncio.get_running_loop(), on_failure=self._context.store_failed, syncer=syncer,
@@ -161,7 +161,7 @@ class Calls:
         self._coordinator.start()
 
     def _offer_objects(self, mapper_table: InterfaceTable, table: InterfaceTable) -> None:
-        """Only the object resolver says where objects are, so they are not in the endpoint map."""
+        """Offer the objects. They are not in the endpoint map, because only the object resolver returns their ports."""
         configuration, endpoints = self._context.configuration, self._context.ports.endpoints
         # Event sinks are in processes of users, whose services are not known.
         at_sinks = {} if configuration.peer_login == "kerberos" else login_at_peers(configuration)("")

@@ -1,4 +1,4 @@
-"""The settings of the daemon, with what they may be and what follows from them. `loading` reads them."""
+"""The settings of the daemon, their allowed values, and values derived from them. `loading` reads them."""
 
 from __future__ import annotations
 
@@ -427,7 +427,7 @@ class Configuration:
     )
     log_level: str = field(default="info", metadata={"help": "debug, info, warning or error"})
     log_format: str = field(default="text", metadata={"help": "text, or json: a document a line, for collectors"})
-    # Setting -> file, environment or option; what is not in it has its default.
+    # Setting -> file, environment or option; a setting that is missing here has its default.
     source_of: Mapping[str, str] = field(default_factory=dict, compare=False, metadata={"internal": True})
 
     def __post_init__(self) -> None:
@@ -529,7 +529,7 @@ class Configuration:
         check(safe, "flight_certificate", self.flight_certificate, "a file, because passwords would travel as text")
 
     def _check_telling(self) -> None:
-        """Where alarms go."""
+        """Check the destinations of alarms."""
         try:
             parse_format_name(self.alarm_queue_name or "DIRECT=OS:.\\private$\\none")
         except IllegalFormatName:
@@ -635,7 +635,7 @@ class Configuration:
 
     @property
     def transaction_security(self) -> TransactionSecurity | None:
-        """Who may take part in distributed transactions; None if nobody may."""
+        """Return who may take part in distributed transactions; None if they are off."""
         chosen = self.distributed_transactions
         if chosen == "on":
             chosen = "mutual" if self.peer_login == "kerberos" else "none"
@@ -650,8 +650,8 @@ class Configuration:
         )
 
     def described(self) -> dict[str, dict[str, Any]]:
-        """Each setting with its value and where that came from, for people. None of them is a secret: passwords and
-        keys are in files that settings name, and of a URL, whose path may be one, just the host is shown."""
+        """Return each setting with its value and source, as text. No secrets are shown: passwords and keys are in
+        files, and of a URL, whose path may be secret, only the host is shown."""
         return {
             item.name: {
                 "value": _shown(item, getattr(self, item.name)),
@@ -662,12 +662,12 @@ class Configuration:
         }
 
     def changed(self) -> dict[str, Any]:
-        """The settings that are not the default, for the audit log."""
+        """Return the settings that differ from their defaults, for the audit log."""
         return {name: entry["value"] for name, entry in self.described().items() if entry["source"] != "default"}
 
     @property
     def alarm_thresholds(self) -> dict[str, int]:
-        """Condition of an alarm -> threshold; 0 for never."""
+        """Return condition of an alarm -> threshold; 0 for never."""
         return {condition.name: getattr(self, condition.setting) for condition in CONDITIONS}
 
     @property
@@ -709,7 +709,7 @@ class Configuration:
 
     @property
     def web_shows_sums(self) -> bool:
-        """Whether everybody may see sums over all queues in metrics, including anonymous callers."""
+        """Whether all callers, including anonymous ones, may see sums over all queues in metrics."""
         return self.accepts_anonymous and (self.web_on_loopback or self.allow_anonymous is True)
 
     @property
@@ -718,7 +718,7 @@ class Configuration:
 
     @property
     def openid(self) -> OpenIdSettings | None:
-        """The provider of logins by OpenID Connect; None for none."""
+        """Return the provider of logins by OpenID Connect; None without one."""
         if not self.oidc_issuer:
             return None
         return OpenIdSettings(self.oidc_issuer, self.oidc_client_id, self.oidc_client_secret_file, self.oidc_user_claim)
@@ -753,7 +753,7 @@ class Configuration:
         return tuple(name.strip() for name in self.aliases.split(",") if name.strip())
 
     def port(self, setting: str, offset: int) -> int:
-        """The port that a setting gives, or the standard one moved by `offset`."""
+        """Return the port of a setting, or the standard port plus `offset`."""
         given: int | None = getattr(self, setting)
         return STANDARD_PORTS[setting] + offset if given is None else given
 
@@ -801,7 +801,7 @@ def _host_and_port(address: str) -> tuple[str, str]:
         if not bracket or not _is_ipv6(host) or (rest and not rest.startswith(":")):
             return "", ""
         return host, rest[1:] if rest else str(STANDARD_PORT)
-    if address.count(":") > 1:  # all of it: which of the numbers is a port nobody can tell
+    if address.count(":") > 1:  # IPv6 without brackets: it is unclear whether the last number is a port
         return (address, str(STANDARD_PORT)) if _is_ipv6(address) else ("", "")
     host, colon, port = address.partition(":")
     return host.strip(), port if colon else str(STANDARD_PORT)

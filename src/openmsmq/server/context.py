@@ -19,12 +19,12 @@ from openmsmq.store import Store
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DaemonContext:
-    """The queue manager and what is there before the first call.
+    """The queue manager, and objects that exist before the first call.
 
     Attributes:
         qualified_name: DNS name of this machine.
-        audit: None if nothing is recorded.
-        syncs: how long syncs of the store took.
+        audit: the audit log; None if it is off.
+        syncs: the durations of syncs of the store.
         tidy: set when an administrator requests the disk space of deleted messages.
         is_owner: whether the store is still this daemon's; otherwise the daemon ends.
         store_failed: ends the daemon.
@@ -50,7 +50,7 @@ class DaemonPart(Protocol):
     async def start(self) -> None: ...
 
     async def stop(self, grace: float) -> None:
-        """`grace` is how many seconds requests that are under way may take to end."""
+        """Stop. `grace`: seconds that requests in progress may take to end."""
 
 
 class Parts:

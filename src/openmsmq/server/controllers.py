@@ -1,4 +1,4 @@
-"""Which domain controllers the settings mean, and how this machine asks them."""
+"""The domain controllers of the settings, and sessions with them."""
 
 from __future__ import annotations
 
@@ -41,15 +41,14 @@ def controllers(locate: Locate, login: LdapCredentials) -> tuple[Controllers, Co
 
 
 class _Domains:
-    """The controllers of other domains, as DNS has them."""
+    """The controllers of other domains, from DNS."""
 
     def __init__(self) -> None:
-        self._found: Final[
-            dict[str, DnsControllers]
-        ] = {}  # by DNS name, which only domains of the forest are asked for by
+        self._found: Final[dict[str, DnsControllers]] = {}  # by DNS name; only domains of the forest are queried
 
     def hosts(self, domain: str) -> Sequence[str]:
-        """The name of the domain itself, which is that of all its controllers, where DNS says no more."""
+        """Return the controllers. Without a DNS answer it is the name of the domain itself, which all its controllers
+        share."""
         try:
             if domain not in self._found:
                 self._found[domain] = DnsControllers(domain, dns_services(), ping, time.monotonic)

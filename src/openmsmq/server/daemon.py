@@ -67,7 +67,7 @@ class Daemon:
     """One queue manager and its listeners; see `serve`."""
 
     def __init__(self, configuration: Configuration) -> None:
-        """Open the store and recover. Raises what `Store.open` raises, KeyringError when keys can't be read."""
+        """Open the store and recover. Raises as `Store.open`, and KeyringError if keys can't be read."""
         self.configuration = configuration
         self.failure: BaseException | None = None
         started = time.monotonic()
@@ -186,7 +186,7 @@ class Daemon:
         messages: PeerMessages,
         relays: RelayService,
     ) -> Iterator[DaemonPart]:
-        """The parts in the order in which they start."""
+        """Return the parts in the order in which they start."""
         yield calls
         if self.configuration.flight:
             yield FlightProcess(context, calls)
@@ -217,12 +217,12 @@ class Daemon:
         return BackgroundWork(work)
 
     def _announce(self) -> None:
-        """To the log, to commands, and to the audit log."""
+        """Announce the endpoints in the log, to commands, and in the audit log."""
         configuration = self.configuration
         self._announce_security()
         try:
             write_settings(configuration.data_dir, configuration.described())
-        except PrivateFileError as error:  # a full disk, which is to be emptied by receiving
+        except PrivateFileError as error:  # the disk is full; receiving messages will free space
             logger.warning("cannot save the settings in force: %s", error)
         if self._audit is not None:
             self._audit.started(AuditEntry("daemon.start", "machine", configuration.machine_name, "system",
@@ -242,24 +242,24 @@ class Daemon:
             logger.warning("RemoteRead needs no authentication for queues that Anonymous Logon may read")
 
     async def stop(self) -> None:
-        """Stop taking calls, finish what is written, and leave a checkpoint."""
-        # After a failed store no answer comes any more.
+        """Accept no more calls, finish pending writes, and write a checkpoint."""
+        # A store that has failed sends no replies.
         grace = self.configuration.shutdown_grace_seconds if self.failure is None else 0
         await self._parts.stop(grace)
-        if self._timer is not None:  # up to here, reads that wait may still end
+        if self._timer is not None:  # waiting reads may end until here
             self._timer.cancel()
         await self._traces.stop()
-        await asyncio.sleep(0)  # lets connections run their context handles down
+        await asyncio.sleep(0)  # connections run their context handles down
         await self._directory.close()
         if self._serving:
             with suppress(StoreFailed):
-                await self._committer.drain()  # the store must not have a batch under way
+                await self._committer.drain()  # the store must not have a batch in progress
         if self._syncer is not None:
             self._syncer.close()
         if self.failure is None:
             try:
                 self.store.checkpoint(self.manager.capture())
-            except (OSError, StoreFull) as error:  # nothing is lost by that
+            except (OSError, StoreFull) as error:  # no data is lost
                 logger.warning(
                     "no checkpoint was written at shutdown, so the next start reads the log from the last one: %s",
                     error,
@@ -360,7 +360,7 @@ def _audit(configuration: Configuration) -> Audit | None:
 
 
 def _milliseconds() -> int:
-    """Since 1970 UTC; an administrator may set this clock."""
+    """Return milliseconds since 1970 UTC; an administrator may set this clock."""
     return time.time_ns() // 1_000_000
 
 

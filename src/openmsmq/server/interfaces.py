@@ -15,7 +15,7 @@ SERVED: tuple[type[NdrInterface], ...] = (QmComm, QmComm2, QmMgmt, RemoteRead, Q
 
 
 def served(configuration: Configuration) -> list[type[NdrInterface]]:
-    """The interfaces as the configuration wants them."""
+    """Return the interfaces that the configuration enables."""
     negotiated = configuration.remote_read_security.is_negotiated
     offered = [one for one in SERVED if one is not XnRemote or configuration.transaction_security is not None]
     return [NegotiatedRemoteRead if negotiated and interface is RemoteRead else interface for interface in offered]

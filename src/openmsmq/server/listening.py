@@ -1,4 +1,4 @@
-"""The ports of the daemon: which ones, and the next one where another program has it."""
+"""The ports of the daemon. If another program uses a port, the next one is tried."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ logger = logging.getLogger(__name__)
 
 PORT_INCREMENT: Final = 11  # [MS-MQMP] 3.1.4.24: tried when the default port is in use
 PORT_ATTEMPTS: Final = 10
-#: All ports move by this when the endpoint mapper's needs a privilege that the daemon lacks.
+#: The offset of all ports if the daemon lacks the privilege for the port of the endpoint mapper.
 UNPRIVILEGED_OFFSET: Final = 10000
 
 
 class Ports:
-    """`endpoints`: address and port of what is open, by what it is for."""
+    """`endpoints`: address and port of each open listener, by its purpose."""
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration: Final = configuration
@@ -30,7 +30,7 @@ class Ports:
         self.endpoints: Final[dict[str, tuple[str, int]]] = {}
 
     def number(self, setting: str) -> int:
-        """The port of a setting: a standard one moves by the offset, a given one stays what it is."""
+        """Return the port of a setting: the offset is added to a standard port, but not to a configured one."""
         return self._configuration.port(setting, self._offset)
 
     async def listen(self, rpc: RpcServer, mapper_table: InterfaceTable, table: InterfaceTable) -> None:
@@ -47,7 +47,7 @@ class Ports:
             )  # fmt: skip
             self._offset = UNPRIVILEGED_OFFSET
             self.endpoints["ept"] = await self._open(rpc, "endpoint_mapper_port", mapper_table)
-        # Clients learn another port from the endpoint mapper, which one that was given is not to depend on.
+        # Clients learn a changed port from the endpoint mapper. A configured port must not depend on that.
         attempts = PORT_ATTEMPTS if configuration.rpc_port is None else 1
         for attempt in range(attempts):
             beyond = attempt * PORT_INCREMENT
@@ -70,7 +70,7 @@ class Ports:
 
     @contextmanager
     def naming(self, port: int, setting: str) -> Iterator[None]:
-        """An OSError names the address that can't be listened on, and the settings that say which."""
+        """Add to an OSError the address that can't be opened, and the settings that define it."""
         try:
             yield
         except OSError as error:

@@ -1,7 +1,8 @@
-"""Where settings come from: TOML file, environment and command line.
+"""Settings from a TOML file, the environment and the command line.
 
 A setting `rpc_port` is `rpc_port = 2103` in the file, `OPENMSMQ_RPC_PORT=2103` in the environment and
-`--rpc-port 2103` on the command line; the later wins. Unknown names are refused with the names that exist. Tables, such
+`--rpc-port 2103` on the command line; the last of these takes
+precedence. Unknown names are refused with a list of the known ones. Tables, such
 as `[[foreign_site]]`, are for the file only.
 """
 
@@ -22,7 +23,7 @@ from openmsmq.queueing.properties import MAXIMUM_LABEL
 from openmsmq.server.config import Configuration, ConfigurationError, check, is_host
 
 _PREFIX = "OPENMSMQ_"
-# What the client and the command line read.
+# Variables that the client and the command line read.
 CLIENT_VARIABLES = tuple(
     _PREFIX + name
     for name in ("HOST", "PORT", "PORT_OFFSET", "USER", "PASSWORD", "URL", "TOKEN", "TOKEN_FILE", "TLS_ROOT")
@@ -55,7 +56,7 @@ def load(
 def sources(
     file: Path | None, environment: Mapping[str, str] | None, options: Mapping[str, Any] | None
 ) -> dict[str, str]:
-    """Where `load` takes each setting from that is not the default: file, environment or option."""
+    """Return the source of each setting that is not the default: file, environment or option."""
     found = dict.fromkeys(_read_file(file), "file") if file is not None else {}
     for name in os.environ if environment is None else environment:
         if name.startswith(_PREFIX) and (setting := name.removeprefix(_PREFIX).lower()) in _TYPES:

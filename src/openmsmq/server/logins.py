@@ -1,4 +1,4 @@
-"""How callers log in: what the settings say, as an acceptor of security contexts."""
+"""The logins of the settings as an acceptor of security contexts."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from openmsmq.server.config import Configuration, ConfigurationError
 from openmsmq.server.remote import SecurityAt
 
 _BY_NTLM: Final = ("ntlm", "winbind")  # one mechanism, with local users and those of the domain
-REPLAY_CACHE = "kerberos.replay"  # in the data directory: no other process waits for its lock
+REPLAY_CACHE = "kerberos.replay"  # in the data directory, so that no other process holds its lock
 
 
 def acceptor_of(configuration: Configuration, lookup: UserLookup, names: ServerNames) -> AcceptorFactory:
-    """Each of `logins`, in this order. Raises ConfigurationError if one can't be served."""
+    """Return an acceptor for all of `logins`, in this order. Raises ConfigurationError if one can't be offered."""
 
     order = configuration.logins_in_order
 
@@ -50,8 +50,8 @@ def acceptor_of(configuration: Configuration, lookup: UserLookup, names: ServerN
 
 
 def login_at_peers(configuration: Configuration) -> SecurityAt:
-    """How this queue manager logs in at others: what `rpc.aio.connect` gets for a machine. Raises OSError for a
-    password that can't be read."""
+    """Return how this queue manager logs in at others: arguments of `rpc.aio.connect` for a machine. Raises OSError if
+    the password can't be read."""
     if configuration.peer_login == "kerberos":
         keytab, account = str(configuration.kerberos_keytab), configuration.account_name
 
@@ -71,12 +71,12 @@ def _private(credentials: Credentials | KerberosCredentials) -> dict[str, Any]:
 
 
 def service_name(configuration: Configuration, host_name: str) -> str:
-    """For which service clients get a ticket; empty where they can't log in with one. `host_name` is that by which they
-    reach this machine."""
+    """Return the service for which clients get a ticket; empty if they can't log in by Kerberos. `host_name` is the
+    name by which they reach this machine."""
     if "kerberos" not in configuration.logins_in_order:
         return ""
     return configuration.kerberos_principal or f"host/{host_name}"
 
 
 def _nobody(domain: str, user: str) -> None:
-    """There are no local users."""
+    """Lookup without any local user."""

@@ -1,4 +1,4 @@
-"""Who may do what with the queue manager itself: a file in the data directory, or the default."""
+"""Rights on the queue manager itself: from a file in the data directory, or the default."""
 
 from __future__ import annotations
 
@@ -21,20 +21,22 @@ _OF_A_DOMAIN = "S-1-5-21-"  # or of this machine
 
 
 class MachineSecurity:
-    """The descriptor that holds now. `readers`, the SIDs of `system_queue_readers`, are added to what the file says."""
+    """The current security descriptor. `readers`, the SIDs of `system_queue_readers`, are added to the one in the
+    file."""
 
     def __init__(self, data_dir: Path, readers: Sequence[str]) -> None:
-        """Raises PrivateFileError for a file that can't be read: what it denies is not to be granted instead."""
+        """Raises PrivateFileError if the file can't be read, because the default might grant what the file denies."""
         self._file = machine_file(data_dir)
         self._readers = tuple(readers)
         self._descriptor = self._read()
 
     def add_reader(self, sid: str) -> None:
-        """One more, whose name the domain did not say before."""
+        """Add a reader whose name was resolved later."""
         self._readers = (*self._readers, sid)
 
     def current(self) -> SecurityDescriptor:
-        """A file that can't be read any more changes nothing; the log says so, once."""
+        """Return the descriptor. If the file has become unreadable, the last one stays in force, and an error is logged
+        once."""
         with suppress(PrivateFileError):
             self._descriptor = self._read()
         return self._descriptor
@@ -53,8 +55,8 @@ def reader_names(configuration: Configuration) -> list[str]:
 
 
 def readers_of(configuration: Configuration) -> list[str]:
-    """The SIDs of `system_queue_readers`, but for accounts of the domain. Raises ConfigurationError for a user that is
-    not known."""
+    """Return the SIDs of `system_queue_readers` without domain accounts. Raises ConfigurationError for an unknown
+    user."""
     users = UsersFile(configuration.users_path)
     readers = []
     names = reader_names(configuration)

@@ -21,11 +21,11 @@ from openmsmq.store.committer import Committer
 
 logger = logging.getLogger(__name__)
 
-PERIOD: Final = 1.0  # seconds between looks
-COMPACTION_PAUSE: Final = 0.005  # seconds between steps of compaction, for everybody else
-CHECKPOINTS_SHARE: Final = 0.05  # of the event loop's time, at most, that checkpoints of many messages may hold it
+PERIOD: Final = 1.0  # seconds between runs
+COMPACTION_PAUSE: Final = 0.005  # seconds between steps of compaction, for other work
+CHECKPOINTS_SHARE: Final = 0.05  # the largest share of the event loop's time for checkpoints
 AFTER_A_BUG: Final = 60.0  # seconds until checkpoint and compaction are tried again
-WORTH_RETURNING: Final = 16 << 20  # bytes of requests that are gone; asking for them back takes milliseconds
+WORTH_RETURNING: Final = 16 << 20  # bytes of finished requests; returning them takes milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Thresholds:
 
 
 class Maintenance:
-    """Checkpoints when enough has been written, compaction when garbage dominates or `tidy` is set."""
+    """Writes checkpoints after enough new log, and compacts when garbage dominates or `tidy` is set."""
 
     def __init__(
         self, store: Store, manager: QueueManager, committer: Committer, machine: Callable[[], SecurityDescriptor],
@@ -54,12 +54,12 @@ class Maintenance:
         self._no_checkpoint_before = self._no_work_before = 0.0  # monotonic seconds
 
     async def run(self) -> None:
-        """Until it is cancelled, the store fails or another daemon has taken it over."""
+        """Run until it is cancelled, the store fails, or another daemon has taken it over."""
         while self._is_owner():
             self._throttle()
             self._return_memory()
             self._manager.authorization.machine = self._machine()
-            if self._store.end != self._store.durable_end:  # nobody waits for it, but it is not to wait long
+            if self._store.end != self._store.durable_end:  # nobody waits for it, but it should be durable soon
                 self._committer.request()
             with suppress(TimeoutError):
                 async with asyncio.timeout(PERIOD):
@@ -80,8 +80,8 @@ class Maintenance:
                 self._no_work_before = time.monotonic() + AFTER_A_BUG
 
     def _throttle(self) -> None:
-        """No messages are accepted while the disk is nearly full, so that there is room for receiving, committing and
-        compaction; until there is twice as much, or it would begin and end all the time."""
+        """Refuse messages while the disk is nearly full, so that there is room for receives, commits and compaction.
+        This ends when twice as much is free; otherwise it would begin and end all the time."""
         least = self._thresholds.least_free
         if not least:
             return

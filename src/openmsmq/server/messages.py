@@ -22,8 +22,8 @@ from openmsmq.store import Operation
 
 
 class PeerMessages:
-    """Takes messages of other queue managers, and sends those for them; see `DaemonPart`. Before it is started and when
-    it could not be, outgoing queues only keep their messages."""
+    """Exchanges messages with other queue managers; see `DaemonPart`. While it is not running, outgoing queues keep
+    their messages."""
 
     def __init__(self, context: DaemonContext, calls: Calls, routing: Routing, traces: Traces) -> None:
         self._context: Final = context

@@ -1,4 +1,4 @@
-"""The way to the transaction managers of other machines: finds them, calls them, and hears that they are gone."""
+"""Connections to the transaction managers of other machines: finds them, calls them, and detects lost connections."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from openmsmq.server.remote import SecurityAt
 logger = logging.getLogger(__name__)
 
 CALL: Final = 12.0  # seconds that a partner may take to answer, [MS-CMPO] note 35
-FINDING: Final = 5.0  # seconds to find and to reach it
-MOST_CALLS: Final = 2_000  # connections that are being made
+FINDING: Final = 5.0  # seconds to find and to connect to a partner
+MOST_CALLS: Final = 2_000  # connections in progress
 INTERFACE: Final = SyntaxId(m.IXnRemote.uuid, m.IXnRemote.version)
 _NULL = "00000000-0000-0000-0000-000000000000"
 _PROCNUM_OUT_OF_RANGE: Final = (NCA_S_OP_RNG_ERROR, 0x6D1)
 
 
 class _Unreachable(Exception):
-    """A partner can't be found or called; the text says why."""
+    """A partner can't be found or called; the text has the reason."""
 
 
 class _Binding:
@@ -55,8 +55,8 @@ class OleTxLink:
     def __init__(
         self, level: TransactionSecurity | None, hosts: Mapping[str, tuple[str, int]], security: SecurityAt
     ) -> None:
-        """`level` is None where distributed transactions are off. `hosts` says where machines are, by lower-case name;
-        `security` how to log in there."""
+        """`level` is None if distributed transactions are off. `hosts` maps lower-case names to addresses, `security`
+        returns how to log in at a machine."""
         self._level, self._hosts, self._security = level, hosts, security
         self._bindings: dict[Session, _Binding] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -72,7 +72,7 @@ class OleTxLink:
         return uuid4()
 
     def call(self, session: Session, call: PartnerCall) -> None:
-        """Make a call; the session hears what became of it."""
+        """Make a call; the session gets its outcome."""
         binding = self._bindings.setdefault(session, _Binding())
         task = asyncio.get_running_loop().create_task(self._answer(session, binding, call))
         for tasks in (self._tasks, binding.tasks):
@@ -99,7 +99,7 @@ class OleTxLink:
             binding.connection.close()
 
     def close(self) -> None:
-        """The daemon stops: no more calls."""
+        """Make no more calls, because the daemon stops."""
         for task in self._tasks:
             task.cancel()
         for binding in self._bindings.values():
@@ -182,7 +182,7 @@ class OleTxLink:
         return CallAnswer(response.result, guid)
 
     async def _by_either(self, session: Session, binding: _Binding, name: str, values: dict[str, Any]) -> Any:
-        """By the method with wide strings; by the narrow one for a partner that has no other."""
+        """Use the method with wide strings, or the narrow one for a partner without it."""
         if not binding.is_narrow:
             wide = {key.replace("psz", "pwsz"): value for key, value in values.items()}
             try:
@@ -203,7 +203,7 @@ class OleTxLink:
     # -- finding ---------------------------------------------------------------------------------------------------
 
     async def _connect(self, session: Session) -> rpc.AsyncConnection:
-        """With the login of this queue manager; below the level mutual plain, where that fails."""
+        """Connect with the login of this queue manager; if that fails below the level mutual, without a login."""
         if len(self._tasks) > MOST_CALLS:
             raise _Unreachable(f"{MOST_CALLS} calls to transaction managers are under way already")
         partner = session.partner
@@ -222,7 +222,7 @@ class OleTxLink:
 
     @staticmethod
     async def _bound(host: str, port: int, security: dict[str, Any]) -> rpc.AsyncConnection:
-        """A login is by SPNEGO, which a Microsoft DTC asks for ([MS-CMPO] 7, RpcAuthnSvc)."""
+        """Bind. Logins use SPNEGO, which a Microsoft DTC requires ([MS-CMPO] 7, RpcAuthnSvc)."""
         connection = await rpc.connect(host, port, timeout=FINDING, spnego=bool(security), **security)
         try:
             await connection.bind(m.IXnRemote.uuid, m.IXnRemote.version)
@@ -232,8 +232,8 @@ class OleTxLink:
         return connection
 
     async def _find(self, partner: Partner, source: str) -> tuple[str, int]:
-        """Where a partner is: by `peers`, by its name, and where nobody has to prove anything by the address that it
-        called from (D-223)."""
+        """Find a partner by `peers` or by its name. Without mutual authentication, the address from which it called is
+        also used (D-223)."""
         if (known := self._hosts.get(partner.host.lower())) is not None:
             return known
         host = await _resolved(partner.host)
@@ -245,7 +245,7 @@ class OleTxLink:
 
 
 async def _resolved(name: str) -> str | None:
-    """The address of a name; never one of this machine's own loopback."""
+    """Return the address of a name, but never a loopback address of this machine."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError:
@@ -255,7 +255,7 @@ async def _resolved(name: str) -> str | None:
 
 
 def _named(session: Session) -> dict[str, Any]:
-    """Return the fields that every call for a session has about both partners."""
+    """Return the fields about both partners, which every call of a session has."""
     blob = (8).to_bytes(4, "little") + session.local.protocols.to_bytes(4, "little")
     return {
         "pszCalleeUuid": str(session.partner.cid), "pszHostName": session.local.host,

@@ -25,11 +25,11 @@ from openmsmq.protocols.certificates import machine_of, user_of
 
 
 class Protections:
-    """Both directions: `arrival` judges what comes in, `departure` encrypts what goes out; `internal` has the keys by
-    which the queue manager signs for users."""
+    """Both directions: `arrival` checks incoming messages, `departure` encrypts outgoing ones. `internal` has the keys
+    with which the queue manager signs for users."""
 
     def __init__(self, data_dir: Path, policy: CryptoPolicy, directory: DirectoryConnection) -> None:
-        """Raises KeyringError for files that can't be used."""
+        """Raises KeyringError if a file can't be used."""
         keys, files, peers = KeyFiles(data_dir), CertificatesFile(data_dir), PeerKeysFile(data_dir)
         keys.public_keys()
         files.all()
@@ -52,8 +52,8 @@ class Protections:
         self.departure: Final = DepartureProtection(policy, self.peer_keys, os.urandom)
 
     def published_keys(self) -> bytes:
-        """MQDSPUBLICKEYS for the directory, which may be empty. In Active Directory others expect some, so they are
-        made; that takes a second. Raises KeyringError."""
+        """Return MQDSPUBLICKEYS for the directory, which may be empty. In Active Directory, other machines expect keys,
+        so they are generated, which takes a second. Raises KeyringError."""
         keys = self._keys.ensure(self._policy) if self._makes_keys else self._keys.public_keys()
         return pack_directory_keys(keys) if keys else b""
 

@@ -1,9 +1,9 @@
 """Carries the messages of a queue of another machine into a queue here, over a connection of its own.
 
-Several receives in two phases (MS-MQRR, or MS-MQQP where the other machine has no MS-MQRR) are under way at once. What
-they lock is stored here in the order of the queue there, by one record in the log that also has the identifiers; only
-when that is durable the other machine is told to remove the messages. After a crash or a lost connection the other
-machine puts back what it was not told to remove, and it is recognized by its identifier when it is read again.
+Several two-phase receives (MS-MQRR, or MS-MQQP if the other machine has no MS-MQRR) are in progress at once. The locked
+messages are stored here in the order of the other queue, by one record in the log that also has their identifiers. Only
+when the record is durable does the other machine remove the messages. After a crash or a lost connection, the other
+machine puts back messages that it has not removed. Their identifiers are recognized when they are read again.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ logger = logging.getLogger(__name__)
 
 WAIT: Final = 20_000  # milliseconds that a receive waits at the other machine
 MOST_AT_ONCE: Final = 32  # messages that are locked there
-MOST_BYTES: Final = 1 << 20  # of them, about
+MOST_BYTES: Final = 1 << 20  # of the locked messages, approximately
 ASIDE: Final = 60.0  # seconds until a message that was refused is tried again
-PAUSE: Final = 5.0  # seconds after something has failed here
-SLOWEST: Final = 60.0  # seconds between two tries to reach the other machine
+PAUSE: Final = 5.0  # seconds after a failure on this machine
+SLOWEST: Final = 60.0  # seconds between two attempts to connect to the other machine
 OPENING: Final = 20.0  # seconds that opening the queue may take
 FAILURES: Final = (*CALL_FAILURES, TimeoutError, OSError)
 
 
-#: What joins the batch of messages that were fetched, and what is called once it is stored.
+#: Operations that are added to the batch of fetched messages, and a function that is called once it is stored.
 Fetched = Callable[[Iterable[Message]], tuple[list[Operation], Callable[[], None]]]
 
 
 @dataclass(frozen=True, slots=True)
 class RelaySource:
-    """Where a relay reads: host and port, and how to log in there (what `rpc.aio.connect` gets)."""
+    """The source of a relay: host, port, and how to log in there (arguments of `rpc.aio.connect`)."""
 
     host: str
     port: int
@@ -54,14 +54,15 @@ class RelaySource:
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether a machine that fails a call does not answer, or has no open port; one that refuses is there."""
+    """Whether a failed call means that the machine does not answer or has no open port. A machine that refuses is
+    present."""
     return isinstance(error, (RpcConnectionError, TimeoutError, OSError)) and not isinstance(error, BindError)
 
 
 @asynccontextmanager
 async def opened(source: RelaySource, name: str, identifier: bytes) -> AsyncIterator[tuple[Runner, OpenQueue]]:
-    """A queue of another machine that is open for receiving in two phases, and the connection; `name` is its format
-    name, `identifier` a GUID that the other machine knows this client by. Raises what calls raise, and TimeoutError."""
+    """Open a queue of another machine for two-phase receives. `name` is its format name, `identifier` the GUID of this
+    client for the other machine. Yields the connection and the queue. Raises as calls do, and TimeoutError."""
     runner = Runner(source.host, source.port, source.security)
     try:
         async with asyncio.timeout(OPENING):
@@ -88,7 +89,7 @@ async def _open(runner: Runner, name: str, identifier: bytes) -> OpenQueue:
 
 
 class RelayReader:
-    """The work of a relay whose messages come here, until it is cancelled."""
+    """Runs a relay that fetches messages, until it is cancelled."""
 
     def __init__(
         self, relay: Relay, queue: Callable[[], Queue], manager: QueueManager,
@@ -109,7 +110,7 @@ class RelayReader:
         self._saw_the_end = False  # whether the last batch was all that could be read
 
     async def run(self) -> None:
-        """Connect, read, and connect again, ever more slowly, when that fails."""
+        """Connect and read. After a failure, connect again with increasing pauses."""
         pause = 1.0
         while True:
             moved = self._relay.progress.moved
@@ -136,7 +137,7 @@ class RelayReader:
                 self._aside.clear()
 
     async def _round(self, runner: Runner, queue: OpenQueue) -> None:
-        """Take some messages, and store them."""
+        """Fetch some messages and store them."""
         await self._put_back_aside(runner, queue)
         taken = await self._take(runner, queue)
         if not taken:
@@ -146,7 +147,7 @@ class RelayReader:
         fresh = [each for each in taken if not self._relay.is_taken(each.message)]
         try:
             stored, refused = await self._store(fresh)
-        except MsmqError as error:  # no room, or no queue any more: nothing of it is stored
+        except MsmqError as error:  # no room, or the queue was deleted: nothing is stored
             await self._end(runner, queue, again, True)
             await self._end(runner, queue, fresh, False)
             self._relay.fails(str(error), self._now())
@@ -159,13 +160,13 @@ class RelayReader:
             self._found_nothing()
 
     def _found_nothing(self) -> None:
-        """All that can be read was read."""
+        """Note that all readable messages were read."""
         self._relay.works()
         if not self._aside:
             self._relay.found_nothing(self._now())
 
     async def _take(self, runner: Runner, queue: OpenQueue) -> list[TakenMessage]:
-        """Messages in the order of their queue; waits for the first one."""
+        """Return messages in the order of their queue. Waits for the first one."""
         try:
             taken = [await runner.run(queue.take(self._patience()))]
         except ReceiveTimeout:
@@ -179,20 +180,21 @@ class RelayReader:
         self._saw_the_end = any(isinstance(failure, ReceiveTimeout) for failure in failures)
         for failure in failures:
             if not isinstance(failure, MsmqError) or isinstance(failure, UNANSWERED):
-                raise failure  # the connection is gone, and with it what is locked
+                raise failure  # the connection is lost, and with it the locks
         taken.sort(key=lambda each: each.message.lookup_identifier)
         return taken
 
     def _patience(self) -> int:
-        """Milliseconds to wait for a message: none before it is known that nothing is there, and with some aside no
-        longer than until the first of them is put back."""
+        """Return how long to wait for a message, in milliseconds: 0 until the queue is known to be empty, and, if some
+        are set aside, not longer than until the first of them is put back."""
         if not self._aside:
             return WAIT if self._relay.empty_since else 0
         left = self._aside[0][0] - asyncio.get_running_loop().time()
         return max(0, min(WAIT, int(1000 * left)))
 
     async def _store(self, taken: list[TakenMessage]) -> tuple[list[TakenMessage], list[TakenMessage]]:
-        """Returns those that are durable here, and those that are not taken. Raises MsmqError, with nothing stored."""
+        """Store messages. Returns those that are durable, and those that were refused. Raises MsmqError with nothing
+        stored."""
         if not taken:
             return [], []
         relay, now, messages = self._relay, self._now(), [each.message for each in taken]
@@ -227,7 +229,8 @@ class RelayReader:
     async def _end(
         self, runner: Runner, queue: OpenQueue, taken: list[TakenMessage], remove: bool
     ) -> list[TakenMessage]:
-        """Returns those of which the other machine says that it did so. Raises when the connection is lost."""
+        """Remove or unlock messages at the other machine. Returns those that it confirms. Raises if the connection is
+        lost."""
 
         async def end(each: TakenMessage) -> TakenMessage | None:
             assert each.request is not None
