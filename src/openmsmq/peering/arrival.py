@@ -1,9 +1,8 @@
 """Disposition of a message from another queue manager ([MS-MQQB] 3.1.5.8), and its consequences.
 
-No I/O: packets come in, what came together makes one change of `QueueManager.arrivals`, and the caller acknowledges by
-what `receive` says.
-The session has counted the packet before (deviation D-89). The order of the checks: what is not for this machine,
-what is too old, what has come before, then the queue.
+No I/O: packets that arrive together make one change of `QueueManager.arrivals`, and the caller acknowledges them
+according to the result of `receive`. The session has counted the packet before (deviation D-89). Checks run in this
+order: destination machine, expiry, duplicates, queue.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ logger = logging.getLogger(__name__)
 MAXIMUM_HOPS = 0x1D  # UserHeader.Flags.RC, [MS-MQMQ] 2.2.19.2
 
 
-WARNINGS_PER_SECOND = 1  # that strangers can cause
+WARNINGS_PER_SECOND = 1  # in the log, at most, caused by unknown peers
 
 
 class DeliveryResult(Enum):
@@ -62,7 +61,7 @@ class DeliveryResult(Enum):
     DUPLICATE = "duplicate"
     OUT_OF_ORDER = "out of order"
     REJECTED = "rejected"
-    COMES_AGAIN = "sent again"  # there is no room: the session is to be closed without acknowledging it
+    COMES_AGAIN = "sent again"  # no room: the caller closes the session without an acknowledgment
 
 
 _RECOVERABLE = int(Delivery.RECOVERABLE)
@@ -70,9 +69,12 @@ _NOT_TAKEN = (DeliveryResult.COMES_AGAIN, DeliveryResult.OUT_OF_ORDER)
 
 
 class Disposition(NamedTuple):
-    """`is_stored` says that something was written, which has to be durable before the packet is acknowledged.
-    `source` is, of a transactional message that was accepted or rejected in its order, where its source stands.
-    `answer` goes back on the session that brought the message, and is kept nowhere."""
+    """The result for a packet.
+
+    Attributes:
+        is_stored: something was written, and has to be durable before the packet is acknowledged.
+        source: for a transactional message that was accepted or rejected in order, the position of its source.
+        answer: is sent back on the session of the message, and not stored."""
 
     fate: DeliveryResult
     message_class: MessageClass | None = None
@@ -83,23 +85,23 @@ class Disposition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SenderTrustPolicy:
-    """`trusts_sender_identifiers`: the SID that a message names decides what it may do, although nothing proves it.
-    `groups_of`: the SIDs of the groups that a sender is in, by its SID."""
+    """`trusts_sender_identifiers`: access checks use the SID in a message, although it is not proven. `groups_of`
+    returns the SIDs of a sender's groups by its SID."""
 
     trusts_sender_identifiers: bool = False
     groups_of: Callable[[str], frozenset[str]] = lambda sid: frozenset()
 
 
 class ArrivalOrigin(NamedTuple):
-    """On whose session a packet came: the identifier and the address that order acknowledgments go to."""
+    """The peer of the session of a packet: identifier and address, to which order acknowledgments are sent."""
 
     peer: bytes
     address: str
 
 
 class Arrived(NamedTuple):
-    """A packet, its message, and where it came from; `identifier` is what its duplicates are known by, `now`
-    milliseconds of a clock that never goes back."""
+    """A packet, its message, and its origin. Duplicates have the same `identifier`; `now` is in milliseconds of a
+    monotonic clock."""
 
     packet: UserMessage
     message: Message
@@ -113,13 +115,12 @@ class ArrivalBatch:
     """Messages that arrived together and are processed as one change.
 
     Attributes:
-        address: that of the session.
-        met: the sources of transactional messages, by identifier, queue and its name, of which not all are known
-            otherwise.
-        sources: the sequences that advance, with what they were before.
-        tried: the same of sequences of which nothing was ever accepted.
+        address: of the peer of the session.
+        met: the sources of transactional messages, by identifier, queue and its name; some may be unknown elsewhere.
+        sources: the sequences that advance, with their previous state.
+        tried: the same for sequences of which no message was ever accepted.
         identifiers: what was added to the history.
-        recoverable: those of them that the store is to remember.
+        recoverable: the identifiers that the store has to remember.
         arrived: what management shows.
         refused: why messages are refused, and which queue managers sent them.
         allowed: whether a sender, authenticated or not, may send to a queue, by its number.
@@ -139,7 +140,7 @@ class ArrivalBatch:
 
 
 class Arrival:
-    """Judges messages for queues of this machine."""
+    """Decides about messages for queues of this machine."""
 
     def __init__(
         self,
@@ -151,7 +152,7 @@ class Arrival:
         protection: ArrivalProtection,
         monotonic: Callable[[], float],
     ) -> None:
-        """`monotonic` returns milliseconds of a clock that never goes back."""
+        """`monotonic` returns milliseconds of a monotonic clock."""
         self._routing, self._protection = routing, protection
         self._manager, self._duplicates, self._sources = manager, duplicates, sources
         self._policy, self._monotonic = policy, monotonic
@@ -159,18 +160,17 @@ class Arrival:
         self.rejected = 0
 
     def begin(self, origin: ArrivalOrigin) -> ArrivalBatch:
-        """Packets have come together: what becomes of them is one change. The outgoing queues that answers to them
-        need count for the host that sent them, unless it is a queue manager that is known."""
+        """Begin a batch of packets, which will be one change. Outgoing queues for replies to them count against the
+        limit of the sending host, unless it is a known queue manager."""
         known = self._is_known(origin.peer)
         return ArrivalBatch(self._manager.arrivals.begin("" if known else origin.address), origin.address)
 
     def _is_known(self, identifier: bytes) -> bool:
-        """Whether a queue manager is in the routing table, or has brought transactional messages before that were
-        accepted."""
+        """Whether a queue manager is in the routing table, or has sent transactional messages that were accepted."""
         return self._routing.host(identifier) is not None or self._sources.knows(identifier)
 
     def receive(self, packet: UserMessage, origin: ArrivalOrigin, batch: ArrivalBatch) -> Disposition:
-        """Decide about one packet; `finish` carries it out."""
+        """Decide about one packet; `finish` executes the decision."""
         try:
             return self._receive(packet, origin, batch)
         except MessageStorageFailed as error:
@@ -179,8 +179,8 @@ class Arrival:
             return Disposition(DeliveryResult.COMES_AGAIN)
 
     def refuse_unread(self, packet: UserMessage, origin: ArrivalOrigin, batch: ArrivalBatch) -> Disposition:
-        """Refuse a packet about which `receive` failed, which is a fault of this program. Only what the headers say is
-        used: a source that waits for it is told that there is no such queue."""
+        """Refuse a packet for which `receive` failed because of a bug. Only its headers are used: a waiting source gets
+        the answer that the queue does not exist."""
         source = packet.user.source_queue_manager
         message = Message(
             identifier=source + packet.user.message_id.to_bytes(4, "little"), source_machine_identifier=source,
@@ -190,8 +190,8 @@ class Arrival:
         return self._reject(arrived, MessageClass.NACK_BAD_DST_Q, None, batch)
 
     def finish(self, batch: ArrivalBatch) -> bool:
-        """Carry out what was decided. False if that could not be stored: then nothing has happened, and all packets of
-        the batch are sent again."""
+        """Execute the decisions. Returns False if they could not be stored; then nothing has changed, and the peer will
+        send all packets of the batch again."""
         if not batch.is_empty:
             remembered = self._duplicates.plan(batch.recoverable, self._monotonic())
             also = list(remembered.operations)
@@ -216,7 +216,8 @@ class Arrival:
         return True
 
     def withdraw(self, batch: ArrivalBatch) -> None:
-        """Nothing of this was stored: when it is sent again, it must not be taken for duplicates."""
+        """Undo the history of a batch that was not stored, so that its messages are not duplicates when they are sent
+        again."""
         for identifier in batch.identifiers:
             self._duplicates.forget(identifier)
         for source, (position, reject_count) in (*batch.sources.items(), *batch.tried.items()):
@@ -243,7 +244,7 @@ class Arrival:
     def _take_in_order(
         self, arrived: Arrived, queue: Queue, header: TransactionHeader, batch: ArrivalBatch
     ) -> Disposition:
-        """3.1.5.8.6: a transactional message counts only if it is the next one of its sequence."""
+        """Apply 3.1.5.8.6: a transactional message is accepted only if it is the next one of its sequence."""
         origin = arrived.packet.user.source_queue_manager
         identifier, called = SequenceId(header.sequence_timestamp, header.sequence_ordinal), _called(arrived.packet)
         key = origin, queue.number, called
@@ -265,7 +266,7 @@ class Arrival:
         try:
             verdict = self._decide(arrived, queue, source, batch, is_kept)
         finally:
-            if verdict.fate in _NOT_TAKEN:  # nor must it be taken for one that has come
+            if verdict.fate in _NOT_TAKEN:  # nor must it be treated as received
                 source.sequence.position, source.sequence.reject_count = before
             elif is_kept or verdict.fate is DeliveryResult.ACCEPTED:
                 batch.sources.setdefault(source, batch.tried.get(source, before))
@@ -275,8 +276,8 @@ class Arrival:
         return verdict
 
     def _pass_on(self, arrived: Arrived, batch: ArrivalBatch) -> Disposition:
-        """The message is for another machine, and this queue manager routes: it goes into an outgoing queue
-        (3.1.5.8.2, 3.1.5.8.5). Its sequence is a matter of its source and its destination only."""
+        """Put a message for another machine into an outgoing queue, because this queue manager routes (3.1.5.8.2,
+        3.1.5.8.5). Only its source and its destination handle its sequence."""
         packet, message = arrived.packet, arrived.message
         hops = packet.user.routing_count + 1
         if hops > MAXIMUM_HOPS:
@@ -320,7 +321,7 @@ class Arrival:
                 batch.work.accept(queue, message, size, _final_ack(packet, message, arrived.origin))
             except MessageStorageFailed:
                 raise
-            except MsmqError as error:  # no reader could be handed this message
+            except MsmqError as error:  # the message could not be returned to any reader
                 logger.warning("a message for %s is refused: %s", queue.properties.path_name, error)
                 refusal = MessageClass.NACK_Q_EXCEED_QUOTA
             else:
@@ -347,8 +348,8 @@ class Arrival:
     def _remember(
         self, arrived: Arrived, source: SourceState | None, batch: ArrivalBatch, *, is_refused: bool = False
     ) -> None:
-        """That the message has come: part of its batch. One that was refused is refused again after a restart, so
-        memory is enough for it."""
+        """Remember the message as received, in its batch. A refused message would be refused again after a restart, so
+        it is only remembered in memory."""
         batch.is_empty = False
         if source is None and arrived.packet.transaction is None:
             self._duplicates.add(arrived.identifier, arrived.now)
@@ -381,9 +382,9 @@ class Arrival:
         return Disposition(DeliveryResult.REJECTED, reason, is_stored=True, source=source, answer=answer)
 
     def _answer(self, final_ack: bytes, reason: MessageClass, arrived: Arrived) -> UserMessage | None:
-        """The final acknowledgment for an unknown source whose sequence is not kept: it goes back on
-        the session, and if it is lost, the message is sent again and refused again. None if the source is not at the
-        other end of the session, because nobody knows where it is."""
+        """Return the final acknowledgment for an unknown source whose sequence is not kept. It is sent back on the
+        session; if it is lost, the message is sent and refused again. None if the source is not the peer of the
+        session, because its address is unknown."""
         packet, origin = arrived.packet, arrived.origin
         direct = packet.user.destination is not None and packet.user.destination.direct
         if not direct and packet.user.source_queue_manager != origin.peer:
@@ -400,13 +401,14 @@ class Arrival:
     # -- the checks --------------------------------------------------------------------------------------------
 
     def _is_local(self, packet: UserMessage) -> bool:
-        """Whether this queue manager is the destination: it is named, or nobody is (direct format names)."""
+        """Whether this queue manager is the destination: the packet names it, or no queue manager (direct format
+        names)."""
         address = packet.user.queue_manager_address
         return address == NULL_GUID or self._manager.machine.has_identifier(address)
 
     def _destination(self, packet: UserMessage, message: Message) -> Queue | None:
-        """Return the queue of this machine that a packet is for. In a direct format name only the part after the
-        computer name is compared: the sender knows this machine by some name that leads here."""
+        """Return the destination queue on this machine. In a direct format name, only the part after the computer name
+        is compared, because the sender may use any name of this machine."""
         name = _named_here(message.destination_queue_format_name, self._manager.machine.identifier)
         if name is None:
             return None
@@ -433,7 +435,8 @@ class Arrival:
         return None
 
     def _has_expired(self, message: Message) -> bool:
-        """3.1.7.1.2; a time of sending that lies ahead is a clock that differs, and no age."""
+        """Whether a message has expired (3.1.7.1.2). A time of sending in the future means that clocks differ; its age
+        is 0."""
         lifetime = min(message.time_to_reach_queue, message.time_to_be_received)
         age = (self._manager.clock() // 1000 - message.sent_time + (1 << 31)) % (1 << 32) - (1 << 31)
         return lifetime != INFINITE and age > lifetime
@@ -441,7 +444,7 @@ class Arrival:
     def _security(
         self, packet: UserMessage, message: Message, queue: Queue, batch: ArrivalBatch
     ) -> MessageClass | None:
-        """3.1.5.8.3: signature, encryption, access. What was found out is set in the message."""
+        """Check signature, encryption and access (3.1.5.8.3). The results are set in the message."""
         demands = Demands(bool(queue.properties.authentication), queue.properties.privacy_level)
         verdict = self._protection.judge(packet, demands)
         if isinstance(verdict, Rejected):
@@ -466,7 +469,7 @@ class Arrival:
 
 @lru_cache(NAMES_KEPT)
 def _named_here(format_name: str, identifier: bytes) -> names.SingleFormatName | None:
-    """A name of the destination that this queue manager knows as its own."""
+    """Return the name of the destination as a name of this queue manager."""
     try:
         name = names.parse_format_name(format_name)
     except IllegalFormatName:
@@ -479,7 +482,7 @@ def _named_here(format_name: str, identifier: bytes) -> names.SingleFormatName |
 
 
 def _called(packet: UserMessage) -> str:
-    """By which of its names a source means a queue (deviation D-97): it has a sequence for each."""
+    """Return the name that a source uses for a queue (deviation D-97): it has a sequence for each name."""
     name = packet.user.destination
     if name is None or name.type not in (NameType.DIRECT, NameType.PUBLIC):
         return ""
@@ -487,7 +490,8 @@ def _called(packet: UserMessage) -> str:
 
 
 def _name_elsewhere(format_name: str) -> names.PrivateFormatName | names.PublicFormatName | None:
-    """The name of a private or public queue of another machine; only these are passed on (3.1.5.8.2, 3.1.5.8.5)."""
+    """Return the name of a private or public queue of another machine; only messages for these are routed (3.1.5.8.2,
+    3.1.5.8.5)."""
     try:
         name = names.parse_format_name(format_name)
     except IllegalFormatName:
@@ -508,8 +512,8 @@ def _route(packet: UserMessage, hops: int) -> Route:
 
 
 def _final_ack(packet: UserMessage, message: Message, origin: ArrivalOrigin, *, always: bool = False) -> bytes:
-    """The final acknowledgment that is owed when a message leaves its queue, as `records.final_ack_definition` has it;
-    empty if there is none. A refusal is `always` answered."""
+    """Return the final acknowledgment to be sent when a message leaves its queue, in the format of
+    `records.final_ack_definition`; empty if none is due. A refusal is `always` answered."""
     transaction = packet.transaction
     if transaction is None:
         return b""
@@ -523,9 +527,9 @@ def _final_ack(packet: UserMessage, message: Message, origin: ArrivalOrigin, *, 
 
 
 def reply_to(packet: UserMessage, origin: ArrivalOrigin) -> str:
-    """The outgoing queue for order acknowledgments of a message (3.1.7.17; deviation D-106). For a direct format name
-    it has the address of the session, and the queue manager at its other end, of which there may be several behind one
-    address; `wire_name` is what packets say."""
+    """Return the outgoing queue for order acknowledgments of a message (3.1.7.17; deviation D-106). For a direct format
+    name it contains the address of the session and its queue manager, because several may share an address. `wire_name`
+    is the name in packets."""
     if packet.user.destination is not None and packet.user.destination.direct:
         return order_queue_of(origin.address, origin.peer)
     return str(names.PrivateFormatName(UUID(bytes_le=packet.user.source_queue_manager), ORDER_QUEUE_NUMBER))

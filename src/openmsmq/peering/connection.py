@@ -13,7 +13,7 @@ from openmsmq.transport.session import MqqbSession
 
 logger = logging.getLogger(__name__)
 
-WRITE_BUFFER = 1 << 20  # bytes that wait for the peer to read them, before no more messages are sent
+WRITE_BUFFER = 1 << 20  # unread bytes at which no more messages are sent
 LARGEST_BUFFER = 16 << 20  # unsent bytes of acknowledgments, in addition, before the connection is closed
 CLOCK_STEP = (
     0.001  # seconds added to deadlines, which are milliseconds, so that they have passed when they are looked at
@@ -24,25 +24,25 @@ class ConnectionOwner(Protocol):
     """Callbacks of a connection."""
 
     def connected(self, connection: PeerConnection) -> bool:
-        """The connection is up; False closes it at once."""
+        """Called when the connection is established; False closes it at once."""
 
     def buffers(self, connection: PeerConnection, change: int) -> bool:
         """Add `change` buffered bytes of an incomplete packet (negative: release them); False closes the connection."""
 
     def opened(self, connection: PeerConnection) -> None:
-        """The session is open: messages may be sent."""
+        """Called when the session is open and messages may be sent."""
 
     def identified(self, connection: PeerConnection, peer: bytes) -> None:
-        """The peer says which queue manager it is."""
+        """Called when the peer has sent its identifier."""
 
     def received(self, connection: PeerConnection, messages: list[MessageReceived]) -> None:
-        """Messages came, in this order. Calls `PeerConnection.durable` later for those with a receipt."""
+        """Called with received messages in order. Must call `PeerConnection.durable` later for those with a receipt."""
 
     def acknowledged(self, connection: PeerConnection, tokens: tuple[Any, ...]) -> None:
-        """The peer has these."""
+        """Called with messages that the peer has acknowledged."""
 
     def writable(self, connection: PeerConnection) -> None:
-        """There may be room for more messages again."""
+        """Called when there may be room for more messages again."""
 
     def may_write(self) -> bool:
         """Whether anything may be sent; False closes the connection."""
@@ -52,7 +52,7 @@ class ConnectionOwner(Protocol):
 
 
 class PeerConnection(asyncio.Protocol):
-    """See the module. `make_session` gets the time, in milliseconds of the loop's clock."""
+    """See the module. `make_session` takes the time in milliseconds of the event loop's clock."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, owner: ConnectionOwner, make_session: Callable[[float], MqqbSession[Any]]
@@ -117,8 +117,8 @@ class PeerConnection(asyncio.Protocol):
     # -- what the owner does -----------------------------------------------------------------------------------
 
     def send(self, message: UserMessage, token: Any) -> None:
-        """Send a message; `flush` writes it. Much is written at once, and may leave no room: a window full of large
-        messages is more than a peer reads in one go. Raises LocalProtocolError without `room`."""
+        """Send a message; `flush` writes it. A large amount is written at once, which may use up the room: a window of
+        large messages exceeds what a peer reads at a time. Raises LocalProtocolError without `room`."""
         if self._over:
             raise LocalSessionError("the connection has ended")
         self.session.send(message, token, self.now)
@@ -126,14 +126,14 @@ class PeerConnection(asyncio.Protocol):
             self.flush()
 
     def durable(self, receipts: list[int]) -> None:
-        """The fates of these packets are on the disk."""
+        """Note that the outcomes of these packets are durable."""
         if not self._over:
             for receipt in receipts:
                 self.session.durable(receipt, self.now)
             self.flush()
 
     def set_window(self, size: int) -> None:
-        """Take fewer or more messages at a time."""
+        """Set the number of messages that the peer may send without an acknowledgment."""
         if not self._over and self.session.window.own != size:
             self.session.set_window(size)
             self.flush()
@@ -143,7 +143,7 @@ class PeerConnection(asyncio.Protocol):
         self._after(self.session.close())
 
     def flush(self) -> None:
-        """Write what the session has to say, and set its timer."""
+        """Write the output of the session, and set its timer."""
         data = self.session.data_to_send()
         transport = self._transport
         if data and transport is not None and not transport.is_closing():
@@ -200,7 +200,7 @@ class PeerConnection(asyncio.Protocol):
             return
         if self._timer is not None:
             if self._timer_at <= deadline:
-                return  # it looks again then
+                return  # it checks again then
             self._timer.cancel()
         self._timer_at = deadline
         self._timer = self._loop.call_at(deadline / 1000 + CLOCK_STEP, self._tick)

@@ -1,4 +1,4 @@
-"""One destination: the way to it, the connection when there is one, and the outgoing queues whose messages take it."""
+"""One destination: the attempts to reach it, its connection if there is one, and its outgoing queues."""
 
 from __future__ import annotations
 
@@ -14,9 +14,16 @@ from openmsmq.transport.connecting import ConnectMachine, NextHop
 
 @dataclass(slots=True, eq=False)
 class Destination:
-    """`queues` have messages to send and take turns; `members` are all that ever had one. `attempt` is the resolve or
-    connect under way, `timer` the next attempt. `last_error` says why there is no connection, `claim` that a session
-    from another address claims to be with this queue manager; `claimed_at` is the last such address."""
+    """A queue manager or host to which outgoing queues send.
+
+    Attributes:
+        queues: with messages to send; they take turns.
+        members: all queues that have had messages.
+        attempt: the name resolution or connect in progress.
+        timer: of the next attempt.
+        last_error: why there is no connection.
+        claim: text if a session from another address claims to be this queue manager.
+        claimed_at: the last such address."""
 
     target: ResolvedTarget
     reaching: ConnectMachine = field(default_factory=ConnectMachine)
@@ -30,21 +37,21 @@ class Destination:
     claimed_at: str = ""
 
     def add(self, queue: OutgoingQueue) -> None:
-        """A queue may have something to send."""
+        """Add a queue that may have messages to send."""
         self.members.add(queue)
         if queue not in self.queues:
             self.queues.append(queue)
 
     def next_queue(self) -> OutgoingQueue | None:
-        """The queue whose turn it is."""
+        """Return the current queue."""
         return self.queues[0] if self.queues else None
 
     def turn(self) -> None:
-        """The next queue's turn."""
+        """Switch to the next queue."""
         self.queues.rotate(-1)
 
     def nothing_from(self, queue: OutgoingQueue) -> None:
-        """A queue has nothing to send now."""
+        """Remove a queue that has nothing to send now."""
         self.queues.remove(queue)
 
     @property
@@ -54,11 +61,11 @@ class Destination:
 
     @property
     def is_unused(self) -> bool:
-        """Whether all its queues are gone, and no session of it is left."""
+        """Whether it has no queues and no session any longer."""
         return self.connection is None and all(queue.deleted for queue in self.members)
 
     def show(self, state: OutgoingState | None) -> None:
-        """OutgoingQueue.State of all members."""
+        """Set OutgoingQueue.State of all members."""
         for queue in self.members:
             queue.link = state
 
@@ -69,7 +76,7 @@ class Destination:
             queue.connection_history.append(event)
 
     def leave(self, queue: OutgoingQueue) -> None:
-        """A queue was deleted, or is reached another way."""
+        """Remove a queue that was deleted or has another destination now."""
         self.members.discard(queue)
         if queue in self.queues:
             self.queues.remove(queue)

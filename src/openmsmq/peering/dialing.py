@@ -1,4 +1,4 @@
-"""The way to a connection: resolving names, pings, connecting, and trying again, as `transport.reaching` says."""
+"""Establishes connections: name resolution, pings, connects and retries, controlled by `transport.reaching`."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ CONNECT_TIMEOUT = 20.0  # seconds for a TCP connection
 
 
 class PeerSessions(Protocol):
-    """The connections that there are."""
+    """The existing connections."""
 
     def living(self, peer: bytes) -> PeerConnection | None:
-        """The latest open session with a queue manager, by its identifier."""
+        """Return the latest open session with a queue manager, by its identifier."""
 
     def living_at(self, peer: bytes, address: str) -> PeerConnection | None:
-        """The latest open session with a queue manager that is at an address."""
+        """Return the latest open session with a queue manager at an address."""
 
     def take(self, destination: Destination, connection: PeerConnection) -> None:
-        """Messages for a destination go by an open session."""
+        """Send the messages for a destination through an open session."""
 
     def make(self, make_session: Callable[[float], MqqbSession[Sent]]) -> PeerConnection:
-        """The protocol of a new connection."""
+        """Return the protocol of a new connection."""
 
     def connected_for(self, destination: Destination, connection: PeerConnection) -> None:
-        """A connection that was made for a destination is up, or already over."""
+        """Called when the connection for a destination is established, or has already ended."""
 
 
 class Dialer:
-    """Carries out what `Destination.reaching` wishes."""
+    """Executes the actions of `Destination.reaching`."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Dialer:
         return self._manager.clock() // 1000
 
     def messages_wait(self, destination: Destination) -> None:
-        """A destination without connection has something to send."""
+        """Start to connect, because a destination without a connection has messages to send."""
         self.carry_out(destination, destination.reaching.messages_wait(self._now()))
 
     def carry_out(self, destination: Destination, wish: ConnectCommand) -> None:
@@ -139,8 +139,8 @@ class Dialer:
         self.carry_out(destination, wish)
 
     def _proper_session(self, destination: Destination) -> PeerConnection | None:
-        """The session that messages for a queue manager take which only says itself where it is: from the address that
-        is known, any where none is (deviation D-107)."""
+        """Return the session for a queue manager whose address only it has claimed: one from the known address, or any
+        session if no address is known (deviation D-107)."""
         identifier = destination.target.identifier
         latest = self._sessions.living(identifier)
         known = self._known.of(identifier)
@@ -164,7 +164,7 @@ class Dialer:
         )  # fmt: skip
 
     def _proper_hops(self, destination: Destination) -> list[NextHop]:
-        """Where to connect to for messages for a queue manager of which no session is open."""
+        """Return the hops for messages to a queue manager without an open session."""
         identifier = destination.target.identifier
         known = self._known.of(identifier)
         if known is None or self._options.trust_queue_manager_identifiers:
@@ -176,7 +176,7 @@ class Dialer:
         destination.record(ConnectionStatus.DNS_FAILURE, self._seconds())
 
     async def _ping(self, destination: Destination, hop: NextHop) -> None:
-        """3.1.5.2.2: connect to a hop only if it says that it would accept a session."""
+        """Whether to connect to a hop: only if it answers that it would accept a session (3.1.5.2.2)."""
         destination.show(OutgoingState.WAITING)
         accepts, failure, port = False, "it accepts no sessions now", self._options.ping_port
         try:
@@ -194,7 +194,7 @@ class Dialer:
         self.carry_out(destination, destination.reaching.pinged(accepts, self._now()))
 
     def _source_for(self, hop: NextHop) -> str:
-        """The address to reach a hop from, empty for the system's choice."""
+        """Return the local address for connections to a hop; empty for the system's choice."""
         source = self._options.source
         return source if source and (":" in source) == (":" in hop.address) else ""
 

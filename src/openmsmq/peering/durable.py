@@ -9,11 +9,11 @@ from typing import NamedTuple
 from openmsmq.store import Drop, Put
 from openmsmq.transport.sequence import SequenceId, SequencePosition
 
-LAST_IDENTIFIER = b"last-sequence-identifier"  # the greatest TxSequenceID that was ever given
+LAST_IDENTIFIER = b"last-sequence-identifier"  # the greatest TxSequenceID that was ever assigned
 OUTGOING_PREFIX = b"outgoing-sequence/"  # the sequence of an outgoing queue
-NUMBERS_PREFIX = b"outgoing-numbers/"  # to which messages numbers of it were given
-INCOMING_PREFIX = b"incoming-sequence/"  # how far one source is with one queue
-HISTORY_PREFIX = b"history/"  # which messages have come
+NUMBERS_PREFIX = b"outgoing-numbers/"  # its numbers, by message
+INCOMING_PREFIX = b"incoming-sequence/"  # the position of one source for one queue
+HISTORY_PREFIX = b"history/"  # received messages
 
 _IDENTIFIER = struct.Struct("<II")
 _SEQUENCE = struct.Struct("<III")
@@ -50,7 +50,7 @@ def sequence_of(value: bytes) -> StoredSequence:
 
 
 def put_numbers(queue: int, first: int, lookup_identifiers: Sequence[int]) -> Put:
-    """Numbers from `first` on belong to these messages."""
+    """Store that these messages have the numbers from `first` on."""
     name = NUMBERS_PREFIX + b"%d/%d" % (queue, first)
     return Put(name, struct.pack(f"<{len(lookup_identifiers)}Q", *lookup_identifiers))
 
@@ -68,8 +68,8 @@ def numbers_of(name: bytes, value: bytes) -> tuple[int, int, tuple[int, ...]]:
 def put_incoming(
     source: bytes, queue: int, called: str, position: SequencePosition, reject_count: int, seconds: int
 ) -> Put:  # fmt: skip
-    """How far a source, a queue manager's GUID, is with a queue by the name that it uses; `seconds` since 1970 UTC is
-    LastAccessTime."""
+    """Store the position of a source (the GUID of a queue manager) for a queue, by the name that it uses. `seconds`
+    since 1970 UTC is LastAccessTime."""
     name = _incoming(source, queue, called)
     return Put(name, _INCOMING.pack(*position.identifier, position.number, reject_count, seconds))
 
@@ -84,7 +84,7 @@ def _incoming(source: bytes, queue: int, called: str) -> bytes:
 
 
 def incoming_of(name: bytes, value: bytes) -> tuple[bytes, int, str, SequencePosition, int, int]:
-    """Source, queue, its name as the source has it, position, RejectCount, LastAccessTime."""
+    """Return source, queue, the source's name of it, position, RejectCount, LastAccessTime."""
     source, queue, *called = name.removeprefix(INCOMING_PREFIX).decode("utf-8", "surrogatepass").split("/", 2)
     timestamp, ordinal, number, reject_count, seconds = _INCOMING.unpack(value)
     position = SequencePosition(SequenceId(timestamp, ordinal), number)
@@ -110,13 +110,13 @@ class Route(NamedTuple):
 
     @classmethod
     def unpack(cls, value: bytes) -> Route:
-        """Records from before public queues were passed on end with the report queue."""
+        """Decode. Records of versions that did not route public queues end with the report queue."""
         report_queue, machine = value[_ROUTE.size : _ROUTE.size + 16], value[_ROUTE.size + 16 :]
         return cls._make((*_ROUTE.unpack_from(value), report_queue if any(report_queue) else b"", machine))
 
 
 def put_history(number: int, identifiers: Sequence[bytes]) -> Put:
-    """Messages have come together. An identifier is an OBJECTID, with one byte more for what is passed on."""
+    """Store the identifiers of a batch of received messages: OBJECTIDs, with one more byte for routed messages."""
     parts = [bytes([len(identifier)]) + identifier for identifier in identifiers]
     return Put(HISTORY_PREFIX + b"%d" % number, b"".join(parts))
 
@@ -126,7 +126,7 @@ def drop_history(number: int) -> Drop:
 
 
 def history_of(value: bytes) -> list[bytes]:
-    """The identifiers that `put_history` wrote."""
+    """Return the identifiers that `put_history` has stored."""
     found, at = [], 0
     while at < len(value):
         end = at + 1 + value[at]

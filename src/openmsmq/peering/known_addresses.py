@@ -1,8 +1,7 @@
-"""Where queue managers were that neither a route nor the directory knows, from their first contact on.
+"""Addresses of queue managers that neither a route nor the directory contains, from their first contact on.
 
-A session proves nothing: its peer can claim any identifier. So messages for a queue manager that is named by
-its identifier go only to the address at which it was first: where its messages were accepted, or where it was handed
-messages (deviation D-107).
+A session proves no identity: its peer can claim any identifier. So messages for an identifier are sent only to the
+address of its first contact, where its messages were accepted or to which messages were delivered (deviation D-107).
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class KnownAddresses:
         """`note` writes operations to the store and raises MsmqError; `seconds` is the time since 1970 UTC. With
         `follow` a later address replaces an earlier one."""
         self._note, self._seconds, self._follow = note, seconds, follow
-        self._known: OrderedDict[bytes, _Known] = OrderedDict()  # the one that was quiet for longest first
+        self._known: OrderedDict[bytes, _Known] = OrderedDict()  # the one with the oldest contact first
         self._at: dict[str, OrderedDict[bytes, None]] = {}  # identifiers by address, in the same order
         self._is_full = False
         found = []
@@ -64,15 +63,15 @@ class KnownAddresses:
         return len(self._known)
 
     def of(self, identifier: bytes) -> str | None:
-        """The address of a queue manager, if it is known."""
+        """Return the address of a queue manager; None if it is unknown."""
         known = self._known.get(identifier)
         if known is None or known.seen < self._seconds() - LIFETIME:
             return None
         return known.address
 
     def met(self, identifier: bytes, address: str) -> None:
-        """A queue manager at this address has sent messages that were accepted, or gets messages. The first address
-        counts. If the store is full, nothing is remembered, and the next contact tries again."""
+        """Note that a queue manager at this address has sent accepted messages, or gets messages. The first address is
+        kept. If the store is full, nothing is stored, and the next contact tries again."""
         now = self._seconds()
         known = self._known.get(identifier)
         if known is not None and known.seen >= now - LIFETIME:
@@ -98,7 +97,7 @@ class KnownAddresses:
         self._keep(identifier, _Known(address, now))
 
     def _to_forget(self, identifier: bytes, address: str, now: int) -> list[bytes] | None:
-        """Which others make room; None if there is no room."""
+        """Return the entries to remove for a new one; None if there is no room."""
         at_address: Mapping[bytes, None] = self._at.get(address, {})
         if identifier not in at_address and len(at_address) >= MOST_OF_ADDRESS:
             self._is_full = False

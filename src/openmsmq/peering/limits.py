@@ -1,4 +1,4 @@
-"""How many sessions there may be, and how much their unfinished packets may take."""
+"""Limits of the number of sessions and of the memory of their incomplete packets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Order acknowledgments that this queue manager owes: when they are due, and where they go ([MS-MQQB] 3.1.6.9)."""
+"""Order acknowledgments of this queue manager: due times and destinations ([MS-MQQB] 3.1.6.9)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from openmsmq.transport.sequence import SequencePosition
 
 logger = logging.getLogger(__name__)
 
-MOST_ORDER_ACKS = 64  # that wait in one outgoing queue; more of them would say nothing new
+MOST_ORDER_ACKS = 64  # in one outgoing queue; more of them would not contain more information
 
 
 class OrderAcks:
-    """Sends them by outgoing queues, as express messages."""
+    """Sends order acknowledgments through outgoing queues, as express messages."""
 
     def __init__(self, manager: QueueManager, sources: Sources, loop: asyncio.AbstractEventLoop) -> None:
         self._manager, self._sources, self._loop = manager, sources, loop
@@ -41,7 +41,7 @@ class OrderAcks:
             self._timer.cancel()
 
     def durable(self, moved: Mapping[SourceState, SequencePosition]) -> None:
-        """These sequences have come so far, and the disk knows it."""
+        """Note that these sequences are durable up to these positions."""
         now = self._now()
         for source, position in moved.items():
             source.sequence.durable(position, now)
@@ -49,8 +49,8 @@ class OrderAcks:
         self.arm()
 
     def arm(self) -> None:
-        """Set the timer for what is due next. One that is set already comes early enough: nothing is due sooner than
-        ORDER_ACK_TIMEOUT from now."""
+        """Set the timer for the next due acknowledgment. A timer that is already set is early enough: nothing is due
+        sooner than ORDER_ACK_TIMEOUT from now."""
         if self._timer is not None:
             return
         deadlines = [one.sequence.next_deadline for one in self._sources.due]

@@ -1,6 +1,7 @@
-"""Messages that can't be judged yet: a directory is asked for the certificates of the sender of one of them.
+"""Messages that wait for a directory lookup, such as for the certificates of a sender.
 
-What came on the same connection after it waits, too: order is kept. The window of the session bounds how many wait.
+Later messages of the same connection wait, too, so that the order is kept. The window of the session limits their
+number.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class _Held(NamedTuple):
 
 
 class PendingLookups:
-    """Passes messages to `judge` in the order in which they came; `look_up` says what is awaited before."""
+    """Passes messages to `judge` in order; `look_up` returns what has to be awaited before."""
 
     def __init__(
         self,
@@ -37,7 +38,7 @@ class PendingLookups:
         self._held: Final[dict[PeerConnection, _Held]] = {}
 
     def received(self, connection: PeerConnection, messages: list[MessageReceived]) -> None:
-        """Messages came."""
+        """Take received messages."""
         held = self._held.get(connection)
         if held is not None:
             held.messages.extend(messages)

@@ -1,7 +1,7 @@
 """Pings, UDP port 3527 ([MS-MQQB] 2.1.2, 3.1.7.6 to 3.1.7.9): whether a session would be accepted, asked and answered.
 
-Anybody can send a datagram under any address. So an answer is as long as its question, the number of answers per second
-is limited, and a question is asked from a socket that receives only from the queried peer.
+Source addresses of datagrams can be forged. So a reply is as long as its ping, the number of replies per second is
+limited, and pings are sent from a socket that receives only from the queried peer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 PORT = 3527
 ANSWERS_PER_SECOND = 100
 _LONGEST = 64  # bytes of a datagram that are read; a ping has 24
-_BUFFER = 8192  # bytes of datagrams that wait: what waits for longer than its sender is of no use
+_BUFFER = 8192  # bytes of waiting datagrams; a reply to an older one would come too late
 
 
 async def ask(address: str, port: int, identifier: bytes, timeout: float, source: str = "") -> bool:
@@ -36,7 +36,7 @@ async def ask(address: str, port: int, identifier: bytes, timeout: float, source
     Raises TimeoutError, OSError.
     """
     loop = asyncio.get_running_loop()
-    # Deviation D-152: a cookie that nobody can foresee, for this question only.
+    # Deviation D-152: an unpredictable cookie for this ping only.
     question = PingPacket(int.from_bytes(os.urandom(4), "little"), identifier)
     answer: asyncio.Future[bool] = loop.create_future()
     transport, _ = await loop.create_datagram_endpoint(
@@ -81,7 +81,7 @@ def answer_to(data: bytes, identifier: bytes, accepts: bool) -> bytes | None:
 
 
 class PingListener:
-    """Answers pings. While too many come, the socket is not read at all, and the system drops what does not fit."""
+    """Answers pings. While there are too many, the socket is not read, and the system drops further datagrams."""
 
     def __init__(self, identifier: bytes, accepts: Callable[[str], bool], loop: asyncio.AbstractEventLoop) -> None:
         """`accepts` says whether a session with a host, by its address, would be accepted."""
@@ -136,7 +136,7 @@ class PingListener:
             answer = None if address[1] == self._port else answer_to(data, self._identifier, self._accepts(address[0]))
             if answer is not None:
                 self._socket.sendto(answer, address)
-        except OSError as error:  # nothing there, no room, or an address that can't be reached: pings may be lost
+        except OSError as error:  # no data, no room, or an unreachable address: pings may be lost
             logger.debug("a ping is not answered: %s", error)
 
     def _go_on(self) -> None:

@@ -22,9 +22,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class ReceivedOutcome:
-    """Decisions about messages that came together. `receipts` are acknowledged, and `moved` are sequences whose
-    positions may be acknowledged, once the change is durable. `answers` go back at once. With `comes_again` there was
-    no room for one of the messages; `accepted` says that one was accepted."""
+    """Decisions about a batch of messages.
+
+    Attributes:
+        receipts: acknowledged once the change is durable.
+        moved: sequences whose positions may be acknowledged once the change is durable.
+        answers: sent back at once.
+        comes_again: there was no room for one of the messages.
+        accepted: at least one message was accepted."""
 
     receipts: list[int] = field(default_factory=list)
     moved: dict[SourceState, SequencePosition] = field(default_factory=dict)
@@ -52,8 +57,8 @@ class MessageReceiver:
         self._when_durable, self._answers_by, self._met = when_durable, answers_by, met
 
     def judge(self, connection: PeerConnection, messages: Sequence[MessageReceived]) -> None:
-        """Decide about messages, as one change. If that fails, each message is decided about on its own, so that one
-        that makes this program fail is refused alone and keeps no other back."""
+        """Decide about messages as one change. If that fails because of a bug, each message is decided about on its
+        own, so that the one that triggers the bug is refused alone."""
         if self._judge_safely(connection, messages):
             return
         for received in messages:
@@ -63,7 +68,7 @@ class MessageReceiver:
                 self._refuse(connection, received)
 
     def _judge_safely(self, connection: PeerConnection, messages: Sequence[MessageReceived]) -> bool:
-        """Decide about messages as one change. False if that failed; then nothing has changed."""
+        """Decide about messages as one change. Returns False if that failed; then nothing has changed."""
         batch, outcome = self._arrival.begin(_origin(connection)), ReceivedOutcome()
         try:
             self._decide(connection, messages, batch, outcome)
@@ -91,8 +96,8 @@ class MessageReceiver:
         return True
 
     def _refuse(self, connection: PeerConnection, received: MessageReceived) -> None:
-        """Refuse a message that made this program fail: otherwise it would be resent again and again and block its
-        sender forever."""
+        """Refuse a message that triggers a bug. Otherwise it would be sent again and again and block its sender
+        forever."""
         origin = _origin(connection)
         batch = self._arrival.begin(origin)
         try:
@@ -153,7 +158,7 @@ def _origin(connection: PeerConnection) -> ArrivalOrigin:
 
 
 def _answer(connection: PeerConnection, answers: list[UserMessage | None]) -> None:
-    """Send answers on the session that brought the messages, as far as its window has room."""
+    """Send answers on the session of the messages, as far as its window has room."""
     for answer in answers:
         if answer is not None and connection.room:
             connection.send(answer, None)

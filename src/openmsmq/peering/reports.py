@@ -1,4 +1,4 @@
-"""Reports of traced messages: what they say ([MS-MQQB] 3.1.5.8.9, 3.1.7.1.7), and their way to the report queue.
+"""Reports of traced messages: their content ([MS-MQQB] 3.1.5.8.9, 3.1.7.1.7) and their delivery to the report queue.
 
 A report is an express message for the public queue that the DebugHeader of the traced message names. The sender of a
 packet can name any queue there, so the number of reports and of questions to the directory is limited.
@@ -27,14 +27,14 @@ from openmsmq.transport.rate import Rate
 logger = logging.getLogger(__name__)
 
 REPORTS_PER_SECOND = 1000
-MOST_ASKED = 64  # queues that the directory is asked for at a time
-MOST_WAITING = 100  # reports that wait for one such answer
-UNKNOWN_FOR = 60_000  # milliseconds until the directory is asked again for a queue that it did not have
+MOST_ASKED = 64  # concurrent directory lookups
+MOST_WAITING = 100  # reports that wait for one lookup
+UNKNOWN_FOR = 60_000  # milliseconds until an unknown queue is looked up again
 MOST_UNKNOWN = 1000
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
-#: Makes the place of a public queue known to the registry, by the directory. Raises MsmqError.
+#: Looks up a public queue in the directory and adds its location to the registry. Raises MsmqError.
 Locate: TypeAlias = Callable[[names.PublicFormatName], Awaitable[object]]
 
 
@@ -74,30 +74,30 @@ def sent_body(packet: UserMessage, address: str) -> str:
 
 
 class Reports:
-    """Sends reports. Those whose queue nobody knows are discarded."""
+    """Sends reports. Those for unknown queues are discarded."""
 
     def __init__(self, manager: QueueManager, locate: Locate | None, loop: asyncio.AbstractEventLoop) -> None:
         self._manager, self._locate, self._loop = manager, locate, loop
         self._rate = Rate(REPORTS_PER_SECOND)
-        self._waiting: dict[names.PublicFormatName, list[Message]] = {}  # for an answer of the directory
+        self._waiting: dict[names.PublicFormatName, list[Message]] = {}  # for a directory lookup
         self._unknown: dict[names.PublicFormatName, float] = {}  # and until when
         self._tasks: set[asyncio.Task[None]] = set()
 
     def received(self, packet: UserMessage) -> None:
-        """A packet was accepted, for a queue here or to be passed on; then its hops are counted already."""
+        """Report a packet that was accepted for a queue here, or for routing; its hops are already counted."""
         queue = report_queue_of(packet)
         if queue is not None:
             passes = packet.user.queue_manager_address not in (NO_GUID, self._manager.machine.identifier)
             self._report(queue, packet, packet.user.routing_count + passes, received_body(packet))
 
     def sent(self, packet: UserMessage, address: str) -> None:
-        """A packet was sent to the queue manager at an IP address."""
+        """Report a packet that was sent to the queue manager at an IP address."""
         queue = report_queue_of(packet)
         if queue is not None:
             self._report(queue, packet, packet.user.routing_count, sent_body(packet, address))
 
     def stop(self) -> None:
-        """Forget what waits."""
+        """Discard waiting reports."""
         for task in self._tasks:
             task.cancel()
 

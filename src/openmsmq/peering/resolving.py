@@ -1,4 +1,4 @@
-"""From the name of a destination to the next hops ([MS-MQQB] 3.1.7.4, 3.1.7.5; deviation D-107)."""
+"""Resolves the name of a destination to the next hops ([MS-MQQB] 3.1.7.4, 3.1.7.5; deviation D-107)."""
 
 from __future__ import annotations
 
@@ -41,11 +41,12 @@ MOST_MET_AT_ADDRESS = 256  # of these, claimed by sessions from one address
 
 
 class Unresolved(Exception):
-    """There is no way to a destination. The text says why, and what to do about it."""
+    """A destination can't be reached. The text has the reason and the remedy."""
 
 
 class Unknown(Unresolved):
-    """Neither the routing table nor the directory has a queue manager: only itself can say where it is."""
+    """Neither the routing table nor the directory contains the queue manager: only its own contact can provide an
+    address."""
 
 
 def target_of(name: names.SingleFormatName) -> ResolvedTarget | None:
@@ -68,8 +69,8 @@ def why(error: OSError) -> str:
 
 
 class Resolver:
-    """Asks the routing table which machine is next, and the system's resolver for its address. Machines behind
-    identifiers that the table does not have are in the directory, or have been met before."""
+    """Gets the next machine from the routing table, and its address from the system's resolver. Identifiers that the
+    table does not contain are looked up in the directory and among earlier contacts."""
 
     def __init__(
         self, hosts: Mapping[str, tuple[str, int]], routing: Routing, directory: DirectoryConnection | None
@@ -80,7 +81,7 @@ class Resolver:
         self._at: dict[str, OrderedDict[bytes, None]] = {}  # the same by address
 
     def met(self, identifier: bytes, address: str) -> None:
-        """A queue manager with this identifier, or one that claims it, was at this address."""
+        """Note that a queue manager with this identifier, or one that claims it, was at this address."""
         self._forget(identifier)
         self._met[identifier] = address
         at_address = self._at.setdefault(address, OrderedDict())
@@ -99,12 +100,12 @@ class Resolver:
                 del self._at[address]
 
     def last_met(self, target: ResolvedTarget) -> list[NextHop]:
-        """Where a queue manager of this identifier was last: its own claim, for what nothing else is known of."""
+        """Return the last address of this identifier. It is only a claim, used if no other source has an address."""
         address = self._met.get(target.identifier)
         return [NextHop(address, identifier=target.identifier)] if address is not None else []
 
     async def hops(self, target: ResolvedTarget) -> list[NextHop]:
-        """The next hops, in the order in which they are to be tried. Raises Unresolved."""
+        """Return the next hops in the order of attempts. Raises Unresolved."""
         if target.identifier != NO_GUID and target.host:
             return self.last_met(target) or [NextHop(target.host, identifier=target.identifier)]
         if target.identifier != NO_GUID:
@@ -131,7 +132,7 @@ class Resolver:
         return hops
 
     async def _without_routing(self, target: ResolvedTarget, failure: RoutingFailed) -> list[NextHop]:
-        """By the directory's record of the queue manager."""
+        """Return the hops from the directory's record of the queue manager."""
         identifier, said = target.identifier, str(failure)
         try:
             record = await self._directory.ask(lambda d: d.machine(UUID(bytes_le=identifier)))

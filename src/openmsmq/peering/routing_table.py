@@ -1,4 +1,4 @@
-"""The static routing table: what a directory would know of queue managers, sites and routing links, as a TOML file.
+"""The static routing table: queue managers, sites and routing links in a TOML file, in place of a directory.
 
 [[queue_manager]]
 name = "HUB"                       # by which the other tables name it

@@ -1,6 +1,6 @@
-"""Messages that leave: packets of outgoing queues in their order, sequence numbers, and what acknowledgments complete.
+"""Outgoing messages: packets of outgoing queues in order, sequence numbers, and completion by acknowledgments.
 
-Knows no connections: `service` asks for the next message of a queue, and says what has become of it.
+This module has no connections: `service` requests the next message of a queue and reports its outcome.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from openmsmq.transport.routing import Routing
 
 logger = logging.getLogger(__name__)
 
-CHUNK_MESSAGES, CHUNK_BYTES = 256, 1 << 20  # that get their sequence numbers by one record
-STORE_RETRY = 5.0  # seconds until sequence numbers are tried again that a full disk refused
+CHUNK_MESSAGES, CHUNK_BYTES = 256, 1 << 20  # messages that get their sequence numbers in one record
+STORE_RETRY = 5.0  # seconds until sequence numbers are stored again after a full disk
 
 
 class SentMessage(NamedTuple):
@@ -46,7 +46,7 @@ class SentMessage(NamedTuple):
     number: int | None
 
 
-Sent: TypeAlias = SentMessage | None  # what a session knows of a packet; None for an answer of which nothing is kept
+Sent: TypeAlias = SentMessage | None  # the session's record of a packet; None for an answer, which is not kept
 
 
 class MessageSender:
@@ -76,13 +76,12 @@ class MessageSender:
     # -- packets -------------------------------------------------------------------------------------------------
 
     def next(self, queue: OutgoingQueue, peer: bytes) -> tuple[UserMessage, SentMessage] | None:
-        """The next message of a queue for a session with `peer`, taken from the queue; None if it has nothing to send
-        now."""
+        """Take the next message of a queue for a session with `peer`; None if there is nothing to send now."""
         if queue.deleted or queue.on_hold or not self._manager.outgoing.online:
             return None
         try:
             return self._next(queue, peer)
-        except OutOfResources as error:  # they stay as they are
+        except OutOfResources as error:  # the messages stay in the queue
             logger.error("messages for %s wait, next try in %d s: %s", queue.destination, STORE_RETRY, error)
             self._later(STORE_RETRY, partial(self._wake, queue))
             return None
@@ -115,7 +114,7 @@ class MessageSender:
         return None if packet is None else (packet, _token(queue, message, None))
 
     def _protected(self, queue: OutgoingQueue, message: Message) -> UserMessage | None:
-        """The packet of a message, encrypted if that is asked for. None if it can't be: then the message is gone
+        """Return the packet of a message, encrypted if requested. None if encryption fails; then the message is removed
         ([MS-MQQB] 3.1.7.1.5.1)."""
         packet = self._packet(queue, message)
         if not message.privacy_level:
@@ -135,7 +134,7 @@ class MessageSender:
         return packet
 
     def _packet(self, queue: OutgoingQueue, message: Message) -> UserMessage:
-        """A message on its way: names of queues of this machine have to be understood elsewhere."""
+        """Return the packet of a message, with names of local queues that other machines understand."""
         machine = self._manager.machine
         administration = _named_for_others(message.administration_queue_format_name, machine.computer_name)
         response = _named_for_others(message.response_queue_format_name, machine.computer_name)
@@ -157,7 +156,7 @@ class MessageSender:
         return packet
 
     def _passed_on(self, message: Message) -> UserMessage:
-        """A message of another queue manager, with what its packet said."""
+        """Return the packet of a routed message, with the routing state of the packet in which it arrived."""
         packet = user_message_of(message)
         value = self._manager.store.definitions.get(route_definition(message.lookup_identifier))
         if value is not None:
@@ -178,8 +177,8 @@ class MessageSender:
         return packet
 
     def machine_of(self, name: names.SingleFormatName, lookup_identifier: int | None) -> bytes:
-        """The queue manager that a public queue is on: what the directory says, else what the packet of a message on
-        its way said; 16 bytes of zeros if neither is known."""
+        """Return the queue manager of a public queue: from the directory, or else from the packet of a routed message;
+        16 zero bytes if neither is known."""
         place = self._manager.registry.place_of(name)
         if place is not None:
             return place.machine
@@ -208,7 +207,7 @@ class MessageSender:
         return packet, _token(sequence.queue, message, number)
 
     def _number(self, queue: OutgoingQueue, first: Message) -> None:
-        """Give sequence numbers to a message and those that follow it; they are sent when the numbers are durable."""
+        """Assign sequence numbers to a message and those that follow it; they are sent when the numbers are durable."""
         outgoing, sequence = self._manager.outgoing, self._sequences.of(queue)
         if sequence.core.exhausted:
             self.put_back(queue, first.lookup_identifier)
@@ -217,7 +216,7 @@ class MessageSender:
         while len(messages) < CHUNK_MESSAGES and size < CHUNK_BYTES:
             try:
                 message = outgoing.take(queue)
-            except OutOfResources:  # those that were taken are sent; the next turn says what has run out
+            except OutOfResources:  # the messages so far are sent; the next turn reports the shortage
                 break
             if message is None:
                 break
@@ -250,12 +249,12 @@ class MessageSender:
         self._wake(sequence.queue)
 
     def put_back(self, queue: OutgoingQueue, lookup_identifier: int) -> None:
-        """A message was not sent, or not acknowledged."""
+        """Put back a message that was not sent or not acknowledged."""
         if not queue.deleted and lookup_identifier in queue.entries:
             self._manager.outgoing.put_back(queue, lookup_identifier)
 
     def release(self, sequence: QueueSequence) -> None:
-        """Put back what a sequence holds, so that it can expire or be purged; it is to be sent again."""
+        """Put back the messages of a sequence, so that they can expire or be purged; they will be sent again."""
         for key in list(sequence.messages.values()):
             self._ready.pop((sequence.queue.number, key), None)
             self.put_back(sequence.queue, key)
@@ -264,7 +263,7 @@ class MessageSender:
     # -- acknowledgments -----------------------------------------------------------------------------------------
 
     def arrived(self, tokens: Iterable[Sent]) -> None:
-        """The other side has these. Transactional messages wait for their OrderAck besides."""
+        """Complete messages that the peer has acknowledged. Transactional messages also wait for their OrderAck."""
         by_queue: dict[OutgoingQueue, list[Message]] = {}
         for token in tokens:
             if token is not None and token.number is None and not token.queue.deleted:
@@ -273,7 +272,7 @@ class MessageSender:
             present = [message for message in messages if message.lookup_identifier in queue.entries]
             try:
                 self._manager.outgoing.transferred(queue, present)
-            except MessageStorageFailed as error:  # they are sent again, and known there
+            except MessageStorageFailed as error:  # they are sent again, and the peer detects duplicates
                 logger.error("messages for %s were sent and can't be removed: %s", queue.destination, error)
                 for message in present:
                     self.put_back(queue, message.lookup_identifier)
@@ -290,12 +289,12 @@ class MessageSender:
         return name.is_order_queue
 
     def _may_acknowledge(self, sequence: QueueSequence | None, peer: bytes) -> bool:
-        """Only the next hop, or a queue manager of the routing table, speaks for a destination: identifiers of
-        sequences can be guessed."""
+        """Whether a peer may acknowledge for a destination: the next hop, and queue managers of the routing table.
+        Identifiers of sequences can be guessed."""
         return sequence is None or sequence.peer in (b"", peer) or self._routing.host(peer) is not None
 
     def acknowledge(self, packet: UserMessage, peer: bytes) -> bool:
-        """An OrderAck or a FinalAck ([MS-MQQB] 3.1.5.6, 3.1.5.7). What does not fit any message of ours is ignored.
+        """Process an OrderAck or a FinalAck ([MS-MQQB] 3.1.5.6, 3.1.5.7). One that matches no message is ignored.
 
         Returns False if it could not be stored and has to be sent again."""
         properties = packet.properties
@@ -350,7 +349,7 @@ class MessageSender:
             return
 
     def _find(self, queue: OutgoingQueue, message_id: int) -> int | None:
-        """The message with this MessageID that waits for an acknowledgment: its low 32 bits are the identifier."""
+        """Find the message with this MessageID that waits for an acknowledgment: its low 32 bits are the identifier."""
         latest = self._manager.changes.sequence
         for high in {latest >> 32, max((latest >> 32) - 1, 0)}:
             key = lookup_id(0, high << 32 | message_id)
