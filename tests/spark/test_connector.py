@@ -142,7 +142,7 @@ def test_all_actions_on_a_table_see_the_same_messages(connector: Any, service: D
 
 def test_a_starting_timestamp_selects_and_counts(connector: Any, service: Daemon, queue: str) -> None:
     lake.put(service, queue, "ab")
-    for time, expected in (("2020-01-01", 2), ("2100-01-01", 0)):
+    for time, expected in (("2020-01-01", 2), ("2100-01-01", 0), ("2300-01-01", 0), ("1900-01-01", 2)):
         frame = table(connector, service, queue=queue, startingTimestamp=time, failOnDataLoss="true")
         assert frame.count() == len(frame.collect()) == expected
 
