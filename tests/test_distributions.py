@@ -60,7 +60,7 @@ def test_each_module_is_in_one_distribution() -> None:
         path.relative_to(SOURCES).as_posix()
         for home in ("msrpc", "openmsmq", "pyspark_msmq")
         for path in (SOURCES / home).rglob("*")
-        if path.is_file() and path.suffix not in (".c", ".h", ".so", ".pyc") and path.name != "README.md"
+        if path.is_file() and path.suffix not in (".c", ".h", ".jar", ".so", ".pyc") and path.name != "README.md"
     }
     assert set(packed) == sources
     assert {path for path, count in packed.items() if count > 1} == set()

@@ -184,7 +184,7 @@ def test_more_reads_than_are_served_at_once_are_told_to_come_back(
 def test_a_reader_that_takes_nothing_or_goes_away_stops_nobody(plane: Plane) -> None:
     count = 20_000
     rows = pa.record_batch({"body": pa.array([bytes(1000)] * count)})
-    plane.client.finalize("much", 0, [plane.client.stage("much", 0, 0, 0, [rows], default_queue=plane.queue)])
+    plane.client.finalize(plane.queue, 0, [plane.client.stage(plane.queue, 0, 0, 0, [rows], default_queue=plane.queue)])
     request = json.dumps({"read": {"queue": plane.queue}}).encode() + b"\n"
     with ExitStack() as stack:
         port = arrow_port(plane)

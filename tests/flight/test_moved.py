@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from openmsmq.flight.reading import Reading
+from openmsmq.flight.reading import RangeReading
 from openmsmq.model.lookup_id import LAST_SEQUENCE
 
 
@@ -37,6 +37,6 @@ def test_the_daemon_is_asked_again_for_a_message_that_is_not_where_it_was(tmp_pa
     assert LAST_SEQUENCE & 5 == 5
     link: Any = Link()
     layout = {"directory": str(tmp_path), "segment_size": 1 << 20, "identity": bytes(16).hex()}
-    portions = list(Reading(link, layout, None, {"queue": "q"}).portions())
+    portions = list(RangeReading(link, layout, None, {"queue": "q"}).portions())
     assert [(one.rows.num_rows, one.messages, one.damaged) for one in portions] == [(0, 0, [])]
     assert link.asked == ["slice", "slice", "locate"]

@@ -211,3 +211,31 @@ def test_spark_sees_the_same_rows(spark: Any, service: Daemon, rows: list[dict[s
             finally:
                 spark.conf.unset("spark.sql.python.filterPushdown.enabled")
         assert found[0] == found[1], condition
+
+
+@given(
+    kind=st.sampled_from([EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual]),
+    limit=st.integers(-3_000_000, 3_000_000),
+    offset=st.integers(-4, 4),
+)
+def test_a_server_selects_the_seconds_that_a_comparison_admits(kind: Any, limit: int, offset: int) -> None:
+    base = datetime(2026, 11, 26, 12, tzinfo=UTC)
+    condition = kind(("arrival_time",), base + timedelta(microseconds=limit))
+    second = int(base.timestamp()) + offset
+    filters = PushedFilters()
+    assert filters.take(condition) and filters.is_planned(condition)
+    first, last = filters.arrivals()
+    selected = (first is None or first <= second) and (last is None or second <= last)
+    assert selected == (holds(condition, {"arrival_time": datetime.fromtimestamp(second, UTC)}) is True)
+
+
+@pytest.mark.parametrize("kind", [EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual])
+@pytest.mark.parametrize("year", [1, 1960, 2200, 9999])
+def test_a_time_that_no_message_can_have_admits_all_or_none(kind: Any, year: int) -> None:
+    filters, limit = PushedFilters(), datetime(year, 1, 1, tzinfo=UTC)
+    assert filters.take(kind(("arrival_time",), limit))
+    first, last = filters.arrivals()
+    for second in (1, (1 << 32) - 1):
+        selected = (first is None or first <= second) and (last is None or second <= last)
+        row = {"arrival_time": datetime.fromtimestamp(second, UTC)}
+        assert selected == holds(kind(("arrival_time",), limit), row)

@@ -42,12 +42,7 @@ final class ArrowReader implements PartitionReader<ColumnarBatch> {
    * @param fails whether it is an error if they are fewer.
    */
   record Partition(String host, int port, String ticket, long count, String which, boolean fails)
-      implements InputPartition {
-    @Override
-    public String[] preferredLocations() {
-      return new String[0];
-    }
-  }
+      implements InputPartition {}
 
   /** Makes the readers, on the executors. */
   record Factory(Connection.Access access, StructType columns, long limit) implements PartitionReaderFactory {

@@ -52,6 +52,12 @@ final class Connection implements ReadableByteChannel {
           options.getLong("retrySeconds", 60));
     }
 
+    /** Without the password: Spark's logs and pages may show it. */
+    @Override
+    public String toString() {
+      return "user " + user;
+    }
+
     private String password() throws IOException {
       if (credential.startsWith("env:")) {
         String value = System.getenv(credential.substring(4));

@@ -26,6 +26,12 @@ record MsmqScan(
     return "msmq filters=" + filters + " limit=" + limit;
   }
 
+  /** Without options, which may have a password. */
+  @Override
+  public String toString() {
+    return description();
+  }
+
   @Override
   public ColumnarSupportMode columnarSupportMode() {
     return ColumnarSupportMode.SUPPORTED;

@@ -115,6 +115,6 @@ final class MsmqStream implements MicroBatchStream, SupportsTriggerAvailableNow,
 
   @Override
   public void stop() {
-    planner.close();
+    planner.end(); // a call may still wait for a queue manager that does not answer
   }
 }

@@ -87,13 +87,18 @@ final class Planner implements AutoCloseable {
     }
   }
 
-  /** Give it back, to whoever asks next; what one stream had in it ends with the next {@code stream}. */
+  /** Give it back, to whoever asks next. */
   @Override
   public void close() {
     if (process.isAlive() && IDLE.size() < MOST_IDLE) {
       IDLE.addFirst(this);
     } else {
-      process.destroy();
+      end();
     }
+  }
+
+  /** End the process, and a call that waits for it. */
+  void end() {
+    process.destroy();
   }
 }

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from openmsmq.flight.reading import Reading
+from openmsmq.flight.reading import RangeReading
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.processes.flight_requests import check, invalid, parse, shown
 from openmsmq.processes.link import DaemonLink
@@ -59,7 +59,7 @@ class ArrowListener:
 
         Args:
             host, port: where; port 0 is the system's choice.
-            link, layout: as for `Reading`.
+            link, layout: as for `RangeReading`.
             certificate, key: PEM files; plain text without.
         """
         self._tls: ssl.SSLContext | None = None
@@ -162,7 +162,7 @@ class ArrowListener:
 
     def _serve(self, peer: _Peer) -> None:
         with peer.socket, suppress(OSError):  # who has gone is not answered
-            output = Output(peer.socket)
+            output = ConnectionFile(peer.socket)
             try:
                 if not self._reads.acquire(blocking=False):
                     busy = HResult.MQ_ERROR_INSUFFICIENT_RESOURCES
@@ -180,7 +180,7 @@ class ArrowListener:
                 detail = "the request failed, see the queue manager's log"
                 output.line({"hresult": HResult.MQ_ERROR, "detail": detail})
 
-    def _answer(self, peer: _Peer, output: Output) -> dict[str, Any]:
+    def _answer(self, peer: _Peer, output: ConnectionFile) -> dict[str, Any]:
         """Carry out a request. Returns what ends its answer."""
         line, _, rest = bytes(peer.received).partition(b"\n")
         values = parse(line)
@@ -191,7 +191,7 @@ class ArrowListener:
         ticket = values.pop("read", None)
         if values or not isinstance(ticket, dict):
             raise invalid(f"a request of {shown(sorted(values))}, allowed: read, a JSON object; and user and password")
-        return _read(Reading(self._link, self._layout, caller, ticket), output)
+        return _read(RangeReading(self._link, self._layout, caller, ticket), output)
 
 
 def _taken(values: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def _taken(values: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: values.pop(name) for name in names if name in values}
 
 
-def _read(reading: Reading, output: Output) -> dict[str, Any]:
+def _read(reading: RangeReading, output: ConnectionFile) -> dict[str, Any]:
     """Send the stream of a read. Returns how many messages were selected from, and those that can't be decoded."""
     output.line({})
     messages, damaged = 0, []
@@ -221,7 +221,7 @@ def _watch(connection: socket.socket) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-class Output:
+class ConnectionFile:
     """A connection as a file for Arrow, which writes buffers and many small pieces between them."""
 
     closed = False

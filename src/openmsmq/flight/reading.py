@@ -39,7 +39,7 @@ class Portion:
     damaged: list[int]
 
 
-class Reading:
+class RangeReading:
     """The messages that a ticket asks for."""
 
     def __init__(self, link: DaemonLink, layout: dict[str, Any], caller: Caller, ticket: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ import pyarrow.flight as flight
 
 from openmsmq.bulk.message_columns import END_OF_ROWS
 from openmsmq.flight.arrow_listener import ArrowListener
-from openmsmq.flight.reading import Reading
+from openmsmq.flight.reading import RangeReading
 from openmsmq.flight.rows import validate
 from openmsmq.flight.uploading import staged
 from openmsmq.model.errors import HResult, MsmqError, OperationCancelled
@@ -139,10 +139,10 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     @_translating
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         values = check("read", parse(ticket.ticket))
-        reading = Reading(self._link, self._layout, self._caller(context), values)
+        reading = RangeReading(self._link, self._layout, self._caller(context), values)
         return flight.GeneratorStream(reading.schema, self._batches(reading))
 
-    def _batches(self, reading: Reading) -> Iterator[pa.RecordBatch | tuple[pa.RecordBatch, bytes]]:
+    def _batches(self, reading: RangeReading) -> Iterator[pa.RecordBatch | tuple[pa.RecordBatch, bytes]]:
         try:
             for portion in reading.portions():
                 if portion.damaged:

@@ -32,7 +32,7 @@ def staged(
     """Stage rows as the request `write` of `flight_requests` says, checked. A stage that fails is dropped.
 
     Args:
-        link, caller: as for `Reading`.
+        link, caller: as for `RangeReading`.
         command: the values of the request.
         schema: of the rows.
         batches: valid rows; an error that they raise fails the stage.

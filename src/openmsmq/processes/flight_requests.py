@@ -97,7 +97,7 @@ def _names(longest: int) -> RequestArgument:
 
 _FLAG = RequestArgument(lambda v: isinstance(v, bool), "true or false")
 _POSITION = _whole(0, LAST_SEQUENCE)
-_SECONDS = _whole(0, (1 << 32) - 1)  # since 1970, as messages have times
+_SECONDS = _whole(0, 1 << 32)  # since 1970; the highest is behind all that messages can have
 _LIMIT = _whole(1, _LARGEST).optional()
 _QUEUE = _text(0, MAXIMUM_FORMAT_NAME)
 _NAME = _text(1, MAXIMUM_GROUP_NAME)

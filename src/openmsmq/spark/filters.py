@@ -34,7 +34,7 @@ from openmsmq.model.lookup_id import LAST_SEQUENCE
 
 _TIME = pa.timestamp("us", tz="UTC")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_SECOND = (1 << 32) - 1
+_NO_SECOND = 1 << 32  # behind all that messages can have
 #: Columns whose filters are taken, and what Python has for their values.
 _COLUMNS: dict[str, tuple[pa.DataType, type]] = {
     "host": (pa.string(), str),
@@ -164,19 +164,17 @@ def _column(condition: Filter) -> str:
 
 
 def _seconds(condition: Filter) -> tuple[int | None, int | None] | None:
-    """First and last whole second that a comparison with a time admits; None where it is more than that, or beyond the
-    seconds that messages can have."""
+    """First and last whole second that a comparison with a time admits, of those that messages can have; None where it
+    is more than that."""
     kind = type(condition)
     if kind not in (EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual):
         return None
     microseconds = (condition.value - _EPOCH) // timedelta(microseconds=1)  # type: ignore[attr-defined]
     second, rest = divmod(microseconds, 1_000_000)
-    if not 1 <= second < _LAST_SECOND:
-        return None
-    above = second + (kind is GreaterThan or rest > 0)
-    below = second - (kind is LessThan and rest == 0)
+    above = min(max(second + (kind is GreaterThan or rest > 0), 0), _NO_SECOND)
+    below = min(max(second - (kind is LessThan and rest == 0), 0), _NO_SECOND)
     if kind is EqualTo:
-        return (above, second)
+        return (above, below)
     return (above, None) if kind in (GreaterThan, GreaterThanOrEqual) else (None, below)
 
 

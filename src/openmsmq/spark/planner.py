@@ -227,7 +227,7 @@ def _take(reader: MsmqReader, given: Mapping[str, Any]) -> bool:
 
 
 def _arrivals(reader: Fetching) -> dict[str, int]:
-    """What the server is asked to select by time of arrival."""
+    """Return the fields of a ticket that select messages by time of arrival."""
     after, until = reader.selection.arrivals()
     return {name: value for name, value in (("arrived_from", after), ("arrived_until", until)) if value is not None}
 
@@ -250,7 +250,7 @@ def answer(planner: Planner, line: str) -> dict[str, Any]:
 def main() -> None:
     """Answer until the JVM ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a library prints is no answer
+    os.dup2(2, 1)  # a library may print, and that must not look like an answer
     planner = Planner()
     for line in sys.stdin:
         answers.write(json.dumps(answer(planner, line)) + "\n")

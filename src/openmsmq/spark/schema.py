@@ -110,7 +110,7 @@ def with_text(batch: pa.RecordBatch, decode: str) -> tuple[pa.RecordBatch, int]:
 
 def _decoded(bodies: pa.BinaryArray, kinds: pa.Int32Array) -> tuple[pa.StringArray, npt.NDArray[np.bool_]]:
     """The texts of bodies: as they are, or from UTF-16 of ASCII characters, for all rows at once; others one by one.
-    Also which are no text, or have text replaced."""
+    Also return which rows are not text, or have text replaced."""
     done = pc.fill_null(_is_utf8(bodies, kinds), True)  # null stays null
     try:
         texts = (bodies if not done.false_count else pc.if_else(done, bodies, None)).cast(pa.string())
