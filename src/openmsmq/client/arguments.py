@@ -1,4 +1,4 @@
-"""Arguments of the client: what programs may give, as what its operations take."""
+"""Conversion of the arguments of programs to those of client operations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def credentials_of(
 
 
 def as_message(value: Message | BodyValue, properties: dict[str, Any]) -> Message:
-    """A message from a value and properties; `recoverable=True` is short for delivery_guarantee=1."""
+    """Return a message from a value and properties; `recoverable=True` is short for delivery_guarantee=1."""
     if "recoverable" in properties:
         properties["delivery_guarantee"] = int(bool(properties.pop("recoverable")))
     if isinstance(value, Message):

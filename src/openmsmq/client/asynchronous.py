@@ -136,7 +136,7 @@ class QueueManager(_Closing):
     """A connection to a queue manager; see `connect`."""
 
     def __init__(self, runner: Runner, private: Runner) -> None:
-        """`private` is for calls that servers want protected; it may be the same."""
+        """`private` is the pool for calls that servers require to be protected; it may be the same."""
         self._runner, self._private = runner, private
         self._remote_read_checked = False
         self._remote_read_refused: MsmqError | None = None
@@ -152,7 +152,7 @@ class QueueManager(_Closing):
         self._private.close()
 
     async def _check_accepted(self) -> None:
-        """Prove that the server is there and accepts this caller by one of its interfaces: Windows may refuse all
+        """Check that the server is reachable and that one of its interfaces accepts this caller: Windows may refuse all
         remote calls of MS-MQMP, but not those of MS-MQMR and MS-MQRR."""
         try:
             await self.machine_id()
@@ -164,7 +164,7 @@ class QueueManager(_Closing):
 
     @property
     def remote_read_refused(self) -> MsmqError | None:
-        """Why the server did not let this client read through MS-MQRR; None if it did, or nothing was opened yet."""
+        """The reason why the server refused reads through MS-MQRR; None if it did not, or no queue was opened yet."""
         return self._remote_read_refused
 
     async def machine_id(self) -> str:
@@ -172,7 +172,7 @@ class QueueManager(_Closing):
         return await self._runner.run(o.query(4))
 
     async def version(self) -> str:
-        """The MSMQ version that the server says it is."""
+        """The MSMQ version that the server reports."""
         return await self._runner.run(o.query(3))
 
     async def create_queue(
@@ -191,50 +191,51 @@ class QueueManager(_Closing):
         await self._runner.run(o.delete_queue(name))
 
     async def properties(self, name: str, *wanted: QueuePropertyName) -> dict[str, Any]:
-        """Properties of a queue by name; all of them if none is named."""
+        """Return properties of a queue by name; all of them if no name is given."""
         return await self._runner.run(o.get_properties(name, wanted or tuple(o.PROPERTIES)))
 
     async def set_properties(self, name: str, **properties: Unpack[NewQueueProperties]) -> None:
-        """Change properties of a queue, all or none."""
+        """Change properties of a queue: all of them, or none if one is invalid."""
         await self._runner.run(o.set_properties(name, dict(properties)))
 
     async def security(self, name: str, information: int = ALL_SECURITY) -> bytes:
-        """The security descriptor of a queue, self-relative; see `openmsmq.model.security`."""
+        """Return the self-relative security descriptor of a queue; see `openmsmq.model.security`."""
         return await self._runner.run(o.get_security(name, information))
 
     async def set_security(self, name: str, descriptor: bytes, information: int) -> None:
         await self._runner.run(o.set_security(name, information, descriptor))
 
     async def format_name(self, path_name: str) -> str:
-        """The private format name of a queue; PUBLIC= and its identifier for the path name of a public one."""
+        """Return the private format name of a queue; for the path name of a public queue, PUBLIC= and its
+        identifier."""
         return await self._runner.run(o.resolve(path_name))
 
     async def queues(self) -> list[str]:
-        """The path names of all private queues."""
+        """Return the path names of all private queues."""
         names: list[str] = (await self._runner.run(o.management(None, "private_queues")))["private_queues"]
         return names
 
     async def counts(self, name: str) -> dict[str, int]:
-        """message_count, bytes_in_queue, journal_message_count and bytes_in_journal of a queue."""
+        """Return message_count, bytes_in_queue, journal_message_count and bytes_in_journal of a queue."""
         return await self._runner.run(o.management(name, *COUNTS))
 
     async def subqueues(self, name: str) -> list[str]:
-        """The names of the subqueues of a queue that have messages or are open."""
+        """Return the names of the subqueues of a queue that have messages or are open."""
         names: list[str] = (await self._runner.run(o.management(name, "subqueue_names")))["subqueue_names"]
         return names
 
     async def management(self, name: str | None = None) -> dict[str, Any]:
-        """Management properties (MS-MQMR) of a queue, an outgoing one by the name of its destination, or about the
-        machine; None for what there is no value of."""
+        """Return management properties (MS-MQMR) of a queue, of an outgoing queue by the name of its destination, or of
+        the machine. A property without a value is None."""
         return await self._runner.run(o.management(name))
 
     async def outgoing(self) -> list[dict[str, Any]]:
-        """The management properties of each outgoing queue that has messages or is open."""
+        """Return the management properties of each outgoing queue that has messages or is open."""
         return await self._runner.run(o.outgoing())
 
     async def pause(self, name: str) -> None:
-        """Hold messages in the outgoing queue for a destination, until `resume` or a restart of the server. For
-        administrators, as all actions. Raises AccessDenied, QueueNotFound."""
+        """Hold messages in the outgoing queue for a destination, until `resume` or a restart of the server. Like all
+        actions, it requires an administrator. Raises AccessDenied, QueueNotFound."""
         await self._runner.run(o.act(name, "PAUSE"))
 
     async def resume(self, name: str) -> None:
@@ -242,15 +243,15 @@ class QueueManager(_Closing):
         await self._runner.run(o.act(name, "RESUME"))
 
     async def connect_machine(self) -> None:
-        """Let the server transfer messages to other machines again."""
+        """Make the server transfer messages to other machines again."""
         await self._runner.run(o.act(None, "CONNECT"))
 
     async def disconnect_machine(self) -> None:
-        """Let the server transfer no messages to other machines, until `connect_machine` or its end."""
+        """Stop transfers to other machines, until `connect_machine` or a restart of the server."""
         await self._runner.run(o.act(None, "DISCONNECT"))
 
     async def tidy(self) -> None:
-        """Make the server release disk space that it does not need."""
+        """Make the server release unused disk space."""
         await self._runner.run(o.act(None, "TIDY"))
 
     @opening_context
@@ -291,7 +292,7 @@ class QueueManager(_Closing):
         return MessageQueue(self, self._runner, handle, reconnect)
 
     async def _check_remote_read(self) -> None:
-        """Once; raises CallerRefused or ProtocolUnavailable, also when an open was refused before."""
+        """Check once. Raises CallerRefused or ProtocolUnavailable, also if an earlier open was refused."""
         if self._remote_read_refused is not None:
             raise self._remote_read_refused
         if not self._remote_read_checked:
@@ -307,11 +308,11 @@ class QueueManager(_Closing):
 
     @opening_context
     async def transaction(self, *, distributed: bool = False, outcomes: str = OUTCOMES) -> Transaction:
-        """A new internal transaction:
+        """Begin an internal transaction:
         `async with qm.transaction() as tx: await queue.send(message, transaction=tx)`.
 
-        With `distributed` databases may take part in it, too (`Transaction.enlist`); `outcomes` is the transactional
-        queue that says which of these have committed, and is created where it is missing."""
+        With `distributed`, databases can take part in it (`Transaction.enlist`). `outcomes` is the transactional queue
+        that records which of these transactions have committed; it is created if it is missing."""
         if distributed:
             with suppress(QueueExists):
                 await self.create_queue(outcomes, transactional=True, label="outcomes of transactions")
@@ -320,15 +321,15 @@ class QueueManager(_Closing):
         return Transaction(self, self._runner, enlisted, held, outcomes if distributed else "")
 
     async def resolve(self, *participants: Participant, outcomes: str = OUTCOMES) -> list[str]:
-        """End what is in doubt at participants, after a crash of the program or of a connection: commit what has
-        committed here, roll back what has not. Returns the transactions that are still under way. Raises QueueNotFound
-        if something is in doubt and there is no queue of outcomes.
+        """End transactions that are in doubt at participants after a crash of the program or a lost connection: commit
+        those that have committed here, and roll back the others. Returns the transactions that are still in progress.
+        Raises QueueNotFound if a transaction is in doubt and the queue of outcomes does not exist.
 
-        Name all participants that a transaction may have: an outcome is forgotten once as many of them know it.
+        Pass all participants that a transaction may have: an outcome is deleted once that many have been told.
         """
         try:
             known = await self._outcomes(outcomes)
-        except QueueNotFound:  # nothing was begun yet; otherwise this is another queue, or another queue manager
+        except QueueNotFound:  # no transaction was begun yet; otherwise this is the wrong queue or queue manager
             for participant in participants:
                 if list(await self._runner.outcome(participant.in_doubt())):
                     raise
@@ -349,7 +350,7 @@ class QueueManager(_Closing):
         return sorted(under_way)
 
     async def _outcomes(self, outcomes: str) -> dict[str, int]:
-        """The transactions with participants that have committed, with the number of participants."""
+        """Return the committed transactions with participants, and the number of their participants."""
         found = {}
         async with self.open(outcomes, "peek") as queue:
             async for message in queue:
@@ -358,7 +359,8 @@ class QueueManager(_Closing):
         return found
 
     async def _has_committed(self, transaction: str, outcomes: str) -> bool | None:
-        """None while it is under way. What nobody can commit any more has not."""
+        """Whether a transaction has committed; None while it is in progress. One that can no longer be committed has
+        not."""
         if transaction in await self._outcomes(outcomes):
             return True
         try:
@@ -366,12 +368,12 @@ class QueueManager(_Closing):
         except TransactionSequence:
             return None
         try:
-            return transaction in await self._outcomes(outcomes)  # it may have ended just now
+            return transaction in await self._outcomes(outcomes)  # it may have ended in the meantime
         finally:
             await self._runner.run(o.abort(probe))
 
     async def _forget_outcome(self, transaction: str, outcomes: str) -> None:
-        """All participants know it."""
+        """Delete the outcome, because all participants have been told."""
         async with self.open(outcomes) as queue:
             async for message in queue:
                 if message.label == transaction and participants_in(message.body) is not None:
@@ -380,10 +382,11 @@ class QueueManager(_Closing):
                     return
 
     async def join(self, transaction: Transaction) -> None:
-        """Take part in a transaction of another queue manager; sends and receives in it do so by themselves.
+        """Take part in a transaction of another queue manager. Sends and receives in a transaction call this
+        themselves.
 
-        The queue manager of the transaction has to be openmsmq; this one has to have a transaction manager that speaks
-        OleTx, and both have to reach each other (docs/transactions.md). Raises MsmqError.
+        The queue manager of the transaction must be openmsmq. This one must have a transaction manager with OleTx, and
+        both must be able to connect to each other (docs/transactions.md). Raises MsmqError.
         """
         async with self._joining:
             if transaction.manager is not self and transaction.uow not in self._joined:
@@ -393,8 +396,8 @@ class QueueManager(_Closing):
                 self._joined[transaction.uow] = transaction
 
     async def _keeps_order(self) -> bool:
-        """Whether the server serves calls that are under way at once on one connection in their order. openmsmq does;
-        RPC does not ask for it ([MS-RPCE] 3.3.1.5.8)."""
+        """Whether the server serves concurrent calls of one connection in order. openmsmq does; RPC does not require it
+        ([MS-RPCE] 3.3.1.5.8)."""
         if self._has_own_transactions is None:
             probe = await self.transaction()
             try:
@@ -420,9 +423,10 @@ class QueueManager(_Closing):
 
 
 class Transaction:
-    """An internal transaction. As a context manager it commits, or aborts when an exception leaves the block.
+    """An internal transaction. As a context manager it commits at the end of the block, or aborts after an exception.
 
-    Used with a queue of another queue manager it becomes a distributed one: all of it commits, or nothing.
+    If it is used with a queue of another queue manager, it becomes a distributed transaction: all of it commits, or
+    nothing.
     """
 
     def __init__(
@@ -433,7 +437,7 @@ class Transaction:
         held: ServerResource,
         outcomes: str = "",
     ) -> None:
-        """`outcomes` is the queue that says whether it has committed; without one it takes no participants."""
+        """`outcomes` is the queue that records commits; without one the transaction accepts no participants."""
         self.manager, self._runner, self._enlisted, self.held = manager, runner, enlisted, held
         held.name = enlisted.uow.hex()
         self.finished = False
@@ -441,8 +445,8 @@ class Transaction:
         self._participants: list[Participant] = []
 
     def enlist(self, participant: Participant) -> str:
-        """Let a database take part. Returns the identifier by which it knows the transaction, 32 hexadecimal digits.
-        Raises TransactionUsage for a transaction that was not begun with distributed=True."""
+        """Add a database as a participant. Returns the identifier of the transaction for it, 32 hexadecimal digits.
+        Raises TransactionUsage if the transaction was not begun with distributed=True."""
         check_not_finished(self.finished)
         if not self._outcomes:
             raise TransactionUsage(detail="only a transaction that begins with distributed=True takes participants")
@@ -451,7 +455,7 @@ class Transaction:
         return self.uow.hex()
 
     async def token(self) -> bytes:
-        """The propagation token: with it and `uow` other queue managers take part."""
+        """Return the propagation token: with it and `uow`, other queue managers can take part."""
         return await self._runner.run(holding(transaction_calls.propagation_token(self.uow), self.held))
 
     @property
@@ -460,10 +464,10 @@ class Transaction:
         return self._enlisted.uow
 
     async def commit(self) -> None:
-        """Make all of it lasting. Raises HandleLost with `outcome_unknown` when no answer came; TransactionUsage after
-        the end of the transaction; what a participant raises that can't prepare.
+        """Commit the transaction. Raises HandleLost with `outcome_unknown` if no reply arrived, TransactionUsage after
+        the end of the transaction, and the exception of a participant that can't prepare.
 
-        Where the outcome is unknown, participants stay prepared until `QueueManager.resolve` ends them."""
+        If the outcome is unknown, participants stay prepared until `QueueManager.resolve` ends them."""
         check_not_finished(self.finished)
         if self._participants:
             await self._commit_with_participants()
@@ -472,7 +476,7 @@ class Transaction:
         self.finished = True
 
     async def _commit_with_participants(self) -> None:
-        """First what each can take back, then the queue manager's commit, which decides, then the rest."""
+        """Prepare all participants, commit at the queue manager, which decides, and then commit the participants."""
         identifier = self.uow.hex()
         try:
             async with await self.manager.open(self._outcomes, "send") as outcomes:
@@ -495,13 +499,13 @@ class Transaction:
         await self.manager._forget_outcome(identifier, self._outcomes)
 
     async def abort(self) -> None:
-        """Undo all of it. Raises TransactionUsage after the end of the transaction."""
+        """Roll the transaction back. Raises TransactionUsage after the end of the transaction."""
         check_not_finished(self.finished)
         self.finished = True
         try:
             await self._runner.run(holding(o.abort(self._enlisted), self.held))
         except MsmqError as error:
-            if not (self._participants and answered(error)):  # it has ended already
+            if not (self._participants and answered(error)):  # it has already ended
                 raise
         finally:
             for participant in self._participants:
@@ -519,14 +523,14 @@ class Transaction:
         try:
             await self.abort()
         except MsmqError:
-            if error is None:  # the server aborts it by itself when the connection goes
+            if error is None:  # the server aborts it when the connection ends
                 raise
 
 
 class MessageQueue(_Closing):
-    """An open queue. `async for` peeks at what is there, from first to last, and takes nothing away.
+    """An open queue. `async for` peeks at its messages from first to last and removes none.
 
-    What its protocol lacks and MS-MQMP has (transactions, `format_name`) goes by a second handle of qmcomm.
+    Features that its protocol lacks and MS-MQMP has (transactions, `format_name`) use a second handle of qmcomm.
     """
 
     def __init__(self, manager: QueueManager, runner: Runner, handle: ReopeningQueue, reconnect: bool) -> None:
@@ -580,8 +584,8 @@ class MessageQueue(_Closing):
     ) -> str:
         """Send a message, or a value as its body with properties by name (label="x", recoverable=True, ...).
 
-        Returns the message identifier. Raises MsmqError; TransactionUsage where the queue and the send disagree about
-        transactions; an RpcConnectionError with `outcome_unknown` where the message was sent and no answer came.
+        Returns the message identifier. Raises MsmqError; TransactionUsage if only one of queue and send is
+        transactional; RpcConnectionError with `outcome_unknown` if the message was sent and no reply arrived.
         """
         message = as_message(message, dict(properties))
         handle = self._qmcomm if self._qmcomm and not self._closed else await self._through_qmcomm("sending")
@@ -597,11 +601,11 @@ class MessageQueue(_Closing):
         window: int = WINDOW,
         **properties: Unpack[MessageProperties],
     ) -> list[str]:
-        """Send messages in their order, `window` of them under way at once, on one connection; returns their
-        identifiers. Values have the same properties.
+        """Send messages in order on one connection, up to `window` of them concurrently. Returns their identifiers.
+        Values have the same properties.
 
-        After a message that fails no others are begun. Raises MessagesNotSent, which says what became of each; in a
-        transaction, abort it then. A server that is not openmsmq may serve calls in any order, so it gets one at a
+        No message is sent after one that failed. Raises MessagesNotSent, which has the outcome of each; in a
+        transaction, abort it then. Other servers than openmsmq may serve calls in any order, so they get one at a
         time.
         """
         handle = self._qmcomm if self._qmcomm and not self._closed else await self._through_qmcomm("sending")
@@ -614,7 +618,7 @@ class MessageQueue(_Closing):
         return work.outcome(identifier_text)
 
     async def _part_of(self, transaction: Transaction | None) -> tuple[bytes | None, tuple[ServerResource, ...]]:
-        """The unit of work of a transaction, and what has to be there still for it."""
+        """Return the unit of work of a transaction, and the resource that it requires."""
         if transaction is None:
             return None, ()
         check_not_finished(transaction.finished)
@@ -624,7 +628,7 @@ class MessageQueue(_Closing):
     # -- taking messages ---------------------------------------------------------------------------------------
 
     async def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> Message:
-        """Take the first message; waits `timeout` seconds, forever with None. Raises ReceiveTimeout."""
+        """Receive the first message. Waits `timeout` seconds; None: forever. Raises ReceiveTimeout."""
         left = countdown(milliseconds(timeout), time.monotonic)
         if transaction is None:
             return await self._received(lambda queue: queue.take(left()))
@@ -644,10 +648,10 @@ class MessageQueue(_Closing):
 
     @asynccontextmanager
     async def receive_lock(self, timeout: float | None = None) -> AsyncIterator[Message]:
-        """Take the first message when the block succeeds; an exception puts it back in its place.
+        """Lock the first message; it is removed when the block succeeds, and an exception puts it back in its place.
 
-        Meanwhile nobody else sees it. Waits as `receive` does. Raises ReceiveTimeout; MsmqError if the queue is not
-        open through MS-MQRR.
+        Other readers do not see it in the meantime. Waits like `receive`. Raises ReceiveTimeout; MsmqError if the queue
+        is not open through MS-MQRR.
         """
         taken = await self._locked(timeout)
         try:
@@ -658,10 +662,10 @@ class MessageQueue(_Closing):
         await self._end(taken, True)
 
     async def consume(self, timeout: float | None = None) -> AsyncGenerator[Message, None]:
-        """Take one message after the other: each is removed when the loop asks for the next one.
+        """Receive one message after the other: each is removed when the loop requests the next one.
 
-        Leaving the loop by an exception, `break` or `return` puts the current message back. Ends when none has come
-        for `timeout` seconds, never with None.
+        Leaving the loop by an exception, `break` or `return` puts the current message back. The iteration ends when no
+        message has arrived for `timeout` seconds; with None it never ends.
 
         After `break` the message is put back when the loop gets to close the iterator, at once with
         `contextlib.aclosing`.
@@ -679,12 +683,12 @@ class MessageQueue(_Closing):
                 await self._end(taken, done)
 
     async def receive_by_lookup_id(self, identifier: int, direction: DirectionWord = "current") -> Message:
-        """Take the message with a lookup identifier, or the "next" or "previous" one. Raises MessageNotFound."""
+        """Receive the message with a lookup identifier, or the "next" or "previous" one. Raises MessageNotFound."""
         seek = to_seek(direction)
         return await self._received(lambda queue: queue.take_by_lookup_identifier(identifier, seek))
 
     async def receive_by_correlation_id(self, identifier: bytes | str, timeout: float | None = None) -> Message:
-        """Take the first message with a correlation identifier; waits for one to come. Raises ReceiveTimeout."""
+        """Receive the first message with a correlation identifier. Waits for one. Raises ReceiveTimeout."""
         left, wanted = countdown(milliseconds(timeout), time.monotonic), to_identifier(identifier)
         return await self._received(lambda queue: queue.take_by_correlation_identifier(wanted, left(), time.monotonic))
 
@@ -705,18 +709,19 @@ class MessageQueue(_Closing):
         try:
             await self._runner.end(taken.end(remove))
         except CALL_FAILURES:
-            if remove:  # else the server puts it back by itself, when the queue is closed or some minutes have gone
+            if remove:  # otherwise the server puts it back, when the queue is closed or after some minutes
                 raise
 
     # -- looking and more --------------------------------------------------------------------------------------
 
     async def peek(self, timeout: float | None = None) -> Message:
-        """Look at the first message and leave it. Raises ReceiveTimeout."""
+        """Return the first message without removing it. Raises ReceiveTimeout."""
         left = countdown(milliseconds(timeout), time.monotonic)
         return await self._run(lambda queue: queue.peek(ReceiveAction.PEEK_CURRENT, left()))
 
     async def peek_by_lookup_id(self, identifier: int, direction: DirectionWord = "current") -> Message:
-        """Look at the message with a lookup identifier, or the "next" or "previous" one. Raises MessageNotFound."""
+        """Return the message with a lookup identifier, or the "next" or "previous" one, without removing it. Raises
+        MessageNotFound."""
         seek = to_seek(direction)
         return await self._run(lambda queue: queue.peek_by_lookup_identifier(identifier, seek))
 
@@ -738,7 +743,7 @@ class MessageQueue(_Closing):
 
     @opening_context
     async def cursor(self) -> Cursor:
-        """A cursor, to look at one message after the other and take the one it stands on."""
+        """Return a cursor, which peeks at one message after the other and can receive its current one."""
         self._check_open()
         return Cursor(self, await self._runner.run(self._handle.cursor()))
 
@@ -753,7 +758,7 @@ class MessageQueue(_Closing):
 
 
 class Cursor(_Closing):
-    """[MS-MQDMPR] 3.2: `peek` begins, `peek_next` goes on, `receive` takes the message the cursor stands on."""
+    """[MS-MQDMPR] 3.2: `peek` starts, `peek_next` advances, `receive` removes the current message."""
 
     def __init__(self, queue: MessageQueue, handle: CursorHandle) -> None:
         self._queue, self._handle = queue, handle
@@ -762,11 +767,12 @@ class Cursor(_Closing):
         await self._queue._runner.run(self._handle.close())
 
     async def peek(self, timeout: float | None = None) -> Message:
-        """The message the cursor stands on, or the first one. Raises ReceiveTimeout, MessageAlreadyReceived."""
+        """Return the cursor's current message, or the first one. Raises ReceiveTimeout, MessageAlreadyReceived."""
         return await self._peek(ReceiveAction.PEEK_CURRENT, timeout)
 
     async def peek_next(self, timeout: float | None = None) -> Message:
-        """Advance and look. Raises ReceiveTimeout; IllegalCursorAction before the first `peek`."""
+        """Move to the next message and return it. Raises ReceiveTimeout; IllegalCursorAction before the first
+        `peek`."""
         return await self._peek(ReceiveAction.PEEK_NEXT, timeout)
 
     async def _peek(self, action: ReceiveAction, timeout: float | None) -> Message:
@@ -774,9 +780,10 @@ class Cursor(_Closing):
         return await self._queue._runner.run(self._handle.peek(action, milliseconds(timeout)))
 
     async def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> Message:
-        """Take the message the cursor stands on. Raises MessageAlreadyReceived, MessageNotFound, ReceiveTimeout.
+        """Receive the cursor's current message. Raises MessageAlreadyReceived, MessageNotFound, ReceiveTimeout.
 
-        In a transaction only if the queue was opened with protocol="qmcomm", or through MS-MQRR of an openmsmq server.
+        In a transaction, this requires a queue that was opened with protocol="qmcomm", or through MS-MQRR of an
+        openmsmq server.
         """
         self._queue._check_open()
         wait, runner = milliseconds(timeout), self._queue._runner

@@ -40,19 +40,19 @@ from openmsmq.model.errors import (
 )
 
 T = TypeVar("T")
-ANSWER_MARGIN = 30.0  # seconds a server may take beyond the time it was asked to wait
+ANSWER_MARGIN = 30.0  # seconds that a server may take in addition to the requested wait
 
 
 class RetryRule(NamedTuple):
-    """Meaning of a call whose answer was lost. `repeatable`: it may be repeated, also if it was carried out before.
-    `unknown`: possible outcomes; empty if it has no lasting effect."""
+    """Rule for a call whose reply was lost. `repeatable`: it may be repeated even if it was executed.
+    `unknown`: the possible outcomes as text; empty if the call has no lasting effect."""
 
     repeatable: bool
     unknown: str
 
 
-REPEATABLE = RetryRule(True, "")  # reads, and writes that do the same when they are done twice
-HARMLESS = RetryRule(False, "")  # the server takes it back when the connection ends
+REPEATABLE = RetryRule(True, "")  # reads, and idempotent writes
+HARMLESS = RetryRule(False, "")  # the server undoes it when the connection ends
 UNKNOWN = RetryRule(False, "the server may have carried it out")
 
 
@@ -72,7 +72,7 @@ class ClientAssociation:
 
 @dataclass(slots=True, eq=False)
 class ServerResource:
-    """Something that the server keeps for this client: an open queue, a transaction."""
+    """An object that the server keeps for this client: an open queue, a transaction."""
 
     what: str
     name: str
@@ -84,9 +84,9 @@ class ServerResource:
 
 
 class ClientCall(NamedTuple):
-    """A call to make. `wait` is the server's time limit in milliseconds, INFINITE for no limit, 0 for none at all.
+    """A call to make. `wait` is how long the server may wait in milliseconds: INFINITE for no limit, 0 for no wait.
 
-    `held` is what has to be there still for the call to have a meaning; `opens` is what comes to be by it.
+    `held` is the server resource that the call requires; `opens` is the one that it creates.
     """
 
     interface: Interface
@@ -99,7 +99,7 @@ class ClientCall(NamedTuple):
 
     @property
     def timeout(self) -> float | None:
-        """Seconds after which no answer will come; None for a call that may wait forever."""
+        """Seconds after which the call has failed; None for a call that may wait forever."""
         return None if self.wait == INFINITE else self.wait / 1000 + ANSWER_MARGIN
 
     @property
@@ -109,19 +109,20 @@ class ClientCall(NamedTuple):
 
 
 Steps = Generator[ClientCall, Any, T]
-# How a call can fail: the server says so, or can't be reached, or the connection has ended.
+# Failures of a call: an error from the server, an unreachable server, or a lost connection.
 CALL_FAILURES = (MsmqError, ConnectionError, ProtocolError)
-# Those of them in which the server has not said what became of the call.
+# The failures after which the outcome of the call is unknown.
 UNANSWERED = (ClientError, AuthenticationError)
 
 
 def answered(error: BaseException) -> bool:
-    """Whether a call ended with what the server says about it."""
+    """Whether a call ended with a reply of the server."""
     return isinstance(error, MsmqError) and not isinstance(error, UNANSWERED)
 
 
 class HandleLost(RpcConnectionError):
-    """The server does not keep any more what the call needs: the connection was lost or the server has restarted.
+    """The server no longer has the resource that the call requires: the connection was lost, or the server has
+    restarted.
 
     `what` is "queue", "cursor", "transaction" or "receive" (a message that was locked and not yet removed or put
     back), `which` its name. `outcome_unknown` says whether the call may have been carried out.
@@ -133,7 +134,7 @@ class HandleLost(RpcConnectionError):
         self.which = which
 
 
-# What the server does with what it kept, once its connection has ended.
+# What the server does with its resources when the connection has ended.
 _LEFT_BEHIND = {
     "queue": "the server has closed it; open it again, or open it with reconnect=True",
     "cursor": "it ended with its queue; make a new one and begin from the start",
@@ -143,7 +144,7 @@ _LEFT_BEHIND = {
 
 
 def handle_lost(call: ClientCall, held: ServerResource, sent: bool) -> HandleLost:
-    """The error of a call that needs `held`, and was `sent` before that was lost, or not."""
+    """Return the error of a call that requires the lost resource `held`; `sent` says whether the call had been sent."""
     association = held.association
     assert association is not None
     unknown = call.fate.unknown if sent else ""
@@ -155,7 +156,7 @@ def handle_lost(call: ClientCall, held: ServerResource, sent: bool) -> HandleLos
 
 
 def client_closed() -> MsmqError:
-    """The error of a call of a client that this program has closed, before the call or while it waits."""
+    """Return the error of a call whose client was closed before it or while it waited."""
     return MsmqError(HResult.MQ_ERROR_SERVICE_NOT_AVAILABLE, "this client was closed")
 
 
@@ -172,7 +173,7 @@ class ProtocolUnavailable(MsmqError):
 def call(
     interface: Interface, name: str, what: str = "", *, wait: int = 0, fate: RetryRule = UNKNOWN, **arguments: Any
 ) -> Steps[Any]:
-    """One call about `what`; raises the MsmqError of a failure HRESULT, naming it."""
+    """Make a call about `what`. Raises the MsmqError of a failure HRESULT, with `what` in its text."""
     operation = interface.operation(name)
     assert operation.request is not None
     try:

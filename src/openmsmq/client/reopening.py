@@ -1,4 +1,4 @@
-"""A queue that stays open: its handle, and how to open it again by name after the handle was lost."""
+"""An open queue that is opened again by name after its handle was lost."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _REOPENINGS = 5  # in one operation, in case the operation crashes the server
 
 
 class Locked(NamedTuple):
-    """A message that was taken; `locked` until it is ended where its protocol has two phases."""
+    """A received message. With a two-phase protocol it is `locked` until it is ended."""
 
     message: Message
     locked: bool
-    end: Callable[[bool], Steps[None]]  # whether to remove it, or put it back
+    end: Callable[[bool], Steps[None]]  # True removes it, False puts it back
 
 
 class _Current(NamedTuple):
@@ -32,7 +32,7 @@ class _Current(NamedTuple):
 
 class ReopeningQueue:
     """An open queue. With `reconnect`, an operation whose handle was lost opens the queue again, at most `_REOPENINGS`
-    times, and is done then, unless it may have been done before."""
+    times, and is repeated, unless it may have been executed before."""
 
     def __init__(self, name: str, open_queue: Callable[[], Steps[OpenQueue]], reconnect: bool) -> None:
         self._name, self._open_queue, self._reconnect = name, open_queue, reconnect
@@ -53,7 +53,7 @@ class ReopeningQueue:
         return _Current((yield from opening(self._open_queue(), held)), held)
 
     def close(self) -> Steps[None]:
-        """Nothing to do for a handle that was lost."""
+        """Close the queue. A lost handle needs no action."""
         queue, held = self._now
         if not held.lost:
             try:
@@ -62,7 +62,7 @@ class ReopeningQueue:
                 return
 
     def run(self, operation: Callable[[OpenQueue], Steps[T]]) -> Steps[T]:
-        """An operation on the open queue. Raises HandleLost."""
+        """Run an operation on the open queue. Raises HandleLost."""
         return (yield from self._run(lambda current: operation(current.queue)))
 
     def send(self, message: Message, uow: bytes | None) -> Steps[bytes]:
@@ -80,7 +80,7 @@ class ReopeningQueue:
         return identifier
 
     def take(self, operation: Callable[[OpenQueue], Steps[TakenMessage]]) -> Steps[Locked]:
-        """An operation that takes a message. Raises HandleLost."""
+        """Run an operation that receives a message. Raises HandleLost."""
 
         def take(current: _Current) -> Steps[Locked]:
             taken = yield from operation(current.queue)
@@ -89,7 +89,7 @@ class ReopeningQueue:
         return (yield from self._run(take))
 
     def cursor(self) -> Steps[CursorHandle]:
-        """A cursor of the handle that there is now: it ends with that."""
+        """Return a cursor of the current handle, which ends with that handle."""
 
         def create(current: _Current) -> Steps[CursorHandle]:
             return CursorHandle(
@@ -111,7 +111,7 @@ class ReopeningQueue:
         raise AssertionError("the last round returns or raises")
 
     def _reopen(self, lost: _Current) -> Steps[None]:
-        """Several threads or tasks may find out at once; the first of them wins."""
+        """Open the queue again. Several threads or tasks may detect the loss at once; only the first one does so."""
         try:
             fresh = yield from self._open()
         except MsmqError:
@@ -154,7 +154,7 @@ class CursorHandle:
         return holding(self.queue.peek(action, timeout, self.number), self.held)
 
     def take(self, operation: Callable[[OpenQueue, int], Steps[TakenMessage]]) -> Steps[Locked]:
-        """An operation that takes the message the cursor stands on."""
+        """Run an operation that receives the cursor's current message."""
         taken = yield from holding(operation(self.queue, self.number), self.held)
         return _locked(_Current(self.queue, self.held), taken)
 

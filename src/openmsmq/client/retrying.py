@@ -1,8 +1,7 @@
-"""When a call is made again after its connection was lost: the policy of both clients, without clock, randomness or I/O
-of its own.
+"""The retry policy of both clients for calls whose connection was lost, without its own clock, randomness or I/O.
 
-A call that was not sent may be made again, and so may one that does no harm when it is done twice. Any other ends with
-an error that says what may have happened.
+A call that was not sent, or that is idempotent, may be repeated. Any other call ends with an error that lists the
+possible outcomes.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Callable
 from openmsmq.client.calls import ClientCall, handle_lost
 from openmsmq.model.errors import AnswerTimeout, BindError, RpcConnectionError
 
-RECONNECT = 15.0  # seconds for which calls try to reach the server again, if not set otherwise
+RECONNECT = 15.0  # seconds for which calls try to reconnect by default
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds; each pause is twice as long as the one before
 
 
@@ -22,20 +21,20 @@ class Attempts:
     def __init__(
         self, call: ClientCall, seconds: float, clock: Callable[[], float], random: Callable[[], float]
     ) -> None:
-        """`seconds` after the first failure the last attempt is over; 0 for a single attempt."""
+        """The last attempt ends `seconds` after the first failure; 0 for a single attempt."""
         self._call, self._seconds, self._clock, self._random = call, seconds, clock, random
         self._until: float | None = None
         self._pause = FIRST_PAUSE
 
     def check(self) -> None:
-        """Before an attempt. Raises HandleLost where it has no meaning any more."""
+        """Check before an attempt. Raises HandleLost if the call can't succeed any longer."""
         lost = self._call.lost
         if lost is not None:
             raise handle_lost(self._call, lost, sent=False)
 
     def pause_after(self, error: RpcConnectionError, sent: bool) -> float:
-        """Seconds to wait before the next attempt. Raises what the caller gets when there is none: HandleLost, or an
-        RpcConnectionError that says what may have happened."""
+        """Return the seconds to wait before the next attempt. If there is none, raises the error for the caller:
+        HandleLost, or an RpcConnectionError with the possible outcomes."""
         call, fate = self._call, self._call.fate
         lost = call.lost
         if lost is not None:

@@ -1,4 +1,4 @@
-"""Transport of the asyncio client: one connection for the calls of all tasks, replaced when it was lost."""
+"""Transport of the asyncio client: one connection for the calls of all tasks, replaced when it is lost."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _of_parents: list[rpc.AsyncConnection] = []  # in a forked child: never closed, 
 
 
 class Runner:
-    """Runs operations on a connection, which is made when the first of them needs it."""
+    """Runs operations on a connection that is made on first use."""
 
     def __init__(self, host: str, port: int, security: dict[str, Any], reconnect_seconds: float = 0.0) -> None:
-        """`reconnect_seconds` is how long a call tries to reach the server again."""
+        """`reconnect_seconds` is how long a call tries to reconnect."""
         self._host, self._port, self._security = host, port, security
         self.reconnect_seconds = reconnect_seconds
         self._connecting = asyncio.Lock()
@@ -109,7 +109,7 @@ class Runner:
             work.failed(index, error)
 
     async def _clean_up(self, steps: Steps[Any], error: BaseException) -> None:
-        """Goes on in a task of its own, which a second cancellation does not reach."""
+        """Clean up in a separate task, which a second cancellation does not affect."""
         try:
             call = steps.throw(error)
         except BaseException:
@@ -164,7 +164,7 @@ class Runner:
         task.add_done_callback(self._cleaning.discard)
 
     async def receive(self, steps: Steps[Locked]) -> Message:
-        """Take a message and remove it."""
+        """Receive a message and remove it."""
         task = asyncio.current_task()
         assert task is not None
         if task in self._too_late:
