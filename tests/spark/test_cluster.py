@@ -23,10 +23,12 @@ ROWS = 5000
 
 DRIVER = """
 import sys
+import openmsmq.spark
 from pyspark.sql import SparkSession
-master, port, directory = sys.argv[1:4]
-spark = (SparkSession.builder.master(master).config("spark.ui.enabled", "false")
-         .config("spark.executor.memory", "512m").config("spark.cores.max", "2").getOrCreate())
+master, port, directory, connector = sys.argv[1:]
+builder = (SparkSession.builder.master(master).config("spark.ui.enabled", "false")
+         .config("spark.executor.memory", "512m").config("spark.cores.max", "2"))
+spark = (openmsmq.spark.configure(builder) if connector == "connector" else builder).getOrCreate()
 spark.sparkContext.setLogLevel("ERROR")
 read = {"flightPort": port, "queue": "in", "maxRecordsPerPartition": "250"}
 print("rows", spark.read.format("msmq").options(**read).load().count(), flush=True)
@@ -41,10 +43,11 @@ print("done", flush=True)
 """
 
 
-def run(master: str, service: Daemon, directory: Path, *, kill: bool = False) -> str:
-    """Copy the queue `in` into `out` on a cluster; with `kill`, an executor dies meanwhile."""
+def run(master: str, service: Daemon, directory: Path, *, kill: bool = False, by: str = "python") -> str:
+    """Copy the queue `in` into `out` on a cluster, reading by Python workers or the connector; with `kill`, an executor
+    dies meanwhile."""
     (directory / "driver.py").write_text(DRIVER)
-    command = [sys.executable, str(directory / "driver.py"), master, str(lake.flight_port(service)), str(directory)]
+    command = [sys.executable, str(directory / "driver.py"), master, str(lake.flight_port(service)), str(directory), by]
     environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=directory
@@ -83,8 +86,9 @@ def check(service: Daemon, sent: list[str], out: str) -> None:
 
 
 @pytest.mark.parametrize("kill", [False, True])
-def test_local_cluster(service: Daemon, filled: list[str], tmp_path: Path, kill: bool) -> None:
-    check(service, filled, run("local-cluster[2,1,1024]", service, tmp_path, kill=kill))
+@pytest.mark.parametrize("by", ["python", "connector"])
+def test_local_cluster(service: Daemon, filled: list[str], tmp_path: Path, kill: bool, by: str) -> None:
+    check(service, filled, run("local-cluster[2,1,1024]", service, tmp_path, kill=kill, by=by))
 
 
 def test_a_master_and_two_workers(service: Daemon, filled: list[str], tmp_path: Path) -> None:

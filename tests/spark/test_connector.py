@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.errors import IllegalArgumentException
+from pyspark.sql import SparkSession
 
 import openmsmq.spark
 from command_line import add_user
@@ -292,3 +295,34 @@ def test_a_stream_fails_with_the_reason(connector: Any, service: Daemon, queue: 
     query = lake.to_parquet(connector.readStream.format("msmq").options(**options).load(), tmp_path)
     with pytest.raises(Exception, match="mode=receive needs consumerGroup"):
         query.awaitTermination()
+
+
+# -- configure ---------------------------------------------------------------------------------------------------------
+
+
+def configured(**options: str) -> dict[str, str]:
+    """The options of a session of its own that nobody starts."""
+    builder = SparkSession.Builder()
+    for name, value in options.items():
+        builder = builder.config(name.replace("_", "."), value)
+    found: dict[str, str] = dict(openmsmq.spark.configure(builder)._options)
+    return found
+
+
+def test_configure_adds_the_jar_to_those_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    found = configured(spark_jars="other.jar")
+    assert found["spark.jars"] == f"other.jar,{openmsmq.spark.CONNECTOR}"
+    assert found["spark.openmsmq.python"] == sys.executable
+
+
+@pytest.mark.parametrize("lacks", ["jar", "time"])
+def test_configure_says_why_it_adds_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path, lacks: str
+) -> None:
+    monkeypatch.setattr(SparkContext, "_gateway", object() if lacks == "time" else None)
+    if lacks == "jar":
+        monkeypatch.setattr(openmsmq.spark, "CONNECTOR", tmp_path / "connector.jar")
+    assert "spark.jars" not in configured()
+    said = {"jar": "has no connector.jar", "time": "was started before openmsmq.spark.configure"}[lacks]
+    assert said in caplog.text

@@ -7,7 +7,7 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 
 /** The answer to {@code count(*)}, which the plan of a read has. */
-record MsmqCount(long rows_) implements LocalScan {
+record MsmqCount(long count) implements LocalScan {
   @Override
   public StructType readSchema() {
     return new StructType().add("count(*)", DataTypes.LongType, false);
@@ -15,7 +15,7 @@ record MsmqCount(long rows_) implements LocalScan {
 
   @Override
   public InternalRow[] rows() {
-    return new InternalRow[] {new GenericInternalRow(new Object[] {rows_})};
+    return new InternalRow[] {new GenericInternalRow(new Object[] {count})};
   }
 
   @Override

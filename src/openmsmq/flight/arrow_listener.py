@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 Socket = socket.socket | ssl.SSLSocket
 
-MOST_WAITING: Final = 1024  # peers that have not sent their request; beyond that the oldest is cut off
+MOST_WAITING: Final = 256  # peers that have not sent their request; beyond that the oldest is cut off
 MOST_READS: Final = 512  # at the same time
 LONGEST_REQUEST: Final = 64 << 10  # bytes
 REQUEST_SECONDS: Final = 10.0  # for TLS and the request, from the connection on
