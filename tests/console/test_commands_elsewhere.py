@@ -154,10 +154,10 @@ def test_a_data_directory_that_is_typed_goes_before_a_url_of_the_environment(bot
         (("alarms", "--url", "http://10.0.0.7:1"), "use https"),
         (("backup",), "DIRECTORY is missing"),
         (("backup", "--list"), "--list asks the HTTP API: --url says where it is"),
-        (("backup", "--list", "x", "--url", "http://127.0.0.1:1"), "takes no DIRECTORY"),
+        (("backup", "--list", "x", "--url", "http://127.0.0.1:1"), "does not take a DIRECTORY"),
         (("token", "create", "x", "--user", "bob", "--password-stdin"), "--password-stdin asks the HTTP API"),
         (("definitions", "export", "--url", "http://127.0.0.1:1", "--host", "x"), "--host is not for the HTTP API"),
-        (("definitions", "export", "--secrets", "--url", "http://127.0.0.1:1"), "gives no hashes of passwords"),
+        (("definitions", "export", "--secrets", "--url", "http://127.0.0.1:1"), "does not return password hashes"),
     ],
 )
 def test_options_that_do_not_fit_are_named(words: tuple[str, ...], said: str, tmp_path: Path) -> None:

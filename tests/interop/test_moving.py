@@ -305,7 +305,7 @@ def test_queues_are_made_with_properties_and_rights_and_their_messages_come(mach
     assert "invoices: would fetch 2 messages from old, and what comes" in would
     assert "account S-1-5-21-1-2-3-1105 is of old" in would
     refused = move.run("adopt", "run", "invoices", "invoices2", *there)
-    assert (refused.code, "--accounts says what it is called here" in refused.stderr) == (1, True)
+    assert (refused.code, "map it to an account of this machine with --accounts" in refused.stderr) == (1, True)
     accounts = tmp_path / "accounts.json"
     accounts.write_text('{"S-1-5-21-1-2-3-1105": "' + USER + '"}')
     said = move.done("adopt", "run", "invoices", "invoices2", "--accounts", str(accounts), *there)

@@ -249,7 +249,7 @@ _HISTORY: Final = Rows(
     ),
 )  # fmt: skip
 def list_alarms(site: ActionSite, given: Empty) -> AlarmList:
-    """Show the alarms of a daemon that are on: disk, quotas, syncs, dead letters, old messages, outgoing queues.
+    """Show the active alarms of a daemon: disk, quotas, syncs, dead letters, old messages, outgoing queues.
 
     Users who are not administrators see the alarms of queues that they may see.
     """

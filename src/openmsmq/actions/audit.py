@@ -107,7 +107,7 @@ def _difference(record: AuditRecordView) -> str:
                 lambda found: found.records[::-1],
                 ("time", "who", "from", "action", "object", "count", "result", "change"), _cells, _document,
             ),
-            help="Show who changed what, from where and how much: the audit log in the data directory of a daemon.\n\n"
+            help="Show who changed what, when and from where: the audit log in the data directory of a daemon.\n\n"
             "With --url, of the daemon whose HTTP API that is, for administrators of the queue manager.",
         ),
     ),

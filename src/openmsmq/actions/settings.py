@@ -68,7 +68,7 @@ def _text(value: object) -> str:
     ),
 )  # fmt: skip
 def list_settings(site: ActionSite, given: SettingQuery) -> SettingList:
-    """Show the settings that a daemon runs with, and where each comes from: default, file, environment or option."""
+    """Show the settings of a daemon, and the source of each: default, file, environment or option."""
     known = settings_in_force(site.data_dir)
     if not known:
         raise ActionRefused(503, f"{site.directory} has no settings: no daemon has started with it")

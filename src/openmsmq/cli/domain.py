@@ -27,7 +27,7 @@ _SSSD: Final = "/var/lib/sss/pipes/nss"  # where sssd answers for names of users
 
 @click.group()
 def domain() -> None:
-    """Join a domain and leave it; say what this machine has there, and what is missing."""
+    """Join or leave a domain, and check what is configured and what is missing."""
 
 
 domain.add_command(join)

@@ -15,7 +15,7 @@ from openmsmq.cli.web_api import ApiOptions, api_options
 
 @click.group()
 def handle() -> None:
-    """Show who has which queue open, exclusively or waiting for messages; close that.
+    """Show who has which queue open, exclusively or waiting for messages; close such handles.
 
     No published protocol carries this: it asks the HTTP API of a daemon, with a token.
     """

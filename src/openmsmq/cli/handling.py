@@ -33,7 +33,7 @@ _transaction = click.option(
 
 @click.group()
 def msg() -> None:
-    """Find messages; move, copy, change, reject or delete single ones."""
+    """Find messages; move, copy, change, reject or delete individual messages."""
 
 
 @msg.command()

@@ -36,7 +36,7 @@ class _Check(NamedTuple):
 @server_options
 @api_options
 def health(api: ApiOptions, address: Address, alarms: bool, as_json: bool) -> None:
-    """Say whether a queue manager works: for scripts, by its exit code, without Prometheus.
+    """Check whether a queue manager works; scripts can use the exit code.
 
     It asks by RPC, and by HTTP (/readyz) where --url or --data-dir says that the daemon serves it; neither needs a
     login. A queue manager that refuses anonymous callers works.

@@ -10,7 +10,7 @@ from openmsmq.cli.derived import add_commands
 
 @click.group()
 def job() -> None:
-    """Work on any number of messages in the background: start, show, pause, resume and cancel it.
+    """Run jobs on any number of messages in the background: start, show, pause, resume and cancel them.
 
     The daemon does the work: this asks its HTTP API, with a token.
     """

@@ -55,7 +55,7 @@ def _configuration(context: click.Context, config: Path | None, data_dir: Path |
 @_data_dir
 @click.pass_context
 def certificates(context: click.Context, config: Path | None, data_dir: Path | None) -> None:
-    """Manage the certificates by which senders of signed messages are known.
+    """Manage the certificates that identify the senders of signed messages.
 
     A signed message counts as authentic if its certificate is registered for its sender. OWNER is a user of
     `openmsmq user`, a SID, or the GUID of a queue manager. A running daemon notices changes.
@@ -139,7 +139,7 @@ def certificates_remove(configuration: Configuration, owner: str, digest: str, d
 @_data_dir
 @click.pass_context
 def keys(context: click.Context, config: Path | None, data_dir: Path | None) -> None:
-    """Manage the keys with which message bodies are encrypted.
+    """Manage the keys that encrypt message bodies.
 
     Others encrypt for this queue manager with its public keys, and it for them with theirs. QUEUE-MANAGER is a GUID, as
     `openmsmq machine` shows it. A running daemon notices changes.

@@ -176,7 +176,7 @@ def show_first(
 def receive(
     qm: QueueManager, queue: str, count: int, timeout: float, body_only: bool, protocol: ProtocolWord, as_json: bool
 ) -> None:
-    """Receive messages: each is removed after it has been written out. From a transactional queue, each in a
+    """Receive messages; each is removed after it has been written to the output. From a transactional queue, each in a
     transaction.
 
     By qmcomm, a message of a queue that is not transactional is peeked, written and then removed: two programs that

@@ -39,10 +39,10 @@ _where_option = click.option("--where", help="Only messages for which this Spark
 
 @click.group()
 def pipeline() -> None:
-    """Archive, replay, explain dead letters, measure traffic: on Spark, which needs Java 17 or later. Show and release
-    claims and stages of streams: without Spark.
+    """Archive and replay messages, explain dead letters and measure traffic on Spark (requires Java 17 or later).
 
-     Columns that --where may use are those of the data source, and in archives also date, archived_at and removed.
+    The commands that show and release claims and stages of streams work without Spark. In --where, use the columns of
+    the data source and, for archives, also date, archived_at and removed.
     """
 
 

@@ -37,7 +37,7 @@ _COLUMNS = {
 
 @click.group()
 def queue() -> None:
-    """Create, list, show, change, delete and purge queues; say who may use them.
+    """Create, list, show, change, delete and purge queues; set who may use them.
 
     NAME is a path name (.\\private$\\orders), a format name (DIRECT=OS:...), just the name of a private queue,
     NAME;journal, or deadletter, xactdeadletter, journal of the machine.

@@ -30,7 +30,7 @@ _OFFSET = 10_000  # ports below 1024 are for root, and 1801 and 2103 may be take
     help="Added to the standard ports; 0 for these, of which 135 is for root.",
 )
 def quickstart(directory: Path, name: str, port_offset: int) -> None:
-    """Make a data directory and an administrator, start a queue manager, and say how to log in.
+    """Create a data directory and an administrator, start a queue manager, and print how to log in.
 
     DIRECTORY is ./openmsmq-data by default. The queue manager listens on this machine only and serves the console;
     it runs until Ctrl-C. The link that is printed logs in once, within 15 minutes. In a DIRECTORY that exists,

@@ -55,7 +55,7 @@ def send_directly(
 @click.option("--timeout", type=float, default=10, show_default=True, help="Seconds for the session.")
 @json_option
 def connect_test(host: str, message_port: int, timeout: float, as_json: bool) -> None:
-    """Test whether the queue manager of HOST can be reached from here: ports, ping, session.
+    """Test whether this machine can reach the queue manager of HOST: ports, ping, session.
 
     What it shows is the way from here to there. For the other direction, run it there with the name of this machine.
     """

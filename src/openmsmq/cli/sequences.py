@@ -11,7 +11,7 @@ from openmsmq.cli.derived import add_commands
 
 @click.group()
 def sequence() -> None:
-    """Show how far other queue managers are with transactional queues; forget it.
+    """Show, or forget, the position of other queue managers in transactional queues.
 
     No published protocol carries this: it asks the HTTP API of a daemon, with a token.
     """

@@ -39,7 +39,7 @@ _LINES = (
 @json_option
 @api_options
 def series(api: ApiOptions, span: str, as_json: bool) -> None:
-    """Show rates and number of messages, how long syncs and calls took, and the free disk: ten minutes, or a day.
+    """Chart message rates and counts, sync and call times, and free disk space over ten minutes or a day.
 
     Messages are those of all application queues; those that died are among those that left. Times are means, which have
     a gap where there was nothing. By the second for ten minutes and by the minute for a day.

@@ -62,7 +62,7 @@ def serve(config: Path | None, **options: Any) -> None:
 @click.option("--quarantine", type=click.Path(path_type=Path), help="Quarantine file; default: DIRECTORY/quarantine-N.")
 @json_option
 def fsck(directory: Path, repair: bool, quarantine: Path | None, as_json: bool) -> None:
-    """Verify the store in a data DIRECTORY completely; the daemon reads only the log since the last checkpoint.
+    """Verify the complete store in a data DIRECTORY; the daemon reads only the log since the last checkpoint.
 
     Exit code 0 if it is sound, 1 if not, 2 if DIRECTORY holds no store.
     """
@@ -115,7 +115,7 @@ def _unused(directory: Path) -> Path:
     "--summary", is_flag=True, help="Print as Markdown how many operations each interface has, as in the README."
 )
 def protocols(as_json: bool, markdown: bool, summary: bool) -> None:
-    """List the interfaces and operations that are served, with the tests that prove them."""
+    """List the interfaces and operations that are implemented, with the tests that verify them."""
     from openmsmq.cli.protocol_table import markdown_summary, markdown_table, rows
 
     if as_json:

@@ -75,7 +75,7 @@ def top(
     api: ApiOptions, address: Address, level: str | None, interval: float, count: int, number: int, pattern: str,
     order: str, empty: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Show the fullest queues, again and again: messages, how their number changes, the age of the first.
+    """Show a live view of the longest queues: messages, rate of change, age of the first message.
 
     With a token of the HTTP API (role monitor), also how many messages came and went a second, how many more there are
     than five minutes ago, and how many readers wait, once a second at most. The protocols of MSMQ carry none of that:

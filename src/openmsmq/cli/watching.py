@@ -26,7 +26,7 @@ from openmsmq.model.message import Message
 @json_option
 @connected
 def tail(qm: QueueManager, queue: str, from_start: bool, count: int, protocol: ProtocolWord, as_json: bool) -> None:
-    """Show each message that arrives and leave it in the queue. Ends with Ctrl-C.
+    """Show each message that arrives, without removing it. Ends with Ctrl-C.
 
     A message that is received immediately may not be shown; among messages with priorities, one that arrives in
     front of what was shown already is not seen.
