@@ -250,7 +250,7 @@ def test_what_a_transaction_makes_visible_after_the_dry_run_is_not_taken(run: Ru
             dry = run(*wanted, "--dry-run")
             assert "would be deleted: 1" in dry
         token = dry.split("--selection ")[1].strip()
-    assert "the dry run has found 1 messages and there are 2 now" in run(*wanted, "--selection", token, code=2)
+    assert "the dry run found 1 messages, and there are 2 now" in run(*wanted, "--selection", token, code=2)
     assert len(listed(run, "slow")) == 2
     run("send", "slow", "y", "--label", "late", "--transaction")
     dry = run(*wanted, "--dry-run")

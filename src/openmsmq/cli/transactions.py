@@ -13,7 +13,7 @@ from openmsmq.cli.derived import add_commands
 def transaction() -> None:
     """Show distributed transactions and why one does not end; resolve one manually.
 
-    This asks the HTTP API of a daemon, with a token.
+    The command uses the HTTP API of a daemon, with a token.
     """
 
 
