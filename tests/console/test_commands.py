@@ -172,7 +172,7 @@ def test_what_is_no_token_is_not_sent_nor_shown(daemon: Daemon, text: str, tmp_p
     file = tmp_path / "token"
     file.write_text(text)
     ended = invoke("handle", "list", "--url", url(daemon), "--token-file", str(file))
-    assert ended.code == WRONG_USAGE and f"{file} has no token" in ended.stderr
+    assert ended.code == WRONG_USAGE and f"{file} contains no token" in ended.stderr
     assert "secret" not in ended.stderr
 
 

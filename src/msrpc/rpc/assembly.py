@@ -19,7 +19,7 @@ class ReassemblyBudget:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
-        self.peak = 0  # most that was used since somebody set it back
+        self.peak = 0  # highest use since the last reset
 
     def book(self, size: int) -> None:
         self.used += size

@@ -100,8 +100,9 @@ class ContextHandles:
         return handle
 
     def charge(self, by: int) -> None:
-        """Count something that has no context handle of its own, a cursor, or with -1 count it no more. Raises as
-        `create`."""
+        """Count a resource without a context handle, such as a cursor; with -1, count its release. Raises the errors of
+        `create`.
+        """
         if by > 0:
             self._check_room()
         if self._over:  # the cursors of queues that are run down are counted no more

@@ -34,7 +34,7 @@ FEATURES: Final = SECURITY_CONTEXT_MULTIPLEXING | KEEP_CONNECTION_ON_ORPHAN  # t
 
 
 def feature_syntax(features: int) -> SyntaxId:
-    """The "transfer syntax" by which a client says that it has `features`."""
+    """The "transfer syntax" with which a client announces `features`."""
     return SyntaxId(UUID(bytes_le=FEATURE_NEGOTIATION_PREFIX + struct.pack("<Q", features)), (1, 0))
 
 
@@ -69,7 +69,7 @@ class RejectReason(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class PresentationContext:
-    """p_cont_elem_t: an interface, the transfer syntaxes that the client can speak, and the id it wants for them."""
+    """p_cont_elem_t: an interface, the transfer syntaxes that the client supports, and the proposed context id."""
 
     context_id: int
     abstract_syntax: SyntaxId

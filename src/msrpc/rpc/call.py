@@ -185,11 +185,11 @@ class Call:
         self._on_cancel: Callable[[], None] | None = None
         self._cancelled = False
         self.over = False
-        self.timings: Timings | None = None  # of a call that is timed, which came at `started`
+        self.timings: Timings | None = None  # start of a timed call
         self.started = 0.0
 
     def in_syntax(self, operation: Operation) -> Operation:
-        """An operation with the codecs for the transfer syntax in which the call came and its answer has to go."""
+        """An operation with the codecs for the transfer syntax of the call, in which it must also be answered."""
         return operation.ndr64 if self.is_ndr64 else operation
 
     @property
@@ -218,7 +218,7 @@ class Call:
 
     @property
     def abandoned(self) -> bool:
-        """Whether nobody will read the answer: the client is gone, perhaps since a moment ago. Asks the kernel."""
+        """Return whether the client has disconnected, so that no one will read the answer. Asks the kernel."""
         descriptor = self.connection.descriptor
         return self._cancelled or (descriptor >= 0 and peer_has_closed(descriptor))
 

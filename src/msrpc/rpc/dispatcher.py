@@ -65,22 +65,24 @@ class Statistics:
 
 
 class BatchHandler(Protocol):
-    """Serves calls that came in one turn of the event loop together."""
+    """Serves together the calls that arrived in one iteration of the event loop."""
 
     def operations(self, interface: RpcInterface) -> Collection[int]:
         """The numbers of the operations of an interface whose calls in NDR 2.0 are served together."""
 
     def by_operation(self, calls: list[Any]) -> list[list[Any]]:
-        """Calls, each a `Call`, or a `requests.Request`, which has `stub`, `handles` and `caller` as well: lists of
-        those of the same operation. All of them are under way at once, so nobody knows which comes before which."""
+        """Serve lists of calls of the same operation. Each is a `Call`, or a `requests.Request`, which also has `stub`,
+        `handles` and `caller`. All are pending at the same time, so their order is undefined.
+        """
 
     def serve(self, calls: list[Any]) -> int:
-        """Serve calls of one operation, the first ones of those given, as many as it can. Returns how many: if none,
-        some are served by their interface. Then this goes on with those that are left."""
+        """Serve as many calls of one operation as possible, from the first on, and return their number. If it is 0, the
+        interface serves some of them, and then this is called with the rest.
+        """
 
 
 class BatchListener(Protocol):
-    """Notified before the calls that came in one turn of the loop are served together, and after that."""
+    """Notified before and after the calls of one event-loop iteration are served together."""
 
     def hold(self) -> None: ...
 
@@ -98,7 +100,7 @@ class Replies(Protocol):
 
 
 def memory_shortage(error: BaseException | None) -> tuple[int, str] | None:
-    """Whether an error, or the one that caused it, says that memory has run out; see `Dispatcher.shortage`."""
+    """Return whether an error, or its cause, means that memory has run out; see `Dispatcher.shortage`."""
     while error is not None:
         if isinstance(error, MemoryError):
             return NCA_S_FAULT_REMOTE_NO_MEMORY, "out of memory"
@@ -227,7 +229,7 @@ class Dispatcher:
             self._next_timed = timings.next_after(self.statistics.calls_in)
 
     def serve_turn(self) -> None:
-        """Serve the calls that came in this turn of the loop."""
+        """Serve the calls that arrived in this iteration of the event loop."""
         turn = self.turn
         if turn is None:
             self.serve_gathered()
@@ -256,7 +258,7 @@ class Dispatcher:
         while calls:
             try:
                 served = together.serve(calls)
-            except Exception:  # a bug: nobody knows which of them were served, so none is served again
+            except Exception:  # a bug: it is unknown which calls were served, so none is served again
                 log.exception("batch of calls failed; each call is served alone")
                 for call in calls:
                     self._refuse(_call_of(call), NCA_S_FAULT_UNSPEC)

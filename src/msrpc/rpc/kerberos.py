@@ -1,9 +1,10 @@
-"""Kerberos, both roles ([MS-KILE], RFC 4120 and 4121): auth type 16, or within SPNEGO. The protocol is the library's,
-MIT's through `gssapi` (the extra `msrpc[kerberos]`), which is loaded when somebody wants it.
+"""Kerberos, both roles ([MS-KILE], RFC 4120 and 4121): auth type 16, or within SPNEGO. MIT's library implements the
+protocol; it is used through `gssapi` (the extra `msrpc[kerberos]`) and imported on first use.
 
 Three legs in DCE style ([MS-KILE] 3.4.5.1): AP-REQ, AP-REP, AP-REP of the client. The acceptor needs no network: its
-keys are in a keytab. The library checks the ticket, its times, that no authenticator comes twice, and the server's
-signature of the PAC with the key of the keytab. The signature of the domain controller only a controller can check.
+keys are in a keytab. The library checks the ticket and its times, rejects replayed authenticators, and verifies the
+server's signature of the PAC with the key in the keytab. Only a domain controller can verify the controller's
+signature.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class KerberosCredentials:
 
     service: the server's principal, as `host/mq1.example.com` or `host/mq1.example.com@EXAMPLE.COM`; empty for `host/`
         and the name that is connected to.
-    cache: the ticket cache, as `FILE:/tmp/krb5cc_1000`; empty for that of the environment (KRB5CCNAME).
-    keytab: the keys of a service that gets its tickets by itself; with `principal`, its name.
+    cache: the ticket cache, as `FILE:/tmp/krb5cc_1000`; empty for that of the environment (KRB5CCNAME). keytab: the
+    keys of a service that obtains its own tickets; `principal` is its name.
     """
 
     service: str = ""
@@ -257,7 +258,9 @@ class KerberosAcceptor(_Kerberos):
             names = [flag.name for flag in self._gss.RequirementFlag if wanted & ~flags & int(flag)]
             raise AuthenticationError(f"Kerberos: the client did not ask for {', '.join(names)}")
         if flags & int(self._gss.RequirementFlag.delegate_to_peer):
-            raise AuthenticationError("Kerberos: the client delegates its credentials, which nobody here wants")
+            raise AuthenticationError(
+                "Kerberos: the client delegates its credentials, which this server does not accept"
+            )
 
     def _authorize(self) -> Identity:
         """Return the identity in the PAC. The context is established also if the PAC was altered; then it can't be

@@ -150,7 +150,7 @@ class NtlmSession:
         self.reset_ciphers()
 
     def reset_ciphers(self) -> None:
-        """Begin both RC4 streams again, as after a mechListMIC; sequence numbers go on ([MS-SPNG] 3.3.5.1)."""
+        """Restart both RC4 streams, as after a mechListMIC; sequence numbers continue ([MS-SPNG] 3.3.5.1)."""
         self._seal = _Rc4Stream(self._seal_key)
         self._unseal = _Rc4Stream(self._unseal_key)
 
@@ -330,12 +330,11 @@ class LoggedOn:
 
 
 class DomainUsers(Protocol):
-    """Accounts whose responses somebody else checks."""
+    """Accounts whose responses another system checks."""
 
     @property
     def first(self) -> bool:
-        """Whether they count before local users of the same name, where the client does not say of which domain it
-        is."""
+        """Whether domain users take precedence over local users of the same name if the client names no domain."""
 
     def is_named(self, domain: str) -> bool:
         """Whether this is a name of the domain, as far as is known."""
@@ -349,7 +348,7 @@ class DomainUsers(Protocol):
 
 
 class NtlmAcceptor(_Ntlm):
-    """The server (3.2). `random` is asked for the challenge; `level` is what the client wants to protect."""
+    """The server (3.2). `random` generates the challenge; `level` is the protection level that the client requests."""
 
     def __init__(
         self,
@@ -378,7 +377,7 @@ class NtlmAcceptor(_Ntlm):
         self._server_challenge = b""
 
     def question(self, token: bytes) -> Question | None:
-        """The domain has to check the response of a user who may be one of its own."""
+        """The domain must check the response, because the user may belong to it."""
         domain = self._domain
         if domain is None or not self._negotiate or self._asked or self.session is not None:
             return None
@@ -499,7 +498,7 @@ class NtlmAcceptor(_Ntlm):
         raise _unknown(message)
 
     def _check_blob(self, blob: bytes, key: bytes, message: Authenticate, token: bytes) -> None:
-        """The client's time, and its MIC over all three messages if it says that there is one."""
+        """Check the client's time, and its MIC over all three messages if it announces one."""
         time = int.from_bytes(blob[8:16], "little")
         if abs(time - self._now()) > MAX_LIFETIME:
             raise AuthenticationError("the response is too old")

@@ -60,12 +60,13 @@ def unpack_logon_information(data: bytes) -> Logon:
 
 
 def account_groups(sid: str, groups: Sequence[tuple[str, int]]) -> frozenset[str]:
-    """The groups that count here of those that a domain says of a user, each with its attributes ([MS-PAC] 2.2.1).
-    Raises `AuthenticationError` for a user who is nobody of a domain, and for too many groups."""
+    """Return the groups of a domain user that are valid on this machine, each with its attributes ([MS-PAC] 2.2.1).
+    Raises `AuthenticationError` for a user without a domain SID, and for too many groups.
+    """
     if not sid.startswith(_OF_A_DOMAIN):
-        raise AuthenticationError(f"the domain names {sid}, which is nobody of a domain")
+        raise AuthenticationError(f"the domain controller named {sid}, which is not a SID of a domain account")
     if len(groups) > MAX_GROUPS + 1:  # with the primary one
-        raise AuthenticationError(f"the domain names {len(groups)} groups; allowed are {MAX_GROUPS}")
+        raise AuthenticationError(f"the domain controller named {len(groups)} groups; at most {MAX_GROUPS} are allowed")
     enabled = (group for group, attributes in groups if attributes & SE_GROUP_ENABLED)
     return frozenset(group for group in enabled if group != sid and group.startswith(_OF_A_DOMAIN))
 

@@ -275,7 +275,7 @@ class RpcServer:
         self.close()
 
     def cut_off(self, call: Call) -> None:
-        """Close the connection by which a call came, in the loop's next turn."""
+        """Close the connection of a call in the next event-loop iteration."""
         for connection in tuple(self.connections):
             if connection.serves(call):
                 asyncio.get_running_loop().call_soon(connection.close)
@@ -480,7 +480,7 @@ class _Connection(asyncio.Protocol):
             core.leave()
 
     def pause_writing(self) -> None:
-        # The peer does not read. Its further requests would only make more replies that nobody reads.
+        # The peer does not read. Further requests would only add replies that are never read.
         self._deaf_since = self._loop.time()
         self._hold = HOLDS[self._hold][DEAFENED]
         self._pause_reading()
@@ -504,7 +504,7 @@ class _Connection(asyncio.Protocol):
             core.answered()
             self._resume()
             if not core.waits_for_bytes:
-                self._incomplete_since = None  # what had arrived meanwhile has been served
+                self._incomplete_since = None  # the calls that arrived in the meantime have been served
 
     def _resume(self) -> None:
         """Serve what had to wait, and read on if the peer keeps up."""
@@ -542,7 +542,7 @@ class _Connection(asyncio.Protocol):
         return self._core.pending if self._core is not None else 0
 
     def serves(self, call: Call) -> bool:
-        """Whether the call came by this connection."""
+        """Return whether the call arrived on this connection."""
         return self._core is call.connection
 
     def finish(self) -> None:
@@ -623,7 +623,7 @@ class _Connection(asyncio.Protocol):
             transport.write(data)
 
     def flush(self, allowed: bool | None = None) -> None:
-        """Send what has been answered; `allowed` says that `may_answer` has been asked already."""
+        """Send the pending answers; `allowed` means that `may_answer` was already checked."""
         if self._replies == SCHEDULED:
             self._replies = FLUSHED
         core = self._core

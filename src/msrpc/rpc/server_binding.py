@@ -64,8 +64,9 @@ class BoundContext:
 
 
 class _Refused(Exception):
-    """The bind or alter_context cannot be granted: a bind_nak with `reason`, or a fault with `status`, of which a
-    bind has none."""
+    """The bind or alter_context cannot be granted: the answer is a bind_nak with `reason`, or a fault with `status`,
+    which does not exist for a bind.
+    """
 
     def __init__(self, reason: RejectReason, status: int = 0) -> None:
         self.reason = reason
@@ -341,12 +342,13 @@ class Binder:
 
     @property
     def _serves_plain(self) -> bool:
-        """Whether requests without a verifier are served, as an anonymous caller's: not where the client has asked for
-        protection with everything it bound, because somebody in the middle may have sent such a request."""
+        """Return whether requests without a verifier are served as those of an anonymous caller. They are refused if
+        the client bound everything with protection, because an attacker on the network may have sent them.
+        """
         return self._unprotected or all(channel.level < AuthLevel.PKT for channel in self.channels.values())
 
     def channel_of(self, header: Header, raw: bytes) -> tuple[Channel | None, int]:
-        """The channel that a request belongs to, and the status to refuse it with (0: go on)."""
+        """Return the channel that a request belongs to, and the status with which to refuse it (0: accept)."""
         if header.auth_length:
             at = header.body_end + 4
             order: Literal["little", "big"] = "little" if header.byte_order == "<" else "big"
@@ -366,7 +368,7 @@ class Binder:
         caller = self._callers.get(channel)
         if caller is None:
             identity = channel.context.identity or ANONYMOUS
-            # Deviation D-18: the session key of an anonymous login is known to everybody, so it protects nothing.
+            # Deviation D-18: the session key of an anonymous login is public, so it protects nothing.
             level = AuthLevel.NONE if identity.anonymous else AuthLevel(channel.level)
             caller = RpcCaller(identity, level)
             self._callers[channel] = caller

@@ -73,7 +73,7 @@ class ConnectionEnded:
 
 @dataclass(frozen=True, slots=True)
 class AuthQueryNeeded:
-    """Somebody else has to be asked before the login goes on."""
+    """The login needs an answer from an external service before it continues."""
 
     question: Question
 
@@ -128,8 +128,8 @@ class ServerConnection(CallConnection):
         self._memory = Account(self.limits.max_call_size, budget)
         self._ended = False
         self._left = False
-        self._asking = False  # what arrives meanwhile waits
-        self._held: Bind | Auth3 | None = None  # the leg of a login that goes on with an answer
+        self._asking = False  # bytes that arrive in the meantime wait
+        self._held: Bind | Auth3 | None = None  # the leg of a login that continues with an answer
 
     @property
     def association(self) -> Association | None:
@@ -153,7 +153,7 @@ class ServerConnection(CallConnection):
 
     @property
     def expects_whole_requests(self) -> bool:
-        """Whether the next bytes begin a PDU, and nothing that came before them waits."""
+        """Return whether the next bytes begin a PDU and no earlier bytes wait."""
         return (
             not (self._splitter.partial or self._assemblies or self.more or self._asking or self._ended)
             and self._held is None
@@ -220,7 +220,7 @@ class ServerConnection(CallConnection):
         return events
 
     def answered(self) -> None:
-        """The question of `AuthQueryNeeded` has been asked, or nobody has answered in time."""
+        """The query of `AuthQueryNeeded` was answered or timed out."""
         self._asking = False
 
     def _whole_requests(self, data: bytes, events: list[Event]) -> bytes:
@@ -326,7 +326,7 @@ class ServerConnection(CallConnection):
     def _refuse(self, raw: bytes) -> None:
         """The last words to a peer that broke the protocol; `raw` begins with the offending header."""
         if len(raw) < HEADER_SIZE or raw[2] == PacketType.AUTH3:
-            return  # nobody to answer; and auth3 is never answered ([MS-RPCE] 3.3.1.5.2.1)
+            return  # no answer is possible; and auth3 is never answered ([MS-RPCE] 3.3.1.5.2.1)
         call_id = int.from_bytes(raw[12:16], "little" if raw[4] & 0x10 else "big")
         if raw[2] == PacketType.BIND:
             self.output.append(BindNak(call_id, RejectReason.PROTOCOL_VERSION_NOT_SPECIFIED).pack())
