@@ -31,6 +31,8 @@ COMMANDS_BY_HAND = {
     "GET /queues/{queue}/messages/{lookup}/body": ("`openmsmq msg body QUEUE ID`", "RPC"),
 }
 WAYS_BY_HAND = {"definitions": "HTTP or RPC; `--local` HTTP or files", "top": "HTTP or RPC", "queue list": "RPC"}
+#: Commands in one cell of a table: more would make it too wide to read.
+COMMANDS_PER_ROW = 4
 
 
 def usage(words: str) -> str:
@@ -54,19 +56,21 @@ def needs(command: click.Command, each: click.Parameter) -> str:
 
 
 def operations() -> Iterator[str]:
-    """The rows of operations, in the order of their paths."""
+    """Yield the rows of operations, in the order of their paths; an operation with many commands has several rows."""
     by_route: dict[str, Action] = {action.http: action for action in ACTIONS if action.http}
     by_route |= {action.dry_run.http: action for action in ACTIONS if isinstance(action.dry_run, DryRunAt)}
     for each in sorted(OPERATIONS, key=lambda each: each.path):
         route = f"{each.method} {each.path}"
         if route in COMMANDS_BY_HAND:
             commands, way = COMMANDS_BY_HAND[route]
+            yield f"| `{route}` | {commands} | {way} |"
         else:
             words = list(dict.fromkeys(command.words for command in by_route[route].commands))
-            commands = ", ".join(f"`{usage(each)}`" for each in words)
             found = {WAYS_BY_HAND.get(each) or WAYS_BY_HAND.get(each.split()[0]) for each in words}
             way = next(iter(found - {None}), None) or WAYS[by_route[route].place]
-        yield f"| `{route}` | {commands} | {way} |"
+            for start in range(0, len(words), COMMANDS_PER_ROW):
+                commands = ", ".join(f"`{usage(each)}`" for each in words[start : start + COMMANDS_PER_ROW])
+                yield f"| `{route}` | {commands} | {way} |"
 
 
 def commands() -> Iterator[str]:

@@ -53,7 +53,7 @@ BY_HAND = {
     "msg body": "it writes bytes",
     "msg reject": "HTTP does not have it",
     "dlq show": "it shows messages as they are read",
-    "journal list": "it shows what the protocols of MSMQ say",
+    "journal list": "it shows the data of the MSMQ protocols",
     "journal show": "it shows messages as they are read",
 }
 #: Operations that are no actions, and why.

@@ -35,7 +35,7 @@ def test_a_transaction_that_waits_says_for_whom_and_what_to_do(state: Distribute
 @pytest.mark.parametrize("state", list(RESOLUTIONS))
 def test_the_setting_is_named_where_it_is_the_reason(state: DistributedState) -> None:
     said = explanation(standing(state, is_on=False, failure="off"))
-    assert "distributed_transactions is off" in said[1] and "switch distributed_transactions on" in said[2]
+    assert "distributed_transactions is off" in said[1] and "enable distributed_transactions" in said[2]
 
 
 def test_a_resolution_says_what_becomes_of_the_messages_and_what_may_be_wrong() -> None:

@@ -77,7 +77,7 @@ def test_what_the_export_says_of_http_dead_letters_triggers_and_accounts_is_rema
     found = said(exported())
     assert ("not here", "outgoing DIRECT=HTTP://web/msmq/q", "programs there send to a queue by HTTP") in found
     assert any(about == "deadletter" for _, about, _ in found)
-    assert any("Message Queuing Triggers is there: Running" in text for _, _, text in found)
+    assert any("Message Queuing Triggers exists: Running" in text for _, _, text in found)
     assert any(f"account {ALICE} (OLD\\alice)" in text for _, _, text in found)
 
 

@@ -210,7 +210,7 @@ def test_an_import_skips_no_message_of_another_file_of_the_same_name(run, tmp_pa
 def test_progress_of_an_import_into_another_queue_is_refused(run, tmp_path):
     _broken_import(run, tmp_path, "one")
     run("queue", "create", "two")
-    assert "is of an import into" in run("import", "two", "f.jsonl", code=1)
+    assert "belongs to an import into" in run("import", "two", "f.jsonl", code=1)
     assert run("peek", "two", "--json") == ""
 
 
@@ -462,7 +462,7 @@ def test_messages_are_put_aside_and_back(run):
     assert done["done"] and done["to"].endswith("aside") and listed(run, "aside") == [first, second]
     assert "no such message" in run("msg", "move", "aside", "--id", "{x}\\1", "--to", "later", code=1)
     assert "--to SUBQUEUE" in run("msg", "move", "aside", "--all", code=2)
-    assert "say which messages" in run("msg", "move", "aside", "--to", "later", code=2)
+    assert "select messages: give" in run("msg", "move", "aside", "--to", "later", code=2)
 
 
 def test_messages_for_another_machine_are_listed_held_looked_at_and_purged(run, operator):

@@ -72,10 +72,10 @@ def test_dead_letters_are_grouped_with_sentence_and_remedy(run: Run) -> None:
     dying(run, "grouped", 2)
     (group,) = (g for g in map(json.loads, run("dlq", "list", "--json").splitlines()) if "grouped" in g["queue"])
     assert (group["count"], group["slug"], group["code"]) == (2, "expired-unread", "0xC002")
-    assert "nobody received it in time" in group["meaning"] and group["remedy"]
+    assert "was not received in time" in group["meaning"] and group["remedy"]
     shown = run("dlq", "list", "--meant-for", "grouped")
     assert "expired-unread (NACK_RECEIVE_TIMEOUT, 0xC002): It reached its queue" in shown
-    assert "nobody received it in time" in run("dlq", "show", "--meant-for", "grouped")
+    assert "was not received in time" in run("dlq", "show", "--meant-for", "grouped")
     assert run("dlq", "list", "--meant-for", "nowhere").strip() == "no dead letters"
 
 
@@ -250,7 +250,7 @@ def test_what_a_transaction_makes_visible_after_the_dry_run_is_not_taken(run: Ru
             dry = run(*wanted, "--dry-run")
             assert "would be deleted: 1" in dry
         token = dry.split("--selection ")[1].strip()
-    assert "the dry run has found 1 messages and there are 2 now" in run(*wanted, "--selection", token, code=2)
+    assert "the dry run found 1 messages, and there are 2 now" in run(*wanted, "--selection", token, code=2)
     assert len(listed(run, "slow")) == 2
     run("send", "slow", "y", "--label", "late", "--transaction")
     dry = run(*wanted, "--dry-run")

@@ -125,7 +125,7 @@ def test_sealed_calls_say_so() -> None:
 def test_a_call_without_its_bind_needs_the_interface() -> None:
     request = pdus("samba_plain")[2]["hex"]
     ended = invoke("decode", request)
-    assert ended.code == 1 and "ERROR context 0 was bound before: say --interface" in ended.stdout
+    assert ended.code == 1 and "ERROR the bind of context 0 is not in the input: give --interface" in ended.stdout
     ended = invoke("decode", request, "--interface", "qmcomm")
     assert ended.code == 0 and "qmcomm 31 R_QMGetRTQMServerPort" in ended.stdout
 
@@ -248,16 +248,16 @@ def test_a_segment_that_was_not_captured_is_missed(tmp_path: Path) -> None:
     del packets[4]
     file.write_bytes(capture(packets))
     ended = invoke("decode", "--file", str(file))
-    assert ended.code == 1 and "ERROR 700 bytes are missing in the capture" in ended.stdout
+    assert ended.code == 1 and "ERROR 700 bytes are missing from the capture" in ended.stdout
 
 
 @pytest.mark.parametrize(
     ("data", "said"),
     [
         (bytes.fromhex("0a0d0d0a") + bytes(40), "this is pcapng"),
-        (capture([], link_type=105), "link type 105 is not known"),
+        (capture([], link_type=105), "link type 105 is not supported"),
         (capture(packets_of("samba_plain"))[:-3], "the capture is cut off"),
-        (capture([])[:20], "no capture in the format of libpcap"),
+        (capture([])[:20], "not a capture in the format of libpcap"),
     ],
 )
 def test_captures_that_can_not_be_read_say_why(tmp_path: Path, data: bytes, said: str) -> None:

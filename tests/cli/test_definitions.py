@@ -88,7 +88,7 @@ def of_queue(**members: object) -> str:
         ('{"format": 1, "colour": 1}', "'colour' is unknown"),
         ('{"format": 1, "format": 1}', "'format' is given twice"),
         ('{"format": 1, "queues": [{"name": "a", "name": "b"}]}', "'name' is given twice"),
-        ('{"format": 1, "queues": [{"name": "a"}, {"name": "A"}]}', "twice"),
+        ('{"format": 1, "queues": [{"name": "a"}, {"name": "A"}]}', "duplicate name"),
         ('{"format": 1, "queues": [5]}', "queues[0]: Expected `object`"),
         ('{"format": 1, "queues": {}}', "queues: Expected `array`"),
         ('{"format": 1, "settings": []}', "settings: Expected `object`"),

@@ -55,7 +55,7 @@ def test_a_message_goes_to_another_machine_without_a_queue_manager_here(daemon: 
     with openmsmq.connect(HOST, daemon.port) as qm, qm.open(".\\private$\\plain", "receive") as queue:
         message = queue.receive(timeout=5)
         assert message.decode() == "hello" and message.label == "l" and message.id == document["id"]
-    assert "Whether its queue takes it cannot be known" in send(port, "plain").stderr
+    assert "it is unknown whether the queue accepts the message" in send(port, "plain").stderr
 
 
 def test_a_transactional_queue_says_whether_it_took_the_message(daemon: Daemon, port: str) -> None:
@@ -128,10 +128,10 @@ def test_an_explanation_names_the_cause(values: dict[str, object], connected: ob
     assert said in " ".join(explanation({"format_name": "DIRECT=OS:x\\q", **values}, connected))
 
 
-def test_a_ticket_is_neither_beside_a_user_nor_for_arrow_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kerberos_is_refused_with_a_user_and_for_arrow_flight(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = invoke("queue", "list", "--user", "alice", "--kerberos")
-    assert refused.exit_code == 2 and "--kerberos is for calls by RPC" in refused.output, refused.output
-    with pytest.raises(click.UsageError, match="not for Arrow Flight"):
+    assert refused.exit_code == 2 and "--kerberos works for RPC calls only" in refused.output, refused.output
+    with pytest.raises(click.UsageError, match="not together with --user or Arrow Flight"):
         Address("localhost", None, 0, None, "", True, None).password()
     monkeypatch.setitem(sys.modules, "gssapi", None)
     refused = invoke("queue", "list", "--kerberos")

@@ -92,7 +92,7 @@ def _identifier(daemon: Daemon, name: str) -> str:
 
 def test_an_operator_learns_why_messages_died(operator: Operator) -> None:
     operator.click("nav >> text=Dead letters")
-    says(operator.page.locator(".reason").first, "nobody received it in time")
+    says(operator.page.locator(".reason").first, "was not received in time")
     says(operator.page.locator(".reason").first, "whether the reader runs")
     operator.done()
 

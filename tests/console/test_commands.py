@@ -172,7 +172,7 @@ def test_what_is_no_token_is_not_sent_nor_shown(daemon: Daemon, text: str, tmp_p
     file = tmp_path / "token"
     file.write_text(text)
     ended = invoke("handle", "list", "--url", url(daemon), "--token-file", str(file))
-    assert ended.code == WRONG_USAGE and f"{file} has no token" in ended.stderr
+    assert ended.code == WRONG_USAGE and f"{file} contains no token" in ended.stderr
     assert "secret" not in ended.stderr
 
 
@@ -312,7 +312,7 @@ def test_top_shows_and_sorts_by_growth(own: OwnWeb) -> None:
     shown = run(own.daemon, token, *look).stdout
     assert "in 5 min" in shown and "+3" in shown
     ended = invoke(*look, **at(own.daemon))
-    assert ended.code == WRONG_USAGE and "--sort grown asks the HTTP API" in ended.stderr
+    assert ended.code == WRONG_USAGE and "--sort grown requires the HTTP API" in ended.stderr
 
 
 def test_waiting_reads_are_listed(daemon: Daemon, monitor: str, path: str, waiting: Thread) -> None:

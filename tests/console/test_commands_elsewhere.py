@@ -146,18 +146,18 @@ def test_a_data_directory_that_is_typed_goes_before_a_url_of_the_environment(bot
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("user", "list", "--url", "http://127.0.0.1:1", "--data-dir", "x"), "--data-dir is not for the HTTP API"),
-        (("user", "--users-file", "x", "list", "--url", "http://127.0.0.1:1"), "--users-file is not for the HTTP API"),
-        (("audit", "--token-file", "x"), "--token-file goes with --url"),
-        (("settings", "--tls-root", "x"), "--tls-root goes with --url"),
+        (("user", "list", "--url", "http://127.0.0.1:1", "--data-dir", "x"), "--data-dir cannot be combined with"),
+        (("user", "--users-file", "x", "list", "--url", "http://127.0.0.1:1"), "--users-file cannot be combined with"),
+        (("audit", "--token-file", "x"), "--token-file requires --url"),
+        (("settings", "--tls-root", "x"), "--tls-root requires --url"),
         (("audit", "--url", "http://127.0.0.1:1"), "no token of the HTTP API"),
         (("alarms", "--url", "http://10.0.0.7:1"), "use https"),
         (("backup",), "DIRECTORY is missing"),
-        (("backup", "--list"), "--list asks the HTTP API: --url says where it is"),
-        (("backup", "--list", "x", "--url", "http://127.0.0.1:1"), "takes no DIRECTORY"),
-        (("token", "create", "x", "--user", "bob", "--password-stdin"), "--password-stdin asks the HTTP API"),
-        (("definitions", "export", "--url", "http://127.0.0.1:1", "--host", "x"), "--host is not for the HTTP API"),
-        (("definitions", "export", "--secrets", "--url", "http://127.0.0.1:1"), "gives no hashes of passwords"),
+        (("backup", "--list"), "--list requires the HTTP API: give --url"),
+        (("backup", "--list", "x", "--url", "http://127.0.0.1:1"), "does not take a DIRECTORY"),
+        (("token", "create", "x", "--user", "bob", "--password-stdin"), "--password-stdin requires the HTTP API"),
+        (("definitions", "export", "--url", "http://127.0.0.1:1", "--host", "x"), "--host cannot be combined with"),
+        (("definitions", "export", "--secrets", "--url", "http://127.0.0.1:1"), "does not return password hashes"),
     ],
 )
 def test_options_that_do_not_fit_are_named(words: tuple[str, ...], said: str, tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_a_page_of_a_search_keeps_the_search_and_its_text_is_text(browser: Brows
     assert "find=%3Cscript%3E" in link and "newer=3600" in link
     page = browser.ask("GET", link).text
     assert "<script>alert" not in page and page.count('<th scope="row" class="name">') == 1
-    assert "No message matches. 3 were looked at." in browser.ask("GET", f"/queues/{queue}?find=nothing").text
+    assert "No message matches; 3 were examined." in browser.ask("GET", f"/queues/{queue}?find=nothing").text
 
 
 def test_a_reason_that_does_not_exist_leaves_the_page(browser: Browser) -> None:

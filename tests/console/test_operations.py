@@ -118,7 +118,7 @@ def test_dead_letters_are_grouped_and_returned(client: Client, queue: str) -> No
         return [group for group in groups if group["messages"] == 2 and group["destination"].endswith(name)]
 
     (group,) = eventually(dead)
-    assert group["queue"] == "deadletter" and "nobody received it" in group["sentence"] and group["remedy"]
+    assert group["queue"] == "deadletter" and "was not received" in group["sentence"] and group["remedy"]
     where = {"reason": group["reason"], "destination": group["destination"]}
     found = plan(client, "return", group["queue"], where=where, changes={"time_to_be_received": 3600})
     assert found["count"] == 2 and "dlq return" in found["command"]

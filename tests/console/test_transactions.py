@@ -122,7 +122,7 @@ def test_one_transaction_is_explained_also_by_its_guid(daemon: Daemon) -> None:
     shown = run(daemon, "show", IN_DOUBT, role="monitor")
     for said in (
         "waits for the decision of GONE: only GONE knows it. Until then 1 received message and 1 sent message stay",
-        "The last attempt failed: GONE (", "no address is known for GONE", "What to do: see that GONE runs",
+        "The last attempt failed: GONE (", "no address is known for GONE", "What to do: make sure that GONE is running",
         f"openmsmq transaction resolve {IN_DOUBT} commit (or abort)", "private$\\q: 1 locked, 1 sent",
     ):  # fmt: skip
         assert said in shown.stdout, shown

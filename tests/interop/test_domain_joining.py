@@ -118,7 +118,7 @@ def test_a_queue_manager_moves_into_the_domain_with_its_queues_and_leaves_it_aga
     assert f"CN={NAME}" not in computer(directory) and not keytab.exists()
     assert directory.search("alice", "(mSMQLabelEx=moved)", "cn") == ""
     nothing = leave(directory, data, "--yes")
-    assert nothing.code == 0 and "has nothing of" in nothing.stdout
+    assert nothing.code == 0 and "has no objects of" in nothing.stdout
     with Daemon(data, "--computer-name", NAME) as alone, alone.connect(**LOCAL) as manager:
         manager.open(private, protocol="qmcomm").close()
 

@@ -97,7 +97,7 @@ def test_remarks_say_what_will_not_work_and_what_to_do(old: Daemon) -> None:
     found = taken(old)
     assert remarks(found, "news") == [
         "not here: it takes what is sent to 234.1.1.1:8001",
-        "not here: its first message wants answers at a queue by HTTP: DIRECT=HTTP://web/msmq/private$/answers",
+        "not here: its first message requests replies to a queue by HTTP: DIRECT=HTTP://web/msmq/private$/answers",
         "to do: it has 1 subqueue: later",
     ]
     assert remarks(found, "secret") == [

@@ -332,10 +332,10 @@ def test_queues_are_made_with_properties_and_rights_and_their_messages_come(mach
     send(move.old, r".\private$\invoices", "1", "2", transactional=True)
     would = move.done("adopt", "plan", "invoices", "invoices2", *there)
     assert "would create queue invoices" in would
-    assert "invoices: would fetch 2 messages from old, and what comes" in would
+    assert "invoices: would fetch 2 messages from old, and those that arrive later" in would
     assert "account S-1-5-21-1-2-3-1105 is of old" in would
     refused = move.run("adopt", "run", "invoices", "invoices2", *there)
-    assert (refused.code, "--accounts says what it is called here" in refused.stderr) == (1, True)
+    assert (refused.code, "map it to an account of this machine with --accounts" in refused.stderr) == (1, True)
     accounts = tmp_path / "accounts.json"
     accounts.write_text('{"S-1-5-21-1-2-3-1105": "' + USER + '"}')
     said = move.done("adopt", "run", "invoices", "invoices2", "--accounts", str(accounts), *there)
@@ -358,7 +358,7 @@ def test_two_queues_are_compared_message_by_message(machines: Move) -> None:
     ended = move.run("adopt", "verify", "compared", *there, *here)
     assert ended.code == 1
     assert "2 messages at old, 0 messages here, 0 in both" in ended.stdout
-    assert "at old only: {" in ended.stdout
+    assert "only at old: {" in ended.stdout
     move.done("adopt", "shadow", "compared", "--from", "old")
     move.when("compared", moved=2)
     move.done("adopt", "back", "compared")

@@ -181,7 +181,7 @@ def nested(depth: int) -> bytes:
         (HEADER + b"\x06" + int32(1) + b"\xff\xff\xff\xff\x07x", "announced"),
         (HEADER + b"\x06" + int32(1) + b"\xff" * 6, "more than five bytes"),
         (HEADER + b"\x06" + int32(1) + b"\x01\xff" + END, "no UTF-8"),
-        (HEADER + string("a", 1) + string("b", 1) + END, "there twice"),
+        (HEADER + string("a", 1) + string("b", 1) + END, "defined twice"),
         (HEADER + b"\x15" + END, "record type 21"),
         (HEADER + b"\x0f" + int32(1) + int32(1 << 30) + b"\x08", "1073741824 elements"),
         (HEADER + b"\x0f" + int32(1) + int32(-1) + b"\x08", "-1 elements"),

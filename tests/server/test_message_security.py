@@ -136,7 +136,7 @@ def test_commands_say_what_is_wrong(service: Daemon, tmp_path: Path) -> None:
         (("certificates", *directory, "remove", "nobody", "00"), "is not a user"),
         (("certificates", *directory, "export", SID, "zz"), "is not a digest"),
         (("keys", *directory, "register", "x", str(file)), "MQDSPUBLICKEYS"),
-        (("keys", *directory, "remove", "x"), "is no GUID"),
+        (("keys", *directory, "remove", "x"), "is not a GUID"),
         (("keys", *directory, "remove", OTHER), "keys list"),
     ):
         ended = invoke(*arguments)

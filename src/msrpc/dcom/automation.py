@@ -360,7 +360,7 @@ def _passed(q: Any) -> list[Any]:
 
 
 def _converted(argument: AutomationArgument, variant: Variant) -> Any:
-    """An argument of a call by name, as its parameter wants it. Raises ComError."""
+    """Convert an argument of a call by name to the type of its parameter. Raises ComError."""
     kind = argument.kind
     if kind == "VARIANT":
         resolved = variant.resolved

@@ -1,4 +1,4 @@
-"""From what a caller passes to what a parameter wants ([MS-OAUT] 3.1.4.4 lets servers convert)."""
+"""Convert arguments to the types of parameters ([MS-OAUT] 3.1.4.4 allows servers to convert)."""
 
 from __future__ import annotations
 

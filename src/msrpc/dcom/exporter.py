@@ -136,9 +136,10 @@ class Exporter:
         owner: ObjectOwner | None = ANYBODY,
         references: int = REFERENCES,
     ) -> StandardReference:
-        """Give away a reference to an interface (3.1.1.5.1); an object that was not exported is `owner`'s now. Raises
-        ComError: E_NOINTERFACE, or E_OUTOFMEMORY when the process or the owner has too many objects; then this one
-        ends, because nobody can hold it."""
+        """Create a reference to an interface (3.1.1.5.1); an object that was not exported now belongs to `owner`.
+        Raises ComError: E_NOINTERFACE, or E_OUTOFMEMORY when the process or the owner has too many objects; then this
+        object ends, because no client can hold a reference to it.
+        """
         if not target.query(iid):
             raise ComError(ComResult.E_NOINTERFACE, f"{type(target).__name__} has no interface {iid}")
         exported = self._exported(target, owner)
@@ -183,9 +184,10 @@ class Exporter:
         return made
 
     def unmarshal(self, reference: StandardReference, caller: ObjectOwner) -> Exportable:
-        """Take back a reference to one of our own objects (3.1.1.5.3). It lives until `withdraw`, though that was the
-        last reference: the call that it came with uses it. Raises ComError: E_NOINTERFACE, or E_ACCESSDENIED for an
-        object of another owner."""
+        """Take back a reference to one of our own objects (3.1.1.5.3). Even if this was the last reference, the object
+        lives until `withdraw`, because the current call uses it. Raises ComError: E_NOINTERFACE, or E_ACCESSDENIED for
+        an object of another owner.
+        """
         interface = self._interfaces.get(reference.ipid.bytes_le)
         if interface is None or interface.object.oid != reference.oid:
             raise ComError(ComResult.E_NOINTERFACE, f"no object {reference.oid:#x} with interface {reference.ipid}")
@@ -204,7 +206,7 @@ class Exporter:
         return interface
 
     def permit(self, ipids: Iterable[bytes], caller: ObjectOwner) -> None:
-        """Raises ComError E_ACCESSDENIED if an interface of somebody else's object is among these."""
+        """Raise ComError E_ACCESSDENIED if an interface belongs to another owner's object."""
         for ipid in ipids:
             if ipid in self._interfaces:
                 self._permit(self._interfaces[ipid], caller)
@@ -241,7 +243,7 @@ class Exporter:
         return ComResult.S_OK
 
     def release(self, ipid: bytes, caller: ObjectOwner, public: int, private: int) -> None:
-        """RemRelease for one interface. The object that nobody holds any more ends. Raises ComError E_ACCESSDENIED."""
+        """RemRelease for one interface. An object without references ends. Raises ComError E_ACCESSDENIED."""
         interface = self._interfaces.get(ipid)
         if interface is not None:
             self._permit(interface, caller)

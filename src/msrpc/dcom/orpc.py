@@ -41,8 +41,9 @@ def failure(operation: Operation, hresult: int) -> Any:
 
 
 def refused(call: Call, error: ComError) -> None:
-    """A call named an object of somebody else: that counts as a guess. Raises `Fault` when the client has used up its
-    tries."""
+    """A call named an object of another owner, which counts as a guess. Raises `Fault` when the client has used up its
+    tries.
+    """
     logger.warning("%s::%d from %s: %s", call.interface.name, call.opnum, call.peer, error.detail)
     call.failed_guess()
 
@@ -164,8 +165,9 @@ class RemUnknown:
         """It stays as long as the process."""
 
     def call(self, context: CallContext, operation: Operation, request: Any) -> Any:
-        """Raises ComError E_ACCESSDENIED, and nothing is changed, if an object of somebody else is among those that are
-        named (note 42 of 3.1.1.5.4)."""
+        """Raise ComError E_ACCESSDENIED, and change nothing, if one of the named objects belongs to another owner (note
+        42 of 3.1.1.5.4).
+        """
         ipids = [request.ripid] if hasattr(request, "ripid") else [r.ipid for r in request.InterfaceRefs]
         try:
             self._server.exporter.permit(ipids, context.owner)

@@ -1,7 +1,7 @@
-"""Objects by value: their state, as IPersistStream gives it away, and streams in memory that it is written to.
+"""Objects passed by value: their state as IPersistStream saves it, and in-memory streams for it.
 
-No object of a named class is ever made here. What was saved is given on as it is: a `SavedObject` can do nothing but
-save itself again, so a program makes the object of its class by itself, where it trusts the class.
+This module never creates an object of a named class. The saved state is passed on unchanged: a `SavedObject` can only
+save itself again. A program that trusts the class creates the object itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ping sets ([MS-DCOM] 1.3.6, 3.1.2): clients name the objects that they hold once, then only say that they live."""
+"""Ping sets ([MS-DCOM] 1.3.6, 3.1.2): clients name the objects that they hold once, and then only ping the set."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from msrpc.rpc.pdu import SyntaxId
 logger = logging.getLogger(__name__)
 
 RESOLVER_PORT: Final = 135
-TIME_LIMIT: Final = 10.0  # for what an object of a client does for a call of its own, seconds
+TIME_LIMIT: Final = 10.0  # seconds that an object of a client may take for one of its own calls
 PING_PERIOD: Final = 120.0  # seconds, 3.2.2
 PERIODS: Final = 3  # without an answer to a ping, and the other process is gone (3.1.2.2)
 IDLE: Final = 10.0  # seconds that a connection stays open when no object behind it is held
@@ -143,7 +143,7 @@ class RemoteExporter:
         self._connection.close()
 
 
-_Key = tuple[str, int]  # the host that a reference came from, and the OXID: nobody names another host's exporter
+_Key = tuple[str, int]  # the host that sent a reference, and the OXID: no host can name an exporter of another host
 
 
 class RemoteProcesses:
@@ -241,7 +241,7 @@ class RemoteProcesses:
                 raise RpcConnectionError(f"no answer within {TIME_LIMIT:g} s") from None
             raise
         self._use(exporter)
-        asyncio.get_running_loop().call_soon(self._leave, exporter)  # if nobody waits for it any more, it is closed
+        asyncio.get_running_loop().call_soon(self._leave, exporter)  # closed if no caller waits for it any more
         return exporter
 
     def _take(self, host: str) -> None:

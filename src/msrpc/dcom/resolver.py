@@ -23,7 +23,7 @@ from msrpc.rpc.faults import RPC_X_BAD_STUB_DATA, Fault
 
 logger = logging.getLogger(__name__)
 
-_ACTIVATION_FLAGS = (0, 1)  # clients set 1 in RemoteCreateInstance, though 2.2.13.3 wants 0
+_ACTIVATION_FLAGS = (0, 1)  # clients set 1 in RemoteCreateInstance, although 2.2.13.3 requires 0
 _CLASS_FACTORY_MODE = 0xFFFFFFFF
 _NO_CONTEXT = d.IUnknown
 Result = tuple[UUID, int, StandardReference | None]

@@ -189,7 +189,7 @@ class CallContext:
         self._passed: list[Exportable] = []
 
     def end(self) -> None:
-        """The call is over: objects whose last references came with it end."""
+        """The call is over: release objects whose last references arrived with it."""
         for target in self._passed:
             self.server.exporter.withdraw(target)
         self._passed.clear()

@@ -178,7 +178,7 @@ class OperationType:
 
 @dataclass(eq=False, slots=True)
 class ParameterType:
-    """A parameter as it is declared, which is what Automation knows of it."""
+    """A parameter as declared; Automation uses this information."""
 
     name: str
     type: str  # as written: "BSTR*", "IMSMQQueue4**"

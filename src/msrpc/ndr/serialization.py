@@ -1,4 +1,4 @@
-"""Type serialization version 1 ([MS-RPCE] 2.2.6): one structure with headers of its own, outside of any call."""
+"""Type serialization version 1 ([MS-RPCE] 2.2.6): one structure with its own headers, outside of any call."""
 
 from __future__ import annotations
 

@@ -12,10 +12,10 @@ try:
 except ImportError:  # not built here
 
     def announce(kind: type, alignment: int, recursive: bool, has_pointers: bool, ndr64: bool, /) -> None:
-        """Nobody wants to know of a structure before its members."""
+        """No-op without the compiled engine, which is told of a structure before its members."""
 
     def declare(kind: type, members: Members, absent: tuple[str, ...], ndr64: bool, /) -> None:
-        """Nobody wants to know of the members of a structure."""
+        """No-op without the compiled engine, which is told the members of a structure."""
 
     def codec(
         order: str,

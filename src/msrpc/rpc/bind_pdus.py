@@ -69,7 +69,7 @@ class RejectReason(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class PresentationContext:
-    """p_cont_elem_t: an interface, the transfer syntaxes that the client can speak, and the id it wants for them."""
+    """p_cont_elem_t: an interface, the transfer syntaxes that the client supports, and the proposed context id."""
 
     context_id: int
     abstract_syntax: SyntaxId

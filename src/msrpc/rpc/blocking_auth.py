@@ -19,7 +19,7 @@ SECONDS: Final = 10.0
 
 
 class _Asked:
-    """One question, and what goes on behind it."""
+    """One query, and the callback for its result."""
 
     def __init__(self, question: Question, then: Callable[[], object]) -> None:
         self.question = question
@@ -56,7 +56,7 @@ class AuthExecutor:
     def _run(self, loop: asyncio.AbstractEventLoop, asked: _Asked) -> None:
         try:
             asked.question()
-        except Exception:  # a fault here: the login goes on without an answer, and is refused
+        except Exception:  # an error in the library: the login continues without an answer, and is refused
             log.exception("a query for a login failed")
         with suppress(RuntimeError):  # the loop has been closed
             loop.call_soon_threadsafe(self._ended, asked)

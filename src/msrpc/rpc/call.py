@@ -185,7 +185,7 @@ class Call:
         self._on_cancel: Callable[[], None] | None = None
         self._cancelled = False
         self.over = False
-        self.timings: Timings | None = None  # of a call that is timed, which came at `started`
+        self.timings: Timings | None = None  # start of a timed call
         self.started = 0.0
 
     def in_syntax(self, operation: Operation) -> Operation:

@@ -86,7 +86,7 @@ class Connection:
         self._socket.close()
 
     def release(self) -> None:
-        """In a forked child: give up the child's share of the connection, which goes on for the parent."""
+        """In a forked child: close the child's copy of the connection, which stays open in the parent."""
         self._socket.close()
 
     def abandon(self, patience: float) -> None:

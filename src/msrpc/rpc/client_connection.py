@@ -383,7 +383,7 @@ class ClientConnection:
             self.login_open = self.login_open and pdu.status == RPC_S_ACCESS_DENIED
         named = self._channels.get(pdu.verifier.context_id) if pdu.verifier else None
         if named is not None:
-            # Its sequence number counts, so it has to be verified even if nobody waits for the answer.
+            # Its sequence number counts, so the response must be verified even if no caller waits for it.
             named.open(header, raw, CALL_HEADER_SIZE)
 
     def _next_call_id(self) -> int:

@@ -12,7 +12,7 @@ from typing import Final
 # What keeps a connection from being read; the first two bits can be asked for.
 UNHELD: Final = 0
 DEAF: Final = 1  # its peer does not take the replies
-ASKING: Final = 2  # a login waits for somebody else's answer
+ASKING: Final = 2  # a login waits for an external answer
 DEAF_AND_ASKING: Final = 3
 CATCHING_UP: Final = 4  # nothing any more, but what had to wait is to be served first
 HELD: Final = DEAF | ASKING

@@ -52,7 +52,7 @@ class Login:
     level: AuthLevel
 
     def is_refused(self, core: ClientConnection, status: int) -> bool:
-        """Whether a fault says that the login has failed, and not that a call was refused."""
+        """Return whether a fault means that the login failed, rather than that a call was refused."""
         return bool(self.user) and core.login_open and status == RPC_S_ACCESS_DENIED
 
     def bind_refused(self, status: int, interface: object) -> BindError | LoginRefused:

@@ -52,7 +52,8 @@ class Endpoint:
     transfer_syntaxes: tuple[SyntaxId, ...] = (NDR,)
 
     def tower(self, reached_at: str) -> Tower:
-        # A tower has an IPv4 address ([C706] appendix L); 0.0.0.0 says nothing to who came by IPv6.
+        # A tower has an IPv4 address ([C706] appendix L); 0.0.0.0 has no meaning for a client that connected through
+        # IPv6.
         host = self.host or ("" if ":" in reached_at else reached_at)
         return Tower(self.interface, self.port, host, self.transfer_syntaxes[0])
 

@@ -258,7 +258,9 @@ class KerberosAcceptor(_Kerberos):
             names = [flag.name for flag in self._gss.RequirementFlag if wanted & ~flags & int(flag)]
             raise AuthenticationError(f"Kerberos: the client did not ask for {', '.join(names)}")
         if flags & int(self._gss.RequirementFlag.delegate_to_peer):
-            raise AuthenticationError("Kerberos: the client delegates its credentials, which nobody here wants")
+            raise AuthenticationError(
+                "Kerberos: the client delegates its credentials, which this server does not accept"
+            )
 
     def _authorize(self) -> Identity:
         """Return the identity in the PAC. The context is established also if the PAC was altered; then it can't be

@@ -17,7 +17,8 @@ _WITH_PRINCIPALS: Final = (AuthType.GSS_NEGOTIATE, AuthType.GSS_KERBEROS)
 class Management:
     """The interface `mgmt` v1.0 for one endpoint, whose `interfaces` it lists.
 
-    `principal` is the name of the service for Kerberos, empty where nobody can log in with it. NTLM has no such name.
+    `principal` is the name of the service for Kerberos, empty if Kerberos logins are not possible. NTLM has no such
+    name.
     """
 
     name = "mgmt"

@@ -64,9 +64,9 @@ def account_groups(sid: str, groups: Sequence[tuple[str, int]]) -> frozenset[str
     """Select the groups of a domain that are valid here; each comes with its attributes ([MS-PAC] 2.2.1). Raises
     `AuthenticationError` if the user does not belong to a domain, or has too many groups."""
     if not sid.startswith(_OF_A_DOMAIN):
-        raise AuthenticationError(f"the domain names {sid}, which is nobody of a domain")
+        raise AuthenticationError(f"the domain controller named {sid}, which is not a SID of a domain account")
     if len(groups) > MAX_GROUPS + 1:  # with the primary one
-        raise AuthenticationError(f"the domain names {len(groups)} groups; allowed are {MAX_GROUPS}")
+        raise AuthenticationError(f"the domain controller named {len(groups)} groups; at most {MAX_GROUPS} are allowed")
     enabled = (group for group, attributes in groups if attributes & SE_GROUP_ENABLED)
     return frozenset(group for group in enabled if group != sid and group.startswith(_OF_A_DOMAIN))
 

@@ -25,7 +25,7 @@ from msrpc.rpc.pdu import (
 
 # [MS-RPCE] 2.2.2.11: the trailer of a protected fragment is aligned to this from the beginning of the stub.
 SEC_TRAILER_ALIGNMENT: Final = 16
-# What MIDL-style clients put on requests at level CONNECT; nobody checks it.
+# The verifier that MIDL-style clients put on requests at level CONNECT; servers do not check it.
 CONNECT_TOKEN: Final = b"\x01\0\0\0" + bytes(12)
 
 
@@ -66,7 +66,7 @@ class LoginObserver(Protocol):
 
 
 class NullObserver:
-    """For a server whose logins nobody wants to know of."""
+    """Null observer: ignores logins."""
 
     def logged_in(self, identity: Identity, peer: str) -> None:
         return None

@@ -276,7 +276,7 @@ class RpcServer:
         self.close()
 
     def cut_off(self, call: Call) -> None:
-        """Close the connection by which a call came, in the loop's next turn."""
+        """Close the connection of a call in the next event-loop iteration."""
         for connection in tuple(self.connections):
             if connection.serves(call):
                 asyncio.get_running_loop().call_soon(connection.close)
@@ -543,7 +543,7 @@ class _Connection(asyncio.Protocol):
         return self._core.pending if self._core is not None else 0
 
     def serves(self, call: Call) -> bool:
-        """Whether the call came by this connection."""
+        """Return whether the call arrived on this connection."""
         return self._core is call.connection
 
     def finish(self) -> None:
@@ -625,7 +625,7 @@ class _Connection(asyncio.Protocol):
             transport.write(data)
 
     def flush(self, allowed: bool | None = None) -> None:
-        """Send what has been answered; `allowed` says that `may_answer` has been asked already."""
+        """Send the pending answers; `allowed` means that `may_answer` was already checked."""
         if self._replies == SCHEDULED:
             self._replies = FLUSHED
         core = self._core

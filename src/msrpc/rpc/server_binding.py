@@ -64,8 +64,9 @@ class BoundContext:
 
 
 class _Refused(Exception):
-    """The bind or alter_context cannot be granted: a bind_nak with `reason`, or a fault with `status`, of which a
-    bind has none."""
+    """The bind or alter_context cannot be granted: the answer is a bind_nak with `reason`, or a fault with `status`,
+    which does not exist for a bind.
+    """
 
     def __init__(self, reason: RejectReason, status: int = 0) -> None:
         self.reason = reason
@@ -346,7 +347,7 @@ class Binder:
         return self._unprotected or all(channel.level < AuthLevel.PKT for channel in self.channels.values())
 
     def channel_of(self, header: Header, raw: bytes) -> tuple[Channel | None, int]:
-        """The channel that a request belongs to, and the status to refuse it with (0: go on)."""
+        """Return the channel that a request belongs to, and the status with which to refuse it (0: accept)."""
         if header.auth_length:
             at = header.body_end + 4
             order: Literal["little", "big"] = "little" if header.byte_order == "<" else "big"

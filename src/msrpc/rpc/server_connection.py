@@ -153,7 +153,7 @@ class ServerConnection(CallConnection):
 
     @property
     def expects_whole_requests(self) -> bool:
-        """Whether the next bytes begin a PDU, and nothing that came before them waits."""
+        """Return whether the next bytes begin a PDU and no earlier bytes wait."""
         return (
             not (self._splitter.partial or self._assemblies or self.more or self._asking or self._ended)
             and self._held is None

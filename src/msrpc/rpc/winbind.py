@@ -1,7 +1,7 @@
 """Domain accounts by NTLM: Samba's winbind queries a domain controller over the machine's secure channel
 ([MS-APDS] 3.1.5). Its library `libwbclient` is loaded on first use.
 
-The library's types and numbers are those of its header, wbclient.h, interface 0.12 and later.
+Types and constants come from the library's header, wbclient.h, interface 0.12 and later.
 """
 
 from __future__ import annotations
@@ -152,8 +152,7 @@ def _library() -> Any:
 
 
 class Winbind:
-    """See the module and `ntlm.DomainUsers`. Its methods may be called in any thread; each call has a connection of its
-    own to winbind."""
+    """See the module and `ntlm.DomainUsers`. Thread-safe; each call uses a separate connection to winbind."""
 
     def __init__(self, *, first: bool) -> None:
         """Raises WinbindUnavailable without the library. Winbind itself may start later."""

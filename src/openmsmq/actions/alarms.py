@@ -64,7 +64,7 @@ class RemedyStepView(Output, frozen=True):
 
 
 class SilenceView(Output, frozen=True):
-    """A silence: nobody is notified of a condition until it ends."""
+    """A silence: notifications of a condition are suppressed until it ends."""
 
     alarm: Annotated[ConditionName, _CONDITION]
     subject: Subject
@@ -83,10 +83,10 @@ class KnownAlarm(Output, frozen=True):
     value: Annotated[int, doc("The value when it was raised, in `unit`.")]
     threshold: Annotated[int, doc("The threshold when it was raised, in `unit`.")]
     unit: Annotated[str, doc("Unit of value and threshold.", "MB")]
-    sentence: Annotated[str, doc("What is wrong, with the value at the last look.")]
+    sentence: Annotated[str, doc("What is wrong, with the value at the last check.")]
     remedy: Annotated[str, doc("What to do about it.")]
-    now: Annotated[int, doc("The value at the last look while it was on, in `unit`.")]
-    steps: Annotated[list[RemedyStepView], doc("What the remedy says, as actions.")]
+    now: Annotated[int, doc("The value at the last check while the alarm was active, in `unit`.")]
+    steps: Annotated[list[RemedyStepView], doc("The remedy as actions.")]
     silenced: Annotated[SilenceView | None, doc("The silence that covers it now; null for none.")] = None
 
 
@@ -97,14 +97,14 @@ class AlarmEventView(Output, frozen=True):
     state: Annotated[Literal["raised", "cleared"], doc("What happened.")]
     at: Annotated[EpochSeconds, doc("When it happened, in seconds since 1970.")]
     alarm: Annotated[KnownAlarm, doc("The alarm.")]
-    silenced: Annotated[bool, doc("Whether nobody was notified, because of a silence.")] = False
+    silenced: Annotated[bool, doc("Whether notifications were suppressed by a silence.")] = False
 
 
 class AlarmList(Output, frozen=True):
     """Alarms and the last events."""
 
     active: Annotated[list[KnownAlarm], doc("The alarms that are on, the longest first.")]
-    events: Annotated[list[AlarmEventView], doc("What was raised and cleared last, the newest first.")]
+    events: Annotated[list[AlarmEventView], doc("Alarms raised and cleared recently, the newest first.")]
     machine: Annotated[str, doc("Name of the machine.", "mq1")]
     command: CommandText
     beyond: Annotated[
@@ -119,7 +119,7 @@ class AlarmList(Output, frozen=True):
 
 
 class NewSilence(Input, frozen=True):
-    """A condition of which nobody is to be notified for a time."""
+    """A condition whose notifications are to be suppressed for a time."""
 
     alarm: Annotated[ConditionName, _CONDITION]
     reason: Annotated[
@@ -242,14 +242,14 @@ _HISTORY: Final = Rows(
     commands=(
         ActionCommand(
             "alarms", show=_ACTIVE,
-            views={Flag("--history", "Show what was raised and cleared last, and not what is on."): _HISTORY},
+            views={Flag("--history", "Show alarms raised and cleared recently instead of active ones."): _HISTORY},
             more="They are in its data directory; with --url, its HTTP API is asked. Exit code 0 whether there are any "
             "or not.",
         ),
     ),
 )  # fmt: skip
 def list_alarms(site: ActionSite, given: Empty) -> AlarmList:
-    """Show the alarms of a daemon that are on: disk, quotas, syncs, dead letters, old messages, outgoing queues.
+    """Show the active alarms of a daemon: disk, quotas, syncs, dead letters, old messages, outgoing queues.
 
     Users who are not administrators see the alarms of queues that they may see.
     """
@@ -290,11 +290,11 @@ def list_alarms(site: ActionSite, given: Empty) -> AlarmList:
     ),
 )  # fmt: skip
 def silence_alarm(site: ActionSite, given: NewSilence) -> ChangedSilence:
-    """Notify nobody of a condition for a time.
+    """Suppress the notifications of a condition for a time.
 
     Alarms are raised, cleared and listed as usual, and `openmsmq_alarm_active` stays; webhooks, e-mail and the queue
-    `alarm_queue` get nothing. When the silence ends, they get what has become of it: alarms that were raised meanwhile
-    and are still on, and those that were cleared. For administrators of the queue manager.
+    `alarm_queue` receive nothing. When the silence ends, they receive the result: alarms that were raised in the
+    meantime and are still active, and those that were cleared. For administrators of the queue manager.
     """
     from openmsmq.admin.selection import parse_age  # with the client, which `openmsmq alarms` does not need
 
@@ -363,7 +363,7 @@ def _threshold_line(done: ChangedThreshold) -> str:
     ),
 )  # fmt: skip
 def list_thresholds(site: ActionSite, given: Empty) -> ThresholdList:
-    """Show the thresholds of alarms, and where each comes from: a setting, or a change while the daemon ran."""
+    """Show the thresholds of alarms, and the origin of each: a setting, or a change while the daemon was running."""
     return ThresholdList(list(_thresholds(site).values()), site.command)
 
 

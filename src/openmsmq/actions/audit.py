@@ -25,7 +25,7 @@ class AuditQuery(Input, frozen=True):
     action: Annotated[Pattern, doc("Pattern for the action, such as queue.*.", "queue.*")] = "*"
     object: Annotated[Pattern, doc("Pattern for what it was done to, such as *orders*.", "*orders*")] = "*"
     by: Annotated[Pattern, doc("Pattern for who did it: name or SID.", "alice")] = "*"
-    denied: Annotated[bool, doc("Only what was denied.")] = False
+    denied: Annotated[bool, doc("Only denied actions.")] = False
     before: Annotated[Annotated[int, Meta(ge=1, le=(1 << 53) - 1)] | None, doc("Only records before that number.")] = (
         None
     )
@@ -40,7 +40,7 @@ class ActorView(Output, frozen=True):
 
 
 class SettingOrigin(Output, frozen=True):
-    """From where a change was made."""
+    """The origin of a change."""
 
     door: Annotated[str, doc("The way in.", "rpc", "http", "flight", "cli")]
     peer: Annotated[str | None, doc("Address of the peer; null if there is none.")]
@@ -53,7 +53,7 @@ class AuditRecordView(Output, frozen=True):
     time: Annotated[str, doc("When it was recorded (UTC).", "2026-11-22T12:00:00.000Z")]
     actor: Annotated[ActorView, doc("Who made the change.")]
     origin: Annotated[SettingOrigin, doc("From where.")]
-    action: Annotated[str, doc("What was done.", "queue.create")]
+    action: Annotated[str, doc("The action.", "queue.create")]
     type: Annotated[str, doc("Type of the object.", "queue")]
     object: Annotated[str, doc("Name of the object.")]
     count: Annotated[int | None, doc("How many messages or other things; null if it is one.")]
@@ -70,7 +70,7 @@ class AuditPage(Output, frozen=True):
 
 
 def _document(record: AuditRecordView, found: AuditPage) -> dict[str, Any]:
-    """The record as it is in the log."""
+    """Return the record as it is in the log."""
     return {
         "v": VERSION, "seq": record.seq, "time": record.time, "actor": msgspec.structs.asdict(record.actor),
         "from": msgspec.structs.asdict(record.origin), "action": record.action,
@@ -107,7 +107,7 @@ def _difference(record: AuditRecordView) -> str:
                 lambda found: found.records[::-1],
                 ("time", "who", "from", "action", "object", "count", "result", "change"), _cells, _document,
             ),
-            help="Show who changed what, from where and how much: the audit log in the data directory of a daemon.\n\n"
+            help="Show who changed what, when and from where: the audit log in the data directory of a daemon.\n\n"
             "With --url, of the daemon whose HTTP API that is, for administrators of the queue manager.",
         ),
     ),

@@ -1,6 +1,6 @@
-"""Work that goes on after the answer by HTTP: a bounded list of jobs, kept in a file of the data directory.
+"""Jobs that continue after the HTTP response: a bounded list, stored in a file of the data directory.
 
-A job belongs to the process that runs it. When that process ends, its jobs end, too; the next process finds them in the
+A job belongs to the process that runs it. When that process ends, its jobs end, too. The next process finds them in the
 file and reports them as interrupted.
 """
 
@@ -42,7 +42,7 @@ class JobView(msgspec.Struct, frozen=True):
 
     id: Annotated[str, doc("Its identifier.", "5f0c21ab")]
     kind: Annotated[Literal["messages", "backup"], doc("What kind of work it is.")]
-    what: Annotated[str, doc("What is done.", "move")]
+    what: Annotated[str, doc("The action.", "move")]
     object: Annotated[str, doc("Name of the queue, or directory of the backup.", "orders")]
     user: Annotated[str, doc("Name of the user who started it.")]
     sid: Annotated[str, doc("SID of that user.")]
@@ -55,7 +55,7 @@ class JobView(msgspec.Struct, frozen=True):
     ended: Annotated[EpochSeconds | None, doc("When it ended, in seconds since 1970; null until then.")] = None
     to: Annotated[str, doc("Queue that the messages go to; empty for none, or that of each message.")] = ""
     total: Annotated[int, doc("Messages in the queue when the job started.")] = 0
-    looked: Annotated[int, doc("Messages that it has looked at.")] = 0
+    looked: Annotated[int, doc("Number of messages examined.")] = 0
     done: Annotated[int, doc("Messages that it has dealt with. After an interruption: at least.")] = 0
     failed: Annotated[int, doc("Messages that it could not deal with, and that are where they were.")] = 0
     ways: Annotated[dict[str, int], doc("How many messages went in which way.")] = msgspec.field(default_factory=dict)
@@ -68,7 +68,7 @@ class JobView(msgspec.Struct, frozen=True):
 
 
 class CanceledJob(Exception):
-    """Somebody has canceled the job."""
+    """The job was canceled."""
 
 
 class BackgroundJob:
@@ -111,8 +111,9 @@ class Jobs:
     """All jobs of a process, and those before it that are still in the list. Threads share it."""
 
     def __init__(self, file: Path | None = None, clock: Callable[[], float] = time.time) -> None:
-        """Reads the file; without one the list is in memory only. What the file says is running was interrupted:
-        `interrupted` has these."""
+        """Read the file; without a file, the list is in memory only. Jobs that the file records as running were
+        interrupted and are in `interrupted`.
+        """
         self._file: Final = file
         self._clock: Final = clock
         self._lock: Final = threading.RLock()
@@ -121,7 +122,7 @@ class Jobs:
         self.interrupted: Final[list[JobView]] = []
         for view in self._read():
             if not view.is_over:
-                detail = "the process that did the work ended; what was done is done"
+                detail = "the process that ran the job ended; changes made before are kept"
                 view = msgspec.structs.replace(view, state="interrupted", ended=int(clock()), detail=detail)
                 self.interrupted.append(view)
             self._jobs[view.id] = BackgroundJob(self, view)
@@ -160,8 +161,9 @@ class Jobs:
         return job
 
     def run(self, job: BackgroundJob, work: Callable[[BackgroundJob], None], then: Callable[[JobView], None]) -> None:
-        """Start a thread that does the work. `then` gets the job when it has ended, before the file says so: a process
-        that is killed in between leaves a job that the next one finds interrupted."""
+        """Start a thread that does the work. `then` is called with the finished job before the file is updated: if the
+        process is killed in between, the next one reports the job as interrupted.
+        """
 
         def run() -> None:
             state: JobState = "failed"

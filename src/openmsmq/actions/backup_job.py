@@ -1,4 +1,4 @@
-"""Which backup is being made by HTTP."""
+"""The state of backups made through HTTP."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from openmsmq.actions.errors import ActionRefused
 
 @dataclass(slots=True)
 class BackupJob:
-    """The one backup that is made at a time, and how those ended that this process has made. Threads share it.
+    """The running backup (one at a time) and the results of those that this process has made. Thread-safe.
 
-    `directory` is where backups go, empty for nowhere; `outside` are files that are not in the data directory.
+    `directory` is where backups are written, empty if not configured; `outside` lists files that are not in the data
+    directory.
     """
 
     directory: str = ""
@@ -23,10 +24,10 @@ class BackupJob:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def begin(self, name: str) -> None:
-        """Raises ActionRefused while another one is made."""
+        """Raise ActionRefused if a backup is running."""
         with self._lock:
             if self.running is not None:
-                raise ActionRefused(409, f"the backup {self.running} is being made, and there is one at a time")
+                raise ActionRefused(409, f"the backup {self.running} is already running; only one can run at a time")
             self.running = name
 
     def end(self, name: str, error: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Backups of a data directory: into any directory, or by HTTP into the one that `backup_directory` names."""
+"""Backups of a data directory: into any directory, or, through HTTP, into the one named by `backup_directory`."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from openmsmq.admin.backup import FAILURES, MANIFEST, back_up, verify
 
 logger = logging.getLogger(__name__)
 
-MOST: Final = 1000  # backups in the directory, beyond which none is made
+MOST: Final = 1000  # maximum number of backups in the directory
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _BY_HAND: Final = "one command makes backups and lists them"
 
 
 class BackupView(Output, frozen=True):
-    """A backup that was made by HTTP, or is being made."""
+    """A backup that was, or is being, made through HTTP."""
 
     name: Annotated[str, doc("Its directory in the directory of backups.", "nightly")]
     state: Annotated[
@@ -52,7 +52,7 @@ class BackupView(Output, frozen=True):
 
 
 class BackupList(Output, frozen=True):
-    """Backups that were made by HTTP."""
+    """Backups that were made through HTTP."""
 
     directory: Annotated[str, doc("The directory of backups.", "/var/backups/openmsmq")]
     backups: Annotated[list[BackupView], doc("The backups, the newest first.")]
@@ -61,7 +61,7 @@ class BackupList(Output, frozen=True):
 
 
 class NewBackup(Input, frozen=True):
-    """A backup that is to be made."""
+    """A backup to be made."""
 
     name: Annotated[
         Annotated[str, Meta(min_length=1, max_length=100)] | None,
@@ -76,7 +76,7 @@ class NamedBackup(Input, frozen=True):
 
 
 class MadeBackup(Output, frozen=True):
-    """A backup that is made. What is not known is None."""
+    """A finished backup. Unknown values are None."""
 
     where: str
     messages: int | None
@@ -101,7 +101,7 @@ class MadeBackup(Output, frozen=True):
     ),
 )  # fmt: skip
 def list_backups(site: ActionSite, given: Empty) -> BackupList:
-    """Backups that were made by HTTP."""
+    """List the backups that were made through HTTP."""
     directory = _directory(site)
     try:
         names = [path.name for path in directory.iterdir() if path.is_dir() and _NAME.fullmatch(path.name)]
@@ -131,7 +131,7 @@ def _ended(started: BackupView, found: BackupList) -> MadeBackup | None:
 def start_backup(site: ActionSite, given: NewBackup) -> BackupView:
     """Start a backup of the data directory.
 
-    It goes on by itself: a list says when it is done.
+    It runs in the background; the list of backups shows when it is done.
     """
     directory = _directory(site)
     now = datetime.fromtimestamp(time.time(), UTC)
@@ -165,9 +165,9 @@ def start_backup(site: ActionSite, given: NewBackup) -> BackupView:
     commands=(ActionCommand("backup", {"backup": "DIRECTORY"}, by_hand=_BY_HAND),),
 )  # fmt: skip
 def verify_backup(site: ActionSite, given: NamedBackup) -> JobDetails:
-    """Read a backup through and compare each file with what was written. It is a job.
+    """Start a job that reads a backup and compares each file with what was written.
 
-    The state of the job says whether the backup is as it was written, and `detail` which file is not.
+    The state of the job shows whether the backup is intact; `detail` names a damaged file.
     """
     target = _directory(site) / given.backup
     if not _NAME.fullmatch(given.backup) or not target.is_dir():
@@ -216,7 +216,9 @@ def _make(site: ActionSite, job: BackgroundJob, target: Path, text: str) -> None
 
 
 def _demand_room(data_dir: Path, directory: Path) -> None:
-    """Raises ActionRefused if space is short. Data written meanwhile needs space, too, so success is not guaranteed."""
+    """Raises ActionRefused if space is short. Data written during the backup also needs space, so success is not
+    guaranteed.
+    """
     needed = 0
     for path in data_dir.rglob("*"):
         with suppress(FileNotFoundError):  # segments come and go
@@ -243,7 +245,9 @@ def _known(making: BackupJob, directory: Path, name: str) -> BackupView:
 def _directory(site: ActionSite) -> Path:
     """Raises ActionRefused where there is none."""
     if not site.backups.directory:
-        raise ActionRefused(409, "the setting backup_directory is not set: it says where backups by HTTP go")
+        raise ActionRefused(
+            409, "the setting backup_directory is not set: set it to the directory for backups made through HTTP"
+        )
     return Path(site.backups.directory)
 
 

@@ -14,12 +14,13 @@ from openmsmq.actions.errors import ActionIncomplete, ActionRefused
 from openmsmq.actions.table import Action, ActionPlan, DryRunAt, Empty, Input, Job, Pages, default_of
 from openmsmq.admin.http_requests import MOST_PAGES, ApiError, HttpRequests, step
 
-_LOOK: Final = 1.0  # seconds between looks whether a job has ended
+_LOOK: Final = 1.0  # seconds between checks whether a job has ended
 
 
 def perform(http: HttpRequests, action: Action, given: Input) -> Any:
-    """The output of an action, of all pages if it has pages, and after its end if it goes on. Raises ApiError;
-    ApiUnreachable for an answer that is no such output."""
+    """Return the output of an action, with all pages and, for a job, after it has ended. Raises ApiError;
+    ApiUnreachable for a response that is not such an output.
+    """
     if action.pages is not None:
         return _all_pages(http, action, action.pages, given)
     answer = _ask(http, action, given)
@@ -37,8 +38,7 @@ def _followed(http: HttpRequests, job: Job, started: Any) -> Any:
 
 
 def _all_pages(http: HttpRequests, action: Action, pages: Pages, given: Input) -> Any:
-    """Combine pages into one output, with as many rows as the limit says; all for 0. Raises ApiError for a list without
-    end."""
+    """Combine pages into one output with at most `limit` rows (0: all). Raises ApiError for a list without end."""
     count, after = getattr(given, pages.limit), getattr(given, pages.after)
     rows: list[Any] = []
     for _ in range(MOST_PAGES):
@@ -63,7 +63,7 @@ def _number(http: HttpRequests, text: str, before: int | None) -> int:
 
 
 def plan(http: HttpRequests, action: Action, given: Input) -> ActionPlan[Any, Any]:
-    """Plan an action by a dry run. Raises the errors of `perform`; carrying it out raises ActionIncomplete, too."""
+    """Plan an action by a dry run. Raises the errors of `perform`; carrying it out also raises ActionIncomplete."""
     at = action.dry_run
     if isinstance(at, DryRunAt):
         would = _ask(http, replace(action, http=at.http, output=action.planned), given)

@@ -45,7 +45,7 @@ class ConnectionList(Output, frozen=True):
                 ("by", "address", "user", "interfaces", "connections", "open queues", "since"),
                 lambda each: [each.door, each.address, each.user, ", ".join(each.interfaces), each.connections,
                               each.handles, time_text(each.since)],
-                empty="nobody is connected",
+                empty="no clients are connected",
             ),
             more="For administrators of the queue manager; the role monitor is enough for the token.",
         ),

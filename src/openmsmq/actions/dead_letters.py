@@ -27,7 +27,7 @@ class DeadLetterReasonView(Output, frozen=True):
     name: Annotated[str, doc("Name of the message class.", "RECEIVE_TIMEOUT")]
     sentence: Annotated[str, doc("What happened.")]
     remedy: Annotated[str, doc("What to do about it.")]
-    fails_again: Annotated[bool, doc("Whether the message would die again as it is.")]
+    fails_again: Annotated[bool, doc("Whether the message, sent unchanged, would become a dead letter again.")]
 
 
 class DeadLetterGroupView(Output, frozen=True):
@@ -51,8 +51,8 @@ class DeadLetterGroups(Output, frozen=True):
     """Dead letters by reason and destination."""
 
     groups: Annotated[list[DeadLetterGroupView], doc("The groups, the largest first.")]
-    scanned: Annotated[int, doc("Number of messages that were looked at.")]
-    complete: Annotated[bool, doc("Whether these are all; otherwise only the first were looked at.")]
+    scanned: Annotated[int, doc("Number of messages examined.")]
+    complete: Annotated[bool, doc("Whether all messages were examined, or only the first ones.")]
     command: CommandText
 
 
@@ -65,7 +65,7 @@ class GroupsQuery(Input, frozen=True):
 @action(
     "deadletters.groups", http="GET /deadletters/groups", role=Role.MONITOR, statuses=(409,),
     place="queue manager",
-    commands=(ActionCommand("dlq list", {"queue": "--queue"}, by_hand="it takes criteria, and looks at all messages"),),
+    commands=(ActionCommand("dlq list", {"queue": "--queue"}, by_hand="it takes criteria and examines all messages"),),
 )  # fmt: skip
 def list_groups(site: ActionSite, given: GroupsQuery) -> DeadLetterGroups:
     """Dead letters by reason and destination."""

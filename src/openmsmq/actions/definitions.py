@@ -1,4 +1,4 @@
-"""Queues, rights, users, groups and settings as one document: written down, compared, and made as a document says."""
+"""Queues, rights, users, groups and settings as one document: export, compare and import it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class DefinitionsQuery(Input, frozen=True):
 
 
 class DefinitionsRequest(Input, frozen=True):
-    """Definitions that are to be made."""
+    """Definitions to be imported."""
 
     document: Annotated[
         dict[str, Any],
@@ -61,8 +61,8 @@ class Differences(Output, frozen=True):
 class DoneStep(Output, frozen=True):
     """A step that was done, or was not."""
 
-    said: Annotated[str, doc("What was to be done.", "create queue orders")]
-    result: Annotated[str, doc("`done`, `left`, or what was wrong.", "done")]
+    said: Annotated[str, doc("The planned change.", "create queue orders")]
+    result: Annotated[str, doc("`done`, `left`, or the error.", "done")]
 
 
 class Imported(Output, frozen=True):

@@ -7,10 +7,10 @@ from typing import Any
 
 
 class ActionRefused(Exception):
-    """The input names something that is not there, or asks for something that can't be done now.
+    """The input names an object that does not exist, or an action that is not possible now.
 
-    `status` is the status of HTTP that says so; a command ends with exit code 1. `pointer` is the JSON pointer of the
-    invalid field; empty if it is not a single field. `more` are further members of the answer by HTTP.
+    `status` is the HTTP status; a command ends with exit code 1. `pointer` is the JSON pointer of the invalid field;
+    empty if it is not a single field. `more` has additional members of the HTTP response.
     """
 
     def __init__(self, status: int, detail: str, pointer: str = "", **more: Any) -> None:
@@ -19,9 +19,9 @@ class ActionRefused(Exception):
 
 
 class ActionIncomplete(Exception):
-    """Some of it was done and some failed: `output` says what, `detail` how much.
+    """Part of the action was done and part failed: `output` has the details, `detail` the counts.
 
-    HTTP answers 409 with the members of the output; a command shows it and ends with exit code 1.
+    The HTTP status is 409, with the members of the output; a command shows the output and ends with exit code 1.
     """
 
     def __init__(self, detail: str, output: Any) -> None:
@@ -30,8 +30,9 @@ class ActionIncomplete(Exception):
 
 
 class InputError(ValueError):
-    """A value is not allowed: HTTP answers 422, a command says that it was used wrongly. `pointer` as in
-    ActionRefused; `errors` are sentences by pointer where several values are wrong."""
+    """A value is not allowed: the HTTP status is 422; a command reports a usage error. `pointer` as in ActionRefused;
+    `errors` are sentences by pointer where several values are wrong.
+    """
 
     def __init__(self, detail: str, pointer: str = "", errors: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)

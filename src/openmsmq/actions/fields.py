@@ -20,7 +20,7 @@ def doc(text: str, *examples: Any) -> Meta:
 EpochSeconds = Annotated[int, Meta(ge=0, lt=_YEAR_10000)]
 RoleWord = Literal["monitor", "operator", "administrator"]
 Text = Annotated[str, Meta(max_length=1024)]
-#: A queue: by HTTP its identifier, in commands its name.
+# A queue: identified in HTTP by its identifier, in commands by its name.
 QueueText = Annotated[str, doc("Identifier of the queue.", "7")]
 #: The record of a change.
 RecordNumber = Annotated[str | None, doc("Number of the record in the audit log; null if none is kept.", "17")]

@@ -22,18 +22,18 @@ _SEVERAL: Final = "it closes several"
 
 
 class OpenHandleView(Output, frozen=True):
-    """A queue that somebody has open."""
+    """An open queue."""
 
     id: Annotated[str, doc("Its identifier, until the daemon ends.", "1f")]
     queue: Annotated[str, doc("Identifier of the queue.", "p7")]
     name: QueueName
     access: Annotated[str, doc("For what it is open.", "receive")]
     since: Annotated[EpochSeconds, doc("When it was opened, in seconds since 1970.")]
-    exclusive: Annotated[bool, doc("Whether nobody else may receive (share mode DENY_RECEIVE).")]
+    exclusive: Annotated[bool, doc("Whether the handle excludes other receivers (share mode DENY_RECEIVE).")]
     waiting: Annotated[int, doc("Number of its reads that wait for messages.")]
     cursors: Annotated[int, doc("Number of its cursors.")]
-    held: Annotated[int, doc("Messages that it has received in two phases of which the second has not come.")]
-    user: Annotated[str, doc("Name of the user; empty where nobody knows it.")]
+    held: Annotated[int, doc("Messages locked by two-phase receives that are not yet ended.")]
+    user: Annotated[str, doc("Name of the user; empty if unknown.")]
     sid: Annotated[str, doc("SID of the user.")]
     origin: Annotated[str, doc("The way in and the address behind it.", "rpc 10.0.0.7")]
 
@@ -52,14 +52,14 @@ class HandleQuery(Input, frozen=True):
     """Which open queues are meant."""
 
     queue: Annotated[Text | None, doc("Identifier of a queue.", "p7")] = None
-    exclusive: Annotated[bool, doc("Only those that let nobody else receive.")] = False
+    exclusive: Annotated[bool, doc("Only handles that exclude other receivers.")] = False
     waiting: Annotated[bool, doc("Only those with reads that wait for messages.")] = False
     limit: Limit = 100
     cursor: Cursor = None
 
 
 class NamedHandle(Input, frozen=True):
-    """A queue that somebody has open."""
+    """An open queue."""
 
     handle: Annotated[str, doc("Its identifier.", "1f")]
 
@@ -138,7 +138,7 @@ def get_handle(site: ActionSite, given: NamedHandle) -> OpenHandleView:
     commands=(ActionCommand("handle close", {"handle": "ID"}, by_hand=_SEVERAL),),
 )  # fmt: skip
 def close_handle(site: ActionSite, given: NamedHandle) -> OpenHandleView:
-    """Close what somebody has open. The answer is what was closed."""
+    """Close handles of other clients. Returns the closed handles."""
     daemon = daemon_of(site)
     row = daemon.change("close_handle", id=given.handle)
     if row is None:

@@ -1,4 +1,4 @@
-"""Jobs: work on any number of messages that goes on in the background, with its progress and its result."""
+"""Jobs: actions on any number of messages that run in the background, with progress and result."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class NewJob(Input, frozen=True):
         doc("Name of the queue to go to; `move` and `copy` need it.", "orders"),
     ] = None
     time_to_be_received: Annotated[
-        Lifetime | None, doc("New seconds until a message expires if nobody receives it, from then on.")
+        Lifetime | None, doc("New time limit to be received, in seconds from the time of sending.")
     ] = None
     transaction: Annotated[bool, doc("The queue to go to is transactional: needed where it is remote.")] = False
 
@@ -89,7 +89,7 @@ def _line(found: JobDetails) -> list[str]:
     lines = [f"job {job.id}: {job.what} {job.object}{f' to {job.to}' if job.to else ''}: {job.state}"]
     if job.kind == "messages":
         failed = f", {job.failed:,} failed" if job.failed else ""
-        lines += [f"{job.done:,} done{failed}; {job.looked:,} of {counted(job.total, 'message')} looked at"]
+        lines += [f"{job.done:,} done{failed}; {job.looked:,} of {counted(job.total, 'message')} examined"]
     lines += [job.detail] if job.detail else []
     return [*lines, *(f"{failure.id}: {failure.detail}" for failure in job.failures)]
 
@@ -106,7 +106,7 @@ def _on_job(word: str) -> tuple[ActionCommand, ...]:
     return (ActionCommand(f"job {word}", {"job": "ID"}, _SHOWN),)
 
 
-# -- looking -------------------------------------------------------------------------------------------------------
+# -- queries -------------------------------------------------------------------------------------------------------
 
 
 @action(
@@ -143,7 +143,7 @@ def _is_seen(site: ActionSite, view: JobView) -> bool:
 
 
 def _job(site: ActionSite, given: NamedJob) -> BackgroundJob:
-    """Raises ActionRefused, also for a job of somebody else."""
+    """Return a job. Raises ActionRefused, also for a job of another user."""
     job = site.jobs.get(given.job)
     if job is None or not _is_seen(site, job.view):
         raise ActionRefused(404, f"there is no job {given.job[:40]}")
@@ -183,7 +183,7 @@ def resume_job(site: ActionSite, given: NamedJob) -> JobDetails:
 
 @action("job.cancel", http="POST /jobs/{job}/cancel", role=Role.OPERATOR, commands=_on_job("cancel"), **_OF_JOBS)
 def cancel_job(site: ActionSite, given: NamedJob) -> JobDetails:
-    """End a job between two messages. What is done stays done."""
+    """End a job between two messages. Changes made before are kept."""
     job = _changeable(site, given, "running", "paused")
     site.record("job.cancel", "job", given.job)
     job.cancel()
@@ -210,8 +210,8 @@ def cancel_job(site: ActionSite, given: NamedJob) -> JobDetails:
 def start_job(site: ActionSite, given: NewJob) -> JobDetails:
     """Start work on any number of messages of a queue.
 
-    It goes on by itself, message after message, with the rights of who started it. It is done to messages that are in
-    the queue now: what comes later is not touched.
+    The job runs in the background, message by message, with the rights of the user who started it. It acts on messages
+    that are in the queue now; messages that arrive later are not touched.
     """
     row, daemon = site.queue, daemon_of(site)
     criteria = _check(given, row)
@@ -264,7 +264,7 @@ def _check(given: NewJob, row: Any) -> Criteria:
     criteria = criteria_of(given)
     is_all = criteria == Criteria()
     if is_all != given.all:
-        raise InputError("say which messages: give conditions, or `all`, not both", "/all")
+        raise InputError("select messages: give conditions, or `all`, not both", "/all")
     where = MessageFilter() if is_all else MessageFilter(find="")
     check_act(given.act, given.to, where, given.all, row)
     return criteria
@@ -281,7 +281,7 @@ class _Work:
         self._bound: Final = bound
         self._now: Final = time.time()
         self._most: Final = len(given.ids) if given.ids is not None else given.limit
-        self._after = 0  # the lookup identifier of the last message that was looked at
+        self._after = 0  # the lookup identifier of the last message examined
         self._checked = time.monotonic()
         self._looked = self._done = self._failed = 0
         self._ways: Final[dict[str, int]] = {}
@@ -301,8 +301,7 @@ class _Work:
                 ended = self._pass(job, manager, does)
 
     def _pass(self, job: BackgroundJob, manager: QueueManager, does: MessageWork) -> bool:
-        """Go on behind the last message that was looked at. Returns whether that was all; if not, somebody has paused
-        or canceled the job."""
+        """Continue after the last message examined. Returns False if the job was paused or canceled."""
         newer = 0
         with manager.open(self._site.queue["open"]) as opened:
             for cursor, message in walk(opened):
@@ -315,7 +314,7 @@ class _Work:
                         return True
                     continue
                 if not message.lookup_identifier:
-                    raise ActionRefused(409, "this queue gives no lookup identifiers, so no job can work on it")
+                    raise ActionRefused(409, "this queue has no lookup identifiers, so no job can run on it")
                 if message.lookup_identifier <= self._after:
                     continue
                 self._after = message.lookup_identifier
@@ -348,7 +347,7 @@ class _Work:
             self._check_login()
 
     def _check_login(self) -> None:
-        """Raises AccessDenied. A connection that is open goes on without a login."""
+        """Raises AccessDenied. An open connection is reused without another login."""
         self._checked = time.monotonic()
         daemon_of(self._site).call("whoami")
 

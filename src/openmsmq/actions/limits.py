@@ -1,4 +1,4 @@
-"""How much one request looks at and shows."""
+"""Limits for one request: messages examined and shown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ PAGE, LARGEST_PAGE = 100, 500
 SHOWN_BODY: Final = 64 << 10  # bytes of a body that are decoded and shown; the rest is a download
 HEX_BODY: Final = 16 << 10  # bytes of a body that are shown as hexadecimal digits
 PAGE_BYTES: Final = 16 << 20  # of bodies that are read for one page
-SEARCHED: Final = 5_000  # messages that one page of a search looks at
+SEARCHED: Final = 5_000  # messages examined for one page of a search
 SEARCH_SECONDS: Final = 2.0  # that one page of a search takes, about
-SCANNED: Final = 50_000  # messages that one request looks at
-FOUND_SECONDS: Final = 5.0  # that looking for a message by its identifier in all queues takes, about
+SCANNED: Final = 50_000  # messages examined by one request
+FOUND_SECONDS: Final = 5.0  # approximate seconds that a search for a message by its identifier takes in all queues

@@ -1,4 +1,4 @@
-"""Messages: pages of a queue, one with all that is known of it; sending one. A look takes nothing away."""
+"""Show pages of a queue and single messages with all details; send a message. Nothing here removes a message."""
 
 from __future__ import annotations
 
@@ -67,18 +67,18 @@ class MessagePage(Output, frozen=True):
 
     messages: Annotated[list[MessageSummaryView], doc("The messages in the order of the queue.")]
     next: Next
-    scanned: Annotated[int, doc("Number of messages that were looked at for this page.")]
+    scanned: Annotated[int, doc("Number of messages examined for this page.")]
     command: CommandText
 
 
 class MessageBody(Output, frozen=True):
-    """A body as it is shown."""
+    """A body as displayed."""
 
     kind: Annotated[str, doc("text, json, xml, nrbf, binary, empty, or a VARTYPE.", "text")]
     text: Annotated[str, doc("The body, or the beginning of it, as text.")]
     size: Annotated[int, doc("Bytes of the body.")]
-    cut: Annotated[bool, doc("Whether only the beginning was looked at.")]
-    problem: Annotated[str, doc("Why the body cannot be shown in the form that was asked for; else empty.")] = ""
+    cut: Annotated[bool, doc("Whether only the beginning was decoded.")]
+    problem: Annotated[str, doc("Why the body cannot be shown in the requested form; otherwise empty.")] = ""
 
 
 class MessageDetails(Output, frozen=True):
@@ -139,9 +139,7 @@ class NewMessage(Input, frozen=True):
     time_to_reach_queue: Annotated[
         Lifetime | None, doc("Seconds until it expires if it has not reached its queue; null for never.")
     ] = None
-    time_to_be_received: Annotated[
-        Lifetime | None, doc("Seconds until it expires if nobody receives it; null for never.")
-    ] = None
+    time_to_be_received: Annotated[Lifetime | None, doc("Time limit to be received, in seconds; null for none.")] = None
     response_queue: Annotated[QueueNameText, doc("Queue for answers; empty for none.")] = ""
     administration_queue: Annotated[QueueNameText, doc("Queue for acknowledgments; empty for none.")] = ""
     correlation: Annotated[str, Meta(max_length=80, description="Correlation identifier; empty for none.")] = ""
@@ -156,7 +154,7 @@ class Sent(Output, frozen=True):
     command: CommandText
 
 
-# -- looking -------------------------------------------------------------------------------------------------------
+# -- queries -------------------------------------------------------------------------------------------------------
 
 
 def summary_of(message: Message) -> MessageSummaryView:
@@ -206,7 +204,7 @@ def list_messages(site: ActionSite, given: PageQuery) -> MessagePage:
 
 
 def messages_behind(manager: QueueManager, row: Mapping[str, Any], after: int | None) -> Generator[Message, None, None]:
-    """The messages behind a lookup identifier, from the first one on for None."""
+    """Yield the messages after a lookup identifier; for None, from the first one on."""
     access = Access.PEEK_ADMIN if row["kind"] == "outgoing" else Access.PEEK
     with manager.open(row["open"], access) as opened:
         if row["kind"] == "outgoing":  # MS-MQRR reads queues of this machine only
@@ -226,8 +224,9 @@ def _first(opened: MessageQueue) -> Message | None:
 
 
 def _next(opened: MessageQueue, after: int) -> Message | None:
-    """The message behind `after`. A queue knows what follows a message that is there. Where it is gone, mostly all
-    before it are gone, too: the search begins at the first one. Raises ActionRefused where it takes too long."""
+    """Return the message after `after`. If that message was removed, most messages before it were removed, too, so the
+    search begins at the first one. Raises ActionRefused if it takes too long.
+    """
     found = _looked_up(opened, after, "next")
     if found is not None or _looked_up(opened, after, "current") is not None:
         return found
@@ -251,7 +250,7 @@ def message_at(site: ActionSite, lookup: str) -> Message:
     row = site.queue
     is_number = lookup.isascii() and lookup.isdecimal() and len(lookup) <= 20 and not int(lookup) >> 64
     if not is_number or row["kind"] == "outgoing":
-        raise ActionRefused(404, f"there is no message {lookup[:40]} in {row['name']}")
+        raise ActionRefused(404, f"no message {lookup[:40]} in {row['name']}")
     with site.manager.open(row["open"], "peek") as opened:
         return opened.peek_by_lookup_id(int(lookup))
 
@@ -290,14 +289,15 @@ def _body_of(message: Message, view: BodyView) -> MessageBody:
     try:
         text = body_text.show_as(cut, view)
     except ValueError as error:
-        why = f"only its first {SHOWN_BODY:,} bytes are looked at" if is_cut else str(error)
+        why = f"only the first {SHOWN_BODY:,} bytes are decoded" if is_cut else str(error)
         return MessageBody(body_text.show(cut).kind, "", size, is_cut, f"the body is not {view.upper()}: {why}")
     return MessageBody(view, text[: 4 * SHOWN_BODY], size, is_cut)
 
 
 def _beginning(message: Message) -> Message:
-    """The message with as much of its body as is looked at: decoding takes time, and what was made of it room. A value
-    of a type can't be cut, so the beginning of one is bytes; of a text in UTF-8 no character is cut."""
+    """Return the message with the part of its body that is decoded: decoding takes time and memory. A typed value
+    cannot be cut, so the beginning of one becomes bytes. UTF-8 text is cut between characters.
+    """
     if len(message.body) <= SHOWN_BODY:
         return message
     body = message.body[:SHOWN_BODY]

@@ -42,7 +42,7 @@ class OutgoingList(Output, frozen=True):
 @action(
     "outgoing.list", http="GET /outgoing", role=Role.MONITOR, statuses=(404,), place="queue manager",
     commands=(
-        ActionCommand("outgoing list", by_hand="it shows what the protocols of MSMQ say"),
+        ActionCommand("outgoing list", by_hand="it shows the data of the MSMQ protocols"),
         ActionCommand("outgoing show", by_hand="it shows one queue with all properties"),
     ),
 )  # fmt: skip

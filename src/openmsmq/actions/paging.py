@@ -1,4 +1,4 @@
-"""Pages of a list whose rows may come and go between two requests: a cursor has the place of the last row shown."""
+"""Pages of a list whose rows may change between two requests: a cursor identifies the last row shown."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class AceView(Output, frozen=True):
 
     kind: Annotated[str, doc("`allow`, `deny`, or the number of another type.", "allow")]
     sid: Annotated[str, doc("SID of the user or group.", "S-1-1-0")]
-    name: Annotated[str, doc("Its name, or its SID where nobody knows one.", "Everyone")]
+    name: Annotated[str, doc("Its name, or its SID if the name is unknown.", "Everyone")]
     rights: Annotated[list[str], doc("The rights in words.", ["WriteMessage"])]
     mask: Annotated[int, doc("The rights as an access mask.")]
     inherit_only: Annotated[bool, doc("Whether it counts for objects within only.")]
@@ -65,8 +65,10 @@ class Permissions(Output, frozen=True):
         doc("Entries in the order in which they are checked; null: everybody has full control."),
     ]
     sddl: Sddl
-    effective: Annotated[list[str] | None, doc("Rights of the user that was asked for, in words; null if none was.")]
-    user: Annotated[str | None, doc("The user that was asked for; null if none was.")]
+    effective: Annotated[
+        list[str] | None, doc("Effective rights of the requested user, in words; null if no user was requested.")
+    ]
+    user: Annotated[str | None, doc("The requested user; null if none.")]
     command: CommandText
 
 
@@ -85,18 +87,18 @@ class PermissionsChange(Input, frozen=True, kw_only=True):
     queue: QueueText = ""
     change: Annotated[
         Literal["grant", "deny", "revoke", "undeny"],
-        doc("`revoke` ends what was granted, `undeny` what was denied."),
+        doc("`revoke` removes granted rights, `undeny` denied ones."),
     ]
     user: Annotated[AccountText, doc(_ACCOUNT, "alice")]
     rights: Annotated[
         Annotated[list[RightWord], Meta(max_length=40)],
         doc("Words for rights, or masks; `revoke` and `undeny` take all without any.", ["WriteMessage", "PeekMessage"]),
     ] = msgspec.field(default_factory=list)
-    confirm: Annotated[bool, doc("Needed where somebody is locked out.")] = False
+    confirm: Annotated[bool, doc("Required if the change locks out a user.")] = False
 
 
 class NewSddl(Input, frozen=True):
-    """A descriptor that replaces what is there."""
+    """A descriptor that replaces the current one."""
 
     new: Annotated[str, doc("Owner, group and entries, as far as SDDL has them.")]
     queue: QueueText = ""
@@ -110,10 +112,10 @@ class QueueOwner(Input, frozen=True):
 
 
 class PermissionsChanged(Output, frozen=True):
-    """A change of permissions that was made, or would be made."""
+    """A change of permissions that was, or would be, made."""
 
     queue: Annotated[str, doc("Name of the queue.", r"mq1\private$\orders")]
-    said: Annotated[str, doc("What is different, in a sentence; empty for nothing.")]
+    said: Annotated[str, doc("The difference, as a sentence; empty if there is none.")]
     before: Annotated[str, doc("The descriptor before the change, as SDDL.")]
     after: Annotated[str, doc("The descriptor after the change, as SDDL.")]
     words_before: Annotated[list[str], doc("Owner and entries before the change, in words.")]
@@ -178,12 +180,12 @@ def _changing(words: str, spelled: Mapping[str, Any], text: str = "", *, part: b
     """A command that changes permissions; or what one does that shows them, where it is given an option."""
     return ActionCommand(
         words, {**spelled, "confirm": Always(True)} if "change" in spelled else spelled, _SHOW_CHANGED, help=text,
-        show_plan=_SHOW_PLAN, question=_question, yes="Do not ask, even if somebody is locked out.",
+        show_plan=_SHOW_PLAN, question=_question, yes="Do not ask for confirmation.",
         dry_run="Only show what the permissions would be.", by_hand="it is a part of the command" if part else "",
     )  # fmt: skip
 
 
-# -- what is done ----------------------------------------------------------------------------------------------------
+# -- changes ----------------------------------------------------------------------------------------------------
 
 
 def _guard(site: ActionSite) -> Guard:
@@ -298,7 +300,7 @@ def replace_permissions(site: ActionSite, given: NewSddl) -> ChangePlan:
     except ValueError as error:
         raise InputError(str(error), "/new") from None
     before, parts = _guard(site).read(), SecurityInformation(0)
-    for part, differs in (  # what stays as it is needs no right: a new owner needs TakeQueueOwnership
+    for part, differs in (  # parts that do not change require no right: a new owner requires TakeQueueOwnership
         (SecurityInformation.OWNER, new.owner not in (None, before.owner)),
         (SecurityInformation.GROUP, new.group not in (None, before.group)),
         (SecurityInformation.DACL, "D:" in given.new.upper() and new.dacl != before.dacl),
@@ -350,7 +352,7 @@ def get_permissions(site: ActionSite, given: PermissionsQuery) -> Permissions:
     commands=(
         _changing("queue grant", {**_QUEUE, **_GRANTING}, _GRANT),
         _changing(
-            "queue revoke", {**_QUEUE, **_REVOKING}, f"Take rights that {_REVOKE} What its groups have, it keeps."
+            "queue revoke", {**_QUEUE, **_REVOKING}, f"Take rights that {_REVOKE} Rights of its groups do not change."
         ),
     ),
 )  # fmt: skip

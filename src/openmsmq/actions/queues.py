@@ -41,7 +41,7 @@ Label = Annotated[str, Meta(max_length=124), doc("Text for people, at most 124 c
 Quota = Annotated[Kilobytes | None, doc("Quota of the queue in kilobytes, if there is one.")]
 JournalQuota = Annotated[Kilobytes | None, doc("Quota of the journal in kilobytes, if there is one.")]
 Journaling = Annotated[bool, doc("Keep copies of received messages in the queue's journal.")]
-Authenticated = Annotated[bool, doc("Take messages of authenticated senders only.")]
+Authenticated = Annotated[bool, doc("Accept messages of authenticated senders only.")]
 PrivLevel = Annotated[int, Meta(ge=0, le=2), doc("Bodies: 0 clear only, 1 both (default), 2 encrypted only.")]
 DeliveryLimit = Annotated[
     int, Meta(ge=0, le=MOST_DELIVERIES),
@@ -65,19 +65,19 @@ class QueueView(Output, frozen=True):
     bytes: Annotated[int, doc("Their bytes.")]
     came: Annotated[int, doc("Messages that came since the daemon started.")]
     left: Annotated[int, doc("Messages that left since the daemon started.")]
-    grown: Annotated[int, doc("How many messages more are there than five minutes ago.")]
+    grown: Annotated[int, doc("Growth in messages over the last five minutes.")]
     journal_messages: Annotated[int, doc("Number of messages in its journal.")]
     journal_bytes: Annotated[int, doc("Their bytes.")]
     quota: Annotated[int | None, doc("Quota in kilobytes, if there is one.")]
     handles: Annotated[int, doc("How often it is open.")]
     readers: Annotated[int, doc("How often it is open for receiving.")]
     waiting: Annotated[int, doc("Number of reads that wait for messages.")]
-    exclusive: Annotated[bool, doc("Whether somebody has it for themselves.")]
+    exclusive: Annotated[bool, doc("Whether a client has it open exclusively.")]
     state: Annotated[str, doc("State of an outgoing queue; empty for others.")]
 
 
 class QueueDetails(Output, frozen=True):
-    """A queue with what takes a look into it."""
+    """A queue with details that require reading it."""
 
     queue: Annotated[QueueView, doc("The queue.")]
     format_name: Annotated[str, doc("Its format name, or path name.")]
@@ -166,7 +166,7 @@ class PlannedQueue(Output, frozen=True):
 
 
 class CreatedQueue(Output, frozen=True):
-    """A queue that was created, as a queue manager says it by the protocols of MSMQ."""
+    """A queue that was created, as reported through the protocols of MSMQ."""
 
     path_name: str
     format_name: str
@@ -174,7 +174,7 @@ class CreatedQueue(Output, frozen=True):
 
 
 class QueueChange(Input, frozen=True):
-    """Changes of a queue; what is not given stays."""
+    """Changes of a queue. Omitted properties do not change."""
 
     queue: QueueText
     label: Label | UnsetType = UNSET
@@ -211,7 +211,7 @@ _PROPERTIES: Final = (
     "multicast_address", "delivery_limit", "poison_to_deadletter", "create_time", "modify_time", "instance", "type",
 )  # fmt: skip
 _SHOWN_FIRST: Final = 5
-_BY_RPC: Final = "it shows what the protocols of MSMQ say, of any queue manager"
+_BY_RPC: Final = "it shows the data of the MSMQ protocols, for any queue manager"
 
 
 def daemon_of(site: ActionSite) -> DaemonCalls:
@@ -225,12 +225,12 @@ def queue_of(row: Mapping[str, Any]) -> QueueView:
     return QueueView(**values | {"quota": None if row["quota"] == INFINITE else row["quota"]})
 
 
-# -- looking ---------------------------------------------------------------------------------------------------------
+# -- queries ---------------------------------------------------------------------------------------------------------
 
 
 @action(
     "overview", http="GET /overview", role=Role.MONITOR, place="daemon",
-    commands=(ActionCommand("top", by_hand="it goes on, and shows other figures"),),
+    commands=(ActionCommand("top", by_hand="it runs continuously and shows other values"),),
 )  # fmt: skip
 def overview(site: ActionSite, given: Empty) -> Overview:
     """The machine at a glance."""
@@ -295,7 +295,7 @@ def queue_named(http: HttpRequests, name: str) -> QueueView:
     wanted = shown(path_of(name)).casefold()
     text = wanted.removeprefix(_HERE)
     query = ListQuery(filter=f"*{text}" if "*" in text or "?" in text else text, limit=0)
-    for pause in (_LIST_AGE, 0.0):  # a queue may have been made after the list
+    for pause in (_LIST_AGE, 0.0):  # a queue may have been created after the list was read
         found: list[QueueView] = by_http.perform(http, list_queues, query).queues
         queue = next((queue for queue in found if _is_called(queue, wanted)), None)
         if queue is not None:
@@ -434,7 +434,7 @@ def change_queue(site: ActionSite, given: QueueChange) -> QueueDetails:
 
 
 def removal(site: ActionSite, given: QueueRemoval, remove: Callable[[], object], command: str) -> Removal:
-    """Raises ActionRefused where another number of messages is in the queue than somebody believes."""
+    """Raise ActionRefused if the number of messages in the queue differs from the expected one."""
     row = site.queue
     if site.daemon is None:
         counts = site.manager.counts(row["open"])
@@ -442,7 +442,7 @@ def removal(site: ActionSite, given: QueueRemoval, remove: Callable[[], object],
     else:
         messages, journal = row["messages"], row["journal_messages"]
         if messages != given.count:
-            mismatch = f"{row['name']} holds {messages} messages, not {given.count}: look again"
+            mismatch = f"{row['name']} holds {messages} messages, not {given.count}: check the queue and try again"
             raise ActionRefused(412, mismatch, messages=messages)
     would = Deleted(row["name"], messages, journal, False, f"openmsmq {command} {quote(row['name'])}")
 
@@ -510,8 +510,8 @@ def _purge(site: ActionSite, given: QueueRemoval, access: Access) -> Removal:
     commands=(
         _purging(
             "queue purge",
-            "Delete all messages of a queue. Messages that arrive meanwhile may go, too: `msg delete` takes only what "
-            "it saw.",
+            "Delete all messages of a queue. Messages that arrive in the meantime may be deleted, too; `msg delete` "
+            "deletes only messages that it has selected.",
         ),
     ),
 )  # fmt: skip

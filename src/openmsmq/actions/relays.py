@@ -1,4 +1,4 @@
-"""Relays: the messages of a queue of another machine come here, or go there. For administrators."""
+"""Relays: move the messages of a queue from or to another machine. For administrators."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from openmsmq.model.roles import Role
 from openmsmq.model.text import counted, duration_text, time_text
 
 _OVER: Final = ("done", "returned")  # states in which nothing is carried
-_QUEUE: Final = "Path name of the queue here; NAME;journal, deadletter or xactdeadletter are queues, too."
+_QUEUE: Final = "Path name of the local queue; also NAME;journal, deadletter or xactdeadletter."
 
 
 class RefusedMessageView(Output, frozen=True):
-    """A message that this machine does not take; it stays at the other machine."""
+    """A message that this machine cannot store; it stays on the other machine."""
 
     message: Annotated[str, doc("Its identifier.")]
-    reason: Annotated[str, doc("Why it is not taken.")]
+    reason: Annotated[str, doc("The reason.")]
     since: Annotated[EpochSeconds, doc("Since when, in seconds since 1970.")]
 
 
@@ -38,9 +38,9 @@ class RelayView(Output, frozen=True):
     state: Annotated[
         RelayState,
         doc(
-            "shadow: programs send there, and messages come here; switched: programs send here, and what is left there "
-            "comes; done: nothing is left there; returning: messages go back; returned: nothing is left here; "
-            "receiving, sending: a bridge that stays."
+            "shadow: programs send to the other machine, and messages are fetched from it; switched: programs send "
+            "here, and the remaining messages are fetched; done: no message is left there; returning: messages are "
+            "sent back; returned: no message is left here; receiving, sending: a permanent bridge."
         ),
     ]
     replies: Annotated[
@@ -51,24 +51,24 @@ class RelayView(Output, frozen=True):
         ),
     ]
     since: Annotated[EpochSeconds, doc("When it came into this state, in seconds since 1970.")]
-    began: Annotated[EpochSeconds, doc("When it was made, in seconds since 1970.")]
+    began: Annotated[EpochSeconds, doc("Time of creation, in seconds since 1970.")]
     moved: Annotated[int, doc("Messages that it has carried, both ways.")]
     bytes: Annotated[int, doc("Bytes of these messages.")]
     last: Annotated[EpochSeconds, doc("When it carried the last one, in seconds since 1970; 0 for never.")]
     rate: Annotated[float, doc("Messages a second, over the last minute.")]
-    waiting: Annotated[int | None, doc("Messages that are still to be carried; null where nobody knows.")]
+    waiting: Annotated[int | None, doc("Messages still to be moved; null if unknown.")]
     lag: Annotated[
         int | None,
-        doc("Seconds by which what was carried is behind what has come to the source; null where nobody knows."),
+        doc("Lag behind the arrivals at the source, in seconds; null if unknown."),
     ]
     empty_since: Annotated[
         EpochSeconds,
         doc("Since when nothing was found where it reads, in seconds since 1970; 0 if there is something."),
     ]
-    seconds_left: Annotated[int | None, doc("Time until all are carried, at this rate; null where nobody knows.")]
+    seconds_left: Annotated[int | None, doc("Time until all are moved at the current rate; null if unknown.")]
     trouble: Annotated[str, doc("Why nothing moves; empty while it works.")]
     trouble_since: Annotated[EpochSeconds, doc("Since when, in seconds since 1970; 0 without trouble.")]
-    refused: Annotated[list[RefusedMessageView], doc("Messages that this machine does not take.")]
+    refused: Annotated[list[RefusedMessageView], doc("Messages that this machine cannot store.")]
     unconfirmed: Annotated[
         int,
         doc(
@@ -111,8 +111,8 @@ class RelayStepInput(Input, frozen=True):
     step: Annotated[
         RelayStep,
         doc(
-            "switch: programs send here from now on; done: end it when nothing is left; back: send everything back; "
-            "shadow: fetch messages again; forget: drop what is known of it; end: end a bridge."
+            "switch: programs send here from now on; done: end it when no message is left; back: send everything "
+            "back; shadow: fetch messages again; forget: delete its record; end: end a bridge."
         ),
     ]  # fmt: skip
     force: Annotated[bool, doc("End it although messages are left.")] = False
@@ -128,7 +128,7 @@ class RelayStepInput(Input, frozen=True):
 class ChangedRelay(Output, frozen=True):
     """A relay after a change."""
 
-    relay: Annotated[RelayView, doc("As it is now.")]
+    relay: Annotated[RelayView, doc("The current state.")]
     command: CommandText
     senders: Annotated[
         list[str], doc("After the step switch: what to change for each kind of sender of this queue, a sentence each.")
@@ -220,7 +220,7 @@ _SHOWN: Final = LineView(
     "relay.list", http="GET /relays", role=Role.MONITOR, statuses=(404,), place="daemon",
     commands=(
         ActionCommand(
-            "adopt status", {"relay": "[QUEUE]"}, RELAY_TABLE, by_hand="with --watch it goes on",
+            "adopt status", {"relay": "[QUEUE]"}, RELAY_TABLE, by_hand="with --watch it runs continuously",
         ),
     ),
 )  # fmt: skip
@@ -244,8 +244,8 @@ def _missing(queue: str) -> ActionRefused:
         ActionCommand(
             "adopt shadow",
             {**_OTHER, "host": "--from HOST", "state": Always("shadow", only=True)}, _SHOWN,
-            help="Fetch the messages of a queue of another machine into QUEUE, which is here already, and go on with "
-            "what comes there.\n\n"
+            help="Fetch the messages of a queue of another machine into QUEUE, which already exists here, and those "
+            "that arrive there later.\n\n"
             "Messages keep their identifiers, times and order. openmsmq adopt run also makes the queue. For "
             "administrators, with a token of the role administrator.",
         ),
@@ -258,9 +258,9 @@ def _missing(queue: str) -> ActionRefused:
         ActionCommand(
             "forward to",
             {**_OTHER, "host": "--to HOST", "state": Always("sending", only=True)}, _SHOWN,
-            help="Send the messages of QUEUE to a queue of another machine for good: a bridge that stays until "
-            "openmsmq forward end.\n\nEach message is kept in the subqueue `relay` until the other machine says that "
-            "it has arrived; one of a transaction that is refused becomes a dead letter here. For administrators, with "
+            help="Send the messages of QUEUE to a queue of another machine permanently: the bridge stays until "
+            "openmsmq forward end.\n\nEach message is kept in the subqueue `relay` until the other machine confirms "
+            "its arrival; a refused transactional message becomes a dead letter here. For administrators, with "
             "a token of the role administrator.",
         ),
     ),
@@ -291,9 +291,9 @@ def _step_command(
     commands=(
         _step_command(
             "adopt switch", "switch",
-            "Say that programs send to QUEUE here from now on. What is left at the other machine, and what stragglers "
-            "send there, still comes. If QUEUE receives replies, --replies changes the response queue of requests on "
-            "their way here, so that the replies come to QUEUE directly. Signed requests stay as they are.",
+            "Record that programs now send to QUEUE on this machine. Messages that remain on the other machine, and "
+            "those that late senders send there, are still fetched. If QUEUE receives replies, --replies changes the "
+            "response queue of fetched requests, so that replies come to QUEUE directly. Signed requests keep it.",
             redirects=True,
         ),
         _step_command(
@@ -303,11 +303,11 @@ def _step_command(
         ),
         _step_command(
             "adopt back", "back",
-            "Move QUEUE back: send what is in it, and what comes, to the queue of the other machine. Messages get "
-            "identifiers of this machine.",
+            "Move QUEUE back: send its messages, and those that arrive later, to the queue of the other machine. "
+            "Messages get identifiers of this machine.",
         ),
         _step_command("adopt again", "shadow", "Fetch messages of the other machine into QUEUE again."),
-        _step_command("adopt forget", "forget", "Drop what is known of a move that is over.", forced=True),
+        _step_command("adopt forget", "forget", "Delete the record of a finished move.", forced=True),
         _step_command("forward end", "end", "End a bridge. Messages stay where they are.", forced=True),
     ),
 )  # fmt: skip

@@ -31,7 +31,7 @@ KEPT: Final = "sent, and the original stays"
 
 
 class ChangedMessage(Input, frozen=True):
-    """A message that is sent again with changes. What is not given stays as it is."""
+    """A message that is sent again with changes. Omitted properties do not change."""
 
     queue: QueueText
     lookup: Annotated[str, doc("Lookup identifier of the message.", "7")]
@@ -53,7 +53,7 @@ class ChangedMessage(Input, frozen=True):
         Seconds | None, doc("Seconds from now until it expires if it has not reached its queue; 0 for never.")
     ] = None
     time_to_be_received: Annotated[
-        Seconds | None, doc("Seconds from now until it expires if nobody receives it; 0 for never.")
+        Seconds | None, doc("New time limit to be received, in seconds from now; 0 for none.")
     ] = None
     response_queue: Annotated[QueueNameText | None, doc("Queue for answers; empty for none.")] = None
     administration_queue: Annotated[QueueNameText | None, doc("Queue for acknowledgments; empty for none.")] = None
@@ -62,9 +62,7 @@ class ChangedMessage(Input, frozen=True):
     ] = None
     deadletter: Annotated[bool | None, doc("Keep a copy as a dead letter if it expires.")] = None
     journal: Annotated[bool | None, doc("Keep a copy in the journal of the machine.")] = None
-    acknowledge: Annotated[
-        Annotated[int, Meta(ge=0, le=255)] | None, doc("Acknowledgments that are asked for, as bits.")
-    ] = None
+    acknowledge: Annotated[Annotated[int, Meta(ge=0, le=255)] | None, doc("Requested acknowledgments, as bits.")] = None
     application_tag: Annotated[Number | None, doc("A number for the application.")] = None
 
 
@@ -91,7 +89,7 @@ def target_of(row: Any, message: Message) -> str:
     commands=(
         ActionCommand(
             "msg resend", {name: name for name in ChangedMessage.__struct_fields__},
-            by_hand="it says of each message what became of it when it is dealt with, and opens an editor",
+            by_hand="it reports each message as it is processed, and can open an editor",
         ),
     ),
 )  # fmt: skip
@@ -121,7 +119,9 @@ def resend_message(site: ActionSite, given: ChangedMessage) -> SentAgain:
 def _send(
     manager: QueueManager, row: Any, message: Message, changed: Message, target: str, given: ChangedMessage
 ) -> tuple[str, str]:
-    """The new identifier, and how it went. Raises ActionRefused if somebody took the original meanwhile."""
+    """Send the changed message. Returns its new identifier and the method used. Raises ActionRefused if another client
+    received the original in the meantime.
+    """
     goes_in = given.transaction or is_transactional(manager, target)
     is_dead = row["kind"] == "deadletter" and message.is_transactional
     together = goes_in and not given.keep and (is_dead or is_transactional(manager, row["open"]))
@@ -149,14 +149,14 @@ def _take(manager: QueueManager, row: Any, message: Message, transaction: Transa
             if found.id == message.id:
                 cursor.receive(0, transaction=transaction)
                 return
-    raise ActionRefused(409, f"nothing was sent: somebody has taken the message {message.id} meanwhile")
+    raise ActionRefused(409, f"nothing was sent: another client has received the message {message.id} in the meantime")
 
 
 def _remove(source: MessageQueue, message: Message, identifier: str) -> None:
     try:
         source.receive_by_lookup_id(message.lookup_identifier)
     except MessageNotFound:
-        taken = f"somebody has taken the message {message.id} meanwhile, and {identifier} was sent in its place"
+        taken = f"another client has received the message {message.id}; {identifier} was sent in its place"
         raise ActionRefused(409, f"{taken}: both may be read") from None
 
 
@@ -191,7 +191,7 @@ def _changed(message: Message, given: ChangedMessage) -> Message:
 
 
 def editable_text(message: Message) -> str | None:
-    """The body as text, if the same bytes come of that text; else None."""
+    """Return the body as text if encoding the text gives the same bytes; otherwise None."""
     found = document(message).get(TEXT)
     return found if isinstance(found, str) else None
 

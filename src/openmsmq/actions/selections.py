@@ -31,16 +31,16 @@ MOST: Final = 1000  # messages of one operation: it is answered when all of it i
 _SAMPLE: Final = 20
 _FAILURES: Final = 100
 _VALID: Final = 900.0  # seconds that a dry run counts
-_LINE_BY_LINE: Final = "it says of each message what became of it when it is dealt with, without a limit"
+_LINE_BY_LINE: Final = "it reports each message as it is processed, without a limit"
 _COMMANDS: Final = (
     "msg move", "msg copy", "msg resend", "msg delete", "dlq return", "dlq resend", "dlq purge", "journal resend",
     "journal purge",
 )  # fmt: skip
 _OF_OPERATORS: Final[dict[str, Any]] = {"role": Role.OPERATOR, "place": "queue manager"}
-ActWord = Annotated[Act, doc("What is done: `return` is for dead letters, `resend` for any message.")]
+ActWord = Annotated[Act, doc("The action: `return` is for dead letters, `resend` for any message.")]
 
 
-ActDone = Annotated[str, doc("What is done.", "return")]
+ActDone = Annotated[str, doc("The action.", "return")]
 
 
 class MessageFilter(Input, frozen=True):
@@ -72,7 +72,7 @@ class Edits(Input, frozen=True):
         Lifetime | None, doc("Seconds from then on until it expires if it has not reached its queue.")
     ] = None
     time_to_be_received: Annotated[
-        Lifetime | None, doc("Seconds from then on until it expires if nobody receives it.")
+        Lifetime | None, doc("New time limit to be received, in seconds from the time of sending.")
     ] = None
 
 
@@ -88,7 +88,7 @@ class PlanRequest(Input, frozen=True):
         Annotated[str, Meta(max_length=1024)] | None,
         doc("Name of the queue to go to; `move` and `copy` need it.", "orders"),
     ] = None
-    changes: Annotated[Edits, doc("What is changed of messages that are sent again.")] = Edits()
+    changes: Annotated[Edits, doc("Changes to messages that are sent again.")] = Edits()
     transaction: Annotated[bool, doc("The queue to go to is transactional: needed where it is remote.")] = False
 
 
@@ -100,7 +100,7 @@ class SelectedMessageView(Output, frozen=True):
     reason: Annotated[str | None, doc("Why it is a dead letter, as one word; null if it is none.")]
     to: Annotated[str, doc("Where it would go; empty for nowhere.")]
     size: Annotated[int, doc("Bytes of its body.")]
-    fails_again: Annotated[bool, doc("Whether it would die again as it is.")]
+    fails_again: Annotated[bool, doc("Whether the message, sent unchanged, would become a dead letter again.")]
 
 
 class DryRun(Output, frozen=True):
@@ -110,11 +110,11 @@ class DryRun(Output, frozen=True):
     queue: QueueName
     count: Annotated[int, doc("Number of messages that are meant.")]
     bytes: Annotated[int, doc("Bytes of their bodies.")]
-    scanned: Annotated[int, doc("Number of messages that were looked at.")]
-    complete: Annotated[bool, doc("Whether no limit has ended the look.")]
+    scanned: Annotated[int, doc("Number of messages examined.")]
+    complete: Annotated[bool, doc("Whether all messages were examined, that is, no limit was reached.")]
     sample: Annotated[list[SelectedMessageView], doc("The first of the messages.")]
     warnings: Annotated[list[str], doc("What to know before it is done.")]
-    selection: Annotated[str, doc("For `/operations`: just these messages, and none that comes later.")]
+    selection: Annotated[str, doc("For `/operations`: exactly these messages, and none that arrive later.")]
     seconds: Annotated[int, doc("How long `selection` holds, in seconds.")]
     command: CommandText
 
@@ -140,7 +140,7 @@ class Result(Output, frozen=True):
     act: ActDone
     done: Annotated[int, doc("Messages that were dealt with.")]
     failed: Annotated[int, doc("Messages that could not be, and are where they were.")]
-    gone: Annotated[int, doc("Messages that somebody else had taken.")]
+    gone: Annotated[int, doc("Messages that another client had already received.")]
     ways: Annotated[dict[str, int], doc("How many in which way: in one transaction, or sent and then removed.")]
     failures: Annotated[list[FailedMessage], doc("The first that failed.")]
     record: RecordNumber
@@ -164,7 +164,7 @@ def dry_run(site: ActionSite, given: PlanRequest) -> DryRun:
     absent = [] if plan.to is not None or plan.act == "delete" else missing(
         manager, (chosen.destination for chosen in found.chosen)
     )  # fmt: skip
-    warnings = [f"there is no queue {name}: what is for it stays where it is" for name in absent]
+    warnings = [f"there is no queue {name}: its messages stay where they are" for name in absent]
     if any(reason_of(chosen.message_class).fails_again for chosen in found.chosen) and plan.act != "delete":
         warnings.append("some of them would die again as they are, for the same reason")
     if found.chosen and not found.token:
@@ -201,7 +201,8 @@ def operate(site: ActionSite, given: Order) -> Result:
     if len(found.chosen) > token.found:
         now = len(found.chosen)
         difference = (
-            f"the dry run has found {token.found} messages, and there are {now} now: a transaction has ended meanwhile"
+            f"the dry run found {token.found} messages, and there are {now} now: a transaction has ended in the "
+            "meantime"
         )
         raise ActionRefused(409, f"{difference}; make it again")
     after = {"to": plan.to} if plan.to is not None else None
@@ -241,7 +242,7 @@ def check_act(act_: Act, to: str | None, where: MessageFilter, all_: bool, row: 
     """Raises InputError naming what does not fit."""
     wrong: dict[str, str] = {}
     if (where == MessageFilter()) != all_:
-        wrong["/all"] = "say which messages: conditions in `where`, or `all`, not both"
+        wrong["/all"] = "select messages: conditions in `where`, or `all`, not both"
     if act_ in acting.NEEDS_TARGET and not to:
         wrong["/to"] = f"{act_} needs a queue to go to"
     if act_ in acting.HAS_NO_TARGET and to is not None:

@@ -101,9 +101,9 @@ def _sequences(site: ActionSite, queue: str | None, source: str | None) -> list[
                 ("queue", "source", "last number", "rejected", "last message", "sequence"), _cells,
                 empty="no other queue manager has sent transactional messages here", note=_note,
             ),
-            help="Show the transactional sequences that come into QUEUE, or into any queue, the latest first.\n\n"
+            help="Show the transactional sequences that arrive in QUEUE, or in any queue, the latest first.\n\n"
             "SOURCE is the identifier of the queue manager that sends them. For administrators of the queue manager; "
-            "the role monitor is enough for the token.",
+            "a token of the role monitor is sufficient.",
         ),
     ),
 )  # fmt: skip
@@ -123,10 +123,12 @@ def list_sequences(site: ActionSite, given: SequenceQuery) -> SequenceList:
             LineView(lambda found: f"forgotten: {_said(found)}", _document),
             show_plan=LineView(lambda found: f"would be forgotten: {_said(found)}", _document),
             question=lambda found: f"Forget {_said(found)}? What it sends again is accepted once more.",
-            help="Forget how far the queue manager SOURCE is with QUEUE: what it sends next begins a new sequence.\n\n"
-            "For a queue manager that is gone, or whose messages are refused because somebody else has sent in its "
-            "name. Messages that SOURCE has not seen acknowledged come a second time. For administrators of the queue "
-            "manager, with a token of the role administrator; the audit log has it. Exit code 3 if there is no such "
+            help="Delete the position of the queue manager SOURCE in QUEUE: its next message begins a new sequence.\n\n"
+            "Use this for a queue manager that no longer exists, or whose messages are refused because another "
+            "machine has sent in its name. Messages whose acknowledgment SOURCE has not received arrive a second "
+            "time. For administrators of the queue "
+            "manager, with a token of the role administrator. The audit log records it. Exit code 3 if there is no "
+            "such "
             "sequence.",
         ),
     ),

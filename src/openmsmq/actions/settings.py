@@ -15,7 +15,7 @@ from openmsmq.actions.table import ActionCommand, Input, Output, Rows, action
 from openmsmq.admin.settings import settings_in_force
 from openmsmq.model.text import printable_json
 
-_DEFAULT: Final = "default"  # where a setting comes from that nobody has set
+_DEFAULT: Final = "default"  # origin of a setting that has its default value
 
 
 class SettingQuery(Input, frozen=True):
@@ -25,7 +25,7 @@ class SettingQuery(Input, frozen=True):
         str,
         Meta(max_length=200, description="Name of one setting, or a pattern with * and ?.", examples=["web_*"]),
     ] = "*"
-    changed: Annotated[bool, doc("Only settings that somebody has set.")] = False
+    changed: Annotated[bool, doc("Only settings that differ from the default.")] = False
 
 
 class SettingView(Output, frozen=True):
@@ -33,7 +33,7 @@ class SettingView(Output, frozen=True):
 
     name: Annotated[str, doc("Name of the setting.", "web_port")]
     value: Annotated[Any, doc("Its value.", 18021)]
-    source: Annotated[str, doc("Where it comes from: default, file, environment or option.")]
+    source: Annotated[str, doc("The origin: default, file, environment or option.")]
 
 
 class SettingList(Output, frozen=True):
@@ -68,7 +68,7 @@ def _text(value: object) -> str:
     ),
 )  # fmt: skip
 def list_settings(site: ActionSite, given: SettingQuery) -> SettingList:
-    """Show the settings that a daemon runs with, and where each comes from: default, file, environment or option."""
+    """Show the settings of a daemon, and the source of each: default, file, environment or option."""
     known = settings_in_force(site.data_dir)
     if not known:
         raise ActionRefused(503, f"{site.directory} has no settings: no daemon has started with it")

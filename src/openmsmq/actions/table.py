@@ -54,8 +54,10 @@ class ActionPlan(Generic[Planned, Done]):
 
 
 class Job(NamedTuple):
-    """A change that goes on after its answer by HTTP. `look` shows it; `ended` makes of the answer and of what `look`
-    shows the output for a command, None while it goes on. `ended` raises ActionRefused for a change that failed."""
+    """A change that continues after its HTTP response. `look` returns its progress. From the response and the progress,
+    `ended` makes the output of a command, or None while the change is running. `ended` raises ActionRefused if the
+    change failed.
+    """
 
     look: Action
     ended: Callable[[Any, Any], Any]
@@ -144,9 +146,10 @@ View = Rows | LineView
 
 
 class Pages(NamedTuple):
-    """A list that is asked for in pages. An output has `rows`, at most as many as the field `limit` says, which is at
-    most `largest`. The field `after` says where the next page begins: before the `number` of the last row, where
-    numbers fall from row to row; else at the cursor in `next` of the output."""
+    """A list that is returned in pages. An output has `rows`, at most the value of the field `limit`, which is at most
+    `largest`. The field `after` is where the next page begins: before the `number` of the last row, if numbers decrease
+    from row to row; otherwise at the cursor in `next` of the output.
+    """
 
     rows: str
     limit: str

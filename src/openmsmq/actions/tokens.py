@@ -55,7 +55,7 @@ class NewToken(Input, frozen=True):
             description="What the token is for; no two tokens of a user share it.",
         ),
     ]  # fmt: skip
-    role: Annotated[RoleWord, doc("What it may do at most; not more than its maker.")] = "monitor"
+    role: Annotated[RoleWord, doc("Highest role of the token; at most that of the user who creates it.")] = "monitor"
     days: Annotated[int, Meta(ge=1, le=LONGEST_DAYS, description="How long it holds, in days.", examples=[30])] = DAYS
 
 

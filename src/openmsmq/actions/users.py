@@ -202,9 +202,9 @@ def create_user(site: ActionSite, given: NewUser) -> AddedAccount:
         ),
         ActionCommand(
             "user role", {"user": "NAME", "role": "ROLE"},
-            help="Bound what a user may do by HTTP and in the console: `monitor` sees figures, names and states; "
-            "`operator` also reads, sends, moves and deletes messages; `administrator` does all that the user's rights "
-            "allow.",
+            help="Limit what a user may do through HTTP and the console. The role `monitor` sees figures, names and "
+            "states; `operator` also reads, sends, moves and deletes messages; `administrator` may do everything that "
+            "the user's rights allow.",
         ),
     ),
 )  # fmt: skip

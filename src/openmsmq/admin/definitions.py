@@ -345,7 +345,7 @@ def _of_users(wanted: Document, here: Document, local: Local) -> list[Definition
         name, members = entry["name"], set(entry.get("members", []))
         theirs_ = groups.get(name.lower())
         if theirs_ is None:
-            steps.append(DefinitionChange(f"add group {name} with {', '.join(sorted(members)) or 'nobody'}",
+            steps.append(DefinitionChange(f"add group {name} with {', '.join(sorted(members)) or 'no members'}",
                               _grouping(users, name, members)))  # fmt: skip
         elif theirs_ != members:
             joins, leaves = sorted(members - theirs_), sorted(theirs_ - members)

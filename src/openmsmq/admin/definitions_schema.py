@@ -145,7 +145,7 @@ def _names(part: str, entries: list[Any]) -> None:
     seen: set[str] = set()
     for entry in entries:
         if entry.name.casefold() in seen:
-            raise DefinitionsError(f"{part}: a name is there twice: {_short(entry.name)!r}")
+            raise DefinitionsError(f"{part}: duplicate name: {_short(entry.name)!r}")
         seen.add(entry.name.casefold())
 
 

@@ -44,9 +44,11 @@ class Standing(NamedTuple):
         return counted(self.locked, "received message"), counted(self.sent, "sent message")
 
 
-_OFF: Final = "It calls nobody, because the setting distributed_transactions is off."
-_SWITCH_ON: Final = "What to do: switch distributed_transactions on and restart the daemon. It then ends by itself."
-_BY_ITSELF: Final = "Nothing is to be done: it ends by itself."
+_OFF: Final = "It contacts no other machine, because the setting distributed_transactions is off."
+_SWITCH_ON: Final = (
+    "What to do: enable distributed_transactions and restart the daemon. The transaction then ends automatically."
+)
+_BY_ITSELF: Final = "No action needed: it ends automatically."
 
 
 def explanation(it: Standing) -> list[str]:
@@ -84,8 +86,9 @@ def _in_doubt(it: Standing) -> list[str]:
     sentences += _tries(it, f"{it.superior} answers that it was not aborted, so its commit is yet to come.")
     return [
         *sentences,
-        f"What to do: see that {it.superior} runs and can be reached; it then ends by itself. If {it.superior} is lost "
-        "for good, find out what was decided elsewhere and do the same here: openmsmq transaction resolve "
+        f"What to do: make sure that {it.superior} is running and reachable; the transaction then ends automatically. "
+        f"If {it.superior} is lost permanently, find out what the other machines decided and do the same here: "
+        "openmsmq transaction resolve "
         f"{it.identifier} commit (or abort).",
     ]
 
@@ -98,8 +101,8 @@ def _unconfirmed(it: Standing) -> list[str]:
     sentences += _tries(it, f"{missing} answers that it is not ready to commit yet.")
     return [
         *sentences,
-        f"What to do: see that {missing} runs and can be reached; it then ends by itself. If {missing} is lost for "
-        f"good: openmsmq transaction resolve {it.identifier} forget.",
+        f"What to do: make sure that {missing} is running and reachable; the transaction then ends automatically. If "
+        f"{missing} is lost permanently: openmsmq transaction resolve {it.identifier} forget.",
     ]
 
 
@@ -134,9 +137,10 @@ def warning(it: Standing, resolution: Resolution) -> str:
     """Describe the risk of a resolution."""
     if resolution == "forget":
         return (
-            f"The transaction is committed here. If {_named(it.waited_for)} still has it, its question for the outcome "
-            "is answered with 'aborted' from then on, and both differ for good."
+            f"The transaction is committed here. If {_named(it.waited_for)} still has it, its query for the outcome "
+            "is then answered with 'aborted', and the two differ permanently."
         )
     return (
-        f"{it.superior} decides, and may have decided otherwise: then both differ for good, and nothing repairs that."
+        f"{it.superior} decides, and may have decided otherwise: then the two differ permanently, and this cannot be "
+        "repaired."
     )

@@ -9,7 +9,7 @@ from openmsmq.model.text import counted, time_text
 
 # ConnectionHistory.Status ([MS-MQMQ] 2.3.12.25): what happened, and what to do. `{hop}` is the address.
 _STATUS = {
-    0x00000000: ("a connection to {hop} is being made", "wait a moment and look again"),
+    0x00000000: ("connecting to {hop}", "wait a moment and look again"),
     0x00000001: ("{hop} has answered, and the session is not open yet", "wait a moment and look again"),
     0x00000002: ("the last session with {hop} was opened", ""),
     0x80000001: ("{hop} did not answer a ping", "see whether UDP port 3527 is open, and the machine on"),
@@ -19,7 +19,7 @@ _STATUS = {
         "openmsmq connect-test HOST says which of them",
     ),
     0x80000008: (
-        "the destination was not found: its name does not resolve, or nothing says where its identifier is",
+        "the destination was not found: its name does not resolve, or no address is known for its identifier",
         "look the name up on this machine (getent hosts NAME); see the settings peers and routing_file",
     ),
     0x80000009: ("the message could not be encrypted for the destination", "see openmsmq keys"),
@@ -40,9 +40,9 @@ def explanation(queue: Mapping[str, Any], connected: Any = None) -> list[str]:
     lines = [f"{counted(count, 'message')} for {name}"]
     state = str(queue.get("state"))
     if state == "ONHOLD":
-        lines.append(f"The queue is paused. To go on: openmsmq outgoing resume '{name}'")
+        lines.append(f"The queue is paused. To continue: openmsmq outgoing resume '{name}'")
     elif str(connected).upper() == "DISCONNECTED" or state == "DISCONNECTED":
-        lines.append("This queue manager was taken offline. To go on: openmsmq machine connect")
+        lines.append("This queue manager was taken offline. To continue: openmsmq machine connect")
     elif not count:
         lines.append("Nothing waits.")
     elif state == "CONNECTED":
@@ -83,5 +83,7 @@ def _unconnected(queue: Mapping[str, Any]) -> list[str]:
     if todo:
         lines.append(f"What to do: {todo}.")
     failures = sum(1 for event in history if event["status"] & 0x80000000)
-    lines.append(f"{counted(failures, 'attempt')} of the latest {len(history)} failed; the next one follows by itself.")
+    lines.append(
+        f"{counted(failures, 'attempt')} of the latest {len(history)} failed; the next one follows automatically."
+    )
     return lines

@@ -73,7 +73,7 @@ def by_token(token: str) -> HttpCredentials:
     return HttpCredentials(
         f"Bearer {token}",
         "; `openmsmq token list` shows which tokens hold, `token create` makes one",
-        "; `openmsmq token create --role` says what a token may do",
+        "; `openmsmq token create --role` sets what a token may do",
     )
 
 

@@ -80,7 +80,7 @@ def read_export(text: bytes, source: str = "Export-Msmq.ps1") -> Inventory:
     not_learned.append(NotLearned("subqueues, first messages, senders", "the automation objects do not show them"))
     if found.triggers:
         not_learned.append(
-            NotLearned("triggers and rules", f"the service Message Queuing Triggers is there: {found.triggers[0]}")
+            NotLearned("triggers and rules", f"the service Message Queuing Triggers exists: {found.triggers[0]}")
         )
     return Inventory(
         host=found.computer, source=source, taken=found.taken, version=found.version,

@@ -69,7 +69,7 @@ def _journal(queue: InventoryQueue) -> str:
 def _response(queue: InventoryQueue) -> str:
     name = queue.first.response_queue if queue.first else ""
     found = _destination(name)
-    return f"its first message wants answers at {found[0]}: {name}" if found else ""
+    return f"its first message requests replies to {found[0]}: {name}" if found else ""
 
 
 def _unlearned(queue: InventoryQueue) -> str:
@@ -90,7 +90,7 @@ _CHECKS: Final = (
     ),
     _Check(
         "not here", lambda q: "its first message comes from a connector" if q.first and q.first.connector else "",
-        "find out which program translates these messages, and whether it will go on",
+        "find out which program translates these messages, and whether it will stay in use",
     ),
     _Check(
         "to do", lambda q: "it takes signed messages only" if _property("authenticate")(q) else "",
@@ -126,7 +126,7 @@ _CHECKS: Final = (
         if q.senders and not any(s.rejected for s in q.senders) else "",
         "let these senders rest between adopt switch and 'nothing left', or their order is lost",
     ),
-    _Check("to do", _unlearned, "log in as somebody with these rights, or run tools/windows/Export-Msmq.ps1 there"),
+    _Check("to do", _unlearned, "log in as a user with these rights, or run tools/windows/Export-Msmq.ps1 there"),
 )  # fmt: skip
 
 

@@ -40,8 +40,8 @@ def _by(label: str, *values: str) -> tuple[tuple[str, ...], tuple[tuple[str, ...
 
 #: Aggregated figures, without their prefix.
 FAMILIES: Final = (
-    Family("messages", "gauge", "Messages that are there.", *_by("kind", *KINDS)),
-    Family("bytes", "gauge", "Bytes of messages that are there.", *_by("kind", *KINDS)),
+    Family("messages", "gauge", "Messages in the queue.", *_by("kind", *KINDS)),
+    Family("bytes", "gauge", "Bytes of the messages in the queue.", *_by("kind", *KINDS)),
     Family("queues", "gauge", "Queues.", *_by("kind", *KINDS)),
     Family("oldest_message_timestamp_seconds", "gauge", "When the oldest message came.", ("kind",)),
     Family("messages_in_total", "counter", "Messages that came into queues.", *_by("kind", *KINDS)),
@@ -49,7 +49,7 @@ FAMILIES: Final = (
     Family("message_bytes_in_total", "counter", "Bytes of messages that came."),
     Family("message_bytes_out_total", "counter", "Bytes of messages that left."),
     Family(
-        "messages_dead_total", "counter", "Messages that nobody received, by reason.",
+        "messages_dead_total", "counter", "Messages that were never received, by reason.",
         *_by("reason", *(reason.slug for reason in REASONS), OTHER_REASON),
     ),
     Family(

@@ -114,7 +114,7 @@ def lost(
     lines = []
     change, read = int(QueueAccessMask.CHANGE_QUEUE_PERMISSIONS), int(QueueAccessMask.GET_QUEUE_PERMISSIONS)
     if not _somebody(after, change):
-        lines.append("nobody may change the permissions afterwards; only an owner could")
+        lines.append("no user may change the permissions afterwards, except the owner")
     elif after.owner not in sids:
         if _may(before, sids, change) and not after.grants(sids, change):
             lines.append("you may not change the permissions afterwards")

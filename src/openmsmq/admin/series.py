@@ -19,10 +19,10 @@ class Rates(msgspec.Struct, frozen=True):
     """
 
     at: Annotated[float, Meta(ge=0, lt=253_402_300_800, description="The time, in seconds since 1970.")]
-    messages: Annotated[int, Meta(description="Messages that are there.")]
+    messages: Annotated[int, Meta(description="Messages in queues.")]
     came: Annotated[float, Meta(description="Messages a second that came.")]
     left: Annotated[float, Meta(description="Messages a second that left.")]
-    dead: Annotated[float, Meta(description="Messages a second that nobody received, among those that left.")]
+    dead: Annotated[float, Meta(description="Messages per second that were removed without being received.")]
     sync: Annotated[float | None, Meta(description="Seconds that a sync of the disk took.")]
     call: Annotated[float | None, Meta(description="Seconds that a call by RPC took.")]
     free: Annotated[int | None, Meta(description="Free bytes on the disk of the data directory.")]

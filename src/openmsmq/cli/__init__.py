@@ -1,4 +1,4 @@
-"""`openmsmq …`: the daemon, queues and messages from a shell."""
+"""`openmsmq …`: run the daemon and work with queues and messages from a shell."""
 
 from openmsmq.cli.root import main
 

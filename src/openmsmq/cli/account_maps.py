@@ -1,4 +1,4 @@
-"""The option --accounts: what accounts of another machine are called here."""
+"""The option --accounts: a map from accounts of another machine to accounts of this one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from openmsmq.admin.account_names import Accounts, read_accounts
 
 accounts_option = click.option(
     "--accounts", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="JSON file: names or SIDs of accounts there, and what they are called here.",
+    help="JSON file: a map from names or SIDs on the other machine to accounts of this one.",
 )  # fmt: skip
 
 

@@ -1,5 +1,8 @@
-"""Users and groups by name, for commands that work on security descriptors: those of the users file, and those of the
-domain, which is asked with the caller's ticket where the settings name controllers."""
+"""Resolve users and groups for commands that work on security descriptors.
+
+Names come from the users file and, if the settings name controllers, from the domain. The domain is queried with the
+caller's ticket.
+"""
 
 from __future__ import annotations
 
@@ -29,23 +32,26 @@ _OPTIONS = (
         "--data-dir", type=click.Path(path_type=Path), envvar="OPENMSMQ_DATA_DIR", help="Data directory of the daemon."
     ),
     click.option(
-        "--users-file", type=click.Path(path_type=Path), envvar="OPENMSMQ_USERS_FILE", help="Default: in --data-dir."
+        "--users-file",
+        type=click.Path(path_type=Path),
+        envvar="OPENMSMQ_USERS_FILE",
+        help="Users file (default: in --data-dir).",
     ),
     click.option(
         "--directory-controllers",
         envvar="OPENMSMQ_DIRECTORY_CONTROLLERS",
-        help="Domain controllers that know users and groups of the domain, comma-separated; requires a ticket (kinit).",
+        help="Domain controllers to look up users and groups, separated by commas. Requires a ticket (kinit).",
     ),
     click.option(
         "--directory-domain",
         envvar="OPENMSMQ_DIRECTORY_DOMAIN",
-        help="Domain whose controllers DNS has; --directory-controllers goes before it.",
+        help="Domain whose controllers are found through DNS; --directory-controllers takes precedence.",
     ),
 )
 
 
 class Accounts:
-    """The users file and the domain that the options name; asked when a name is asked for."""
+    """The users file and the domain that the options name. Each is queried only when a name has to be resolved."""
 
     def __init__(
         self, config: Path | None, data_dir: Path | None, users_file: Path | None,
@@ -70,7 +76,7 @@ class Accounts:
 
     @functools.cached_property
     def domain(self) -> DomainAccounts | None:
-        """None without controllers. Raises UsageError without the libraries."""
+        """Connect to the domain; None if no controllers are set. Raises UsageError if the libraries are missing."""
         from openmsmq.directory.active.session import LdapCredentials, LdapUnavailable, libraries
         from openmsmq.server.config import ConfigurationError
         from openmsmq.server.controllers import controllers, located
@@ -86,8 +92,9 @@ class Accounts:
         return DomainAccounts(asked, time.monotonic, catalog)
 
     def _of_domain(self, who: str) -> str | None:
-        """The SID of a name that says that it is of a domain; None for another name, or where no domain is asked.
-        Raises UnknownAccount, UsageError."""
+        """Return the SID of a name with a domain part. Return None for other names, and if no domain is configured.
+        Raises UnknownAccount, UsageError.
+        """
         here = self.configuration.machine_name.casefold()
         if not is_account_name(who) or who.partition("\\")[0].casefold() in ("", here) or self.domain is None:
             return None
@@ -96,12 +103,12 @@ class Accounts:
         except ObjectNotFound as error:
             raise UnknownAccount(f"the domain has no user or group {error}") from None
         except DirectoryNotConnected as error:
-            raise UnknownAccount(f"{error}; it takes a ticket: kinit") from None
+            raise UnknownAccount(f"{error}; get a ticket with kinit") from None
         except DirectoryError as error:
             raise UnknownAccount(str(error)) from None
 
     def site(self, qm: QueueManager | None = None) -> ActionSite:
-        """The data directory and a queue manager. Raises UsageError."""
+        """Return where actions run: the data directory and a queue manager. Raises UsageError."""
         from openmsmq.cli.recording import LocalAudit
 
         known = self.configuration
@@ -111,11 +118,11 @@ class Accounts:
         )  # fmt: skip
 
     def named(self, sids: Collection[str]) -> Mapping[str, str]:
-        """Return the `names`, also from the domain."""
+        """Return `names`, which includes those of the domain."""
         return self.names()
 
     def sid(self, who: str) -> str:
-        """Raises UnknownAccount, UsersFileError."""
+        """Return the SID of a user or group. Raises UnknownAccount, UsersFileError."""
         from openmsmq.accounts.users import UsersFile
 
         found = self._of_domain(who)
@@ -124,14 +131,14 @@ class Accounts:
         domain = who.rpartition("\\")[0].casefold()
         if domain not in ("", self.configuration.machine_name.casefold()):
             unset = "neither directory_controllers nor directory_domain is set"
-            echo(f"{who} is looked up in {self.configuration.users_path}: {unset}", err=True)
+            echo(f"looking up {who} in {self.configuration.users_path}: {unset}", err=True)
         try:
             return sid_for(who, lambda name: UsersFile(self.configuration.users_path).sid_of(name))
         except ValueError as error:
             raise UnknownAccount(f"{error} ({self.configuration.users_path})") from None
 
     def names(self) -> Mapping[str, str]:
-        """SID -> name; SIDs are shown where the file can't be read, or the domain does not answer."""
+        """Map SIDs to names. A SID is missing if the users file cannot be read or the domain does not answer."""
         from openmsmq.accounts.users import UsersFile, UsersFileError
 
         try:
@@ -141,7 +148,9 @@ class Accounts:
         return local if self.domain is None else _Names(local, self.domain)
 
     def sids(self, who: str | None) -> frozenset[str]:
-        """All that a caller is, as a daemon with this users file sees it; as far as is known here."""
+        """Return the SIDs in the token of a caller, as a daemon with this users file computes them. Groups that are
+        unknown here are missing.
+        """
         from openmsmq.accounts.users import UsersFile, UsersFileError
 
         if who is None:
@@ -153,7 +162,7 @@ class Accounts:
             try:
                 return frozenset({found, *everybody, *self.domain.groups_of(found)})
             except DirectoryError as error:
-                raise click.UsageError(f"the groups of {who}: {error}") from None
+                raise click.UsageError(f"cannot read the groups of {who}: {error}") from None
         try:
             sid = sid_for(who, users.sid_of)
         except (ValueError, UsersFileError):
@@ -163,7 +172,7 @@ class Accounts:
 
 
 class _Names(Mapping[str, str]):
-    """Names of local accounts, and of those of the domain, which is asked for them one by one until it fails."""
+    """Names of local accounts and, looked up one by one until a query fails, of domain accounts."""
 
     def __init__(self, local: Mapping[str, str], domain: DomainAccounts) -> None:
         self._local, self._domain = local, domain
@@ -178,7 +187,7 @@ class _Names(Mapping[str, str]):
             raise KeyError(sid) from None
         except DirectoryError as error:
             self._answers = False
-            echo(f"names of the domain are not shown: {error}", err=True)
+            echo(f"cannot show names of domain accounts: {error}", err=True)
             raise KeyError(sid) from None
 
     def __iter__(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`openmsmq machine|outgoing`: the queue manager as a whole, and what it holds for other machines."""
+"""`openmsmq machine|outgoing`: the queue manager as a whole, and its outgoing queues."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _show_machine(qm: QueueManager, as_json: bool) -> None:
 @json_option
 @connected
 def machine_connect(qm: QueueManager, as_json: bool) -> None:
-    """Transfer messages to other machines again. For administrators."""
+    """Resume the transfer of messages to other machines. For administrators."""
     qm.connect_machine()
     report(as_json, "connect: done", {"action": "connect"})
 
@@ -65,7 +65,7 @@ def machine_connect(qm: QueueManager, as_json: bool) -> None:
 @json_option
 @connected
 def machine_disconnect(qm: QueueManager, as_json: bool) -> None:
-    """Let messages for other machines wait, until `connect` or a restart. For administrators."""
+    """Pause the transfer of messages to other machines until `connect` or a restart. For administrators."""
     qm.disconnect_machine()
     report(as_json, "disconnect: done", {"action": "disconnect"})
 
@@ -81,7 +81,7 @@ def machine_tidy(qm: QueueManager, as_json: bool) -> None:
 
 @click.group()
 def outgoing() -> None:
-    """Queues that hold messages for other machines.
+    """Manage outgoing queues, which hold messages for other machines.
 
     NAME is the format name of the destination (DIRECT=OS:server\\private$\\orders) or its path name.
     """
@@ -128,7 +128,7 @@ def show(qm: QueueManager, name: str, as_json: bool) -> None:
 @json_option
 @connected
 def peek(qm: QueueManager, name: str, count: int, as_json: bool) -> None:
-    """Look at messages that wait for transfer. For administrators."""
+    """Show messages that wait for transfer. For administrators."""
     show_first(qm, path_of(name), Access.PEEK_ADMIN, count, as_json)
 
 
@@ -139,11 +139,12 @@ def peek(qm: QueueManager, name: str, count: int, as_json: bool) -> None:
 @json_option
 @api_options
 def delete(api: ApiOptions, name: str, yes: bool, dry_run: bool, as_json: bool) -> None:
-    """Delete an outgoing queue with its messages, which then reach nobody.
+    """Delete an outgoing queue and its messages, which are then never delivered.
 
-    They become dead letters, and are acknowledged, as their senders have asked; also those that the destination has
-    and has not finally acknowledged. No published protocol carries this: it asks the HTTP API of a daemon. For
-    administrators of the queue manager, with a token of the role administrator; the audit log has it.
+    If their senders asked for it, they become dead letters or are negatively acknowledged. This includes messages that
+    the destination has received but not yet finally acknowledged. No published protocol offers this, so the command
+    uses the HTTP API of a daemon. For administrators of the queue manager, with a token of the role administrator. The
+    audit log records it.
     """
     with api.client() as client:
         queue = queue_named(client, name)
@@ -155,7 +156,7 @@ def delete(api: ApiOptions, name: str, yes: bool, dry_run: bool, as_json: bool) 
             report(as_json, f"would be deleted: {queue.name}, {counted(count, 'message')}", document)
             return
         if count and not yes:
-            click.confirm(f"Delete {counted(count, 'message')} that wait for {queue.name}?", abort=True, err=True)
+            click.confirm(f"Delete {counted(count, 'message')} waiting for {queue.name}?", abort=True, err=True)
         gone = perform(client, delete_outgoing, QueueRemoval(queue.id, count))
     text = f"deleted {queue.name}: {counted(gone.messages, 'message')}"
     report(as_json, text, {**document, "messages": gone.messages})

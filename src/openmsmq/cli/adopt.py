@@ -1,4 +1,4 @@
-"""`openmsmq adopt …`: queues move from another machine here, and back. `openmsmq forward …`: bridges that stay."""
+"""`openmsmq adopt …`: move queues from another machine here and back. `openmsmq forward …`: permanent bridges."""
 
 from __future__ import annotations
 
@@ -42,25 +42,27 @@ from openmsmq.client.sync import QueueManager
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.text import counted, time_text
 
-_from = click.option("--from", "host", required=True, metavar="HOST", help="The other machine, as the daemon knows it.")
+_from = click.option(
+    "--from", "host", required=True, metavar="HOST", help="Name by which the daemon knows the other machine."
+)
 _queues = click.argument("queues", metavar="QUEUE...", nargs=-1, required=True)
 
 
 @click.group()
 def adopt() -> None:
-    """Move queues of another machine here, one at a time, and back again.
+    """Move queues from another machine to this one, one at a time, and back again.
 
     QUEUE is a path name (.\\private$\\orders), just the name of a private queue, NAME;journal, deadletter or
-    xactdeadletter. The daemon does the work, and goes on with it after a restart; it logs in at the other machine by
-    the settings peer_login, peer_user and peer_password_file. docs/moving.md has the whole move.
+    xactdeadletter. The daemon does the work and continues it after a restart. It logs in to the other machine with the
+    settings peer_login, peer_user and peer_password_file. docs/moving.md describes a complete move.
     """
 
 
 @click.group()
 def forward() -> None:
-    """Bridge a queue here and a queue of another machine, for good.
+    """Bridge a queue of this machine and a queue of another one permanently.
 
-    The daemon does the work, and goes on with it after a restart; openmsmq adopt status shows it.
+    The daemon does the work and continues it after a restart. `openmsmq adopt status` shows its progress.
     """
 
 
@@ -71,12 +73,12 @@ add_commands(forward, relays.ACTIONS)
 
 
 def _there(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `host`, the name of the other machine, and `address_of` and `there`, which connects to it."""
+    """Give a command three parameters: `host`, the name of the other machine; `address_of`; and `there`, which connects
+    to it.
+    """
 
     @_from
-    @click.option(
-        "--there", "address", metavar="ADDRESS", help="Address of the other machine, if that is not its name."
-    )
+    @click.option("--there", "address", metavar="ADDRESS", help="Address of the other machine (default: its name).")
     @login_options
     @level_option
     @functools.wraps(command)
@@ -94,7 +96,7 @@ def _there(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Other(NamedTuple):
-    """The other machine: the name by which the daemon knows it, its address with how to log in, and what connects."""
+    """The other machine: the name by which the daemon knows it, its address and login, and a way to connect to it."""
 
     host: str
     address: Address
@@ -104,16 +106,18 @@ class Other(NamedTuple):
         return self.connect(self.address)
 
     def here(self, host: str, port: int | None) -> QueueManager:
-        """The queue manager here, as the same user."""
+        """Connect to the queue manager of this machine, as the same user."""
         return self.connect(self.address._replace(host=host, port=port, port_offset=0))
 
 
 def _definitions(qm: QueueManager, queues: tuple[str, ...], accounts: Accounts) -> list[Document]:
-    """Return the other machine's private queues, with the accounts of this one. Raises ClickException."""
+    """Return the definitions of the other machine's private queues, with accounts of this machine. Raises
+    ClickException.
+    """
     found = []
     for name in queues:
         if ";" in name or not path_of(name).lower().startswith(".\\private$\\"):
-            continue  # journals and dead letters come with their queues, or are there
+            continue  # journals and dead-letter queues come with their queues or always exist
         try:
             found.append(mapped(definition_of(qm, path_of(name), {}), accounts))
         except DefinitionsError as error:
@@ -122,11 +126,11 @@ def _definitions(qm: QueueManager, queues: tuple[str, ...], accounts: Accounts) 
 
 
 def _check_accounts(queues: list[Document]) -> None:
-    """Raises ClickException for accounts that are of the other machine."""
+    """Raise ClickException if a queue names an account of the other machine."""
     for sid, named in unknown(queues).items():
         raise click.ClickException(
-            f"queue {named[0]} names the account {sid}, which this machine may not know: --accounts says what it is "
-            "called here"
+            f"queue {named[0]} names the account {sid}, which this machine may not know: map it to an account of this "
+            "machine with --accounts"
         )
 
 
@@ -151,9 +155,10 @@ def _steps(api: ActionsByHttp, queues: list[Document]) -> Any:
 @api_options
 @json_option
 def plan(queues: tuple[str, ...], accounts: Path | None, other: Other, api: ApiOptions, as_json: bool) -> None:
-    """Show what openmsmq adopt run would do: queues with their rights that it would make, and messages that would come.
+    """Show what `openmsmq adopt run` would do: which queues and rights it would create and which messages it would
+    fetch.
 
-    The queues and their rights are read from HOST by --port, --user and so on.
+    Queues and rights are read from HOST through the options --port, --user and so on.
     """
     actions = ActionsByHttp(api.client())
     with other.there() as qm:
@@ -174,27 +179,34 @@ def plan(queues: tuple[str, ...], accounts: Path | None, other: Other, api: ApiO
         if step.can:
             echo(f"would {step.said}")
     for sid, named in unknown(new).items():
-        echo(f"account {sid} is of {other.host}: --accounts says what it is called here ({', '.join(named)})")
+        echo(
+            f"account {sid} belongs to {other.host}: map it to an account of this machine with --accounts "
+            f"({', '.join(named)})"
+        )
     for name in queues:
         is_running = relays.relay_queue(name).lower() in running
         count = counts[name]
         messages = "an unknown number of messages" if count is None else counted(count, "message")
-        would_do = "is moving already" if is_running else f"would fetch {messages} from {other.host}, and what comes"
+        would_do = (
+            "is already being moved"
+            if is_running
+            else f"would fetch {messages} from {other.host}, and those that arrive later"
+        )
         echo(f"{name}: {would_do}")
 
 
 def _check_named(found: list[Document]) -> None:
-    """Raises ClickException for a queue of which not enough is known to make it."""
+    """Raise ClickException for a queue whose properties could not be read, because it cannot be created here."""
     for queue in found:
         if "unreadable" in queue and "transactional" not in queue:
             raise click.ClickException(
-                f"queue {queue['name']} can't be read there by this user: {queue['unreadable']}; make it here first "
-                "(openmsmq queue create), or log in as somebody who may read it"
+                f"queue {queue['name']} cannot be read on the other machine by this user: {queue['unreadable']}; "
+                "create it here first (openmsmq queue create), or log in as a user who may read it"
             )
 
 
 def _count(qm: QueueManager, name: str) -> int | None:
-    """None where the other machine does not say."""
+    """Return the number of messages of a queue. Return None if the other machine does not report it."""
     try:
         count = qm.management(path_of(name)).get("message_count")
     except UNANSWERED:
@@ -208,18 +220,21 @@ def _count(qm: QueueManager, name: str) -> int | None:
 @_queues
 @accounts_option
 @_there
-@click.option("--journal", is_flag=True, help="Also the messages in the journals of these queues.")
-@click.option("--dead-letters", is_flag=True, help="Also the dead letters of HOST, transactional ones too.")
+@click.option("--journal", is_flag=True, help="Include the messages in the journals of these queues.")
+@click.option(
+    "--dead-letters", is_flag=True, help="Include the dead letters of HOST, both transactional and other ones."
+)
 @api_options
 @json_option
 def run(
     queues: tuple[str, ...], accounts: Path | None, other: Other, journal: bool, dead_letters: bool, api: ApiOptions,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Make queues as they are at HOST, with their rights, and fetch their messages and what comes there.
+    """Create the queues of HOST here, with their rights, and fetch their messages, including those that arrive later.
 
-    A queue that is here stays as it is; one that is moving already goes on. The queues and their rights are read from
-    HOST by --port, --user and so on; their messages by the daemon, which knows HOST by the setting peers, or by DNS.
+    A queue that exists here is not changed; a move that has begun continues. The command reads queues and rights from
+    HOST through the options --port, --user and so on. The daemon fetches the messages; it finds HOST through the
+    setting peers or DNS.
     """
     actions = ActionsByHttp(api.client())
     with other.there() as qm:
@@ -251,12 +266,12 @@ def run(
 
 
 def _begun(actions: ActionsByHttp, name: str, host: str, known: RelayView | None) -> RelayView:
-    """The relay of a queue, which goes on if there is one, also if it had ended. Raises ApiError."""
+    """Start or continue the relay of a queue. A relay that has ended starts again. Raises ApiError."""
     if known is None:
         begun: RelayView = actions.perform(begin_relay, NewRelay(queue_named(actions.http, name).id, host)).relay
         return begun
     if known.host.casefold() != host.casefold():
-        raise ApiError(f"it moves from or to {known.host} already; openmsmq adopt forget ends that")
+        raise ApiError(f"the queue is already being moved from or to {known.host}; end that with openmsmq adopt forget")
     if known.state not in ("done", "returned"):
         return known
     again: RelayView = actions.perform(step_relay, RelayStepInput(known.queue, "shadow")).relay
@@ -264,7 +279,7 @@ def _begun(actions: ActionsByHttp, name: str, host: str, known: RelayView | None
 
 
 def _along(queues: tuple[str, ...], journal: bool, dead_letters: bool) -> list[str]:
-    """The queues with what goes along, each once."""
+    """Return the queues, their journals and the dead-letter queues to move, each once."""
     with_journals = [
         each
         for name in queues
@@ -275,18 +290,20 @@ def _along(queues: tuple[str, ...], journal: bool, dead_letters: bool) -> list[s
 
 @adopt.command()
 @click.argument("queue")
-@click.option("--remote", metavar="NAME", help="Path name of the queue there; the same as here if left out.")
+@click.option(
+    "--remote", metavar="NAME", help="Path name of the queue on the other machine (default: the same as here)."
+)
 @click.option(
     "--here", metavar="ADDRESS", default="localhost", show_default=True, help="Address of the queue manager here."
 )
-@click.option("--here-port", type=int, help="Port of the queue manager here; default 2103.")
+@click.option("--here-port", type=int, help="Port of the queue manager here (default 2103).")
 @_there
 @json_option
 def verify(queue: str, remote: str | None, here: str, here_port: int | None, other: Other, as_json: bool) -> None:
     """Compare QUEUE here with the queue of HOST, message by message.
 
-    Messages that come or go meanwhile count as differences. Exit code 1 if anything differs. Both queues are looked at
-    as the same user.
+    Messages that arrive or leave during the comparison count as differences. Both queues are read as the same user.
+    Exit code 1 if anything differs.
     """
     with other.there() as theirs, other.here(here, here_port) as own:
         with theirs.open(path_of(remote or queue), "peek") as left, own.open(path_of(queue), "peek") as right:
@@ -306,7 +323,7 @@ def verify(queue: str, remote: str | None, here: str, here_port: int | None, oth
 def _show(found: Comparison, host: str) -> None:
     echo(f"{counted(found.left, 'message')} at {host}, {counted(found.right, 'message')} here, {found.both:,} in both")
     for where, sided, every in (
-        (f"at {host} only", found.left_only, found.left - found.both),
+        (f"only at {host}", found.left_only, found.left - found.both),
         ("here only", found.right_only, found.right - found.both),
     ):  # fmt: skip
         for each in sided:
@@ -314,4 +331,4 @@ def _show(found: Comparison, host: str) -> None:
         if every > len(sided):
             echo(f"{where}: and {every - len(sided):,} more")
     if not found.in_order:
-        echo("the messages that are in both are in another order")
+        echo("the messages that both queues have are in a different order")

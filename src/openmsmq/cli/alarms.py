@@ -12,7 +12,7 @@ alarms = command_of(list_alarms)
 
 @click.group()
 def alarm() -> None:
-    """Silence alarms for a time, and set their thresholds while a daemon runs."""
+    """Silence alarms for a time, and change their thresholds while the daemon runs."""
 
 
 add_commands(alarm, ACTIONS)

@@ -29,18 +29,19 @@ from openmsmq.model.text import counted
 
 @click.command()
 @click.argument("directory", required=False)
-@click.option("--list", "listed", is_flag=True, help="With --url: show the backups that were made by HTTP.")
-@click.option("--verify", "verified", is_flag=True, help="Read the backup in DIRECTORY through; make none.")
+@click.option("--list", "listed", is_flag=True, help="With --url: show the backups made through HTTP.")
+@click.option("--verify", "verified", is_flag=True, help="Verify the backup in DIRECTORY; make none.")
 @json_option
 @place_options
 def backup(place: AdminTarget, directory: str | None, listed: bool, verified: bool, as_json: bool) -> None:
-    """Copy the data directory of a daemon, which may run meanwhile, into a new DIRECTORY.
+    """Copy the data directory of a daemon, which may be running, into a new DIRECTORY.
 
-    Everything that was durable when the backup began is in it. Express messages live in memory and are not. The copy is
-    read through once, so a backup that is written is a sound one.
+    The backup contains everything that was durable when it began. It does not contain express messages, which are in
+    memory only. The command then reads and verifies the whole copy.
 
-    With --url, DIRECTORY is a name in the server's backup_directory, by default the time, and the copy stays there. For
-    administrators of the queue manager. The server goes on with it if this command is interrupted.
+    With --url, DIRECTORY is a name in the server's backup_directory (default: the current time), and the copy stays
+    there. For administrators of the queue manager. If this command is interrupted, the server still completes the
+    backup.
     """
     if verified:
         if directory is None:
@@ -51,7 +52,7 @@ def backup(place: AdminTarget, directory: str | None, listed: bool, verified: bo
     if listed:
         place.demand_http("--list")
         if directory is not None:
-            raise click.UsageError("--list shows all backups: it takes no DIRECTORY")
+            raise click.UsageError("--list shows all backups and does not take a DIRECTORY")
         with place.open() as side:
             show(list_backups.commands[0].show, side.perform(list_backups, Empty()), as_json)
         return
@@ -62,9 +63,11 @@ def backup(place: AdminTarget, directory: str | None, listed: bool, verified: bo
             known = place.configuration()
             done = back_up_to(side.site, directory, (known.users_path, known.directory_file))
         else:
-            raise click.UsageError("DIRECTORY is missing: a new directory, into which the data directory is copied")
+            raise click.UsageError(
+                "DIRECTORY is missing: give a new directory, into which the data directory is copied"
+            )
     for path in done.outside:
-        echo(f"{path} is outside of the data directory, so not in the backup: back it up as well", err=True)
+        echo(f"{path} is outside the data directory and not in the backup: back it up separately", err=True)
     parts = [counted(done.messages, "message")] if done.messages is not None else []
     if done.definitions is not None and done.segments is not None and done.files is not None:
         parts += [
@@ -78,13 +81,13 @@ def backup(place: AdminTarget, directory: str | None, listed: bool, verified: bo
 def _verify(side: Actions, directory: str, as_json: bool) -> None:
     if not isinstance(side, ActionsHere):
         started = side.perform(verify_backup, NamedBackup(directory)).job
-        report(as_json, f"job {started.id} reads it through: openmsmq job show {started.id}", {"job": started.id})
+        report(as_json, f"job {started.id} verifies it: openmsmq job show {started.id}", {"job": started.id})
         return
     try:
         done = verify(Path(directory))
     except (BackupError, OSError) as error:
         raise click.ClickException(str(error)) from None
-    text = f"{directory} is as it was written: {counted(done.messages, 'message')}"
+    text = f"{directory} is intact: {counted(done.messages, 'message')}"
     report(as_json, text, {"backup": directory, "messages": done.messages})
 
 
@@ -93,10 +96,11 @@ def _verify(side: Actions, directory: str, as_json: bool) -> None:
 @json_option
 @accounts_options
 def restore(accounts: Accounts, directory: Path, as_json: bool) -> None:
-    """Make the data directory of a daemon from the backup in DIRECTORY; it must be empty or new.
+    """Restore the backup in DIRECTORY into a data directory, which must be empty or new.
 
-    On a machine with another name the daemon asks at its start what is meant: see the setting name_change. As root,
-    make the data directory first, and give it to the user of the daemon: the files get its owner.
+    On a machine with another name, the daemon does not start until the setting name_change says how to treat the
+    change. As root, first create the data directory and give it to the daemon's user: the restored files get the same
+    owner.
     """
     data_dir = accounts.configuration.data_dir
     try:

@@ -1,6 +1,6 @@
-"""TCP connections in a capture, as tcpdump writes it: the classic format of libpcap, without I/O.
+"""Extract TCP streams from a capture by tcpdump, in the classic format of libpcap. No I/O.
 
-The format is that of draft-ietf-opsawg-pcap: a header of 24 bytes, then packets behind headers of 16 bytes.
+The format is described in draft-ietf-opsawg-pcap: a header of 24 bytes, then packets, each with a header of 16 bytes.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Final, NamedTuple
 
 _MAGICS: Final = {
     bytes.fromhex("d4c3b2a1"): "<", bytes.fromhex("a1b2c3d4"): ">",
-    bytes.fromhex("4d3cb2a1"): "<", bytes.fromhex("a1b23c4d"): ">",  # with nanoseconds
+    bytes.fromhex("4d3cb2a1"): "<", bytes.fromhex("a1b23c4d"): ">",  # timestamps in nanoseconds
 }  # fmt: skip
 _PCAPNG: Final = bytes.fromhex("0a0d0d0a")
 _ETHERTYPES: Final = {0x0800: 4, 0x86DD: 6}
 _VLAN: Final = (0x8100, 0x88A8)
 _TCP: Final = 6
 _SYN = 0x02
-_HALF: Final = 1 << 31  # of the sequence numbers, which wrap
+_HALF: Final = 1 << 31  # sequence numbers wrap
 
 
 class BadCapture(ValueError):
-    """The bytes are not a readable capture; the message says why."""
+    """The bytes are not a readable capture; the message gives the reason."""
 
 
 class TcpSegment(NamedTuple):
@@ -37,7 +37,7 @@ class TcpSegment(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Bytes of one direction that follow those before it; `error` where some are missing before it, or at the end."""
+    """Contiguous bytes of one direction. `error` is set if bytes before them, or at the end, are missing."""
 
     source: str
     destination: str
@@ -46,12 +46,12 @@ class Piece(NamedTuple):
 
 
 def is_capture(data: bytes) -> bool:
-    """Whether bytes begin as a capture does, also one that `pieces` refuses."""
+    """Return whether the bytes begin like a capture, including captures that `pieces` refuses."""
     return data[:4] in _MAGICS or data[:4] == _PCAPNG
 
 
 def pieces(data: bytes) -> Iterator[Piece]:
-    """Yield the data of the connections in a capture, in order. Raises BadCapture, also after a readable part."""
+    """Yield the data of the connections in a capture, in order. Raises BadCapture, possibly after a readable part."""
     streams: dict[tuple[str, str], _Stream] = {}
     for segment in segments(data):
         stream = streams.get((segment.source, segment.destination))
@@ -62,11 +62,11 @@ def pieces(data: bytes) -> Iterator[Piece]:
             yield Piece(segment.source, segment.destination, ready)
     for (source, destination), stream in streams.items():
         if stream.ahead:
-            yield Piece(source, destination, b"", f"{stream.missing} bytes are missing in the capture")
+            yield Piece(source, destination, b"", f"{stream.missing} bytes are missing from the capture")
 
 
 class _Stream:
-    """One direction of a connection: what came early waits for what is missing."""
+    """One direction of a connection. Segments that arrive early wait until the gap before them is filled."""
 
     def __init__(self, first: TcpSegment) -> None:
         self._next = first.sequence
@@ -77,7 +77,7 @@ class _Stream:
         return min((sequence - self._next) % (2 * _HALF) for sequence in self.ahead)
 
     def take(self, segment: TcpSegment) -> bytes:
-        """The bytes that are next in order, with a segment more; repeated ones are dropped."""
+        """Add a segment and return the bytes that are now contiguous. Duplicate bytes are dropped."""
         if segment.flags & _SYN:
             self._next = (segment.sequence + 1) % (2 * _HALF)
             return b""
@@ -90,7 +90,7 @@ class _Stream:
             found = False
             for sequence in list(self.ahead):
                 old = (self._next - sequence) % (2 * _HALF)
-                if old < _HALF:  # it begins here, or before
+                if old < _HALF:  # it begins at or before this position
                     data = self.ahead.pop(sequence)[old:]
                     ready += data
                     self._next = (self._next + len(data)) % (2 * _HALF)
@@ -99,19 +99,21 @@ class _Stream:
 
 
 def segments(data: bytes) -> Iterator[TcpSegment]:
-    """The TCP segments of a capture. Raises BadCapture."""
+    """Yield the TCP segments of a capture. Raises BadCapture."""
     order = _MAGICS.get(data[:4])
     if data[:4] == _PCAPNG:
-        raise BadCapture("this is pcapng; write it as pcap: tcpdump does, and `editcap -F pcap` of Wireshark")
+        raise BadCapture(
+            "this is pcapng; convert it to pcap with `editcap -F pcap` of Wireshark, or capture with tcpdump"
+        )
     if order is None or len(data) < 24:
-        raise BadCapture("no capture in the format of libpcap")
+        raise BadCapture("not a capture in the format of libpcap")
     link_type = struct.unpack_from(f"{order}I", data, 20)[0] & 0xFFFF
     if link_type not in _LINKS:
-        raise BadCapture(f"link type {link_type} is not known; known are {', '.join(map(str, _LINKS))}")
+        raise BadCapture(f"link type {link_type} is not supported; supported link types: {', '.join(map(str, _LINKS))}")
     at = 24
     while at < len(data):
         if at + 16 > len(data):
-            raise BadCapture("the capture is cut off within a packet's header")
+            raise BadCapture("the capture is cut off in a packet's header")
         captured, original = struct.unpack_from(f"{order}8xII", data, at)
         packet = data[at + 16 : at + 16 + captured]
         if len(packet) < captured:
@@ -119,7 +121,7 @@ def segments(data: bytes) -> Iterator[TcpSegment]:
         segment = _segment(packet, link_type)
         if segment is not None:
             if captured < original:
-                raise BadCapture(f"only {captured} of the {original} bytes of a packet were captured: tcpdump -s 0")
+                raise BadCapture(f"only {captured} of the {original} bytes of a packet were captured; use tcpdump -s 0")
             yield segment
         at += 16 + captured
 
@@ -143,12 +145,12 @@ def _ethernet(packet: bytes) -> tuple[int, int]:
     return int.from_bytes(packet[at : at + 2], "big"), at + 2
 
 
-# By link type: EtherType of what a packet carries, and where that begins.
-_LINKS: Final = {1: _ethernet, 101: _raw, 113: _cooked, 276: _cooked_2}  # cooked: `tcpdump -i any`
+# Return the EtherType of a packet's payload, and its offset, for a link type.
+_LINKS: Final = {1: _ethernet, 101: _raw, 113: _cooked, 276: _cooked_2}  # Linux cooked capture: `tcpdump -i any`
 
 
 def _segment(packet: bytes, link_type: int) -> TcpSegment | None:
-    """None for what is not TCP over IP, a fragment of IP, or too short to be either."""
+    """Return the segment of a packet, or None if the packet is not TCP over IP, is an IP fragment, or is too short."""
     ethertype, at = _LINKS[link_type](packet)
     match _ETHERTYPES.get(ethertype):
         case 4 if len(packet) >= at + 20:

@@ -1,4 +1,4 @@
-"""Completion in shells: names of queues, asked of the running queue manager."""
+"""Shell completion: names of queues, read from the running queue manager."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-VARIABLE = "_OPENMSMQ_COMPLETE"  # set by the scripts of shells
-_PATIENCE = 1.0  # seconds for a connection: somebody has pressed a key
-_QUEUES = frozenset(["queue", "source", "target", "field_queue"])  # arguments, and options, that take a queue
-_GROUPS = frozenset(["queue", "outgoing"])  # whose argument `name` is one
+VARIABLE = "_OPENMSMQ_COMPLETE"  # set by the completion scripts of the shells
+_PATIENCE = 1.0  # seconds for a connection: a user is waiting for the completion
+_QUEUES = frozenset(["queue", "source", "target", "field_queue"])  # arguments and options that take a queue
+_GROUPS = frozenset(["queue", "outgoing"])  # commands whose argument `name` is a queue
 
 
 class _QueueName(click.types.StringParamType):
@@ -22,7 +22,7 @@ class _QueueName(click.types.StringParamType):
 
 
 def completing(command: click.Command) -> click.Command:
-    """The command, whose arguments that are queues are completed."""
+    """Give a command completion for those of its arguments that are queues."""
     for name, each in command.commands.items() if isinstance(command, click.Group) else [("", command)]:
         if isinstance(each, click.Group):
             completing(each)
@@ -45,14 +45,14 @@ def _given(context: click.Context) -> dict[str, Any]:
 
 
 def _names(given: dict[str, Any]) -> list[str]:
-    """Short names; none where the queue manager does not answer, or does not tell this caller."""
+    """Return the short names of queues; none if the queue manager does not answer or refuses this caller."""
     import openmsmq
     from openmsmq.model.queue_names import SYSTEM_QUEUES
 
     user = given.get("user") or os.environ.get("OPENMSMQ_USER")
     password = os.environ.get(given.get("password_env") or "OPENMSMQ_PASSWORD", "")
     if user and not password:
-        return []  # it would have to be typed
+        return []  # a name that the shell would require the user to quote
     try:
         with openmsmq.connect(
             given.get("host") or "localhost", given.get("port"), port_offset=given.get("port_offset") or 0,

@@ -1,4 +1,4 @@
-"""Options that every client command has, and the connection they describe."""
+"""The options that all client commands share, and the connection that they describe."""
 
 from __future__ import annotations
 
@@ -19,32 +19,44 @@ from openmsmq.client.open_queue import PROTOCOLS
 from openmsmq.client.sync import QueueManager
 
 FLIGHT_PORT = 18020
-STANDARD_PORT = 2103  # of qmcomm
+STANDARD_PORT = 2103  # of the protocol qmcomm
 _THIS_MACHINE = "localhost"
 _HERE = (_THIS_MACHINE, "127.0.0.1", "::1")
 _PATIENCE = 3.0  # seconds that a queue manager of this machine may take to accept a connection
-LEVELS = ("none", "connect", "packet", "integrity", "privacy")  # of openmsmq.server.config, which loads much
+# default of openmsmq.server.config, which is slow to import
+LEVELS = ("none", "connect", "packet", "integrity", "privacy")
 
 protocol_option = click.option(
     "--protocol",
     type=click.Choice(PROTOCOLS),
     default="auto",
-    help="How to read the queue: remoteread is MS-MQRR, qmcomm is MS-MQMP; auto takes the first that is offered.",
+    help="Protocol for reading the queue: remoteread is MS-MQRR, qmcomm is MS-MQMP; auto uses the first that the "
+    "server offers.",
 )
 
 
 _SERVER = (
-    click.option("--host", default=_THIS_MACHINE, envvar="OPENMSMQ_HOST", show_default=True, help="Server to talk to."),
+    click.option(
+        "--host", default=_THIS_MACHINE, envvar="OPENMSMQ_HOST", show_default=True, help="Host of the queue manager."
+    ),
     click.option("--port", type=int, envvar="OPENMSMQ_PORT", help="RPC port (2103 plus the offset)."),
-    click.option("--port-offset", type=int, default=0, envvar="OPENMSMQ_PORT_OFFSET", help="Added to default ports."),
-    click.option("--user", envvar="OPENMSMQ_USER", help="Authenticate as DOMAIN\\USER or USER."),
-    click.option("--password-env", default="OPENMSMQ_PASSWORD", help="Environment variable with the password."),
-    click.option("--kerberos", is_flag=True, envvar="OPENMSMQ_KERBEROS", help="Authenticate by the ticket of kinit."),
-    click.option("--kerberos-service", help="The server's principal; default host/ and the value of --host."),
+    click.option(
+        "--port-offset", type=int, default=0, envvar="OPENMSMQ_PORT_OFFSET", help="Offset added to the default ports."
+    ),
+    click.option("--user", envvar="OPENMSMQ_USER", help="Name to log in with: DOMAIN\\USER or USER."),
+    click.option(
+        "--password-env", default="OPENMSMQ_PASSWORD", help="Environment variable that contains the password."
+    ),
+    click.option(
+        "--kerberos", is_flag=True, envvar="OPENMSMQ_KERBEROS", help="Log in with the Kerberos ticket of kinit."
+    ),
+    click.option("--kerberos-service", help="Principal of the server (default: host/ and the value of --host)."),
 )
 
 
-level_option = click.option("--level", type=click.Choice(LEVELS), help="Protection; default integrity with --user.")
+level_option = click.option(
+    "--level", type=click.Choice(LEVELS), help="Protection level of the connection (default with --user: integrity)."
+)
 
 
 class Address(NamedTuple):
@@ -59,10 +71,11 @@ class Address(NamedTuple):
     kerberos_service: str | None
 
     def password(self) -> str:
-        """From an environment variable, or typed; empty for an anonymous caller. Raises UsageError with --kerberos:
-        a prompt asks for a password."""
+        """Return the password from an environment variable or the prompt; empty for an anonymous caller. Raises
+        UsageError if a prompt is combined with --kerberos.
+        """
         if self.kerberos:
-            raise click.UsageError("--kerberos is for calls by RPC, not for Arrow Flight and not together with --user")
+            raise click.UsageError("--kerberos works for RPC calls only, and not together with --user or Arrow Flight")
         if self.user is None:
             return ""
         from_environment = os.environ.get(self.password_env)
@@ -83,7 +96,7 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def login_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `address_of`, which makes the address of a host, from the server options but --host."""
+    """Give a command `address_of`, which returns the address for a host, from all server options except --host."""
 
     @functools.wraps(command)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -98,7 +111,9 @@ def login_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def flight_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `flight_port` and `tls_root`."""
     port = click.option("--flight-port", type=int, help=f"Arrow Flight port ({FLIGHT_PORT} plus the offset).")
-    return port(click.option("--tls-root", help="File with the certificate that Flight's is checked against.")(command))
+    return port(
+        click.option("--tls-root", help="File with the root certificate that verifies the Flight server.")(command)
+    )
 
 
 def connected(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -115,12 +130,12 @@ def connected(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_here(address: Address) -> bool:
-    """Whether the server options name no other machine than this one."""
+    """Return whether the server options name no machine other than this one."""
     return address.host in _HERE
 
 
 def has_server(address: Address) -> bool:
-    """Whether the server options name a queue manager, or one answers on this machine."""
+    """Return whether the server options name a queue manager, or one answers on this machine."""
     if address.host != _THIS_MACHINE or address.port is not None:
         return True
     try:
@@ -131,7 +146,9 @@ def has_server(address: Address) -> bool:
 
 
 def answering_port() -> int | None:
-    """The port of this machine on which a queue manager answers, as the environment has it; None where none does."""
+    """Return the port of the queue manager on this machine, using the port offset of the environment; None if none
+    answers.
+    """
     if os.environ.get("OPENMSMQ_HOST", _THIS_MACHINE) not in _HERE:
         return None
     try:

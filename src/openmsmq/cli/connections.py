@@ -1,4 +1,6 @@
-"""`openmsmq connection list`: who is connected. No published protocol carries it, so this asks the HTTP API."""
+"""`openmsmq connection list`: the connected clients. No published protocol offers this, so the command uses the HTTP
+API.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ from openmsmq.cli.derived import add_commands
 
 @click.group()
 def connection() -> None:
-    """Show who is connected, from where and by which way.
+    """Show who is connected, from where and through which protocol.
 
-    No published protocol carries this: it asks the HTTP API of a daemon, with a token.
+    No published protocol offers this: the command uses the HTTP API of a daemon, with a token.
     """
 
 

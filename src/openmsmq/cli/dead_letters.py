@@ -28,11 +28,13 @@ from openmsmq.model.remedies import for_terminal
 from openmsmq.model.text import counted, time_text
 
 _queue_option = click.option(
-    "--queue", help="Only this one: deadletter or xactdeadletter; default both.", metavar="NAME"
+    "--queue", help="Dead-letter queue: deadletter or xactdeadletter (default: both).", metavar="NAME"
 )
 _count = click.option("--count", "-n", type=click.IntRange(min=0), default=10, show_default=True, help="0: all.")
 _transaction = click.option(
-    "--transaction", is_flag=True, help="Send in a transaction, to a transactional queue, what was sent without one."
+    "--transaction",
+    is_flag=True,
+    help="Send messages that were sent outside a transaction in one, to a transactional queue.",
 )
 
 
@@ -45,7 +47,7 @@ def _queues(queue: str | None) -> list[str]:
 
 @click.group()
 def dlq() -> None:
-    """Show why messages became dead letters; return them, send them elsewhere, delete them."""
+    """Show why messages became dead letters; return, redirect or delete them."""
 
 
 @dlq.command("list")
@@ -54,7 +56,7 @@ def dlq() -> None:
 @json_option
 @connected
 def dlq_list(qm: QueueManager, queue: str | None, criteria: Criteria, as_json: bool) -> None:
-    """Count dead letters by reason and destination, and say what each reason means and what to do."""
+    """Count dead letters by reason and destination, with the meaning and the remedy of each reason."""
     found = groups(select(qm, _queues(queue), criteria, time.time(), previews=False).chosen)
     if as_json:
         for group in found:
@@ -72,7 +74,7 @@ def dlq_list(qm: QueueManager, queue: str | None, criteria: Criteria, as_json: b
     )
     echo()
     for reason in {group.reason.code: group.reason for group in found}.values():
-        again = " It would die again as it is." if reason.fails_again else ""
+        again = " Unchanged, it would become a dead letter again." if reason.fails_again else ""
         remedy = for_terminal(reason.remedy, reason.steps)
         echo(f"{reason.slug} ({reason.name}, 0x{reason.code:04X}): {reason.sentence} {remedy}{again}")
 
@@ -84,7 +86,7 @@ def dlq_list(qm: QueueManager, queue: str | None, criteria: Criteria, as_json: b
 @json_option
 @connected
 def dlq_show(qm: QueueManager, queue: str | None, criteria: Criteria, count: int, as_json: bool) -> None:
-    """Show dead letters with all that is known of them."""
+    """Show dead letters with all their details."""
     found = Selection()
     for name in _queues(queue):
         with closing(search(qm, name, criteria, time.time(), found, limit=count, scan=0)) as look:
@@ -98,8 +100,8 @@ def dlq_show(qm: QueueManager, queue: str | None, criteria: Criteria, count: int
 @dlq.command("return")
 @_queue_option
 @selection_options
-@click.option("--ttl", type=click.IntRange(min=1), help="New time to be received, in seconds from now.")
-@click.option("--reach-ttl", type=click.IntRange(min=1), help="New time to reach the queue, in seconds from now.")
+@click.option("--ttl", type=click.IntRange(min=1), help="New time limit to be received, in seconds from now.")
+@click.option("--reach-ttl", type=click.IntRange(min=1), help="New time limit to reach the queue, in seconds from now.")
 @_transaction
 @connected
 def dlq_return(
@@ -107,10 +109,11 @@ def dlq_return(
     transaction: bool,
     dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Send dead letters to the queues that they were meant for, and remove them from the dead-letter queue.
+    """Send dead letters to their original destinations, and remove them from the dead-letter queue.
 
-    What was sent in a transaction is moved in one: it is in one of the two places, never in both. Everything else is
-    sent first and removed afterwards; if this command dies in between, it is in both. The result says which it was.
+    Messages that were sent in a transaction are moved in a transaction: each is in exactly one of the two queues at any
+    time. All others are sent first and removed afterwards; if the command is killed in between, they are in both
+    queues. The output shows which method was used.
     """
     changes = MessageEdits(time_to_be_received=ttl, time_to_reach_queue=reach_ttl)
     deed = MessageAction("return", tuple(_queues(queue)), changes=changes, in_transaction=transaction)
@@ -118,7 +121,7 @@ def dlq_return(
 
 
 def _destination(chosen: Chosen) -> str:
-    again = " (must fail again)" if reason_of(chosen.message_class).fails_again else ""
+    again = " (will fail again)" if reason_of(chosen.message_class).fails_again else ""
     return chosen.destination + again
 
 
@@ -126,14 +129,14 @@ def _destination(chosen: Chosen) -> str:
 @_queue_option
 @selection_options
 @changes_options
-@click.option("--to", help="Another queue; default: the one that each was meant for.")
+@click.option("--to", help="Queue to send to (default: the original destination of each message).")
 @_transaction
 @connected
 def dlq_resend(
     qm: QueueManager, queue: str | None, wanted: SelectionOptions, changes: MessageEdits, edit: bool, to: str | None,
     transaction: bool, dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Send dead letters changed, or to another queue, and remove them from the dead-letter queue."""
+    """Change or redirect dead letters, send them, and remove them from the dead-letter queue."""
     resend(
         qm, wanted, _queues(queue), changes, edit, to, transaction=transaction, keep=False, dry_run=dry_run,
         as_json=as_json,
@@ -163,7 +166,7 @@ def _journal_of(queue: str | None) -> str:
 
 
 def _journal(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `path`, that of the journal of a queue or of the machine."""
+    """Give a command `path`: the path name of the journal of a queue or of the machine."""
 
     @click.argument("queue", required=False)
     @functools.wraps(command)
@@ -175,21 +178,21 @@ def _journal(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group()
 def journal() -> None:
-    """Look at journals: that of a QUEUE, or of the machine where none is named."""
+    """Show the journal of a QUEUE, or of the machine if no queue is named."""
 
 
 @journal.command("list")
 @json_option
 @connected
 def journal_list(qm: QueueManager, as_json: bool) -> None:
-    """List journals that hold messages. Exit code 1 if one can't be seen by you; the others are listed."""
+    """List journals that contain messages. Exit code 1 if you may not see one of them; the others are listed."""
     rows, refused = [], []
     for name in (None, *sorted(qm.queues())):
         try:
             counts = qm.counts(path_of("journal") if name is None else name)
         except UNANSWERED:
             raise
-        except QueueNotFound:  # deleted meanwhile
+        except QueueNotFound:  # deleted in the meantime
             continue
         except MsmqError as error:
             refused.append(f"{name or 'journal'} ({error.name})")
@@ -226,7 +229,7 @@ def journal_show(qm: QueueManager, path: str, criteria: Criteria, count: int, as
 @_journal
 @selection_options
 @changes_options
-@click.option("--to", help="Another queue; default: the one that each was sent to.")
+@click.option("--to", help="Queue to send to (default: the original destination of each message).")
 @click.option("--remove", is_flag=True, help="Remove them from the journal.")
 @_transaction
 @connected
@@ -235,7 +238,7 @@ def journal_resend(
     bool,
     transaction: bool, dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Send copies of what is in a journal; the journal keeps them unless --remove is given."""
+    """Send copies of the messages in a journal, which keeps them unless --remove is given."""
     resend(
         qm, wanted, [path], changes, edit, to, transaction=transaction, keep=not remove, dry_run=dry_run,
         as_json=as_json,
@@ -250,18 +253,18 @@ def journal_resend(
 def journal_purge(
     qm: QueueManager, path: str, wanted: SelectionOptions, yes: bool, dry_run: bool, as_json: bool
 ) -> None:
-    """Delete messages of a journal."""
+    """Delete messages from a journal."""
     purge(qm, wanted, [path], yes, dry_run, as_json)
 
 
-# -- what is the same ----------------------------------------------------------------------------------------------
+# -- shared by both ----------------------------------------------------------------------------------------------
 
 
 def resend(
     qm: QueueManager, wanted: SelectionOptions, queues: list[str], changes: MessageEdits, edit: bool, to: str | None, *,
     transaction: bool, keep: bool, dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Send changed copies, and remove the messages unless they are to be kept."""
+    """Send changed copies, and remove the original messages unless `keep` is set."""
     target = path_of(to) if to else None
     deed = MessageAction("copy" if keep else "resend", tuple(queues), target, changes, transaction)
     perform(
@@ -273,7 +276,7 @@ def resend(
 def purge(
     qm: QueueManager, wanted: SelectionOptions, queues: list[str], yes: bool, dry_run: bool, as_json: bool
 ) -> None:
-    """Delete what is selected, after a question unless `yes`."""
+    """Delete the selected messages; ask for confirmation unless `yes` is set."""
 
     def confirm(count: int) -> None:
         if count and not yes:

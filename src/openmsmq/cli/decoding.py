@@ -16,7 +16,7 @@ from openmsmq.cli.captures import BadCapture, is_capture, pieces
 from openmsmq.cli.dissecting import INTERFACES, Conversation, DissectionFinding, find, find_stub
 from openmsmq.cli.output import echo, json_option, print_json
 
-_LONGEST = 64  # bytes of a field that are shown to people; --json has all
+_LONGEST = 64  # bytes of a field in the output for people; --json shows all
 _SEPARATORS = re.compile(r"[\s:,]+|\b0x")
 _NAMES = [interface.name for interface in INTERFACES]
 
@@ -27,18 +27,18 @@ _NAMES = [interface.name for interface in INTERFACES]
     "--file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="HEX in a file, or a pcap file."
 )
 @click.option("--interface", type=click.Choice(_NAMES), help="Interface of calls whose bind PDU is not in the input.")
-@click.option("--operation", help="The bytes are the stub of a request of this operation, without any header.")
-@click.option("--response", is_flag=True, help="With --operation: of its response.")
+@click.option("--operation", help="Decode the bytes as the request stub of this operation, without any header.")
+@click.option("--response", is_flag=True, help="With --operation: decode a response stub.")
 @click.option("--big-endian", is_flag=True, help="With --operation: the stub is big-endian.")
 @json_option
 def decode(
     hexadecimal: str | None, file: Path | None, interface: str | None, operation: str | None, response: bool,
     big_endian: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Show what bytes from the network mean: DCE/RPC PDUs with the fields of their calls, and message packets.
+    """Decode bytes from the network: DCE/RPC PDUs with the fields of their calls, and message packets.
 
-    HEX comes as an argument, in a file, or on standard input. A pcap file has whole connections.
-    Exit code 1 if anything could not be read.
+    HEX is an argument, a file or standard input. A pcap file contains whole connections. Exit code 1 if anything could
+    not be decoded.
     """
     if hexadecimal is not None and file is not None:
         raise click.UsageError("give HEX or --file, not both")
@@ -71,7 +71,7 @@ def _operation(name: str, interface: Interface | None) -> Operation:
         for operation in each.operations:
             if operation.name == name and operation.used_on_wire:
                 return operation
-    raise click.UsageError(f"no interface has an operation {name!r}; `openmsmq protocols` lists them")
+    raise click.UsageError(f"no interface has an operation {name!r}; `openmsmq protocols` lists the operations")
 
 
 def _of_capture(data: bytes, interface: Interface | None) -> Iterator[DissectionFinding]:
@@ -93,7 +93,7 @@ def _of_capture(data: bytes, interface: Interface | None) -> Iterator[Dissection
             yield DissectionFinding(f"{' and '.join(sorted(ends))}: {finding.heading}", finding.fields, finding.error)
 
 
-# -- what is shown -----------------------------------------------------------------------------------------------------
+# -- output -----------------------------------------------------------------------------------------------------
 
 
 def _show(finding: DissectionFinding, as_json: bool) -> None:

@@ -35,16 +35,16 @@ from openmsmq.model.text import counted, printable_json
 _local = click.option(
     "--local",
     is_flag=True,
-    help="Also users, groups, rights on the machine and settings: of the data directory, or by the HTTP API of --url.",
+    help="Include users, groups, rights on the machine and settings, from the data directory or the HTTP API of --url.",
 )
 _file = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
 
 @click.group()
 def definitions() -> None:
-    """Write down queues, rights, users and settings; compare them with a file; make them as a file says.
+    """Export queues, rights, users and settings to a file, compare them with a file, or import a file.
 
-    With --url, the HTTP API of a daemon is asked for all of it, and goes before --host.
+    With --url, all data comes from the HTTP API of a daemon; --url takes precedence over --host.
     """
 
 
@@ -71,17 +71,17 @@ def _side(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @definitions.command("export")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
-@click.option("--secrets", is_flag=True, help="With the hashes of passwords, which are as good as passwords.")
+@click.option("--secrets", is_flag=True, help="Include password hashes, which are as sensitive as passwords.")
 @_side
 def export_(side: Actions, local: bool, file: Path | None, secrets: bool) -> None:
     """Write definitions as JSON to FILE or standard output, always in the same order.
 
-    Exit code 1 if a queue, or its permissions, can't be read by you; the others are written.
+    Exit code 1 if you may not read a queue or its permissions; the others are written.
     """
     if not secrets:
         document = side.perform(export_definitions, DefinitionsQuery(local))
     elif not isinstance(side, ActionsHere):
-        raise click.UsageError("--secrets is for a data directory: the HTTP API gives no hashes of passwords")
+        raise click.UsageError("--secrets requires a data directory: the HTTP API does not return password hashes")
     elif not local:
         raise click.UsageError("--secrets needs --local")
     else:
@@ -97,7 +97,7 @@ def export_(side: Actions, local: bool, file: Path | None, secrets: bool) -> Non
         echo(f"wrote {file}", err=True)
     if missing := unreadable(document):
         raise click.ClickException(
-            f"not complete: {counted(len(missing), 'queue')} can't be read by you, or not their permissions: "
+            f"not complete: you may not read {counted(len(missing), 'queue')}, or their permissions: "
             f"{', '.join(missing)}"
         )
 
@@ -107,7 +107,7 @@ def export_(side: Actions, local: bool, file: Path | None, secrets: bool) -> Non
 @json_option
 @_side
 def diff(side: Actions, local: bool, file: Path, as_json: bool) -> None:
-    """Show what an import of FILE would change. Exit code 1 if there is anything."""
+    """Show what an import of FILE would change. Exit code 1 if there are differences."""
     steps = _plan(side, file, local).would().steps
     _show(steps, as_json)
     sys.exit(1 if steps else 0)
@@ -115,14 +115,14 @@ def diff(side: Actions, local: bool, file: Path, as_json: bool) -> None:
 
 @definitions.command("import")
 @_file
-@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only show the changes, without making them.")
 @json_option
 @_side
 def import_(side: Actions, local: bool, file: Path, dry_run: bool, as_json: bool) -> None:
-    """Create and change what FILE has and is not so here. Nothing is deleted, and no message is touched.
+    """Create missing objects and change those that differ from FILE. Nothing is deleted, and no message is touched.
 
-    Nothing is changed if anything in FILE is wrong. What cannot be done is named and left; the rest is done. Exit code
-    1 if something failed.
+    If FILE contains any error, nothing is changed. Changes that fail are reported, and the others are made. Exit code 1
+    if one failed.
     """
     plan = _plan(side, file, local)
     planned = plan.would().steps
@@ -162,5 +162,5 @@ def _show(steps: list[PlannedStep] | list[DoneStep], as_json: bool) -> None:
 
 
 def _text(document: Document) -> str:
-    """Escaped as `printable_json` does, on many lines."""
+    """Return JSON with line breaks and the escapes of `printable_json`."""
     return json.dumps(json.loads(printable_json(document)), indent=1, ensure_ascii=True) + "\n"

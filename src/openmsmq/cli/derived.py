@@ -1,4 +1,4 @@
-"""Commands that follow from the table of actions."""
+"""Commands that are generated from the table of actions."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from openmsmq.cli.places import Place, new_password, password_stdin_option, plac
 from openmsmq.model.text import printable
 
 _AS_USER = "as_user"
-_FIELD = "field_"  # prefix of parameter names, which keeps them apart from other options
+_FIELD = "field_"  # prefix of parameter names, which keeps them distinct from other options
 
 
 def add_commands(group: click.Group, actions: Iterable[Action]) -> None:
-    """Give a group the commands of actions whose words lead to it."""
+    """Add to a group the commands of the actions whose words lead to it."""
     for action in actions:
         for spec in action.commands:
             where: click.Command = group
@@ -50,7 +50,7 @@ def add_commands(group: click.Group, actions: Iterable[Action]) -> None:
 
 
 def command_of(action: Action, spec: ActionCommand | None = None) -> click.Command:
-    """The command with its parameters, made of the fields of the input; the first command of the action by default."""
+    """Return the command, with parameters from the fields of the input (default: the first command of the action)."""
     spec = spec or action.commands[0]
     as_user, asks = bool(spec.as_user), spec.as_user or PASSWORD in spec.spelled.values()
     views = {_name(view.option): shown for view, shown in spec.views.items()}
@@ -106,7 +106,8 @@ def command_of(action: Action, spec: ActionCommand | None = None) -> click.Comma
 def _place_options(place: WorkPlace) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     if place == "files":
         return place_options
-    from openmsmq.cli.queue_places import OPTIONS  # with the client, which takes longer to load than all of the others
+    # imported with the client, which takes longer to load than all the others
+    from openmsmq.cli.queue_places import OPTIONS
 
     return OPTIONS[place]
 
@@ -123,7 +124,7 @@ def _parameters(
 
 @contextmanager
 def usage_errors(spec: ActionCommand) -> Iterator[None]:
-    """Convert errors in the input into usage errors, if no server has reported them."""
+    """Convert errors in the input into usage errors, unless a server reported them."""
     try:
         yield
     except InputError as error:
@@ -144,7 +145,7 @@ def _name(option: str) -> str:
 
 
 def _parameter(field: Any, spelling: Spelling, kind: inspect.Type, demanded: bool) -> Callable[..., Any]:
-    """An argument or option for a field. `demanded`: the command needs one that has no default."""
+    """Return an argument or option for a field. `demanded`: the command requires a value, which has no default."""
     assert not isinstance(spelling, Always)
     name = _FIELD + field.name
     if isinstance(spelling, Without | Either):
@@ -175,7 +176,7 @@ def _parameter(field: Any, spelling: Spelling, kind: inspect.Type, demanded: boo
 
 
 def _type(field: Any, kind: inspect.Type) -> click.ParamType[Any]:
-    """The schema of a field as a type of click, which checks words and ranges; the rest is checked where it is done."""
+    """Return the click type for the schema of a field. It checks words and ranges; the action checks the rest."""
     nullable = isinstance(kind, inspect.UnionType)
     if isinstance(kind, inspect.UnionType):
         (kind,) = [each for each in kind.types if not isinstance(each, inspect.NoneType)]
@@ -189,7 +190,7 @@ def _type(field: Any, kind: inspect.Type) -> click.ParamType[Any]:
 
 
 def words_of(kind: Any) -> list[str]:
-    """The words of the Literal in a type, in their order, which msgspec does not keep."""
+    """Return the words of the Literal in a type, in their order, which msgspec does not keep."""
     parts = getattr(kind, "__args__", ())
     if all(isinstance(part, str) for part in parts):
         return list(parts)
@@ -197,7 +198,7 @@ def words_of(kind: Any) -> list[str]:
 
 
 def _values(action: Action, spec: ActionCommand, typed: Mapping[str, Any], secret: str | None) -> dict[str, Any]:
-    """The fields that the command sets."""
+    """Return the fields that the command sets itself."""
     given = {}
     for name, spelling in spec.spelled.items():
         value = secret if spelling == PASSWORD else typed.get(_FIELD + name)
@@ -211,7 +212,7 @@ def _values(action: Action, spec: ActionCommand, typed: Mapping[str, Any], secre
 
 
 def show(shown: View | None, output: Any, as_json: bool) -> None:
-    """Show an output as the row says."""
+    """Show an output as its row in the table specifies."""
     if isinstance(shown, LineView):
         if as_json:
             print_json(shown.document(output) if shown.document is not None else {})

@@ -1,4 +1,4 @@
-"""`openmsmq directory …`: the file of the directory, read and changed as the daemons that share it do."""
+"""`openmsmq directory …`: read and change the directory file that daemons share."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ _PAGE = 1000
 
 
 class OpenedDirectory:
-    """The file, for one command."""
+    """The directory file, open for one command."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def do(self, work: Callable[[EmbeddedDirectory], Awaitable[T]]) -> T:
-        """Run something on the directory. Raises click.ClickException."""
+        """Run a coroutine on the directory. Raises click.ClickException."""
         if not self.path.exists():
             raise Unusable(
-                f"there is no directory at {self.path}: a queue manager with directory_provider = sqlite makes it when "
-                "it starts; --data-dir or --directory-path says where it is"
+                f"there is no directory at {self.path}: a queue manager with directory_provider = sqlite creates it "
+                "when it starts; name it with --data-dir or --directory-path"
             )
 
         async def run() -> T:
@@ -75,14 +75,14 @@ class Unusable(click.ClickException):
 
 
 def _failure(error: DirectoryError) -> click.ClickException:
-    """A failure in words, with the exit code that it has in other commands."""
+    """Return an error message for a failure, with the exit code that other commands use for it."""
     match error:
         case ObjectNotFound():
             return NotFound(f"{error} is not in the directory")
         case ObjectExists():
-            return Exists(f"the directory has {error} already")
+            return Exists(f"the directory already has {error}")
         case DirectoryNotConnected():
-            return Unusable(f"the directory can't be used: {error}")
+            return Unusable(f"cannot use the directory: {error}")
     return click.ClickException(str(error))
 
 
@@ -93,7 +93,7 @@ def _failure(error: DirectoryError) -> click.ClickException:
 def directory(context: click.Context, data_dir: Path | None, directory_path: Path | None) -> None:
     """Show the directory of public queues and machines; manage distribution lists.
 
-    Works on the file, whether queue managers run or not; they see changes at once.
+    Works on the file, whether or not queue managers are running. They see changes at once.
     """
     try:
         configuration = load(options={"data_dir": data_dir, "directory_path": directory_path})
@@ -106,7 +106,7 @@ def directory(context: click.Context, data_dir: Path | None, directory_path: Pat
 @json_option
 @click.pass_obj
 def show(opened: OpenedDirectory, as_json: bool) -> None:
-    """Show where the directory is and how much it holds."""
+    """Show the location of the directory and the number of its objects."""
 
     async def work(d: EmbeddedDirectory) -> dict[str, int]:
         return {
@@ -124,7 +124,7 @@ def show(opened: OpenedDirectory, as_json: bool) -> None:
 
 @directory.command()
 @click.option("--label", help="Only queues with this label; case does not matter.")
-@click.option("--machine", help="Only queues of this machine: its computer name or DNS name.")
+@click.option("--machine", help="Only queues of this machine (computer name or DNS name).")
 @json_option
 @click.pass_obj
 def queues(opened: OpenedDirectory, label: str | None, machine: str | None, as_json: bool) -> None:
@@ -184,10 +184,10 @@ def machines(context: click.Context, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def remove_machine(opened: OpenedDirectory, name: str, yes: bool, as_json: bool) -> None:
-    """Remove a queue manager that is gone for good, with the records of its queues.
+    """Remove a queue manager that no longer exists, and the records of its queues.
 
-    Its name can be taken by another one then. A queue manager that still runs registers again within a minute, but its
-    public queues stay unknown.
+    Another queue manager can then take its name. A queue manager that is still running registers again within a minute,
+    but its public queues stay unknown.
     """
     if not yes:
         click.confirm(f"Remove {name} and the records of its public queues?", abort=True, err=True)
@@ -239,7 +239,7 @@ def _document(record: ListRecord) -> dict[str, Any]:
 @json_option
 @click.pass_obj
 def create_list(opened: OpenedDirectory, name: str, members: tuple[str, ...], as_json: bool) -> None:
-    """Create a distribution list of the queues with these format names; prints its own."""
+    """Create a distribution list of queues, given by format name; print the format name of the list."""
     for member in members:
         _check_member(member)
     record = opened.do(lambda d: d.create_list(name, members))
@@ -302,12 +302,12 @@ def delete_list(opened: OpenedDirectory, name: str, yes: bool, as_json: bool) ->
 
 
 async def _named(d: EmbeddedDirectory, name: str) -> ListRecord:
-    """A list by its name or format name. Raises click.ClickException, ObjectNotFound."""
+    """Return a list by its name or format name. Raises click.ClickException, ObjectNotFound."""
     if name.upper().startswith("DL="):
         try:
             return await d.distribution_list(UUID(name[3:]))
         except ValueError:
-            raise click.UsageError(f"{name} is not a format name of a distribution list (DL=GUID)") from None
+            raise click.UsageError(f"{name} is not the format name of a distribution list (DL=GUID)") from None
     known = await d.distribution_lists()
     for record in known:
         if record.name.casefold() == name.casefold():
@@ -317,12 +317,12 @@ async def _named(d: EmbeddedDirectory, name: str) -> ListRecord:
 
 
 def _check_member(text: str) -> None:
-    """Raises click.UsageError for what can't be sent to as one queue, or list of queues."""
+    """Raise click.UsageError for a format name that does not stand for one queue, or list of queues, to send to."""
     try:
         name = names.parse_format_name(text)
     except IllegalFormatName as error:
         raise click.UsageError(error.detail) from None
     if isinstance(name, names.MultipleElementFormatName):
-        raise click.UsageError(f"{text}: give each queue as an argument of its own")
+        raise click.UsageError(f"{text}: give each queue as a separate argument")
     if isinstance(name, names.MachineFormatName) or getattr(name, "suffix", None) in names.READ_ONLY:
-        raise click.UsageError(f"{text}: nothing can be sent to this queue")
+        raise click.UsageError(f"{text}: messages cannot be sent to this queue")

@@ -1,8 +1,8 @@
-"""From bytes to what they mean: DCE/RPC PDUs with the fields of their calls by our IDL, and message packets.
+"""Decode bytes from the network: DCE/RPC PDUs with the fields of their calls (by the project's IDL), and message
+packets.
 
-A core without I/O; `decode` reads files and prints. Each PDU or packet gives a `DissectionFinding`; what can't be
-read gives one
-with an error, and nothing is guessed.
+A core without I/O; `decode` reads files and prints. Each PDU or packet yields a `DissectionFinding`. Bytes that cannot
+be decoded yield one with an error; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ INTERFACES: Final = (
     ms_mqmp.qmcomm, ms_mqmp.qmcomm2, ms_mqmr.qmmgmt, ms_mqrr.RemoteRead, ms_mqqp.qm2qm,
     ms_cmpo.IXnRemote, ms_rpce_epm.ept, ms_rpce_mgmt.mgmt,
 )  # fmt: skip
-LARGEST_FRAGMENT: Final = 0xFFFF  # that a header can name; servers accept less
+LARGEST_FRAGMENT: Final = 0xFFFF  # the largest that a header can declare; servers accept less
 _ORDERS: Final = {"<": "little-endian", ">": "big-endian"}
 _PACKET_SIGNATURE: Final = struct.pack("<I", SIGNATURE)
 
 
 @dataclass(frozen=True, slots=True)
 class DissectionFinding:
-    """One PDU or packet: what it is in a line, its fields, and what is wrong with it, if anything."""
+    """One PDU or packet: a one-line description, its fields, and the error, if any."""
 
     heading: str
     fields: Mapping[str, Any]
@@ -46,11 +46,10 @@ class DissectionFinding:
 
 
 def find(data: bytes, interface: Interface | None = None) -> Iterator[DissectionFinding]:
-    """Yield the contents of `data`: PDUs one after the other, of both directions of one connection, or one message
-    packet.
+    """Yield the contents of `data`: consecutive PDUs of both directions of one connection, or one message packet.
 
     Args:
-        interface: that calls belong to whose bind is not there.
+        interface: interface of calls whose bind PDU is missing.
     """
     if not data:
         yield DissectionFinding("nothing", {}, "no bytes")
@@ -68,7 +67,7 @@ def find(data: bytes, interface: Interface | None = None) -> Iterator[Dissection
 
 
 def find_stub(data: bytes, operation: Operation, is_response: bool, order: ByteOrder) -> DissectionFinding:
-    """Decode a stub without any header."""
+    """Decode a stub that has no header."""
     heading = f"{operation.name} {'response' if is_response else 'request'}, {_ORDERS[order]}, {len(data)} bytes"
     try:
         decoded = operation.decode_response(data, order) if is_response else operation.decode_request(data, order)
@@ -89,7 +88,7 @@ def _packet(data: bytes) -> DissectionFinding:
 
 
 class Conversation:
-    """The PDUs of one connection, in order. Knows from its binds which interface a call belongs to."""
+    """The PDUs of one connection, in order. The binds show which interface a call belongs to."""
 
     def __init__(self, interface: Interface | None = None) -> None:
         self._interface = interface
@@ -97,14 +96,14 @@ class Conversation:
         self._broken: set[str] = set()
         self._contexts: dict[int, UUID] = {}
         self._in_ndr64: set[int] = set()  # presentation contexts
-        self._binds: dict[int, Bind] = {}  # without an answer, by their call identifiers
+        self._binds: dict[int, Bind] = {}  # calls without a response, by call identifier
         self._calls: dict[int, tuple[Interface, Operation]] = {}
         self._stubs: dict[tuple[bool, int], bytearray] = {}
 
     def feed(self, direction: str, data: bytes) -> Iterator[DissectionFinding]:
-        """Yield findings that are complete after more bytes of one direction, which may have any name.
+        """Add bytes of one direction and yield the findings that are now complete. A direction may have any name.
 
-        After an error of framing the rest of that direction is passed over.
+        After a framing error, the rest of that direction is skipped.
         """
         if direction in self._broken:
             return
@@ -179,7 +178,7 @@ class Conversation:
             self._in_ndr64.discard(context_id)
 
     def _call(self, heading: str, pdu: RequestPdu | Response, order: ByteOrder) -> DissectionFinding:
-        """A fragment of a call; the last one has the fields of all."""
+        """Add a fragment of a call. The finding of the last one has the fields of the whole call."""
         if isinstance(pdu, RequestPdu):
             heading += f": {self._begin(pdu)}"
         else:
@@ -209,14 +208,14 @@ class Conversation:
             return DissectionFinding(heading, {**shown, "stub": stub}, str(error))
 
     def _begin(self, pdu: RequestPdu) -> str:
-        """Remember which operation a call is; returns its name."""
+        """Remember which operation a call is, and return its name."""
         uuid = self._contexts.get(pdu.context_id)
         interface = self._interface if uuid is None else _interfaces().get(uuid)
         if interface is None:
             return f"{_name_of(uuid) if uuid else 'unknown interface'}, opnum {pdu.opnum}"
         operations = interface.operations
         if pdu.opnum >= len(operations) or not operations[pdu.opnum].used_on_wire:
-            return f"{interface.name}, opnum {pdu.opnum}, which it does not have"
+            return f"{interface.name}, opnum {pdu.opnum}, which does not exist"
         operation = operations[pdu.opnum]
         is_ndr64 = pdu.context_id in self._in_ndr64
         self._calls[pdu.call_id] = interface, operation.ndr64 if is_ndr64 else operation
@@ -224,13 +223,13 @@ class Conversation:
 
     def _why_unknown(self, pdu: RequestPdu | Response) -> str:
         if isinstance(pdu, Response):
-            return "its request is not there, or is unknown"
+            return "its request is missing or unknown"
         uuid = self._contexts.get(pdu.context_id)
         if uuid is not None:
-            return f"no operation {pdu.opnum} of {_name_of(uuid)} is known"
+            return f"unknown operation {pdu.opnum} of {_name_of(uuid)}"
         if self._interface is not None:
             return f"{self._interface.name} has no operation {pdu.opnum}"
-        return f"context {pdu.context_id} was bound before: say --interface"
+        return f"the bind of context {pdu.context_id} is not in the input: give --interface"
 
 
 @cache
@@ -252,7 +251,7 @@ def _sizes(pdu: Bind | BindAck) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A decoded value as dictionaries, lists and scalars; bytes that are a message packet as its headers."""
+    """Return a decoded value as dictionaries, lists and scalars; bytes that are a message packet as its headers."""
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Structure):

@@ -22,12 +22,12 @@ from openmsmq.model.errors import KerberosUnavailable, LogonUnavailable, Winbind
 from openmsmq.server.config import Configuration
 from openmsmq.server.controllers import located
 
-_SSSD: Final = "/var/lib/sss/pipes/nss"  # where sssd answers for names of users
+_SSSD: Final = "/var/lib/sss/pipes/nss"  # path of sssd's socket for user names
 
 
 @click.group()
 def domain() -> None:
-    """Join a domain and leave it; say what this machine has there, and what is missing."""
+    """Join or leave a domain, and check what is configured and what is missing."""
 
 
 domain.add_command(join)
@@ -38,10 +38,10 @@ domain.add_command(leave)
 @json_option
 @accounts_options
 def status(accounts: Accounts, as_json: bool) -> None:
-    """Look at what the daemon needs for Kerberos and Active Directory; what is missing says what to do, and gives exit
-    code 1.
+    """Check the requirements of the daemon for Kerberos and Active Directory. For each missing one, print what to do.
+    Exit code 1 if one is missing.
 
-    Works with the settings and the keytab of the daemon, so its user runs it, or root.
+    The command reads the settings and the keytab of the daemon, so run it as the daemon's user or root.
     """
     missing = False
     rows = []
@@ -58,7 +58,7 @@ def status(accounts: Accounts, as_json: bool) -> None:
 
 
 def _findings(configuration: Configuration) -> Iterator[ExaminationFinding]:
-    """In the order in which one needs the other; what can't be seen without a missing one is left out."""
+    """Yield the checks, each after those that it depends on. A check whose requirement is missing is skipped."""
     keytab, account = configuration.kerberos_keytab, configuration.account_name
     try:
         libraries()

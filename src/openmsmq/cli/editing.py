@@ -14,15 +14,17 @@ from openmsmq.admin.editing import MessageEdits, document, edited
 from openmsmq.model.message import Message
 
 _OPTIONS = (
-    click.option("--edit", is_flag=True, help="Open each message in $EDITOR first, as JSON."),
+    click.option("--edit", is_flag=True, help="Edit each message in $EDITOR first, as JSON."),
     click.option("--set-label", help="New label."),
-    click.option("--set-text", help="New body, as text."),
+    click.option("--set-text", help="New body (text)."),
     click.option(
         "--set-body", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="New body from a file."
     ),
     click.option("--priority", type=click.IntRange(0, 7), help="New priority."),
-    click.option("--ttl", type=click.IntRange(min=1), help="New time to be received, in seconds from now."),
-    click.option("--reach-ttl", type=click.IntRange(min=1), help="New time to reach the queue, in seconds from now."),
+    click.option("--ttl", type=click.IntRange(min=1), help="New time limit to be received, in seconds from now."),
+    click.option(
+        "--reach-ttl", type=click.IntRange(min=1), help="New time limit to reach the queue, in seconds from now."
+    ),
 )
 
 
@@ -45,7 +47,7 @@ def changes_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def edit_in_editor(message: Message) -> Message:
-    """The message as somebody has left it in an editor. Raises Abort where it was not saved."""
+    """Return the message as the user saved it in an editor. Raises Abort if it was not saved."""
     text = click.edit(json.dumps(document(message), indent=1, ensure_ascii=False), extension=".json")
     if text is None:
         raise click.Abort()

@@ -1,4 +1,6 @@
-"""Exit codes, besides 0, and 2 for wrong usage. Loaded after a failure: its errors are those of client and store."""
+"""Exit codes other than 0, and 2 for wrong usage. Imported only after a failure, because it needs the errors of client
+and store.
+"""
 
 from __future__ import annotations
 
@@ -50,5 +52,5 @@ _EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
 
 
 def exit_code(error: Exception) -> int | None:
-    """The code of a failure that is described in one line; None for a defect of this program."""
+    """Return the exit code of a failure that one line can describe; None for a bug in this program."""
     return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), None)

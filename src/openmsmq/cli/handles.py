@@ -1,4 +1,6 @@
-"""`openmsmq handle list|close`: who has queues open. No published protocol carries it, so this asks the HTTP API."""
+"""`openmsmq handle list|close`: open queue handles. No published protocol offers this, so the command uses the HTTP
+API.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,9 @@ from openmsmq.cli.web_api import ApiOptions, api_options
 
 @click.group()
 def handle() -> None:
-    """Show who has which queue open, exclusively or waiting for messages; close that.
+    """Show who has which queue open, exclusively or waiting for messages; close such handles.
 
-    No published protocol carries this: it asks the HTTP API of a daemon, with a token.
+    No published protocol offers this: the command uses the HTTP API of a daemon, with a token.
     """
 
 
@@ -30,11 +32,11 @@ add_commands(handle, handles.ACTIONS)
 @json_option
 @api_options
 def close(api: ApiOptions, identifiers: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
-    """Close what others have open; ID is a handle as `handle list` shows it.
+    """Close handles of other clients; ID is a handle as `handle list` shows it.
 
     Its waiting reads end, and its locked messages are put back. The client's next call fails because its handle is
-    gone; it can open the queue again. For administrators of the queue manager, with a token of the role operator; the
-    audit log has it. Exit code 3 if one was not there; the others are closed.
+    gone; it can open the queue again. For administrators of the queue manager, with a token of the role operator. The
+    audit log records it. Exit code 3 if a handle does not exist; the others are closed.
     """
     found: list[OpenHandleView] = []
     missing: list[str] = []
@@ -48,4 +50,4 @@ def close(api: ApiOptions, identifiers: tuple[str, ...], dry_run: bool, as_json:
     if not as_json:
         echo(f"{'would be closed' if dry_run else 'closed'}: {len(found)}")
     if missing:
-        raise ApiNotFound(f"{client.url}: not there, or closed already: {', '.join(missing)}")
+        raise ApiNotFound(f"{client.url}: no such handle, or already closed: {', '.join(missing)}")

@@ -23,24 +23,36 @@ from openmsmq.model.errors import MessageNotFound
 from openmsmq.model.message import Message
 from openmsmq.model.text import counted
 
-_SCAN = 100_000  # messages that a search looks at unless an option says otherwise
+_SCAN = 100_000  # messages that a search reads unless an option changes it
 _FOUND = 100
-_to_queue = click.option("--to-queue", help="Any queue, also of another machine (DIRECT=OS:...).")
+_to_queue = click.option("--to-queue", help="Target queue, on this or another machine (DIRECT=OS:...).")
 _transaction = click.option(
-    "--transaction", is_flag=True, help="The target is transactional: needed where it is remote."
+    "--transaction", is_flag=True, help="Treat the target as transactional (required if it is remote)."
 )
 
 
 @click.group()
 def msg() -> None:
-    """Find messages; move, copy, change, reject or delete single ones."""
+    """Find messages; move, copy, change, reject or delete individual messages."""
 
 
 @msg.command()
 @click.argument("queue")
 @criteria_options
-@click.option("--limit", type=click.IntRange(min=0), default=_FOUND, show_default=True, help="Most to show (0: all).")
-@click.option("--scan", type=click.IntRange(min=0), default=_SCAN, show_default=True, help="Most to read (0: all).")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=_FOUND,
+    show_default=True,
+    help="Maximum number of messages to show (0: all).",
+)
+@click.option(
+    "--scan",
+    type=click.IntRange(min=0),
+    default=_SCAN,
+    show_default=True,
+    help="Maximum number of messages to read (0: all).",
+)
 @protocol_option
 @json_option
 @connected
@@ -54,7 +66,7 @@ def find(
         for number, message in enumerate(look):
             show_message(message, number, as_json)
     scanned = f"found {len(found.chosen)}, looked at {counted(found.scanned, 'message')}"
-    echo(scanned if found.complete else f"{scanned} and stopped there: see --limit and --scan", err=True)
+    echo(scanned if found.complete else f"{scanned}; stopped at a limit: see --limit and --scan", err=True)
 
 
 @msg.command()
@@ -80,7 +92,7 @@ def body(qm: QueueManager, queue: str, identifier: str, protocol: ProtocolWord) 
 @msg.command()
 @click.argument("queue")
 @selection_options
-@click.option("--to", "subqueue", default="", help="Subqueue to move to; without it back to the queue itself.")
+@click.option("--to", "subqueue", default="", help="Subqueue to move to (default: the queue itself).")
 @_to_queue
 @_transaction
 @connected
@@ -90,9 +102,9 @@ def move(
 ) -> None:  # fmt: skip
     """Move messages between QUEUE and its subqueues, or to another queue.
 
-    QUEUE;NAME is a subqueue; it is created by moving a message into it. A move within a queue is one step. To another
-    queue a message goes in one transaction if both are here and transactional; otherwise it is sent first and removed
-    afterwards. The result says which it was.
+    QUEUE;NAME is a subqueue; it is created by moving a message into it. A move within a queue is atomic. A move to
+    another queue is one transaction if both queues are on this server and transactional. Otherwise the message is sent
+    first and removed afterwards. The output shows which method was used.
     """
     name = path_of(queue)
     if to_queue is not None:
@@ -128,7 +140,7 @@ def _send_on(
 @msg.command()
 @click.argument("queue")
 @selection_options
-@click.option("--to-queue", required=True, help="Any queue, also of another machine (DIRECT=OS:...).")
+@click.option("--to-queue", required=True, help="Target queue, on this or another machine (DIRECT=OS:...).")
 @_transaction
 @connected
 def copy(
@@ -140,7 +152,7 @@ def copy(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Send copies of messages of QUEUE to another queue, and leave them where they are."""
+    """Send copies of messages of QUEUE to another queue, without removing them."""
     _send_on(qm, wanted, "copy", queue, to_queue, transaction, dry_run, as_json)
 
 
@@ -148,7 +160,7 @@ def copy(
 @click.argument("queue")
 @selection_options
 @changes_options
-@click.option("--to-queue", help="Another queue; default: QUEUE itself.")
+@click.option("--to-queue", help="Target queue (default: QUEUE itself).")
 @click.option("--keep", is_flag=True, help="Send a copy and leave the message where it is.")
 @_transaction
 @connected
@@ -157,7 +169,9 @@ def resend_(
     keep: bool,
     transaction: bool, dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Send messages of QUEUE changed, with new identifiers and at the end of the queue, and remove the old ones."""
+    """Send changed copies of messages of QUEUE, with new identifiers and at the end of the queue, and remove the
+    originals.
+    """
     resend(
         qm, wanted, [path_of(queue)], changes, edit, to_queue or queue, transaction=transaction, keep=keep,
         dry_run=dry_run, as_json=as_json,
@@ -170,7 +184,7 @@ def resend_(
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @connected
 def delete(qm: QueueManager, queue: str, wanted: SelectionOptions, yes: bool, dry_run: bool, as_json: bool) -> None:
-    """Delete messages of QUEUE: they are received, and nobody gets them."""
+    """Delete messages of QUEUE: they are received and discarded."""
     purge(qm, wanted, [path_of(queue)], yes, dry_run, as_json)
 
 

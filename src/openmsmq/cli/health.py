@@ -15,13 +15,13 @@ from openmsmq.cli.connection import Address, connect, is_here, server_options
 from openmsmq.cli.output import echo, json_option, print_json
 from openmsmq.cli.web_api import ApiOptions, api_options
 
-_PATIENCE = 10.0  # seconds for an answer by HTTP
+_PATIENCE = 10.0  # seconds to wait for an HTTP response
 _OK = "ok"
 _HEALTHY, _UNHEALTHY, _UNREACHABLE = 0, 1, 6
 
 
 class _Check(NamedTuple):
-    """`said` is "ok", or what is wrong; `code` is the exit code that it asks for."""
+    """Result of a check. `said` is "ok" or the problem; `code` is the exit code for it."""
 
     name: str
     said: str
@@ -36,14 +36,12 @@ class _Check(NamedTuple):
 @server_options
 @api_options
 def health(api: ApiOptions, address: Address, alarms: bool, as_json: bool) -> None:
-    """Say whether a queue manager works: for scripts, by its exit code, without Prometheus.
+    """Check whether a queue manager works; scripts can use the exit code.
 
-    It asks by RPC, and by HTTP (/readyz) where --url or --data-dir says that the daemon serves it; neither needs a
-    login. A queue manager that refuses anonymous callers works.
+    The check uses RPC and, if --url or --data-dir names an HTTP server, also HTTP (/readyz). Neither needs a login. A
+    queue manager that refuses anonymous callers counts as working.
 
-    \b
-    Exit codes: 0 it works; 1 it answers, but something is wrong: the line says what;
-    6 it was not reached.
+    \b Exit codes: 0 it works; 1 it answers but has a problem, which the output names; 6 it could not be reached.
     """
     checks = [_by_rpc(address), *_by_http(api, is_here(address))]
     if alarms:
@@ -99,7 +97,7 @@ def _by_http(api: ApiOptions, here: bool) -> Iterator[_Check]:
 
 
 def _alarms(api: ApiOptions) -> Iterator[_Check]:
-    """Yield a check for each alarm that is on and not silenced, and one with the number of silenced ones."""
+    """Yield a check for each active alarm that is not silenced, and one with the number of silenced alarms."""
     from openmsmq.admin.alarm_rules import NO_RULES, AlarmRuleError, AlarmRulesFile
     from openmsmq.admin.alarms import read_alarms
 
@@ -109,7 +107,7 @@ def _alarms(api: ApiOptions) -> Iterator[_Check]:
     try:
         rules = AlarmRulesFile(api.data_dir).read()
     except AlarmRuleError as error:
-        yield _Check("alarms", f"silences can't be read, so every alarm counts: {error}", _UNHEALTHY)
+        yield _Check("alarms", f"cannot read silences, so every alarm counts: {error}", _UNHEALTHY)
         rules = NO_RULES
     loud = [alarm for alarm in active if rules.silence_of(alarm.name, alarm.queue, now) is None]
     yield from (_Check(f"alarm {alarm.name}", alarm.sentence, _UNHEALTHY) for alarm in loud)

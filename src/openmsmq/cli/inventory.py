@@ -1,4 +1,4 @@
-"""`openmsmq adopt inventory`: what the machine that is to be replaced has."""
+"""`openmsmq adopt inventory`: list queues, rights and settings of the machine to be replaced."""
 
 from __future__ import annotations
 
@@ -35,18 +35,19 @@ _file = click.Path(dir_okay=False, path_type=Path)
 
 @click.command()
 @click.argument("host", required=False)
-@click.option("--file", "export", type=_file, help="What tools/windows/Export-Msmq.ps1 wrote there, instead of HOST.")
-@click.option("--report", "html", type=_file, help="Write an HTML page for people who decide.")
-@click.option("--definitions", type=_file, help="Write the queues for openmsmq definitions import.")
+@click.option("--file", "export", type=_file, help="Output of tools/windows/Export-Msmq.ps1, to use instead of HOST.")
+@click.option("--report", "html", type=_file, help="Write the inventory as an HTML page.")
+@click.option("--definitions", type=_file, help="Write the queues to a file for `openmsmq definitions import`.")
 @click.option(
     "--by",
     type=click.Choice(["protocols", "com"]),
     default="protocols",
     show_default=True,
-    help="com: ask the automation objects of HOST by DCOM; --port is that of the endpoint mapper then, by default 135.",
+    help="com: use the automation objects of HOST through DCOM; --port is then the port of the endpoint mapper "
+    "(default 135).",
 )
-@click.option("--directory", is_flag=True, help="Also public queues that the directory of this machine has of HOST.")
-@click.option("--directory-name", metavar="NAME", help="Name of HOST in the directory, if it is not HOST.")
+@click.option("--directory", is_flag=True, help="Include the public queues of HOST in the directory of this machine.")
+@click.option("--directory-name", metavar="NAME", help="Name of HOST in the directory (default: HOST).")
 @click.option("--config", type=_file, help="TOML file of the daemon here, for --directory.")
 @click.option(
     "--data-dir",
@@ -54,7 +55,7 @@ _file = click.Path(dir_okay=False, path_type=Path)
     envvar="OPENMSMQ_DATA_DIR",
     help="Data directory of the daemon here, for --directory.",
 )
-@click.option("--peek/--no-peek", default=True, show_default=True, help="Look at the first message of each queue.")
+@click.option("--peek/--no-peek", default=True, show_default=True, help="Read the first message of each queue.")
 @accounts_option
 @login_options
 @level_option
@@ -64,16 +65,17 @@ def inventory(
     directory_name: str | None, config: Path | None, data_dir: Path | None, peek: bool, accounts: Path | None,
     address_of: Callable[[str], Address], level: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """List what HOST has, what could not be learned, and what has to be done or will not work here.
+    """List the queues and rights of HOST, what could not be read, and what needs work or will not work here.
 
-    Nothing is changed there. Queues and counts come by MS-MQMR, properties and rights by MS-MQMP, first messages by
-    MS-MQRR; where Windows refuses one of these, the others are still shown. --by com gets properties where MS-MQMP
-    is refused, and rights where HOST says them; it has no first messages, subqueues and senders.
+    HOST is not changed. Queues and counts are read through MS-MQMR, properties and rights through MS-MQMP, first
+    messages through MS-MQRR. If Windows refuses one of these protocols, the rest is still shown. With --by com,
+    properties are also available where MS-MQMP is refused, and rights if HOST returns them, but not first messages,
+    subqueues and senders.
     """
     if (host is None) == (export is None):
-        raise click.UsageError("give HOST, or --file with what Export-Msmq.ps1 wrote")
+        raise click.UsageError("give HOST, or --file with the output of Export-Msmq.ps1")
     if directory and (by == "com" or export is not None):
-        raise click.UsageError("--directory goes with --by protocols only")
+        raise click.UsageError("--directory works with --by protocols only")
     known = accounts_in(accounts)
     if export is not None:
         found = _read(export)
@@ -151,7 +153,7 @@ async def port_answer(host: str, port: int, what: str) -> InventoryService:
 
 
 class _Progress:
-    """A line on standard error every few seconds."""
+    """Print a progress line on standard error every few seconds."""
 
     def __init__(self) -> None:
         self._next = time.monotonic() + _EVERY

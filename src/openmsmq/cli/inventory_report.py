@@ -33,7 +33,7 @@ tbody td { vertical-align: top; }
 
 
 def report(found: Inventory, remarks: Sequence[Remark]) -> str:
-    """The document."""
+    """Return the HTML document."""
     style = look_css() + (resources.files("openmsmq.console") / "static" / "style.css").read_text(encoding="utf-8")
     title = f"Inventory of {_text(found.host)}"
     parts = [
@@ -44,7 +44,7 @@ def report(found: Inventory, remarks: Sequence[Remark]) -> str:
             (f'<span class="badge {_TONES[each.weight]}">{each.weight}</span>', _text(each.about),
              _ITEM.sub(";<br>", _text(each.said)), _text(each.do))
             for each in remarks
-        ], "Nothing to remark.", "remarks"),
+        ], "No remarks.", "remarks"),
         _panel("Queues", _QUEUE_COLUMNS, [_cells(queue) for queue in found.queues], "No queues."),
         _panel("Rights", ("queue", "owner", "rights"), [
             _rights(queue, found.accounts) for queue in found.queues if queue.kind != "system"
@@ -57,7 +57,7 @@ def report(found: Inventory, remarks: Sequence[Remark]) -> str:
         _panel("Transactional senders", ("queue", "queue manager", "last", "#rejected"), [
             (_text(queue.name), _text(sender.queue_manager), _text(time_text(sender.last)), number(sender.rejected))
             for queue in found.queues for sender in queue.senders
-        ], "None is known."),
+        ], "None known."),
         _panel("Protocols", ("protocol", "answer"), [
             (_text(each.name), _text(each.answer or "answers")) for each in found.services
         ], "Not asked."),
@@ -109,7 +109,7 @@ def _rights(queue: InventoryQueue, accounts: dict[str, str]) -> tuple[str, ...]:
 
 
 def _named(text: str, accounts: dict[str, str]) -> str:
-    """With the names of SIDs that are known."""
+    """Replace the SIDs whose names are known."""
     return " ".join(f"{word} ({accounts[word]})" if word in accounts else word for word in text.split(" "))
 
 

@@ -26,7 +26,7 @@ from openmsmq.server.config import Configuration, ConfigurationError
 from openmsmq.server.directory import connect_to_directory
 
 RESOLVER_PORT: Final = 135
-_PAGE: Final = 1000  # queues that are asked for at once
+_PAGE: Final = 1000  # queries that run at the same time
 _OF_ALL: Final = (
     "FormatName", "IsLocal", "QueueType", "ForeignStatus", "TransactionalStatus", "MessageCount", "BytesInQueue",
 )  # fmt: skip
@@ -128,8 +128,9 @@ class _ComExport:
 
 
 def from_directory(configuration: Configuration, host: str) -> Mapping[str, Document]:
-    """The public queues of a machine that the directory of a configuration has: name of a queue -> its definition.
-    `host` is a computer name or DNS name. Raises ClickException."""
+    """Return the definitions of a machine's public queues by name, read from the configured directory. `host` is a
+    computer name or DNS name. Raises ClickException.
+    """
     try:
         return asyncio.run(_listed(configuration, host))
     except ConfigurationError as error:
@@ -139,7 +140,7 @@ def from_directory(configuration: Configuration, host: str) -> Mapping[str, Docu
             f"the directory has no machine {host}: give --directory-name, its computer name or DNS name there"
         ) from None
     except DirectoryError as error:
-        raise click.ClickException(f"the directory can't be asked: {error}") from None
+        raise click.ClickException(f"cannot query the directory: {error}") from None
 
 
 async def _listed(configuration: Configuration, host: str) -> dict[str, Document]:

@@ -1,4 +1,4 @@
-"""`openmsmq job start|list|show|pause|resume|cancel`: work of a daemon in the background, by its HTTP API."""
+"""`openmsmq job start|list|show|pause|resume|cancel`: background jobs of a daemon, through its HTTP API."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from openmsmq.cli.derived import add_commands
 
 @click.group()
 def job() -> None:
-    """Work on any number of messages in the background: start, show, pause, resume and cancel it.
+    """Run jobs on any number of messages in the background: start, show, pause, resume and cancel them.
 
-    The daemon does the work: this asks its HTTP API, with a token.
+    The daemon runs the jobs; the command uses its HTTP API, with a token.
     """
 
 

@@ -55,7 +55,7 @@ def _configuration(context: click.Context, config: Path | None, data_dir: Path |
 @_data_dir
 @click.pass_context
 def certificates(context: click.Context, config: Path | None, data_dir: Path | None) -> None:
-    """Manage the certificates by which senders of signed messages are known.
+    """Manage the certificates that identify the senders of signed messages.
 
     A signed message counts as authentic if its certificate is registered for its sender. OWNER is a user of
     `openmsmq user`, a SID, or the GUID of a queue manager. A running daemon notices changes.
@@ -82,7 +82,9 @@ def certificates_list(configuration: Configuration, as_json: bool) -> None:
 
 
 _in_domain = click.option(
-    "--domain", is_flag=True, help="In Active Directory, by OWNER's own ticket (kinit): for the queue managers there."
+    "--domain",
+    is_flag=True,
+    help="Register in Active Directory, for its queue managers, with OWNER's own ticket (kinit).",
 )
 
 
@@ -126,7 +128,7 @@ def certificates_export(configuration: Configuration, owner: str, digest: str) -
 @_in_domain
 @click.pass_obj
 def certificates_remove(configuration: Configuration, owner: str, digest: str, domain: bool) -> None:
-    """Remove a certificate: messages that are signed with it are refused from then on."""
+    """Remove a certificate. Messages signed with it are then refused."""
     if domain:
         wanted = _digest(digest)
         _change_in_domain(configuration, owner, lambda directory, sid: directory.remove_certificate(sid, wanted))
@@ -139,10 +141,10 @@ def certificates_remove(configuration: Configuration, owner: str, digest: str, d
 @_data_dir
 @click.pass_context
 def keys(context: click.Context, config: Path | None, data_dir: Path | None) -> None:
-    """Manage the keys with which message bodies are encrypted.
+    """Manage the keys that encrypt message bodies.
 
-    Others encrypt for this queue manager with its public keys, and it for them with theirs. QUEUE-MANAGER is a GUID, as
-    `openmsmq machine` shows it. A running daemon notices changes.
+    Other queue managers encrypt messages to this one with its public keys; it encrypts messages to them with theirs.
+    QUEUE-MANAGER is a GUID, as `openmsmq machine` shows it. A running daemon notices changes.
     """
     context.obj = _configuration(context, config, data_dir)
 
@@ -151,7 +153,7 @@ def keys(context: click.Context, config: Path | None, data_dir: Path | None) -> 
 @json_option
 @click.pass_obj
 def keys_list(configuration: Configuration, as_json: bool) -> None:
-    """List the keys of this queue manager and those that are known of others."""
+    """List the keys of this queue manager and the known keys of others."""
     found = [("this queue manager", key) for key in KeyFiles(configuration.data_dir).public_keys()]
     for identifier, entries in sorted(PeerKeysFile(configuration.data_dir).all().items()):
         found += [(str(UUID(bytes_le=identifier)), key) for key in entries]
@@ -171,9 +173,9 @@ def _key_row(owner: str, key: DirectoryKey) -> list[str | int | None]:
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.pass_obj
 def keys_export(configuration: Configuration, file: Path) -> None:
-    """Write the public keys of this queue manager to FILE, for other queue managers; makes missing keys.
+    """Write the public keys of this queue manager to FILE, for other queue managers; create missing keys.
 
-    The format is that of directories, MQDSPUBLICKEYS. Private keys stay in the data directory.
+    The format is MQDSPUBLICKEYS, as in directories. Private keys stay in the data directory.
     """
     file.write_bytes(pack_directory_keys(KeyFiles(configuration.data_dir).ensure(configuration.security)))
 
@@ -183,7 +185,7 @@ def keys_export(configuration: Configuration, file: Path) -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.pass_obj
 def keys_register(configuration: Configuration, queue_manager: str, file: Path) -> None:
-    """Bodies for QUEUE-MANAGER are encrypted with the public keys in FILE from now on."""
+    """Use the public keys in FILE to encrypt message bodies for QUEUE-MANAGER."""
     try:
         entries = unpack_directory_keys(file.read_bytes())
     except BadPacket as error:
@@ -195,7 +197,7 @@ def keys_register(configuration: Configuration, queue_manager: str, file: Path) 
 @click.argument("queue_manager")
 @click.pass_obj
 def keys_remove(configuration: Configuration, queue_manager: str) -> None:
-    """Forget the public keys of QUEUE-MANAGER."""
+    """Delete the public keys of QUEUE-MANAGER."""
     if not PeerKeysFile(configuration.data_dir).remove(_guid(queue_manager)):
         raise click.ClickException(f"no key of {queue_manager} is known; `openmsmq keys list` has them all")
 
@@ -207,7 +209,7 @@ def _change_in_domain(
     try:
         locate = located(configuration)
         if locate is None:
-            raise click.UsageError("--domain wants directory_controllers or directory_domain in the settings")
+            raise click.UsageError("--domain requires the setting directory_controllers or directory_domain")
         libraries()
         asked, catalog = controllers(locate, LdapCredentials())
         sid = owner.upper()
@@ -236,7 +238,7 @@ def _guid(text: str) -> bytes:
     try:
         return UUID(text).bytes_le
     except ValueError:
-        raise click.UsageError(f"{text!r} is no GUID; `openmsmq machine` shows that of a queue manager") from None
+        raise click.UsageError(f"{text!r} is not a GUID; `openmsmq machine` shows that of a queue manager") from None
 
 
 def _digest(text: str) -> bytes:

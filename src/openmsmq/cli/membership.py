@@ -1,4 +1,4 @@
-"""`openmsmq domain join|leave`: what an administrator of the domain makes for this machine, and takes away again."""
+"""`openmsmq domain join|leave`: create and delete the objects of this machine in the domain."""
 
 from __future__ import annotations
 
@@ -46,9 +46,11 @@ _RECORD: Final = "domain.json"  # in the data directory: what `join` has made, w
 def _administrator_options(command: Callable[..., Any]) -> Callable[..., Any]:
     user = click.option(
         "--user",
-        help="Administrator of the domain, as Administrator@EXAMPLE.COM; default: who has the ticket.",
+        help="Administrator of the domain, as Administrator@EXAMPLE.COM; default: the owner of the Kerberos ticket.",
     )
-    env = click.option("--password-env", default="OPENMSMQ_PASSWORD", help="Environment variable with the password.")
+    env = click.option(
+        "--password-env", default="OPENMSMQ_PASSWORD", help="Environment variable that contains the password."
+    )
     return user(env(command))
 
 
@@ -146,20 +148,22 @@ async def _published(provider: ActiveDirectory, queue: QueueProperties, machine:
 @click.command()
 @_administrator_options
 @click.option("--keytab", type=click.Path(path_type=Path), help="Keytab of the machine's account (kerberos_keytab).")
-@click.option("--host-name", help="Name with domain by which clients connect (that of the host or account).")
-@click.option("--container", default="", help="Distinguished name below which the account is made.")
-@click.option("--reset-password", is_flag=True, help="Give an account that is there already a new password.")
-@click.option("--publish", is_flag=True, help="Make objects for the public queues that the data directory has.")
+@click.option(
+    "--host-name", help="Fully qualified name to which clients connect (default: that of the host or account)."
+)
+@click.option("--container", default="", help="Distinguished name of the container for the account.")
+@click.option("--reset-password", is_flag=True, help="Set a new password for an account that already exists.")
+@click.option("--publish", is_flag=True, help="Create objects for the public queues in the data directory.")
 @dry_run_option
 @accounts_options
 def join(
     accounts: Accounts, user: str | None, password_env: str, keytab: Path | None, host_name: str | None, container: str,
     reset_password: bool, publish: bool, dry_run: bool,
 ) -> None:  # fmt: skip
-    """Make this machine's account, its services and keys, and the object of its queue manager in the domain.
+    """Create this machine's account, its services and keys, and the object of its queue manager in the domain.
 
-    Where the machine is a member already, its keytab is used. The daemon must not run: a data directory that it has
-    used becomes that of the queue manager whose object the domain has.
+    If the machine is already a member, its keytab is used. The daemon must not be running. An existing data directory
+    gets the identity of the queue manager's object in the domain.
     """
     configuration = accounts.configuration
     with _failures(), ExitStack() as stack:
@@ -177,8 +181,9 @@ def join(
         if contents is not None and contents.outgoing and moves:
             waiting = ", ".join(f"{count} for {name}" for name, count in contents.outgoing.items())
             raise click.ClickException(
-                f"messages wait in outgoing queues ({waiting}), and who has got them already would not know them under "
-                "another identifier: let them leave, or purge these queues (`openmsmq outgoing`)"
+                f"messages wait in outgoing queues ({waiting}), and peers that have already received them would not "
+                "recognize them under another identifier: wait until they are sent, or purge these queues (`openmsmq "
+                "outgoing`)"
             )
         run = _Join(
             configuration, session, host, member,
@@ -189,7 +194,7 @@ def join(
     for line in run.renamed:
         echo(line)
     if contents is not None and contents.public and not publish:
-        echo(f"{len(contents.public)} public queues have no object in the domain; --publish makes them")
+        echo(f"{len(contents.public)} public queues have no object in the domain; --publish creates them")
     if not dry_run:
         where = "directory_controllers" if configuration.controllers else "directory_domain"
         echo("Settings of the daemon:")
@@ -235,8 +240,8 @@ def _joining(
 @dry_run_option
 @accounts_options
 def leave(accounts: Accounts, user: str | None, password_env: str, yes: bool, dry_run: bool) -> None:
-    """Delete this machine's queue manager and public queues from the domain; its account and keys, too, if `join` has
-    made them. The data directory keeps queues and messages.
+    """Delete this machine's queue manager and public queues from the domain, and its account and keys if `join` created
+    them. The data directory keeps queues and messages.
     """
     configuration = accounts.configuration
     record = _Record.read(configuration.data_dir)
@@ -254,13 +259,13 @@ def leave(accounts: Accounts, user: str | None, password_env: str, yes: bool, dr
             path = configuration.data_dir / _RECORD
             steps.append(JoinStep(f"remove {path}", lambda: path.unlink(missing_ok=True)))
         if not steps:
-            echo(f"the domain has nothing of {account}")
+            echo(f"the domain has no objects of {account}")
         elif not dry_run and not yes:
             for step in steps:
                 echo(step.said)
             click.confirm("Do that?", abort=True)
         _perform(steps, dry_run=dry_run)
-    echo('The daemon has to be set to directory_provider = "sqlite" or "none" before it starts again.')
+    echo('Before the daemon starts again, set directory_provider = "sqlite" or "none" .')
 
 
 def _perform(steps: Any, *, dry_run: bool) -> None:
@@ -295,7 +300,7 @@ def _administrator(configuration: Configuration, user: str | None, password_env:
     """The first controller that answers, and a session there. Raises DirectoryError, UsageError."""
     locate = located(configuration)
     if locate is None:
-        raise click.UsageError("no controller is known: give --directory-controllers or --directory-domain")
+        raise click.UsageError("no domain controller configured: give --directory-controllers or --directory-domain")
     login = LdapCredentials()
     if user is not None:
         password = os.environ.get(password_env) or str(click.prompt(f"Password of {user}", hide_input=True, err=True))

@@ -1,5 +1,7 @@
-"""Files of messages, one JSON document a line: completing an export that was interrupted, and importing from where an
-interrupted import ended. Neither ever guesses: what does not belong together is an error, and no file is changed."""
+"""Files of messages, one JSON document per line: complete an interrupted export, and resume an interrupted import.
+
+Neither guesses: a file that does not fit is an error, and no file is changed.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from openmsmq.model.message import Message
 
 
 class MessageFileError(ValueError):
-    """A file is not what it is taken for; the message names it and the line."""
+    """The file is not of the expected kind; the message names it and the line."""
 
 
 #: How each line of an export begins.
@@ -23,11 +25,12 @@ _START: Final = b'{"body": "'
 
 
 class Export:
-    """The part of an export that FILE holds already."""
+    """The part of an export that FILE already contains."""
 
     def __init__(self, file: Path) -> None:
-        """Reads FILE, and changes nothing. Raises MessageFileError for a line that no export wrote; only the last one
-        may be cut off."""
+        """Read FILE without changing it. Raises MessageFileError for a line that no export wrote; only the last line
+        may be cut off.
+        """
         self._file: Final = file
         self.identifiers: Final[set[str]] = set()
         self._kept = 0  # bytes of whole lines
@@ -51,7 +54,7 @@ class Export:
 
     @contextmanager
     def append(self) -> Iterator[IO[str]]:
-        """FILE, open for more lines; a last line that was cut off is gone."""
+        """Open FILE to append lines; drop a last line that was cut off."""
         with self._file.open("a", encoding="utf-8") as output:
             output.truncate(self._kept)
             if not self._ends:
@@ -97,11 +100,14 @@ class MessageImport:
         if kept is None or not isinstance(kept.get("lines"), int) or "digest" not in kept:
             raise self._other("is not the progress of an import by this version")
         if kept.get("target") != self._target:
-            raise self._other(f"is of an import into {kept.get('target')}, not into {self._target}")
+            raise self._other(f"belongs to an import into {kept.get('target')}, not into {self._target}")
         for line in self._lines(kept["lines"]):
             self._sent.update(line)
         if kept["lines"] > self.total or kept["digest"] != self._sent.hexdigest():
-            raise self._other(f"is of another file: its {kept['lines']:,} lines that were sent are not the first here")
+            raise self._other(
+                f"belongs to another file: the {kept['lines']:,} lines that were sent are not the first lines of this "
+                "one"
+            )
         self._ahead = frozenset(kept.get("ahead", ()))  # an earlier version has none
         return int(kept["lines"])
 

@@ -44,18 +44,22 @@ from openmsmq.model.message import Message
 from openmsmq.model.text import counted, printable_json
 
 Remember = Callable[[Sequence[bool] | None], None]
-_PART = 64  # messages that are sent at once without a transaction: after a crash they may be sent again
+_PART = 64  # messages sent at the same time outside a transaction: after a crash they may be sent again
 _BATCH = 200  # messages in one transaction when many are moved
 
 
 @click.command()
 @click.argument("queue")
 @click.argument("body", required=False)
-@click.option("--file", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Body from a file.")
-@click.option("--label", default="", help="At most 249 characters.")
+@click.option(
+    "--file", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="File with the body."
+)
+@click.option("--label", default="", help="Label, at most 249 characters.")
 @click.option("--priority", type=click.IntRange(0, 7), default=3, show_default=True)
-@click.option("--recoverable", is_flag=True, help="Survives a restart of the server.")
-@click.option("--transaction", is_flag=True, help="Send in a transaction of its own.")
+@click.option(
+    "--recoverable", is_flag=True, help="Store the message on disk, so that it survives a restart of the server."
+)
+@click.option("--transaction", is_flag=True, help="Send in a transaction.")
 @click.option("--raw", is_flag=True, help="Send the text as UTF-8 bytes, not as a VT_BSTR string.")
 @click.option("--ttl", type=click.IntRange(min=1), help="Seconds until the message expires if nobody receives it.")
 @click.option(
@@ -63,7 +67,7 @@ _BATCH = 200  # messages in one transaction when many are moved
 )
 @click.option("--response-queue", default="", help="Format name.")
 @click.option(
-    "--admin-queue", default="", help="Format name of the administration queue; requests all acknowledgments."
+    "--admin-queue", default="", help="Format name of the administration queue; all acknowledgments are requested."
 )
 @click.option("--deadletter", is_flag=True, help="Copy to the dead-letter queue if it expires.")
 @click.option("--message-port", type=int, default=1801, show_default=True, help="Port of the other machine; see above.")
@@ -93,8 +97,8 @@ def send(
 ) -> None:
     """Send one message: BODY, a file, or standard input.
 
-    Where no queue manager runs on this machine, a QUEUE such as DIRECT=OS:server\\private$\\orders gets the message
-    straight from here, over one session with the queue manager of that machine (TCP port 1801).
+    If no queue manager runs on this machine, a message to a QUEUE such as DIRECT=OS:server\\private$\\orders is sent
+    directly, over one session with the queue manager of that machine (TCP port 1801).
     """
     value: str | bytes
     if body is not None and file is not None:
@@ -166,7 +170,7 @@ def show_first(
     type=int,
     default=1,
     show_default=True,
-    help="Maximum number of messages (0: all that are in the queue).",
+    help="Maximum number of messages (0: all messages in the queue).",
 )
 @click.option("--timeout", type=float, default=0.0, show_default=True, help="Seconds to wait for the first message.")
 @click.option("--body-only", is_flag=True, help="Write only the bytes of the body.")
@@ -176,11 +180,11 @@ def show_first(
 def receive(
     qm: QueueManager, queue: str, count: int, timeout: float, body_only: bool, protocol: ProtocolWord, as_json: bool
 ) -> None:
-    """Receive messages: each is removed after it has been written out. From a transactional queue, each in a
-    transaction.
+    """Receive messages; each is removed after it has been written to the output. Each message of a transactional queue
+    is received in its own transaction.
 
-    By qmcomm, a message of a queue that is not transactional is peeked, written and then removed: two programs that
-    receive at the same time may both write it, and the one that comes too late says so.
+    With qmcomm, a message of a queue that is not transactional is peeked, written and then removed. Two programs that
+    receive at the same time may both write it; the later one reports this.
     """
     with qm.open(path_of(queue), protocol=protocol) as opened:
         transactional = _is_received_in_transactions(qm, path_of(queue))
@@ -224,7 +228,7 @@ def _remove(cursor: Cursor, message: Message) -> None:
     try:
         cursor.receive(0)
     except (MessageAlreadyReceived, MessageNotFound, ReceiveTimeout):
-        echo(f"message {message.id} was written here and received by another program too", err=True)
+        echo(f"message {message.id} was written here and also received by another program", err=True)
 
 
 def _write(message: Message, number: int, body_only: bool, as_json: bool) -> None:
@@ -237,7 +241,7 @@ def _write(message: Message, number: int, body_only: bool, as_json: bool) -> Non
 @click.command()
 @click.argument("source")
 @click.argument("target")
-@click.option("--move", is_flag=True, help="Remove the messages from SOURCE once they are in TARGET.")
+@click.option("--move", is_flag=True, help="Remove the messages from SOURCE after they are in TARGET.")
 @json_option
 @connected
 def copy(qm: QueueManager, source: str, target: str, move: bool, as_json: bool) -> None:
@@ -256,8 +260,9 @@ def copy(qm: QueueManager, source: str, target: str, move: bool, as_json: bool) 
 
 
 def _move_all(qm: QueueManager, source: str, target: str, wanted: int, transactional: bool) -> int:
-    """Each message in one transaction where both queues want one; otherwise it is sent first and removed afterwards. No
-    more than there were at the beginning."""
+    """Move each message in one transaction if both queues are transactional; otherwise send it first and remove it
+    afterwards. Moves at most the number of messages that SOURCE had at the beginning.
+    """
     both = transactional and is_transactional(qm, source)
     count = 0
     with qm.open(source, protocol="qmcomm") as incoming, Forwarding(qm) as forwarding, progress("moving") as bar:
@@ -271,7 +276,7 @@ def _move_all(qm: QueueManager, source: str, target: str, wanted: int, transacti
 
 
 def _limited(messages: Iterable[Message], count: int) -> Iterator[Message]:
-    """No more than there were at the beginning, or a copy into the same queue would never end."""
+    """Copy at most the number of messages at the beginning; otherwise a copy into the same queue would never end."""
     for number, message in enumerate(messages):
         if number >= count:
             return
@@ -327,17 +332,15 @@ def _count(qm: QueueManager, path: str) -> int | None:
 @click.command("import")
 @click.argument("queue")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option(
-    "--restart", is_flag=True, help="Start from the beginning, not where an interrupted import of the same file ended."
-)
+@click.option("--restart", is_flag=True, help="Start from the beginning instead of resuming an interrupted import.")
 @json_option
 @connected
 def import_(qm: QueueManager, queue: str, file: Path, restart: bool, as_json: bool) -> None:
     """Send the messages of a file that `export` wrote.
 
-    Progress is kept in FILE.progress; an interrupted import continues from there if the queue, the queue manager and
-    the lines that were sent are still the same, and is refused otherwise. After a crash, the messages that were under
-    way may be sent again: at most 64, or 200 in a transaction.
+    Progress is stored in FILE.progress. An interrupted import resumes if the queue, the queue manager and the lines
+    already sent are unchanged; otherwise it is refused. After a crash, messages in flight may be sent again: at most
+    64, or 200 in a transaction.
     """
     target = path_of(queue)
     source = MessageImport(file, f"{target} of queue manager {qm.machine_id}", restart=restart)
@@ -360,7 +363,7 @@ def _send_all(
     verb: str,
     remember: Remember | None = None,
 ) -> int:
-    """Send messages with a progress bar, many at once, in transactions of bounded size where the queue wants them.
+    """Send messages with a progress bar, many at a time, in transactions of bounded size if the queue is transactional.
 
     `remember` is called after each part: with None if all of it was sent, else with what was.
     """

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
 
-dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only show the changes, without making them.")
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document per line.")
 
-_PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}  # what rich would make of text
+# characters that rich would interpret as markup
+_PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
 
 
 def echo(text: str = "", *, err: bool = False, multiline: bool = False) -> None:
@@ -49,7 +50,7 @@ def _plain(value: Any) -> Any:
 
 
 def management_rows(properties: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Management properties for people: one line for each element of a list, times as such, nothing left empty."""
+    """Show management properties for people: one line per list element, formatted times, no empty values."""
     rows = []
     for name, value in properties.items():
         values = value if isinstance(value, list) else [value]

@@ -24,25 +24,27 @@ from openmsmq.model.text import counted
 if TYPE_CHECKING:
     from openmsmq.spark.jobs import DeadLetters, Server
 
-Start = Callable[[], Any]  # of the Spark session
+Start = Callable[[], Any]  # name of the Spark session
 
 _RPC_PORT = 2103
 _MACHINE_SOURCES = ("deadletter", "xactdeadletter")
-_PREVIEW = ("queue", "sent_time", "priority", "label", "body_size")  # columns of a dry run
+_PREVIEW = ("queue", "sent_time", "priority", "label", "body_size")  # columns in the output of a dry run
 _FEW = 10
 _EMPTY = "no messages"
 _report_option = click.option(
     "--report", "report_file", type=click.Path(dir_okay=False, path_type=Path), help="Write a report as an HTML page."
 )
-_where_option = click.option("--where", help="Only messages for which this Spark SQL over the columns is true.")
+_where_option = click.option(
+    "--where", help="Only messages for which this Spark SQL expression over the columns is true."
+)
 
 
 @click.group()
 def pipeline() -> None:
-    """Archive, replay, explain dead letters, measure traffic: on Spark, which needs Java 17 or later. Show and release
-    claims and stages of streams: without Spark.
+    """Archive and replay messages, explain dead letters and measure traffic on Spark (requires Java 17 or later).
 
-     Columns that --where may use are those of the data source, and in archives also date, archived_at and removed.
+    The commands that show and release claims and stages of streams work without Spark. In --where, use the columns of
+    the data source and, for archives, also date, archived_at and removed.
     """
 
 
@@ -51,10 +53,13 @@ for _command in COMMANDS:
 
 
 def _job(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `start`, which starts Spark, and make its failures one line. Spark takes long to start, so what is
-    wrong with the arguments has to be found before."""
+    """Give a command `start`, which starts Spark, and report its failures in one line. Spark starts slowly, so check
+    all arguments before.
+    """
 
-    @click.option("--master", default="local[*]", show_default=True, help="Spark's: local[*], spark://HOST:PORT, yarn.")
+    @click.option(
+        "--master", default="local[*]", show_default=True, help="Spark master: local[*], spark://HOST:PORT, yarn."
+    )
     @functools.wraps(command)
     def wrapper(*args: Any, master: str, **kwargs: Any) -> Any:
         try:
@@ -81,7 +86,8 @@ def _served(command: Callable[..., Any]) -> Callable[..., Any]:
         "--protocol",
         type=click.Choice(("auto", "flight", "remoteread")),
         default="auto",
-        help="How to read: Arrow Flight, or MS-MQRR from any MSMQ server; auto takes Flight where it answers.",
+        help="Protocol for reading: Arrow Flight, or MS-MQRR from any MSMQ server; auto uses Flight if the server "
+        "offers it.",
     )
     @functools.wraps(command)
     def wrapper(
@@ -117,11 +123,9 @@ def _credential(address: Address) -> str:
 
 @pipeline.command()
 @click.argument("queues", nargs=-1, metavar="QUEUE...")
-@click.option("--to", required=True, help="Directory, on any file system that Spark knows.")
+@click.option("--to", required=True, help="Directory, on any file system that Spark supports.")
 @click.option("--format", "format_", type=click.Choice(("parquet", "delta")), default="parquet", show_default=True)
-@click.option(
-    "--once/--continuous", default=True, help="Archive the messages that are there now, or keep archiving until Ctrl-C."
-)
+@click.option("--once/--continuous", default=True, help="Archive the current messages only, or continue until Ctrl-C.")
 @click.option("--interval", type=float, default=10.0, show_default=True, help="Seconds between continuous batches.")
 @click.option(
     "--source",
@@ -129,7 +133,7 @@ def _credential(address: Address) -> str:
     default="queue",
     show_default=True,
 )
-@click.option("--group", help="Receive messages as this consumer group; without it they stay in the queue.")
+@click.option("--group", help="Receive messages as this consumer group (without it, they stay in the queue).")
 @click.option("--checkpoint", help="Checkpoint directory; default: in the archive, by server, queues and group.")
 @click.option("--batch-rows", type=click.IntRange(min=1), help="Messages per batch (default with Flight: 100,000).")
 @json_option
@@ -149,10 +153,10 @@ def archive(
     batch_rows: int | None,
     as_json: bool,
 ) -> None:
-    """Write messages of QUEUEs into Parquet or Delta, by queue and date, each one once.
+    """Write messages of QUEUEs to Parquet or Delta, by queue and date, each message once.
 
-    With --group a message leaves its queue when its batch is in the archive. The next run goes on where this one ended,
-    also after a crash.
+    With --group a message leaves its queue when its batch is in the archive. The next run resumes where this one ended,
+    even after a crash.
     """
     from openmsmq.spark import jobs
 
@@ -180,7 +184,7 @@ def archive(
     text = f"archived {counted(done.rows, 'message')} in {counted(done.batches, 'batch', 'batches')} to {to}"
     if done.compacted is not None and done.compacted.before:
         document["compacted"] = asdict(done.compacted)
-        text += f"; {done.compacted.before} small files are {done.compacted.after} now"
+        text += f"; {done.compacted.before} small files were merged into {done.compacted.after}"
     report(as_json, text, document)
     if once and stop.is_set():
         raise click.Abort
@@ -188,7 +192,7 @@ def archive(
 
 @contextmanager
 def _stopping() -> Iterator[threading.Event]:
-    """Set by Ctrl-C and SIGTERM, which Spark would otherwise take in the middle of a call."""
+    """An event that Ctrl-C and SIGTERM set. Otherwise Spark would handle them in the middle of a call."""
     stop = threading.Event()
     former = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -204,14 +208,14 @@ def _stopping() -> Iterator[threading.Event]:
 @json_option
 @_job
 def compact(start: Start, directory: str, target: int, as_json: bool) -> None:
-    """Merge the small files of an archive. What an earlier compaction left unfinished is finished first."""
+    """Merge the small files of an archive. An unfinished earlier compaction is completed first."""
     from openmsmq.spark import jobs
 
     _check_archive(directory)
     spark = start()
     with _bar("merging files", as_json) as advance:
         done = jobs.compact(spark, directory, target=target << 20, on_merge=lambda so_far: advance(so_far.before, ""))
-    report(as_json, f"{done.before} small files are {done.after} now", asdict(done))
+    report(as_json, f"{done.before} small files were merged into {done.after}", asdict(done))
 
 
 @pipeline.command()
@@ -229,7 +233,7 @@ def replay(
 ) -> None:  # fmt: skip
     """Send the messages of an archive to a queue, in their order, with their properties.
 
-    By Arrow Flight all or none; without it, or with --rate, one by one.
+    With Arrow Flight, all messages are sent or none; without it, or with --rate, one by one.
     """
     from openmsmq.spark import jobs
 
@@ -264,11 +268,11 @@ def deadletters(
     start: Start, server: Server, where: str | None, report_file: Path | None, return_: bool, dry_run: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Dead letters by reason, destination, sender, label and age; --return sends them again."""
+    """Dead letters by reason, destination, sender, label and age; --return sends them to their destinations again."""
     from openmsmq.spark import jobs
 
     if dry_run and not return_:
-        raise click.UsageError("--dry-run is for --return")
+        raise click.UsageError("--dry-run requires --return")
     if return_ and report_file:
         raise click.UsageError("give --return or --report, not both")
     _check_report(report_file)
@@ -316,7 +320,7 @@ def _show_returned(letters: list[Any], dry_run: bool, as_json: bool) -> None:
 
 @pipeline.command()
 @click.argument("names", nargs=-1, metavar="ARCHIVE | QUEUE...")
-@click.option("--live", is_flag=True, help="Messages that are in queues now; all private queues if none is named.")
+@click.option("--live", is_flag=True, help="Analyze the messages that are in queues now (default: all private queues).")
 @click.option("--source", type=click.Choice(("queue", "journal")), default="queue", help="With --live.")
 @_report_option
 @json_option
@@ -361,14 +365,14 @@ def traffic(
 
 
 def _local(directory: str) -> Path | None:
-    """The path of a directory on this machine; None for another file system, which only Spark knows."""
+    """Return the path of a directory on this machine; None for another file system, which only Spark can access."""
     if re.match(r"[a-z][a-z0-9+.-]*:", directory):
         return Path(directory.removeprefix("file:").replace("//", "/")) if directory.startswith("file:") else None
     return Path(directory)
 
 
 def _check_writable(directory: str) -> None:
-    """Raises BadParameter for a directory that can't be written."""
+    """Raise BadParameter for a directory that cannot be written."""
     path = _local(directory)
     if path is None:
         return
@@ -378,21 +382,21 @@ def _check_writable(directory: str) -> None:
 
 
 def _check_archive(directory: str) -> None:
-    """Raises BadParameter where there is no archive."""
+    """Raise BadParameter if there is no archive."""
     path = _local(directory)
     if path is not None and not path.is_dir():
         raise click.BadParameter(f"{directory} is not a directory: there is no archive", param_hint="DIR")
 
 
 def _check_report(file: Path | None) -> None:
-    """Raises BadParameter for a report that can't be written when all the work is done."""
+    """Raise BadParameter, before any work is done, for a report that cannot be written."""
     if file is not None and not os.access(file.parent, os.W_OK | os.X_OK):
         raise click.BadParameter(f"{file}: {file.parent} is not a writable directory", param_hint="--report")
 
 
 @contextmanager
 def _bar(verb: str, as_json: bool, total: int | None = None) -> Iterator[Callable[[int, str], None]]:
-    """A progress bar with count and rate; what it gives takes the count so far, and a remark. None with `as_json`."""
+    """Yield a callback for progress, which takes the count and a remark, and shows a bar. None with `as_json`."""
     started = time.monotonic()
     if as_json:
         yield lambda done, remark: None

@@ -40,7 +40,7 @@ def _bulk(command: Callable[..., Any]) -> Callable[..., Any]:
 @json_option
 @_bulk
 def groups(bulk: BulkClient, as_json: bool) -> None:
-    """List consumer groups: their positions, and the messages they have claimed, which other readers do not get."""
+    """List consumer groups: their positions, and the messages they have claimed, which other readers do not receive."""
     found = bulk.groups()
     if as_json:
         for group in found:
@@ -59,7 +59,9 @@ def groups(bulk: BulkClient, as_json: bool) -> None:
 @json_option
 @_bulk
 def release(bulk: BulkClient, queue: str, group: str, source: str, forget: bool, as_json: bool) -> None:
-    """Release the claim of a consumer GROUP on QUEUE: other readers get the messages; its stream claims again."""
+    """Release the claim of a consumer GROUP on QUEUE: other readers then receive the messages, and its stream claims
+    new ones.
+    """
     count = bulk.release(queue, group, source, forget=forget)
     if as_json:
         print_json({"released": count, "forgotten": forget})
@@ -71,7 +73,7 @@ def release(bulk: BulkClient, queue: str, group: str, source: str, forget: bool,
 @json_option
 @_bulk
 def stages(bulk: BulkClient, as_json: bool) -> None:
-    """List stages that are not finalized: your own, or all of them for an administrator."""
+    """List stages that are not finalized: your own, or, for an administrator, all."""
     found = bulk.stages()
     if as_json:
         for stage in found:
@@ -89,17 +91,17 @@ def stages(bulk: BulkClient, as_json: bool) -> None:
     "--sink",
     "memory",
     is_flag=True,
-    help="Also forget the sink's query and last batch, so that another query may write it.",
+    help="Also delete the record of the sink's query and last batch, so that another query may write to it.",
 )
 @json_option
 @_bulk
 def forget(bulk: BulkClient, sink: str, batch: int | None, memory: bool, as_json: bool) -> None:
-    """Drop the stages of a SINK whose stream will not continue: their rows are never sent."""
+    """Drop the stages of a SINK whose stream will not resume: their rows are never sent."""
     count = bulk.forget(sink, batch, memory=memory)
     if as_json:
         print_json({"dropped": count, "sink_forgotten": memory})
     else:
-        echo(f"{count} stages dropped" + (f", and {sink} may be written by another query" if memory else ""))
+        echo(f"{count} stages dropped" + (f", and another query may write to {sink}" if memory else ""))
 
 
 COMMANDS = (groups, release, stages, forget)

@@ -1,4 +1,4 @@
-"""Where commands for administrators work: in the data directory of a daemon, or by its HTTP API."""
+"""Where administration commands act: in the data directory of a daemon, or through its HTTP API."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ _path = click.Path(path_type=Path)
 _FILE_OPTIONS = (
     click.option("--config", type=_path, help="TOML file of the daemon."),
     click.option("--data-dir", type=_path, envvar="OPENMSMQ_DATA_DIR", help="Data directory of the daemon."),
-    click.option("--users-file", type=_path, envvar="OPENMSMQ_USERS_FILE", help="Default: in --data-dir."),
+    click.option("--users-file", type=_path, envvar="OPENMSMQ_USERS_FILE", help="Users file (default: in --data-dir)."),
 )
 _HTTP_OPTIONS = (
     click.option(
-        "--url", envvar="OPENMSMQ_URL", help="Ask the HTTP API of a daemon, also on another machine, and no files here."
+        "--url", envvar="OPENMSMQ_URL", help="URL of a daemon's HTTP API, local or remote; replaces local files."
     ),
     click.option(
         "--token-file", type=_path, envvar="OPENMSMQ_TOKEN_FILE",
-        help="With --url: file with a token of the HTTP API; or the token is in OPENMSMQ_TOKEN.",
+        help="With --url: file with a token of the HTTP API (default: the token in OPENMSMQ_TOKEN).",
     ),
     click.option(
         "--tls-root", envvar="OPENMSMQ_TLS_ROOT",
-        help="With --url: PEM file of certificates to trust; default: the system's.",
+        help="With --url: PEM file of certificates to trust; default: those of the system.",
     ),
 )  # fmt: skip
 _FILES, _ANSWERS = ("config", "data_dir", "users_file"), ("url", "token_file", "tls_root")
 
 
 class Actions(Protocol):
-    """Does actions, here or by HTTP."""
+    """Performs actions, in local files or through HTTP."""
 
     def perform(self, action: Action, given: Input) -> Any:
-        """The output. Raises what the action raises, ApiError."""
+        """Return the output of an action. Raises what the action raises, ApiError."""
 
     def plan(self, action: Action, given: Input) -> ActionPlan[Any, Any]:
-        """Plan an action there."""
+        """Plan an action in the same place."""
 
 
 class Place(Protocol):
-    """Where a command does actions."""
+    """Where a command performs actions."""
 
     @property
     def is_here(self) -> bool: ...
@@ -66,7 +66,7 @@ class Place(Protocol):
 
 
 class AdminTarget(NamedTuple):
-    """Target given by the options: with a URL the HTTP API, otherwise a data directory of this machine."""
+    """A target given by options: the HTTP API if there is a URL, otherwise a data directory of this machine."""
 
     config: Path | None
     data_dir: Path | None
@@ -77,18 +77,19 @@ class AdminTarget(NamedTuple):
 
     @property
     def is_here(self) -> bool:
-        """Whether it is a data directory."""
+        """Return whether this is a data directory."""
         return self.url is None
 
     def demand_http(self, option: str) -> None:
-        """Raises UsageError for what a data directory alone can't answer."""
+        """Raise UsageError for an option that a data directory alone cannot serve."""
         if self.is_here:
-            raise click.UsageError(f"{option} asks the HTTP API: --url says where it is")
+            raise click.UsageError(f"{option} requires the HTTP API: give --url")
 
     @contextmanager
     def open(self, as_user: str = "", password: Callable[[], str] = str) -> Iterator[Actions]:
-        """Does actions; with `as_user` for that user, who logs in with `password` by HTTP. Raises UsageError where the
-        options are not enough, NoSuchAccount."""
+        """Return a performer of actions. With `as_user`, it acts as that user, who logs in to the HTTP API with
+        `password`. Raises UsageError if options are missing, NoSuchAccount.
+        """
         if self.is_here:
             yield ActionsHere(self._site(as_user))
             return
@@ -100,7 +101,7 @@ class AdminTarget(NamedTuple):
             yield ActionsByHttp(client)
 
     def check_daemon(self) -> None:
-        """Raises UsageError if a new data directory would be made while a daemon uses another one."""
+        """Raise UsageError if a new data directory would be created while a running daemon uses another one."""
         data_dir = self.configuration().data_dir
         from openmsmq.admin.data_directories import is_started
         from openmsmq.cli.connection import answering_port
@@ -144,8 +145,9 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def http_options(*others: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command `place`, from --url, --token-file and --tls-root alone; it has the parameters `others` for another
-    way, which it goes where there is no URL."""
+    """Give a command `place`, from --url, --token-file and --tls-root only. `others` are the parameters of the other
+    way, which is used if there is no URL.
+    """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
@@ -161,7 +163,7 @@ def http_options(*others: str) -> Callable[[Callable[..., Any]], Callable[..., A
 
 
 def place_of_group(group: Callable[..., Any]) -> Callable[..., Any]:
-    """Let these options stand before the commands of a group, too, where those have them."""
+    """Accept these options also before the name of a command in a group, for commands that have them."""
 
     @functools.wraps(group)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -191,22 +193,25 @@ def _given(name: str, value: Any) -> _Given:
 
 
 def _place(given: Mapping[str, _Given], others: Sequence[str]) -> AdminTarget:
-    """Where an option of another way is typed, and the URL is of the environment, the other way is meant. Raises
-    UsageError where both are typed, and for options that go with a URL where there is none."""
+    """Decide between a URL and the other way: a typed option of the other way overrides a URL from the environment.
+    Raises UsageError if both are typed, and for options that require a URL if there is none.
+    """
     here, there = (
         ["--" + name.replace("_", "-") for name in names if given[name].typed] for names in (others, _ANSWERS)
     )
     url = given["url"].value
     if here and there:
-        raise click.UsageError(f"{here[0]} is not for the HTTP API, which {there[0]} means: give one of them")
+        raise click.UsageError(f"{here[0]} cannot be combined with {there[0]}, which selects the HTTP API")
     if there and url is None:
-        raise click.UsageError(f"{there[0]} goes with --url")
+        raise click.UsageError(f"{there[0]} requires --url")
     values = {name: given[name].value for name in AdminTarget._fields}
     return AdminTarget(**{**values, "url": None if here else url})
 
 
 def new_password(from_stdin: bool, prompt: str = "Password", *, confirm: bool = True) -> str:
-    """The first line of standard input, or typed; never an argument, which others can read."""
+    """Return a password from the first line of standard input, or the prompt; never from an argument, which other users
+    can read.
+    """
     if from_stdin:
         return sys.stdin.readline().rstrip("\r\n")
     password: str = click.prompt(prompt, hide_input=True, confirmation_prompt=confirm, err=True)

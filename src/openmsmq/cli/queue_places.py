@@ -1,4 +1,4 @@
-"""Where commands do actions on queues: at a queue manager, or by the HTTP API of a daemon."""
+"""Where commands perform actions on queues: at a queue manager, or through the HTTP API of a daemon."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class NamedPlace(NamedTuple):
 
 
 class AtQueueManager(ActionsHere):
-    """Actions at a queue manager, which knows queues by their names."""
+    """Performs actions at a queue manager, which identifies queues by name."""
 
     def _named(self, given: Input) -> ActionsHere:
         name = getattr(given, "queue", None)
@@ -56,7 +56,7 @@ class AtQueueManager(ActionsHere):
 
 
 class AtDaemon(ActionsByHttp):
-    """Actions of a daemon by its HTTP API, which knows queues by identifiers."""
+    """Performs actions through the HTTP API of a daemon, which identifies queues by identifier."""
 
     def perform(self, action: Action, given: Input) -> Any:
         return super().perform(action, self._identified(given))

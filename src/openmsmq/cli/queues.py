@@ -37,7 +37,7 @@ _COLUMNS = {
 
 @click.group()
 def queue() -> None:
-    """Create, list, show, change, delete and purge queues; say who may use them.
+    """Create, list, show, change, delete and purge queues; set who may use them.
 
     NAME is a path name (.\\private$\\orders), a format name (DIRECT=OS:...), just the name of a private queue,
     NAME;journal, or deadletter, xactdeadletter, journal of the machine.
@@ -52,9 +52,9 @@ add_commands(queue, (*queues.ACTIONS, *permission_actions.ACTIONS))
 @connected
 def list_(qm: QueueManager, as_json: bool) -> None:
     """List private queues with their counts, public queues that are open, and connector queues that hold messages or
-    are open. Messages in subqueues are not among those of their queue: they have a column of their own.
+    are open. Messages in subqueues are not counted with their queue; they have a separate column.
 
-    No published protocol lists the public queues of a machine that nobody has open: `openmsmq directory queues` does.
+    No published protocol lists public queues that are not open; use `openmsmq directory queues`.
     """
     active = qm.management()["active_queues"]
     connectors = sorted(name for name in active if name.startswith("CONNECTOR="))
@@ -72,7 +72,7 @@ def _figure(value: Any) -> str:
 
 
 def _public(qm: QueueManager, name: str) -> str:
-    """The path name of a public queue; its format name where this caller is not told."""
+    """Return the path name of a public queue, or its format name if this caller may not read it."""
     try:
         return str(qm.management(name)["path_name"] or name)
     except UNANSWERED:
@@ -82,19 +82,20 @@ def _public(qm: QueueManager, name: str) -> str:
 
 
 def _counts(qm: QueueManager, name: str) -> dict[str, Any]:
-    """The counts of a queue, the messages in its subqueues, and `error`: empty, or why the server does not give them to
-    this caller."""
+    """Return the counts of a queue and of its subqueues, and `error`: empty, or why the server refuses them to this
+    caller.
+    """
     try:
         counts = qm.counts(name)
         return {**counts, "subqueue_messages": _in_subqueues(qm, name), "error": ""}
     except UNANSWERED:
         raise
-    except MsmqError as error:  # one queue refuses, or was deleted meanwhile; that is nothing about the others
+    except MsmqError as error:  # one queue refuses or was deleted in the meantime; the others are not affected
         return {"error": error.name}
 
 
 def _in_subqueues(qm: QueueManager, name: str) -> int | None:
-    """The messages in all subqueues of a queue; None at a server that knows no subqueues."""
+    """Return the number of messages in all subqueues of a queue; None if the server does not support subqueues."""
     try:
         names = qm.subqueues(name)
     except MsmqError as error:
@@ -138,7 +139,9 @@ def show(qm: QueueManager, name: str, as_json: bool) -> None:
 
 
 def _has_properties(path: str, management: dict[str, Any]) -> bool:
-    """Journals, system queues and outgoing queues are not queue objects, and public ones are those of the directory."""
+    """Return whether the name is that of a private queue object. Journals, system and outgoing queues are not queue
+    objects, and public queues belong to the directory.
+    """
     is_object = management["location"] == "LOCAL" and management["type"] == "PRIVATE"
     return is_object and not path.lower().endswith(";journal")
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from openmsmq.server.config import Configuration
     from openmsmq.server.daemon import Daemon
 
-_OFFSET = 10_000  # ports below 1024 are for root, and 1801 and 2103 may be taken
+_OFFSET = 10_000  # ports below 1024 require root, and 1801 and 2103 may be in use
 
 
 @click.command()
@@ -27,14 +27,14 @@ _OFFSET = 10_000  # ports below 1024 are for root, and 1801 and 2103 may be take
     default=_OFFSET,
     show_default=True,
     envvar="OPENMSMQ_PORT_OFFSET",
-    help="Added to the standard ports; 0 for these, of which 135 is for root.",
+    help="Offset added to the standard ports (0: the standard ports; 135 requires root).",
 )
 def quickstart(directory: Path, name: str, port_offset: int) -> None:
-    """Make a data directory and an administrator, start a queue manager, and say how to log in.
+    """Create a data directory and an administrator, start a queue manager, and print how to log in.
 
-    DIRECTORY is ./openmsmq-data by default. The queue manager listens on this machine only and serves the console;
-    it runs until Ctrl-C. The link that is printed logs in once, within 15 minutes. In a DIRECTORY that exists,
-    nothing is lost: the queue manager starts again, with a new link.
+    DIRECTORY is ./openmsmq-data by default. The queue manager listens on this machine only and serves the console; it
+    runs until Ctrl-C. The printed link logs in once, within 15 minutes. In an existing DIRECTORY, the command keeps all
+    data, starts the queue manager again and prints a new link.
     """
     from openmsmq.accounts.users import UsersFile
     from openmsmq.server.config import ConfigurationError
@@ -55,14 +55,18 @@ def quickstart(directory: Path, name: str, port_offset: int) -> None:
 
 
 def _add_administrator(users: Any, name: str) -> str:
-    """The password of a new administrator; empty for a user that there is. Raises UsageError for one who is none."""
+    """Return the password of a new administrator; empty for an existing one. Raises UsageError for a user without
+    administrator rights.
+    """
     known = next((user for user in users.list() if user.name.casefold() == name.casefold()), None)
     if known is None:
         password = secrets.token_urlsafe(12)
         users.add(name, password, administrator=True)
         return password
     if not known.administrator:
-        raise click.UsageError(f"{name} is not an administrator: name another --user, or openmsmq user admin {name}")
+        raise click.UsageError(
+            f"{name} is not an administrator: give another --user, or run openmsmq user admin {name}"
+        )
     return ""
 
 
@@ -74,7 +78,7 @@ def _welcome(daemon: Daemon, configuration: Configuration, name: str, password: 
     assert address is not None, "the HTTP server is up"
     secret = create_link(configuration.data_dir, name)
     lines = [
-        f"The queue manager {configuration.machine_name} runs, with its data in {configuration.data_dir.resolve()}.",
+        f"Queue manager {configuration.machine_name} is running, with its data in {configuration.data_dir.resolve()}.",
         "",
         f"  Console:  {address.url}/login-link#{secret}",
         "            The link logs in once, within 15 minutes.",

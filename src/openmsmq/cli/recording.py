@@ -1,4 +1,4 @@
-"""Records in the audit log of what a command changes in a data directory by itself."""
+"""Write audit records for changes that a command makes directly in a data directory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LocalAudit:
-    """Records what this command changes, under the name of who runs it."""
+    """Records the changes of this command, under the name of the user who runs it."""
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
@@ -25,8 +25,9 @@ class LocalAudit:
         self, action: str, kind: str, name: str, before: dict[str, Any] | None = None,
         after: dict[str, Any] | None = None, count: int | None = None,
     ) -> int | None:  # fmt: skip
-        """Called before the change is made. Raises ClickException if it is not to be made then. Where there is no data
-        directory there is no daemon, and nothing is recorded."""
+        """Record a change before it is made. Raises ClickException if the change must not be made. Without a data
+        directory there is no daemon, and nothing is recorded.
+        """
         configuration = self._configuration
         if not configuration.audit or not configuration.data_dir.is_dir():
             return None
@@ -39,12 +40,12 @@ class LocalAudit:
                 raise click.ClickException(
                     f"nothing was changed: the audit log can't be written ({error}), and audit_required is set"
                 ) from None
-            echo(f"the audit log can't be written: {error}", err=True)
+            echo(f"cannot write the audit log: {error}", err=True)
             return None
 
 
 def _who() -> str:
-    """The user of the process, and behind sudo who that was."""
+    """Return the user of the process and, if it runs under sudo, the user who called sudo."""
     try:
         name = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

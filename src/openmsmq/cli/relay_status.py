@@ -1,4 +1,4 @@
-"""`openmsmq adopt status`: how far queues are that move, once or again and again."""
+"""`openmsmq adopt status`: progress of queues that are being moved, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -18,24 +18,23 @@ from openmsmq.cli.output import echo, json_option, live_table, print_json
 from openmsmq.cli.web_api import ApiOptions, api_options
 from openmsmq.model.text import time_text
 
-#: What is news of a relay; its rate, lag and remaining time are in its line, and change all the time.
+# Fields of a relay whose change is worth a new line. Rate, lag and remaining time change all the time.
 _NEWS: Final = ("state", "moved", "waiting", "trouble", "refused", "unconfirmed")
 
 
 @click.command()
 @click.argument("queue", required=False)
-@click.option("--watch", is_flag=True, help="Go on until Ctrl-C; in a pipe, print a line for each change.")
+@click.option("--watch", is_flag=True, help="Continue until Ctrl-C; in a pipe, print a line for each change.")
 @click.option(
-    "--interval", type=click.FloatRange(min=0.2), default=2.0, show_default=True, help="Seconds between looks."
+    "--interval", type=click.FloatRange(min=0.2), default=2.0, show_default=True, help="Seconds between updates."
 )
 @json_option
 @api_options
 def status(queue: str | None, watch: bool, interval: float, as_json: bool, api: ApiOptions) -> None:
-    """Show how far queues are that move from or to another machine.
+    """Show the progress of queues that are being moved from or to another machine.
 
-    For each queue: how many messages were carried, how fast, how many are left, by how much they are behind, the
-    remaining time at this rate, and why nothing moves. For administrators of the queue manager; the role monitor is
-    enough for the token.
+    For each queue: the number of messages moved, the rate, the number left, the lag, the remaining time at this rate,
+    and the reason if nothing moves. For administrators of the queue manager; a token of the role monitor is sufficient.
     """
     with api.client() as http:
         if not watch:
@@ -52,7 +51,7 @@ def _watch(http: HttpRequests, queue: str | None, interval: float) -> None:
 
 
 def _follow(http: HttpRequests, queue: str | None, interval: float, as_json: bool) -> None:
-    """A line, or a document, for each relay at first, and then for each that has changed."""
+    """Print a line, or a document, for each relay first, then for each relay that has changed."""
     known: dict[str, RelayView] = {}
 
     def said(found: Iterable[RelayView]) -> None:
@@ -81,8 +80,9 @@ def _say(line: str, document: dict[str, Any], as_json: bool) -> None:
 
 
 def _look(http: HttpRequests, queue: str | None, interval: float, shown: Callable[[Iterable[RelayView]], None]) -> None:
-    """Until it is interrupted. A daemon that stops answering is asked again; a queue whose relay is forgotten shows
-    nothing any more."""
+    """Show changes until interrupted. If a daemon stops answering, ask it again. A queue whose relay was deleted is no
+    longer shown.
+    """
     found = perform(http, list_relays, RelayQuery(queue)).relays
     wanted = None if queue is None else found[0].queue
     is_away = False
@@ -94,7 +94,7 @@ def _look(http: HttpRequests, queue: str | None, interval: float, shown: Callabl
             everything: RelayList = perform(http, list_relays, RelayQuery())
         except (ApiUnreachable, ApiTimeout) as error:
             if not is_away:
-                echo(f"no answer; asking again every {interval:g} s: {error}", err=True)
+                echo(f"no answer; retrying every {interval:g} s: {error}", err=True)
             is_away = True
         else:
             found, is_away = [each for each in everything.relays if wanted in (None, each.queue)], False

@@ -1,4 +1,4 @@
-"""`openmsmq connect-test`, and sending straight to another machine without a queue manager here."""
+"""`openmsmq connect-test`, and sending directly to another machine without a local queue manager."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STEP = 3.0  # seconds for each port
 
 
 def is_elsewhere(name: str) -> names.DirectFormatName | None:
-    """The direct format name of another machine that a text is, or None."""
+    """Return the direct format name of another machine, or None for any other text."""
     if "=" not in name:
         return None
     parsed = names.parse_format_name(name)
@@ -31,7 +31,7 @@ def is_elsewhere(name: str) -> names.DirectFormatName | None:
 def send_directly(
     name: names.DirectFormatName, message: Message, *, port: int, timeout: float, transactional: bool, as_json: bool
 ) -> None:
-    """Hand one message to the queue manager of another machine. Ends the program with 1 if that fails."""
+    """Hand one message to the queue manager of another machine. Exits with code 1 if that fails."""
     done = asyncio.run(one_shot.deliver(name, message, port=port, timeout=timeout, transactional=transactional))
     document = {
         "id": done.identifier, "queue": str(name), "address": done.address, "queue_manager": done.peer_text,
@@ -43,21 +43,22 @@ def send_directly(
     report(as_json, done.identifier, document)
     if not as_json and done.fate == one_shot.SAVED:
         echo(
-            f"{done.address} has saved the message. Whether its queue takes it cannot be known without a queue manager "
-            "here; with --transaction it can, for a transactional queue",
+            f"{done.address} has saved the message. Without a local queue manager, it is unknown whether the queue "
+            "accepts the message; for a transactional queue, use --transaction to find out",
             err=True,
         )
 
 
 @click.command("connect-test")
 @click.argument("host")
-@click.option("--message-port", type=int, default=1801, show_default=True, help="TCP port of its queue manager.")
-@click.option("--timeout", type=float, default=10, show_default=True, help="Seconds for the session.")
+@click.option("--message-port", type=int, default=1801, show_default=True, help="TCP port of the queue manager.")
+@click.option("--timeout", type=float, default=10, show_default=True, help="Seconds to wait for the session.")
 @json_option
 def connect_test(host: str, message_port: int, timeout: float, as_json: bool) -> None:
-    """Test whether the queue manager of HOST can be reached from here: ports, ping, session.
+    """Test whether this machine can reach the queue manager of HOST: ports, ping, session.
 
-    What it shows is the way from here to there. For the other direction, run it there with the name of this machine.
+    The test covers connections from this machine to HOST. To test the other direction, run it on HOST with the name of
+    this machine.
     """
     checks = asyncio.run(_checks(host, message_port, timeout))
     if as_json:
@@ -74,7 +75,7 @@ async def _checks(host: str, message_port: int, timeout: float) -> list[tuple[st
         port = message_port if standard == 1801 else standard
         checks.append((f"TCP port {port}", await one_shot.port_is_open(host, port, _STEP), what))
     answer = await one_shot.ping(host)
-    checks.append(("UDP port 3527", answer, "ping; some queue managers want it first, most do without"))
+    checks.append(("UDP port 3527", answer, "ping; some queue managers require it before a session, most do not"))
     probe = names.parse_format_name(f"DIRECT={'TCP' if names.parse_address(host) else 'OS'}:{host}\\private$\\probe")
     assert isinstance(probe, names.DirectFormatName)
     done = await one_shot.deliver(probe, None, port=message_port, timeout=timeout)

@@ -13,7 +13,7 @@ from openmsmq.cli.commands import LazyGroup
 from openmsmq.cli.output import echo
 
 _PREFIX = "OPENMSMQ_"
-# Known without the schema of the daemon's configuration, whose import takes longer than the rest of the start.
+# A copy, so that the start does not import the schema of the daemon's configuration, which takes longer than the rest.
 _USUAL_VARIABLES = frozenset(
     _PREFIX + name
     for name in ("HOST", "PORT", "PORT_OFFSET", "USER", "PASSWORD", "URL", "TOKEN", "TOKEN_FILE", "TLS_ROOT")
@@ -34,9 +34,8 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
 def cli() -> None:
     """MSMQ queue manager for Linux, and a client for any MSMQ server.
 
-    \b
-    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 queue not found, 4 nothing came in time, 5 refused,
-    6 server not reached, 7 queue exists.
+    \b Exit codes: 0 done, 1 failed, 2 wrong usage, 3 queue not found, 4 timeout without a message, 5 access denied, 6
+    server unreachable, 7 queue exists.
     """
     if click.get_current_context().invoked_subcommand != "serve":  # which refuses them
         _warn_of_variables()

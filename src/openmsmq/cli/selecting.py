@@ -1,4 +1,4 @@
-"""Options that say which messages are meant, and how a command shows what it did to them."""
+"""Options that select messages, and the output of commands that act on them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 def _parsed(parse: Callable[[str], T]) -> Callable[[click.Context, click.Parameter, str | None], T | None]:
-    """A callback for an option: what `parse` says is wrong is wrong with the option."""
+    """Return a callback for an option, which reports errors of `parse` as errors of the option."""
 
     def callback(_: click.Context, __: click.Parameter, text: str | None) -> T | None:
         try:
@@ -48,7 +48,7 @@ def _parsed(parse: Callable[[str], T]) -> Callable[[click.Context, click.Paramet
 
 
 def _class_of(text: str) -> int:
-    """A class by the name or number of a message class, or as a reason of dead letters."""
+    """Parse a class: the name or number of a message class, or a reason of dead letters."""
     known = {kind.name: int(kind) for kind in MessageClass}
     return known[text.upper()] if text.upper() in known else find_reason(text).code
 
@@ -66,19 +66,25 @@ _CRITERIA = (
         help="Reason of dead letters: a word (expired-unread), a name (RECEIVE_TIMEOUT) or a number (0xC002).",
     ),
     click.option("--meant-for", help="Text in the format name of the destination."),
-    click.option("--older", callback=_AGE, metavar="TIME", help="At least so long in the queue: 90, 10m, 2h, 3d."),
-    click.option("--newer", callback=_AGE, metavar="TIME", help="At most so long in the queue."),
-    click.option("--larger", callback=_SIZE, metavar="BYTES", help="Bodies of at least 4096, 64k, 2m bytes."),
-    click.option("--smaller", callback=_SIZE, metavar="BYTES", help="Bodies of at most 4096, 64k, 2m bytes."),
+    click.option(
+        "--older", callback=_AGE, metavar="TIME", help="Minimum time in the queue: 90 (seconds), 10m, 2h, 3d."
+    ),
+    click.option("--newer", callback=_AGE, metavar="TIME", help="Maximum time in the queue."),
+    click.option("--larger", callback=_SIZE, metavar="BYTES", help="Minimum body size in bytes: 4096, 64k, 2m."),
+    click.option("--smaller", callback=_SIZE, metavar="BYTES", help="Maximum body size in bytes: 4096, 64k, 2m."),
     click.option("--text", help="Text in the body."),
 )
 _BOUNDS = (
     click.option("--limit", type=click.IntRange(min=0), default=0, help="Maximum number of messages (0: no limit)."),
     click.option(
-        "--selection", "token", callback=_parsed(parse_token), metavar="TOKEN", help="Just what a dry run has found."
+        "--selection",
+        "token",
+        callback=_parsed(parse_token),
+        metavar="TOKEN",
+        help="Exactly the messages that a dry run found (the token that it printed).",
     ),
     click.option("--all", "everything", is_flag=True, help="All messages."),
-    click.option("--dry-run", is_flag=True, help="Only show what would be done, and a token for --selection."),
+    click.option("--dry-run", is_flag=True, help="Only show the effect, and a token for --selection."),
 )
 
 
@@ -123,7 +129,7 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
         **kwargs: Any,
     ) -> Any:
         if (criteria == Criteria()) != everything:
-            raise click.UsageError("say which messages: give --id, --reason, --label, ... or --all, not both")
+            raise click.UsageError("select messages: give --id, --reason, --label, ... or --all, not both")
         return command(*args, wanted=SelectionOptions(criteria, limit, token), dry_run=dry_run, **kwargs)
 
     for option in reversed(_BOUNDS):
@@ -132,22 +138,23 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class SelectionOptions:
-    """Which messages the options mean."""
+    """Return which messages the options select."""
 
     def __init__(self, criteria: Criteria, limit: int, token: SelectionToken | None) -> None:
         self._criteria, self._limit, self._token = criteria, limit, token
 
     def select(self, qm: QueueManager, queues: Iterable[str]) -> Selection:
-        """Raises MessageNotFound for an identifier that is not there, UsageError if more is there than the dry run has
-        found; says so if less is there."""
+        """Raise MessageNotFound for an identifier that does not exist, and UsageError if there are more messages than
+        the dry run found. Print a note if there are fewer.
+        """
         found = select(qm, queues, self._criteria, time.time(), limit=self._limit, token=self._token)
         missing = (self._criteria.ids or frozenset()) - {chosen.id for chosen in found.chosen}
         if missing:
             raise MessageNotFound(detail=f"no such message: {', '.join(sorted(missing))}")
         if self._token is not None and len(found.chosen) > self._token.found:
             raise click.UsageError(
-                f"the dry run has found {self._token.found} messages and there are {len(found.chosen)} now: a "
-                "transaction has ended meanwhile, or other options were given; make the dry run again"
+                f"the dry run found {self._token.found} messages, and there are {len(found.chosen)} now: a "
+                "transaction has ended in the meantime, or the options differ; repeat the dry run"
             )
         if self._token is not None and len(found.chosen) < self._token.found:
             echo(f"{self._token.found - len(found.chosen)} of what the dry run found is gone", err=True)
@@ -167,8 +174,9 @@ def carry_out(
     confirm: Callable[[int], None] = lambda count: None,
     target: Callable[[Chosen], str] | None = None,
 ) -> None:
-    """Select, act and show. `confirm` gets the number and may abort. Ends with exit code 1 if a message could not be
-    dealt with; a dry run does if the queue is missing that `target` says a message goes to."""
+    """Select messages, act on them and show the result. `confirm` gets the number of messages and may abort. Exit code
+    1 if the action failed for a message, or, in a dry run, if the queue of `target` does not exist.
+    """
     found = wanted.select(qm, queues)
     if dry_run:
         _show((ActionResult(chosen, "dry run", None) for chosen in found.chosen), to, as_json, False)
@@ -178,7 +186,10 @@ def carry_out(
             if found.chosen and found.token:
                 echo(f"just these: --selection {found.token}")
             elif found.chosen:
-                echo("this server gives no sequence numbers by MS-MQMP: a later run may find more messages", err=True)
+                echo(
+                    "this server does not return sequence numbers through MS-MQMP: a later run may find more messages",
+                    err=True,
+                )
         elif found.chosen:
             print_json({"selection": found.token, "count": len(found.chosen)})
         if target is not None:
@@ -192,7 +203,7 @@ def carry_out(
         echo(f"{verb}: {count}")
         gone = len(done) - count - len(failed)
         if gone:
-            echo(f"{counted(gone, 'message')} had been taken by somebody else", err=True)
+            echo(f"{counted(gone, 'message')} had already been removed by another client", err=True)
     if failed:
         raise click.ClickException(
             f"{counted(len(failed), 'message')} of {len(done)} could not be {verb} and stay where they are: "
@@ -201,7 +212,7 @@ def carry_out(
 
 
 def _check_targets(qm: QueueManager, chosen: Sequence[Chosen], target: Callable[[Chosen], str], verb: str) -> None:
-    """Raises ClickException naming the queues that are missing."""
+    """Raise ClickException naming the queues that do not exist."""
     wanted = [target(each) for each in chosen]
     absent = missing(qm, wanted)
     count = sum(name in absent for name in wanted)
@@ -216,7 +227,7 @@ def perform(
     Callable[[Chosen], str],
     dry_run: bool, as_json: bool, confirm: Callable[[int], None] = lambda count: None,
 ) -> None:  # fmt: skip
-    """`carry_out` for a deed, in the queues of the deed. Raises QueueNotFound for a queue to go to that is missing."""
+    """`carry_out` for an action, including its target queues. Raises QueueNotFound if a target queue does not exist."""
     if deed.to is not None and missing(qm, [deed.to]):
         raise QueueNotFound(detail=f"there is no queue {deed.to} to which messages could be {verb}")
     target = None if deed.act == "delete" or deed.to is not None else lambda chosen: chosen.destination

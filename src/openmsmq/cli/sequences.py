@@ -1,5 +1,6 @@
-"""`openmsmq sequence list|forget`: transactional sequences from other queue managers. No published protocol carries it,
-so this asks the HTTP API."""
+"""`openmsmq sequence list|forget`: transactional sequences of other queue managers. No published protocol offers this,
+so the command uses the HTTP API.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ from openmsmq.cli.derived import add_commands
 
 @click.group()
 def sequence() -> None:
-    """Show how far other queue managers are with transactional queues; forget it.
+    """Show, or forget, the position of other queue managers in transactional queues.
 
-    No published protocol carries this: it asks the HTTP API of a daemon, with a token.
+    No published protocol offers this: the command uses the HTTP API of a daemon, with a token.
     """
 
 

@@ -1,4 +1,4 @@
-"""`openmsmq series`: the charts of the console in text."""
+"""`openmsmq series`: the charts of the console as text."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from openmsmq.cli.output import echo, json_option, print_json, print_table
 from openmsmq.cli.web_api import ApiOptions, api_options
 
 _BARS = "▁▂▃▄▅▆▇█"
-_POINTS = 60  # of a line
+_POINTS = 60  # characters in a line
 
 
 class _Line(NamedTuple):
-    """A member of `Rates`, and by what it is multiplied to be shown."""
+    """A member of `Rates`, and the factor by which it is multiplied for display."""
 
     label: str
     name: str
@@ -39,14 +39,13 @@ _LINES = (
 @json_option
 @api_options
 def series(api: ApiOptions, span: str, as_json: bool) -> None:
-    """Show rates and number of messages, how long syncs and calls took, and the free disk: ten minutes, or a day.
+    """Chart message rates and counts, sync and call times, and free disk space over ten minutes or a day.
 
-    Messages are those of all application queues; those that died are among those that left. Times are means, which have
-    a gap where there was nothing. By the second for ten minutes and by the minute for a day.
+    Messages are those of all application queues; removed messages include dead letters. Times are means; intervals
+    without events are gaps. The resolution is a second for ten minutes and a minute for a day.
 
-    The HTTP API of the daemon is asked, with a token of the role monitor, of an administrator of the queue manager
-    where anonymous callers are not accepted. The process of the HTTP server keeps the figures; they are lost at a
-    restart.
+    The command uses the HTTP API, with a token of the role monitor; if anonymous callers are not accepted, the token
+    must belong to an administrator. The HTTP server keeps the data in memory, so a restart loses them.
     """
     with api.client() as client:
         found = perform(client, series_over_time, SeriesQuery(cast("Range", span))).points
@@ -54,7 +53,7 @@ def series(api: ApiOptions, span: str, as_json: bool) -> None:
         for point in found:
             print_json(msgspec.structs.asdict(point))
     elif len(found) < 2:
-        echo("there are no figures yet: the HTTP server has just started")
+        echo("no data yet: the HTTP server has just started")
     else:
         kept = thinned(found, _POINTS)
         columns = ["", "now", "least", "most", f"{_clock(found[0])} to {_clock(found[-1])} UTC"]
@@ -73,8 +72,7 @@ def _values(line: _Line, points: Sequence[Rates]) -> list[float | None]:
 
 
 def sparkline(values: Sequence[float | None]) -> str:
-    """A bar for each value, from 0 to the greatest: values of 0 have the lowest bar, and nothing else has; a gap for
-    what is not known."""
+    """Draw a bar for each value, scaled to the maximum. Only 0 has the lowest bar; an unknown value is a gap."""
     most = max((value for value in values if value is not None), default=0.0)
     return "".join(" " if value is None else _bar(value, most) for value in values)
 

@@ -50,7 +50,7 @@ def serve(config: Path | None, **options: Any) -> None:
     try:
         configuration = load(config, options=options)
         check_interfaces(configuration)
-        code = run(configuration)  # which finds settings that do not fit the store
+        code = run(configuration)  # finds settings that do not match the store
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from None
     sys.exit(code)
@@ -62,9 +62,9 @@ def serve(config: Path | None, **options: Any) -> None:
 @click.option("--quarantine", type=click.Path(path_type=Path), help="Quarantine file; default: DIRECTORY/quarantine-N.")
 @json_option
 def fsck(directory: Path, repair: bool, quarantine: Path | None, as_json: bool) -> None:
-    """Verify the store in a data DIRECTORY completely; the daemon reads only the log since the last checkpoint.
+    """Verify the complete store in a data DIRECTORY; the daemon reads only the log since the last checkpoint.
 
-    Exit code 0 if it is sound, 1 if not, 2 if DIRECTORY holds no store.
+    Exit code 0 if it is intact, 1 if not, 2 if DIRECTORY contains no store.
     """
     from openmsmq.store import fsck as store_fsck
     from openmsmq.store.errors import NoStore
@@ -110,12 +110,12 @@ def _unused(directory: Path) -> Path:
 
 @click.command()
 @json_option
-@click.option("--markdown", is_flag=True, help="Print the table as Markdown, as in docs/operations.md.")
+@click.option("--markdown", is_flag=True, help="Print the table as Markdown, for docs/operations.md.")
 @click.option(
-    "--summary", is_flag=True, help="Print as Markdown how many operations each interface has, as in the README."
+    "--summary", is_flag=True, help="Print the number of operations per interface as Markdown, for the README."
 )
 def protocols(as_json: bool, markdown: bool, summary: bool) -> None:
-    """List the interfaces and operations that are served, with the tests that prove them."""
+    """List the interfaces and operations that are implemented, with the tests that verify them."""
     from openmsmq.cli.protocol_table import markdown_summary, markdown_table, rows
 
     if as_json:

@@ -10,7 +10,7 @@ from openmsmq.cli.derived import add_commands
 
 @click.group()
 def token() -> None:
-    """Manage tokens, by which scripts log in to the HTTP server of a daemon."""
+    """Manage tokens, with which scripts log in to the HTTP server of a daemon."""
 
 
 add_commands(token, (*tokens.ACTIONS, *sessions.ACTIONS))

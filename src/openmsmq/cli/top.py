@@ -1,4 +1,4 @@
-"""`openmsmq top`: queues, while they change."""
+"""`openmsmq top`: a live view of queues."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ class _HttpDepths:
 @click.command()
 @click.option("--interval", type=click.FloatRange(min=0.2), default=2.0, show_default=True, help="Seconds.")
 @click.option("--count", "-n", type=click.IntRange(min=0), default=0, help="Refreshes before exiting (0: until ^C).")
-@click.option("--rows", "number", type=click.IntRange(min=1), default=20, show_default=True, help="Show the fullest.")
+@click.option(
+    "--rows", "number", type=click.IntRange(min=1), default=20, show_default=True, help="Number of queues to show."
+)
 @click.option("--filter", "pattern", default="*", help="Only queues whose names match, such as *orders*.")
 @click.option(
     "--sort",
@@ -64,9 +66,9 @@ class _HttpDepths:
     type=click.Choice(["messages", "grown"]),
     default="messages",
     show_default=True,
-    help="The fullest first, or those that have grown most in five minutes.",
+    help="Order: the longest queues first, or those that grew most in five minutes.",
 )
-@click.option("--empty", is_flag=True, help="Also queues that are empty and do not change.")
+@click.option("--empty", is_flag=True, help="Include queues that are empty and do not change.")
 @json_option
 @server_options
 @level_option
@@ -75,16 +77,16 @@ def top(
     api: ApiOptions, address: Address, level: str | None, interval: float, count: int, number: int, pattern: str,
     order: str, empty: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Show the fullest queues, again and again: messages, how their number changes, the age of the first.
+    """Show a live view of the longest queues: messages, rate of change, age of the first message.
 
-    With a token of the HTTP API (role monitor), also how many messages came and went a second, how many more there are
-    than five minutes ago, and how many readers wait, once a second at most. The protocols of MSMQ carry none of that:
-    without a token, change/s is the net change of the depth. --url goes before --host.
+    With a token of the HTTP API (role monitor), it also shows the messages that arrive and leave per second, the growth
+    over five minutes and the number of waiting readers, at most once a second. The protocols of MSMQ do not offer
+    these: without a token, change/s is the net change of the depth. --url takes precedence over --host.
     """
     before, then, looks = None, 0.0, 0
     with _source(api, address, level) as source, live_table(_COLUMNS, as_json) as show:
         if order == "grown" and not source.counts:
-            raise click.UsageError("--sort grown asks the HTTP API, with a token")
+            raise click.UsageError("--sort grown requires the HTTP API and a token")
         while True:
             now, found = time.monotonic(), source.sample()
             everything = rows(found, before, now - then, cast("Order", order))
@@ -110,7 +112,7 @@ def top(
 
 @contextmanager
 def _source(api: ApiOptions, address: Address, level: str | None) -> Iterator[DepthSource]:
-    """The HTTP API where the options are enough for it, else the protocols, and a line that says what is missing."""
+    """Return the HTTP API if the options suffice, otherwise the protocols and a line that names what is missing."""
     client = api.client_or_missing(here=is_here(address))
     if isinstance(client, Missing):
         echo(f"in/s, out/s, growth and waiting are not shown: {client.sentence}", err=True)

@@ -11,9 +11,9 @@ from openmsmq.cli.derived import add_commands
 
 @click.group()
 def transaction() -> None:
-    """Show distributed transactions, and why one does not end; end one by hand.
+    """Show distributed transactions and why one does not end; resolve one manually.
 
-    This asks the HTTP API of a daemon, with a token.
+    The command uses the HTTP API of a daemon, with a token.
     """
 
 

@@ -20,28 +20,28 @@ from openmsmq.cli.web_api import ApiOptions, api_options
 def user() -> None:
     """Manage the users that NTLM authenticates. A running daemon notices changes.
 
-    They are in the data directory of a daemon. With --url, the HTTP API of a daemon is asked, with a token of the role
-    administrator, of an administrator of the queue manager.
+    Users are stored in the data directory of a daemon. With --url, the command uses the HTTP API of a daemon; the token
+    must have the role administrator and belong to an administrator of the queue manager.
     """
 
 
 @user.group("group")
 def user_group() -> None:
-    """Manage groups of users: a right that is given to a group counts for each member."""
+    """Manage groups of users. Rights of a group apply to each member."""
 
 
 add_commands(user, users.ACTIONS)
 
 
 @user.command("own-password")
-@click.option("--user", "name", required=True, help="Name of the user, whose password is asked for.")
+@click.option("--user", "name", required=True, help="Name of the user; the command prompts for the password.")
 @click.option("--password-stdin", is_flag=True, help="Read the current and the new password from standard input.")
 @json_option
 @api_options
 def own_password(api: ApiOptions, name: str, password_stdin: bool, as_json: bool) -> None:
-    """Change the own password, by the HTTP API of a daemon.
+    """Change your password through the HTTP API of a daemon.
 
-    It ends the sessions of the user, but no tokens.
+    This ends your sessions; your tokens remain valid.
     """
     if password_stdin:
         current, new = (sys.stdin.readline().rstrip("\n") for _ in range(2))

@@ -26,10 +26,10 @@ from openmsmq.model.message import Message
 @json_option
 @connected
 def tail(qm: QueueManager, queue: str, from_start: bool, count: int, protocol: ProtocolWord, as_json: bool) -> None:
-    """Show each message that arrives and leave it in the queue. Ends with Ctrl-C.
+    """Show each message that arrives, without removing it. Ends with Ctrl-C.
 
-    A message that is received immediately may not be shown; among messages with priorities, one that arrives in
-    front of what was shown already is not seen.
+    A message that is received immediately may not be shown. A message whose priority puts it before one that was
+    already shown is not shown.
     """
     with qm.open(path_of(queue), "peek", protocol=protocol) as opened, opened.cursor() as cursor:
         look = cursor.peek if from_start else _behind_the_last(cursor)
@@ -42,7 +42,7 @@ def tail(qm: QueueManager, queue: str, from_start: bool, count: int, protocol: P
 
 
 def _behind_the_last(cursor: Cursor) -> Callable[[float | None], Message]:
-    """How to look at the first message to come: the cursor has gone past those that are there."""
+    """Return the action that peeks the next message to arrive. The cursor has passed the existing ones."""
     try:
         cursor.peek(0)
     except ReceiveTimeout:

@@ -1,4 +1,4 @@
-"""Options of commands that ask the HTTP API of a daemon, and the client that they describe."""
+"""Options of commands that use the HTTP API of a daemon, and the client that they describe."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from openmsmq.admin.http_requests import HttpCredentials, HttpRequests, by_token
 from openmsmq.admin.web_address import WebAddress, read_address
 
 _TOKEN = "OPENMSMQ_TOKEN"
-_DATA_DIR = Path("/var/lib/openmsmq")  # the default of openmsmq.server.config, which loads much
-_PREFIX = "omq_"  # of openmsmq.admin.tokens
+_DATA_DIR = Path("/var/lib/openmsmq")  # default of openmsmq.server.config, which is slow to import
+_PREFIX = "omq_"  # prefix in openmsmq.admin.tokens
 _LONGEST_TOKEN = 200
 _NO_TOKEN = (
-    f"no token of the HTTP API: `openmsmq token create NAME --user USER` makes one, --token-file or {_TOKEN} says it"
+    "no token of the HTTP API: create one with `openmsmq token create NAME --user USER`, and give it with "
+    f"--token-file or {_TOKEN}"
 )
-_NO_URL = "no HTTP server of a daemon is known: --url says where it is; `openmsmq serve --web` starts one"
+_NO_URL = "no HTTP server of a daemon is known: give --url, or start one with `openmsmq serve --web`"
 
 _API = (
     click.option(
-        "--url", envvar="OPENMSMQ_URL", help="URL of the HTTP API (that of the daemon which uses --data-dir)."
+        "--url", envvar="OPENMSMQ_URL", help="URL of the HTTP API (default: that of the daemon that uses --data-dir)."
     ),
     click.option(
         "--token-file", type=click.Path(path_type=Path), envvar="OPENMSMQ_TOKEN_FILE",
-        help=f"File with a token of the HTTP API; or the token is in {_TOKEN}.",
+        help=f"File with a token of the HTTP API; default: the token in {_TOKEN}.",
     ),
     click.option(
-        "--tls-root", envvar="OPENMSMQ_TLS_ROOT", help="PEM file of certificates to trust; default: the system's."
+        "--tls-root", envvar="OPENMSMQ_TLS_ROOT", help="PEM file of certificates to trust (default: the system's)."
     ),
     click.option(
         "--data-dir", type=click.Path(path_type=Path), envvar="OPENMSMQ_DATA_DIR", default=_DATA_DIR, show_default=True,
@@ -56,15 +57,16 @@ class ApiOptions(NamedTuple):
     data_dir: Path
 
     def client(self) -> HttpRequests:
-        """Raises UsageError where the options are not enough."""
+        """Return the client. Raises UsageError if options are missing."""
         found = self.client_or_missing()
         if isinstance(found, Missing):
             raise click.UsageError(found.sentence)
         return found
 
     def client_or_missing(self, *, here: bool = True) -> HttpRequests | Missing:
-        """`here`: a daemon of this machine is meant where no URL is given. Raises UsageError for options that are
-        wrong, and for a URL without a token."""
+        """Return the client or why there is none. `here`: without a URL, use a daemon of this machine. Raises
+        UsageError for invalid options, and for a URL without a token.
+        """
         token = self._token()
         if token is None:
             if self.url is not None:
@@ -88,7 +90,7 @@ class ApiOptions(NamedTuple):
         return url.rstrip("/") if url else None, self._trust(address)
 
     def client_as(self, who: HttpCredentials) -> HttpRequests:
-        """Without a token. Raises UsageError for options that are wrong, or where no server is known."""
+        """Return a client without a token. Raises UsageError for invalid options, or if no server is known."""
         url, trust = self.server(here=True)
         if url is None:
             raise click.UsageError(_NO_URL)
@@ -111,7 +113,9 @@ class ApiOptions(NamedTuple):
                 return None
         rest = text.removeprefix(_PREFIX).replace("-", "").replace("_", "")
         if not text.startswith(_PREFIX) or not rest.isascii() or not rest.isalnum() or len(text) > _LONGEST_TOKEN:
-            raise click.UsageError(f"{source} has no token: one begins with {_PREFIX}, and is all that is there")
+            raise click.UsageError(
+                f"{source} contains no token: a token begins with {_PREFIX}, and the file must contain nothing else"
+            )
         return text
 
     def _trust(self, address: WebAddress | None) -> ssl.SSLContext | None:
@@ -121,7 +125,7 @@ class ApiOptions(NamedTuple):
         try:
             return trusting(file) if self.tls_root else trusting_only(file)
         except (OSError, ssl.SSLError) as error:
-            raise click.UsageError(f"the certificates in {file} can't be read: {error}") from None
+            raise click.UsageError(f"cannot read the certificates in {file}: {error}") from None
 
 
 def api_options(command: Callable[..., Any]) -> Callable[..., Any]:

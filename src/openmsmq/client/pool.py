@@ -222,7 +222,7 @@ class Pool:
                 self._all.add(member)
                 return member
         connection.close()  # another thread was faster
-        raise RpcConnectionError("the association has ended meanwhile")
+        raise RpcConnectionError("the association has ended")
 
     def give_up(self, member: _Member) -> None:
         """A call was interrupted: its answer may still come, so the connection is of no use."""

@@ -256,7 +256,7 @@ class Web:
                 await send(message)
 
             if _has_two_lengths(scope):
-                problem = Problem(400, "Content-Length and Transfer-Encoding: only one of them says where a body ends",
+                problem = Problem(400, "Content-Length and Transfer-Encoding are both present; only one of them may be",
                                   headers={"Connection": "close"})  # fmt: skip
                 await problem_response(problem, Request(scope))(scope, receive, send_guarded)
             elif self._is_for_us(scope):

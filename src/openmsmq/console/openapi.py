@@ -34,7 +34,7 @@ _TAGS: Final = {
     "events": ("Figures", "Figures of now and of the last day."),
     "groups": ("Users and groups", "Accounts of the users file."),
     "handles": ("Open queues", "Who has which queue open."),
-    "jobs": ("Jobs", "Work on many messages that goes on in the background."),
+    "jobs": ("Jobs", "Background jobs on many messages."),
     "operations": ("Operations on messages", "Select messages, see what would be done, and do it."),
     "outgoing": ("Outgoing queues", "Messages for other machines."),
     "overview": ("Figures", "Figures of now and of the last day."),

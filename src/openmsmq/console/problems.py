@@ -11,8 +11,8 @@ from openmsmq.model.text import printable
 MEDIA_TYPE: Final = "application/problem+json"
 _TITLES: Final = {
     400: "The request is malformed", 401: "Log in first", 403: "Not allowed", 404: "There is no such thing",
-    405: "Not for this resource", 408: "The request took too long", 409: "In conflict with what is there",
-    412: "It has changed meanwhile", 413: "Too large", 415: "Another media type is needed", 421: "Not for this host",
+    405: "Not for this resource", 408: "The request took too long", 409: "Conflicts with the current state",
+    412: "Changed in the meantime", 413: "Too large", 415: "Another media type is needed", 421: "Not for this host",
     422: "A value is not allowed", 428: "A condition is needed", 429: "Too many tries", 500: "A mistake of the server",
     503: "Not available now", 504: "The queue manager did not answer in time", 507: "No room",
 }  # fmt: skip

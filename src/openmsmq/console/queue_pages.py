@@ -34,7 +34,7 @@ from openmsmq.model.rights import QUEUE_RIGHTS
 _USUAL: Final = {
     "WriteMessage": "Send", "ReceiveMessage": "Receive", "PeekMessage": "Read", "FullControl": "Everything",
 }  # fmt: skip
-_CHANGES: Final = {"grant": "Grant", "revoke": "Revoke what was granted", "deny": "Deny", "undeny": "Revoke a denial"}
+_CHANGES: Final = {"grant": "Grant", "revoke": "Revoke granted rights", "deny": "Deny", "undeny": "Revoke a denial"}
 _ABOUT_FIGURES: Final = ("queue.html", "queue_activity.html")
 _VIEWS: Final = {"auto": "As it is", "json": "JSON", "xml": "XML", "text": "Text", "hex": "Hex"}
 _AGES: Final = {600: "10 minutes", 3600: "hour", 86400: "day"}  # seconds

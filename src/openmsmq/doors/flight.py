@@ -83,7 +83,7 @@ class Control:
             try:
                 self._manager.staged_writes.drop_abandoned(self._stage_time_limit * 1000)
             except Exception as error:  # a full disk, or any other error: try again later
-                LEFT_OUT.note("sinks that nobody writes", f"the rest, next attempt in {_TIDY} s,", error)
+                LEFT_OUT.note("sinks that are not being written", f"the rest, next attempt in {_TIDY} s,", error)
             await asyncio.sleep(_TIDY)
 
     async def _answer(self, values: Any, data: bytearray) -> Any:

@@ -25,5 +25,5 @@ RESOLUTIONS: Final[Mapping[str, tuple[Resolution, ...]]] = {
 def refusal(transaction: str, state: str, resolution: str) -> str:
     """The sentence for a resolution that the state does not allow."""
     possible = " or ".join(RESOLUTIONS.get(state, ()))
-    rest = f"possible is {possible}" if possible else "it ends by itself"
+    rest = f"possible is {possible}" if possible else "it ends automatically"
     return f"transaction {transaction} is {state}: {resolution} is not possible, {rest}"

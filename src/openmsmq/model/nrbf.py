@@ -223,7 +223,7 @@ class _Reader:
     def new(self, definition: _Class | None = None) -> _Object:
         made = _Object(self.int32(), definition=definition)
         if made.identifier in self.objects:
-            raise self.fail(f"object {made.identifier} is there twice")
+            raise self.fail(f"object {made.identifier} is defined twice")
         self.objects[made.identifier] = made
         return made
 

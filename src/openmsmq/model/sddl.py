@@ -73,7 +73,7 @@ def from_sddl(text: str) -> SecurityDescriptor:
     for start, following in zip(starts, [*starts[1:], None], strict=True):
         letter = start.group(1)
         if letter in values:
-            raise ValueError(f"{letter}: is there twice")
+            raise ValueError(f"{letter}: occurs twice")
         values[letter] = text[start.end() : following.start() if following else len(text)]
     control = SecurityDescriptor().control
     lists: dict[str, tuple[Ace, ...] | None] = {"D": None, "S": None}

@@ -65,7 +65,7 @@ def decode_boxcar(data: bytes, count: int) -> list[Packet]:
         raise BadBoxcar(f"{len(data)} bytes, allowed are {SMALLEST} to {LARGEST}")
     _, _, total, messages = _HEAD.unpack_from(data)
     if total != len(data) or messages != count or not 1 <= messages <= MOST_MESSAGES:
-        raise BadBoxcar(f"it says {total} bytes with {messages} messages, the call {len(data)} with {count}")
+        raise BadBoxcar(f"its header has {total} bytes and {messages} messages, the call {len(data)} and {count}")
     packets, at = [], _HEAD.size
     for number in range(messages):
         if len(data) - at < _PACKET.size:

@@ -61,7 +61,7 @@ class _Reader:
     def take(self, size: int, field: str) -> bytes:
         taken = self._data[self._at : self._at + size]
         if len(taken) != size:
-            raise BadStructure(f"{self._what}: {field} needs {size} bytes, {len(taken)} are there")
+            raise BadStructure(f"{self._what}: {field} needs {size} bytes, only {len(taken)} remain")
         self._at += size
         return taken
 
@@ -157,7 +157,7 @@ def decode_token(data: bytes) -> PropagationToken:
     if first != 1 or not version:
         raise BadStructure(f"{what}: its first fields are {first} and {version}, allowed are 1 and at least 1")
     if size > len(data) - _TOKEN_HEAD.size:
-        raise BadStructure(f"{what}: {size} bytes follow szDesc, {len(data) - _TOKEN_HEAD.size} are there")
+        raise BadStructure(f"{what}: {size} bytes follow szDesc, only {len(data) - _TOKEN_HEAD.size} remain")
     text, length, _, protocols = _NAME_OBJECT.unpack(reader.take(_NAME_OBJECT.size, "NAMEOBJECTBLOB"))
     try:
         cid = UUID(text.partition(b"\0")[0].decode("ascii"))

@@ -138,9 +138,9 @@ class Resolver:
             record = await self._directory.ask(lambda d: d.machine(UUID(bytes_le=identifier)))
         except MsmqError as error:
             if self._directory.exists and error.hresult != HResult.MQ_ERROR_QUEUE_NOT_FOUND:
-                raise Unresolved(f"nothing says where {target} is ({error})") from error
+                raise Unresolved(f"no address is known for {target} ({error})") from error
             raise Unknown(
-                f"nothing says where {target} is ({said}; {error}), and it has not been met since the start. Use a "
+                f"no address is known for {target} ({said}; {error}), and it has not connected since the start. Use a "
                 "direct format name, or the setting routing_file"
             ) from error
         for name in (*record.dns_names, record.computer_name):

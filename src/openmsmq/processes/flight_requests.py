@@ -148,7 +148,7 @@ REQUESTS: Final[Mapping[str, RequestRule]] = MappingProxyType({
         {"sink": _NAME, "batch": _BATCH, "stages": _HANDLES, "query": _QUERY, "once": _FLAG.optional()},
         "make the stages of a batch visible",
     ),
-    "stages": RequestRule({}, "what is staged and not finalized, by the caller; by everybody, for administrators"),
+    "stages": RequestRule({}, "rows staged and not finalized by the caller; for administrators, by all users"),
     "last_batch": RequestRule({"sink": _NAME}, "the last batch of a sink"),
     "forget": RequestRule(
         {

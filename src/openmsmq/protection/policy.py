@@ -39,7 +39,7 @@ class CryptoPolicy:
         False, "take messages of clients whose signature cannot be verified, as unauthenticated"
     )
     send_insecure_nacks: bool = _switch(
-        False, "acknowledge refusals for security to senders that nobody has authenticated"
+        False, "acknowledge refusals for security to senders that are not authenticated"
     )
     minimum_rsa_bits: int = field(
         default=1024, metadata={"help": f"least RSA key of others, {LEAST_RSA_BITS} to {MOST_RSA_BITS} bits"}

@@ -99,16 +99,16 @@ class Configuration:
     name_change: str = field(
         default="ask",
         metadata={
-            "help": "what a computer name means that the store does not know: ask (do not start), moved (the queue "
-            "manager has another name now, and keeps the old ones), copied (another one goes on under the old name: "
-            "this one gets an identifier of its own)"
+            "help": "how to treat a computer name that differs from the store's: ask (do not start), moved (the queue "
+            "manager was renamed and keeps its old names), copied (another queue manager keeps the old name, and this "
+            "one gets a new identifier)"
         },
     )
     take_over: bool = field(
         default=False,
         metadata={
-            "help": "take the store from a daemon that still has it, or of which nobody knows: that one ends with exit "
-            "code 75. For cluster managers, which see to it that one node starts"
+            "help": "take the store over from a daemon that still owns it or whose state is unknown; that daemon ends "
+            "with exit code 75. For cluster managers, which ensure that only one node starts"
         },
     )
     directory_provider: str = field(
@@ -195,7 +195,7 @@ class Configuration:
     )
     remote_read_allow_none_security_client: bool = field(
         default=False,
-        metadata={"help": "let everybody read without authentication from queues that Anonymous Logon may read"},
+        metadata={"help": "allow reading without authentication from queues that Anonymous Logon may read"},
     )
     machine_quota: int = field(default=INFINITE, metadata={"help": "kilobytes for all queues"})
     journal_quota: int = field(default=INFINITE, metadata={"help": "kilobytes for the machine journal"})
@@ -279,8 +279,9 @@ class Configuration:
     distributed_transactions: str = field(
         default="off",
         metadata={
-            "help": "who may take part in transactions over several machines (OleTx, as with a Microsoft DTC): off "
-            "(nobody), none (any partner, unproved), incoming (partners that log in), mutual (partners that log in as "
+            "help": "partners allowed in transactions over several machines (OleTx, as with a Microsoft DTC): off (no "
+            "partners), none (any partner, not authenticated), incoming (partners that log in), mutual (partners that "
+            "log in as "
             "their computer, and prove it when called), on (mutual with peer_login = kerberos, otherwise none)"
         },
     )

@@ -65,9 +65,9 @@ def identity_of(
     is_copy = is_new and name_change == "copied"
     if is_copy:
         logger.warning(
-            "this is a copy of the queue manager %s (%s), which goes on elsewhere: it gets an identifier of its own "
-            "and starts disconnected; look through its outgoing queues, whose messages the other one sends too, then "
-            "`openmsmq machine connect`",
+            "this is a copy of the queue manager %s (%s), which runs elsewhere: it gets a new identifier and starts "
+            "disconnected; check its outgoing queues, whose messages the original also sends, then run `openmsmq "
+            "machine connect`",
             UUID(bytes_le=identifier) if identifier else "?", ", ".join(earlier),
         )  # fmt: skip
         identifier, earlier = None, []
@@ -129,8 +129,8 @@ def _question(identifier: bytes | None, earlier: Sequence[str], computer_name: s
     return (
         f"the store belongs to the queue manager {', '.join(earlier)} "
         f"({UUID(bytes_le=identifier) if identifier else 'without an identifier'}), and this computer is "
-        f"{computer_name}. Say what is meant: name_change = moved if that queue manager is here now and nowhere else; "
-        f"name_change = copied if it goes on elsewhere; computer_name = {earlier[-1]} if the name should stay"
+        f"{computer_name}. Set name_change = moved if that queue manager now runs only here; name_change = copied if "
+        f"it still runs elsewhere; computer_name = {earlier[-1]} if the name should stay"
     )
 
 

@@ -87,7 +87,7 @@ def test_dead_letters_are_told_and_returned(run: Run, qm: Any, tmp_path: Path) -
     assert "returned: 1" in run("deadletters", *where, "--return")
     assert "dead letters: 0" in run("deadletters", *where)
     assert qm.counts(path)["message_count"] == 1
-    assert "--dry-run is for --return" in run("deadletters", "--dry-run", code=2)
+    assert "--dry-run requires --return" in run("deadletters", "--dry-run", code=2)
 
 
 def test_a_mistake_is_one_clear_line(run: Run) -> None:

@@ -40,7 +40,7 @@ _OF_A_DOMAIN: Final = "S-1-5-21-"
 
 
 def is_account_name(name: str) -> bool:
-    """Whether a name says of which domain it is."""
+    """Return whether a name includes its domain."""
     return "\\" in name or "@" in name
 
 

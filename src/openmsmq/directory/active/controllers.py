@@ -35,14 +35,14 @@ class Controllers:
         self._threads: Final = ThreadPoolExecutor(THREADS, "active-directory")
         self._lock: Final = threading.Lock()
         self._current = ""
-        self._kept: list[tuple[str, DirectorySession]] = []  # sessions that nobody uses, each with its host
+        self._kept: list[tuple[str, DirectorySession]] = []  # idle sessions, each with its host
 
     async def read(self, work: Callable[[DirectorySession], T]) -> T:
         """Raises DirectoryError."""
         return await self._in_thread(lambda: self.read_now(work))
 
     async def change(self, work: Callable[[DirectorySession], T]) -> T:
-        """Raises DirectoryError; the change may have been made where a controller has gone meanwhile."""
+        """Raises DirectoryError. If the controller disappeared during the call, the change may have been made."""
         return await self._in_thread(lambda: self.change_now(work))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
@@ -131,7 +131,7 @@ class Controllers:
         logger.warning("the domain controller %s does not answer (%s): asking %s", host, reason, following)
 
     async def close(self) -> None:
-        """Nothing more is asked; a thread that waits for a silent controller ends by itself."""
+        """Stop all queries. A thread that waits for an unresponsive controller ends after its timeout."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         with self._lock, suppress(DirectoryError):
             for _, session in self._kept:

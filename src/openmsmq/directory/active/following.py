@@ -1,7 +1,8 @@
 """A session that follows referrals to other domains of the forest, each with a login of its own there.
 
-The ticket for another controller is for its service alone, so nothing that is sent there is of use elsewhere; and it is
-asked for only where `referrals.Trail` lets the operation go. The time limit is that of the whole operation.
+A ticket for another controller is valid for its service only, so data sent there cannot be used elsewhere. It is
+requested only if `referrals.ReferralChain` allows the operation to continue there. The time limit is that of the whole
+operation.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from openmsmq.model.errors import ClientError
 logger = logging.getLogger(__name__)
 
 FRESH: Final = 900.0  # seconds that an answer of DNS counts
-SOON: Final = 30.0  # seconds before DNS is asked again because nobody of its answer was there
+SOON: Final = 30.0  # seconds before DNS is queried again because no host in its answer was available
 MOST: Final = 20  # controllers that are used of an answer, and of those of the site
 PINGED: Final = 3  # controllers that are asked for the site, until one answers
 DNS_SECONDS: Final = 3.0
