@@ -303,7 +303,7 @@ def test_queues_are_made_with_properties_and_rights_and_their_messages_come(mach
     would = move.done("adopt", "plan", "invoices", "invoices2", *there)
     assert "would create queue invoices" in would
     assert "invoices: would fetch 2 messages from old, and those that arrive later" in would
-    assert "account S-1-5-21-1-2-3-1105 is of old" in would
+    assert "account S-1-5-21-1-2-3-1105 belongs to old" in would
     refused = move.run("adopt", "run", "invoices", "invoices2", *there)
     assert (refused.code, "map it to an account of this machine with --accounts" in refused.stderr) == (1, True)
     accounts = tmp_path / "accounts.json"
