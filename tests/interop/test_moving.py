@@ -316,7 +316,7 @@ def test_queues_are_made_with_properties_and_rights_and_their_messages_come(mach
         assert (made["label"], made["quota"], made["transactional"], made["journal"]) == ("Invoices", 5000, True, True)
         given = SecurityDescriptor.parse(manager.security(r".\private$\invoices2")).dacl or ()
     assert {ace.sid for ace in given} == {EVERYONE, UsersFile(move.new.directory / "users.json").sid_of(USER)}
-    assert "is moving already" in move.done("adopt", "plan", "invoices", *there)
+    assert "is already being moved" in move.done("adopt", "plan", "invoices", *there)
     move.done("adopt", "run", "invoices", *there)  # again, which changes nothing
 
 
