@@ -333,7 +333,7 @@ def test_queues_are_made_with_properties_and_rights_and_their_messages_come(mach
     would = move.done("adopt", "plan", "invoices", "invoices2", *there)
     assert "would create queue invoices" in would
     assert "invoices: would fetch 2 messages from old, and those that arrive later" in would
-    assert "account S-1-5-21-1-2-3-1105 is of old" in would
+    assert "account S-1-5-21-1-2-3-1105 belongs to old" in would
     refused = move.run("adopt", "run", "invoices", "invoices2", *there)
     assert (refused.code, "map it to an account of this machine with --accounts" in refused.stderr) == (1, True)
     accounts = tmp_path / "accounts.json"
@@ -346,7 +346,7 @@ def test_queues_are_made_with_properties_and_rights_and_their_messages_come(mach
         assert (made["label"], made["quota"], made["transactional"], made["journal"]) == ("Invoices", 5000, True, True)
         given = SecurityDescriptor.parse(manager.security(r".\private$\invoices2")).dacl or ()
     assert {ace.sid for ace in given} == {EVERYONE, UsersFile(move.new.directory / "users.json").sid_of(USER)}
-    assert "is moving already" in move.done("adopt", "plan", "invoices", *there)
+    assert "is already being moved" in move.done("adopt", "plan", "invoices", *there)
     move.done("adopt", "run", "invoices", *there)  # again, which changes nothing
 
 
