@@ -290,9 +290,7 @@ class Store:
         commit = [FrameSpec(frames.COMMIT, transaction=number) for number in commits]
         abort = [FrameSpec(frames.ABORT, transaction=number) for number in aborts]
         # First and last, as in `commit`.
-        locations = self._chain(
-            [*commit, *abort, *specify(operations, self._books, self.read), *commit, *abort]
-        )
+        locations = self._chain([*commit, *abort, *specify(operations, self._books, self.read), *commit, *abort])
         for transaction in commits:
             self._books.forget_pending(transaction)
         for transaction in aborts:

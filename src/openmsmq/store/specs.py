@@ -39,9 +39,7 @@ class FrameSpec:
         self.removed: Final = removed
 
 
-def specify(
-    operations: Sequence[Operation], books: SegmentStats, read: Callable[[int], bytes]
-) -> list[FrameSpec]:
+def specify(operations: Sequence[Operation], books: SegmentStats, read: Callable[[int], bytes]) -> list[FrameSpec]:
     """The frames for some operations.
 
     Args:
