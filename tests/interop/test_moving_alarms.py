@@ -131,7 +131,7 @@ def test_the_status_goes_on_while_the_daemon_is_away(machines: Move) -> None:
         assert process.stdout is not None and process.stderr is not None
         assert json.loads(process.stdout.readline())["moved"] == 1
         move.new.kill()
-        assert "asking again every 0.2 s" in process.stderr.readline()
+        assert "retrying every 0.2 s" in process.stderr.readline()
         move.new.start()
         with connect(move.old) as manager, manager.open("restarted", "send") as queue:
             queue.send("more", recoverable=True)
