@@ -225,7 +225,7 @@ class Bench:
             yield Figure(f"browse → noop, {what}", *rates, 400_000, 400 / 778)
 
     def connecting(self) -> Iterator[Comparison]:
-        """The connector beside the toy, the Python source and Parquet files of the same rows."""
+        """Compare the connector with the toy, the Python source and Parquet files of the same rows."""
         spark = self.spark
         files = str(self.directory / "rows")
 
@@ -372,10 +372,10 @@ def report(
             for f in figures
         ),
         "",
-        "The connector in Java beside others, in turns in the same run; the Python source here selects columns by a",
+        "The connector in Java and others, in turns in the same run; the Python source here selects columns by a",
         "query, as most users do, and so makes all of them:",
         "",
-        "| | connector, rows per second | beside | rows per second | ratio | bar | |",
+        "| | connector, rows per second | compared with | rows per second | ratio | bar | |",
         "|---|--:|---|--:|--:|--:|---|",
         *(
             f"| {c.what} | {c.rate:,.0f} | {c.other} | {c.other_rate:,.0f} | {c.rate / c.other_rate:.2f} | "

@@ -1,4 +1,4 @@
-"""What signing and sealing cost: the server's processor time for one operation, by authentication level (NTLM).
+"""The cost of signing and sealing: the server's processor time for one operation, by authentication level (NTLM).
 
     python benchmarks/sealed.py [--seconds 3] [--rounds 3]
 

@@ -15,6 +15,7 @@ import pytest
 import openmsmq.spark
 import warm
 from daemon import Daemon
+from spark import lake
 
 # By tools/share-classes; the drivers that tests start inherit it. Not by SPARK_CONF_DIR, which is in Java's class path:
 # with a directory there, Java shares no classes.
@@ -86,3 +87,11 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 def qm(service: Daemon) -> Iterator[Any]:
     with service.connect() as manager:
         yield manager
+
+
+@pytest.fixture
+def queue(service: Daemon, request: pytest.FixtureRequest) -> str:
+    """A queue of the test's own."""
+    name: str = request.node.name.replace("[", "-").replace("]", "")[:80]
+    lake.create(service, name)
+    return name

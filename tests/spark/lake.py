@@ -65,3 +65,8 @@ def labels(spark: Any, directory: Path) -> Counter[str]:
     """What is in the lake, and how often."""
     rows = spark.read.parquet(str(directory / "out")).select("label").collect()
     return Counter(row.label for row in rows)
+
+
+def table(spark: Any, service: Daemon, **options: Any) -> Any:
+    """A batch read of a daemon's queues."""
+    return spark.read.format("msmq").options(**reach(service, **options)).load()

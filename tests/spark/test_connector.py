@@ -24,10 +24,14 @@ from flight.test_streams import flight_process
 from openmsmq.spark.planner import Planner
 from openmsmq.spark.schema import spark_schema
 from spark import lake
+from spark.lake import table
+from wanted import missing
 
-pytestmark = pytest.mark.skipif(
-    not openmsmq.spark.CONNECTOR.exists(), reason="the connector is not built: make connector"
-)
+
+@pytest.fixture(scope="module", autouse=True)
+def built() -> None:
+    if not openmsmq.spark.CONNECTOR.exists():
+        missing("the connector is not built: make jdk connector")
 
 
 @pytest.fixture
@@ -36,17 +40,6 @@ def connector(spark: Any) -> Iterator[Any]:
     spark.conf.set("spark.openmsmq.connector", "true")
     yield spark
     spark.conf.set("spark.openmsmq.connector", "false")
-
-
-@pytest.fixture
-def queue(service: Daemon, request: pytest.FixtureRequest) -> str:
-    name: str = request.node.name.replace("[", "-").replace("]", "")[:80]
-    lake.create(service, name)
-    return name
-
-
-def table(spark: Any, service: Daemon, **options: Any) -> Any:
-    return spark.read.format("msmq").options(**lake.reach(service, **options)).load()
 
 
 def plan(frame: Any) -> str:

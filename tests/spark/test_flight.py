@@ -21,18 +21,7 @@ from openmsmq.spark.schema import spark_schema
 from openmsmq.spark.streaming import MsmqStreamReader
 from openmsmq.spark.writing import MsmqStreamWriter
 from spark import lake
-
-
-@pytest.fixture
-def queue(service: Daemon, request: pytest.FixtureRequest) -> str:
-    name: str = request.node.name.replace("[", "-").replace("]", "")[:80]
-    lake.create(service, name)
-    return name
-
-
-def table(spark: Any, service: Daemon, **options: Any) -> Any:
-    return spark.read.format("msmq").options(**lake.reach(service, **options)).load()
-
+from spark.lake import table
 
 # -- batches -----------------------------------------------------------------------------------------------------
 
