@@ -16,6 +16,7 @@ import openmsmq.spark
 import warm
 from daemon import Daemon
 from spark import lake
+from wanted import missing
 
 # By tools/share-classes; the drivers that tests start inherit it. Not by SPARK_CONF_DIR, which is in Java's class path:
 # with a directory there, Java shares no classes.
@@ -74,6 +75,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture(params=["python", "connector"])
+def either(spark: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The session: once with the Python source and sink, once with the connector."""
+    if request.param == "connector":
+        if not openmsmq.spark.CONNECTOR.exists():
+            missing("the connector is not built: make jdk connector")
+        spark.conf.set("spark.openmsmq.connector", "true")
+    yield spark
+    spark.conf.set("spark.openmsmq.connector", "false")
 
 
 @pytest.fixture(scope="session")

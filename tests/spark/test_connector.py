@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,10 @@ from pyspark.sql import SparkSession
 
 import openmsmq.spark
 from command_line import add_user
-from daemon import Daemon, free_port
+from daemon import Daemon, eventually, free_port
 from flight.certificates import make_certificate
 from flight.test_streams import flight_process
+from openmsmq.bulk.client import BulkClient
 from openmsmq.spark.planner import Planner
 from openmsmq.spark.schema import spark_schema
 from spark import lake
@@ -169,14 +171,19 @@ def test_an_error_is_that_of_the_python_source(
         table(connector, service, **{"queue": queue} | options).collect()
 
 
-def test_what_the_connector_does_not_do_the_python_source_does(connector: Any, service: Daemon, queue: str) -> None:
+def test_what_the_connector_does_not_do_the_python_source_does(
+    connector: Any, service: Daemon, queue: str, tmp_path: Path
+) -> None:
     lake.put(service, queue, "a")
     for options in ({"decode": "text"}, {"protocol": "remoteread", "port": service.port}):
         frame = table(connector, service, queue=queue, **options).select("label")
         assert "(Python)" in plan(frame) and [row.label for row in frame.collect()] == ["a"]
     rows = connector.createDataFrame([("b", "b")], "body string, label string")
-    rows.write.format("msmq").options(**lake.reach(service, defaultQueue=queue)).mode("append").save()
+    options = lake.reach(service, defaultQueue=queue, onError="collect", errorPath=tmp_path / "refused")
+    rows.write.format("msmq").options(**options).mode("append").save()
     assert lake.left(service, queue) == ["a", "b"]
+    with pytest.raises(Exception, match="a queue can't be overwritten; allowed: mode append"):
+        rows.write.format("msmq").options(**lake.reach(service, defaultQueue=queue)).mode("overwrite").save()
 
 
 def test_five_queue_managers_are_one_table_and_one_stream(connector: Any, tmp_path: Path) -> None:
@@ -319,3 +326,105 @@ def test_configure_says_why_it_adds_nothing(
     assert "spark.jars" not in configured()
     said = {"jar": "has no connector.jar", "time": "was started before openmsmq.spark.configure"}[lacks]
     assert said in caplog.text
+
+
+# -- writes ------------------------------------------------------------------------------------------------------------
+
+
+def write(frame: Any, service: Daemon, queue: str, **options: Any) -> None:
+    frame.write.format("msmq").options(**lake.reach(service, defaultQueue=queue, **options)).mode("append").save()
+
+
+def test_rows_are_written_without_python_and_arrive_as_the_python_sink_writes_them(
+    connector: Any, service: Daemon, queue: str
+) -> None:
+    frame = connector.range(3).selectExpr(
+        "case id when 1 then '' when 2 then 'Grüße €\U0001f600' else 'text' end AS body",
+        "cast(id AS string) AS label", "int(id) AS priority", "id = 1 AS recoverable",
+        "id AS application_tag", "encode('x', 'utf-8') AS extension",
+        "case id when 0 then 10L end AS time_to_be_received",
+    )  # fmt: skip
+    write(frame, service, queue)
+    by_connector = table(connector, service, queue=queue)
+    connector.conf.set("spark.openmsmq.connector", "false")
+    write(frame, service, f".\\private$\\{queue}")
+    connector.conf.set("spark.openmsmq.connector", "true")
+    columns = ["label", "body", "body_type", "priority", "recoverable", "application_tag", "extension",
+               "time_to_be_received", "class", "sender_id"]  # fmt: skip
+    rows = sorted(by_connector.select(*columns).collect())
+    assert len(rows) == 6 and rows[::2] == rows[1::2]
+    assert {row.body_type for row in rows} == {8}
+
+
+def test_many_rows_of_many_sizes_are_written(connector: Any, service: Daemon, queue: str) -> None:
+    """More rows than a record batch has, more bytes than one has, more than are kept for a repetition."""
+    frame = connector.range(5000).selectExpr(
+        "cast(id AS string) AS label", "encode(repeat('x', int(id)), 'utf-8') AS body"
+    )
+    write(frame.repartition(2), service, queue)
+    found = table(connector, service, queue=queue).selectExpr("count(distinct label)", "sum(body_size)").collect()
+    assert tuple(found[0]) == (5000, sum(range(5000)))
+    large = connector.range(40).selectExpr("encode(repeat('y', 2000000), 'utf-8') AS body").coalesce(1)
+    write(large, service, queue)
+    assert table(connector, service, queue=queue).where("body_size = 2000000").select("sequence").count() == 40
+
+
+def test_text_that_is_not_utf8_names_its_row(connector: Any, service: Daemon, queue: str) -> None:
+    frame = connector.range(3).selectExpr("if(id = 2, cast(unhex('ff') AS string), 'a') AS label", "'b' AS body")
+    with pytest.raises(Exception, match="partition 0: row 2: label is not valid UTF-8"):
+        write(frame.coalesce(1), service, queue)
+    assert lake.count(service, queue) == 0
+
+
+def test_a_refused_row_is_reported_while_others_are_still_sent(connector: Any, service: Daemon, queue: str) -> None:
+    frame = connector.range(60_000).selectExpr("repeat('x', if(id = 0, 300, 1)) AS label", "repeat('b', 1000) AS body")
+    with pytest.raises(Exception, match="partition 0: row 0: "):
+        write(frame.coalesce(1), service, queue)
+    assert lake.count(service, queue) == 0
+
+
+def test_a_write_goes_on_when_the_server_comes_back(connector: Any, tmp_path: Path) -> None:
+    port, arrow = free_port("127.0.0.1"), free_port("127.0.0.1")
+    with Daemon(tmp_path / "data", "--flight", "--flight-port", str(port), "--arrow-port", str(arrow)) as daemon:
+        lake.create(daemon, "q")
+        pause = "java_method('java.lang.Thread', 'sleep', if(id % 1000 = 0, 100L, 0L))"
+        frame = connector.range(30_000).selectExpr("repeat('b', 100) AS body", "cast(id AS string) AS label",
+                                                   f"if({pause} IS NULL, 1, 1) AS priority").coalesce(1)  # fmt: skip
+        with ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(write, frame, daemon, "q", retrySeconds=60)
+            with BulkClient(port=port) as client:
+                eventually(client.stages, 60)
+            daemon.kill()
+            daemon.start()
+            writing.result(120)
+            assert lake.count(daemon, "q") == 30_000
+        with BulkClient(port=port) as client:
+            assert client.stages() == []
+
+
+def test_a_stream_writes_with_either_sink_and_each_batch_once(
+    connector: Any, service: Daemon, queue: str, tmp_path: Path
+) -> None:
+    lake.create(service, f"{queue}-out")
+    for turn, by_connector in enumerate(["true", "false", "true"]):
+        lake.put(service, queue, [f"{turn}.{number}" for number in range(20)])
+        connector.conf.set("spark.openmsmq.connector", by_connector)
+        frame = lake.receiving(connector, service, queue, maxRecordsPerTrigger=7).selectExpr("body", "label")
+        writer = frame.writeStream.format("msmq").option("checkpointLocation", str(tmp_path))
+        options = lake.reach(service, defaultQueue=f"{queue}-out", sinkId="copies")
+        writer.options(**options).trigger(availableNow=True).start().awaitTermination()
+    found = lake.left(service, f"{queue}-out")
+    assert len(found) == len(set(found)) == 60 and lake.count(service, queue) == 0
+
+
+def test_a_continuous_query_fails_and_commits_nothing(
+    connector: Any, service: Daemon, queue: str, tmp_path: Path
+) -> None:
+    """The reason is in the executor's log; Spark reports that such a task can't be repeated."""
+    frame = connector.readStream.format("rate").load().selectExpr("cast(value as string) body")
+    writer = frame.writeStream.format("msmq").options(**lake.reach(service, defaultQueue=queue, sinkId=queue))
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(continuous="100 milliseconds").start()
+    with pytest.raises(Exception, match="Continuous execution does not support task retry"):
+        query.awaitTermination(60)
+    with BulkClient(port=lake.flight_port(service)) as client:
+        assert client.last_batch(queue) is None

@@ -91,24 +91,27 @@ def test_a_queue_manager_that_is_killed(spark: Any, tmp_path: Path, seed: int) -
         check(spark, service, "killed", tmp_path, sent)
 
 
-def test_a_sink_whose_stream_is_stopped_at_random_moments(spark: Any, service: Daemon, tmp_path: Path) -> None:
-    lake.create(service, "from", "into")
+def test_a_sink_whose_stream_is_stopped_at_random_moments(
+    either: Any, service: Daemon, queue: str, tmp_path: Path
+) -> None:
+    source, target = f"{queue}-from", f"{queue}-into"
+    lake.create(service, source, target)
     chance, sent = seeds.chance("sink"), [str(number) for number in range(600)]
-    lake.put(service, "from", sent)
+    lake.put(service, source, sent)
 
     def start(**trigger: Any) -> Any:
-        frame = lake.receiving(spark, service, "from", maxRecordsPerTrigger=60).selectExpr("body", "label")
-        options = lake.reach(service, defaultQueue="into", sinkId="copy")
+        frame = lake.receiving(either, service, source, maxRecordsPerTrigger=60).selectExpr("body", "label")
+        options = lake.reach(service, defaultQueue=target, sinkId=queue)
         writer = frame.writeStream.format("msmq").options(**options)
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
         return (writer.trigger(**trigger) if trigger else writer).start()
 
     for _ in range(4):
         query = start()
-        progress(service, "from", query, chance.randrange(100))
+        progress(service, source, query, chance.randrange(100))
         query.stop()
     start(availableNow=True).awaitTermination()
-    assert Counter(lake.left(service, "into")) == Counter(sent)
-    assert lake.count(service, "from") == 0
+    assert Counter(lake.left(service, target)) == Counter(sent)
+    assert lake.count(service, source) == 0
     with BulkClient(port=lake.flight_port(service)) as client:
-        assert client.forget("copy") == 0, "no stage is left over"
+        assert client.forget(queue) == 0, "no stage is left over"

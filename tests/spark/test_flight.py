@@ -59,11 +59,11 @@ def test_filters_on_the_position_are_pushed_down(spark: Any, service: Daemon, qu
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-def test_rows_become_messages(spark: Any, service: Daemon, queue: str) -> None:
+def test_rows_become_messages(either: Any, service: Daemon, queue: str) -> None:
     lake.create(service, f"{queue}-other")
     rows = [(f"body {n}", f"label {n}", n % 8, n % 2 == 0, f"{queue}-other" if n == 7 else None) for n in range(50)]
     columns = "body string, label string, priority int, recoverable boolean, destination_queue string"
-    frame = spark.createDataFrame(rows, columns).repartition(4)
+    frame = either.createDataFrame(rows, columns).repartition(4)
     frame.write.format("msmq").options(**lake.reach(service, defaultQueue=queue)).mode("append").save()
     with service.connect() as manager, manager.open(f".\\private$\\{queue}", "peek") as reader:
         messages = {message.label: message for message in reader}
@@ -73,11 +73,11 @@ def test_rows_become_messages(spark: Any, service: Daemon, queue: str) -> None:
     )  # fmt: skip
 
 
-def test_columns_are_read_and_written_whatever_their_case(spark: Any, service: Daemon, queue: str) -> None:
-    frame = spark.createDataFrame([("a", "b")], "BODY string, Label string")
+def test_columns_are_read_and_written_whatever_their_case(either: Any, service: Daemon, queue: str) -> None:
+    frame = either.createDataFrame([("a", "b")], "BODY string, Label string")
     frame.write.format("msmq").options(**lake.reach(service, defaultQueue=queue)).mode("append").save()
     schema = "LABEL string, BODY_SIZE bigint"
-    rows = spark.read.format("msmq").schema(schema).options(**lake.reach(service, queue=queue)).load().collect()
+    rows = either.read.format("msmq").schema(schema).options(**lake.reach(service, queue=queue)).load().collect()
     assert [(row.LABEL, row.BODY_SIZE) for row in rows] == [("b", 2)]
 
 
@@ -86,17 +86,19 @@ def test_a_queue_that_is_named_twice_is_refused(service: Daemon, queue: str) -> 
         Driver(service, f"{queue},.\\private$\\{queue.upper()}")
 
 
-def test_transactional_queues_take_rows_too(spark: Any, service: Daemon, queue: str) -> None:
+def test_transactional_queues_take_rows_too(either: Any, service: Daemon, queue: str) -> None:
     lake.create(service, f"{queue}-x", transactional=True)
-    frame = spark.createDataFrame([(b"a",), (b"b",)], "body binary").coalesce(1)
+    frame = either.createDataFrame([(b"a",), (b"b",)], "body binary").coalesce(1)
     frame.write.format("msmq").options(**lake.reach(service, defaultQueue=f"{queue}-x")).mode("append").save()
     with service.connect() as manager, manager.open(f".\\private$\\{queue}-x", "peek") as reader:
         assert [(m.body, m.is_transactional) for m in reader] == [(b"a", True), (b"b", True)]
 
 
-def test_a_row_that_cannot_be_sent_fails_the_batch_and_nothing_is_sent(spark: Any, service: Daemon, queue: str) -> None:
+def test_a_row_that_cannot_be_sent_fails_the_batch_and_nothing_is_sent(
+    either: Any, service: Daemon, queue: str
+) -> None:
     rows = [("good", "x"), ("bad", "y" * 300)]
-    frame = spark.createDataFrame(rows, "body string, label string").coalesce(1)
+    frame = either.createDataFrame(rows, "body string, label string").coalesce(1)
     writer = frame.write.format("msmq").options(**lake.reach(service, defaultQueue=queue)).mode("append")
     with pytest.raises(Exception, match="row 1"):
         writer.save()
@@ -112,9 +114,9 @@ def test_a_row_that_cannot_be_sent_fails_the_batch_and_nothing_is_sent(spark: An
     ],
 )
 def test_what_cannot_be_written_is_named(
-    spark: Any, service: Daemon, columns: str, options: dict[str, str], said: str
+    either: Any, service: Daemon, columns: str, options: dict[str, str], said: str
 ) -> None:
-    frame = spark.createDataFrame([], columns)
+    frame = either.createDataFrame([], columns)
     with pytest.raises(Exception, match=said):
         frame.write.format("msmq").options(**lake.reach(service, **options)).mode("append").save()
 
@@ -143,13 +145,13 @@ def test_journals_keep_what_a_stream_received(spark: Any, service: Daemon, queue
     ]  # fmt: skip
 
 
-def test_a_stream_into_a_queue_is_applied_once(spark: Any, service: Daemon, queue: str, tmp_path: Any) -> None:
+def test_a_stream_into_a_queue_is_applied_once(either: Any, service: Daemon, queue: str, tmp_path: Any) -> None:
     lake.create(service, f"{queue}-out")
-    rows = spark.createDataFrame([(str(number),) for number in range(60)], "label string").repartition(3)
+    rows = either.createDataFrame([(str(number),) for number in range(60)], "label string").repartition(3)
     rows.write.parquet(str(tmp_path / "in"))
 
     def run(checkpoint: str = "checkpoint") -> None:
-        frame = spark.readStream.schema("label string").option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
+        frame = either.readStream.schema("label string").option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
         writer = frame.selectExpr("label AS body", "label").writeStream.format("msmq")
         writer = writer.options(**lake.reach(service, defaultQueue=f"{queue}-out", sinkId=queue))
         writer = writer.option("checkpointLocation", str(tmp_path / checkpoint))

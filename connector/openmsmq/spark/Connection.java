@@ -10,8 +10,10 @@ import java.io.Serializable;
 import java.net.InetSocketAddress;
 import java.net.StandardSocketOptions;
 import java.nio.ByteBuffer;
+import java.nio.channels.Channels;
 import java.nio.channels.ReadableByteChannel;
 import java.nio.channels.SocketChannel;
+import java.nio.channels.WritableByteChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -27,14 +29,15 @@ import javax.net.ssl.TrustManagerFactory;
 import jdk.net.ExtendedSocketOptions;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** One request for an Arrow stream of a queue manager, and its answer; docs/bulk.md describes the protocol. */
-final class Connection implements ReadableByteChannel {
+/** One request for an Arrow stream from or to a queue manager, and its answer; docs/bulk.md describes the protocol. */
+final class Connection implements ReadableByteChannel, WritableByteChannel {
   private static final int CONNECT_MILLISECONDS = 20_000;
   private static final int BUFFER = 1 << 16;
   private static final int KEEPALIVE_SECONDS = 60;
 
   private final SocketChannel socket;
   private final ReadableByteChannel source;
+  private final WritableByteChannel target;
   private final ByteBuffer buffer = ByteBuffer.allocate(BUFFER).flip();
 
   /**
@@ -93,17 +96,15 @@ final class Connection implements ReadableByteChannel {
       socket.setOption(StandardSocketOptions.TCP_NODELAY, true);
       socket.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
       socket.setOption(ExtendedSocketOptions.TCP_KEEPIDLE, KEEPALIVE_SECONDS);
-      ByteBuffer line = ByteBuffer.wrap((values + "\n").getBytes(StandardCharsets.UTF_8));
       if (access.tlsRoot() == null) {
         source = socket;
-        while (line.hasRemaining()) {
-          socket.write(line);
-        }
+        target = socket;
       } else {
         SSLSocket secure = secure(host, port, access.tlsRoot());
         source = new StreamChannel(secure.getInputStream());
-        secure.getOutputStream().write(line.array());
+        target = Channels.newChannel(secure.getOutputStream());
       }
+      write(ByteBuffer.wrap((values + "\n").getBytes(StandardCharsets.UTF_8)));
       line();
     } catch (IOException | RuntimeException error) {
       socket.close();
@@ -213,6 +214,34 @@ final class Connection implements ReadableByteChannel {
     target.position(target.position() + count);
     buffer.position(buffer.position() + count);
     return count;
+  }
+
+  /**
+   * Write all bytes.
+   *
+   * @throws MsmqException the queue manager has refused; it says so once, and reads on for a while.
+   */
+  @Override
+  public int write(ByteBuffer bytes) throws IOException {
+    int count = bytes.remaining();
+    try {
+      while (bytes.hasRemaining()) {
+        target.write(bytes);
+      }
+    } catch (IOException error) {
+      reason(error);
+      throw error;
+    }
+    return count;
+  }
+
+  /** Throw the error that the queue manager sent before the connection broke, if there is one. */
+  private void reason(IOException error) {
+    try {
+      line();
+    } catch (IOException broken) {
+      error.addSuppressed(broken);
+    }
   }
 
   @Override

@@ -28,6 +28,16 @@ final class MsmqException extends RuntimeException {
     return error;
   }
 
+  private MsmqException(MsmqException error, String where) {
+    super(where + ": " + error.getMessage(), error);
+    hresult = error.hresult;
+  }
+
+  /** The same error, which says where it happened. */
+  MsmqException in(String where) {
+    return new MsmqException(this, where);
+  }
+
   boolean isMissingQueue() {
     return hresult == QUEUE_NOT_FOUND || hresult == QUEUE_DELETED;
   }

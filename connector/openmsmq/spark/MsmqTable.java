@@ -25,7 +25,7 @@ import org.slf4j.LoggerFactory;
 final class MsmqTable implements SupportsRead, SupportsWrite {
   private static final Logger LOGGER = LoggerFactory.getLogger(MsmqTable.class);
 
-  /** A setting of the session: with {@code false}, the Python source reads everything. */
+  /** A setting of the session: with {@code false}, the Python source reads and writes everything. */
   private static final String SETTING = "spark.openmsmq.connector";
 
   private final StructType schema;
@@ -57,13 +57,14 @@ final class MsmqTable implements SupportsRead, SupportsWrite {
         TableCapability.STREAMING_WRITE, TableCapability.TRUNCATE);
   }
 
+  private static boolean isOff() {
+    return SparkSession.active().conf().get(SETTING, "true").equals("false");
+  }
+
   @Override
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
     Map<String, String> given = options.asCaseSensitiveMap();
-    if (SparkSession.active().conf().get(SETTING, "true").equals("false")) {
-      return ((SupportsRead) python()).newScanBuilder(options);
-    }
-    if (!suits(given)) {
+    if (isOff() || !suits(given)) {
       return ((SupportsRead) python()).newScanBuilder(options);
     }
     return new MsmqScanBuilder(schema, given, snapshot);
@@ -83,7 +84,8 @@ final class MsmqTable implements SupportsRead, SupportsWrite {
 
   @Override
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
-    return ((SupportsWrite) python()).newWriteBuilder(info);
+    WriteBuilder builder = ((SupportsWrite) python()).newWriteBuilder(info);
+    return isOff() ? builder : new MsmqWrite(builder, info);
   }
 
   /** Where the queues ended when the table was read first; all batch reads of it end there. */

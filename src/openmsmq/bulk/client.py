@@ -202,15 +202,17 @@ class BulkClient:
             return None
         return answer
 
-    def arrow_port(self) -> int | None:
-        """The port where the queue manager serves Arrow streams (docs/bulk.md); None if it does not."""
+    def arrow_port(self, writes: bool = False) -> int | None:
+        """Return the port where the queue manager serves Arrow streams (docs/bulk.md); None if it does not, or if it
+        takes no rows there and `writes` is given."""
         try:
-            port: int | None = self._act("arrow_port")["port"]
+            answer = self._act("arrow_port")
         except MsmqError as error:
-            if error.hresult != HResult.MQ_ERROR_INVALID_PARAMETER:  # of a version that has none
+            if error.hresult != HResult.MQ_ERROR_INVALID_PARAMETER:  # a version without Arrow streams
                 raise
             return None
-        return port
+        port: int | None = answer["port"]
+        return port if answer.get("writes") or not writes else None
 
     def plan(
         self,

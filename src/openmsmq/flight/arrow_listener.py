@@ -1,4 +1,4 @@
-"""Arrow streams over TCP or TLS: the reads of Arrow Flight for peers that have Arrow but no gRPC.
+"""Arrow streams over TCP or TLS: the reads and uploads of Arrow Flight for peers that have Arrow but no gRPC.
 
 One connection carries one request. docs/bulk.md describes the protocol. Until a peer has sent its request, it costs a
 socket and no thread; then the daemon decides whether the caller may do what it asks.
@@ -13,14 +13,18 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from openmsmq.flight.reading import RangeReading
-from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.flight.rows import validate
+from openmsmq.flight.uploading import staged
+from openmsmq.model.errors import HResult, MsmqError, OperationCancelled
 from openmsmq.processes.flight_requests import check, invalid, parse, shown
 from openmsmq.processes.link import DaemonLink
 
@@ -30,11 +34,15 @@ Socket = socket.socket | ssl.SSLSocket
 
 MOST_WAITING: Final = 256  # peers that have not sent their request; beyond that the oldest is cut off
 MOST_READS: Final = 512  # at the same time
+MOST_UPLOADS: Final = 256  # at the same time; apart, so that stalled writers never keep readers waiting
 LONGEST_REQUEST: Final = 64 << 10  # bytes
 REQUEST_SECONDS: Final = 10.0  # for TLS and the request, from the connection on
-_STALLED_SECONDS: Final = 3600.0  # that a peer may take for one record batch
+_STALLED_SECONDS: Final = 3600.0  # that a reader may take for one record batch
+_SILENT_SECONDS: Final = 900.0  # that a writer may take for one record batch
 _DEAD_SECONDS: Final = 120  # without an acknowledgment of TCP
+_DRAIN_SECONDS: Final = 30.0  # for reading the rest of a refused upload
 _SMALL: Final = 16 << 10  # bytes; smaller pieces are gathered before they are sent
+_LARGEST_PART: Final = 512 << 20  # bytes of the body of one record batch
 _PAUSE: Final = 0.1  # seconds, where no descriptor is left for a new connection
 
 
@@ -75,7 +83,10 @@ class ArrowListener:
         self._peers: dict[int, _Peer] = {}  # by descriptor, the oldest first
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
-        self._reads = threading.BoundedSemaphore(MOST_READS)
+        self._slots = {
+            name: (most, threading.BoundedSemaphore(most))
+            for name, most in (("read", MOST_READS), ("write", MOST_UPLOADS))
+        }
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="Arrow streams", daemon=True).start()
@@ -161,37 +172,61 @@ class ArrowListener:
     # -- requests --------------------------------------------------------------------------------------------------
 
     def _serve(self, peer: _Peer) -> None:
-        with peer.socket, suppress(OSError):  # who has gone is not answered
+        with peer.socket, suppress(OSError):  # a peer that has gone gets no answer
             output = ConnectionFile(peer.socket)
             try:
-                if not self._reads.acquire(blocking=False):
-                    busy = HResult.MQ_ERROR_INSUFFICIENT_RESOURCES
-                    raise MsmqError(busy, f"{MOST_READS} Arrow streams are being served, try again later")
-                try:
-                    output.line(self._answer(peer, output))
-                finally:
-                    self._reads.release()
+                self._answer(peer, output)
             except MsmqError as error:
-                output.line({"hresult": error.hresult, "detail": error.detail})
+                output.error(error)
             except OSError:
                 raise
             except Exception as error:
                 logger.error("Arrow streams: a request failed: %r", error, exc_info=error)
-                detail = "the request failed, see the queue manager's log"
-                output.line({"hresult": HResult.MQ_ERROR, "detail": detail})
+                output.error(MsmqError(HResult.MQ_ERROR, "the request failed, see the queue manager's log"))
 
-    def _answer(self, peer: _Peer, output: ConnectionFile) -> dict[str, Any]:
-        """Carry out a request. Returns what ends its answer."""
+    def _answer(self, peer: _Peer, output: ConnectionFile) -> None:
+        """Carry out a request."""
         line, _, rest = bytes(peer.received).partition(b"\n")
         values = parse(line)
         if rest:
             raise invalid("bytes behind the request, allowed: none before its answer")
         login = check("authenticate", {**_taken(values, "user", "password"), "peer": peer.host})
-        caller = self._link.call("authenticate", **login)
-        ticket = values.pop("read", None)
-        if values or not isinstance(ticket, dict):
-            raise invalid(f"a request of {shown(sorted(values))}, allowed: read, a JSON object; and user and password")
-        return _read(RangeReading(self._link, self._layout, caller, ticket), output)
+        names = sorted(values)
+        if names not in (["read"], ["write"]) or not isinstance(values[names[0]], dict):
+            raise invalid(f"a request of {shown(names)}, allowed: read or write, a JSON object; and user and password")
+        most, slots = self._slots[names[0]]
+        if not slots.acquire(blocking=False):
+            busy = HResult.MQ_ERROR_INSUFFICIENT_RESOURCES
+            raise MsmqError(busy, f"{most} Arrow streams ({names[0]}) are being served, try again later")
+        try:
+            caller = self._link.call("authenticate", **login)
+            if names == ["read"]:
+                _read(RangeReading(self._link, self._layout, caller, values["read"]), output)
+            else:
+                self._write(peer.socket, caller, check("write", values["write"]), output)
+        finally:
+            slots.release()
+
+    def _write(
+        self, connection: Socket, caller: list[str] | None, command: dict[str, Any], output: ConnectionFile
+    ) -> None:
+        """Stage the rows of the stream that follows, and send its handle and the number of rows."""
+        if command.get("collect"):
+            raise invalid("collect is true, allowed for Arrow streams: false; Arrow Flight collects refused rows")
+        output.line({})
+        connection.settimeout(_SILENT_SECONDS)
+        incoming = _Incoming(connection)
+        try:
+            try:
+                with pa.ipc.open_stream(pa.PythonFile(incoming, "r")) as stream:
+                    done = staged(self._link, caller, command, stream.schema, _rows(stream, incoming), lambda _: None)
+            except pa.ArrowException as error:
+                raise invalid(f"not valid Arrow data: {str(error).partition(chr(10))[0]}") from error
+        except MsmqError as error:
+            output.error(error)
+            _drain(connection)
+            return
+        output.line({"handle": done["handle"], "rows": done["rows"]})
 
 
 def _taken(values: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -199,8 +234,8 @@ def _taken(values: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: values.pop(name) for name in names if name in values}
 
 
-def _read(reading: RangeReading, output: ConnectionFile) -> dict[str, Any]:
-    """Send the stream of a read. Returns how many messages were selected from, and those that can't be decoded."""
+def _read(reading: RangeReading, output: ConnectionFile) -> None:
+    """Send the stream of a read, then how many messages were selected from, and those that can't be decoded."""
     output.line({})
     messages, damaged = 0, []
     with pa.ipc.new_stream(pa.PythonFile(output, "w"), reading.schema) as stream:
@@ -209,7 +244,61 @@ def _read(reading: RangeReading, output: ConnectionFile) -> dict[str, Any]:
             damaged += portion.damaged
             if portion.rows.num_rows:
                 stream.write_batch(portion.rows)
-    return {"messages": messages, "damaged": damaged}
+    output.line({"messages": messages, "damaged": damaged})
+
+
+def _rows(stream: pa.RecordBatchStreamReader, incoming: _Incoming) -> Iterator[pa.RecordBatch]:
+    """The batches of an upload. Raises OperationCancelled if the stream ends without its end-of-stream marker."""
+    for batch in stream:
+        validate(batch)
+        yield batch
+    if incoming.is_cut_off:
+        raise OperationCancelled(detail="the stream ended before its end-of-stream marker: upload incomplete")
+
+
+class _Incoming:
+    """A connection as a file from which Arrow reads.
+
+    Attributes:
+        is_cut_off: the peer closed the connection. Arrow takes that for the end of the stream.
+    """
+
+    closed = False
+
+    def __init__(self, connection: Socket) -> None:
+        self._connection = connection
+        self.is_cut_off = False
+
+    def read_buffer(self, size: int) -> pa.Buffer:
+        """Exactly `size` bytes, fewer only if the connection was closed. Raises MsmqError for too many."""
+        if size > _LARGEST_PART:
+            raise invalid(f"a record batch of {size} bytes, allowed: at most {_LARGEST_PART}")
+        data = np.empty(size, np.uint8)
+        view, done = data.data, 0
+        while done < size:
+            count = self._connection.recv_into(view[done:])
+            if not count:
+                self.is_cut_off = True
+                break
+            done += count
+        return pa.py_buffer(data[:done])
+
+    def read(self, size: int) -> bytes:
+        return bytes(self.read_buffer(size))
+
+    def close(self) -> None:
+        """The connection lives on: the answer follows."""
+
+
+def _drain(connection: Socket) -> None:
+    """Read what a refused peer still sends: closing the connection with unread data would reset it, and the peer might
+    lose the error."""
+    deadline = time.monotonic() + _DRAIN_SECONDS
+    unread = bytearray(1 << 16)
+    while (patience := deadline - time.monotonic()) > 0:
+        connection.settimeout(patience)
+        if not connection.recv_into(unread):
+            return
 
 
 def _watch(connection: socket.socket) -> None:
@@ -234,6 +323,10 @@ class ConnectionFile:
         """Send a line of JSON, after all that was written."""
         self.write(json.dumps(values).encode() + b"\n")
         self.flush()
+
+    def error(self, error: MsmqError) -> None:
+        """Send why the request was refused; it is the last line of an answer."""
+        self.line({"hresult": error.hresult, "detail": error.detail})
 
     def write(self, data: bytes | pa.Buffer) -> int:
         size = len(data)

@@ -131,7 +131,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             raise invalid(f"no action {shown(action.type)}; allowed: {', '.join(ACTIONS)}")
         values, caller = check(action.type, parse(action.body.to_pybytes() or b"{}")), self._caller(context)
         if action.type == "arrow_port":
-            answer: Any = {"port": self._arrow_port}
+            answer: Any = {"port": self._arrow_port, "writes": True}
         else:
             answer = self._link.call(action.type, caller=caller, **values)
         return iter([json.dumps(answer).encode()])
@@ -194,7 +194,7 @@ def _arrow_listener(options: dict[str, Any], link: DaemonLink, layout: dict[str,
         if options["arrow_port_is_given"]:
             sys.exit(f"Arrow streams on {host}:{port} (setting arrow_port): {error}")
         logger.warning(
-            "Arrow streams on %s:%d: %s; the Spark connector can't read from here. Setting arrow_port names another "
+            "Arrow streams on %s:%d: %s; the Spark connector can't be used here. Setting arrow_port names another "
             "port", host, port, error,
         )  # fmt: skip
         return None

@@ -40,12 +40,22 @@ from pyspark.sql.types import StructType
 from openmsmq.bulk.client import BulkClient
 from openmsmq.model.errors import MsmqError
 from openmsmq.spark.hosts import divided
-from openmsmq.spark.options import BATCH_READ, STREAM_READ, DataSourceOptions, OptionError, parse
+from openmsmq.spark.options import (
+    BATCH_READ,
+    BATCH_WRITE,
+    STREAM_READ,
+    STREAM_WRITE,
+    DataSourceOptions,
+    OptionError,
+    parse,
+)
+from openmsmq.spark.plane import flight
 from openmsmq.spark.probing import listens
 from openmsmq.spark.reading import DataLoss, Fetching, MsmqReader, QueueRange
 from openmsmq.spark.schema import ColumnError
 from openmsmq.spark.source import MsmqDataSource
 from openmsmq.spark.streaming import MsmqStreamReader
+from openmsmq.spark.writing import MsmqStreamWriter, MsmqWriter
 
 _FILTERS: Mapping[str, Callable[..., Filter]] = {
     "=": EqualTo, "<=>": EqualNullSafe, ">": GreaterThan, ">=": GreaterThanOrEqual, "<": LessThan,
@@ -113,13 +123,13 @@ class Planner:
         return reader
 
     def _reader(self, options: dict[str, str], schema: str) -> MsmqReader:
-        return MsmqReader(parse(options, BATCH_READ), StructType.fromJson(json.loads(schema)), True)
+        return MsmqReader(parse(options, BATCH_READ), _columns(schema), True)
 
     # -- streams -----------------------------------------------------------------------------------------------------
 
     def stream(self, options: dict[str, str], schema: str) -> None:
         """Begin a stream; the other requests about streams are of this one."""
-        self._stream = MsmqStreamReader(parse(options, STREAM_READ), StructType.fromJson(json.loads(schema)), True)
+        self._stream = MsmqStreamReader(parse(options, STREAM_READ), _columns(schema), True)
 
     @property
     def _streaming(self) -> MsmqStreamReader:
@@ -157,6 +167,41 @@ class Planner:
     def commit(self, end: str) -> None:
         self._streaming.commit(json.loads(end))
 
+    # -- writes ------------------------------------------------------------------------------------------------------
+
+    def target(self, options: dict[str, str], schema: str, streaming: bool) -> dict[str, Any]:
+        """Where the rows of a write go: host, port, and the request `write` without batch, partition, attempt and
+        query; or the `reason` why the Python sink has to write them."""
+        parsed, columns = parse(options, STREAM_WRITE if streaming else BATCH_WRITE), _columns(schema)
+        writer: MsmqStreamWriter | MsmqWriter
+        writer = MsmqStreamWriter(parsed, columns) if streaming else MsmqWriter(parsed, columns)
+        if parsed.errorPath is not None:
+            return {"reason": "option errorPath"}
+        if not listens(parsed.host, parsed.flightPort):
+            return {"reason": f"no Arrow Flight at {parsed.host}, port {parsed.flightPort}"}
+        port = _arrow_port(parsed, parsed.host, writes=True)
+        if port is None:
+            return {"reason": f"{parsed.host} takes no rows by Arrow streams"}
+        stage = {"sink": writer.sink, "transactional": parsed.transactional}
+        if parsed.defaultQueue is not None:
+            stage["default_queue"] = parsed.defaultQueue
+        return {"host": parsed.host, "port": port, "stage": stage}
+
+    def finalize(self, options: dict[str, str], sink: str, batch: int, handles: list[str], query: str) -> None:
+        """Make the stages of a batch visible. Without `query`, it is the only batch of its sink."""
+        with flight(_of_write(options)) as plane:
+            plane.finalize(sink, batch, handles, query, once=not query)
+
+    def forget(self, options: dict[str, str], sink: str, handles: list[str]) -> None:
+        """Drop stages; those that were finalized are not there any more."""
+        with flight(_of_write(options)) as plane:
+            plane.forget(sink, stages=handles)
+
+    def renew(self, options: dict[str, str], sink: str) -> None:
+        """Keep the stages of a sink from expiring."""
+        with flight(_of_write(options)) as plane:
+            plane.renew(sink)
+
     # -- details -----------------------------------------------------------------------------------------------------
 
     def _tickets(self, reader: Fetching, parts: Iterable[InputPartition], fails: bool) -> list[dict[str, Any]]:
@@ -182,9 +227,18 @@ class Planner:
         return found
 
 
-def _arrow_port(options: DataSourceOptions, host: str) -> int | None:
+def _columns(schema: str) -> StructType:
+    return StructType.fromJson(json.loads(schema))
+
+
+def _of_write(options: dict[str, str]) -> DataSourceOptions:
+    """The options of a write that `target` has checked."""
+    return parse(options, BATCH_WRITE)
+
+
+def _arrow_port(options: DataSourceOptions, host: str, writes: bool = False) -> int | None:
     with BulkClient(host, options.flightPort, options.user, options.password, options.tlsRoot) as client:
-        return client.arrow_port()
+        return client.arrow_port(writes)
 
 
 # Errors that say all there is to say.

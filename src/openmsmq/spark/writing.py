@@ -194,7 +194,7 @@ class MsmqStreamWriter(_Writing, DataSourceStreamArrowWriter):
     """A streaming write: each batch of the sink once."""
 
     @property
-    def _sink(self) -> str:
+    def sink(self) -> str:
         assert self.options.sinkId is not None
         return self.options.sinkId
 
@@ -206,15 +206,15 @@ class MsmqStreamWriter(_Writing, DataSourceStreamArrowWriter):
         query = context.getLocalProperty(_QUERY_ID) if context is not None else None
         if not query:
             raise RuntimeError(f"Spark does not set the identifier of the query ({_QUERY_ID})")
-        return self._stage(self._sink, int(batch), iterator, query)
+        return self._stage(self.sink, int(batch), iterator, query)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
         if None in messages:  # of a batch that is committed all tasks have succeeded, so nobody has called `write`
             raise OptionError("a continuous trigger writes nothing to this sink; allowed: processingTime, availableNow")
-        self._finalize(self._sink, batchId, messages)
+        self._finalize(self.sink, batchId, messages)
 
     def abort(self, messages: list[Any], batchId: int) -> None:
-        self._forget(self._sink, batchId, messages)
+        self._forget(self.sink, batchId, messages)
 
 
 class Repeatable:
