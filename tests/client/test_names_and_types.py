@@ -10,6 +10,7 @@ from typing import get_args, get_type_hints
 import pytest
 
 import openmsmq
+from openmsmq.client.arguments import as_message
 from openmsmq.client.operations import PROPERTIES
 from openmsmq.client.properties import MessageProperties, NewQueueProperties, QueuePropertyName
 from openmsmq.model.bodies import decode_body
@@ -92,3 +93,9 @@ def test_a_body_that_is_not_of_its_type_is_an_error_of_this_package():
     assert isinstance(caught.value, openmsmq.BodyError | ValueError)
     with pytest.raises(openmsmq.BodyError):
         openmsmq.Message.of(object())
+
+
+def test_a_message_whose_body_is_no_bytes_is_refused_with_the_way_out() -> None:
+    with pytest.raises(openmsmq.BodyError, match=r"is a str, allowed: bytes; Message.of\(value\) encodes"):
+        as_message(openmsmq.Message(body="text"), {})  # type: ignore[arg-type]
+    assert as_message(openmsmq.Message(body=b"text"), {}).body == b"text"

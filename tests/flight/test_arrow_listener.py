@@ -122,6 +122,21 @@ def test_users_and_rights_are_those_of_the_queue_manager_and_tls_is_what_the_cer
             eventually(lambda: is_closed(plain))
 
 
+def test_text_is_a_column_if_the_ticket_decodes(plane: Plane) -> None:
+    plane.send(["x"], body="Grüße".encode())
+    plane.send(["y"], body=b"\xff\xff")
+    request = {"queue": plane.queue, "decode": "text"}
+    _, rows, end = ask(arrow_port(plane), {"read": {**request, "columns": ["text", "label"]}})
+    assert rows is not None and rows.to_pydict() == {"text": ["Grüße", None], "label": ["x", "y"]} and end["odd"] == 1
+    _, rows, _ = ask(arrow_port(plane), {"read": request})
+    assert rows is not None and rows.column_names[-1] == "text" and rows.num_columns == plane.table().num_columns + 1
+    _, rows, end = ask(arrow_port(plane), {"read": {**request, "columns": ["sequence"]}})
+    assert rows is not None and rows.num_rows == 2 and "odd" not in end
+    for wrong, said in (({"decode": "xml"}, "text or json"), ({"columns": ["x"]}, "'x': there are")):
+        error, _, _ = ask(arrow_port(plane), {"read": {**request, **wrong}})
+        assert said in error["detail"]
+
+
 # -- uploads ------------------------------------------------------------------------------------------------------
 
 ROWS = pa.table({"body": pa.array([b"1", b"22", b"333"]), "label": pa.array(list("abc"))})
@@ -154,7 +169,7 @@ def as_stream(rows: pa.Table, most: int = 2) -> bytes:
 
 
 def test_an_uploaded_stage_is_finalized_as_that_of_flight_is(plane: Plane) -> None:
-    port = plane.client.arrow_port(writes=True)
+    port = plane.client.arrow_port("write")
     assert port is not None
     first = upload(port, stage_of(plane), as_stream(ROWS))
     second = upload(port, stage_of(plane, partition=1), as_stream(ROWS.slice(2)))

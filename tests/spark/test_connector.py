@@ -175,9 +175,8 @@ def test_what_the_connector_does_not_do_the_python_source_does(
     connector: Any, service: Daemon, queue: str, tmp_path: Path
 ) -> None:
     lake.put(service, queue, "a")
-    for options in ({"decode": "text"}, {"protocol": "remoteread", "port": service.port}):
-        frame = table(connector, service, queue=queue, **options).select("label")
-        assert "(Python)" in plan(frame) and [row.label for row in frame.collect()] == ["a"]
+    frame = table(connector, service, queue=queue, protocol="remoteread", port=service.port).select("label")
+    assert "(Python)" in plan(frame) and [row.label for row in frame.collect()] == ["a"]
     rows = connector.createDataFrame([("b", "b")], "body string, label string")
     options = lake.reach(service, defaultQueue=queue, onError="collect", errorPath=tmp_path / "refused")
     rows.write.format("msmq").options(**options).mode("append").save()
@@ -260,6 +259,20 @@ def _interrupted(process: int) -> Any:
             yield row.label
 
     return labels
+
+
+@pytest.mark.parametrize("decode", ["text", "json"])
+def test_the_server_decodes_bodies(connector: Any, service: Daemon, queue: str, decode: str) -> None:
+    lake.put(service, queue, ["Grüße", '{"a": 1}'])
+    with service.connect() as manager, manager.open(f".\\private$\\{queue}", "send") as sender:
+        sender.send(b"\xff\xff", label="neither")
+    expected = by_python(connector, service, queue=queue, decode=decode)
+    frame = table(connector, service, queue=queue, decode=decode)
+    assert "(Python)" not in plan(frame) and sorted(frame.collect(), key=str) == sorted(expected, key=str)
+    assert {row.label: row.text for row in frame.select("text", "label").collect()} == {
+        "Grüße": "Grüße" if decode == "text" else None, '{"a": 1}': '{"a": 1}', "neither": None,
+    }  # fmt: skip
+    assert [row.label for row in frame.where("text like '{%'").select("label").collect()] == ['{"a": 1}']
 
 
 # -- streams -----------------------------------------------------------------------------------------------------------

@@ -170,6 +170,10 @@ final class ArrowReader implements PartitionReader<ColumnarBatch> {
   /** All has come; compare it with the plan. */
   private void finish(JsonNode end) {
     isFinished = true;
+    if (end.has("odd")) {
+      LOGGER.warn("{} of {} messages {}: column text is null or has U+FFFD: their bodies are not what decode={} wants",
+          end.get("odd").asLong(), messages, partition.which(), ticket.get("decode").asText());
+    }
     end.path("damaged").forEach(key -> damaged.add("0x" + Long.toHexString(key.asLong())));
     long readable = messages(end);
     String keys = String.join(", ", damaged.subList(0, Math.min(damaged.size(), 10)));

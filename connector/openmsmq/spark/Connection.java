@@ -219,11 +219,15 @@ final class Connection implements ReadableByteChannel, WritableByteChannel {
   /**
    * Write all bytes.
    *
-   * @throws MsmqException the queue manager has refused; it says so once, and reads on for a while.
+   * @throws MsmqException the queue manager has refused what was written before.
    */
   @Override
   public int write(ByteBuffer bytes) throws IOException {
     int count = bytes.remaining();
+    // Nothing but an error comes while rows are written. TLS has messages of its own, so there it is read at the end.
+    if (source == socket && socket.socket().getInputStream().available() > 0) {
+      line();
+    }
     try {
       while (bytes.hasRemaining()) {
         target.write(bytes);

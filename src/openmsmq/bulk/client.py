@@ -202,9 +202,9 @@ class BulkClient:
             return None
         return answer
 
-    def arrow_port(self, writes: bool = False) -> int | None:
-        """Return the port where the queue manager serves Arrow streams (docs/bulk.md); None if it does not, or if it
-        takes no rows there and `writes` is given."""
+    def arrow_port(self, ability: str = "") -> int | None:
+        """Return the port where the queue manager serves Arrow streams (docs/bulk.md); None if it does not, or without
+        an `ability` that later versions have: write (uploads) or decode (the column `text`)."""
         try:
             answer = self._act("arrow_port")
         except MsmqError as error:
@@ -212,7 +212,7 @@ class BulkClient:
                 raise
             return None
         port: int | None = answer["port"]
-        return port if answer.get("writes") or not writes else None
+        return port if not ability or ability in answer.get("abilities", ()) else None
 
     def plan(
         self,

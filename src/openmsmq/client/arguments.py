@@ -7,7 +7,7 @@ from typing import Any
 
 from msrpc.rpc.credentials import Credentials
 from msrpc.rpc.kerberos import KerberosCredentials
-from openmsmq.model.bodies import BodyValue
+from openmsmq.model.bodies import BodyError, BodyValue
 from openmsmq.model.message import Message
 
 STANDARD_PORT = 2103  # of qmcomm and qmcomm2, [MS-MQMP] 3.1.4.24
@@ -28,11 +28,15 @@ def credentials_of(
 
 
 def as_message(value: Message | BodyValue, properties: dict[str, Any]) -> Message:
-    """Return a message from a value and properties; `recoverable=True` is short for delivery_guarantee=1."""
+    """Return a message from a value and properties; `recoverable=True` is short for delivery_guarantee=1. Raises
+    BodyError and TypeError."""
     if "recoverable" in properties:
         properties["delivery_guarantee"] = int(bool(properties.pop("recoverable")))
     if isinstance(value, Message):
         if properties:
             raise TypeError(f"a Message has its own properties; not allowed in addition: {', '.join(properties)}")
+        if not isinstance(value.body, bytes | bytearray | memoryview):
+            kind = type(value.body).__name__
+            raise BodyError(f"the body of a Message is a {kind}, allowed: bytes; Message.of(value) encodes others")
         return value
     return Message.of(value, **properties)

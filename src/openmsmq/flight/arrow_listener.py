@@ -235,16 +235,17 @@ def _taken(values: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _read(reading: RangeReading, output: ConnectionFile) -> None:
-    """Send the stream of a read, then how many messages were selected from, and those that can't be decoded."""
+    """Send the stream of a read, then the end of its answer (docs/bulk.md)."""
     output.line({})
-    messages, damaged = 0, []
+    messages, odd, damaged = 0, 0, []
     with pa.ipc.new_stream(pa.PythonFile(output, "w"), reading.schema) as stream:
         for portion in reading.portions():
             messages += portion.messages
+            odd += portion.odd
             damaged += portion.damaged
             if portion.rows.num_rows:
                 stream.write_batch(portion.rows)
-    output.line({"messages": messages, "damaged": damaged})
+    output.line({"messages": messages, "damaged": damaged, **({"odd": odd} if odd else {})})
 
 
 def _rows(stream: pa.RecordBatchStreamReader, incoming: _Incoming) -> Iterator[pa.RecordBatch]:

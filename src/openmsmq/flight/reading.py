@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from openmsmq.bulk.message_columns import MESSAGE_SCHEMA
+from openmsmq.bulk.texts import TEXT, with_text
 from openmsmq.flight.record_columns import KEY_COLUMNS, Records, are_sound, key_columns
 from openmsmq.flight.segment_reader import SegmentReader
 from openmsmq.flight.slices import SEQUENCE_MASK, SliceReader
@@ -32,11 +33,13 @@ class Portion:
         rows: of its schema.
         messages: how many messages `rows` and `damaged` were selected from.
         damaged: lookup identifiers of messages that can't be decoded and were left out.
+        odd: number of rows whose body is not the text, or JSON, that the ticket's `decode` asks for.
     """
 
     rows: pa.RecordBatch
     messages: int
     damaged: list[int]
+    odd: int = 0
 
 
 class RangeReading:
@@ -54,13 +57,18 @@ class RangeReading:
             MsmqError: the ticket is malformed, or refused.
         """
         values = check("read", ticket)
-        names = values.pop("columns", None) or MESSAGE_SCHEMA.names
-        unknown = [name for name in names if name not in MESSAGE_SCHEMA.names]
+        self._decode: str | None = values.pop("decode", None)
+        columns = MESSAGE_SCHEMA if self._decode is None else MESSAGE_SCHEMA.append(TEXT)
+        names = values.pop("columns", None) or columns.names
+        unknown = [name for name in names if name not in columns.names]
         if unknown:
             raise IllegalPropertyValue(
-                detail=f"columns {', '.join(map(shown, unknown))}: there are {', '.join(MESSAGE_SCHEMA.names)}"
+                detail=f"columns {', '.join(map(shown, unknown))}: there are {', '.join(columns.names)}"
             )
-        self.schema = pa.schema([MESSAGE_SCHEMA.field(name) for name in names])
+        self.schema = pa.schema([columns.field(name) for name in names])
+        stored = [name for name in names if name != TEXT.name]
+        self._decodes = len(stored) < len(names)
+        self._stored = list(dict.fromkeys([*stored, "body", "body_type"])) if self._decodes else stored
         self._include_body = values.pop("include_body", True)
         self._arrived_from: int = values.pop("arrived_from", 0)
         self._arrived_until: int | None = values.pop("arrived_until", None)
@@ -115,14 +123,18 @@ class RangeReading:
                 "queue %s: message %#x can't be decoded and was skipped in a stream; receive it by lookup id to "
                 "remove it", path or source, key,
             )  # fmt: skip
-        messages = len(keys) + len(damaged)
+        messages, odd = len(keys) + len(damaged), 0
         rows = pa.RecordBatch.from_pylist([], self.schema)
         if len(keys):
             records = Records(keys, found.buffer, starts, sizes, path, source, self._include_body, values["aborts"])
-            rows = records.batch(self.schema.names)
+            rows = records.batch(self._stored)
             if self._selects:
                 rows = rows.filter(pa.array(self._selected(records.fixed["arrival_time"])))
-        return Portion(rows, messages, damaged)
+            if self._decodes:
+                assert self._decode is not None
+                decoded, odd = with_text(rows, self._decode)
+                rows = decoded.select(self.schema.names)
+        return Portion(rows, messages, damaged, odd)
 
     def _selected(self, times: Any) -> Any:
         """Which times of arrival, in seconds, are within the limits of the ticket."""

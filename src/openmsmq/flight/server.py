@@ -131,7 +131,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             raise invalid(f"no action {shown(action.type)}; allowed: {', '.join(ACTIONS)}")
         values, caller = check(action.type, parse(action.body.to_pybytes() or b"{}")), self._caller(context)
         if action.type == "arrow_port":
-            answer: Any = {"port": self._arrow_port, "writes": True}
+            answer: Any = {"port": self._arrow_port, "abilities": ["write", "decode"]}
         else:
             answer = self._link.call(action.type, caller=caller, **values)
         return iter([json.dumps(answer).encode()])

@@ -107,6 +107,7 @@ _GROUP = {**_WHICH, "group": _NAME}
 _TOKEN = _text(0, 32).optional()
 _CLAIM = {"group": _NAME.optional(), "token": _TOKEN}
 _RANGE = {"start": _POSITION.optional(), "end": _POSITION.optional()}
+_DECODING = RequestArgument(lambda v: v in ("text", "json"), "text or json")
 _HANDLE = _text(1, 64)
 _HANDLES = _names(64)
 _BATCH = _whole(0, _LARGEST)
@@ -161,7 +162,7 @@ REQUESTS: Final[Mapping[str, RequestRule]] = MappingProxyType({
     "read": RequestRule(
         {
             **_WHICH, **_RANGE, **_CLAIM, "columns": _names(64).optional(), "include_body": _FLAG.optional(),
-            "arrived_from": _SECONDS.optional(), "arrived_until": _SECONDS.optional(),
+            "arrived_from": _SECONDS.optional(), "arrived_until": _SECONDS.optional(), "decode": _DECODING.optional(),
         }
     ),
     "write": RequestRule({**_STAGE, "default_queue": _QUEUE.optional()}),

@@ -42,10 +42,10 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     from pyspark import SparkContext
 
     if not CONNECTOR.exists():
-        logger.warning("this installation has no %s: format msmq is read by Python workers", CONNECTOR.name)
+        logger.warning("this installation has no %s: format msmq uses Python workers", CONNECTOR.name)
         return builder
     if SparkContext._gateway is not None:
-        logger.warning("Spark was started before openmsmq.spark.configure: format msmq is read by Python workers")
+        logger.warning("Spark was started before openmsmq.spark.configure: format msmq uses Python workers")
         return builder
     options: dict[str, str] = getattr(builder, "_options", {})
     jars = [jar for jar in options.get("spark.jars", "").split(",") if jar and jar != str(CONNECTOR)]

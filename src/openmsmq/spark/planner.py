@@ -83,13 +83,14 @@ class Planner:
         lower = {name.lower(): value for name, value in options.items()}
         if lower.get("protocol", "auto").lower() == "remoteread":
             return "protocol=remoteread"
-        if lower.get("decode", "none").lower() != "none":
-            return "option decode"
+        decodes = lower.get("decode", "none").lower() != "none"
         given = {name: lower[name] for name in _CONNECTION if name in lower}
         reached = parse({**given, "queue": "any"}, BATCH_READ)
         for host in reached.hosts:
             if listens(host, reached.flightPort):
-                return "" if _arrow_port(reached, host) else f"{host} serves no Arrow streams"
+                if _arrow_port(reached, host, "decode" if decodes else ""):
+                    return ""
+                return f"{host} serves no Arrow streams" + decodes * " that have the column text"
         return f"no Arrow Flight at {reached.host}, port {reached.flightPort}"
 
     # -- batch reads -------------------------------------------------------------------------------------------------
@@ -179,7 +180,7 @@ class Planner:
             return {"reason": "option errorPath"}
         if not listens(parsed.host, parsed.flightPort):
             return {"reason": f"no Arrow Flight at {parsed.host}, port {parsed.flightPort}"}
-        port = _arrow_port(parsed, parsed.host, writes=True)
+        port = _arrow_port(parsed, parsed.host, "write")
         if port is None:
             return {"reason": f"{parsed.host} takes no rows by Arrow streams"}
         stage = {"sink": writer.sink, "transactional": parsed.transactional}
@@ -206,7 +207,8 @@ class Planner:
 
     def _tickets(self, reader: Fetching, parts: Iterable[InputPartition], fails: bool) -> list[dict[str, Any]]:
         """Partitions as the JVM reads them: where to connect, the request, and what is to come of it."""
-        options, arrived = reader.options, _arrivals(reader)
+        options, selected = reader.options, _arrivals(reader)
+        decode = {} if options.decode == "none" else {"decode": options.decode}
         ports: dict[str, int | None] = {}
         found = []
         for part in parts:
@@ -221,7 +223,7 @@ class Planner:
                 "host": host, "port": ports[host], "count": part.count, "which": which, "fails": fails,
                 "ticket": {
                     "queue": queue, "source": options.source, "start": part.start, "end": part.end,
-                    "group": part.group, "token": part.token, "include_body": options.includeBody, **arrived,
+                    "group": part.group, "token": part.token, "include_body": options.includeBody, **selected, **decode,
                 },
             })  # fmt: skip
         return found
@@ -236,9 +238,9 @@ def _of_write(options: dict[str, str]) -> DataSourceOptions:
     return parse(options, BATCH_WRITE)
 
 
-def _arrow_port(options: DataSourceOptions, host: str, writes: bool = False) -> int | None:
+def _arrow_port(options: DataSourceOptions, host: str, ability: str = "") -> int | None:
     with BulkClient(host, options.flightPort, options.user, options.password, options.tlsRoot) as client:
-        return client.arrow_port(writes)
+        return client.arrow_port(ability)
 
 
 # Errors that say all there is to say.

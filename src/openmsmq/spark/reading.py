@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, GreaterThanOrEqual,
 from pyspark.sql.types import StructType
 
 from openmsmq.bulk.client import BulkClient, Claim, QueueInfo, Range
+from openmsmq.bulk.texts import TEXT, with_text
 from openmsmq.model.errors import MsmqError, QueueDeleted, QueueNotFound
 from openmsmq.model.malloc import set_thresholds
 from openmsmq.spark.filters import PushedFilters
@@ -23,7 +24,7 @@ from openmsmq.spark.hosts import FLIGHT, HostAway, ManyHosts, divided, joined
 from openmsmq.spark.offsets import Offsets
 from openmsmq.spark.options import DataSourceOptions, OptionError
 from openmsmq.spark.plane import QueueBackend, by_flight, connect
-from openmsmq.spark.schema import HOST, TEXT, projection, with_text
+from openmsmq.spark.schema import HOST, projection
 
 logger = logging.getLogger(__name__)
 
@@ -258,8 +259,8 @@ class Fetching:
 
     def columns(self) -> list[str]:
         """Return the columns that have to be read for the requested ones."""
-        needed = [name for name in self.names if name != TEXT]
-        extra = ["body", "body_type"] if TEXT in self.names else []
+        needed = [name for name in self.names if name != TEXT.name]
+        extra = ["body", "body_type"] if TEXT.name in self.names else []
         wanted = dict.fromkeys(needed + extra + self.selection.columns())
         return [name for name in wanted if name != HOST] or ["sequence"]
 
@@ -269,7 +270,7 @@ class Fetching:
         if options.has_many_hosts:
             batch = batch.append_column(HOST, pa.repeat(pa.scalar(self.host(queue), pa.string()), batch.num_rows))
         batch = self.selection.rows(batch)
-        if TEXT in self.names:
+        if TEXT.name in self.names:
             batch, odd = with_text(batch, options.decode)
             self._odd += odd
         batch = batch.select(self.names).rename_columns(self._given_names)

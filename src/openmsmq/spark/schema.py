@@ -1,15 +1,10 @@
-"""The columns of the data source as Spark has them, and what is made of a record batch on the way there."""
+"""The columns of the data source, with Spark's types."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -22,12 +17,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from openmsmq.bulk.message_columns import MESSAGE_SCHEMA, WRITE_COLUMNS, as_unicode
-from openmsmq.model.bodies import BodyError, decode_body
-from openmsmq.model.constants import VarType
-from openmsmq.model.nrbf import NrbfError, decode_nrbf, looks_like_nrbf
+from openmsmq.bulk.message_columns import MESSAGE_SCHEMA, WRITE_COLUMNS
+from openmsmq.bulk.texts import TEXT
 
-TEXT = "text"  # the column that option decode adds
 HOST = "host"  # the column that several hosts add
 _TYPES: dict[pa.DataType, DataType] = {
     pa.string(): StringType(),
@@ -38,12 +30,6 @@ _TYPES: dict[pa.DataType, DataType] = {
     pa.timestamp("us", tz="UTC"): TimestampType(),
 }
 
-_MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
-_UTF16_XML = {b"<\0": "utf-16-le", b"\0<": "utf-16-be"}  # how XML without a mark begins
-
-# How a body without a type may begin that is not plain UTF-8; the last one is that of .NET's BinaryFormatter.
-_NOT_UTF8 = (*(mark for mark, _ in _MARKS), *_UTF16_XML, b"\0")
-
 
 class ColumnError(ValueError):
     """A column is unknown or has another type; the message names it and what is allowed."""
@@ -52,7 +38,7 @@ class ColumnError(ValueError):
 def spark_schema(decode: str, has_many_hosts: bool = False) -> StructType:
     """All columns, with `decode` other than none the decoded body, and of several hosts the host."""
     columns = [StructField(column.name, _TYPES[column.type]) for column in MESSAGE_SCHEMA]
-    added = [TEXT] * (decode != "none") + [HOST] * has_many_hosts
+    added = [TEXT.name] * (decode != "none") + [HOST] * has_many_hosts
     return StructType(columns + [StructField(name, StringType()) for name in added])
 
 
@@ -94,96 +80,3 @@ def check_writable(given: StructType) -> None:
             raise ColumnError(
                 f"column {column.name!r} is {column.dataType.simpleString()}, not {wanted.simpleString()}"
             )
-
-
-def with_text(batch: pa.RecordBatch, decode: str) -> tuple[pa.RecordBatch, int]:
-    """Return the batch with the decoded bodies as its last column; null if a body is not text, or not JSON. Also return
-    how many bodies are so, or have text replaced by U+FFFD."""
-    bodies, kinds = batch.column("body"), batch.column("body_type").fill_null(0)
-    texts, is_odd = _decoded(bodies, kinds)
-    if decode == "json":
-        is_json = np.array([text is None or _is_json(text) for text in texts.to_pylist()], np.bool_)
-        is_odd |= ~is_json
-        texts = pc.if_else(pa.array(is_json), texts, None)
-    return batch.append_column(pa.field(TEXT, pa.string()), texts), int(is_odd.sum())
-
-
-def _decoded(bodies: pa.BinaryArray, kinds: pa.Int32Array) -> tuple[pa.StringArray, npt.NDArray[np.bool_]]:
-    """The texts of bodies: as they are, or from UTF-16 of ASCII characters, for all rows at once; others one by one.
-    Also return which rows are not text, or have text replaced."""
-    done = pc.fill_null(_is_utf8(bodies, kinds), True)  # null stays null
-    try:
-        texts = (bodies if not done.false_count else pc.if_else(done, bodies, None)).cast(pa.string())
-    except pa.ArrowInvalid:  # one of them is not UTF-8
-        done = pc.is_null(bodies)
-        texts = pa.nulls(len(bodies), pa.string())
-    wide = pc.and_not(pc.equal(kinds, VarType.VT_BSTR), done)
-    if wide.true_count and (narrow := _narrowed(bodies.filter(wide))) is not None:
-        texts, done = pc.replace_with_mask(texts, wide, narrow), pc.or_(done, wide)
-    is_odd = np.zeros(len(bodies), np.bool_)
-    rest = pc.invert(done)
-    if rest.true_count:
-        rows = zip(bodies.filter(rest).to_pylist(), kinds.filter(rest).to_pylist(), strict=True)
-        given = [_as_text(body, kind) for body, kind in rows]
-        slow = [None if text is None else as_unicode(text) for text in given]
-        texts = pc.replace_with_mask(texts, rest, pa.array(slow, pa.string()))
-        is_odd[rest.to_numpy(zero_copy_only=False)] = [
-            text is None or text != before for text, before in zip(slow, given, strict=True)
-        ]
-    return texts, is_odd
-
-
-def _is_utf8(bodies: pa.BinaryArray, kinds: pa.Int32Array) -> pa.BooleanArray:
-    """Which bodies have no type and begin like text in UTF-8 without a mark."""
-    found = pc.equal(kinds, VarType.VT_EMPTY)
-    for start in _NOT_UTF8:
-        found = pc.and_not(found, pc.starts_with(bodies, pattern=start))
-    return found
-
-
-def _narrowed(bodies: pa.BinaryArray) -> pa.StringArray | None:
-    """The texts of bodies in UTF-16, if all are ASCII characters."""
-    offsets = np.frombuffer(bodies.buffers()[1], np.int32)[bodies.offset : bodies.offset + len(bodies) + 1]
-    if (np.diff(offsets) % 2).any():
-        return None
-    data = np.frombuffer(bodies.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]].view("<u2")
-    if (data > 0x7F).any():
-        return None
-    buffers = [None, pa.py_buffer((offsets - offsets[0]) // 2), pa.py_buffer(data.astype(np.uint8))]
-    return pa.Array.from_buffers(pa.string(), len(bodies), buffers)
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):  # the latter of what is nested too deeply
-        return False
-    return True
-
-
-def _as_text(body: bytes, kind: int) -> str | None:
-    """Decode by the body type; a body without type is .NET's binary format, or text in UTF-8 or marked UTF-16."""
-    value: Any
-    try:
-        value = decode_body(body, kind)
-    except BodyError:
-        return None
-    if isinstance(value, bytes):
-        return _untyped(value)
-    return None if value is None else str(value)
-
-
-def _untyped(body: bytes) -> str | None:
-    if looks_like_nrbf(body):
-        try:
-            root = decode_nrbf(body)
-            return root if isinstance(root, str) else json.dumps(root, ensure_ascii=False, default=str)
-        except (NrbfError, RecursionError, ValueError, TypeError):
-            return None
-    mark, codec = next(((mark, codec) for mark, codec in _MARKS if body.startswith(mark)), (b"", "utf-8"))
-    if codec == "utf-8" and body[:2] in _UTF16_XML:
-        codec = _UTF16_XML[body[:2]]
-    try:
-        return body[len(mark) :].decode(codec)
-    except UnicodeDecodeError:
-        return None
