@@ -8,11 +8,10 @@ SPARK := $(VENV)/spark
 SEED ?= $(shell date -u +%Y%m%d)
 PYTEST := $(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder --hypothesis-seed=$(SEED)
 export TEST_SEED := $(SEED)
-# Tests of what is there among compiled modules only, and by night all whose modules are compiled and take no test doubles.
+# Tests of compiled modules only; the long ones are in tools/prove.
 NATIVE_TESTS := tests/compiled tests/ndr/test_engine.py tests/queueing/test_deadlines.py tests/queueing/test_entries.py
-COMPILED_TESTS := tests/flight/test_segment_reader.py tests/compiled tests/ndr tests/queueing tests/store tests/conversion tests/model
 
-.PHONY: setup docs deb package-test java jdk samba nftables domain curl browser prometheus deployments compiled connector interpreted demo test nightly wheel-test mutants lint bench image-test clean
+.PHONY: setup docs deb package-test java jdk samba nftables domain curl browser prometheus deployments compiled connector interpreted demo test nightly wheel-test mutants fuzzer lint bench image-test clean
 
 setup: compiled
 
@@ -89,16 +88,16 @@ test: java jdk samba curl prometheus compiled connector $(SPARK)
 demo: java compiled
 	@$(BIN)/python demo
 
-# Simulated networks take the longest: a hundred thousand are half a night on two processors.
-SIMULATIONS ?= 100000
-nightly: java jdk samba nftables domain curl browser prometheus deployments compiled connector $(SPARK)
-	@$(PYTEST)
-	@TESTS=compiled $(PYTEST) $(COMPILED_TESTS)
-	@SIMULATIONS=$(SIMULATIONS) $(PYTEST) tests/peering/test_simulation.py tests/packets/test_product.py
-	@$(BIN)/python tools/sanitize
+# The long tests in parts, each with its result in docs/proof: tools/prove lists them. All of them take days.
+NIGHTLY := java jdk samba nftables domain curl browser prometheus deployments compiled connector $(SPARK)
+nightly: $(NIGHTLY) fuzzer
+	@$(BIN)/python tools/prove all
+
+nightly-%: $(NIGHTLY) fuzzer
+	@$(BIN)/python tools/prove $*
+
+fuzzer: $(STAMP)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-fuzz.txt
-	@$(BIN)/python tools/fuzz 120
-	@$(MAKE) --no-print-directory docs wheel-test mutants
 
 # Changes of single places that the tests have to notice; which ones, SEED says.
 MUTANTS ?= 500
@@ -121,11 +120,12 @@ docs: $(STAMP)
 
 lint: $(STAMP)
 	@$(BIN)/python tools/native.py --generate
-	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image tools/sanitize tools/fuzz tools/try-wheel tools/make-deb tools/command_files.py tools/try-package tools/mutate tools/share-classes tools/native.py tools/import_contract.py tools/sync_client.py tools/command_line.py tools/hatch_build.py tools/connector.py tools/fetch-helm tools/chart tools/plain_english tools/architecture_picture.py tools/site.py
+	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image tools/sanitize tools/fuzz tools/try-wheel tools/make-deb tools/command_files.py tools/try-package tools/mutate tools/share-classes tools/native.py tools/import_contract.py tools/sync_client.py tools/command_line.py tools/hatch_build.py tools/connector.py tools/fetch-helm tools/chart tools/plain_english tools/architecture_picture.py tools/site.py tools/prove
 	@$(BIN)/python tools/sync_client.py --check
 	@$(BIN)/python tools/command_line.py --check
 	@$(BIN)/python tools/plain_english
 	@$(BIN)/python tools/architecture_picture.py --check
+	@$(BIN)/python tools/prove --check
 	@$(BIN)/mypy
 	@$(BIN)/mypy demo
 	@$(BIN)/lint-imports --no-logo

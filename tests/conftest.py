@@ -21,6 +21,7 @@ import pytest
 from hypothesis import settings
 
 import sources
+import tallies
 from seeds import SEED, VARIABLE
 
 TESTS_OF_COMPILED = os.environ.get("TESTS") == "compiled"
@@ -43,6 +44,13 @@ def pytest_configure(config: pytest.Config) -> None:
         pytest.exit("no extension modules are here: `make compiled`", 2)
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         _rewrite_new_tests()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Add what the test has tallied to its JUnit properties."""
+    if call.when == "call":
+        item.user_properties += tallies.take()
 
 
 def _rewrite_new_tests() -> None:

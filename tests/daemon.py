@@ -18,6 +18,7 @@ from typing import Any
 
 import openmsmq
 import warm
+from tallies import tally
 from waiting import START
 from waiting import eventually as eventually
 
@@ -103,6 +104,7 @@ class Daemon:
 
     def kill(self) -> None:
         """SIGKILL: what the disk has is what there will be."""
+        tally("kills of daemons")
         self._end(signal.SIGKILL)
 
     def stop(self) -> int:

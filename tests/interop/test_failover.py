@@ -19,12 +19,14 @@ from interop.cutting_proxy import CuttingProxy
 from interop.test_restart import check, drain
 from interop.workload import KEPT, QUEUES, History, Load
 from openmsmq.server.supervision import FENCED
+from tallies import tally
 
 QUEUE = ".\\private$\\orders"
 
 
 def freeze(daemon: Daemon) -> None:
     """Returns when all its threads stand still."""
+    tally("SIGSTOPs of daemons")
     os.kill(daemon.pid, signal.SIGSTOP)
     tasks = Path(f"/proc/{daemon.pid}/task")
     eventually(

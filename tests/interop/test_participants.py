@@ -20,6 +20,7 @@ import openmsmq.aio
 from daemon import Daemon, eventually, partner_daemons
 from interop.database import QUEUE, Ledger, move_one
 from openmsmq.client.participants import OUTCOMES
+from tallies import tally
 
 
 class Trio:
@@ -215,6 +216,7 @@ def check_kills(directory: Path, items: int, kills: int, seed: int) -> None:
             victim.kill()
             victim.start()
         else:
+            tally("kills of clients")
             running.send_signal(signal.SIGKILL)
             running.wait()
             running = program()

@@ -9,6 +9,7 @@ import pytest
 from oletx.simulated import Network, Site
 from openmsmq.model.errors import MsmqError
 from openmsmq.oletx.structures import PropagationToken
+from tallies import tally
 
 NAMES = ("ALPHA", "BRAVO", "CHARLIE")
 CIDS = (7 << 120, 5, 9 << 120)
@@ -125,6 +126,7 @@ def run_seed(seed: int) -> None:
 
 def run_seeds(seeds: range) -> None:
     for seed in seeds:
+        tally("simulated networks")
         try:
             run_seed(seed)
         except BaseException as error:

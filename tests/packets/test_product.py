@@ -20,6 +20,7 @@ from packets import building as make
 from packets import checker, names, pings
 from packets.checker import Packet
 from seeds import chance
+from tallies import tally
 
 # As many for each simulation that tests/peering/test_simulation.py makes, of which the night has more.
 COUNT = 8 * int(os.environ.get("SIMULATIONS", "24"))
@@ -129,6 +130,7 @@ def unused_bits(luck: random.Random, message: make.UserMessage) -> make.UserMess
 @pytest.mark.parametrize("strict", [True, False])
 def test_the_product_reads_what_the_second_reading_builds(strict: bool) -> None:
     luck = chance(f"packets for the product {strict}")
+    tally("packets", COUNT)
     for _ in range(COUNT):
         message = make.random_user_message(luck)
         data = (message if strict else unused_bits(luck, message)).encode()
@@ -137,6 +139,7 @@ def test_the_product_reads_what_the_second_reading_builds(strict: bool) -> None:
 
 def test_what_the_product_writes_again_breaks_no_rule_and_says_the_same() -> None:
     luck = chance("packets that the product writes")
+    tally("packets", COUNT)
     for _ in range(COUNT):
         parsed = parse(make.random_user_message(luck).encode())
         data = parsed.pack()

@@ -16,6 +16,7 @@ from openmsmq.model.constants import Delivery
 from openmsmq.model.message import Message
 from peering.network import Network, Node
 from seeds import several
+from tallies import tally
 
 RUNS = int(os.environ.get("SIMULATIONS", "20"))
 BLOCK = -(-RUNS // 256)  # runs of one test
@@ -137,6 +138,7 @@ def _check(receiver: Node, story: Story) -> None:
 def test_everything_arrives_as_its_kind_is_promised(block: int) -> None:
     for seed in range(block, block + BLOCK):
         print(f"simulation {seed}")  # the last one is the one that fails
+        tally("simulated networks")
         network = Network(seed)
         asyncio.set_event_loop(network.loop)
         try:

@@ -23,6 +23,7 @@ from daemon import Daemon, eventually
 from openmsmq.bulk.client import BulkClient
 from openmsmq.model.message import identifier_text
 from spark import lake
+from tallies import tally
 
 # How often each kind of job is killed in every run of the tests, and in those at night.
 KILLS, KILLS_AT_NIGHT = 2, int(os.environ.get("PIPELINE_KILLS", "100"))
@@ -114,6 +115,7 @@ def test_a_driver_that_is_killed(service: Daemon, tmp_path: Path, kills: int) ->
         left = chance.randrange(lake.count(service, queue) + 1)  # 0: as it ends; most of all: as it begins
         eventually(lambda: lake.count(service, queue) <= left or driver.poll() is not None, 120)  # noqa: B023
         os.killpg(driver.pid, signal.SIGKILL)
+        tally("kills of Spark drivers")
         driver.wait()
     arrived = job.finish(following)
     with BulkClient(port=lake.flight_port(service)) as client:

@@ -10,6 +10,7 @@ from openmsmq.store import Store
 from seeds import by_night, several
 from store.memory_vfs import MemoryVfs
 from store.oracle import DIRECTORY, Oracle, snapshot
+from tallies import tally
 
 SEGMENT = 8192
 MUTATING = frozenset(("open", "pwrite", "fdatasync", "fsync_directory", "rename", "unlink"))
@@ -35,6 +36,7 @@ class Power:
     def try_state(self, state: MemoryVfs) -> None:
         assert self.oracle is not None
         self.checked += 1
+        tally("crash states")
         nested = self.chance.random() < 0.1
         if nested:
             state.before = lambda name, path: self.crash_during_recovery(state, name)

@@ -11,6 +11,7 @@ import pytest
 from openmsmq.store import Insert, Remove, Store, StoreFailed, StoreFull
 from store.memory_vfs import MemoryVfs
 from store.oracle import DIRECTORY, Oracle, snapshot
+from tallies import tally
 
 SEGMENT = 8192
 
@@ -19,15 +20,15 @@ def open_store(vfs: MemoryVfs) -> Store:
     return Store.open(DIRECTORY, vfs=vfs, segment_size=SEGMENT, entropy=bytes)
 
 
-def fail_at(call: int, kinds: set[str], error: int) -> Callable[[str, str], str | None]:
-    """Fails the Nth call of these kinds, and that one only."""
+def fail_at(call: int, kinds: set[str], error: int, lasting: bool = False) -> Callable[[str, str], str | None]:
+    """Fails the Nth call of these kinds, and that one only; if `lasting`, all calls after it too."""
     seen = 0
 
     def before(name: str, path: str) -> str | None:
         nonlocal seen
         if name in kinds:
             seen += 1
-            if seen == call:
+            if seen == call or (lasting and seen > call):
                 raise OSError(error, "injected", path)
         return None
 
@@ -47,11 +48,13 @@ FAULTS = [
 ]
 
 
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
 @pytest.mark.parametrize(("kinds", "error"), FAULTS, ids=[f"{min(names)}-{error}" for names, error in FAULTS])
-def test_a_fault_at_any_call_never_costs_what_was_acknowledged(kinds: set[str], error: int) -> None:
+def test_a_fault_at_any_call_never_costs_what_was_acknowledged(kinds: set[str], error: int, lasting: bool) -> None:
     for call in range(1, 60):
+        tally("failed calls")
         vfs = MemoryVfs()
-        vfs.before = fail_at(call, kinds, error)
+        vfs.before = fail_at(call, kinds, error, lasting)
         try:
             store = open_store(vfs)
         except (OSError, StoreFull):
