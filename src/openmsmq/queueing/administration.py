@@ -335,9 +335,9 @@ def with_security(properties: QueueProperties, information: int, descriptor: byt
     """Return the properties with those parts of the descriptor replaced that `information` names. Raises MsmqError."""
     current, given = SecurityDescriptor.parse(properties.security), SecurityDescriptor.parse(descriptor)
     if information & SecurityInformation.OWNER and given.owner is None:
-        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR, "a new owner is announced, but there is none")
+        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR, "the new descriptor has no owner")
     if information & SecurityInformation.GROUP and given.group is None:
-        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR, "a new group is announced, but there is none")
+        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR, "the new descriptor has no group")
     return properties._replace(security=current.merge(given, information).pack())
 
 

@@ -312,7 +312,8 @@ def _check_sharing(queue: Queue, access: Access, share: Share) -> None:
     )
     if violated:
         raise SharingViolation(
-            detail=f"{queue.properties.path_name} is already open, and one of the two openers denies other receivers"
+            detail=f"{queue.properties.path_name} is already open, and either that handle or this one denies other "
+            "receivers"
         )
 
 

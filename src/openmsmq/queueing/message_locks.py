@@ -113,7 +113,7 @@ class MessageLocks:
         except OutOfResources as error:  # expiry is checked when it is read
             logger.error(
                 "queue %s: message %#x is available again, %s: %s", queue.properties.path_name, lookup_identifier,
-                "though a purge asked for it" if lock.purge_pending else "and was not looked at", error,
+                "though its purge was requested" if lock.purge_pending else "and was not checked", error,
             )  # fmt: skip
             queue.unlock(lookup_identifier)
             self._outbox.arrived(queue, lookup_identifier)

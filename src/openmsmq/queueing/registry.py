@@ -261,7 +261,7 @@ class Registry:
         """Create an outgoing queue. Also raises InsufficientResources: random names must not fill memory and log, and
         answers to other hosts must leave room for local programs."""
         maximum = self.machine.limits.max_outgoing_queues
-        remedy = "unused ones go within ten minutes, `openmsmq outgoing delete` removes others"
+        remedy = "unused ones are deleted within ten minutes, `openmsmq outgoing delete` removes others"
         if len(self.outgoing) >= maximum:
             raise InsufficientResources(
                 detail=f"there are {maximum} outgoing queues already (max_outgoing_queues); {remedy}"

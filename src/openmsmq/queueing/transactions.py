@@ -281,7 +281,9 @@ class Transactions:
                 self._store.append(puts[start : start + _COUNTS_BATCH])
         except StoreFull as error:
             logger.warning(
-                "the abort counts of %d messages could not be stored and end with this run: %s", len(puts), error
+                "the abort counts of %d messages could not be stored and will be lost at the next restart: %s",
+                len(puts),
+                error,
             )
 
     def _target(self, move: Moved) -> Queue:
