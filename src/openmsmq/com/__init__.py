@@ -1,4 +1,4 @@
-"""The automation objects of MSMQ from Python, in the manner of `win32com.client`.
+"""The automation objects of MSMQ in Python, with an interface like `win32com.client`.
 
     from openmsmq.com import Dispatch
 
@@ -9,7 +9,7 @@
     message.Body, message.Label = "hello", "first"
     message.Send(queue)
 
-Servers are openmsmq and Windows with MSMQ's DCOM proxy. See docs/com.md.
+The server is openmsmq or Windows with MSMQ's DCOM proxy. See docs/com.md.
 """
 
 from msrpc.dcom.persistence import ObjectState

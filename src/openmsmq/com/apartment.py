@@ -1,5 +1,5 @@
-"""The client's side of DCOM in a thread of its own: connections, references, pings, and the objects that it
-exports: event sinks, and bodies of messages."""
+"""DCOM client in a separate thread: connections, references, pings, and exported objects, which are event sinks and
+message bodies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FIRST_REFERENCES: Final = 1
 
 
 class RemoteObject:
-    """A reference to an interface of an object. It is released when Python forgets it."""
+    """A reference to an interface of an object; released by the garbage collector."""
 
     __slots__ = ("__weakref__", "_apartment", "_references", "exporter", "iid", "ipid", "oid", "reference")
 
@@ -50,7 +50,8 @@ class RemoteObject:
         apartment.remote.hold(exporter, self.oid, reference.flags)
 
     def given_away(self) -> bytes:
-        """An OBJREF for another process, which gets no reference with it: this one outlives the call."""
+        """Return an OBJREF for another process. It transfers no reference count, because this reference outlives the
+        call."""
         reference = self.reference
         return StandardReference(
             self.iid, 0, reference.oxid, self.oid, reference.ipid, reference.resolver, reference.flags
@@ -61,7 +62,7 @@ class RemoteObject:
 
 
 class Apartment:
-    """One event loop in a thread, for all objects of one host. `security` is how calls authenticate."""
+    """An event loop in a thread, for all objects of one host. `security` are the arguments for authentication."""
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class Apartment:
         self._loop = asyncio.new_event_loop()
         self._closed = False
         self.remote = RemoteProcesses(security or {}, ping_seconds, frozenset([host]), retry_after=0)
-        self.dispids: dict[tuple[int, str, str], int] = {}  # by OXID, interface and name
+        self.dispids: dict[tuple[int, str, str], int] = {}  # by OXID, interface name and member name
         self._exported: ComServer | None = None
         self._listener: RpcServer | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -86,8 +87,8 @@ class Apartment:
         self._loop.run_forever()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Carry something out in the thread and wait for it. The handlers of events do that too, so they run in threads
-        of their own."""
+        """Run a coroutine in the thread and wait for its result. Event handlers may call this, so they run in separate
+        threads."""
         if self._closed:
             work.close()
             raise MsmqError(None, "this client was closed")
@@ -99,7 +100,7 @@ class Apartment:
             raise
 
     def close(self) -> None:
-        """Release everything and end the thread."""
+        """Release all objects and end the thread."""
         if self._closed:
             return
         self.run(self._close())
@@ -120,7 +121,7 @@ class Apartment:
     # -- objects -----------------------------------------------------------------------------------------------
 
     def create(self, clsid: UUID, iid: UUID) -> RemoteObject:
-        """A new object by one interface. Raises ComError, RpcConnectionError."""
+        """Create an object; return a reference to one interface. Raises ComError, RpcConnectionError."""
         return self.run(self._create(clsid, iid))
 
     async def _create(self, clsid: UUID, iid: UUID) -> RemoteObject:
@@ -149,7 +150,7 @@ class Apartment:
         return RemoteObject(self, exporter, reference)
 
     async def adopt(self, exporter: RemoteExporter, pointer: d.MInterfacePointer | None) -> RemoteObject | None:
-        """An object that came as a result. Raises ComError."""
+        """Return a reference to an object in a result. Raises ComError."""
         if pointer is None:
             return None
         reference = unpack(pointer.abData)
@@ -160,7 +161,7 @@ class Apartment:
         return RemoteObject(self, exporter, reference)
 
     async def query(self, target: RemoteObject, iid: UUID) -> RemoteObject:
-        """The object by another interface. Raises ComError."""
+        """Return a reference to another interface of an object. Raises ComError."""
         std = await target.exporter.query(target.ipid, iid)
         reference = StandardReference(
             iid, std.cPublicRefs, std.oxid, std.oid, UUID(bytes_le=std.ipid), target.reference.resolver, std.flags
@@ -168,7 +169,7 @@ class Apartment:
         return RemoteObject(self, target.exporter, reference)
 
     def release(self, exporter: RemoteExporter, ipid: bytes, oid: int, references: int) -> None:
-        """Give references back, some time; called by the collector of garbage."""
+        """Release references asynchronously; called by the garbage collector."""
         if not self._closed and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._release, exporter, ipid, oid, references)
 
@@ -184,16 +185,16 @@ class Apartment:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    # -- objects of ours ---------------------------------------------------------------------------------------
+    # -- exported objects --------------------------------------------------------------------------------------
 
     async def export(self, target: Any, exporter: RemoteExporter, iid: UUID = d.IUnknown.uuid) -> bytes:
-        """An OBJREF of an object of ours. It listens at the address from which the server is reached."""
+        """Return an OBJREF of an exported object, with the local address that is used to reach the server."""
         server = await self._exporting(exporter)
         bindings = server.reference_bindings(exporter.local_host)
         return server.exporter.marshal(target, iid, bindings).pack()
 
     async def state_of(self, target: RemoteObject, limit: int) -> persistence.ObjectState:
-        """Return the saved state of a server's object, at most `limit` bytes. Raises ComError, RpcConnectionError."""
+        """Return the saved state of a server object, at most `limit` bytes. Raises ComError, RpcConnectionError."""
         server = await self._exporting(target.exporter)
         bindings = server.reference_bindings(target.exporter.local_host)
 
@@ -221,7 +222,7 @@ class Apartment:
 
 
 class _Host:
-    """The process as exported sinks see it: nothing of it is durable."""
+    """Host of the exported objects; nothing needs to be durable."""
 
     position = 0
 

@@ -1,4 +1,4 @@
-"""`Dispatch` and `WithEvents`: objects of a server, and events that it calls."""
+"""`Dispatch` and `WithEvents`: objects of a server, and their events."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ def connect(
     level: AuthLevel | None = None,
     ping_seconds: float = PING_PERIOD,
 ) -> Apartment:
-    """The connection behind all objects of a host; made once. `port` is that of the endpoint mapper. With `user` calls
-    are authenticated by NTLM at `level` (PKT_INTEGRITY if not given, as Windows demands); without, they are
-    anonymous. Objects are pinged every `ping_seconds`: no less often than the server expects it."""
+    """Return the connection for all objects of a host; the same for equal arguments. `port` is that of the endpoint
+    mapper. With `user`, calls are authenticated with NTLM at `level` (default: PKT_INTEGRITY, which Windows requires);
+    otherwise they are anonymous. Objects are pinged every `ping_seconds`, which must not exceed the server's ping
+    period."""
     key = (host, port, user, password, domain, level, ping_seconds)
     with _lock:
         if key not in _apartments:
@@ -58,7 +59,7 @@ def connect(
 
 @atexit.register
 def close_all() -> None:
-    """Release all objects of all hosts and end their connections; a later `connect` makes a new one."""
+    """Release all objects of all hosts and close their connections; a later `connect` opens a new one."""
     with _lock:
         closing = list(_apartments.values())
         _apartments.clear()
@@ -67,8 +68,8 @@ def close_all() -> None:
 
 
 def Dispatch(name: str, host: str = "localhost", port: int = RESOLVER_PORT, **security: Any) -> Any:
-    """A new object of the class `name`: "MSMQ.MSMQQueueInfo", "MSMQQueueInfo" or a CLSID. A version at the end of the
-    name, as in "MSMQ.MSMQQueueInfo.1", changes nothing: an object has the interfaces of all. Other arguments as of
+    """Create an object of the class `name`: "MSMQ.MSMQQueueInfo", "MSMQQueueInfo" or a CLSID. A version at the end, as
+    in "MSMQ.MSMQQueueInfo.1", is ignored: objects have the interfaces of all versions. The other arguments are those of
     `connect`. Raises ComError, RpcConnectionError, ValueError for an unknown name."""
     coclass = _coclass(name)
     apartment = connect(host, port, **security)
@@ -85,8 +86,8 @@ def _coclass(name: str) -> Any:
 
 
 def CastTo(target: ComObject, interface: str) -> Any:
-    """Return the same object by another of its interfaces, as "IMSMQQueueManagement" of an MSMQManagement after Init.
-    Raises ComError E_NOINTERFACE if the object does not have it, ValueError for an unknown name."""
+    """Return the same object with another of its interfaces, such as "IMSMQQueueManagement" of an MSMQManagement after
+    Init. Raises ComError E_NOINTERFACE if the object does not have it, ValueError for an unknown name."""
     if interface not in INTERFACES:
         raise ValueError(f"unknown interface {interface!r}; allowed: {', '.join(sorted(INTERFACES))}")
     apartment: Apartment = target._apartment
@@ -95,13 +96,13 @@ def CastTo(target: ComObject, interface: str) -> Any:
 
 
 class Events:
-    """A sink that is connected to an event object; `close` ends the connection."""
+    """A sink that is connected to an event object; `close` disconnects it."""
 
     def __init__(self, apartment: Apartment, point: Any, cookie: int) -> None:
         self._apartment, self._point, self._cookie = apartment, point, cookie
 
     def close(self) -> None:
-        """No more events. Raises ComError, RpcConnectionError."""
+        """Disconnect the sink. Raises ComError, RpcConnectionError."""
         if self._point is not None:
             point, self._point = self._point, None
             request = m.IConnectionPoint_Unadvise_Request(dwCookie=self._cookie)
@@ -116,7 +117,7 @@ class Events:
 
 def WithEvents(event: ComObject, handler: Any) -> Events:
     """Connect an MSMQEvent to `handler`, an object with `Arrived(queue, cursor)` and `ArrivedError(queue, error,
-    cursor)`, or a class of such. They run in threads of their own, and may use the queue. Raises ComError,
+    cursor)`, or a class with these methods. They run in separate threads and may use the queue. Raises ComError,
     RpcConnectionError."""
     apartment: Apartment = event._apartment
     target = handler() if isinstance(handler, type) else handler
@@ -137,7 +138,7 @@ async def _advise(apartment: Apartment, event: ComObject, handler: Any) -> Event
 
 
 async def _plain(target: Any, interface: Any, name: str, request: Any) -> Any:
-    """A call of an interface that is not for Automation."""
+    """Call a method of an interface that is not for Automation. Raises ComError."""
     response = await target.exporter.call(interface, target.ipid, interface.operation(name), request)
     if response.result & 0x80000000:
         raise ComError(response.result, f"{interface.name}::{name}")
@@ -145,7 +146,7 @@ async def _plain(target: Any, interface: Any, name: str, request: Any) -> Any:
 
 
 class _Sink:
-    """The object that a server calls: _DMSMQEventEvents, through IDispatch."""
+    """The object that the server calls: _DMSMQEventEvents, through IDispatch."""
 
     def __init__(self, apartment: Apartment, exporter: Any, handler: Any) -> None:
         self._apartment, self._exporter, self._handler = apartment, exporter, handler
@@ -154,7 +155,7 @@ class _Sink:
         return iid in (d.IUnknown.uuid, o.IDispatch.uuid, m._DMSMQEventEvents.uuid)
 
     def released(self) -> None:
-        """The server holds it no more."""
+        """Do nothing when the server has released it."""
 
     def call(self, context: CallContext, operation: Operation, request: Any) -> Any:
         return getattr(self, operation.name)(context, request)
@@ -172,7 +173,7 @@ class _Sink:
         return o.IDispatch_GetIDsOfNames_Response(rgDispId=found, result=result)
 
     def Invoke(self, context: CallContext, q: Any) -> Any:
-        """Deliver an event; the handler runs as its own task, so that it may call the server in turn."""
+        """Deliver an event; the handler runs in a separate thread, so that it may call the server."""
         if q.dispIdMember not in _EVENTS or not q.dwFlags & METHOD:
             return o.IDispatch_Invoke_Response(rgVarRef=q.rgVarRef, result=ComResult.DISP_E_MEMBERNOTFOUND)
         self._apartment.spawn(self._handle(context, _EVENTS[q.dispIdMember], q.pDispParams.rgvarg or []))

@@ -1,4 +1,5 @@
-"""Objects as programs see them: properties, methods and their documentation come from the tables of the interfaces."""
+"""Proxies of objects for programs: properties, methods and their documentation are generated from the interface
+tables."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from openmsmq.model.errors import ComError, error_for
 
 CLASSES: Final = {value.name: value for value in vars(m).values() if isinstance(value, CoClass)}
 INTERFACES: Final = {value.name: value for value in vars(m).values() if isinstance(value, Interface)}
-# An interface -> the newest of its family, whose names a proxy has.
+# Interface -> newest revision of the interface, whose names a proxy has.
 _NEWEST: Final = {
     name: max(other for other in INTERFACES if other.rstrip("0123456789") == name.rstrip("0123456789"))
     for name in INTERFACES
@@ -33,16 +34,16 @@ _RESULTS: Final = {
     "Destination": "IMSMQDestination", "ResponseDestination": "IMSMQDestination", "ITransaction": "IMSMQTransaction",
 }  # fmt: skip
 _DEFAULT, _NEW_ENUM = 0, -4  # DISPID_VALUE, DISPID_NEWENUM
-_PIECE: Final = 64  # values that one call of Next asks for
+_PIECE: Final = 64  # values requested per call of Next
 _PUT_KINDS: Final = ("propput", "propputref")
 
 
 class ComObject:
-    """An automation object of a server. Its properties and methods are those of the newest revision of its interface;
-    `help` and `dir` show them. Arguments may be named; `...` leaves one out."""
+    """An automation object of a server. It has the properties and methods of the newest revision of its interface;
+    `help` and `dir` show them. Arguments may be named; `...` omits an argument."""
 
     _interface: Interface = o.IDispatch
-    _members: dict[str, list[Member]] = {}  # noqa: RUF012, each subclass has its own
+    _members: dict[str, list[Member]] = {}  # noqa: RUF012, overridden by each subclass
 
     def __init__(self, apartment: Apartment, target: RemoteObject) -> None:
         object.__setattr__(self, "_apartment", apartment)
@@ -102,14 +103,15 @@ class ComObject:
         return from_variant(await self._received(response.pVarResult, member))
 
     async def _variant(self, value: Any) -> Variant:
-        """An argument; the state of an object travels as an object that the server asks for it."""
+        """Return the VARIANT of an argument. The state of an object is passed as an exported object, which the server
+        reads."""
         if not isinstance(value, ObjectState):
             return to_variant(value)
         exported = await self._apartment.export(SavedObject(value), self._oleobj_.exporter)
         return Variant(VT.UNKNOWN, interface_pointer(exported))
 
     async def _dispid(self, name: str) -> int:
-        """Return the server's number of a member; it is queried once ([MS-OAUT] 3.1.4.3)."""
+        """Return the server's DISPID of a member, which is queried once ([MS-OAUT] 3.1.4.3)."""
         target: RemoteObject = self._oleobj_
         known: dict[tuple[int, str, str], int] = self._apartment.dispids
         key = (target.exporter.oxid, self._interface.name, name)
@@ -123,7 +125,7 @@ class ComObject:
         return known[key]
 
     async def _received(self, wire: o.wireVARIANTStr | None, member: Member) -> Variant:
-        """A result whose objects are proxies, or their state where they are bodies."""
+        """Return a result with proxies for its objects, or with their state for message bodies."""
         pointers: list[MInterfacePointer | None] = []
         variant = from_wire(wire, lambda pointer: pointers.append(pointer) or len(pointers) - 1)  # type: ignore[func-returns-value]
         if not pointers:
@@ -142,8 +144,8 @@ class ComObject:
 
 
 class ComCollection(ComObject):
-    """An object that has _NewEnum: it is iterated, called and subscripted, as VBScript and PowerShell do it. What is
-    called then is known by its DISPID ([MS-OAUT] 2.2.32.1)."""
+    """An object with _NewEnum. It can be iterated, called and subscripted, as in VBScript and PowerShell; the members
+    for this have standard DISPIDs ([MS-OAUT] 2.2.32.1)."""
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._apartment.run(self._enumerated(self._standard(_NEW_ENUM))))
@@ -165,7 +167,7 @@ class ComCollection(ComObject):
         return next(m for members in self._members.values() for m in members if m.dispid == dispid)
 
     async def _enumerated(self, member: Member) -> list[Any]:
-        """All values (IEnumVARIANT, [MS-OAUT] 3.3)."""
+        """Return all values (IEnumVARIANT, [MS-OAUT] 3.3)."""
         request = o.IDispatch_Invoke_Request(
             dispIdMember=member.dispid,
             dwFlags=METHOD | GET,
@@ -201,8 +203,8 @@ def _positions(member: Member) -> dict[str, int]:
 
 
 def _result(member: Member) -> str:
-    """The interface of the objects that a member returns. Where it is declared as IDispatch or in a VARIANT, the
-    specification's text has it."""
+    """Return the interface of the objects that a member returns. If it is declared as IDispatch or VARIANT, the
+    interface is from the text of the specification."""
     declared = next((p.type.rstrip("*") for p in member.parameters if "in" not in p.attributes), "")
     return declared if declared.startswith("IMSMQ") else _RESULTS.get(member.name, "IMSMQCollection")
 
@@ -219,7 +221,7 @@ def _failure(response: Any) -> Exception:
 
 @cache
 def proxy_class(interface: Interface) -> type[ComObject]:
-    """The class of proxies for an interface: methods with signatures and documentation."""
+    """Return the proxy class for an interface; its methods have signatures and documentation."""
     members: dict[str, list[Member]] = {}
     for member in interface.all_members:
         members.setdefault(member.name.lower(), []).append(member)
@@ -252,7 +254,7 @@ def _types(member: Member) -> str:
 
 
 def _documentation(interface: Interface) -> str:
-    """Return the text for `help`: the properties, with their types."""
+    """Return the text for `help`: the properties and their types."""
     lines = [f"{interface.name} of MC-MQAC.", "", "Properties:"]
     writable = {member.name for member in interface.all_members if member.kind in _PUT_KINDS}
     for member in interface.all_members:
@@ -263,5 +265,5 @@ def _documentation(interface: Interface) -> str:
 
 
 def wrap(apartment: Apartment, target: RemoteObject, interface: str) -> ComObject:
-    """A proxy for an object that has an interface of this name, or a later revision of it."""
+    """Return a proxy for an object with an interface of this name or a later revision of it."""
     return proxy_class(INTERFACES[_NEWEST[interface]])(apartment, target)

@@ -1,4 +1,4 @@
-"""Python values ⇄ VARIANTs, for programs."""
+"""Conversion between Python values and VARIANTs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _SCALE: Final = 10_000
 
 
 def to_variant(value: Any) -> Variant:
-    """The VARIANT of an argument: int VT_I4 (VT_I8 if it is larger), bool, float VT_R8, str, bytes VT_ARRAY | VT_UI1,
-    Decimal VT_CY, datetime VT_DATE, None VT_EMPTY, `...` an argument that is left out; a Variant is passed as it is.
+    """Return the VARIANT of an argument: int VT_I4 (VT_I8 if it is larger), bool, float VT_R8, str, bytes VT_ARRAY |
+    VT_UI1, Decimal VT_CY, datetime VT_DATE, None VT_EMPTY, `...` an omitted argument; a Variant is unchanged.
 
     Raises ComError DISP_E_TYPEMISMATCH for other types.
     """
@@ -51,7 +51,7 @@ def to_variant(value: Any) -> Variant:
 
 
 def from_variant(variant: Variant) -> Any:
-    """The value of a result; bytes for an array of bytes, lists for other arrays."""
+    """Return the value of a result; bytes for an array of bytes, lists for other arrays."""
     found = variant.resolved
     value = found.value
     if found.vt & VT.ARRAY:

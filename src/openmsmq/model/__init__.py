@@ -1,1 +1,1 @@
-"""The vocabulary that server and client share, values only: messages, names, properties, errors, security."""
+"""Data types shared by server and client: messages, names, properties, errors, security."""

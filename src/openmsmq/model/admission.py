@@ -1,9 +1,8 @@
-"""Whether a message may exist: the one check that every entrance calls before a message gets a place in a queue.
+"""Check of messages, which every entry point calls before a message is put into a queue.
 
-A message that passes can be read by every protocol, peeked at, moved, journaled, dead-lettered and exported: each part
-fits into the header that carries it, and the largest packet that a reader may need fits into BaseHeader.PacketSize
-([MS-MQMQ] 2.2.19.1; deviation D-19 from [MS-MQDMPR] 3.1.7.1.27). Texts are counted in UTF-16 code units, as the wire
-does.
+A message that passes can be read through every protocol, peeked at, moved, journaled, dead-lettered and exported: each
+part fits into its header, and the largest packet for a reader fits into BaseHeader.PacketSize ([MS-MQMQ] 2.2.19.1;
+deviation D-19 from [MS-MQDMPR] 3.1.7.1.27). Texts are counted in UTF-16 code units, as on the wire.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from openmsmq.model.message import Message
 # WCHARs of a format name without its terminator: a reader's buffer holds 1024 ([MS-MQMP] 2.2.3.2, range of
 # ulResponseFormatNameLen and its like).
 MAXIMUM_MESSAGE_FORMAT_NAME = 1023
-MAXIMUM_PROVIDER_NAME = 1023  # WCHARs; no provider's name comes near. No section bounds it
+MAXIMUM_PROVIDER_NAME = 1023  # WCHARs; not specified, but longer than any real name
 MAXIMUM_SECURITY_PART = 0xFFFF  # bytes: the size fields of SecurityHeader have 16 bits ([MS-MQMQ] 2.2.20.6)
 _ALL_NAMES = (
     "destination_queue_format_name", "administration_queue_format_name", "response_queue_format_name",
@@ -39,27 +38,27 @@ _FIXED_PARTS = (
 # padding 15, provider 6, MessagePropertiesHeader 58 with padding 3, DebugHeader 20, MultiQueueFormatHeader 66,
 # SessionHeader 16.
 _HEADERS = 337
-_ELEMENT = 8  # bytes of an MQFFormatNameElement in addition to its text, at most
-# A message that is smaller than the maximum by this much need not be measured: names count four times at most.
+_ELEMENT = 8  # maximum bytes of an MQFFormatNameElement in addition to its text
+# Messages up to this size need no exact measurement, because names are counted at most four times.
 CLEARLY_SMALL = MAXIMUM_MESSAGE_SIZE - (1 << 15)
 
 
 def utf16_units(text: str) -> int:
-    """UTF-16 code units of a text; half of a surrogate pair is one."""
+    """Return the number of UTF-16 code units of a text; an unpaired surrogate counts as one."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def check_message(message: Message, overhead: int = 0, size: int = 0) -> None:
-    """Raise unless the message may exist.
+    """Check a message.
 
     Args:
-        message: destination and sender are set.
-        overhead: bytes that an entrance adds to the packet later, for instance by encrypting the body.
-        size: `message.size`, if the caller has it.
+        message: a message with destination and sender.
+        overhead: bytes that will be added to the packet later, for example by encrypting the body.
+        size: `message.size`, if known.
 
     Raises:
         MsmqError MQ_ERROR_LABEL_TOO_LONG, IllegalFormatName, IllegalPropertyValue, InsufficientResources (the packet
-        is larger than 4 MiB); the text names the part, its size and the limit.
+        is larger than 4 MiB); the text contains the part, its size and the limit.
     """
     m = message
     if len(m.label) > MAXIMUM_LABEL // 2 or "\0" in m.label:
@@ -86,7 +85,8 @@ def check_message(message: Message, overhead: int = 0, size: int = 0) -> None:
 
 
 def check_label(label: str) -> None:
-    """Raises MsmqError MQ_ERROR_LABEL_TOO_LONG, IllegalPropertyValue for a NUL, which ends a label on the wire."""
+    """Check a label. Raises MsmqError MQ_ERROR_LABEL_TOO_LONG, IllegalPropertyValue for a NUL, which would end it on
+    the wire."""
     units = utf16_units(label)
     if units > MAXIMUM_LABEL:
         raise label_too_long(units)
@@ -110,7 +110,7 @@ def too_large(size: int) -> MsmqError:
 
 
 def packed_size(message: Message) -> int:
-    """Bytes of the largest UserMessage packet that the message may become ([MS-MQMQ] 2.2.20), at most."""
+    """Return an upper bound of the bytes of the largest UserMessage packet with the message ([MS-MQMQ] 2.2.20)."""
     names = 0
     for attribute in _ALL_NAMES:
         text: str = getattr(message, attribute)
@@ -156,7 +156,7 @@ def _check_numbers(m: Message) -> None:
         m.priority | m.delivery_guarantee | m.acknowledgements_requested | m.journaling_requested
         | m.tracing_requested | m.authentication_level
     )  # fmt: skip
-    if bits >> 32 or octets >> 8 or m.message_class >> 16:  # of a negative number no shift makes zero
+    if bits >> 32 or octets >> 8 or m.message_class >> 16:  # also true for negative numbers
         for attributes, maximum in ((_BYTES, 0xFF), (_WORDS, 0xFFFF), (_LONGS, 0xFFFFFFFF)):
             for attribute in attributes:
                 value = getattr(m, attribute)

@@ -1,7 +1,7 @@
-"""Message bodies as programs see them: text, numbers and times by VARTYPE, or raw bytes.
+"""Message bodies as Python values: text, numbers and times by VARTYPE, or raw bytes.
 
-The types are those of System.Messaging's ActiveXMessageFormatter ([MS-OAUT] 2.2.7, [MS-MQMQ] 2.2.12): the body type
-of a message names the VARTYPE of its body. Raw bytes have VT_EMPTY, which is also what XML and .NET binary bodies have.
+The types are those of System.Messaging's ActiveXMessageFormatter ([MS-OAUT] 2.2.7, [MS-MQMQ] 2.2.12): the body type of
+a message is the VARTYPE of its body. Raw bytes have VT_EMPTY, as have XML and .NET binary bodies.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _I4 = range(-(1 << 31), 1 << 31)
 
 
 class BodyError(ClientError, ValueError):
-    """A body does not have the form that its type demands, or a value has no body form."""
+    """A body does not match its type, or a value cannot be a body."""
 
     hresult = HResult.MQ_ERROR_INVALID_PARAMETER
 
 
 def encode_body(value: BodyValue) -> tuple[bytes, int]:
-    """(body, body type) for a value: str VT_BSTR, int VT_I4 or VT_I8, float VT_R8, bool VT_BOOL, datetime VT_DATE,
-    Decimal VT_CY, UUID VT_CLSID, bytes as they are. Raises BodyError for other types, for ints beyond 64 bits, and for
-    Decimals with more than the 4 decimals of VT_CY."""
+    """Return (body, body type) of a value: str VT_BSTR, int VT_I4 or VT_I8, float VT_R8, bool VT_BOOL, datetime
+    VT_DATE, Decimal VT_CY, UUID VT_CLSID, bytes unchanged with VT_EMPTY. Raises BodyError for other types, for ints of
+    more than 64 bits, and for Decimals with more than the 4 decimals of VT_CY."""
     match value:
         case None:
             return b"", VarType.VT_EMPTY
@@ -82,7 +82,7 @@ def encode_body(value: BodyValue) -> tuple[bytes, int]:
 
 
 def decode_body(body: bytes, body_type: int) -> BodyValue:
-    """The value of a body; bytes where the type says nothing about it. Raises BodyError."""
+    """Return the value of a body; bytes for other types. Raises BodyError."""
     try:
         return _decode(body, body_type)
     except (struct.error, UnicodeDecodeError, ValueError, OverflowError) as error:
@@ -116,8 +116,8 @@ def _decode(body: bytes, body_type: int) -> BodyValue:
 
 
 def _to_date(moment: datetime) -> float:
-    """A DATE: the whole days since 1899-12-30, and the time of day as a fraction of the same sign: -1.25 is six
-    o'clock on the day before."""
+    """Return a DATE: the whole days since 1899-12-30, and the time of day as a fraction with the same sign: -1.25 is
+    1899-12-29 06:00."""
     days, time = divmod(moment - _DATE_ORIGIN, timedelta(days=1))
     fraction = time / timedelta(days=1)
     return days - fraction if days < 0 else days + fraction

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from enum import IntEnum, IntFlag
 
-INFINITE = 0xFFFFFFFF  # a timeout or life time without end
+INFINITE = 0xFFFFFFFF  # unlimited time-out or lifetime
 MAXIMUM_LABEL = 249  # characters; the buffer holds 250 with its terminator ([MS-MQMP] 3.1.5.2)
-MAXIMUM_GROUP_NAME = MAXIMUM_LABEL  # characters of the name of a consumer group or a sink
-MOST_DELIVERIES = 0xFFFF  # the largest delivery limit: a message counts aborted receives in 16 bits
-MAXIMUM_MESSAGE_SIZE = 4 * 1024 * 1024  # bytes, headers included
+MAXIMUM_GROUP_NAME = MAXIMUM_LABEL  # maximum characters of the name of a consumer group or a sink
+MOST_DELIVERIES = 0xFFFF  # largest delivery limit: aborted receives are counted in 16 bits
+MAXIMUM_MESSAGE_SIZE = 4 * 1024 * 1024  # bytes, including headers
 
 
 class MessageClass(IntEnum):
-    """[MS-MQMQ] 2.2.18.1.6, and two more of [MC-MQAC] 2.2.2.9. Applications may use other values of the mask 0xE1FF."""
+    """[MS-MQMQ] 2.2.18.1.6, and two more values of [MC-MQAC] 2.2.2.9. Applications may use other values within the mask
+    0xE1FF."""
 
     NORMAL = 0x0000
     REPORT = 0x0001
@@ -92,7 +93,7 @@ class ReceiveAction(IntEnum):
 
 
 class LookupAction(IntEnum):
-    """The actions of R_StartReceive that name a message by its lookup identifier ([MS-MQRR] 3.1.4.7)."""
+    """The actions of R_StartReceive by lookup identifier ([MS-MQRR] 3.1.4.7)."""
 
     PEEK_CURRENT = 0x40000010
     PEEK_NEXT = 0x40000011
@@ -111,7 +112,7 @@ class LookupAction(IntEnum):
 
 
 class MessageSeekAction(IntEnum):
-    """Where to look from a lookup identifier ([MS-MQDMPR] 3.1.7.1.13)."""
+    """Which message to read, relative to a lookup identifier ([MS-MQDMPR] 3.1.7.1.13)."""
 
     CURRENT = 0
     NEXT = 1
@@ -121,7 +122,7 @@ class MessageSeekAction(IntEnum):
 
 
 class PropId(IntEnum):
-    """Queue properties that qmcomm carries, [MS-MQMP] 3.1.1.12.
+    """Queue properties of qmcomm, [MS-MQMP] 3.1.1.12.
 
     Those named PROPID_Q_OPENMSMQ_ are extensions (D-196). Their numbers are outside the ranges of [MS-MQMQ] 2.3, so
     other queue managers answer MQ_ERROR_ILLEGAL_PROPID.

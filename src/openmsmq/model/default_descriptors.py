@@ -1,4 +1,4 @@
-"""The security descriptors of queues and of the machine that nobody has given one ([MS-MQDMPR] 3.1.7.1.3.1)."""
+"""Default security descriptors of queues and of the machine ([MS-MQDMPR] 3.1.7.1.3.1)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from openmsmq.model import security
 from openmsmq.model.constants import MachineAccessMask, QueueAccessMask
 from openmsmq.model.security import SecurityDescriptor
 
-#: What Everyone gets of a new queue of a domain user ([MS-MQDMPR] 3.1.7.1.3.1), who gets everything.
+#: Default rights of Everyone if the owner is a domain user ([MS-MQDMPR] 3.1.7.1.3.1); the owner gets all rights.
 SEES: Final = int(QueueAccessMask.GET_QUEUE_PROPERTIES | QueueAccessMask.GET_QUEUE_PERMISSIONS)
 #: Default rights of Everyone if the owner is not a domain user and the queue manager serves other machines (D-181).
 SEES_AND_SENDS: Final = SEES | int(QueueAccessMask.WRITE_MESSAGE)
@@ -32,9 +32,9 @@ READ_SYSTEM_QUEUES: Final = (
 
 
 def default_machine_security(readers: Iterable[str] = ()) -> SecurityDescriptor:
-    """Workgroup mode: Everyone may create queues; only the system changes the machine. Deviation D-23 from
-    [MS-MQDMPR] 3.1.7.1.3.1: the system queues hold messages of queues that a caller may not read, so administrators
-    read them, and `readers` (SIDs)."""
+    """Return the descriptor of the machine in workgroup mode: Everyone may create queues; only administrators and the
+    system may change the machine. Deviation D-23 from [MS-MQDMPR] 3.1.7.1.3.1: the system queues contain messages of
+    queues that a caller may not read, so only administrators and `readers` (SIDs) may read them."""
     everyone = MachineAccessMask.CREATE_QUEUE | MachineAccessMask.GET_MACHINE_PROPERTIES
     return SecurityDescriptor(
         owner=security.ADMINISTRATORS,

@@ -9,11 +9,11 @@ from msrpc.errors import HResultError
 
 
 class HResult(IntEnum):
-    """The values of [MS-MQMQ] 2.4, and those of [MS-ERREF] that the protocols name."""
+    """The values of [MS-MQMQ] 2.4, and those of [MS-ERREF] that the protocols use."""
 
     MQ_OK = 0
     E_INVALIDARG = 0x80070057
-    ERROR_INVALID_OWNER = 0x8007051B  # of Windows, as an HRESULT
+    ERROR_INVALID_OWNER = 0x8007051B  # Win32 error as HRESULT
     STATUS_INVALID_HANDLE = 0xC0000008
     STATUS_INVALID_PARAMETER = 0xC000000D
     STATUS_ACCESS_DENIED = 0xC0000022
@@ -171,7 +171,7 @@ class HResult(IntEnum):
 
 
 def name_of(hresult: int) -> str:
-    """`MQ_ERROR_IO_TIMEOUT` for 0xC00E001B; the hexadecimal value where no name is known."""
+    """Return the name of an HRESULT, such as `MQ_ERROR_IO_TIMEOUT`; the hexadecimal value if it has none."""
     try:
         return HResult(hresult & 0xFFFFFFFF).name
     except ValueError:
@@ -179,10 +179,10 @@ def name_of(hresult: int) -> str:
 
 
 class MsmqError(HResultError):
-    """An operation failed with an HRESULT. Subclasses exist for what programs catch.
+    """An operation failed with an HRESULT. There are subclasses for errors that programs catch.
 
-    `hresult` is unsigned; `name` is its symbolic name; `detail` says what was wrong with which value. The text of the
-    exception has the detail as `printable` makes it.
+    `hresult` is unsigned; `name` is its symbolic name; `detail` describes the error and the value that caused it. The
+    text of the exception contains the detail as returned by `printable`.
     """
 
     hresult = HResult.MQ_ERROR
@@ -269,25 +269,25 @@ class OperationCancelled(MsmqError):
 
 
 _EXCEPTIONS: dict[int, type[MsmqError]] = {cls.hresult: cls for cls in MsmqError.__subclasses__()}
-# Two statuses that servers return for the same condition ([MS-MQMP] 3.1.4.2).
+# Servers return two status codes for this condition ([MS-MQMP] 3.1.4.2).
 _EXCEPTIONS[HResult.STATUS_SHARING_VIOLATION] = SharingViolation
 
 
 def error_for(hresult: int, detail: str = "") -> MsmqError:
-    """The exception for an HRESULT, of the subclass that programs catch where there is one."""
+    """Return the exception for an HRESULT, of its subclass if there is one."""
     hresult &= 0xFFFFFFFF
     return _EXCEPTIONS.get(hresult, MsmqError)(hresult, detail)
 
 
 class ClientError(errors.RpcError, MsmqError):
-    """An operation failed without an answer from the server. Made of its text alone, and shown as it."""
+    """An operation failed without an answer from the server. Its only argument and its text is the detail."""
 
 
 class UnreadableMessage(MsmqError):
     """A server sent a message that is not a message packet. Other messages may still be readable.
 
     Attributes:
-        sequence: of the message in its queue.
+        sequence: sequence number of the message in its queue.
     """
 
     def __init__(self, detail: str, sequence: int) -> None:
@@ -295,7 +295,7 @@ class UnreadableMessage(MsmqError):
         self.sequence = sequence
 
 
-# What `msrpc` raises for all that use it is an MsmqError here.
+# MsmqError versions of the exceptions of `msrpc`.
 
 
 @errors.raised_for(errors.ComError)

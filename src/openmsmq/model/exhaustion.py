@@ -1,7 +1,7 @@
-"""Resources that run out: how they are recognized, which HRESULT they have, and what an operator does about them.
+"""Exhausted resources: their detection, HRESULTs and remedies.
 
-A shortage is not the fault of a message or a caller: the failed object is unchanged, and works again when there is
-room.
+The message or caller did not cause the failure: the object is unchanged, and works again when the resource is
+available.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from openmsmq.model.errors import HResult, MessageStorageFailed
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """`hresult` is what operations answer; `limit` returns the limit in force, `remedy` says what raises it."""
+    """A resource of the system. `hresult` is the result of failed operations; `limit` returns the current limit,
+    `remedy` tells how to raise it."""
 
     name: str
     hresult: int
@@ -34,7 +35,7 @@ def _files_of_process() -> str:
 def _files_of_system() -> str:
     try:
         return f"at most {Path('/proc/sys/fs/file-max').read_text(encoding='ascii').strip()}"
-    except OSError:  # no descriptor for this file, either
+    except OSError:  # no descriptor for this file
         return "the limit is fs.file-max"
 
 
@@ -72,8 +73,8 @@ RESOURCES: Final = {
 
 
 class OutOfResources(MessageStorageFailed):
-    """A resource has run out; nothing has changed. `hresult` is that of the resource, and the text names it, its limit
-    and the remedy."""
+    """A resource is exhausted; nothing has changed. `hresult` is that of the resource; the text contains its name, its
+    limit and the remedy."""
 
     def __init__(self, ran_out: Resource, error: BaseException) -> None:
         self.ran_out = ran_out
@@ -83,8 +84,8 @@ class OutOfResources(MessageStorageFailed):
 
 
 def shortage(error: BaseException) -> tuple[int, str] | None:
-    """The status of the fault for a call that failed because a resource has run out, and the text for the log; None
-    where none has. What `msrpc.rpc.dispatcher.Dispatcher.shortage` wants."""
+    """Return the fault status and the log text for a call that failed because a resource is exhausted; None for other
+    errors. For `msrpc.rpc.dispatcher.Dispatcher.shortage`."""
     found = exhausted(error)
     if found is None:
         return None

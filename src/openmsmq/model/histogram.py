@@ -1,4 +1,4 @@
-"""How long something took, counted by ranges."""
+"""Histogram of durations."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1
 
 
 class Histogram:
-    """How many observations were within each bucket, and their sum in seconds."""
+    """Number of observations per bucket, and their sum in seconds."""
 
     __slots__ = ("counts", "total")
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(BUCKETS) + 1)  # the last: beyond all bounds
+        self.counts = [0] * (len(BUCKETS) + 1)  # the last is for longer durations
         self.total = 0.0
 
     def observe(self, seconds: float, times: int = 1) -> None:

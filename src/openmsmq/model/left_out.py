@@ -1,4 +1,4 @@
-"""One bad item never spoils a list: what fails is named in the log, counted, and left out; the others go on."""
+"""Skip bad items of lists: an item that fails is logged, counted and left out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PERIOD: Final = 60.0  # seconds between two log records about the same list
 
 
 class LeftOut:
-    """Counts what was left out, by list. The log gets a traceback for the first item of a list, then at most one line a
+    """Counts omitted items by list. Logs the first item of a list with a traceback, then at most one line per
     minute."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -25,7 +25,7 @@ class LeftOut:
         self._next: Final[dict[str, float]] = {}
 
     def note(self, name: str, item: object, error: BaseException) -> None:
-        """An item of the list `name` failed and is left out."""
+        """Count and log an item of the list `name` that failed and is left out."""
         self.counts[name] += 1
         now = self._clock()
         if now >= self._next.get(name, now):
@@ -39,7 +39,7 @@ class LeftOut:
     def each(
         self, name: str, items: Iterable[Item], action: Callable[[Item], Result], named: Callable[[Item], object] = str
     ) -> Iterator[Result]:
-        """Yield the result of `action` for each item for which it does not raise."""
+        """Yield the result of `action` for each item for which it raises no exception; note the others."""
         for item in items:
             try:
                 result = action(item)
@@ -49,5 +49,5 @@ class LeftOut:
                 yield result
 
 
-#: Items left out by this process.
+#: Omitted items of this process.
 LEFT_OUT: Final = LeftOut()

@@ -1,4 +1,4 @@
-"""The CSS that the console and the reports of the pipeline share: tokens of both themes, panels, tiles, tables."""
+"""The CSS shared by the console and the pipeline reports: tokens of both themes, panels, tiles, tables."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from importlib.resources import files
 
 
 def look_css() -> str:
-    """Read `look.css` of this package."""
+    """Return `look.css` of this package."""
     return (files("openmsmq.model") / "look.css").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Settings of the C library for freed memory."""
+"""Settings of the C library's memory allocator."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Final
 logger = logging.getLogger(__name__)
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt(3)
-_LARGEST_MMAP_THRESHOLD: Final = 32 << 20  # glibc takes no more
+_LARGEST_MMAP_THRESHOLD: Final = 32 << 20  # maximum of glibc
 
 
 def set_thresholds(kept: int, large: int) -> None:
-    """From now on free memory up to `kept` bytes at the end of a heap stays with this process, and a block of `large`
-    bytes or more goes back to the system as soon as it is free: glibc only. Without it, glibc learns both from the
-    blocks that are freed."""
+    """Keep up to `kept` bytes of free memory at the end of a heap, and return blocks of at least `large` bytes to the
+    system immediately when they are freed. For glibc only, which otherwise adapts both thresholds to the freed
+    blocks."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):

@@ -1,4 +1,4 @@
-"""The Message of [MS-MQDMPR] 3.1.1.12: every attribute, under its specified name in snake_case.
+"""The Message of [MS-MQDMPR] 3.1.1.12: every attribute, with its specified name in snake_case.
 
 Identifiers (OBJECTID, [MS-MQMQ] 2.2.8) are 20 bytes: the Lineage GUID in little-endian order and the Uniquifier.
 GUIDs are 16 bytes in the same order. Times are seconds since 1970 UTC.
@@ -17,12 +17,12 @@ from openmsmq.model.lookup_id import sequence_of
 
 NULL_GUID = bytes(16)
 NULL_IDENTIFIER = bytes(20)
-_OVERHEAD = 256  # bytes charged for the fixed attributes, so that quotas count empty messages too
+_OVERHEAD = 256  # bytes charged for the fixed attributes, so that empty messages count for quotas, too
 
 
 @dataclass(slots=True)
 class Message:
-    """One message. Attributes that the sender may not set are filled in by the queue manager."""
+    """A message. The queue manager sets the attributes that the sender must not set."""
 
     body: bytes = b""
     label: str = ""
@@ -55,14 +55,14 @@ class Message:
     authentication_provider_type: int = 0
     authentication_provider_name: str = ""
     default_provider: bool = False  # the signature is by the default provider, regardless of type and name
-    multiple_destination_signature: bytes = b""  # MSMQ 3.0, instead of `signature`, for several destinations
+    multiple_destination_signature: bytes = b""  # MSMQ 3.0; replaces `signature` for several destinations
     connector_type_identifier: bytes = NULL_GUID
-    # From here on the queue manager's own.
+    # The following attributes are set by the queue manager.
     identifier: bytes = NULL_IDENTIFIER
     lookup_identifier: int = 0
     source_machine_identifier: bytes = NULL_GUID
     sent_time: int = 0
-    sent_milliseconds: int = 0  # of the second in `sent_time`, which the wire leaves out (deviation D-21)
+    sent_milliseconds: int = 0  # fraction of `sent_time`, not on the wire (deviation D-21)
     arrival_time: int = 0
     transaction_identifier: bytes = NULL_IDENTIFIER
     first_in_transaction: bool = False
@@ -74,21 +74,21 @@ class Message:
 
     @classmethod
     def of(cls, value: BodyValue, **properties: Any) -> Message:
-        """A message whose body holds `value` in the form of its type; see `bodies.encode_body`."""
+        """Return a message with `value` as its body; see `bodies.encode_body`."""
         body, body_type = encode_body(value)
         return cls(**{"body": body, "body_type": body_type, **properties})
 
     def copy(self) -> Message:
-        """Another message with the same properties; several times as fast as `dataclasses.replace`."""
+        """Return a copy; several times as fast as `dataclasses.replace`."""
         return Message(*_properties(self))
 
     def decode(self) -> BodyValue:
-        """The body as a value of the type that `body_type` names. Raises BodyError."""
+        """Return the body as a value of type `body_type`. Raises BodyError."""
         return decode_body(self.body, self.body_type)
 
     @property
     def id(self) -> str:
-        """The identifier in its usual text form, `{guid}\\number`."""
+        """The identifier as text, `{guid}\\number`."""
         return identifier_text(self.identifier)
 
     @property
@@ -97,7 +97,7 @@ class Message:
 
     @property
     def size(self) -> int:
-        """Bytes this message counts for in quotas and TotalBytes: its headers and its body."""
+        """Bytes that the message counts for in quotas and TotalBytes: its headers and its body."""
         texts = (
             len(self.label)
             + len(self.destination_queue_format_name)
@@ -125,11 +125,11 @@ class Message:
 
     @property
     def sequence(self) -> int:
-        """The 56-bit sequence part of the lookup identifier: rises over the whole queue manager."""
+        """The 56-bit sequence number in the lookup identifier, which increases over the whole queue manager."""
         return sequence_of(self.lookup_identifier)
 
     def deadline(self) -> int:
-        """When the message expires in its destination queue, in milliseconds since 1970 UTC; 0 for never."""
+        """Return when the message expires in its destination queue, in milliseconds since 1970 UTC; 0 for never."""
         if self.time_to_be_received == INFINITE:
             return 0
         return (self.sent_time + self.time_to_be_received) * 1000 + self.sent_milliseconds
@@ -139,12 +139,12 @@ _properties: Final = attrgetter(*(field.name for field in fields(Message)))
 
 
 def identifier_text(identifier: bytes) -> str:
-    """`{guid}\\number`, the way message identifiers are written."""
+    """Return a message identifier as text, `{guid}\\number`."""
     return f"{{{UUID(bytes_le=identifier[:16])}}}\\{int.from_bytes(identifier[16:20], 'little')}"
 
 
 def identifier_from_text(text: str) -> bytes:
-    """The inverse of `identifier_text`; braces optional. Raises ValueError naming the text."""
+    """Parse the result of `identifier_text`; braces are optional. Raises ValueError with the text."""
     guid, separator, number = text.partition("\\")
     if not separator or not number.isdecimal() or int(number[:11]) >> 32:
         raise ValueError(f"{text!r} is not a message identifier of the form {{guid}}\\number")

@@ -1,7 +1,8 @@
-"""Path names and format names ([MS-MQMQ] 2.1): parsing, and exact text back.
+"""Path names and format names ([MS-MQMQ] 2.1): parsing and formatting.
 
-Matching is case-insensitive; the text that was given is kept. Queue names may hold any printable character but
-backslash, semicolon, plus, comma and quotation mark: the ABNF allows ASCII only, real installations do not keep to it.
+Matching is case-insensitive; the original text is kept. Queue names may contain any printable character except
+backslash, semicolon, plus, comma and quotation mark. The ABNF allows only ASCII, but real installations use other
+characters.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from openmsmq.model.errors import IllegalFormatName, IllegalQueuePathName
 MAXIMUM_QUEUE_NAME = 124  # WCHARs, MS-MQMQ 2.1.1
 MAXIMUM_COMPUTER_NAME = 256
 MAXIMUM_SUBQUEUE_NAME = 31  # WCHARs, [MS-MQRR] 2.2.5.3: SubQueueName has 32 with its terminator
-MAXIMUM_FORMAT_NAME = 32 * 1024  # characters; a multiple-element name of some 100 elements. Nobody needs more
-# Deviation D-30 from [MS-MQMQ] 2.1.1, which has visible ASCII characters only.
+MAXIMUM_FORMAT_NAME = 32 * 1024  # characters; enough for a multiple-element name with about 100 elements
+# Deviation D-30 from [MS-MQMQ] 2.1.1, which allows only visible ASCII characters.
 _EXCLUDED = re.compile(r'[\\;+,"\x00-\x1f\x7f\ud800-\udfff]')
 _PROTOCOLS = ("TCP", "OS", "HTTP", "HTTPS", "IPX")
 
@@ -56,7 +57,7 @@ class PathName:
 
 
 def parse_path_name(text: str) -> PathName:
-    """Parse a path name. Raises IllegalQueuePathName saying which part is wrong and what is allowed."""
+    """Parse a path name. Raises IllegalQueuePathName with the invalid part and the allowed values."""
     computer, separator, rest = text.partition("\\")
     if not separator:
         raise _bad_path(text, "expected computer\\private$\\name or computer\\name")
@@ -93,7 +94,7 @@ def _shown(text: str) -> str:
 
 
 def parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address that a host in a format name is, IPv6 with or without brackets; None for a name."""
+    """Return the IP address of a host in a format name, IPv6 with or without brackets; None for a computer name."""
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     try:
@@ -128,8 +129,9 @@ class PrivateFormatName:
 
 @dataclass(frozen=True, slots=True)
 class DirectFormatName:
-    """`DIRECT=protocol:address\\path`. `path` is what a path name holds after the computer, without suffix. `separator`
-    is a slash where an HTTP name was written as a URL; [MS-MQMQ] 2.1.2 has a backslash, and programs use both."""
+    """`DIRECT=protocol:address\\path`. `path` is the part of a path name after the computer, without suffix.
+    `separator` is a slash if an HTTP name was written as a URL; [MS-MQMQ] 2.1.2 specifies a backslash, and programs use
+    both."""
 
     protocol: str
     address: str
@@ -140,7 +142,7 @@ class DirectFormatName:
 
     @property
     def direct_id(self) -> str:
-        """The text without `DIRECT=`, as QUEUE_FORMAT carries it."""
+        """The text without `DIRECT=`, as in QUEUE_FORMAT."""
         system = self.path.lower() == "system$"
         suffix = _SUFFIX_TEXT[self.suffix] if not system else _SUFFIX_TEXT[self.suffix].upper()
         path = self.path if self.separator == "\\" else self.path.replace("\\", self.separator)
@@ -160,7 +162,7 @@ class DirectFormatName:
         return authority[1:].partition("]")[0] if authority.startswith("[") else authority.partition(":")[0]
 
     def path_name(self) -> PathName:
-        """The path name this stands for. Raises IllegalFormatName for system queues of HTTP."""
+        """Return the path name. Raises IllegalQueuePathName for a queue that has none."""
         if self.path.lower() == "system$":
             return PathName(self.host, self.suffix.name.lower(), "system")
         return parse_path_name(f"{self.host}\\{self.path}{f';{self.subqueue}' if self.subqueue else ''}")
@@ -221,7 +223,7 @@ FormatName = SingleFormatName | MultipleElementFormatName
 
 
 def parse_format_name(text: str) -> FormatName:
-    """Parse any format name of [MS-MQMQ] 2.1. Raises IllegalFormatName naming the text and the reason."""
+    """Parse any format name of [MS-MQMQ] 2.1. Raises IllegalFormatName with the text and the reason."""
     if len(text) > MAXIMUM_FORMAT_NAME:
         raise IllegalFormatName(detail=f"{_shown(text)}: {len(text)} characters, at most {MAXIMUM_FORMAT_NAME}")
     parts = text.split(",")
@@ -262,7 +264,7 @@ def _direct(text: str, rest: str) -> DirectFormatName:
 
 
 def parse_direct_id(direct_id: str, text: str | None = None) -> DirectFormatName:
-    """Parse what follows `DIRECT=`. Raises IllegalFormatName."""
+    """Parse the part of a direct format name after `DIRECT=`. Raises IllegalFormatName."""
     text = text or f"DIRECT={direct_id}"
     if len(direct_id) > MAXIMUM_FORMAT_NAME:
         raise IllegalFormatName(detail=f"{_shown(text)}: {len(direct_id)} characters, at most {MAXIMUM_FORMAT_NAME}")

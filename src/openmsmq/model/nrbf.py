@@ -1,8 +1,9 @@
-"""The .NET Remoting Binary Format ([MS-NRBF]), which BinaryFormatter writes: read only, to plain Python values.
+"""Decoder for the .NET Remoting Binary Format ([MS-NRBF]) of BinaryFormatter, to plain Python values.
 
-Nothing is instantiated. An object is a dictionary of its members and `$type`; an array is a list, one of bytes is
-bytes. What is referred to from several places is written out at the first and has an `$id` there (a list then stands
-in `$values`); the others are `{"$ref": id}`. So cycles end, and no input grows into an output much larger than itself.
+No classes are instantiated. An object becomes a dictionary of its members and `$type`; an array becomes a list, one of
+bytes becomes bytes. An object that is referenced several times is written out at its first occurrence with an `$id` (a
+list then is in `$values`); the other occurrences are `{"$ref": id}`. So cycles end, and the output is never much larger
+than the input.
 """
 
 from __future__ import annotations
@@ -15,15 +16,14 @@ from decimal import Decimal, InvalidOperation
 from enum import IntEnum
 from typing import Any
 
-MAXIMUM_DEPTH = 100  # of objects within objects, so that neither reading nor what is done later recurses too far
-MAXIMUM_ELEMENTS = 1 << 20  # of all arrays together: a run of nulls takes 5 bytes however long it is
-MAXIMUM_NAMES = 1 << 24  # characters of all names of types and members, which stand once and show in each instance
-SHORT_TEXT = 64  # characters; a longer text that occurs again is referred to
+MAXIMUM_DEPTH = 100  # nesting depth of objects; bounds recursion here and in callers
+MAXIMUM_ELEMENTS = 1 << 20  # of all arrays together: a run of nulls of any length takes 5 bytes
+MAXIMUM_NAMES = 1 << 24  # characters of all type and member names, which are repeated in the output for each instance
+SHORT_TEXT = 64  # characters; repeated longer texts become references
 
 
 class NrbfError(ValueError):
-    """The bytes are not a stream of this format, or more deeply nested or larger than allowed; the message says which
-    and where."""
+    """The bytes are not a stream of this format, or exceed a limit; the message has the reason and the position."""
 
 
 class RecordType(IntEnum):
@@ -65,12 +65,12 @@ class BinaryType(IntEnum):
 _BYTE = 2  # PrimitiveTypeEnumeration, 2.1.2.3
 _PRIMITIVES = {6: "<d", 7: "<h", 8: "<i", 9: "<q", 10: "<b", 11: "<f", 14: "<H", 15: "<I", 16: "<Q", _BYTE: "<B"}
 _BOOLEAN, _CHAR, _DECIMAL, _TIME_SPAN, _DATE_TIME, _NULL, _STRING = 1, 3, 5, 12, 13, 17, 18
-_OFFSET_ARRAYS = (3, 4, 5)  # BinaryArrayTypeEnumeration, 2.4.1.1: those with lower bounds
+_OFFSET_ARRAYS = (3, 4, 5)  # BinaryArrayTypeEnumeration, 2.4.1.1: arrays with lower bounds
 _HEADER = struct.Struct("<Biiii")
 _ORIGIN = datetime(1, 1, 1)
 _OBJECT = (BinaryType.OBJECT, 0)
 
-Member = tuple[BinaryType, int]  # a type, and which primitive it is or consists of
+Member = tuple[BinaryType, int]  # a type, and the primitive type of it or its elements
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class _Class:
     name: str
     names: list[str]
     members: list[Member]
-    size: int = 0  # characters of all its names
+    size: int = 0  # total characters of its names
 
     def __post_init__(self) -> None:
         self.size = len(self.name) + sum(map(len, self.names))
@@ -93,7 +93,7 @@ class _Class:
 
 @dataclass(slots=True)
 class _Object:
-    """Something with an ObjectId: an instance of a class, an array or a text."""
+    """An item with an ObjectId: an instance of a class, an array or a text."""
 
     identifier: int
     value: Any = None
@@ -114,7 +114,7 @@ def looks_like_nrbf(data: bytes) -> bool:
 
 
 def decode_nrbf(data: bytes) -> Any:
-    """The root object of a stream as plain Python values. Raises NrbfError."""
+    """Return the root object of a stream as plain Python values. Raises NrbfError."""
     if not looks_like_nrbf(data):
         raise NrbfError("no header of version 1.0")
     reader = _Reader(data)
@@ -126,7 +126,7 @@ def decode_nrbf(data: bytes) -> Any:
 
 @dataclass(slots=True)
 class _Reader:
-    """Records to objects whose members are values, objects and references."""
+    """Parses records into objects whose members are values, objects and references. Methods raise NrbfError."""
 
     data: bytes
     at: int = 0
@@ -152,14 +152,14 @@ class _Reader:
         return int.from_bytes(self.take(4), "little", signed=True)
 
     def count(self, what: str) -> int:
-        """A number of things that take a byte each at least."""
+        """Read a number of items, which take at least one byte each."""
         value = self.int32()
         if not 0 <= value <= len(self.data) - self.at:
             raise self.fail(f"{value} {what}, {len(self.data) - self.at} bytes are left")
         return value
 
     def text(self) -> str:
-        """LengthPrefixedString, 2.1.1.6: the length in up to five groups of seven bits."""
+        """Read a LengthPrefixedString, 2.1.1.6: the length in up to five groups of seven bits, then UTF-8."""
         length = 0
         for group in range(5):
             byte = self.byte()
@@ -188,13 +188,14 @@ class _Reader:
             raise error if isinstance(error, NrbfError) else self.fail(str(error)) from None
 
     def character(self) -> str:
-        """One character in UTF-8: its first byte says how many follow."""
+        """Read a UTF-8 character; its first byte determines its length."""
         first = self.byte()
         more = 0 if first < 0x80 else 1 if first < 0xE0 else 2 if first < 0xF0 else 3
         return (bytes([first]) + self.take(more)).decode()
 
     def date_time(self) -> datetime:
-        """2.1.1.5: 62 bits of 100 ns since the year 1, and the kind: 1 is UTC, others have no time zone here."""
+        """Read a DateTime, 2.1.1.5: 62 bits of 100 ns since the year 1, and the kind: 1 is UTC; others get no time
+        zone."""
         raw = int.from_bytes(self.take(8), "little")
         moment = _ORIGIN + timedelta(microseconds=(raw & (1 << 62) - 1) // 10)
         return moment.replace(tzinfo=UTC) if raw >> 62 == 1 else moment
@@ -209,7 +210,7 @@ class _Reader:
             pass
 
     def record(self, depth: int) -> Any:
-        """The next record: a value, _Object, _Reference, _Nulls, or _END. Libraries are passed over."""
+        """Read the next record: a value, _Object, _Reference, _Nulls, or _END. Libraries are skipped."""
         if depth > MAXIMUM_DEPTH:
             raise self.fail(f"more than {MAXIMUM_DEPTH} objects within each other")
         while (kind := self.byte()) == RecordType.BINARY_LIBRARY:
@@ -270,7 +271,7 @@ class _Reader:
             raise self.fail(f"binary type {value}") from None
 
     def additional(self, kind: BinaryType) -> int:
-        """AdditionalInfos: which primitive; names of classes are passed over."""
+        """Read AdditionalInfos; return the primitive type. Class names are skipped."""
         if kind in (BinaryType.PRIMITIVE, BinaryType.PRIMITIVE_ARRAY):
             return self.primitive_type()
         if kind in (BinaryType.SYSTEM_CLASS, BinaryType.CLASS):
@@ -314,7 +315,7 @@ class _Reader:
         return made
 
     def binary_array(self, depth: int) -> _Object:
-        """2.4.3.1: any rank; elements come with the last index running fastest, and so do the lists made of them."""
+        """Read a BinaryArray, 2.4.3.1, of any rank. The last index varies fastest; the result is nested lists."""
         made = self.new()
         shape = self.byte()
         rank = self.count("dimensions")
@@ -384,7 +385,7 @@ _RECORDS: dict[int, Callable[[_Reader, int], Any]] = {
 
 
 class _Resolver:
-    """Objects and references to plain values."""
+    """Converts objects and references to plain values."""
 
     def __init__(self, objects: dict[int, _Object]) -> None:
         self._objects = objects
@@ -396,7 +397,7 @@ class _Resolver:
         return self._value(root, 0)
 
     def _find_repeated(self, root: _Reference) -> None:
-        """Which objects occur more than once; without recursion, because nothing has bounded the depth yet."""
+        """Find objects that occur more than once. Iterative, because the depth is not limited yet."""
         seen: set[int] = set()
         pending: list[Any] = [root]
         while pending:

@@ -1,4 +1,4 @@
-"""Names of queues as people and programs give them: one parser for commands and client calls."""
+"""Short queue names, for commands and client calls."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ SYSTEM_QUEUES: Final = {
 
 
 def path_of(name: str) -> str:
-    """`orders` is short for `.\\private$\\orders`, `orders;journal` for its journal, and `deadletter`,
-    `xactdeadletter` and `journal` for the system queues; a path name or a format name stays what it is. A private queue
-    that is called `journal` needs its path name."""
+    """Return the path name or format name of a queue. `orders` is short for `.\\private$\\orders`, `orders;journal` for
+    its journal, and `deadletter`, `xactdeadletter` and `journal` for the system queues. A path name or format name is
+    returned unchanged. A private queue with the name `journal` needs its path name."""
     if name.lower() in SYSTEM_QUEUES:
         return SYSTEM_QUEUES[name.lower()]
     return name if "\\" in name or "=" in name else f".\\private$\\{name}"

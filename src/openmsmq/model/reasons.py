@@ -1,5 +1,5 @@
-"""Why messages become dead letters: the classes of [MC-MQAC] 2.2.2.9 and [MS-MQMQ] 2.2.18.1.6, each in a sentence for
-people, with what they can do about it."""
+"""Reasons for dead letters: the message classes of [MC-MQAC] 2.2.2.9 and [MS-MQMQ] 2.2.18.1.6, each with a description
+and a remedy."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from openmsmq.model.remedies import RemedyStep
 
 
 class DeadLetterReason(NamedTuple):
-    """`name` is the specified one, `slug` the one that people type. `remedy` says what to do, `steps` the same as
-    actions. `fails_again`: a message that is sent again as it is must die again, for the same reason."""
+    """A reason. `name` is the specified name, `slug` its short name for users. `remedy` is the remedy as text, `steps`
+    as actions. `fails_again`: a message that is sent again unchanged will fail for the same reason."""
 
     code: int
     name: str
@@ -23,13 +23,13 @@ class DeadLetterReason(NamedTuple):
     steps: tuple[RemedyStep, ...] = ()
 
 
-_VALUES: Final = {"ttl": "SECONDS", "reach-ttl": "SECONDS", "transaction": ""}  # of options; empty for a flag
+_VALUES: Final = {"ttl": "SECONDS", "reach-ttl": "SECONDS", "transaction": ""}  # values of options; empty for a flag
 
 
 def _reason(
     kind: C, slug: str, sentence: str, remedy: str, fails_again: bool = False, *, steps: str = ""
 ) -> DeadLetterReason:
-    """`steps` are names of actions, each with options of returning: `deadletters.return:ttl`."""
+    """Create a reason. `steps` are action names, optionally with an option of returning: `deadletters.return:ttl`."""
     found = []
     for step in steps.split():
         action, _, option = step.partition(":")
@@ -91,7 +91,7 @@ _NUMBER: Final = re.compile("0x[0-9a-f]{1,4}")
 
 
 def reason_of(code: int) -> DeadLetterReason:
-    """The reason that a message class says; one of the unknown kind for a class that is none of `REASONS`."""
+    """Return the reason of a message class; an "unknown" one for a class that is not in `REASONS`."""
     if code in _BY_CODE:
         return _BY_CODE[code]
     name = class_name(code)
@@ -101,7 +101,7 @@ def reason_of(code: int) -> DeadLetterReason:
 
 
 def class_name(code: int) -> str:
-    """The specified name of a message class, or its number."""
+    """Return the specified name of a message class, or its number."""
     try:
         return C(code).name
     except ValueError:
@@ -109,9 +109,9 @@ def class_name(code: int) -> str:
 
 
 def find_reason(text: str) -> DeadLetterReason:
-    """The reason that a person means: a slug, a name with or without `NACK_`, or a number such as 0xC002.
+    """Return the reason for a slug, a name with or without `NACK_`, or a number such as 0xC002.
 
-    Raises ValueError naming all slugs.
+    Raises ValueError with all slugs.
     """
     wanted = text.strip().lower()
     if _NUMBER.fullmatch(wanted):

@@ -1,7 +1,8 @@
-"""Remedies as data: an action and its arguments. A terminal shows a step as a command, a page as a link.
+"""Remedies as data: steps that consist of an action and its arguments. A terminal shows a step as a command, the
+console as a link.
 
-`STEPS` has both forms. `{queue}` stands for the name of a queue: in a command as it is typed, on a page for the
-identifier by which its page has it.
+`STEPS` has both forms. `{queue}` stands for a queue: in a command for its name, in the path of a page for its
+identifier.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from openmsmq.model.rights import short_name
 
 
 class StepForms(NamedTuple):
-    """`words` is the text of a link or button, `command` is for a terminal, `page` the path of the console's page."""
+    """`words` is the text of a link or button, `command` the command for a terminal, `page` the path of the console
+    page."""
 
     words: str
     command: str
@@ -61,14 +63,14 @@ class RemedyStep:
 
     @property
     def command(self) -> str:
-        """The command that does it; words in capitals are for the reader to fill in. Arguments that have no place in
-        the form of the step are options, without a value flags."""
+        """The command of the step; words in capitals are placeholders for the user. Arguments that are not in the form
+        of the step become options, or flags if they have no value."""
         given = {name: quote(short_name(value)) if value else "" for name, value in self.arguments.items()}
         options = [f"--{name} {value}".strip() for name, value in given.items() if f"{{{name}}}" not in self._template]
         return " ".join([self._template.format(**given), *options])
 
     def page(self, queue: str | None) -> str:
-        """The path of the console's page for it, whose queue has this identifier; empty for a queue without page."""
+        """Return the path of the console page of the step for a queue identifier; empty if the queue has no page."""
         page = STEPS[self.action].page
         if "{queue}" in page and queue is None:
             return ""
@@ -80,6 +82,6 @@ class RemedyStep:
 
 
 def for_terminal(text: str, steps: tuple[RemedyStep, ...]) -> str:
-    """A remedy in one line: its text, then the commands."""
+    """Return a remedy as one line: its text, then the commands."""
     commands = "; ".join(step.command for step in steps)
     return f"{text} {commands}" if commands else text

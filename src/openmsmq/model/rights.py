@@ -1,4 +1,4 @@
-"""Rights in words, as Set-MsmqQueueAcl and older cmdlets have them, for the masks of [MS-MQMQ] 2.2.23 and 2.2.24."""
+"""Names of rights, as in Set-MsmqQueueAcl and older cmdlets, for the masks of [MS-MQMQ] 2.2.23 and 2.2.24."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PRIVATE: Final = "\\private$\\"
 
 
 class NamedRight(NamedTuple):
-    """`aliases` are what older cmdlets, and people, call it."""
+    """A named right. `aliases` are its names in older cmdlets and common usage."""
 
     word: str
     mask: int
@@ -26,7 +26,7 @@ _STANDARD: Final = (
     NamedRight("ChangeQueuePermissions", Q.CHANGE_QUEUE_PERMISSIONS, ("SetPermissions", "ChangePermissions")),
     NamedRight("TakeQueueOwnership", Q.TAKE_QUEUE_OWNERSHIP, ("TakeOwnership",)),
 )
-#: What rights are shown as, those that comprise others first; each bit is shown once.
+#: Rights in output, in this order: rights that include others come first; each bit is shown once.
 QUEUE_RIGHTS: Final = (
     NamedRight("FullControl", Q.GENERIC_ALL, ("Full",)),
     NamedRight("ReceiveMessage", Q.RECEIVE_MESSAGE, ("Receive",)),
@@ -39,7 +39,7 @@ QUEUE_RIGHTS: Final = (
     NamedRight("GetQueueProperties", Q.GET_QUEUE_PROPERTIES, ("GetProperties",)),
     *_STANDARD,
 )
-#: Understood and not shown: they are shown as what they comprise.
+#: Sets of rights that are accepted as input; output shows their parts.
 QUEUE_SETS: Final = (
     NamedRight("GenericRead", Q.GENERIC_READ),
     NamedRight("GenericWrite", Q.GENERIC_WRITE),
@@ -61,7 +61,7 @@ MACHINE_RIGHTS: Final = (
     NamedRight("ChangePermissions", 0x00040000, ("SetPermissions",)),
     NamedRight("TakeOwnership", 0x00080000),
 )
-#: Rights of a computer's object in a directory, which a queue manager does not ask for.
+#: Rights of a computer object in a directory, which a queue manager does not check.
 _OF_DIRECTORIES: Final = frozenset(
     ["allextendedrights", "createchildobjects", "deletechildobjects", "createallchildobjects", "deleteallchildobjects",
      "listobjects", "listcontents"]
@@ -69,7 +69,8 @@ _OF_DIRECTORIES: Final = frozenset(
 
 
 def mask_of(words: Iterable[str], rights: tuple[NamedRight, ...] = QUEUE_RIGHTS) -> int:
-    """The mask of rights in words or as numbers (0x3), without regard to case. Raises ValueError naming the words."""
+    """Return the mask of rights given as names (case-insensitive) or numbers (0x3). Raises ValueError with the valid
+    names."""
     known = {
         name.lower(): int(right.mask)
         for right in (*rights, *(QUEUE_SETS if rights is QUEUE_RIGHTS else ()))
@@ -90,8 +91,8 @@ def mask_of(words: Iterable[str], rights: tuple[NamedRight, ...] = QUEUE_RIGHTS)
 
 
 def missing_right(mask: int, user: str, queue: str | None) -> str:
-    """Which rights of `mask` a user lacks on a queue, or on the queue manager for None, and the command that grants
-    them."""
+    """Return an error text: the rights in `mask` that a user lacks on a queue (None: on the queue manager), and the
+    command that grants them."""
     words = words_of(mask, MACHINE_RIGHTS if queue is None else QUEUE_RIGHTS)
     place = "machine grant" if queue is None else f"queue grant {quote(short_name(queue))}"
     command = f"openmsmq {place} {quote(user)} {' '.join(words)}"
@@ -99,7 +100,7 @@ def missing_right(mask: int, user: str, queue: str | None) -> str:
 
 
 def short_name(queue: str) -> str:
-    """The name of a private queue of this machine as commands take it; any other name as it is."""
+    """Return the short name of a private queue of this machine, as commands accept it; any other name unchanged."""
     start = queue.lower().rfind(_PRIVATE)
     local = queue[:start].lower() in (".", "direct=os:.") and start >= 0
     name = queue[start + len(_PRIVATE) :]
@@ -117,11 +118,11 @@ def _number(word: str) -> int:
 
 
 def words_of(mask: int, rights: tuple[NamedRight, ...] = QUEUE_RIGHTS) -> list[str]:
-    """The words for a mask whose generic rights are mapped; what has no word, in hexadecimal. The inverse of
-    `mask_of`."""
+    """Return the names of the rights in a mask without generic rights; bits without a name in hexadecimal. The inverse
+    of `mask_of`."""
     words, left = [], mask
     for right in rights:
         if right.mask & mask == right.mask and right.mask & left:
             words.append(right.word)
-            left &= ~int(right.mask)  # an IntFlag's inverse lacks the bits that it has no names for
+            left &= ~int(right.mask)  # the inverse of an IntFlag lacks unnamed bits
     return words + ([f"0x{left:x}"] if left else [])

@@ -1,4 +1,4 @@
-"""Roles at the HTTP server: each bounds what a login may do there, and gives no right that its user has not."""
+"""Roles at the HTTP server. A role limits what a login may do there; it grants no rights beyond those of the user."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from shlex import quote
 
 
 class Role(IntEnum):
-    """A role includes those before it. `ADMINISTRATOR` bounds nothing: what the user's rights allow."""
+    """A role, which includes the roles before it. `ADMINISTRATOR` has no limit other than the user's rights."""
 
     MONITOR = 1  # figures, names and states; no messages
     OPERATOR = 2  # also messages: read, send, delete, move, return; pause queues, close sessions

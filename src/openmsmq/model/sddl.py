@@ -1,8 +1,8 @@
 """Security descriptors as text: SDDL ([MS-DTYP] 2.5.1), in canonical form.
 
-The letters for rights are those of directory objects: RP is 0x10, which for a queue is SetQueueProperties. An entry
-that SDDL has no form for is written as `(RAW;;;;;hexadecimal)`, which only this module reads, so that nothing is lost
-between `to_sddl` and `from_sddl`.
+The letters for rights are those of directory objects: RP is 0x10, which is SetQueueProperties for a queue. An entry
+that SDDL cannot express is written as `(RAW;;;;;hexadecimal)`, which only this module reads, so that `from_sddl`
+restores everything.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ACE_TEXT: Final = re.compile(r"\(([^()]*)\)")
 
 
 def to_sddl(descriptor: SecurityDescriptor) -> str:
-    """The text of a descriptor, its entries in canonical order."""
+    """Return a descriptor as SDDL, with its entries in canonical order."""
     parts = []
     if descriptor.owner is not None:
         parts.append(f"O:{_sid_letters(descriptor.owner)}")
@@ -59,12 +59,13 @@ def to_sddl(descriptor: SecurityDescriptor) -> str:
 
 
 def canonical(aces: tuple[Ace, ...]) -> tuple[Ace, ...]:
-    """Own entries before inherited ones, of the own ones denials first ([MS-DTYP] 2.4.5); otherwise as they were."""
+    """Return entries in canonical order ([MS-DTYP] 2.4.5): explicit denials, other explicit entries, inherited entries;
+    otherwise in the original order."""
     return tuple(sorted(aces, key=lambda ace: 2 if ace.flags & _INHERITED else 0 if ace.type in (1, 6) else 1))
 
 
 def from_sddl(text: str) -> SecurityDescriptor:
-    """The descriptor that a text is. Raises ValueError saying which part is wrong."""
+    """Parse SDDL. Raises ValueError with the invalid part."""
     text = "".join(text.split())
     starts = list(_PARTS.finditer(text))
     if not starts or starts[0].start() != 0:
@@ -131,7 +132,7 @@ def _acl(letter: str, text: str) -> tuple[int, tuple[Ace, ...]]:
 
 
 def _letters(value: int, known: dict[str, int]) -> str | None:
-    """All bits by letters, or None where one has none."""
+    """Return the letters of all bits; None if a bit has no letters."""
     letters = [name for name, bit in known.items() if value & bit]
     return "".join(letters) if sum(known[name] for name in letters) == value else None
 
@@ -158,7 +159,7 @@ def _ace_text(ace: Ace) -> str:
 
 
 def _tail(ace: Ace) -> str | None:
-    """The GUIDs and the SID of an entry; None for bytes that are not in the form of their type."""
+    """Return the GUIDs and the SID of an entry as text; None if its bytes do not match its type."""
     if not ace.raw:
         return f";;{_sid_letters(ace.sid)}"
     at, guids = 8, ["", ""]
@@ -174,7 +175,7 @@ def _tail(ace: Ace) -> str | None:
     except (ValueError, struct.error):
         return None
     text = f"{guids[0]};{guids[1]};{_sid_letters(sid)}"
-    same = _raw(ace.type, ace.flags, ace.mask, guids, sid) == ace.raw  # or bytes of it would be lost
+    same = _raw(ace.type, ace.flags, ace.mask, guids, sid) == ace.raw  # otherwise bytes would be lost
     return text if same else None
 
 

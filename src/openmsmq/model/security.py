@@ -21,7 +21,7 @@ AUTHENTICATED_USERS = "S-1-5-11"
 LOCAL_SYSTEM = "S-1-5-18"
 ADMINISTRATORS = "S-1-5-32-544"
 
-# What settings call them.
+# Names in settings.
 WELL_KNOWN = {
     "everyone": EVERYONE, "anonymous": ANONYMOUS, "authenticated": AUTHENTICATED_USERS,
     "administrators": ADMINISTRATORS,
@@ -41,15 +41,15 @@ class Effect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AceType:
-    """`of_object`: flags and up to two GUIDs stand before the SID, and the list needs revision 4 ([MS-DTYP] 2.4.5)."""
+    """`of_object`: flags and up to two GUIDs precede the SID, and the list needs revision 4 ([MS-DTYP] 2.4.5)."""
 
     effect: Effect
     of_object: bool = False
 
 
-# AceType of [MS-DTYP] 2.4.4.1. Deviation D-182: conditions (callback) and parts of objects are not evaluated, so such
-# entries allow nothing and deny always. Entries for audits, alarms, labels, attributes and policies are not for access
-# checks, and neither are types that the table does not have.
+# AceType of [MS-DTYP] 2.4.4.1. Deviation D-182: conditions (callback) and object parts are not evaluated, so such
+# entries never allow and always deny. Entries for audits, alarms, labels, attributes and policies, and entries of
+# unknown types, are ignored in access checks.
 ACE_TYPES: Final = {
     0x00: AceType(Effect.ALLOWS),
     0x01: AceType(Effect.DENIES),
@@ -94,8 +94,8 @@ _GENERIC = {
 
 @dataclass(frozen=True, slots=True)
 class Ace:
-    """An access control entry. Entries other than allowed and denied keep their bytes and grant nothing; those that
-    deny under a condition, or for a part of an object, deny."""
+    """An access control entry. Entries of types other than allowed and denied keep their bytes in `raw` and grant
+    nothing; those that deny under a condition, or for a part of an object, deny."""
 
     type: int
     flags: int
@@ -108,7 +108,7 @@ class Ace:
 class SecurityDescriptor:
     owner: str | None = None
     group: str | None = None
-    dacl: tuple[Ace, ...] | None = None  # None: no DACL, which grants everything
+    dacl: tuple[Ace, ...] | None = None  # None: no DACL, so all access is granted
     sacl: tuple[Ace, ...] | None = None
     control: int = field(default=_SE_SELF_RELATIVE)
 
@@ -130,7 +130,7 @@ class SecurityDescriptor:
             raise MsmqError(HResult.MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR, str(error)) from None
 
     def pack(self) -> bytes:
-        """The self-relative form, parts in the order owner, group, SACL, DACL."""
+        """Return the self-relative form, with the parts in the order owner, group, SACL, DACL."""
         control = self.control & ~(_SE_DACL_PRESENT | _SE_SACL_PRESENT) | _SE_SELF_RELATIVE
         offsets = [0, 0, 0, 0]
         body = b""
@@ -151,7 +151,7 @@ class SecurityDescriptor:
         return _HEADER.pack(1, 0, control, *offsets) + body
 
     def select(self, information: int) -> SecurityDescriptor:
-        """Only the parts that SECURITY_INFORMATION names."""
+        """Return a descriptor with only the parts that SECURITY_INFORMATION names."""
         return replace(
             self,
             owner=self.owner if information & SecurityInformation.OWNER else None,
@@ -161,7 +161,7 @@ class SecurityDescriptor:
         )
 
     def merge(self, other: SecurityDescriptor, information: int) -> SecurityDescriptor:
-        """This descriptor with the parts that SECURITY_INFORMATION names taken from `other`."""
+        """Return this descriptor with the parts that SECURITY_INFORMATION names replaced by those of `other`."""
         return replace(
             self,
             owner=other.owner if information & SecurityInformation.OWNER else self.owner,
@@ -171,7 +171,8 @@ class SecurityDescriptor:
         )
 
     def grants(self, sids: Collection[str], wanted: int) -> bool:
-        """The access check: entries in order, a denied bit that is still wanted ends it."""
+        """Access check: whether `sids` get all bits of `wanted`. The first entry that denies a bit not yet granted ends
+        it."""
         remaining = wanted
         if self.owner in sids:
             remaining &= ~(READ_CONTROL | WRITE_DAC)
@@ -192,7 +193,7 @@ class SecurityDescriptor:
 
 
 def _subject(ace: Ace) -> str:
-    """The SID of an entry that allows or denies. Raises ValueError or struct.error where the bytes have none."""
+    """Return the SID of an entry that allows or denies. Raises ValueError or struct.error for invalid bytes."""
     if ace.sid:
         return ace.sid
     at = _ACE.size
@@ -203,7 +204,7 @@ def _subject(ace: Ace) -> str:
 
 
 def specific(mask: int) -> int:
-    """A mask with the rights of queues that its generic rights stand for."""
+    """Return a mask with the queue rights of its generic rights added."""
     for generic, rights in _GENERIC.items():
         if mask & generic:
             mask |= rights
@@ -219,7 +220,7 @@ def deny(sid: str, mask: int) -> Ace:
 
 
 def sid_bytes(sid: str) -> bytes:
-    """`S-1-5-7` -> its binary form ([MS-DTYP] 2.4.2.2). Raises ValueError naming the text."""
+    """Return the binary form of a SID such as `S-1-5-7` ([MS-DTYP] 2.4.2.2). Raises ValueError with the text."""
     if not re.fullmatch(r"S-1-\d+(-\d+)*", sid):
         raise ValueError(f"{sid!r} is not a SID of the form S-1-authority-subauthority...")
     authority, *subs = map(int, sid.split("-")[2:])
@@ -229,7 +230,7 @@ def sid_bytes(sid: str) -> bytes:
 
 
 def sid_text(data: bytes) -> str:
-    """The text of a binary SID that fills `data`. Raises ValueError."""
+    """Return the text of a binary SID, which must fill `data`. Raises ValueError."""
     sid = sid_at(data, 0)
     if len(data) != 8 + 4 * data[1]:
         raise ValueError("bytes after the SID")
@@ -237,8 +238,8 @@ def sid_text(data: bytes) -> str:
 
 
 def owner_in(descriptor: bytes) -> bytes:
-    """The SID of the owner in a self-relative descriptor, in its binary form; empty if there is none. In a fraction of
-    the time of `parse`."""
+    """Return the binary SID of the owner in a self-relative descriptor; empty if there is none. Much faster than
+    `parse`."""
     if len(descriptor) < _HEADER.size:
         return b""
     at: int = _HEADER.unpack_from(descriptor)[3]
@@ -246,7 +247,7 @@ def owner_in(descriptor: bytes) -> bytes:
 
 
 def is_sid(data: bytes) -> bool:
-    """Whether the bytes are one security identifier."""
+    """Whether the bytes are a binary SID."""
     return len(data) >= 8 and data[0] == 1 and data[1] <= 15 and len(data) == 8 + 4 * data[1]
 
 
@@ -276,7 +277,7 @@ def _acl_at(data: bytes, offset: int) -> tuple[Ace, ...]:
         simple = ace_type in (ACCESS_ALLOWED_ACE_TYPE, ACCESS_DENIED_ACE_TYPE)
         ace = Ace(ace_type, flags, mask, sid_at(raw, 8) if simple else "", b"" if simple else raw)
         if ACE_TYPES.get(ace_type, _OTHER_TYPE).effect is not Effect.NOTHING:
-            _subject(ace)  # raises for one that is damaged, now and not when somebody asks for a right
+            _subject(ace)  # raises for an invalid entry now, not in a later access check
         aces.append(ace)
         at += ace_size
     return tuple(aces)

@@ -1,4 +1,4 @@
-"""How much of something bounded each source holds, so that no source takes what all share."""
+"""Shares of a limited resource by source, so that no source uses all of it."""
 
 from msrpc.shares import Shares
 

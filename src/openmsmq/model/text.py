@@ -12,7 +12,8 @@ __all__ = ["counted", "duration_text", "is_visible", "printable", "printable_jso
 
 
 def printable_json(value: Any, default: Any = None) -> str:
-    """`value` as one line of JSON, in which what `printable` escapes is JSON's escape: the same value to a parser."""
+    """Return `value` as one line of JSON. Characters that `printable` escapes are JSON escapes, so the value is
+    unchanged."""
     text = json.dumps(value, default=default, ensure_ascii=False)
     if text.isprintable():
         return text
@@ -20,7 +21,7 @@ def printable_json(value: Any, default: Any = None) -> str:
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """`1 message`, `1,200 messages`."""
+    """Return a number with its noun: `1 message`, `1,200 messages`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
@@ -28,7 +29,7 @@ _UNITS = ((86_400, 3600, "d", "h"), (3600, 60, "h", "min"), (60, 1, "min", "s"))
 
 
 def duration_text(seconds: float) -> str:
-    """`4 s`, `2 min 3 s`, `3 h 5 min`, `2 d 4 h`; the rest is left out."""
+    """Return a duration as text with at most two units, rounded down: `4 s`, `2 min 3 s`, `3 h 5 min`, `2 d 4 h`."""
     total = max(0, int(seconds))
     for large, small, unit, rest_unit in _UNITS:
         if total >= large:
@@ -38,5 +39,5 @@ def duration_text(seconds: float) -> str:
 
 
 def time_text(seconds: int) -> str:
-    """Seconds since 1970 as `2026-11-22 12:00:00 UTC`."""
+    """Return a time in seconds since 1970 UTC as `2026-11-22 12:00:00 UTC`."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ").replace("+00:00", " UTC")

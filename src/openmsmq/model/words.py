@@ -1,4 +1,4 @@
-"""Values of a queue's properties in words."""
+"""Queue property values as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uuid import UUID
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.text import time_text
 
-#: Numbers that mean something else than a number: property -> number -> words ([MS-MQMQ] 2.3.1).
+#: Numbers with a special meaning: property -> number -> word ([MS-MQMQ] 2.3.1).
 _WORDS: Final[Mapping[str, Mapping[int, str]]] = {
     "quota": {INFINITE: "none"},
     "journal_quota": {INFINITE: "none"},
@@ -20,7 +20,8 @@ _UNITS: Final = {"quota": "KB", "journal_quota": "KB"}
 
 
 def in_words(name: str, value: Any) -> str:
-    """The value of a property of a queue for people: flags and classes as words, figures with their unit, times."""
+    """Return the value of a queue property as text for users: flags and special values as words, numbers with their
+    unit, times in UTC."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, UUID):

@@ -1,4 +1,4 @@
-"""Boxcars: what one call of SendReceive carries ([MS-CMP] 2.1.1, 2.2)."""
+"""Boxcars: the packets in one call of SendReceive ([MS-CMP] 2.1.1, 2.2)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-SMALLEST: Final = 40  # bytes of a boxcar, [MS-CMPO] 6
+SMALLEST: Final = 40  # minimum and maximum bytes of a boxcar, [MS-CMPO] 6
 LARGEST: Final = 81_920
 MOST_MESSAGES: Final = 3_412
 
 _HEAD: Final = struct.Struct("<IIII")
 _PACKET: Final = struct.Struct("<IIIIII")  # MESSAGE_PACKET, [MS-CMP] 2.2.2
-_RESERVED: Final = 0xCD64_CD64  # dwReserved1: ignored; what the examples of [MS-CMP] 4 have
+_RESERVED: Final = 0xCD64_CD64  # dwReserved1: ignored; value as in the examples of [MS-CMP] 4
 LARGEST_DATA: Final = LARGEST - _HEAD.size - _PACKET.size
 
 
 class BadBoxcar(ValueError):
-    """A boxcar whose lengths lie."""
+    """A boxcar with invalid lengths."""
 
 
 class PacketTag(IntEnum):
@@ -33,7 +33,7 @@ class PacketTag(IntEnum):
 
 
 class Packet(NamedTuple):
-    """MESSAGE_PACKET. `tag` may be one that is not a PacketTag; `from_initiator` is fIsMaster."""
+    """MESSAGE_PACKET. `tag` may be a value that is not a PacketTag; `from_initiator` is fIsMaster."""
 
     tag: int
     from_initiator: bool
@@ -43,12 +43,12 @@ class Packet(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes in a boxcar, with padding."""
+        """Bytes in a boxcar, including padding."""
         return _PACKET.size + len(self.data) + -len(self.data) % 8
 
 
 def encode_boxcar(packets: Sequence[Packet]) -> bytes:
-    """A boxcar. The packets must fit (`LARGEST`, `MOST_MESSAGES`)."""
+    """Return a boxcar with packets, which must fit (`LARGEST`, `MOST_MESSAGES`)."""
     pieces = [b""]
     for tag, from_initiator, connection, kind, data in packets:
         pieces.append(_PACKET.pack(tag, from_initiator, connection, kind, len(data), _RESERVED))
@@ -59,8 +59,8 @@ def encode_boxcar(packets: Sequence[Packet]) -> bytes:
 
 
 def decode_boxcar(data: bytes, count: int) -> list[Packet]:
-    """The packets of a boxcar; SendReceive says that it has `count`. The last one may be unpadded (D-220). Raises
-    BadBoxcar."""
+    """Return the packets of a boxcar; `count` is their number according to SendReceive. The last one may be unpadded
+    (D-220). Raises BadBoxcar."""
     if not SMALLEST <= len(data) <= LARGEST:
         raise BadBoxcar(f"{len(data)} bytes, allowed are {SMALLEST} to {LARGEST}")
     _, _, total, messages = _HEAD.unpack_from(data)

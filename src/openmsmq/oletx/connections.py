@@ -1,6 +1,6 @@
-"""Connections over a session ([MS-CMP] 3.1): numbered conversations whose packets travel in boxcars, in order.
+"""Connections over a session ([MS-CMP] 3.1): numbered conversations whose packets are sent in boxcars, in order.
 
-Only the end that has opened a connection can close it. Each end opens as many as the other one has granted.
+Only the end that has opened a connection can close it. Each end may open as many as the other one has granted.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from openmsmq.oletx.structures import Partner
 
 logger = logging.getLogger(__name__)
 
-QUOTA: Final = 100  # connections that are asked for at a time
-MOST_INCOMING: Final = 2_000  # connections that a partner may have open here
-MOST_OF_ALL: Final = 100_000  # that all partners may
+QUOTA: Final = 100  # connections requested at a time
+MOST_INCOMING: Final = 2_000  # maximum connections opened by a partner
+MOST_OF_ALL: Final = 100_000  # maximum connections opened by all partners
 _HEAD: Final = 16
 E_INVALIDARG: Final = 0x8007_0057
 E_ACCESSDENIED: Final = 0x8007_0005
@@ -28,49 +28,50 @@ class Listener(Protocol):
     """Purpose of a connection: receives its messages."""
 
     def received(self, message: MessageType, data: bytes) -> None:
-        """A message that is allowed on the connection."""
+        """Handle a message that is allowed on the connection."""
 
     def invalid(self, reason: str) -> None:
-        """The other end has broken the protocol, or says that this one has. Nothing more comes."""
+        """Handle a protocol violation by the other end, or reported by it. No more messages follow."""
 
     def lost(self, reason: str) -> None:
-        """The connection has ended: refused, disconnected by the other end, or without its session."""
+        """Handle the end of the connection: refused, disconnected by the other end, or session down."""
 
 
 class Acceptor(Protocol):
-    """Decides what becomes of the connections that a partner opens."""
+    """Accepts or denies the connections that a partner opens."""
 
     def accept(self, connection: PartnerConnection) -> Listener | int:
-        """Return its listener, or the reason for which it is denied ([MS-CMP] 2.2.5)."""
+        """Return the listener of the connection, or the reason for denying it ([MS-CMP] 2.2.5)."""
 
 
 class PartnerConnection:
-    """One end of a connection; `listener` hears what comes."""
+    """One end of a connection; `listener` gets its messages."""
 
     def __init__(self, connections: Connections, kind: int, identifier: int, *, is_initiator: bool) -> None:
         self._connections = connections
         self.kind, self.identifier, self.is_initiator = kind, identifier, is_initiator
         self.listener: Listener | None = None
-        self.is_open = True  # whether the listener still listens
+        self.is_open = True  # whether messages are passed to the listener
 
     @property
     def partner(self) -> Partner:
         return self._connections.partner
 
     def send(self, message: MessageType, data: bytes = b"") -> None:
-        """Send a message; after the end of the connection nothing is sent."""
+        """Send a message, unless the connection has ended."""
         if self.is_open:
             self._connections.queue(Packet(PacketTag.USER_MESSAGE, self.is_initiator, self.identifier, message, data))
 
     def close(self) -> None:
-        """Say and hear no more. The number is free when the other end has confirmed it, too (D-219)."""
+        """Close the connection: send and receive no more. Its number is free when the other end has confirmed
+        (D-219)."""
         if self.is_open:
             self.is_open = False
             if self.is_initiator:
                 self._connections.queue(Packet(PacketTag.DISCONNECT, True, self.identifier, self.kind))
 
     def break_off(self, reason: str) -> None:
-        """The other end has sent what is not allowed ([MS-DTCO] 3.1.6)."""
+        """Close the connection because the other end has violated the protocol ([MS-DTCO] 3.1.6)."""
         if not self.is_open:
             return
         if self.kind in (ConnectionType.PROPAGATE, ConnectionType.BRANCH):
@@ -80,17 +81,17 @@ class PartnerConnection:
             self.listener.invalid(reason)
 
 
-Listen = Callable[[PartnerConnection], Listener]  # makes the listener of a new connection
+Listen = Callable[[PartnerConnection], Listener]  # creates the listener of a new connection
 
 
 class ConnectionBudget:
-    """Connections that partners may have open, all together."""
+    """Total number of connections that partners may have open."""
 
     def __init__(self, most: int = MOST_OF_ALL) -> None:
         self.left = most
 
     def take(self, wanted: int) -> int:
-        """Take up to `wanted` and return how many were left."""
+        """Take up to `wanted` connections from the budget; return the number taken."""
         taken = max(0, min(wanted, self.left))
         self.left -= taken
         return taken
@@ -100,32 +101,32 @@ class Carrier(Protocol):
     """Interface of connections to their session."""
 
     def wake(self) -> None:
-        """There are packets to send."""
+        """Note that there are packets to send."""
 
     def negotiate(self, requested: int) -> None:
-        """Ask for more connections (NegotiateResources); `Connections.granted` tells the answer."""
+        """Request more connections (NegotiateResources); the answer goes to `Connections.granted`."""
 
 
 class Connections:
-    """All connections of a session, in both directions, and the packets that wait for the next boxcar."""
+    """All connections of a session, in both directions, and the packets for the next boxcar."""
 
     def __init__(self, carrier: Carrier, acceptor: Acceptor, partner: Partner, budget: ConnectionBudget) -> None:
         self._carrier, self._acceptor, self._budget = carrier, acceptor, budget
         self.partner = partner
         self._outgoing: dict[int, PartnerConnection] = {}
         self._incoming: dict[int, PartnerConnection] = {}
-        self._waiting: deque[tuple[PartnerConnection, Packet]] = deque()  # of those that have no number yet
+        self._waiting: deque[tuple[PartnerConnection, Packet]] = deque()  # without a number yet; first packet
         self._queue: deque[Packet] = deque()
         self._next = 1
-        self._quota = 0  # connections that the partner lets us have
-        self._granted = 0  # that we let the partner have
+        self._quota = 0  # connections granted by the partner
+        self._granted = 0  # connections granted to the partner
         self._negotiating = False
 
     def __len__(self) -> int:
-        """Connections that are open, or wait to be."""
+        """Number of connections that are open or waiting to be opened."""
         return len(self._outgoing) + len(self._incoming) + len(self._waiting)
 
-    # -- of our own --------------------------------------------------------------------------------------------
+    # -- outgoing connections ----------------------------------------------------------------------------------
 
     def open(
         self,
@@ -134,7 +135,7 @@ class Connections:
         message: MessageType,
         data: bytes = b"",
     ) -> PartnerConnection:
-        """Open a connection with its first message, which goes in the same boxcar (3.1.4.2)."""
+        """Open a connection with its first message, which is sent in the same boxcar (3.1.4.2)."""
         connection = PartnerConnection(self, kind, 0, is_initiator=True)
         connection.listener = listen(connection)
         self._waiting.append((connection, Packet(PacketTag.USER_MESSAGE, True, 0, message, data)))
@@ -156,20 +157,20 @@ class Connections:
             self._carrier.negotiate(QUOTA)
 
     def granted(self, accepted: int | None) -> None:
-        """The answer to `Carrier.negotiate`; None if it failed."""
+        """Handle the answer to `Carrier.negotiate`: the number of granted connections, None if it failed."""
         self._negotiating = False
         if accepted:
             self._quota += accepted
             self._open_waiting()
-        elif self._waiting and not self._outgoing:  # none will become free
+        elif self._waiting and not self._outgoing:  # no connection will become free
             waiting, self._waiting = self._waiting, deque()
             for connection, _ in waiting:
                 self._tell_lost(connection, f"{self.partner} grants no connections")
 
-    # -- of the partner ----------------------------------------------------------------------------------------
+    # -- incoming connections ----------------------------------------------------------------------------------
 
     def grant(self, requested: int) -> int:
-        """NegotiateResources of the partner: how many more connections it may open."""
+        """Handle NegotiateResources of the partner; return how many more connections it may open."""
         accepted = self._budget.take(min(requested, MOST_INCOMING - self._granted))
         self._granted += accepted
         return accepted
@@ -177,15 +178,15 @@ class Connections:
     # -- packets -----------------------------------------------------------------------------------------------
 
     def queue(self, packet: Packet) -> None:
-        """Put a packet behind those that wait."""
+        """Append a packet to the waiting ones."""
         if not packet.connection and packet.tag != PacketTag.PING:
-            return  # of a connection that never got a number
+            return  # the connection never got a number
         assert len(packet.data) <= LARGEST_DATA
         self._queue.append(packet)
         self._carrier.wake()
 
     def next_boxcar(self) -> tuple[int, bytes] | None:
-        """The packets that wait, as many as fit, with their number; None if there are none."""
+        """Return the number of packets and a boxcar with as many waiting packets as fit; None if there are none."""
         if not self._queue:
             return None
         packets: list[Packet] = []
@@ -196,7 +197,7 @@ class Connections:
         return len(packets), encode_boxcar(packets)
 
     def receive(self, packets: list[Packet]) -> None:
-        """The packets of a boxcar. An unknown tag ends it: the rest is dropped ([MS-CMP] 3.1.5)."""
+        """Handle the packets of a boxcar. After an unknown tag the rest is dropped ([MS-CMP] 3.1.5)."""
         for packet in packets:
             match packet.tag:
                 case PacketTag.USER_MESSAGE:
@@ -217,7 +218,7 @@ class Connections:
                     return
 
     def _message(self, packet: Packet) -> None:
-        """Deviation D-199: packets of the initiator are for our incoming connections."""
+        """Handle a user message. Deviation D-199: packets of the initiator belong to incoming connections."""
         table = self._incoming if packet.from_initiator else self._outgoing
         connection = table.get(packet.connection)
         if connection is None or not connection.is_open or connection.listener is None:
@@ -244,7 +245,7 @@ class Connections:
         connection = self._incoming[identifier] = PartnerConnection(self, packet.kind, identifier, is_initiator=False)
         listener = self._acceptor.accept(connection)
         if isinstance(listener, int):
-            connection.is_open = False  # its messages are dropped until it is disconnected
+            connection.is_open = False  # drop its messages until it is disconnected
             reason = listener.to_bytes(4, "little")
             self.queue(Packet(PacketTag.CONNECTION_REQ_DENIED, False, identifier, 0, reason))
         else:
@@ -271,7 +272,7 @@ class Connections:
             connection.listener.lost(f"{self.partner} denies connections of type {connection.kind:#x}: {reason:#010x}")
 
     def down(self, reason: str) -> None:
-        """The session has ended (3.1.7.2)."""
+        """End all connections, because the session has ended (3.1.7.2)."""
         everything = [*self._outgoing.values(), *self._incoming.values(), *(entry[0] for entry in self._waiting)]
         self._outgoing, self._incoming, self._waiting, self._queue = {}, {}, deque(), deque()
         self._budget.left += self._granted

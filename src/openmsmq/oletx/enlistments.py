@@ -1,6 +1,7 @@
-"""The two ends of an enlistment: what a superior knows of a subordinate, and a subordinate of its superior.
+"""The two ends of an enlistment: a superior's state for a subordinate, and a subordinate's state for its superior
+([MS-DTCO] 3.7 and 3.8).
 
-[MS-DTCO] 3.7 and 3.8. Each is a table of `states`, whose actions are the methods here.
+Each follows a table in `states`, whose actions are the methods here.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from openmsmq.oletx.structures import Partner
 
 logger = logging.getLogger(__name__)
 
-ABORT_TIME: Final = 60.0  # seconds for the answer to ABORTREQ
+ABORT_TIME: Final = 60.0  # maximum seconds for the answer to ABORTREQ
 
 
 class EnlistmentTransaction(Protocol):
@@ -38,7 +39,7 @@ class EnlistmentTransaction(Protocol):
 
 
 class Enlistment(ABC):
-    """Common part of both ends. `reason` is why the latest event happened."""
+    """Common part of both ends. `reason` is the reason of the latest event."""
 
     table: ClassVar[EnlistmentTable]
 
@@ -57,7 +58,7 @@ class Enlistment(ABC):
         return self.state is EnlistmentState.ENDED
 
     def happened(self, event: EnlistmentEvent, reason: str = "") -> bool:
-        """Do what the table says; returns whether it says anything."""
+        """Handle an event according to the table; return False if it is not allowed in the current state."""
         row = self.table[self.state].get(event)
         if row is None:
             return False
@@ -85,19 +86,19 @@ class Enlistment(ABC):
 
     @abstractmethod
     def _event(self, message: MessageType, data: bytes) -> EnlistmentEvent | None:
-        """Return the event of a message; None for one that this end never gets."""
+        """Return the event of a message; None for a message that this end never receives."""
 
     # -- actions -------------------------------------------------------------------------------------------------
 
-    def _nothing(self) -> None:  # noqa: B027 - an action of the tables, which nobody overrides
-        """The event changes nothing but the state."""
+    def _nothing(self) -> None:  # noqa: B027 - an action of the tables, never overridden
+        """Do nothing: the event only changes the state."""
 
     def _send(self, message: MessageType, data: bytes = b"") -> None:
         if self.connection is not None:
             self.connection.send(message, data)
 
     def _close(self) -> None:
-        """Let go of everything but the transaction."""
+        """Stop the timer and the inquiry, and close the connection."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -125,7 +126,7 @@ _VOTES: Final[dict[Vote | None, EnlistmentEvent]] = {
 
 
 class SubordinateEnlistment(Enlistment):
-    """A superior's state of one of its subordinates."""
+    """A superior's state for one of its subordinates."""
 
     table = SUPERIOR
 
@@ -136,11 +137,11 @@ class SubordinateEnlistment(Enlistment):
 
     @property
     def has_promised(self) -> bool:
-        """Whether it has voted to commit, and does not know the outcome."""
+        """Whether it has voted to commit and does not know the outcome yet."""
         return self.state in (EnlistmentState.PREPARED, EnlistmentState.IN_DOUBT)
 
     def recover(self) -> None:
-        """After a restart: the decision to commit is in the store, and this subordinate has not confirmed it."""
+        """Resume after a restart: the store has the decision to commit, which this subordinate has not confirmed."""
         self.state = EnlistmentState.COMMITTING
         self._redeliver()
 
@@ -187,7 +188,8 @@ class SubordinateEnlistment(Enlistment):
         self._timer = self._asking.later(ABORT_TIME, lambda: void(self.happened("lost", "no answer to ABORTREQ")))
 
     def _reject_phase_zero(self) -> None:
-        """[MS-DTCO] 3.7.7.5 allows it: nothing here has work to do before the first phase."""
+        """Reject a phase zero registration, as [MS-DTCO] 3.7.7.5 allows: nothing here has work before the first
+        phase."""
         self._send(MessageType.PHASE0REGISTER_REJECTED)
 
 
@@ -196,7 +198,7 @@ _FROM_SUPERIOR: Final[dict[MessageType, EnlistmentEvent]] = {
     MessageType.TX_NOT_FOUND: "refused", MessageType.TOO_LATE: "refused", MessageType.BRANCH_LOG_FULL: "refused",
     MessageType.BRANCH_NO_MEM: "refused", MessageType.TOO_MANY: "refused",
 }  # fmt: skip
-#: What a refused pull becomes for the client.
+#: Errors for the client by reason of a refused pull.
 _REFUSALS: Final[dict[str, HResult]] = {
     MessageType.TX_NOT_FOUND.name: HResult.MQ_ERROR_TRANSACTION_IMPORT,
     MessageType.TOO_LATE.name: HResult.MQ_ERROR_TRANSACTION_ENLIST,
@@ -207,7 +209,7 @@ _REFUSALS: Final[dict[str, HResult]] = {
 
 
 class SuperiorEnlistment(Enlistment):
-    """A subordinate's state of its superior."""
+    """A subordinate's state for its superior."""
 
     table = SUBORDINATE
 
@@ -215,7 +217,7 @@ class SuperiorEnlistment(Enlistment):
         self, asking: Asking, transaction: EnlistmentTransaction, partner: Partner, state: EnlistmentState
     ) -> None:
         super().__init__(asking, transaction, partner, state)
-        self.redeliveries: list[PartnerConnection] = []  # on which the superior asks for the commit once more
+        self.redeliveries: list[PartnerConnection] = []  # on which the superior has repeated the commit request
 
     def _event(self, message: MessageType, data: bytes) -> EnlistmentEvent | None:
         if message is MessageType.PREPAREREQ:
@@ -223,7 +225,7 @@ class SuperiorEnlistment(Enlistment):
         return _FROM_SUPERIOR.get(message)
 
     def recover(self) -> None:
-        """After a restart: the transaction is prepared, and its outcome is not known."""
+        """Resume after a restart: the transaction is prepared, and its outcome is unknown."""
         self._ask()
 
     def _join(self) -> None:
@@ -273,7 +275,7 @@ class SuperiorEnlistment(Enlistment):
         self._transaction.abort(self._failure("does not have it any more"))
 
     def _ask(self) -> None:
-        """Nobody but the superior knows the outcome."""
+        """Ask the superior for the outcome, which only it knows."""
         self._close()
         self.state = EnlistmentState.IN_DOUBT
         self.inquiry = Inquiry(
@@ -290,10 +292,10 @@ class SuperiorEnlistment(Enlistment):
 
     def _answer_done(self) -> None:
         self._send(MessageType.COMMITREQDONE)
-        for connection in self.redeliveries:  # deviation D-205: on the connection that asked
+        for connection in self.redeliveries:  # deviation D-205: on the connection of the request
             connection.send(MessageType.REDELIVER_COMMITREQDONE)
         self._close()
 
 
 def void(_: object) -> None:
-    """For callbacks whose result means nothing."""
+    """Discard the result of a callback."""

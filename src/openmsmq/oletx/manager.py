@@ -1,6 +1,7 @@
-"""The transaction manager: superior of what begins here, subordinate of what is pushed or pulled ([MS-DTCO] 3.2).
+"""The transaction manager: superior of transactions that begin here, subordinate of pushed and pulled ones ([MS-DTCO]
+3.2).
 
-Facets for applications and resource managers on other machines are denied: begin, enlist, pull and push are methods.
+Facets for remote applications and resource managers are denied; begin, enlist, pull and push are local methods.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from openmsmq.oletx.transaction import DistributedTransaction, Done, LocalWork, 
 
 logger = logging.getLogger(__name__)
 
-MOST_SUBORDINATES: Final = 64  # of one transaction, [MS-DTCO] note 26
-ENLISTING: Final = 12.0  # seconds for a pull or a push
-MOST_PULLS: Final = 1_000  # that are under way
+MOST_SUBORDINATES: Final = 64  # per transaction, [MS-DTCO] note 26
+ENLISTING: Final = 12.0  # maximum seconds for a pull or a push
+MOST_PULLS: Final = 1_000  # in progress
 
 #: Connections of applications and resource managers ([MS-DTCO] 2.2.6.1).
 _OF_APPLICATIONS: Final = frozenset(
@@ -36,9 +37,9 @@ _OF_APPLICATIONS: Final = frozenset(
 
 
 class EnlistmentRow(NamedTuple):
-    """An enlistment, as operators see it. `role` is that of the partner. `trying` is what this transaction manager
-    repeats, `failure` why the last attempt failed or why the state was entered; both may be empty. `is_answered`: the
-    partner has answered the last attempt, without an outcome."""
+    """An enlistment, for operators. `role` is that of the partner. `trying` describes what this transaction manager
+    retries, `failure` why the last attempt failed or why the state was entered; both may be empty. `is_answered`: the
+    partner has answered the last attempt, but without an outcome."""
 
     role: Literal["superior", "subordinate"]
     partner: Partner
@@ -48,7 +49,7 @@ class EnlistmentRow(NamedTuple):
     is_answered: bool
 
 
-#: State of the enlistment with the superior -> state of a branch that has no outcome yet.
+#: State of the enlistment with the superior -> state of a branch without an outcome.
 _AS_SUPERIOR_HAS_IT: Final[dict[EnlistmentState, DistributedState]] = {
     EnlistmentState.PREPARING: "preparing", EnlistmentState.SINGLE_PHASE: "preparing",
     EnlistmentState.PREPARED: "prepared", EnlistmentState.IN_DOUBT: "in doubt",
@@ -58,7 +59,7 @@ _VOTING: Final = {EnlistmentState.PREPARING, EnlistmentState.PREPARED, Enlistmen
 
 
 class TransactionRow(NamedTuple):
-    """A distributed transaction, as operators see it: `since` in seconds of the clock of the wall."""
+    """A distributed transaction, for operators. `since` is in seconds since 1970 UTC."""
 
     uow: bytes
     outcome: str
@@ -67,13 +68,13 @@ class TransactionRow(NamedTuple):
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether messages stay locked here until the superior says what was decided."""
+        """Whether messages stay locked here until the superior reports its decision."""
         return self.state == "in doubt"
 
     @property
     def is_stuck(self) -> bool:
-        """Whether it waits for another transaction manager after the first phase: in doubt, or with a decision that
-        subordinates have not confirmed."""
+        """Whether it waits for another transaction manager after the first phase: it is in doubt, or subordinates have
+        not confirmed the decision."""
         return self.state in ("in doubt", "unconfirmed")
 
     @property
@@ -91,7 +92,7 @@ class TransactionRow(NamedTuple):
 
 
 class TransactionManager:
-    """See the module. `clock` returns seconds of the clock of the wall, for what operators are shown."""
+    """See the module. `clock` returns seconds since 1970 UTC, for display to operators."""
 
     def __init__(self, local: Partner, sender: CallSender, work: LocalWork, clock: Callable[[], float]) -> None:
         self.local = local
@@ -113,18 +114,19 @@ class TransactionManager:
         """Run an action after `seconds`."""
         return self._sender.later(seconds, action)
 
-    # -- what programs ask for -----------------------------------------------------------------------------------
+    # -- requests of programs ------------------------------------------------------------------------------------
 
     def whereabouts(self) -> bytes:
-        """SWhereabouts of this transaction manager."""
+        """Return SWhereabouts of this transaction manager."""
         return encode_whereabouts(self.local)
 
     def is_distributed(self, uow: bytes) -> bool:
-        """Whether other transaction managers take part, so that it ends by `commit` and `abort` of this class."""
+        """Whether other transaction managers take part in a transaction, so that it must be ended with `commit` or
+        `ended` of this class."""
         return uow in self._transactions
 
     def check_enlisted(self, uow: bytes) -> None:
-        """Whether a transaction was pushed here, or pulled, and takes work. Raises MsmqError."""
+        """Check that a transaction was pushed here or pulled, and accepts work. Raises MsmqError."""
         transaction = self._transactions.get(uow)
         if transaction is None or transaction.superior is None:
             raise MsmqError(
@@ -135,8 +137,8 @@ class TransactionManager:
             raise MsmqError(HResult.MQ_ERROR_TRANSACTION_ENLIST, f"transaction {uow.hex()} takes no more work")
 
     def pull(self, uow: bytes, token: PropagationToken, done: Done) -> None:
-        """Take part in the transaction of a token; once more with the same superior changes nothing (deviation D-24).
-        `done` is called now or later, once."""
+        """Take part in the transaction of a token. Repeating it with the same superior has no effect (deviation D-24).
+        `done` is called once, now or later."""
         if token.uow != uow:
             done(MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "the token is for another transaction"))
             return
@@ -186,8 +188,7 @@ class TransactionManager:
         self._enlist(enlistment, superior, ConnectionType.BRANCH, MessageType.BRANCHING, uow)
 
     def push(self, uow: bytes, subordinate: Partner, done: Done) -> None:
-        """Let another transaction manager take part in a transaction that began here. `done` is called once, now or
-        later."""
+        """Add another transaction manager to a transaction that began here. `done` is called once, now or later."""
         transaction = self._joinable(uow)
         if isinstance(transaction, MessageType):
             done(TransactionSequence(detail=f"the transaction can't be pushed: {transaction.name}"))
@@ -214,8 +215,8 @@ class TransactionManager:
             enlistment.happened("lost", f"no answer within {ENLISTING:.0f} s")
 
     def commit(self, uow: bytes, done: Done) -> None:
-        """Commit a transaction that began here, in two phases. Raises MsmqError if it takes no commit, also because it
-        was aborted meanwhile; `done` hears of the outcome once it is durable."""
+        """Commit a transaction that began here, in two phases. `done` is called with the outcome once it is durable.
+        Raises MsmqError if the transaction cannot be committed, also because it was aborted meanwhile."""
         transaction = self._transactions.get(uow)
         if transaction is None:
             detail = f"transaction {uow.hex()} was aborted: the connection to a queue manager in it was lost"
@@ -223,12 +224,12 @@ class TransactionManager:
         transaction.commit(done)
 
     def ended(self, uow: bytes) -> None:
-        """The program has aborted a transaction that began here."""
+        """Abort a transaction that began here, on behalf of its program."""
         if (transaction := self._transactions.get(uow)) is not None:
             detail = f"transaction {transaction.name}: its program has aborted it"
             transaction.abort(MsmqError(HResult.MQ_ERROR_OPERATION_CANCELLED, detail))
 
-    # -- what partners ask for: connections.Acceptor ---------------------------------------------------------------
+    # -- requests of partners: connections.Acceptor ----------------------------------------------------------------
 
     def accept(self, connection: PartnerConnection) -> Listener | int:
         """Accept or deny a connection that a partner opens."""
@@ -238,7 +239,7 @@ class TransactionManager:
         return E_INVALIDARG if first is None else _Arrival(self, connection, *first)
 
     def propagated(self, connection: PartnerConnection, uow: bytes) -> None:
-        """PROPAGATE: a superior pushes a transaction."""
+        """Handle PROPAGATE: a superior pushes a transaction."""
         uow = uow[:16]
         if uow in self._transactions or self._work.is_known(uow):
             connection.send(MessageType.DUPLICATE)
@@ -257,7 +258,7 @@ class TransactionManager:
         connection.send(MessageType.PROPAGATED)
 
     def branching(self, connection: PartnerConnection, uow: bytes) -> None:
-        """BRANCHING: a subordinate pulls a transaction."""
+        """Handle BRANCHING: a subordinate pulls a transaction."""
         transaction = self._joinable(uow[:16])
         if isinstance(transaction, MessageType):
             connection.send(transaction)
@@ -269,7 +270,7 @@ class TransactionManager:
         connection.send(MessageType.BRANCHED)
 
     def _joinable(self, uow: bytes) -> DistributedTransaction | MessageType:
-        """The transaction, or why no subordinate can join it."""
+        """Return the transaction, or the message that tells why no subordinate can join it."""
         transaction = self._transactions.get(uow)
         if transaction is None and not self._work.is_known(uow):
             return MessageType.TX_NOT_FOUND
@@ -280,18 +281,18 @@ class TransactionManager:
         return transaction if len(transaction.subordinates) < MOST_SUBORDINATES else MessageType.TOO_MANY
 
     def checked(self, connection: PartnerConnection, uow: bytes) -> None:
-        """CHECK: a subordinate in doubt asks. What is not known was aborted ([MS-DTCO] 3.7.5.2.1.1)."""
+        """Handle CHECK: a subordinate in doubt asks. An unknown transaction was aborted ([MS-DTCO] 3.7.5.2.1.1)."""
         uow = uow[:16]
         transaction = self._transactions.get(uow)
         aborted = not self._work.is_known(uow) if transaction is None else transaction.outcome is Outcome.ABORTED
         connection.send(MessageType.ABORTED if aborted else MessageType.CHECK_RETRY)
 
     def redelivered(self, connection: PartnerConnection, uow: bytes) -> None:
-        """COMMITREQ once more: the superior has not heard that its decision was carried out (3.8.5.2.2.1)."""
+        """Handle a repeated COMMITREQ: the superior has not received the confirmation of its decision (3.8.5.2.2.1)."""
         uow = uow[:16]
         transaction = self._transactions.get(uow)
         is_unknown = transaction is None and not self._work.is_known(uow)
-        if is_unknown or (transaction is not None and transaction.is_committed):  # committed, or not one of here
+        if is_unknown or (transaction is not None and transaction.is_committed):  # committed or unknown
             connection.send(MessageType.REDELIVER_COMMITREQDONE)
             return
         superior = transaction.superior if transaction is not None else None
@@ -314,8 +315,8 @@ class TransactionManager:
         self._transactions.pop(transaction.uow, None)
 
     def recover(self, notes: Iterable[tuple[bytes, bytes]], decisions: Iterable[tuple[bytes, bytes]]) -> None:
-        """After a start, and before partners are listened to (D-207): transactions that are prepared, with their
-        notes, and decisions that not everybody has confirmed; both by unit of work. Raises records.BadRecord."""
+        """Restore transactions after a start, before partners can connect (D-207): prepared ones with their notes, and
+        decisions that not all subordinates have confirmed; both as (unit of work, record). Raises records.BadRecord."""
         for uow, data in notes:
             note = decode_note(data)
             transaction = self._new(uow)
@@ -332,7 +333,8 @@ class TransactionManager:
             transaction.recover_decision()
 
     def resume(self) -> None:
-        """Ask for what is in doubt, and tell decisions: after `recover`, once partners can be called."""
+        """Ask for outcomes of transactions in doubt, and report decisions: after `recover`, once partners can be
+        called."""
         for transaction in list(self._transactions.values()):
             if transaction.superior is None:
                 transaction.redeliver()
@@ -342,13 +344,13 @@ class TransactionManager:
     # -- operators -------------------------------------------------------------------------------------------------
 
     def rows(self) -> list[TransactionRow]:
-        """All distributed transactions, the oldest first."""
+        """Return all distributed transactions, oldest first."""
         found = sorted(self._transactions.values(), key=lambda one: (one.since, one.uow))
         return [_row_of(one) for one in found]
 
     def resolve(self, uow: bytes, resolution: Resolution) -> None:
-        """End a transaction by hand ([MS-DTCO] 3.2.7.30): commit or abort one that is in doubt, or forget a decision
-        that subordinates do not confirm. Raises as `check_resolvable`."""
+        """End a transaction manually ([MS-DTCO] 3.2.7.30): commit or abort one in doubt, or forget a decision that
+        subordinates do not confirm. Raises as `check_resolvable`."""
         transaction = self._resolvable(uow, resolution)
         superior = transaction.superior
         logger.warning(
@@ -362,7 +364,7 @@ class TransactionManager:
         superior.happened("commit" if resolution == "commit" else "outcome_abort", "an operator has decided so")
 
     def check_resolvable(self, uow: bytes, resolution: Resolution) -> None:
-        """Raises TransactionSequence for a transaction that can't be ended so."""
+        """Raises TransactionSequence if the resolution is not possible for the transaction."""
         self._resolvable(uow, resolution)
 
     def _resolvable(self, uow: bytes, resolution: Resolution) -> DistributedTransaction:
@@ -400,7 +402,7 @@ def _enlistment_row(role: Literal["superior", "subordinate"], enlistment: Enlist
 
 
 class _Arrival:
-    """A connection of a partner before its first message, which says what it is about."""
+    """Listener of a partner's connection until its first message, which determines its purpose."""
 
     def __init__(
         self,
@@ -420,10 +422,10 @@ class _Arrival:
         self._begin(self._manager, self._connection, data)
 
     def invalid(self, reason: str) -> None:
-        """Nothing has begun."""
+        """Do nothing: there is no transaction yet."""
 
     def lost(self, reason: str) -> None:
-        """Nothing has begun."""
+        """Do nothing: there is no transaction yet."""
 
 
 _FIRST: Final[dict[int, tuple[MessageType, Callable[[TransactionManager, PartnerConnection, bytes], None]]]] = {

@@ -65,7 +65,7 @@ class Vote(IntEnum):
 
 
 M, C = MessageType, ConnectionType
-#: The least length of a message in bytes; later versions append fields (1.7.3).
+#: Minimum length of a message in bytes; later versions append fields (1.7.3).
 LEAST: Final[dict[MessageType, int]] = {
     M.PROPAGATE: 60, M.BRANCHING: 16, M.PREPAREREQ: 8, M.PREPAREREQDONE: 20, M.REDELIVER_COMMITREQ: 16, M.CHECK: 16,
 }  # fmt: skip
@@ -78,7 +78,7 @@ _FROM_SUBORDINATE: Final = frozenset(
      M.PROTOCOL_ERROR]
 )  # fmt: skip
 _BRANCH_REFUSALS: Final = frozenset([M.TX_NOT_FOUND, M.TOO_LATE, M.BRANCH_LOG_FULL, M.BRANCH_NO_MEM, M.TOO_MANY])
-#: What the initiator of a connection may send, and what its acceptor may.
+#: Messages that the initiator of a connection may send, and those that its acceptor may send.
 ALLOWED: Final[dict[tuple[int, bool], frozenset[MessageType]]] = {
     (C.PROPAGATE, True): _FROM_SUPERIOR | {M.PROPAGATE},
     (C.PROPAGATE, False): _FROM_SUBORDINATE | {M.PROPAGATED, M.DUPLICATE, M.NO_MEM, M.LOG_FULL},
@@ -101,7 +101,8 @@ class PrepareRequest(NamedTuple):
 
 
 def check_message(connection: int, kind: int, data: bytes, *, from_initiator: bool) -> MessageType | None:
-    """The type of a message that is allowed on its connection, from this end, with this length; None for any other."""
+    """Return the type of a message if it is allowed on its connection, from this end, with this length; None
+    otherwise."""
     allowed = ALLOWED.get((connection, from_initiator), frozenset())
     if kind not in allowed:
         return None
@@ -110,12 +111,12 @@ def check_message(connection: int, kind: int, data: bytes, *, from_initiator: bo
 
 
 def propagate(uow: bytes, description: bytes = b"") -> bytes:
-    """PROPAGATE (2.2.9.1.1.1.1): 60 bytes (D-211)."""
+    """Return PROPAGATE (2.2.9.1.1.1.1): 60 bytes (D-211)."""
     return _PROPAGATE.pack(uow, ISOLATION_SERIALIZABLE, description.ljust(DESCRIPTION_SIZE, b"\0"))
 
 
 def prepare_request(*, single_phase: bool = False) -> bytes:
-    """PREPAREREQ."""
+    """Return PREPAREREQ."""
     return struct.pack("<II", 0, single_phase)
 
 
@@ -124,11 +125,11 @@ def read_prepare_request(data: bytes) -> PrepareRequest:
 
 
 def vote(value: Vote) -> bytes:
-    """PREPAREREQDONE (2.2.9.1.2.1.2), with a guidReason of zeros."""
+    """Return PREPAREREQDONE (2.2.9.1.2.1.2) with a guidReason of zeros."""
     return struct.pack("<I16s", value, bytes(16))
 
 
 def read_vote(data: bytes) -> Vote | None:
-    """None for a vote that does not exist."""
+    """Return the vote in PREPAREREQDONE; None for an unknown value."""
     value = int.from_bytes(data[:4], "little")
     return Vote(value) if value <= max(Vote) else None

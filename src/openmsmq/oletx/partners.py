@@ -1,4 +1,4 @@
-"""The sessions of a transaction manager, by partner, and the calls that come for them ([MS-CMPO] 3.2, 3.3.4)."""
+"""The sessions of a transaction manager by partner, and their incoming calls ([MS-CMPO] 3.2, 3.3.4)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from openmsmq.oletx.structures import Partner
 logger = logging.getLogger(__name__)
 
 MOST_SESSIONS: Final = 10_000  # two sockets each
-MOST_UNFINISHED: Final = 64  # sessions of one source that are not ACTIVE
+MOST_UNFINISHED: Final = 64  # per source, sessions that are not ACTIVE
 
 
 class Partners:
-    """All sessions. `source` of a call is the address that it came from, which bounds what it may begin here."""
+    """All sessions. `source` is the address of a caller, whose unfinished sessions are limited."""
 
     def __init__(self, local: Partner, sender: CallSender, acceptor: Acceptor) -> None:
         self.local = local
         self._sender, self._acceptor = sender, acceptor
         self._sessions: dict[tuple[UUID, str], Session] = {}
-        self._begun: dict[str, set[Session]] = {}  # by source, those that are not ACTIVE
+        self._begun: dict[str, set[Session]] = {}  # sessions that are not ACTIVE, by source
         self._budget = ConnectionBudget()
         self.is_stopped = False
 
@@ -36,7 +36,7 @@ class Partners:
     def sessions(self) -> list[Session]:
         return list(self._sessions.values())
 
-    # -- our own connections -----------------------------------------------------------------------------------
+    # -- outgoing connections ----------------------------------------------------------------------------------
 
     def open(
         self,
@@ -46,8 +46,8 @@ class Partners:
         message: MessageType,
         data: bytes,
     ) -> PartnerConnection:
-        """Open a connection to a partner, and a session if there is none. If there can be none, the connection is
-        lost."""
+        """Open a connection to a partner, and a session if there is none. If no session can be created, the connection
+        is lost."""
         session = self._sessions.get(partner.key)
         if session is None or session.state in (PartnerSessionState.TEARDOWN, PartnerSessionState.REQUESTING_TEARDOWN):
             session = self._new(partner)
@@ -59,7 +59,7 @@ class Partners:
     # -- calls of partners -------------------------------------------------------------------------------------
 
     def poke(self, partner: Partner, callee: UUID, rank: int, source: str) -> int:
-        """Poke and PokeW ([MS-CMPO] 3.3.4.1, 3.3.4.7)."""
+        """Handle Poke and PokeW ([MS-CMPO] 3.3.4.1, 3.3.4.7)."""
         if not self._is_right(partner, callee, rank) or rank != Rank.SECONDARY:
             return Status.INVALID_ARGUMENT
         session = self._sessions.get(partner.key)
@@ -73,7 +73,7 @@ class Partners:
         self, partner: Partner, callee: UUID, rank: int, guid: UUID, versions: tuple[Versions, Versions], source: str,
         answer: Callable[[BuildAnswer], None],
     ) -> None:  # fmt: skip
-        """BuildContext and BuildContextW (3.3.4.2, 3.3.4.8)."""
+        """Handle BuildContext and BuildContextW (3.3.4.2, 3.3.4.8)."""
         if not self._is_right(partner, callee, rank) or guid == NIL:
             answer(BuildAnswer(Status.INVALID_ARGUMENT))
             return
@@ -89,7 +89,7 @@ class Partners:
         session.build_context(guid, *versions, answer)
 
     def _is_right(self, partner: Partner, callee: UUID, rank: int) -> bool:
-        """Whether a call is meant for this transaction manager, by a caller that knows its own rank."""
+        """Whether a call is for this transaction manager, and its caller has the correct rank."""
         if callee != self.local.cid or partner.cid == self.local.cid or self.is_stopped:
             return False
         return rank == (Rank.PRIMARY if partner.cid.int > self.local.cid.int else Rank.SECONDARY)
@@ -130,7 +130,7 @@ class Partners:
             self._begun.pop(session.source, None)
 
     def stop(self) -> None:
-        """Tear all sessions down, and begin none any more."""
+        """Tear down all sessions, and begin no more."""
         self.is_stopped = True
         for session in self.sessions():
             session.stop()

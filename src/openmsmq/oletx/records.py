@@ -1,9 +1,8 @@
 """Records of a transaction manager in the store: JSON, by unit of work.
 
-| record | holds | written | dropped |
-|---|---|---|---|
-| note | the superior, and the subordinates that are prepared | before the vote OK | by the commit or the abort |
-| decision | the subordinates that have voted OK | with the commit of the part here | when all have committed |
+| record | contents | written | dropped | |---|---|---|---|
+| note | the superior, and the prepared subordinates | before the vote OK | by the commit or the abort |
+| decision | the subordinates that have voted OK | with the local commit | when all have committed |
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from openmsmq.oletx.structures import Partner
 
 
 class BadRecord(ValueError):
-    """A record that this version has not written."""
+    """A record that this version cannot read."""
 
 
 class Note(NamedTuple):
@@ -30,7 +29,7 @@ def encode_note(note: Note) -> bytes:
 
 
 def decode_note(data: bytes) -> Note:
-    """Raises BadRecord."""
+    """Parse a note. Raises BadRecord."""
     try:
         values = json.loads(data)
         return Note(_partner(values["superior"]), tuple(map(_partner, values["subordinates"])))
@@ -43,7 +42,7 @@ def encode_decision(subordinates: Iterable[Partner]) -> bytes:
 
 
 def decode_decision(data: bytes) -> tuple[Partner, ...]:
-    """Raises BadRecord."""
+    """Return the subordinates in a decision. Raises BadRecord."""
     try:
         return tuple(map(_partner, json.loads(data)["subordinates"]))
     except (ValueError, TypeError, KeyError, RecursionError) as error:

@@ -1,7 +1,9 @@
-"""Connections that finish what a lost connection has left: REDELIVERCOMMIT and CHECKABORT ([MS-DTCO] 3.7.5.2, 3.8.5.2).
+"""Connections that resolve transactions after a lost connection: REDELIVERCOMMIT and CHECKABORT ([MS-DTCO] 3.7.5.2,
+3.8.5.2).
 
-Both ask one question and are answered with an end or with "again later". What can't be asked is asked again: after a
-second, then after doubling delays up to 30 s. The specification asks again immediately, forever (D-206).
+Both ask a question, and the answer is final or "again later". If the partner cannot be reached, the question is
+repeated after 1 s, then after doubling delays up to 30 s. In the specification it is repeated immediately and without
+end (D-206).
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ LONGEST_PAUSE: Final = 30.0
 
 
 class Question(NamedTuple):
-    """`pause` in seconds is for the answer `again`; `words` tell operators what is being tried."""
+    """A question to a partner. `pause` is the delay in seconds after the answer `again`; `words` describes the attempt
+    for operators."""
 
     connection: ConnectionType
     ask: MessageType
@@ -50,12 +53,12 @@ class Asking(Protocol):
 
 
 class Inquiry:
-    """Asks a partner about a transaction until it gets an end, or until it is stopped.
+    """Asks a partner about a transaction until it gets a final answer or is stopped.
 
     Attributes:
-        question: what it asks.
-        failure: why the partner could not be asked the last time; empty if it answered.
-        is_answered: whether the partner has answered the last time: again later.
+        question: the question.
+        failure: why the last attempt failed; empty if the partner answered.
+        is_answered: whether the partner answered the last attempt with "again later".
     """
 
     def __init__(
@@ -71,7 +74,7 @@ class Inquiry:
         self.is_answered = False
 
     def ask(self) -> None:
-        """Ask now."""
+        """Send the question now."""
         self._timer = None
         question = self.question
 
@@ -82,7 +85,7 @@ class Inquiry:
         self._asking.open(self._partner, question.connection, listen, question.ask, self._uow)
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         self._is_over = True
         if self._timer is not None:
             self._timer.cancel()

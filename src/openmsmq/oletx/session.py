@@ -1,8 +1,8 @@
-"""A session: the pair of RPC connections by which two transaction managers send each other boxcars ([MS-CMPO]).
+"""A session: the pair of RPC connections through which two transaction managers exchange boxcars ([MS-CMPO]).
 
-Both call each other. The primary partner, whose contact identifier is the greater one, begins with BuildContextW;
-before the secondary answers, it calls BuildContextW back. Each then holds a context handle of the other. Nothing waits:
-calls go to a `CallSender`, and their answers come back by `Session.answered`.
+Both call each other. The primary partner, which has the greater contact identifier, begins with BuildContextW; before
+the secondary answers, it calls BuildContextW back. Each then holds a context handle of the other. No method blocks:
+calls go to a `CallSender`, and their answers to `Session.answered`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ NIL: Final = UUID(int=0)
 SETUP: Final = 6.0  # seconds, [MS-CMPO] note 8
 NESTED: Final = SETUP / 2  # for the nested call, 3.3.4.2
 TEARDOWN_TIME: Final = 10.0  # 3.2.2.2
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 5.0  # before a call for a session is repeated
-PING: Final = 30.0  # between pings while connections are open
-MOST_RESENDS: Final = 12  # of a boxcar for which the partner is not ready yet
-IDLE: Final = 120.0  # until a session without connections is torn down
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 5.0  # seconds before a setup call is repeated
+PING: Final = 30.0  # seconds between pings while connections are open
+MOST_RESENDS: Final = 12  # of a boxcar while the partner is not ready
+IDLE: Final = 120.0  # seconds until a session without connections is torn down
 
 
 class Status(IntEnum):
-    """Results of the methods of IXnRemote ([MS-CMPO] 3.3.4). The misprints of the document are corrected (D-213)."""
+    """Results of the methods of IXnRemote ([MS-CMPO] 3.3.4). Misprints in the document are corrected (D-213)."""
 
     OK = 0
     SERVER_TOO_BUSY = 0x0000_06BB
@@ -68,7 +68,8 @@ LOWEST, HIGHEST = Versions(1, 1, 1), Versions(2, 1, 6)
 
 
 def common_versions(lowest: Versions, highest: Versions) -> Versions | None:
-    """The greatest versions that both partners have ([MS-CMPO] 3.3.4.2.1); None if a layer has none."""
+    """Return the highest versions that both partners support ([MS-CMPO] 3.3.4.2.1); None if a layer has no common
+    version."""
     chosen = Versions(*(min(mine, theirs) for mine, theirs in zip(HIGHEST, highest, strict=True)))
     least = (max(mine, theirs) for mine, theirs in zip(LOWEST, lowest, strict=True))
     return chosen if all(a >= b for a, b in zip(chosen, least, strict=True)) else None
@@ -86,7 +87,7 @@ class CallKind(Enum):
 
 
 class PartnerCall(NamedTuple):
-    """A call that a session wants. `number` is that of the messages of a boxcar, or of connections."""
+    """A call to be made for a session. `number` is the number of messages in the boxcar, or of connections."""
 
     kind: CallKind
     rank: Rank
@@ -97,7 +98,7 @@ class PartnerCall(NamedTuple):
 
 
 class CallAnswer(NamedTuple):
-    """Outcome of a call: `status` is the HRESULT, None if no answer came, with the reason in `detail`."""
+    """Result of a call. `status` is the HRESULT, None if there was no answer; `detail` then has the reason."""
 
     status: int | None
     guid: UUID = NIL
@@ -109,7 +110,7 @@ class CallAnswer(NamedTuple):
 
 
 class BuildAnswer(NamedTuple):
-    """Result of BuildContext and BuildContextW. Without a `session` nothing was built."""
+    """Result of BuildContext and BuildContextW. `session` is None if they failed."""
 
     status: int
     session: Session | None = None
@@ -122,23 +123,23 @@ class Cancellable(Protocol):
 
 
 class CallSender(Protocol):
-    """The way to partners."""
+    """Interface for calls to partners, and for timers."""
 
     def call(self, session: Session, call: PartnerCall) -> None:
-        """Make a call; `session.answered` hears of it, never before this returns."""
+        """Make a call; its answer is passed to `session.answered`, after this method has returned."""
 
     def hang_up(self, session: Session) -> None:
-        """The session is down: close its binding, and the context handle that the partner has."""
+        """Close the binding of a session that is down, and the context handle of the partner."""
 
     def later(self, seconds: float, action: Callable[[], None]) -> Cancellable:
         """Run an action after `seconds`."""
 
     def new_guid(self) -> UUID:
-        """A random one."""
+        """Return a random GUID."""
 
 
 class Session:
-    """A session with one partner; `is_primary` says which of the two this end is."""
+    """A session with one partner; `is_primary`: this end is the primary partner."""
 
     def __init__(
         self, local: Partner, partner: Partner, sender: CallSender, acceptor: Acceptor, budget: ConnectionBudget,
@@ -148,7 +149,7 @@ class Session:
         self.local, self.partner = local, partner
         self.is_primary = local.cid.int > partner.cid.int  # deviation D-218: as big-endian integers
         self.state = PartnerSessionState.NEW
-        self.source = ""  # the address at which the partner began it; empty for one of our own
+        self.source = ""  # address of the partner that began it; empty if it began here
         self.guid = NIL
         self.versions = Versions(0, 0, 0)
         self.connections = Connections(self, acceptor, partner, budget)
@@ -157,7 +158,7 @@ class Session:
         self._reason = ""
         self._pause = FIRST_PAUSE
         self._setup_call: CallKind | None = None
-        self._waiting: Callable[[BuildAnswer], None] | None = None  # the secondary's answer to BuildContextW
+        self._waiting: Callable[[BuildAnswer], None] | None = None  # gets the secondary's answer to BuildContextW
         self._sending: PartnerCall | None = None
         self._wanted_connections = 0
         self._resends = 0
@@ -171,10 +172,10 @@ class Session:
     def is_down(self) -> bool:
         return self.state is PartnerSessionState.DOWN
 
-    # -- what this end wants -----------------------------------------------------------------------------------
+    # -- requests of this end ----------------------------------------------------------------------------------
 
     def want(self) -> None:
-        """A connection needs the session."""
+        """Establish the session, because a connection needs it."""
         self._advance(PartnerSessionEvent.WANTED)
 
     def stop(self) -> None:
@@ -183,7 +184,7 @@ class Session:
         self._advance(PartnerSessionEvent.STOP)
 
     def lost(self, reason: str) -> None:
-        """The partner is gone: its connection, or its context handle."""
+        """End the session, because the partner's connection or context handle is lost."""
         self._reason = self._reason or reason
         self._advance(PartnerSessionEvent.LOST)
 
@@ -214,7 +215,7 @@ class Session:
     def build_context(
         self, guid: UUID, lowest: Versions, highest: Versions, answer: Callable[[BuildAnswer], None]
     ) -> None:
-        """BuildContext or BuildContextW of the partner. `answer` is called now or later, once."""
+        """Handle BuildContext or BuildContextW of the partner. `answer` is called once, now or later."""
         allowed = PartnerSessionEvent.BUILD_CONTEXT in self._table[self.state]
         if not allowed or (self.is_primary and guid != self.guid) or (not self.is_primary and guid == NIL):
             answer(BuildAnswer(Status.SERVER_NOT_READY))
@@ -232,7 +233,7 @@ class Session:
         self._advance(PartnerSessionEvent.BUILD_CONTEXT)
 
     def send_receive(self, count: int, boxcar: bytes) -> int:
-        """SendReceive of the partner. The secondary may send before the primary's call has returned (D-215)."""
+        """Handle SendReceive of the partner. The secondary may send before the primary's call has returned (D-215)."""
         if self.state not in (
             PartnerSessionState.CONFIRMING,
             PartnerSessionState.ACTIVE,
@@ -252,14 +253,14 @@ class Session:
         return Status.OK
 
     def grant(self, requested: int) -> tuple[int, int]:
-        """NegotiateResources of the partner: a status and the number of connections."""
+        """Handle NegotiateResources of the partner; return a status and the number of connections."""
         if not 1 <= requested <= 999:
             return Status.INVALID_ARGUMENT, 0
         accepted = self.connections.grant(requested)
         return (Status.OK if accepted else Status.OUT_OF_RESOURCES), accepted
 
     def torn_down(self, rank: int, *, is_problem: bool) -> int:
-        """TearDownContext of the partner, whose context handle is invalid then."""
+        """Handle TearDownContext of the partner, after which its context handle is invalid."""
         if rank != (Rank.SECONDARY if self.is_primary else Rank.PRIMARY):
             return Status.INVALID_ARGUMENT
         self._reason = self._reason or ("the partner met a problem" if is_problem else "the partner ended the session")
@@ -267,7 +268,7 @@ class Session:
         return Status.OK
 
     def begin_tear_down(self) -> int:
-        """BeginTearDown of the secondary."""
+        """Handle BeginTearDown of the secondary."""
         self._reason = self._reason or "the partner ended the session"
         return (
             Status.OK
@@ -278,7 +279,7 @@ class Session:
     # -- answers to our calls ----------------------------------------------------------------------------------
 
     def answered(self, call: PartnerCall, answer: CallAnswer) -> None:
-        """A call that this session wanted has ended."""
+        """Handle the answer to a call of this session."""
         if self.is_down:
             return
         match call.kind:
@@ -296,8 +297,8 @@ class Session:
         self._setup_call = None
         if answer.status == Status.OK:
             if call.kind is CallKind.POKE:
-                return  # BuildContextW comes
-            # Deviation D-213: S_OK with another GUID is a refusal.
+                return  # BuildContextW will follow
+            # Deviation D-213: S_OK with another GUID means refused.
             if answer.guid == self.guid == call.guid and self._advance(PartnerSessionEvent.BUILT):
                 return
         self._reason = f"{call.kind.name.lower()}: {answer}"
@@ -306,20 +307,20 @@ class Session:
     def _sent(self, call: PartnerCall, answer: CallAnswer) -> None:
         if answer.status == Status.SERVER_NOT_READY and self._resends < MOST_RESENDS:
             self._resends += 1
-            self._after("resend", FIRST_PAUSE, lambda: self._sender.call(self, call))  # nothing was taken (D-215)
+            self._after("resend", FIRST_PAUSE, lambda: self._sender.call(self, call))  # not processed (D-215)
             return
         self._sending, self._resends = None, 0
         if answer.status == Status.OK:
             self.wake()
         elif (
             self.state is not PartnerSessionState.TEARDOWN
-        ):  # deviation D-216: it may have arrived, so it is never sent again
+        ):  # deviation D-216: never sent again, because it may have arrived
             self.lost(f"it did not take messages: {answer}")
 
     # -- actions of the tables -----------------------------------------------------------------------------------
 
     def _advance(self, event: PartnerSessionEvent) -> bool:
-        """Whether the event is one of the state."""
+        """Handle an event according to the table; return False if it is not allowed in the current state."""
         row = self._table[self.state].get(event)
         if row is None:
             return False
@@ -328,7 +329,7 @@ class Session:
         return True
 
     def _nothing(self) -> None:
-        """The event changes nothing."""
+        """Do nothing: the event only changes the state."""
 
     def _begin(self) -> None:
         self._after("setup", SETUP, self._setup_over)
@@ -355,11 +356,11 @@ class Session:
         self._advance(PartnerSessionEvent.REFUSED)
 
     def _confirm(self) -> None:
-        """The primary answers the nested call."""
+        """Primary: answer the nested call."""
         self._answer_build(BuildAnswer(Status.OK, self, self.guid, self.versions))
 
     def _call_back(self) -> None:
-        """The secondary makes the nested call, and answers after it."""
+        """Secondary: make the nested call; the outer one is answered after it."""
         self._stop("pause")
         self._after("setup", NESTED, self._setup_over)
         self._pause = FIRST_PAUSE
@@ -383,7 +384,8 @@ class Session:
             waiting(answer)
 
     def _probe(self) -> None:
-        """The partner asks for a new session: is the old one still good? If not, its slot becomes free."""
+        """Check the session, because the partner requests a new one: a ping fails if the session is dead, and then ends
+        it."""
         self._send_ping()
 
     def _tear_down(self) -> None:
@@ -395,7 +397,7 @@ class Session:
         self._call(CallKind.BEGIN_TEAR_DOWN)
 
     def _answer_teardown(self) -> None:
-        """After the primary's TearDownContext is answered, not within it (D-221)."""
+        """Tear down after the primary's TearDownContext is answered, not within it (D-221)."""
         self._teardown_begins()
         self._after("teardown call", 0, lambda: self._call(CallKind.TEAR_DOWN))
 
@@ -439,7 +441,7 @@ class Session:
             self._send_ping()
 
     def _send_ping(self) -> None:
-        if self._sending is None:  # otherwise that call says as much
+        if self._sending is None:  # otherwise the call in progress serves as a ping
             self.connections.queue(Packet(PacketTag.PING, True, 0))
 
     def _after(self, name: str, seconds: float, action: Callable[[], None]) -> None:

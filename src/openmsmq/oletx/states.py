@@ -1,7 +1,7 @@
 """The state tables of sessions and enlistments.
 
-A row says what an event does in a state: an action, which is a method of the class that has the table, and the next
-state. What has no row is not allowed in that state; the class says what is answered then.
+A row gives the effect of an event in a state: an action, which is a method of the class with the table, and the next
+state. An event without a row is not allowed in that state; the class determines the answer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 
 class PartnerSessionState(Enum):
-    """The states of [MS-CMPO] 3.2.1.2, before and after which a session is NEW and DOWN."""
+    """The states of [MS-CMPO] 3.2.1.2; additionally NEW at the beginning and DOWN at the end."""
 
     NEW = "new"
     CONNECTING = "connecting"
@@ -25,17 +25,17 @@ class PartnerSessionState(Enum):
 
 
 class PartnerSessionEvent(Enum):
-    WANTED = auto()  # by a connection of ours
+    WANTED = auto()  # a local connection needs the session
     POKED = auto()  # Poke or PokeW of the secondary
     BUILD_CONTEXT = auto()  # BuildContext or BuildContextW of the partner
-    BUILT = auto()  # our BuildContextW has succeeded
-    NOT_BUILT = auto()  # a call of ours for it has failed, and may be repeated
-    REFUSED = auto()  # it has failed for good
-    STOP = auto()  # nobody needs the session, or the daemon stops
-    BEGIN_TEARDOWN = auto()  # of the secondary
+    BUILT = auto()  # the local BuildContextW has succeeded
+    NOT_BUILT = auto()  # a local setup call has failed and may be repeated
+    REFUSED = auto()  # permanent failure
+    STOP = auto()  # the session is not needed, or the daemon stops
+    BEGIN_TEARDOWN = auto()  # BeginTearDown of the secondary
     TEARDOWN = auto()  # TearDownContext of the partner
-    TORN_DOWN = auto()  # our call for the end of the session is answered, or took too long
-    LOST = auto()  # the partner, its context handle, or the order of messages
+    TORN_DOWN = auto()  # the local teardown call was answered
+    LOST = auto()  # lost the partner, its context handle, or the order of messages
 
 
 class PartnerSessionRow(NamedTuple):
@@ -44,7 +44,7 @@ class PartnerSessionRow(NamedTuple):
 
 
 def _rows(**rows: str) -> dict[PartnerSessionEvent, PartnerSessionRow]:
-    """`event="action NEXT_STATE"`."""
+    """Return the rows of a state: `event="action NEXT_STATE"`."""
     table = {}
     for event, text in rows.items():
         action, following = text.split()
@@ -55,7 +55,7 @@ def _rows(**rows: str) -> dict[PartnerSessionEvent, PartnerSessionRow]:
 _GIVE_UP: Final = {"REFUSED": "give_up DOWN", "LOST": "give_up DOWN"}
 SessionTable = dict[PartnerSessionState, dict[PartnerSessionEvent, PartnerSessionRow]]
 
-#: The partner with the greater contact identifier ([MS-CMPO] 1.3.1).
+#: Table of the partner with the greater contact identifier ([MS-CMPO] 1.3.1).
 PRIMARY: Final[SessionTable] = {
     PartnerSessionState.NEW: _rows(WANTED="begin CONNECTING", POKED="begin CONNECTING", **_GIVE_UP),
     PartnerSessionState.CONNECTING: _rows(
@@ -76,7 +76,7 @@ PRIMARY: Final[SessionTable] = {
     ),
     PartnerSessionState.DOWN: {},
 }  # fmt: skip
-#: The one with the smaller contact identifier.
+#: Table of the partner with the smaller contact identifier.
 SECONDARY: Final[SessionTable] = {
     PartnerSessionState.NEW: _rows(WANTED="begin CONNECTING", BUILD_CONTEXT="call_back CONFIRMING", **_GIVE_UP),
     PartnerSessionState.CONNECTING: _rows(
@@ -103,14 +103,14 @@ SECONDARY: Final[SessionTable] = {
 
 
 class EnlistmentState(Enum):
-    """State at a superior for one of its subordinates, and at a subordinate for its superior."""
+    """State of an enlistment, at a superior for a subordinate and at a subordinate for its superior."""
 
-    ENLISTING = "enlisting"  # PROPAGATE or BRANCHING is under way
+    ENLISTING = "enlisting"  # PROPAGATE or BRANCHING is in progress
     ACTIVE = "active"
     PREPARING = "preparing"
     SINGLE_PHASE = "committing in a single phase"
     PREPARED = "prepared"
-    IN_DOUBT = "in doubt"  # prepared, without a connection
+    IN_DOUBT = "in doubt"  # prepared, connection lost
     COMMITTING = "committing"
     ABORTING = "aborting"
     ENDED = "ended"
@@ -133,7 +133,7 @@ EnlistmentTable = dict[EnlistmentState, dict[str, EnlistmentStep]]
 
 
 def _table(**states: str) -> EnlistmentTable:
-    """`STATE="event action NEXT_STATE; ..."`."""
+    """Return a table: `STATE="event action NEXT_STATE; ..."`."""
     return {
         EnlistmentState[state]: {
             event: EnlistmentStep(action, EnlistmentState[following])
@@ -143,7 +143,7 @@ def _table(**states: str) -> EnlistmentTable:
     }
 
 
-#: What a superior does about one subordinate ([MS-DTCO] 3.7; D-200, D-201, D-203, D-204, D-214).
+#: Table of a superior for one subordinate ([MS-DTCO] 3.7; D-200, D-201, D-203, D-204, D-214).
 SUPERIOR: Final = _table(
     ENLISTING="enlisted join ACTIVE; duplicate join_again ENDED; refused fail_push ENDED; lost fail_push ENDED;"
     "invalid fail_push ENDED; abort leave ENDED",
@@ -161,7 +161,7 @@ SUPERIOR: Final = _table(
     ENDED="abort nothing ENDED; lost nothing ENDED; forgotten nothing ENDED",
 )
 
-#: What a subordinate does about its superior ([MS-DTCO] 3.8).
+#: Table of a subordinate for its superior ([MS-DTCO] 3.8).
 SUBORDINATE: Final = _table(
     ENLISTING="enlisted join ACTIVE; refused fail_pull ENDED; lost fail_pull ENDED; invalid fail_pull ENDED;"
     "abort leave ENDED",

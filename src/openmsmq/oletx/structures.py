@@ -1,6 +1,7 @@
-"""The structures by which transaction managers and transactions are named ([MS-DTCO] 2.2.4 and 2.2.5).
+"""Structures that identify transaction managers and transactions ([MS-DTCO] 2.2.4 and 2.2.5).
 
-All integers are little-endian. A decoder raises `BadStructure` for bytes that break a length, a signature or a limit.
+All integers are little-endian. A decoder raises `BadStructure` for an invalid length or signature, or an exceeded
+limit.
 """
 
 from __future__ import annotations
@@ -11,23 +12,23 @@ from uuid import UUID
 
 TCP: Final = 1  # COM_PROTOCOL of [MS-CMPO] 2.2.4
 ISOLATION_SERIALIZABLE: Final = 0x0010_0000  # OLETX_ISOLATION_LEVEL, [MS-DTCO] 2.2.6.9
-LONGEST_NAME: Final = 15  # characters of a computer name, [MS-CMPO] 6
-DESCRIPTION_SIZE: Final = 40  # bytes of szDesc
+LONGEST_NAME: Final = 15  # maximum characters of a computer name, [MS-CMPO] 6
+DESCRIPTION_SIZE: Final = 40  # maximum bytes of szDesc
 
 _TM_ADDR: Final = UUID("dc85cb48-d8a5-11d2-828b-00805f0df75a").bytes_le
 _WHEREABOUTS: Final = UUID("2adb4462-bd41-11d0-b12e-00c04fc2f3ef").bytes_le
 _STX_INFO: Final = UUID("2adb4463-bd41-11d0-b12e-00c04fc2f3ef").bytes_le
-_OLETX: Final = 2  # TmToTmProtocol, 2.2.6.2: kind of an entry of SWhereabouts, and of STxInfo
+_OLETX: Final = 2  # TmToTmProtocol, 2.2.6.2: kind of an entry of SWhereabouts and STxInfo
 _OLETX_WIDE: Final = 3  # the same name as UTF-16
-_MOST_ENTRIES: Final = 16  # of SWhereabouts: there are four kinds
+_MOST_ENTRIES: Final = 16  # maximum entries of SWhereabouts: one of each kind
 
 
 class BadStructure(ValueError):
-    """Bytes that are not what they should be."""
+    """Bytes that are not a valid structure."""
 
 
 class Partner(NamedTuple):
-    """A transaction manager: its contact identifier, the name of its computer, and a mask of protocols."""
+    """A transaction manager: contact identifier, computer name, and a mask of protocols."""
 
     cid: UUID
     host: str
@@ -35,7 +36,8 @@ class Partner(NamedTuple):
 
     @property
     def key(self) -> tuple[UUID, str]:
-        """Return the key of a partner: both values, because only calling a peer verifies the name it claims."""
+        """Return the key of a partner. It includes the name, because only a call to the partner verifies the claimed
+        name."""
         return self.cid, self.host.upper()
 
     def __str__(self) -> str:
@@ -43,7 +45,7 @@ class Partner(NamedTuple):
 
 
 class PropagationToken(NamedTuple):
-    """Propagation_Token (2.2.5.4): a transaction (16 bytes) and the transaction manager to pull it from."""
+    """Propagation_Token (2.2.5.4): a transaction (16 bytes) and the transaction manager from which to pull it."""
 
     uow: bytes
     superior: Partner
@@ -53,7 +55,7 @@ class PropagationToken(NamedTuple):
 
 
 class _Reader:
-    """Takes fields from the front."""
+    """Reads fields in order. Methods raise BadStructure."""
 
     def __init__(self, data: bytes, what: str) -> None:
         self._data, self._at, self._what = data, 0, what
@@ -77,7 +79,7 @@ class _Reader:
 
 
 def check_name(name: str, what: str) -> str:
-    """The name of a computer, of 1 to 15 printable characters."""
+    """Return a computer name if it is valid: 1 to 15 printable characters. Raises BadStructure."""
     if not 1 <= len(name) <= LONGEST_NAME or not name.isprintable() or " " in name:
         raise BadStructure(f"{what}: {name[:40]!r} is not a computer name of 1 to {LONGEST_NAME} characters")
     return name
@@ -118,12 +120,12 @@ def _padded(data: bytes) -> bytes:
 
 
 def encode_tm_addr(partner: Partner) -> bytes:
-    """OLETX_TM_ADDR."""
+    """Return OLETX_TM_ADDR of a partner."""
     return _TM_ADDR + partner.cid.bytes_le + struct.pack("<I", partner.protocols) + _wide_bytes(partner.host)
 
 
 def decode_tm_addr(data: bytes) -> Partner:
-    """The partner of an OLETX_TM_ADDR."""
+    """Return the partner in an OLETX_TM_ADDR."""
     reader = _Reader(data, "OLETX_TM_ADDR")
     if reader.take(16, "guidSignature") != _TM_ADDR:
         raise BadStructure("OLETX_TM_ADDR: guidSignature is another one")
@@ -139,7 +141,7 @@ _NEWEST_TOKEN: Final = 3
 
 
 def encode_token(token: PropagationToken) -> bytes:
-    """A token of version 3. Its TIP parts are empty."""
+    """Return a token of version 3 with empty TIP parts."""
     name, wide = _narrow_bytes(token.superior.host), _wide_bytes(token.superior.host)
     blob = _NAME_OBJECT.pack(str(token.superior.cid).encode(), len(name), 0, token.superior.protocols) + name
     tail = _padded(blob) + struct.pack("<I", len(wide)) + _padded(wide) + struct.pack("<III", 0, 0, 0)
@@ -150,7 +152,7 @@ def encode_token(token: PropagationToken) -> bytes:
 
 
 def decode_token(data: bytes) -> PropagationToken:
-    """A token of any version. The wide name, which versions from 2 have, replaces the narrow one (D-209)."""
+    """Parse a token of any version. The wide name, present from version 2, replaces the narrow one (D-209)."""
     what = "Propagation_Token"
     reader = _Reader(data, what)
     first, version, uow, level, flags, size, description = _TOKEN_HEAD.unpack(reader.take(_TOKEN_HEAD.size, "the head"))
@@ -180,7 +182,7 @@ def decode_token(data: bytes) -> PropagationToken:
 
 
 def encode_whereabouts(partner: Partner) -> bytes:
-    """SWhereabouts with the two entries of an OleTx transaction manager."""
+    """Return SWhereabouts with the two entries of an OleTx transaction manager."""
     narrow = struct.pack("<I", partner.protocols) + partner.cid.bytes_le + _narrow_bytes(partner.host)
     entries = [(_OLETX, narrow), (_OLETX_WIDE, _wide_bytes(partner.host))]
     body = b"".join(struct.pack("<II", kind, len(data)) + _padded(data) for kind, data in entries)
@@ -188,7 +190,7 @@ def encode_whereabouts(partner: Partner) -> bytes:
 
 
 def decode_whereabouts(data: bytes) -> Partner:
-    """The OleTx transaction manager of SWhereabouts. Raises BadStructure, also if they name none."""
+    """Return the OleTx transaction manager in SWhereabouts. Raises BadStructure, also if there is none."""
     reader = _Reader(data, "SWhereabouts")
     if reader.take(16, "guidSignature") != _WHEREABOUTS:
         raise BadStructure("SWhereabouts: guidSignature is another one")
@@ -217,12 +219,12 @@ def decode_whereabouts(data: bytes) -> Partner:
 
 
 def encode_stx_info(uow: bytes) -> bytes:
-    """STxInfo: the cookie of a transaction that was pushed by OleTx."""
+    """Return STxInfo: the cookie of a transaction that was pushed through OleTx."""
     return _STX_INFO + uow + struct.pack("<II", _OLETX, 0)
 
 
 def decode_stx_info(data: bytes) -> bytes:
-    """The transaction of an STxInfo; a bare identifier of 16 bytes is allowed, too (2.2.5.10)."""
+    """Return the transaction in an STxInfo; a plain identifier of 16 bytes is allowed, too (2.2.5.10)."""
     if len(data) == 16:
         return data
     if len(data) < 40 or data[:16] != _STX_INFO:

@@ -1,4 +1,4 @@
-"""A transaction that more than one transaction manager takes part in ([MS-DTCO] 3.2)."""
+"""A transaction with more than one transaction manager ([MS-DTCO] 3.2)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from openmsmq.oletx.states import EnlistmentState
 
 logger = logging.getLogger(__name__)
 
-VOTING: Final = 60.0  # seconds from the commit to the last vote (D-222)
-REPEAT: Final = 1.0  # seconds until a commit that did not fit on the disk is tried again
+VOTING: Final = 60.0  # maximum seconds from the commit to the last vote (D-222)
+REPEAT: Final = 1.0  # seconds until a commit is retried after a full disk
 
 Done = Callable[[MsmqError | None], None]
 Ended = Callable[["DistributedTransaction"], None]
@@ -29,69 +29,69 @@ class Outcome(Enum):
 
 
 class LocalWork(Protocol):
-    """The queue manager's own part in transactions. What writes raises MsmqError, and then has changed nothing."""
+    """The queue manager's part in transactions. Methods that write raise MsmqError, with nothing changed."""
 
     def is_known(self, uow: bytes) -> bool:
-        """Whether a transaction has the identifier."""
+        """Whether a transaction with the identifier exists."""
 
     def is_open(self, uow: bytes) -> bool:
-        """Whether it takes more work."""
+        """Whether the transaction accepts more work."""
 
     def has_work(self, uow: bytes) -> bool:
-        """Whether it has done anything here."""
+        """Whether the transaction has operations here."""
 
     def begin(self, uow: bytes) -> None:
         """Create the local part of another transaction manager's transaction."""
 
     def close(self, uow: bytes) -> None:
-        """Let it take no more work."""
+        """Accept no more work for the transaction."""
 
     def prepare(self, uow: bytes, note: bytes) -> None:
-        """Write what its commit needs; also refuses what is not complete."""
+        """Write the data needed for the commit; refuses an incomplete transaction."""
 
     def commit_here(self, uow: bytes, decision: bytes | None) -> None:
-        """Write the commit, with the decision in the same batch."""
+        """Write the commit, and the decision in the same batch."""
 
     def abort(self, uow: bytes) -> None:
-        """End it, if it has not ended."""
+        """Abort the transaction, if it has not ended."""
 
     def forget(self, uow: bytes) -> None:
         """Drop the decision."""
 
     def when_durable(self, action: Callable[[], None]) -> None:
-        """Run an action once all that is written is on the disk."""
+        """Run an action once everything written so far is on disk."""
 
     def later(self, seconds: float, action: Callable[[], None]) -> Cancellable:
         """Run an action after `seconds`."""
 
 
 class DistributedTransaction:
-    """One transaction. With a `superior` it is a branch, otherwise it began here.
+    """A transaction. If it has a `superior`, it is a branch; otherwise it began here.
 
     Attributes:
         uow: its identifier, 16 bytes.
-        outcome: what was decided.
-        since: when it came to be, or was taken up after a restart, in seconds of the clock of the wall.
+        outcome: the decision.
+        since: when it was created, or restored after a restart, in seconds since 1970 UTC.
     """
 
     def __init__(self, uow: bytes, work: LocalWork, ended: Ended, now: float) -> None:
-        """`ended` is called once, when nothing has to be done or remembered any more."""
+        """`ended` is called once, when nothing is left to be done or stored."""
         self.uow, self.since = uow, now
         self._work, self._ended = work, ended
         self.superior: SuperiorEnlistment | None = None
         self.subordinates: list[SubordinateEnlistment] = []
         self.outcome = Outcome.UNDECIDED
         self.is_voting = False
-        self.is_committed = False  # and that is durable
+        self.is_committed = False  # durably
         self._single_phase = False
         self._has_decision = False
-        self._waiting: list[Done] = []  # for the enlistment that is under way, or for the outcome
+        self._waiting: list[Done] = []  # callbacks for the enlistment in progress or the outcome
         self._timer: Cancellable | None = None
         self._is_over = False
 
     @property
     def name(self) -> str:
-        """The identifier, as operators see it."""
+        """The identifier as text, for operators."""
         return self.uow.hex()
 
     @property
@@ -101,11 +101,11 @@ class DistributedTransaction:
     # -- enlisting ---------------------------------------------------------------------------------------------
 
     def wait_for(self, done: Done) -> None:
-        """`done` hears of the enlistment that is under way."""
+        """Call `done` with the result of the enlistment in progress."""
         self._waiting.append(done)
 
     def joined(self, error: MsmqError | None) -> None:
-        """An enlistment of this transaction manager's own has ended, with an error or without."""
+        """Handle the end of an enlistment that this transaction manager requested, with or without an error."""
         waiting, self._waiting = self._waiting, []
         if error is not None and self.superior is not None and self.superior.has_ended:
             self.outcome = Outcome.ABORTED
@@ -116,13 +116,13 @@ class DistributedTransaction:
     # -- the first phase ---------------------------------------------------------------------------------------
 
     def commit(self, done: Done) -> None:
-        """Commit a transaction that began here. `done` hears of the outcome once it is durable."""
+        """Commit a transaction that began here. `done` is called with the outcome once it is durable."""
         self._work.close(self.uow)
         self._waiting.append(done)
         self._collect_votes()
 
     def prepare_branch(self, *, single_phase: bool) -> None:
-        """The superior collects votes, or lets this transaction manager decide (`single_phase`)."""
+        """Prepare for the superior, or decide in its place (`single_phase`): collect votes."""
         self._single_phase = single_phase
         self._collect_votes()
 
@@ -142,7 +142,7 @@ class DistributedTransaction:
         self.abort(MsmqError(HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE, text))
 
     def voted(self) -> None:
-        """A vote has come in. This transaction manager votes last (D-202)."""
+        """Handle a vote. This transaction manager votes last (D-202)."""
         if not self.is_voting or self.outcome is not Outcome.UNDECIDED:
             return
         if any(one.state is EnlistmentState.PREPARING for one in self.subordinates):
@@ -175,7 +175,7 @@ class DistributedTransaction:
 
     def _end_read_only(self) -> None:
         assert self.superior is not None
-        self.outcome = Outcome.COMMITTED  # of nothing
+        self.outcome = Outcome.COMMITTED  # without any changes
         self._work.abort(self.uow)
         self.superior.happened("vote_read_only")
 
@@ -198,7 +198,7 @@ class DistributedTransaction:
         self._work.when_durable(self._is_committed)
 
     def _is_committed(self) -> None:
-        """The decision is durable, and may be told."""
+        """Report the decision, which is durable now."""
         self.is_committed = True
         waiting, self._waiting = self._waiting, []
         for subordinate in self._promised():
@@ -210,7 +210,7 @@ class DistributedTransaction:
         self.left()
 
     def commit_branch(self) -> None:
-        """The superior has decided to commit. What does not fit on the disk is tried again."""
+        """Commit, as the superior has decided. Retries if the disk is full."""
         try:
             self._write_commit(self._promised())
         except MsmqError as error:
@@ -219,7 +219,7 @@ class DistributedTransaction:
             self._work.later(REPEAT, self.commit_branch)
 
     def abort(self, error: MsmqError) -> None:
-        """Abort everywhere. Aborts are not remembered: what is not known was aborted."""
+        """Abort everywhere. Aborts are not stored: an unknown transaction counts as aborted."""
         if self.outcome is not Outcome.UNDECIDED:
             return
         logger.info("%s", error)
@@ -237,12 +237,12 @@ class DistributedTransaction:
         self.left()
 
     def left(self) -> None:
-        """An enlistment may have ended."""
+        """End the transaction if all its enlistments have ended."""
         enlistments = [*self.subordinates, *([self.superior] if self.superior is not None else [])]
         if self.outcome is Outcome.UNDECIDED or self._is_over or any(not one.has_ended for one in enlistments):
             return
         if self._waiting:
-            return  # the outcome is not durable yet
+            return  # outcome not durable yet
         self._is_over = True
         if self._has_decision:
             self._work.forget(self.uow)
@@ -251,15 +251,15 @@ class DistributedTransaction:
     # -- after a restart, and operators ------------------------------------------------------------------------
 
     def recover_decision(self) -> None:
-        """The store has a decision to commit that not all `subordinates` have confirmed."""
+        """Restore the decision to commit, which not all `subordinates` have confirmed."""
         self.outcome, self._has_decision, self.is_committed = Outcome.COMMITTED, True, True
 
     def redeliver(self) -> None:
-        """Tell that decision to the `subordinates`."""
+        """Send the restored decision to the `subordinates`."""
         for subordinate in list(self.subordinates):
             subordinate.recover()
 
     def forget(self) -> None:
-        """An operator gives up what subordinates have not confirmed."""
+        """Forget the unconfirmed decision, as an operator requested."""
         for subordinate in list(self.subordinates):
             subordinate.happened("forgotten", "an operator has decided so")

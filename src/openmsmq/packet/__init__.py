@@ -1,6 +1,6 @@
-"""Message packets: UserMessage and its headers ([MS-MQMQ] 2.2.19, 2.2.20), and what MS-MQRR puts around them.
+"""Message packets: UserMessage and its headers ([MS-MQMQ] 2.2.19, 2.2.20), and the additional headers of MS-MQRR.
 
-A codec without state or I/O: `pack` gives bytes, `unpack` reads them with every length checked.
+A codec without state or I/O: `pack` returns bytes, `unpack` parses them and checks every length.
 """
 
 from openmsmq.packet.errors import BadPacket

@@ -1,4 +1,4 @@
-"""Errors of reading packets. A module of its own: no exception is declared in a compiled one."""
+"""Errors of parsing packets. A separate module, because compiled modules cannot define exceptions."""
 
 from __future__ import annotations
 

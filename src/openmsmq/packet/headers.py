@@ -1,6 +1,6 @@
 """The headers of a UserMessage packet: one dataclass each, with `pack` and `unpack` ([MS-MQMQ] 2.2.19 and 2.2.20).
 
-Flag fields keep their reserved bits out: they are not sent, and ignored on receipt.
+Reserved bits of flag fields are sent as 0 and ignored on receipt.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SIGNATURE = 0x524F494C  # "LIOR"
 VERSION = 0x10
 MAXIMUM_LABEL_LENGTH = 0xFA  # WCHARs with the terminator
 NO_GUID = bytes(16)
-# HashAlgorithm and EncryptionAlgorithm where nobody chose one ([MS-MQDMPR] 3.1.1.12)
+# Defaults of HashAlgorithm and EncryptionAlgorithm ([MS-MQDMPR] 3.1.1.12)
 SHA1, RC4 = 0x8004, 0x6801
 _SOAP_HEADER, _SOAP_BODY = 0x0320, 0x0384  # sections of a SoapHeader
 
@@ -30,7 +30,7 @@ _SESSION = struct.Struct("<HHIHHHH")
 
 @dataclass(slots=True)
 class BaseHeader:
-    """2.2.19.1. `packet_size` is the whole packet without SessionHeader; 0 lets the packet fill it in."""
+    """2.2.19.1. `packet_size` is the size of the packet without SessionHeader; if it is 0, the packet sets it."""
 
     priority: int = 3
     internal: bool = False
@@ -58,7 +58,7 @@ class BaseHeader:
 
 @dataclass(slots=True)
 class UserHeader:
-    """2.2.19.2. The `has_` flags say which headers follow."""
+    """2.2.19.2. The `has_` flags tell which headers follow."""
 
     source_queue_manager: bytes = NO_GUID
     queue_manager_address: bytes = NO_GUID
@@ -156,8 +156,8 @@ class TransactionHeader:
 
 @dataclass(slots=True)
 class SecurityHeader:
-    """2.2.20.6. Deviation D-31: the sizes decide what is present; the flag AI follows them, and independent senders
-    omit it."""
+    """2.2.20.6. Deviation D-31: the sizes determine which parts are present; the flag AI is ignored, because some
+    senders omit it."""
 
     sender_type: int = 0
     authenticated: bool = False
@@ -204,7 +204,7 @@ class SecurityHeader:
 
 @dataclass(slots=True)
 class MessagePropertiesHeader:
-    """2.2.19.3. `allocated_size` is the body's own size where 0. The packet adds the padding after the body."""
+    """2.2.19.3. If `allocated_size` is 0, it is the size of the body. The packet adds the padding after the body."""
 
     acknowledge: int = 0
     label: str = ""
@@ -232,7 +232,8 @@ class MessagePropertiesHeader:
 
     @classmethod
     def unpack(cls, reader: Reader, partial: bool = False) -> MessagePropertiesHeader:
-        """`partial`: the body may be cut off, as in the first section of MS-MQRR."""
+        """Parse the header. `partial`: the body may be truncated, as in the first section of MS-MQRR. Raises
+        BadPacket."""
         with reader.header("MessagePropertiesHeader"):
             header = cls()
             values = _PROPERTIES.unpack(reader.bytes(_PROPERTIES.size))
@@ -324,7 +325,7 @@ class SessionHeader:
 
 @dataclass(slots=True)
 class MultiQueueFormatHeader:
-    """2.2.20.1: all queues that a message was sent to, and its administration and response queues."""
+    """2.2.20.1: all destination queues of a message, and its administration and response queues."""
 
     destination: list[QueueName] = field(default_factory=list)
     administration: list[QueueName] = field(default_factory=list)

@@ -1,7 +1,7 @@
-"""Packets that queue managers exchange besides UserMessages ([MS-MQQB] 2.2): a frozen dataclass for each.
+"""Packets that queue managers exchange in addition to UserMessages ([MS-MQQB] 2.2): one frozen dataclass each.
 
-`pack` gives the bytes of a whole packet, or body; `parse` reads exactly one and raises BadPacket. GUIDs are their 16
-bytes on the wire, times are milliseconds. Reserved fields are sent as the text says and ignored on receipt.
+`pack` returns the bytes of a packet, or body; `parse` reads exactly one and raises BadPacket. GUIDs are 16 bytes in
+wire format, times are milliseconds. Reserved fields are sent as specified and ignored on receipt.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PING = struct.Struct("<HHI16s")
 _ORDER_ACK = struct.Struct("<IIII20x")
 _FINAL_ACK = struct.Struct("<IIII16sI")
 
-_OPERATING_SYSTEM = 0x10  # OperatingSystem.RE: its only value
+_OPERATING_SYSTEM = 0x10  # OperatingSystem.RE, its only valid value
 _PADDING = b"\x5a" * 512
 
 
@@ -39,7 +39,7 @@ class InternalPacketType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class InternalHeader:
-    """2.2.1, behind the BaseHeader. `connection_refused` is CS."""
+    """2.2.1, after the BaseHeader. `connection_refused` is CS."""
 
     packet_type: InternalPacketType
     connection_refused: bool = False
@@ -90,7 +90,8 @@ class EstablishConnection:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionParameters:
-    """2.2.2, request and response. Timeouts in milliseconds; outside their ranges, a bad packet (deviation D-88)."""
+    """2.2.2, request and response. Timeouts in milliseconds; a packet with values out of range is invalid (deviation
+    D-88)."""
 
     recoverable_ack_timeout: int
     ack_timeout: int
@@ -114,7 +115,7 @@ class ConnectionParameters:
 
 @dataclass(frozen=True, slots=True)
 class SessionAck:
-    """2.2.6: a SessionHeader on its own. Its PacketSize includes the SessionHeader (deviation D-87)."""
+    """2.2.6: a separate SessionHeader. Its PacketSize includes the SessionHeader (deviation D-87)."""
 
     session: SessionHeader = field(default_factory=SessionHeader)
 
@@ -133,7 +134,7 @@ InternalPacket = EstablishConnection | ConnectionParameters | SessionAck
 
 
 def parse_internal(data: bytes) -> InternalPacket:
-    """Read the internal packet that `data` is, by InternalHeader.Flags.PT (3.1.5.1.1). Raises BadPacket."""
+    """Parse an internal packet according to InternalHeader.Flags.PT (3.1.5.1.1). Raises BadPacket."""
     reader = Reader(data)
     BaseHeader.unpack(reader)
     match InternalHeader.unpack(reader).packet_type:
@@ -181,14 +182,14 @@ class OrderAckBody:
 
     @classmethod
     def parse(cls, data: bytes) -> OrderAckBody:
-        """TxPreviousSequenceNumber says nothing new and is ignored."""
+        """Parse the body; the redundant TxPreviousSequenceNumber is ignored. Raises BadPacket."""
         ordinal, timestamp, number, _ = _body(data, "OrderAck", _ORDER_ACK)
         return cls(ordinal, timestamp, _numbered("OrderAck", number))
 
 
 @dataclass(frozen=True, slots=True)
 class FinalAckBody:
-    """2.2.5.1: the fate of one message, which MessageClass names."""
+    """2.2.5.1: the outcome of one message, given by MessageClass."""
 
     sequence_ordinal: int
     sequence_timestamp: int
@@ -218,7 +219,7 @@ def _packet(internal: InternalHeader, rest: bytes, has_session: bool = False) ->
 
 
 def _open(data: bytes, expected: InternalPacketType, size: int) -> tuple[Reader, InternalHeader]:
-    """The headers of an internal packet, checked, and a reader behind them."""
+    """Check the headers of an internal packet; return them and a reader for the rest. Raises BadPacket."""
     reader = Reader(data, expected.name)
     base = BaseHeader.unpack(reader)
     internal = InternalHeader.unpack(reader)

@@ -1,4 +1,4 @@
-"""The Message Packet Structure of MS-MQRR: a UserMessage and the headers behind it ([MS-MQRR] 2.2.5)."""
+"""The Message Packet Structure of MS-MQRR: a UserMessage and the headers after it ([MS-MQRR] 2.2.5)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EXTENSION = struct.Struct("<IIB3x")
 _SUBQUEUE = struct.Struct("<IIIII64s64s")
 _ADDRESS = struct.Struct("<IHHI16s")
 _DEAD_LETTER, _SUBQUEUE_PRESENT, _DEAD_LETTER_INVALID, _ADDRESS_PRESENT = 1, 2, 8, 16
-MAXIMUM_SUBQUEUE_NAME = 31  # WCHARs without the terminator; also in model/names.py, which knows no packets
+MAXIMUM_SUBQUEUE_NAME = 31  # WCHARs without the terminator; also in model/names.py, which does not use this package
 
 
 class AddressType(IntEnum):
@@ -27,8 +27,8 @@ class AddressType(IntEnum):
 
 @dataclass(slots=True)
 class SubqueueHeader:
-    """2.2.5.3; D-33 in docs/deviations.md has the order of the bits. Of no meaning while `subqueue` is empty.
-    `last_move_time` in milliseconds, modulo 2**32."""
+    """2.2.5.3; D-33 in docs/deviations.md describes the order of the bits. Meaningless if `subqueue` is empty.
+    `last_move_time` is in milliseconds, modulo 2**32."""
 
     acknowledgement_class: int = 0
     abort_count: int = 0
@@ -54,7 +54,7 @@ class SubqueueHeader:
 
 @dataclass(slots=True)
 class ExtendedAddressHeader:
-    """2.2.5.5: where the message came from; `address` has 4 or 16 bytes, or none for a message of this host."""
+    """2.2.5.5: source of the message; `address` has 4 or 16 bytes, or none for a message of this host."""
 
     type: AddressType = AddressType.NONE
     scope: int = 0
@@ -77,7 +77,7 @@ class ExtendedAddressHeader:
 
 @dataclass(slots=True)
 class MessagePacket:
-    """Data of one message in a remote read. `dead_letter_queue` is the path of the sender's own, or empty."""
+    """Data of one message in a remote read. `dead_letter_queue` is the path of the sender's custom one, or empty."""
 
     message: UserMessage = field(default_factory=UserMessage)
     subqueue: SubqueueHeader | None = field(default_factory=SubqueueHeader)
@@ -89,7 +89,7 @@ class MessagePacket:
         return b"".join(self.pack_parts())
 
     def pack_parts(self) -> tuple[bytes, bytes, bytes]:
-        """Headers, payload and trailers: their concatenation is the packet."""
+        """Return headers, payload and trailers; their concatenation is the packet."""
         headers, payload, trailers = self.message.pack_parts()
         return headers, payload, trailers + self._pack_extension()
 
@@ -111,7 +111,7 @@ class MessagePacket:
 
     @classmethod
     def unpack(cls, data: bytes) -> MessagePacket:
-        """A whole packet; the headers behind the UserMessage may be missing, as older senders leave them out.
+        """Parse a whole packet. The headers after the UserMessage may be missing, because older senders omit them.
 
         Raises BadPacket.
         """
@@ -151,7 +151,7 @@ def _subqueue_name(name: str) -> bytes:
 
 
 def _check_size(reader: Reader, expected: int) -> None:
-    """Every fixed header begins with its HeaderSize; a different one would be a different header."""
+    """Check HeaderSize, with which every fixed header begins. Raises BadPacket."""
     size = reader.u32()
     if size != expected:
         raise BadPacket(f"{reader.name}: HeaderSize {size}, expected {expected}")

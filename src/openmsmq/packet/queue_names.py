@@ -11,7 +11,7 @@ from functools import lru_cache
 from openmsmq.packet.errors import BadPacket
 from openmsmq.packet.reader import Reader, padded, terminated_text, wchars
 
-# The order queue of every queue manager, [MS-MQQB] 2.2.4; a direct name has its host before the path.
+# The order queue of every queue manager, [MS-MQQB] 2.2.4; in a direct name, the host precedes the path.
 ORDER_QUEUE_NUMBER = 4
 ORDER_QUEUE_PATH = "private$\\order_queue$"
 
@@ -50,14 +50,14 @@ class QueueName:
 
     @property
     def is_order_queue(self) -> bool:
-        """Whether OrderAck and FinalAck packets go there, on whichever host ([MS-MQQB] 2.2.4, 2.2.5)."""
+        """Whether it is the queue for OrderAck and FinalAck packets, on any host ([MS-MQQB] 2.2.4, 2.2.5)."""
         if self.type is NameType.DIRECT:
             return self.direct.partition("\\")[2].lower() == ORDER_QUEUE_PATH
         return self.type is NameType.PRIVATE_ON_DESTINATION and self.number == ORDER_QUEUE_NUMBER
 
 
-_MAXIMUM_KEPT = 512  # bytes of a name that is kept for the next message
-#: A private queue that is named by its number alone.
+_MAXIMUM_KEPT = 512  # maximum bytes of a cached name
+#: Types of private queues that are identified only by number.
 ON_SOME_HOST = (
     NameType.PRIVATE_ON_SOURCE,
     NameType.PRIVATE_ON_DESTINATION,
@@ -66,7 +66,7 @@ ON_SOME_HOST = (
 
 
 def pack_name(name: QueueName | None) -> tuple[int, bytes]:
-    """(type, bytes) of a name in a UserHeader."""
+    """Return (type, bytes) of a name in a UserHeader."""
     if name is None:
         return NameType.NONE, b""
     if name.type in ON_SOME_HOST:
@@ -83,7 +83,7 @@ def pack_name(name: QueueName | None) -> tuple[int, bytes]:
 
 
 def unpack_name(reader: Reader, kind: int, field: str, allowed: Container[int]) -> QueueName | None:
-    """The name of type `kind` at the reader. Raises BadPacket for a type that the field does not allow."""
+    """Parse a name of type `kind`. Raises BadPacket for a type that is not allowed for the field."""
     if kind not in allowed:
         raise BadPacket(f"{reader.name}: {field} of type {kind}")
     name_type = NameType(kind)
@@ -108,12 +108,12 @@ def unpack_name(reader: Reader, kind: int, field: str, allowed: Container[int]) 
 
 @lru_cache(4096)
 def _kept(text: bytes) -> QueueName:
-    """The name of a direct format name; messages that follow each other mostly go to the same queue."""
+    """Parse a direct format name. Cached, because consecutive messages often go to the same queue."""
     return QueueName(NameType.DIRECT, direct=terminated_text(text, "UserHeader"))
 
 
 def pack_element(name: QueueName, position: int) -> bytes:
-    """One MQFFormatNameElement that begins `position` bytes into its list."""
+    """Return an MQFFormatNameElement at offset `position` of its list."""
     if name.is_distribution_list:
         return _at(ElementType.DISTRIBUTION_LIST, name.guid, position, 4)
     match name.type:
@@ -127,7 +127,7 @@ def pack_element(name: QueueName, position: int) -> bytes:
 
 
 def unpack_element(reader: Reader) -> QueueName:
-    """One MQFFormatNameElement; alignment counts from the start of the reader's header (deviation D-183)."""
+    """Parse an MQFFormatNameElement. Alignment is relative to the start of the header (deviation D-183)."""
     kind = reader.u16()
     if kind == ElementType.DIRECT:
         reader.align(2)
@@ -147,7 +147,7 @@ def _at(kind: ElementType, data: bytes, position: int, alignment: int) -> bytes:
 
 
 def _terminated(reader: Reader) -> str:
-    """WCHARs up to a terminator, which no length announces."""
+    """Parse a null-terminated text without a length field."""
     end = reader.position
     while end + 2 <= reader.end:
         if reader.data[end : end + 2] == b"\0\0":

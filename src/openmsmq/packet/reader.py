@@ -1,4 +1,4 @@
-"""A bounds-checked reader: every length is checked against the bytes left before anything is done with it."""
+"""A bounds-checked reader: every length is checked against the remaining bytes before it is used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from openmsmq.packet.errors import BadPacket
 
 
 class Reader:
-    """Reads little-endian values from `data`, from the start of one header to its end."""
+    """Reads little-endian values from `data`. Methods raise BadPacket."""
 
     def __init__(self, data: bytes, name: str = "packet") -> None:
         self.data = data
@@ -22,13 +22,13 @@ class Reader:
         return self.end - self.position
 
     def header(self, name: str) -> HeaderScope:
-        """Read one header: errors name it, and alignment counts from its start."""
+        """Begin a header: errors contain its name, and alignment is relative to its start."""
         scope = HeaderScope(self, self.name, self._start)
         self.name, self._start = name, self.position
         return scope
 
     def restricted(self, size: int) -> PartScope:
-        """Read a part of `size` bytes: nothing behind it is seen, and what is not read is skipped."""
+        """Begin a part of `size` bytes: reads cannot go beyond it, and its unread rest is skipped."""
         self._need(size)
         scope = PartScope(self, self.end)
         self.end = self.position + size
@@ -53,21 +53,22 @@ class Reader:
         return int.from_bytes(self.bytes(4), "little")
 
     def padding(self, alignment: int = 4) -> int:
-        """How many bytes are left to a multiple from the start of the header."""
+        """Return the number of padding bytes up to a multiple of `alignment` from the start of the header."""
         return -(self.position - self._start) % alignment
 
     def align(self, alignment: int = 4) -> None:
-        """Skip padding, of any value, up to a multiple from the start of the header; less where the data ends."""
+        """Skip padding of any value up to a multiple of `alignment` from the start of the header, or to the end of the
+        data."""
         self.position += min(self.padding(alignment), self.remaining)
 
     def text(self, size: int) -> str:
-        """WCHARs of `size` bytes, up to the terminator."""
+        """Return a text of `size` bytes of WCHARs, up to the terminator."""
         if size % 2:
             raise BadPacket(f"{self.name}: a text of {size} bytes is not made of WCHARs")
         return text_of(self.bytes(size))
 
     def terminated(self, size: int) -> str:
-        """A null-terminated text of `size` bytes, terminator included; it holds no other null character."""
+        """Return a null-terminated text of `size` bytes including the terminator, without other null characters."""
         if size % 2:
             raise BadPacket(f"{self.name}: a text of {size} bytes is not made of WCHARs")
         return terminated_text(self.bytes(size), self.name)
@@ -78,12 +79,13 @@ class Reader:
 
 
 def text_of(data: bytes) -> str:
-    """WCHARs up to the terminator."""
+    """Return the text in WCHARs up to the terminator."""
     return data.decode("utf-16-le", "surrogatepass").partition("\0")[0]
 
 
 def terminated_text(data: bytes, name: str) -> str:
-    """The text of WCHARs that end with the only null character. `name` is that of the header, for errors."""
+    """Return the text of null-terminated WCHARs without other null characters. `name` is that of the header, for
+    errors."""
     text = data.decode("utf-16-le", "surrogatepass")
     if text.find("\0") != len(text) - 1 or not text:
         raise BadPacket(f"{name}: a text of {len(data)} bytes whose last character, and no other, should be null")
@@ -91,17 +93,17 @@ def terminated_text(data: bytes, name: str) -> str:
 
 
 def wchars(text: str) -> bytes:
-    """A text with its terminator."""
+    """Return a text as WCHARs with terminator."""
     return text.encode("utf-16-le", "surrogatepass") + b"\0\0"
 
 
 def padded(data: bytes, alignment: int = 4) -> bytes:
-    """`data` with zeros up to a multiple."""
+    """Return `data`, padded with zeros to a multiple of `alignment`."""
     return data + bytes(-len(data) % alignment)
 
 
 class HeaderScope:
-    """A header is read until the scope ends. After an error its name stays available for the error message."""
+    """Scope of a header; see `Reader.header`. After an error, the name is kept for the error message."""
 
     def __init__(self, reader: Reader, name: str, start: int) -> None:
         self._reader, self._name, self._start = reader, name, start
@@ -115,7 +117,7 @@ class HeaderScope:
 
 
 class PartScope:
-    """Until its end a part is read."""
+    """Scope of a part; see `Reader.restricted`."""
 
     def __init__(self, reader: Reader, end: int) -> None:
         self._reader, self._end = reader, end

@@ -1,4 +1,4 @@
-"""SectionBuffers: a message packet in one piece, or with its payload cut off ([MS-MQRR] 2.2.6, 2.2.7, 3.1.4.7)."""
+"""SectionBuffers: a message packet in one piece, or with a truncated payload ([MS-MQRR] 2.2.6, 2.2.7, 3.1.4.7)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SectionType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One SectionBuffer: `size_alloc` is what `data` would take with the whole payload, in bytes."""
+    """A SectionBuffer: `size_alloc` is the size of `data` with the whole payload, in bytes."""
 
     type: SectionType
     size_alloc: int
@@ -32,11 +32,11 @@ class Section:
 
 
 def divide(packet: MessagePacket, maximum_body: int, maximum_compound: int) -> list[Section]:
-    """The packet as one section, or as two when the payload is longer than the reader asked for.
+    """Return the packet as one section, or as two if the payload exceeds the size that the reader requested.
 
-    `maximum_body` and `maximum_compound` in bytes: dwMaxBodySize and dwMaxCompoundMessageSize. Deviation D-34: the
-    padding behind the payload belongs to the second section, so that both, each at its allocated size, make the whole
-    packet.
+    `maximum_body` and `maximum_compound` are dwMaxBodySize and dwMaxCompoundMessageSize, in bytes. Deviation D-34: the
+    padding after the payload belongs to the second section, so that both sections, at their allocated sizes, form the
+    whole packet.
     """
     headers, payload, trailers = packet.pack_parts()
     srmp = packet.message.srmp is not None
@@ -55,7 +55,7 @@ def divide(packet: MessagePacket, maximum_body: int, maximum_compound: int) -> l
 
 
 def join(sections: Sequence[Section]) -> MessagePacket:
-    """The packet of one or two sections; a payload that was cut off stays cut off: its body is what arrived.
+    """Return the packet in one or two sections. A truncated payload stays truncated.
 
     Raises BadPacket.
     """

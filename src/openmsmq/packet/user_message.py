@@ -27,7 +27,7 @@ _DESTINATION, _ADMINISTRATION, _RESPONSE, _SIGNATURE = 0x0064, 0x00C8, 0x012C, 0
 
 @dataclass(slots=True)
 class SrmpHeaders:
-    """[MS-MQRR] 2.2.5.1.2: what a message that came over HTTP carries besides. Opaque here."""
+    """[MS-MQRR] 2.2.5.1.2: additional headers of messages received over HTTP, which are not interpreted here."""
 
     envelope_id: int
     envelope: bytes
@@ -39,7 +39,7 @@ class SrmpHeaders:
 
 @dataclass(slots=True)
 class UserMessage:
-    """A packet. Flags that say which headers are present follow what is not None."""
+    """A UserMessage packet. `pack` sets the presence flags of headers according to the fields that are not None."""
 
     base: BaseHeader = field(default_factory=BaseHeader)
     user: UserHeader = field(default_factory=UserHeader)
@@ -53,11 +53,11 @@ class UserMessage:
     session: SessionHeader | None = None
 
     def pack(self) -> bytes:
-        """The bytes; fills in the presence flags and PacketSize."""
+        """Return the bytes; sets the presence flags and PacketSize."""
         return b"".join(self.pack_parts())
 
     def pack_parts(self) -> tuple[bytes, bytes, bytes]:
-        """The packet as headers, payload and trailers, as [MS-MQRR] 2.2.7 divides it; see `pack`.
+        """Return the packet as headers, payload and trailers, as in [MS-MQRR] 2.2.7; see `pack`.
 
         The payload is the body, or the CompoundMessageHeader of an SRMP message.
         """
@@ -89,7 +89,7 @@ class UserMessage:
 
     @classmethod
     def unpack(cls, reader: Reader, partial: bool = False) -> UserMessage:
-        """Read one packet. `partial`: the body is cut off where the data ends, and nothing follows it.
+        """Parse a packet. `partial`: the body is truncated at the end of the data.
 
         Raises BadPacket.
         """
@@ -173,8 +173,8 @@ def _unpack_addresses(reader: Reader, expected: int) -> list[QueueName]:
 
 
 def _check_destinations(name: QueueName | None, destinations: list[QueueName]) -> None:
-    """2.2.20.1: the list has all queues that the message was sent to, so it has this one. This is held for public
-    queues; other names of one queue differ, and distribution lists do not name their members (deviation D-183).
+    """Check that the list of destinations includes this one (2.2.20.1). Only public queues are checked, because other
+    queues may have several names, and distribution lists do not contain their members (deviation D-183).
 
     Raises BadPacket.
     """

@@ -14,22 +14,22 @@ from openmsmq.processes.framing import frame
 
 logger = logging.getLogger(__name__)
 
-#: Gets the values and the bytes of a request, returns the answer. One with bytes is a tuple of a dictionary, with the
-#: answer as its `result`, and the bytes. Raises MsmqError.
+#: Called with the values and the bytes of a request; returns the answer. An answer with bytes is a tuple of a
+#: dictionary, whose `result` is the answer, and the bytes. Raises MsmqError.
 Perform = Callable[[Any, bytearray], Awaitable[Any]]
 
 
 class Answering:
-    """Answers the requests of one connection, several at a time."""
+    """Answers the requests of one connection concurrently."""
 
     def __init__(self, name: str, perform: Perform, describe: Callable[[Any], str]) -> None:
-        """`name` is for the log; `describe` turns the values of a request into text, even if they are invalid."""
+        """`name` is for the log; `describe` returns the values of a request as text, even if they are invalid."""
         self._name: Final = name
         self._perform: Final = perform
         self._describe: Final = describe
 
     async def serve(self, connection: socket.socket) -> None:
-        """Answer requests until the other side has gone, or this is cancelled."""
+        """Answer requests until the child process closes the connection, or this task is canceled."""
         tasks: set[asyncio.Task[None]] = set()
 
         def receive(channel: RequestChannel, number: int, values: Any, data: bytearray) -> None:
@@ -51,7 +51,7 @@ class Answering:
             reply = frame(number, *answer) if isinstance(answer, tuple) else frame(number, {"result": answer})
         except MsmqError as error:
             reply = failure(number, error.hresult, error.detail)
-        except Exception:  # a defect of this program; without an answer the client would wait forever
+        except Exception:  # a bug; without an answer the client would wait forever
             what = self._describe(values)
             logger.exception("%s: %s failed, its client got MQ_ERROR", self._name, what)
             reply = failure(number, HResult.MQ_ERROR, f"{what} failed, see the queue manager's log")
@@ -59,5 +59,5 @@ class Answering:
 
 
 def failure(number: int, hresult: int, detail: str) -> bytes:
-    """The answer to a request that failed."""
+    """Return the answer to a failed request."""
     return frame(number, {"hresult": hresult, "detail": detail})

@@ -1,4 +1,4 @@
-"""Daemon end of the channel to a child process: frames come in without being copied, replies go out in order."""
+"""Daemon end of the channel to a child process: receives frames without copying, sends replies in order."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from openmsmq.processes.framing import HEADER, MAXIMUM_BYTES, MAXIMUM_JSON
 logger = logging.getLogger(__name__)
 
 Receive = Callable[["RequestChannel", int, Any, bytearray], None]
-_LIMITS = {1: MAXIMUM_JSON, 2: MAXIMUM_BYTES}  # by the place of a part in its frame
+_LIMITS = {1: MAXIMUM_JSON, 2: MAXIMUM_BYTES}  # by index of the part in its frame
 
 
 class RequestChannel(asyncio.BufferedProtocol):
-    """Each part of a frame is received where it stays: the header, its JSON, its bytes."""
+    """Receives each part of a frame (header, JSON, bytes) directly into its final buffer."""
 
     def __init__(self, receive: Receive, name: str) -> None:
         """`receive` is called with the channel, and number, values and bytes of each frame; `name` is for the log."""
@@ -26,19 +26,20 @@ class RequestChannel(asyncio.BufferedProtocol):
         self._receive = receive
         self._transport: asyncio.Transport | None = None
         self._parts: list[bytearray] = [bytearray(HEADER.size)]
-        self._at = 0  # bytes of the last part that are there
+        self._at = 0  # received bytes of the last part
         self._writable = asyncio.Event()
         self.closed = asyncio.Event()
 
     @classmethod
     async def open(cls, connection: socket.socket, receive: Receive, name: str) -> RequestChannel:
-        """A channel over a connected socket, which is closed with it."""
+        """Return a channel over a connected socket, which is closed with the channel."""
         loop = asyncio.get_running_loop()
         _, channel = await loop.create_connection(lambda: cls(receive, name), sock=connection)
         return channel
 
     async def send(self, data: bytes) -> None:
-        """Returns when it is written, or nearly so; at once when the other side has gone."""
+        """Send data; return when it is written to the transport and its buffer is below the limit, or the channel is
+        closed."""
         if self._transport is not None and not self.closed.is_set():
             self._transport.write(data)
             await self._writable.wait()
@@ -47,10 +48,10 @@ class RequestChannel(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.close()
 
-    # -- what the loop calls ---------------------------------------------------------------------------------
+    # -- callbacks of the event loop -------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # what uvloop has is not derived from it
+        self._transport = cast(asyncio.Transport, transport)  # the class of uvloop is not derived from it
         self._writable.set()
 
     def connection_lost(self, exception: Exception | None) -> None:
@@ -87,8 +88,8 @@ class RequestChannel(asyncio.BufferedProtocol):
             self._receive(self, HEADER.unpack(head)[0], values, data)
 
     def _give_up(self, what: str) -> None:
-        """Nothing that comes after this can be understood. Without its daemon the other process ends, and is started
-        again."""
+        """Close the connection, because the rest of the stream cannot be parsed. The child process then ends and is
+        restarted."""
         logger.error("the %s process sent %s; the connection to it is closed", self._name, what)
         self._parts = [bytearray(HEADER.size)]
         if self._transport is not None:

@@ -1,4 +1,4 @@
-"""A child process of the daemon: started, supervised, restarted when it dies, and ended with the daemon."""
+"""A child process of the daemon: started, supervised, restarted after a crash, and stopped with the daemon."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from typing import Any, Final
 
 logger = logging.getLogger(__name__)
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before a process that died is started again; they double
-_HEALTHY = 60.0  # seconds that a process has to run, for the next pause to be the first again
-_START = 60.0  # seconds that it may take to start
-_END = 5.0  # seconds that it may take to end
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before a restart; doubles each time
+_HEALTHY = 60.0  # seconds after which the next pause is the first one again
+_START = 60.0  # maximum seconds for the start
+_END = 5.0  # maximum seconds for the exit
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ class Program:
     """Program of a child process.
 
     Attributes:
-        name: for people.
-        module: run with the number of its half of the line; it reads its settings as a line of JSON, and prints its
-            port.
-        needed: the packages that it imports, of the `extra` of this one.
-        cut_off: what becomes of its clients when it dies, for the log.
+        name: name for log and errors.
+        module: module to run. Its argument is the file descriptor of its end of the channel; it reads its settings from
+            standard input as a line of JSON, and prints its port.
+        needed: required packages, which are in the extra `extra` of this package.
+        cut_off: consequence of a crash for its clients, for the log.
     """
 
     name: str
@@ -52,7 +52,7 @@ class ChildProcess:
         port: int,
         **settings: Any,
     ) -> None:
-        """`serve` answers what the process asks over its line, until that has ended."""
+        """`serve` answers the requests of the process until the channel is closed."""
         self._program: Final = program
         self._serve: Final = serve
         self._host = host
@@ -63,7 +63,7 @@ class ChildProcess:
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Raises OSError when it does not come up; the message says why."""
+        """Start the process. Raises OSError with the reason if that fails."""
         program = self._program
         missing = [name for name in program.needed if find_spec(name) is None]
         if missing:
@@ -80,14 +80,14 @@ class ChildProcess:
                 *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )  # fmt: skip
-            # Not as an argument, which every user of the machine could read.
+            # Not an argument, which every user of the machine could read.
             assert process.stdin is not None
             process.stdin.write(settings.encode() + b"\n")
             process.stdin.close()
         self._serving = serving = asyncio.create_task(self._serve(ours))
         assert process.stdout is not None
         try:
-            # Not `wait_for`, which Python 3.11 lets lose a cancellation that comes with the line.
+            # Not `wait_for`: in Python 3.11 it can lose a cancellation that arrives together with the line.
             async with asyncio.timeout(_START):
                 line = await process.stdout.readline()
         except TimeoutError:
@@ -106,7 +106,7 @@ class ChildProcess:
         pause = _FIRST_PAUSE
         while True:
             started = loop.time()
-            await asyncio.shield(serving)  # who stops watching lets it serve on
+            await asyncio.shield(serving)  # canceling the watch must not cancel `serving`
             code = await self._end()
             if loop.time() - started >= _HEALTHY:
                 pause = _FIRST_PAUSE
@@ -124,7 +124,7 @@ class ChildProcess:
                     logger.error("%s; next try in %.1f s", error, pause)
 
     async def _end(self) -> int:
-        """The exit code of the process, whose connection has ended."""
+        """Wait for the process to end, after its connection was closed; kill it after `_END`. Returns the exit code."""
         assert self._process is not None
         try:
             async with asyncio.timeout(_END):
@@ -134,8 +134,8 @@ class ChildProcess:
             return await self._process.wait()
 
     async def stop(self, grace: float = 0.0) -> None:
-        """Stop the process. With a grace time in seconds it gets SIGTERM first, to finish its work; clients that it
-        still serves afterwards are disconnected."""
+        """Stop the process. With a grace time (seconds), it gets SIGTERM first and can finish its work; clients still
+        connected afterwards are disconnected."""
         await _cancelled(self._watch)
         if grace and self._process is not None and self._process.returncode is None:
             self._process.terminate()
@@ -155,7 +155,7 @@ async def _cancelled(task: asyncio.Task[None] | None) -> None:
 
 
 def _described(code: int) -> str:
-    """How a process ended."""
+    """Return a text for an exit code."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:

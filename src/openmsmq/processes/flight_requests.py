@@ -1,5 +1,5 @@
-"""Requests of the bulk plane, as one table: the Flight process checks client requests against it, and the daemon checks
-the Flight process's requests again. Not part of the specifications; docs/bulk.md describes the actions.
+"""Table of all requests of the bulk interface. The Flight process checks client requests against it, and the daemon
+checks the requests of the Flight process again. Not part of the specifications; docs/bulk.md describes the actions.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.lookup_id import LAST_SEQUENCE
 from openmsmq.model.names import MAXIMUM_FORMAT_NAME
 
-MAXIMUM_REQUEST: Final = 16 << 20  # bytes of JSON: `finalize` with the handles of some 400,000 tasks
+MAXIMUM_REQUEST: Final = 16 << 20  # bytes of JSON: `finalize` with the handles of about 400,000 tasks
 _MOST_ITEMS = 1_000_000
-_MOST_TEXT = 1024  # for texts other than names: passwords, attempts, paths of certificates
+_MOST_TEXT = 1024  # maximum length of texts other than names: passwords, attempts, certificate paths
 _LARGEST = (1 << 63) - 1
-_MOST_ROWS = 1 << 20  # of one chunk of an upload
+_MOST_ROWS = 1 << 20  # per chunk of an upload
 _MOST_SECONDS = 86_400
-_SHOWN = 60  # characters of a wrong value that an error repeats
+_SHOWN = 60  # maximum characters of an invalid value in an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class RequestArgument:
     """One field of a request.
 
     Attributes:
-        accepts: whether a value is one.
-        allowed: in words.
-        is_required: False for a field that may be left out, or be null, which is the same.
+        accepts: returns whether a value is valid.
+        allowed: description of valid values.
+        is_required: False for a field that may be omitted or null, which is the same.
     """
 
     accepts: Callable[[Any], bool]
@@ -48,9 +48,9 @@ class RequestRule:
     """Arguments of one operation.
 
     Attributes:
-        fields: by name.
-        meaning: one line, of an action that clients may ask for; empty for what only the Flight process asks.
-        has_bytes: whether bytes come along.
+        fields: arguments by name.
+        meaning: one-line description of an action for clients; empty for a request of the Flight process only.
+        has_bytes: whether the request includes bytes.
     """
 
     fields: Mapping[str, RequestArgument]
@@ -59,7 +59,7 @@ class RequestRule:
 
 
 def _is_whole(value: object) -> bool:
-    return type(value) is int  # a bool is none
+    return type(value) is int  # bool is not accepted
 
 
 def _whole(lowest: int, highest: int) -> RequestArgument:
@@ -68,7 +68,7 @@ def _whole(lowest: int, highest: int) -> RequestArgument:
 
 def _number(lowest: float, highest: float) -> RequestArgument:
     def accepts(value: Any) -> bool:
-        return (_is_whole(value) or type(value) is float) and lowest <= value <= highest  # NaN is not
+        return (_is_whole(value) or type(value) is float) and lowest <= value <= highest  # excludes NaN
 
     return RequestArgument(accepts, f"a number, {lowest} to {highest}")
 
@@ -78,7 +78,7 @@ def _is_text(value: object, shortest: int, longest: int) -> bool:
 
 
 def _has_surrogates(text: str) -> bool:
-    """Surrogates without their other half, which JSON can express and no encoding has."""
+    """Whether a text has unpaired surrogates, which JSON can express but which cannot be encoded."""
     return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
 
 
@@ -97,11 +97,11 @@ def _names(longest: int) -> RequestArgument:
 
 _FLAG = RequestArgument(lambda v: isinstance(v, bool), "true or false")
 _POSITION = _whole(0, LAST_SEQUENCE)
-_SECONDS = _whole(0, 1 << 32)  # since 1970; the highest is behind all that messages can have
+_SECONDS = _whole(0, 1 << 32)  # since 1970; the maximum is later than any time in a message
 _LIMIT = _whole(1, _LARGEST).optional()
 _QUEUE = _text(0, MAXIMUM_FORMAT_NAME)
 _NAME = _text(1, MAXIMUM_GROUP_NAME)
-_SOURCE = _text(1, 20).optional()  # which of them there are, the queue manager says
+_SOURCE = _text(1, 20).optional()  # the queue manager checks the value
 _WHICH = {"queue": _QUEUE, "source": _SOURCE}
 _GROUP = {**_WHICH, "group": _NAME}
 _TOKEN = _text(0, 32).optional()
@@ -111,7 +111,7 @@ _DECODING = RequestArgument(lambda v: v in ("text", "json"), "text or json")
 _HANDLE = _text(1, 64)
 _HANDLES = _names(64)
 _BATCH = _whole(0, _LARGEST)
-_QUERY = _text(0, MAXIMUM_GROUP_NAME).optional()  # identity of who writes to a sink
+_QUERY = _text(0, MAXIMUM_GROUP_NAME).optional()  # identity of the query that writes to a sink
 _LIMITS = {"max_messages": _LIMIT, "max_bytes": _LIMIT}
 _STAGE = {
     "sink": _NAME, "batch": _BATCH, "partition": _whole(0, (1 << 31) - 1), "attempt": _text(0, _MOST_TEXT),
@@ -119,14 +119,14 @@ _STAGE = {
 }  # fmt: skip
 
 REQUESTS: Final[Mapping[str, RequestRule]] = MappingProxyType({
-    # What clients ask for as actions.
-    "queues": RequestRule({}, "what the caller may read, with counts and last stable sequences"),
+    # Actions of clients.
+    "queues": RequestRule({}, "queues that the caller may read, with counts and last stable sequences"),
     "position": RequestRule(
         {**_WHICH, "group": _NAME.optional()}, "first, last and stable sequence of a queue, and its count"
     ),
     "lag": RequestRule(
         {**_WHICH, "start": _POSITION, "group": _NAME.optional()},
-        "how many messages a reader can take behind a position, and the last stable sequence",
+        "number of messages available after a position, and the last stable sequence",
     ),
     "arrow_port": RequestRule({}, "port of the Arrow streams, or null if there are none; docs/bulk.md"),
     "incarnation": RequestRule({}, "text that changes when the store is restored from a backup"),
@@ -143,8 +143,8 @@ REQUESTS: Final[Mapping[str, RequestRule]] = MappingProxyType({
         },
         "claim messages for a consumer group",
     ),
-    "commit": RequestRule({**_GROUP, "end": _POSITION, "token": _TOKEN}, "receive what a consumer group has claimed"),
-    "release": RequestRule({**_GROUP, "forget": _FLAG.optional()}, "put back what a consumer group has claimed"),
+    "commit": RequestRule({**_GROUP, "end": _POSITION, "token": _TOKEN}, "receive messages that a group has claimed"),
+    "release": RequestRule({**_GROUP, "forget": _FLAG.optional()}, "put back messages that a group has claimed"),
     "finalize": RequestRule(
         {"sink": _NAME, "batch": _BATCH, "stages": _HANDLES, "query": _QUERY, "once": _FLAG.optional()},
         "make the stages of a batch visible",
@@ -158,7 +158,7 @@ REQUESTS: Final[Mapping[str, RequestRule]] = MappingProxyType({
         "drop stages, and the last batch recorded for their sink",
     ),
     "renew": RequestRule({"sink": _NAME}, "keep the stages of a sink: reset their idle time"),
-    # The ticket of a read and the command of an upload, which the Flight process carries out.
+    # Ticket of a read and command of an upload, which the Flight process executes.
     "read": RequestRule(
         {
             **_WHICH, **_RANGE, **_CLAIM, "columns": _names(64).optional(), "include_body": _FLAG.optional(),
@@ -166,7 +166,7 @@ REQUESTS: Final[Mapping[str, RequestRule]] = MappingProxyType({
         }
     ),
     "write": RequestRule({**_STAGE, "default_queue": _QUEUE.optional()}),
-    # What the Flight process asks on their behalf.
+    # Requests of the Flight process on behalf of clients.
     "slice": RequestRule({**_WHICH, **_RANGE, **_CLAIM}),
     "locate": RequestRule(_WHICH, has_bytes=True),
     "begin_stage": RequestRule(_STAGE),
@@ -184,7 +184,7 @@ ACTIONS: Final = {name: request.meaning for name, request in REQUESTS.items() if
 
 
 def parse(text: bytes) -> dict[str, Any]:
-    """The JSON object of a request. Raises MsmqError (MQ_ERROR_INVALID_PARAMETER)."""
+    """Parse the JSON object of a request. Raises MsmqError (MQ_ERROR_INVALID_PARAMETER)."""
     if len(text) > MAXIMUM_REQUEST:
         raise invalid(f"a request of {len(text)} bytes, allowed: at most {MAXIMUM_REQUEST}")
     try:
@@ -197,9 +197,9 @@ def parse(text: bytes) -> dict[str, Any]:
 
 
 def check(operation: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a request as its operation takes them, those that are null left out.
+    """Check the values of a request; return them without null values.
 
-    Raises MsmqError (MQ_ERROR_INVALID_PARAMETER) naming the field, its value and what is allowed.
+    Raises MsmqError (MQ_ERROR_INVALID_PARAMETER) with the field, its value and the allowed values.
     """
     fields = REQUESTS[operation].fields
     for name in values:
@@ -215,7 +215,7 @@ def check(operation: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shown(value: object) -> str:
-    """A value from outside for an error message, shortened; printable ASCII only."""
+    """Return an untrusted value for an error message, shortened, in printable ASCII."""
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
         return f"a whole number of {value.bit_length()} bits"
     if isinstance(value, float) and not math.isfinite(value):
@@ -225,7 +225,7 @@ def shown(value: object) -> str:
 
 
 def invalid(detail: str) -> MsmqError:
-    """A request that breaks the table."""
+    """Return the error for an invalid request."""
     return MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, detail)
 
 

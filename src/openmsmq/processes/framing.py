@@ -1,7 +1,7 @@
 """Frames between the daemon and a child process: a number, a JSON object, and bytes.
 
-The socket is a pair that only these two have. But the other process reads what clients send with code that may fail in
-any way, so the daemon takes nothing from it unchecked: frames have limits, and the receiver checks what is in them.
+Only these two processes have the socket pair. But the child process parses client data and may be compromised, so the
+daemon trusts nothing from it: frames have limits, and the receiver checks their contents.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import struct
 from typing import Any, Final
 
 HEADER: Final = struct.Struct("<QII")  # number of the request, lengths of JSON and bytes
-MAXIMUM_JSON: Final = 17 << 20  # bytes; the request of a client, with its caller
-MAXIMUM_BYTES: Final = 64 << 20  # bytes; chunks of an upload have 1 MiB, or one row
+MAXIMUM_JSON: Final = 17 << 20  # bytes; a client request with its caller
+MAXIMUM_BYTES: Final = 64 << 20  # bytes; a chunk of an upload has 1 MiB, or one row
 
 
 def frame_head(number: int, values: dict[str, Any], length: int) -> bytes:
-    """Encode the head of a frame that carries `length` bytes."""
+    """Encode the head of a frame with `length` bytes."""
     text = json.dumps(values).encode()
     return HEADER.pack(number, len(text), length) + text
 
 
 def frame(number: int, values: dict[str, Any], data: bytes = b"") -> bytes:
-    """A frame as bytes."""
+    """Encode a frame."""
     return frame_head(number, values, len(data)) + data

@@ -18,7 +18,8 @@ Answer = tuple[Any, memoryview]
 
 
 class DaemonLink:
-    """Requests with numbers, answers in any order. When the daemon is gone, this process ends."""
+    """Sends numbered requests; answers may arrive in any order. If the daemon closes the connection, this process
+    exits."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -28,8 +29,8 @@ class DaemonLink:
         threading.Thread(target=self._receive, name="daemon", daemon=True).start()
 
     def ask(self, operation: str, *data: bytes | memoryview, **values: Any) -> Future[Answer]:
-        """Ask the daemon for an operation, with bytes; the result is its value and the bytes that came along,
-        or the MsmqError that it raised."""
+        """Request an operation of the daemon, optionally with bytes. The future's result is the value and the bytes of
+        the answer, or the MsmqError that the daemon raised."""
         length = sum(map(len, data))
         if length > MAXIMUM_BYTES:
             detail = f"{operation}: {length} bytes at once, allowed: {MAXIMUM_BYTES}"
@@ -43,11 +44,11 @@ class DaemonLink:
                 for part in (head, *data):
                     self._connection.sendall(part)
         except OSError:
-            os._exit(0)  # `_receive` has not seen it yet; clients hear that nobody is there, and try again
+            os._exit(0)  # `_receive` has not noticed yet; clients are disconnected and retry
         return future
 
     def call(self, operation: str, **values: Any) -> Any:
-        """Ask, and wait for the value."""
+        """Request an operation and wait for its value."""
         return self.ask(operation, **values).result()[0]
 
     def _receive(self) -> None:
@@ -62,8 +63,8 @@ class DaemonLink:
                 else:
                     future.set_result((values["result"], data))
         except OSError:
-            os._exit(0)  # other threads may be anywhere; nothing here needs an end
-        except BaseException:  # without this thread all requests would wait forever; the daemon starts another process
+            os._exit(0)  # immediately: no cleanup is needed, and other threads may be blocked
+        except BaseException:  # otherwise all requests would hang; the daemon restarts the process
             traceback.print_exc()
             os._exit(1)
 

@@ -1,5 +1,5 @@
-"""Logs of the daemon and of its child processes: one line per record, regardless of the text that peers and messages
-put into it."""
+"""Logging of the daemon and its child processes: one line per record, regardless of the text in it from peers and
+messages."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class PrintableFormatter(logging.Formatter):
-    """Escapes what a terminal would obey. A message stays on its line; a traceback keeps its lines, indented, so that
-    the text of an exception can't look like a record."""
+    """Escapes control characters. A message is one line; the lines of a traceback are indented, so that the text of an
+    exception cannot look like a record."""
 
     def format(self, record: logging.LogRecord) -> str:
         head = printable(super().format(_without_traces(record)))
@@ -28,7 +28,7 @@ class PrintableFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """A JSON document a line: time (UTC), level, logger, message, and the trace of an exception."""
+    """One JSON document per line: time (UTC), level, logger, message, and traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -40,24 +40,24 @@ class JsonFormatter(logging.Formatter):
         return printable_json(document)
 
 
-#: What `log_format` may be.
+#: Values of `log_format`.
 FORMATTERS: Final[dict[str, Callable[[], logging.Formatter]]] = {
     "text": lambda: PrintableFormatter(FORMAT), "json": JsonFormatter,
 }  # fmt: skip
 
 
 class RepetitionFilter(logging.Filter):
-    """Passes a limited number of records of one kind per period; the first one of a later period says how many were
-    left out.
+    """Passes a limited number of records of one kind per period; the first one of a later period tells how many were
+    omitted.
 
-    Records are of one kind when logger, level and text without its arguments are the same. A peer that sends nothing
-    but mistakes would otherwise fill the disk with them. Critical ones always pass.
+    Records with the same logger, level and format string are of one kind. Without the filter, a faulty peer could fill
+    the disk. Critical records always pass.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = 20, period: float = 10.0) -> None:
         super().__init__()
         self._clock, self._most, self._period = clock, most, period
-        self._seen: dict[tuple[str, int, str], tuple[float, int]] = {}  # since when, how many
+        self._seen: dict[tuple[str, int, str], tuple[float, int]] = {}  # start of the period, count
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno >= logging.CRITICAL:
@@ -79,7 +79,7 @@ def _without_traces(record: logging.LogRecord) -> logging.LogRecord:
 
 
 def configure(level: str, form: str) -> None:
-    """Log to standard error, from `level` (debug, info, warning, error) on, in one of `FORMATTERS`."""
+    """Log to standard error with minimum level `level` (debug, info, warning, error), in a format of `FORMATTERS`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(FORMATTERS[form]())
     handler.addFilter(RepetitionFilter())

@@ -21,21 +21,21 @@ from openmsmq.protection.internal_certificates import make_certificate
 from openmsmq.protection.keyring import KeyringError
 from openmsmq.protocols.message_security import MessageSecurity
 
-MAXIMUM_CERTIFICATE: Final = 64 * 1024  # bytes; real ones have 1 to 4 KB
-MOST_CERTIFICATES: Final = 100  # of one user
+MAXIMUM_CERTIFICATE: Final = 64 * 1024  # bytes; typical certificates have 1 to 4 KB
+MOST_CERTIFICATES: Final = 100  # per user
 
 
 async def register(
     directory: DirectoryConnection, sid: str | None, encoded: bytes, leaving: bytes | None = None
 ) -> None:
-    """Add an X.509 certificate to User.Certificates, in place of the same one.
+    """Add an X.509 certificate to User.Certificates, replacing an identical one.
 
     Args:
-        sid: the caller's; None for an anonymous one.
-        leaving: the digest of a certificate that is removed next, and does not count any more.
+        sid: SID of the caller; None if anonymous.
+        leaving: digest of a certificate that will be removed next and does not count toward the limit.
 
     Raises MsmqError: MQ_ERROR_ILLEGAL_USER for an anonymous caller, MQ_ERROR_INVALID_CERTIFICATE,
-    MQ_ERROR_INSUFFICIENT_RESOURCES, and what `DirectoryConnection.ask` raises.
+    MQ_ERROR_INSUFFICIENT_RESOURCES, and the errors of `DirectoryConnection.ask`.
     """
     if sid is None:
         raise MsmqError(HResult.MQ_ERROR_ILLEGAL_USER, "an anonymous caller has no certificates")
@@ -57,11 +57,11 @@ async def register(
 async def register_internal(
     directory: DirectoryConnection, security: MessageSecurity, sid: str | None, always: bool
 ) -> bool:
-    """Make a certificate for a user, by whose key the queue manager signs for that user, and register it in place of
-    the one that was made before ([MC-MQAC] 3.2.4.2.1). Returns False where there is one, unless it is made `always`.
+    """Create a certificate for a user, with whose key the queue manager signs for that user, and register it in place
+    of the previous one ([MC-MQAC] 3.2.4.2.1). Returns False if there is one already, unless `always`.
 
-    The new certificate is in the directory before its key is kept, and the old one until then: if any step fails, the
-    key that is kept is that of a registered certificate.
+    The new certificate is registered before its key is stored, and the old one is removed afterwards: if any step
+    fails, the stored key belongs to a registered certificate.
 
     Raises MsmqError: as `register`, and MQ_ERROR_CANNOT_CREATE_CERT_STORE, MQ_ERROR_CORRUPTED_INTERNAL_CERTIFICATE.
     """
@@ -76,7 +76,7 @@ async def register_internal(
         except KeyringError as error:
             if not always:
                 raise MsmqError(HResult.MQ_ERROR_CORRUPTED_INTERNAL_CERTIFICATE, str(error)) from None
-            found = None  # what can't be read is replaced
+            found = None  # an unreadable one is replaced
         if found is not None and not always:
             return False
         old = None if found is None else digest_of(found.encoded)
@@ -93,7 +93,8 @@ async def register_internal(
 
 
 async def _remove(directory: DirectoryConnection, sid: str, digest: bytes) -> None:
-    """Nothing happens if an administrator has removed it already. Raises what `DirectoryConnection.ask` raises."""
+    """Remove a certificate, unless an administrator has already removed it. Raises the errors of
+    `DirectoryConnection.ask`."""
     try:
         await directory.ask(lambda d: d.remove_certificate(sid, digest), HResult.MQ_ERROR_INVALID_CERTIFICATE)
     except MsmqError as error:
@@ -113,7 +114,7 @@ async def user_of(directory: DirectoryConnection, sid: str) -> KnownSender:
 
 
 async def machine_of(directory: DirectoryConnection, identifier: UUID) -> KnownSender:
-    """QueueManager.PublicSigningKeyList, which has certificates (deviation D-138). Raises DirectoryUnavailable."""
+    """Return the certificates in QueueManager.PublicSigningKeyList (deviation D-138). Raises DirectoryUnavailable."""
     try:
         machine = await directory.ask(lambda d: d.machine(identifier), HResult.MQ_ERROR_MACHINE_NOT_FOUND)
         certificates = unpack_certificates(machine.signing_keys) if machine.signing_keys else []
@@ -127,7 +128,7 @@ async def machine_of(directory: DirectoryConnection, identifier: UUID) -> KnownS
 
 
 def certificates_in(encoded: bytes) -> list[Certificate]:
-    """The certificates in MQUSERSIGNCERTS, for directories that keep them so. Raises ValueError."""
+    """Return the certificates in MQUSERSIGNCERTS, for directories that store them in that form. Raises ValueError."""
     return [
         Certificate(entry.digest, UUID(bytes_le=entry.identifier), entry.certificate)
         for entry in unpack_certificates(encoded)
@@ -135,13 +136,13 @@ def certificates_in(encoded: bytes) -> list[Certificate]:
 
 
 def certificates_to(certificates: Sequence[Certificate]) -> bytes:
-    """The inverse of `certificates_in`."""
+    """Return MQUSERSIGNCERTS of certificates: the inverse of `certificates_in`."""
     return pack_certificates(UserCertificate(entry.identifier.bytes_le, entry.encoded) for entry in certificates)
 
 
 def check_certificate(encoded: bytes) -> None:
-    """Raises MsmqError MQ_ERROR_INVALID_CERTIFICATE unless the bytes have the form of an X.509 certificate ([RFC3280]
-    4.1): a SEQUENCE of the part that is signed, the algorithm and the signature. Nobody's signature is verified."""
+    """Check that bytes have the form of an X.509 certificate ([RFC3280] 4.1): a SEQUENCE of the signed part, the
+    algorithm and the signature. The signature is not verified. Raises MsmqError MQ_ERROR_INVALID_CERTIFICATE."""
     reason = f"{len(encoded)} bytes, at most {MAXIMUM_CERTIFICATE}"
     if len(encoded) <= MAXIMUM_CERTIFICATE:
         try:

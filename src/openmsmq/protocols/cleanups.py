@@ -1,4 +1,4 @@
-"""Receives in two phases whose client has a limited time to end them ([MS-MQRR] 3.1.2.2)."""
+"""Time limit of clients for ending two-phase receives ([MS-MQRR] 3.1.2.2)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Hashable)
 
-# Seconds. One timer for all of them: each is cleaned up that much later at most.
+# Seconds. All items share one timer, so each is cleaned up at most this much later.
 GRAIN: Final = 1.0
 
 
 class Cleanups(Generic[T]):
-    """All have the same time, so they are due in the order in which they were added, and one timer is enough."""
+    """Items to clean up after a time limit. It is the same for all, so they become due in the order of addition, and
+    one timer is enough."""
 
     def __init__(self, environment: Environment, seconds: float, clean_up: Callable[[T], None]) -> None:
         """`clean_up` is called for each object that still exists after this number of seconds."""
@@ -28,13 +29,13 @@ class Cleanups(Generic[T]):
         self._is_running = False
 
     def add(self, item: T) -> None:
-        """Clean up an item, which is there once at most, when its time is over."""
+        """Schedule the cleanup of an item, which must not be scheduled yet."""
         self._due[item] = self._environment.seconds() + self._seconds
         if not self._is_running:
             self._run(self._seconds)
 
     def discard(self, item: T) -> None:
-        """It has ended, or had none to wait for."""
+        """Cancel the cleanup of an item, if it is scheduled."""
         self._due.pop(item, None)
 
     def _run(self, seconds: float) -> None:
@@ -54,5 +55,5 @@ class Cleanups(Generic[T]):
         for item in over:
             try:
                 self._clean_up(item)
-            except Exception:  # a bug: the time of the others is over as well
+            except Exception:  # a bug; go on with the other items
                 logger.exception("cannot undo an unfinished two-phase receive")

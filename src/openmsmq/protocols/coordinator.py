@@ -1,5 +1,5 @@
-"""The queue manager's part in distributed transactions: its local work for the transaction manager, and the calls of
-MS-MQMP and MS-MQRR that are about them. docs/transactions.md describes both."""
+"""Distributed transactions: local work for the transaction manager, and the calls of MS-MQMP and MS-MQRR for
+distributed transactions. docs/transactions.md describes both."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from openmsmq.store import Drop, Put, StoreFull
 
 logger = logging.getLogger(__name__)
 
-_IDENTITY = b"tm/identity"  # the contact identifier, and the queue manager that it was drawn for: 16 bytes each
+_IDENTITY = b"tm/identity"  # contact identifier and identifier of its queue manager, 16 bytes each
 _DECISION = b"decision/"
 
 
 class Coordinator:
-    """Distributed transactions of one queue manager; the transaction manager's `LocalWork`, too.
+    """Distributed transactions of one queue manager; also implements `LocalWork` for the transaction manager.
 
     Attributes:
-        transaction_manager: it is there also where distributed transactions are off, for what is in doubt.
-        security_level: who may be a partner.
+        transaction_manager: exists even if distributed transactions are off, for transactions in doubt.
+        security_level: which partners are accepted.
         is_on: whether distributed transactions are on; otherwise no partner is called.
     """
 
@@ -44,8 +44,8 @@ class Coordinator:
         level: TransactionSecurity | None,
         when_durable: Callable[[Callable[[], object]], None],
     ) -> None:
-        """`host` is the name by which partners call; `level` is None where distributed transactions are off.
-        `when_durable` runs an action once all that is written is on the disk. Raises OldTransactions, StoreFull."""
+        """`host` is the name under which partners call this host; `level` is None if distributed transactions are off.
+        `when_durable` runs an action once everything written so far is on disk. Raises OldTransactions, StoreFull."""
         self._store, self._transactions, self._sender = manager.store, manager.transactions, sender
         self._when_durable: Final = when_durable
         self.is_on: Final = level is not None
@@ -55,8 +55,8 @@ class Coordinator:
         self._recover()
 
     def _contact_identifier(self, queue_manager: bytes) -> UUID:
-        """Drawn once, because logs of partners hold it; drawn again for a copy of a store, which is a different queue
-        manager."""
+        """Return the contact identifier. It is generated once, because the logs of partners contain it, and again for a
+        copy of the store, which is a different queue manager."""
         kept = self._store.definitions.get(_IDENTITY)
         if kept is not None and kept[16:] == queue_manager:
             return UUID(bytes=kept[:16])
@@ -87,12 +87,12 @@ class Coordinator:
             )  # fmt: skip
 
     def start(self) -> None:
-        """Partners can be called now: ask for what is in doubt, and tell decisions."""
+        """Start calling partners: ask for the outcome of transactions in doubt, and report decisions."""
         if self.is_on:
             self.transaction_manager.resume()
 
     def stop(self) -> None:
-        """The daemon stops: end all sessions."""
+        """End all sessions, because the daemon stops."""
         self.partners.stop()
 
     @property
@@ -100,16 +100,17 @@ class Coordinator:
         """Sessions with other transaction managers."""
         return self.transaction_manager.partners
 
-    # -- what clients ask for ------------------------------------------------------------------------------------
+    # -- calls of clients ----------------------------------------------------------------------------------------
 
     def whereabouts(self) -> bytes:
-        """SWhereabouts ([MS-MQMP] 3.1.4.12). Deviation D-210: made here. Raises MsmqError MQ_ERROR_DTC_CONNECT."""
+        """Return SWhereabouts ([MS-MQMP] 3.1.4.12). Deviation D-210: created here. Raises MsmqError
+        MQ_ERROR_DTC_CONNECT."""
         self._demand()
         return self.transaction_manager.whereabouts()
 
     def check_enlisted(self, uow: bytes, cookie: bytes) -> None:
-        """R_QMEnlistTransaction ([MS-MQMP] 3.1.4.13): the client's transaction manager has pushed the transaction here,
-        or it was pulled. Raises MsmqError."""
+        """R_QMEnlistTransaction ([MS-MQMP] 3.1.4.13): check that the client's transaction manager has pushed the
+        transaction here, or that it was pulled. Raises MsmqError."""
         self._demand()
         try:
             named = decode_stx_info(cookie)
@@ -120,8 +121,8 @@ class Coordinator:
         self.transaction_manager.check_enlisted(uow)
 
     def pull(self, uow: bytes, token: bytes) -> Coroutine[Any, Any, None]:
-        """R_QMEnlistRemoteTransaction ([MS-MQRR] 3.1.4.12): take part in a token's transaction. Raises MsmqError, at
-        once or when awaited."""
+        """R_QMEnlistRemoteTransaction ([MS-MQRR] 3.1.4.12): take part in the transaction of a token. Raises MsmqError,
+        immediately or when awaited."""
         self._demand()
         try:
             decoded = decode_token(token)
@@ -136,15 +137,15 @@ class Coordinator:
             )
 
     def is_distributed(self, transaction: Transaction) -> bool:
-        """Whether others take part, so that it ends by `commit` of this class."""
+        """Whether others take part in a transaction, so that `commit` of this class must end it."""
         return self.transaction_manager.is_distributed(transaction.identifier)
 
     async def commit(self, transaction: Transaction) -> None:
-        """Commit everywhere. Raises MsmqError after everything was aborted."""
+        """Commit a transaction at all participants. Raises MsmqError if it was aborted instead."""
         await self._done(lambda done: self.transaction_manager.commit(transaction.identifier, done))
 
     def abort_everywhere(self, transaction: Transaction) -> None:
-        """Abort a transaction that is open. Partners are told."""
+        """Abort an open transaction and notify the partners."""
         if self.is_distributed(transaction):
             self.transaction_manager.ended(transaction.identifier)
         else:
@@ -196,8 +197,8 @@ class Coordinator:
         self._transactions.commit(transaction, writes, event)
 
     def _acknowledged(self, uow: bytes) -> Transaction:
-        """Raises TransactionSequence if the client has not said yet that it has a message that it receives by
-        MS-MQRR."""
+        """Return a transaction. Raises TransactionSequence if the client has not yet acknowledged a message that it
+        receives through MS-MQRR."""
         transaction = self._transactions.find(uow)
         if transaction.unacknowledged and not transaction.is_prepared:
             detail = (
@@ -214,7 +215,7 @@ class Coordinator:
     def forget(self, uow: bytes) -> None:
         try:
             self._store.append([Drop(_DECISION + uow)])
-        except StoreFull as error:  # it is told again after a restart, which does no harm
+        except StoreFull as error:  # repeated after a restart, which is harmless
             logger.warning("a decision that all participants know stays in the store for now: %s", error)
 
     def when_durable(self, action: Callable[[], None]) -> None:
@@ -225,4 +226,4 @@ class Coordinator:
 
 
 class OldTransactions(Exception):
-    """The store holds transactions of a protocol that this version does not speak any more."""
+    """The store contains transactions of a protocol that this version no longer supports."""

@@ -1,8 +1,8 @@
-"""From an RPC call to a handler and back: decoding, errors, and replies that wait for the disk.
+"""Dispatch RPC calls to handlers: decoding, errors, and replies that wait for a sync.
 
 A handler is a method named after its operation: it gets the call and the decoded request and returns the response, or
-None when it will answer later through `finish`. Raised MsmqErrors become the operation's HRESULT; out parameters that
-are in parameters too come back as they were.
+None if it will answer later through `finish`. A raised MsmqError becomes the operation's HRESULT; in/out parameters are
+then returned unchanged.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ Handler = Callable[[Call, Any], Any]
 
 
 class NdrInterface:
-    """An interface whose IDL has been compiled; subclasses provide the handlers. `states` says by operation what is not
-    fully served answers; `openmsmq protocols` shows it."""
+    """An interface with compiled IDL; subclasses provide the handlers. `states` maps operations that are not fully
+    implemented to their behavior; `openmsmq protocols` shows it."""
 
     description: ClassVar[Interface]
     states: ClassVar[Mapping[str, str]] = {}
     open_opnums: ClassVar[frozenset[int]] = frozenset()
-    #: [MS-MQQP] 2.2 and [MS-MQRR] 2.2 want both, [MS-MQMP] says nothing. Plain calls are served together in NDR 2.0.
+    #: [MS-MQQP] 2.2 and [MS-MQRR] 2.2 require both; [MS-MQMP] does not specify this. The fast path is for NDR 2.0.
     transfer_syntaxes: ClassVar[tuple[SyntaxId, ...]] = (NDR, NDR64)
 
     def __init__(self, environment: Environment, minimum_level: AuthLevel = AuthLevel.NONE) -> None:
@@ -63,7 +63,7 @@ class NdrInterface:
         return self.description.version
 
     def accepts(self, opnum: int) -> bool:
-        """Operations `not used on the wire` do not exist here."""
+        """Whether the operation exists; those `not used on the wire` do not."""
         return opnum < len(self._handlers) and self._handlers[opnum] is not None
 
     def call(self, call: Call) -> None:
@@ -98,7 +98,7 @@ class NdrInterface:
             self.finish(call, operation, response, store.end != before)
 
     def finish(self, call: Call, operation: Operation, response: Any, durable: bool) -> None:
-        """Send a response; with `durable`, only once everything written up to now is on the disk."""
+        """Send a response; with `durable`, only once everything written so far is on disk."""
         try:
             stub = call.in_syntax(operation).encode_response(response)
         except NdrError:
@@ -108,15 +108,15 @@ class NdrInterface:
         self.send(call, stub, durable)
 
     def send(self, call: Call, stub: bytes, durable: bool) -> None:
-        """Send a response that is encoded; `durable` as for `finish`."""
+        """Send an encoded response; `durable` as for `finish`."""
         if durable:
             self.environment.when_durable(lambda: None if call.over else call.reply(stub))
         else:
             call.reply(stub)
 
     def answer_later(self, call: Call, request: Any, work: Awaitable[Any]) -> None:
-        """Answer with the response that `work` returns, with the HRESULT of the MsmqError that it raises, or with its
-        Fault. `work` that returns None has answered. A client that cancels its call, or goes, cancels `work`."""
+        """Answer a call with the response that `work` returns, or with the MsmqError or Fault that it raises. If `work`
+        returns None, it has answered by itself. It is canceled if the client cancels the call or disconnects."""
         operation = self.description.operations[call.opnum]
         task = asyncio.ensure_future(work)
         call.waits()
@@ -140,7 +140,7 @@ class NdrInterface:
             hresult = error.hresult if isinstance(error, MsmqError) else HResult.MQ_ERROR
             try:
                 response = self.failure(operation, request, hresult)
-            except Fault as fault:  # an operation without a result
+            except Fault as fault:  # the operation has no result
                 call.fault(fault.status)
                 return
         if response is not None:
@@ -149,7 +149,7 @@ class NdrInterface:
 
     @staticmethod
     def failure(operation: Operation, request: Any, hresult: int) -> Any:
-        """A response that says `hresult`; a fault for an operation without a result."""
+        """Return a response with a failure; raises Fault for an operation without a result."""
         assert operation.response is not None
         response = operation.response()
         if not hasattr(response, "result"):
@@ -168,14 +168,14 @@ def _shared_fields(operation: Operation) -> Iterator[str]:
 
 
 def present(value: T | None, name: str) -> T:
-    """`value`, which must not be NULL; raises MsmqError MQ_ERROR_INVALID_PARAMETER naming it."""
+    """Return `value` unless it is NULL. Raises MsmqError MQ_ERROR_INVALID_PARAMETER with `name`."""
     if value is None:
         raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{name} is NULL")
     return value
 
 
 def owned_transaction(interface: NdrInterface, call: Call, identifier: XACTUOW) -> Transaction:
-    """An enlisted transaction: a distributed one, or an internal one of the same client (D-70). Raises
+    """Return an enlisted transaction: a distributed one, or an internal one of the same client (D-70). Raises
     TransactionSequence."""
     transaction = interface.manager.transactions.find(identifier.rgb)
     owner: Holder | None = transaction.owner
@@ -185,6 +185,6 @@ def owned_transaction(interface: NdrInterface, call: Call, identifier: XACTUOW) 
 
 
 def check(condition: bool, detail: str, hresult: int = HResult.MQ_ERROR_INVALID_PARAMETER) -> None:
-    """Raise MsmqError unless the constraint holds."""
+    """Raises MsmqError unless the condition is true."""
     if not condition:
         raise MsmqError(hresult, detail)

@@ -31,7 +31,7 @@ _CALLERS_KEPT = 4096  # cached callers of all hosts; the cache is emptied when i
 
 
 class StoreView(Protocol):
-    """The store as handlers see it: the end of the log, and the durable position."""
+    """Part of the store's interface that handlers use: the end of the log and the durable position."""
 
     @property
     def end(self) -> int: ...
@@ -41,13 +41,13 @@ class StoreView(Protocol):
 
 
 class WhenDurable(Protocol):
-    """Calls back when everything that is written up to now is durable; see `Committer.when_durable`."""
+    """Calls `callback` when everything written so far is durable; see `Committer.when_durable`."""
 
     def __call__(self, callback: Callable[[], object], calls: int = 1) -> None: ...
 
 
 class CallTasks:
-    """Tasks that calls have started: each is kept until it is done."""
+    """Tasks started by calls; each is referenced until it is done."""
 
     def __init__(self) -> None:
         self._tasks: Final[set[asyncio.Task[Any]]] = set()
@@ -62,7 +62,8 @@ class CallTasks:
 
 @dataclass(slots=True)
 class Environment:
-    """`ports` maps fIP of R_QMGetRTQMServerPort to TCP ports; what is not served is absent."""
+    """Environment of the handlers. `ports` maps fIP of R_QMGetRTQMServerPort to TCP ports; unsupported values are
+    absent."""
 
     manager: QueueManager
     store: StoreView
@@ -70,20 +71,19 @@ class Environment:
     ports: dict[int, int] = field(default_factory=dict)
     # Runs an action after a delay in seconds.
     later: Callable[[float, Callable[[], None]], object] = field(kw_only=True)
-    # A monotonic clock, the one `later` uses.
+    # The monotonic clock of `later`, in seconds.
     seconds: Callable[[], float] = field(default=time.monotonic)
-    # Makes the store release what it does not need ([MS-MQMR] 3.1.4.2, TIDY); may take long, deletes no message.
+    # Makes the store release unused space ([MS-MQMR] 3.1.4.2, TIDY); may take long, deletes no messages.
     tidy: Callable[[], None] = field(kw_only=True)
-    # Takes the number of calls that do not wait for the disk, and whose clients a sync in place may delay.
+    # Called with the number of calls that do not wait for a sync, but that a synchronous sync would delay.
     may_hold_up: Callable[[int], None] = field(default=lambda calls: None)
     # Whether a SID, or None for anonymous callers, is an administrator.
     is_administrator: Callable[[str | None], bool] = field(default=lambda sid: False)
-    # The SIDs of the groups that a user is in, by its SID.
+    # Returns the SIDs of a user's groups, given the user's SID.
     groups_of: Callable[[str], frozenset[str]] = field(default=lambda sid: frozenset())
-    # The SIDs of users and groups of a domain that are administrators; a login with Kerberos says who is in them.
+    # The SIDs of domain users and groups that are administrators; a Kerberos login contains the user's groups.
     domain_administrators: frozenset[str] = frozenset()
-    # Which callers are served, and what readers on other machines need; for interfaces that check their callers
-    # themselves.
+    # Which callers are served, and requirements for remote readers; for interfaces that check their callers themselves.
     policy: SecurityPolicy = SecurityPolicy()
     remote_read_security: RemoteReadSecurity = RemoteReadSecurity()
     message_security: MessageSecurity = field(kw_only=True)
@@ -91,7 +91,7 @@ class Environment:
     coordinator: Coordinator = field(kw_only=True)
     tasks: CallTasks = field(default_factory=CallTasks)
     remote: RemoteQueueManagers = field(default_factory=NoRemoteQueueManagers)
-    proxies: dict[int, RemoteQueueProxyHandle] = field(default_factory=dict)  # by their contexts
+    proxies: dict[int, RemoteQueueProxyHandle] = field(default_factory=dict)  # by context
     directory: DirectoryConnection = field(default_factory=lambda: DirectoryConnection(None))
     _callers: dict[tuple[str | None, bool, frozenset[str], str], Caller] = field(default_factory=dict)
 
@@ -101,23 +101,24 @@ class Environment:
 
     @property
     def backlog(self) -> int:
-        """Bytes that are written to the log and not durable yet."""
+        """Bytes written to the log that are not durable yet."""
         return self.store.end - self.store.durable_end
 
     @property
     def is_dirty(self) -> bool:
-        """Whether something is written that is not durable yet."""
+        """Whether the log has writes that are not durable yet."""
         return self.store.end != self.store.durable_end
 
     def must_wait(self, message: Message | None, location: int | None = None) -> bool:
-        """Whether a reader may not see `message` before the next sync: what was seen must not vanish in a crash. With
-        the `location` of one that stays in the store, what was written behind it does not matter."""
+        """Whether the answer with `message` must wait for the next sync, because a message that a reader has seen must
+        not vanish in a crash. If the message stays in the store, pass its `location`: then later writes do not
+        matter."""
         if message is None or not message.recoverable or not self.is_dirty:
             return False
         return location is None or location >= self.store.durable_end
 
     def caller(self, call: Call) -> Caller:
-        """The caller of a call, for access checks."""
+        """Return the caller of a call, for access checks."""
         sid = call.caller.sid
         is_administrator = self.is_administrator(sid)
         groups = call.caller.identity.groups
@@ -138,6 +139,6 @@ class Environment:
 
     @staticmethod
     def sender_sid(caller: RpcCaller) -> bytes:
-        """The SID that a message without a sender gets: the caller's, or none for an anonymous one."""
+        """Return the SID for a message without a sender: that of the caller, empty for an anonymous caller."""
         sid = caller.identity.sid
         return sid_bytes(sid) if sid is not None else b""

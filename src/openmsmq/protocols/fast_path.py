@@ -1,9 +1,9 @@
-"""Plain sends and receives in NDR 2.0, served together: what all connections brought in one turn of the event loop is
-decoded, stored or removed, and answered at once, where `send_stubs.c`, `receive_stubs.c` and `start_receive_stubs.c`
-are compiled.
+"""Fast path for simple sends and receives in NDR 2.0: the calls that all connections received in one event-loop
+iteration are decoded, executed and answered in batches. It requires the compiled `send_stubs.c`, `receive_stubs.c` and
+`start_receive_stubs.c`.
 
-A send is plain if nothing follows from it but a message in a queue, a receive if the message is there and nothing
-follows from its receipt. Every other call, and every one that is refused, is its interface's.
+A send is simple if its only effect is a message in a queue; a receive is simple if a message is available and its
+receipt has no other effect. All other calls, and all calls that are refused, are handled by their interface.
 """
 
 from __future__ import annotations
@@ -37,22 +37,23 @@ except ImportError:  # not built here: see openmsmq.compiled
     if not TYPE_CHECKING:
         receive_stubs = send_stubs = start_receive_stubs = requests = None
 
-_MOST_FORMS = 4096  # cached forms; the cache is emptied when it is full
+_MOST_FORMS = 4096  # maximum number of cached forms; a full cache is emptied
 Form = tuple[bytes, bytes, bytes, int]  # see `PlainSends._form`
 
 
 class OperationBatcher(Protocol):
-    """Serves calls of one operation."""
+    """Fast path of one operation."""
 
     @property
     def opnum(self) -> int: ...
 
     def serve(self, calls: list[Any]) -> int:
-        """Serve calls (see `rpc.dispatcher.Together`), the first ones of those given. Returns how many."""
+        """Serve the first of the given calls (see `rpc.dispatcher.BatchHandler`). Returns the number of calls
+        served."""
 
 
 class FastPath:
-    """See `rpc.dispatcher.Together`."""
+    """The fast path; implements `rpc.dispatcher.BatchHandler`."""
 
     def __init__(self, environment: Environment, interfaces: Iterable[NdrInterface]) -> None:
         self._lanes: Final[dict[RpcInterface, dict[int, OperationBatcher]]] = {}
@@ -67,8 +68,8 @@ class FastPath:
 
     @staticmethod
     def are_served() -> bool:
-        """Whether the compiled modules are available; without them, single calls are as fast. They read the numbers in
-        stubs as little-endian."""
+        """Whether the compiled modules are available; without them, single calls are as fast. They require a
+        little-endian machine."""
         return None not in (send_stubs, receive_stubs, start_receive_stubs, requests) and sys.byteorder == "little"
 
     def operations(self, interface: RpcInterface) -> Collection[int]:
@@ -121,9 +122,8 @@ class PlainSends:
         return count
 
     def _form(self, destination: str, sender: bytes) -> Form:
-        """Return the fields that a sender's records for a queue have in common, with the sender filled in if the
-        message leaves it open: the fixed part, sender, destination and its length in characters. Open queues share
-        it."""
+        """Return the common fields of a sender's records for a queue: the fixed part, the sender (for messages that
+        name none), the destination, and its length in characters. Cached, so that open queues share it."""
         form = self._forms.get((destination, sender))
         if form is None:
             if len(self._forms) >= _MOST_FORMS:
@@ -155,12 +155,12 @@ class PlainReceives:
         locations = found.locations[:count]
         if not count or not reading.take_plain(queues[:count], found.positions[:count], locations):
             return 0
-        # A client that gets an express message does not wait for the disk.
+        # The answer with an express message need not wait for a sync.
         answer_all(environment, calls[:count], answers, [location is not None for location in locations])
         return count
 
     def _opened(self, calls: list[Any]) -> list[OpenQueueDescriptor]:
-        """The queues that the callers have opened and read here, up to the first other one."""
+        """Return the local queues that the calls read, up to the first call on another handle."""
         environment = self._environment
         manager, proxies = environment.manager, environment.proxies
         opened: list[OpenQueueDescriptor] = []

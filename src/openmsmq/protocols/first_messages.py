@@ -1,4 +1,4 @@
-"""The first messages of queues, for calls that are served together: found and read at once."""
+"""Read the first messages of queues for a batch of calls."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ except ImportError:  # not built here: see openmsmq.compiled
 
 
 class FirstMessages:
-    """Positions of messages, where each is stored, None for an express one, and their records: one for each position,
-    or none at all."""
+    """First messages of queues: positions, locations in the store (None for an express message), and records. There is
+    a record for each position, or none at all."""
 
     def __init__(self) -> None:
         self.positions: list[int] = []
@@ -27,8 +27,8 @@ class FirstMessages:
 
 
 def first_messages(environment: Environment, queues: list[Queue]) -> FirstMessages:
-    """Return the next message of each queue, up to the first one that is missing or not a record. Returns no records if
-    one of them can't be read: `Reading.read` then reports which one."""
+    """Return the next message of each queue, up to the first queue that has none left or an uncommitted one. Returns no
+    records if one cannot be read; `ReadOperations.read` then reports which one."""
     found = FirstMessages()
     held: list[bytes] = []
     if len(queues) == 1:
@@ -49,9 +49,9 @@ def first_messages(environment: Environment, queues: list[Queue]) -> FirstMessag
 
 
 def _heads(queues: list[Queue]) -> list[int]:
-    """The position of the next message of each queue, up to the first one that has none left."""
+    """Return the position of the next message of each queue, up to the first queue that has none left."""
     positions: list[int] = []
-    left: dict[int, list[int]] = {}  # the last first, by number of queue
+    left: dict[int, list[int]] = {}  # by queue number, in descending order
     for queue in queues:
         heads = left.get(queue.number)
         if heads is None:
@@ -64,7 +64,7 @@ def _heads(queues: list[Queue]) -> list[int]:
 
 
 def _records(environment: Environment, locations: list[int | None], held: list[bytes]) -> list[bytes]:
-    """The records of messages in their order; none if one can't be read."""
+    """Return the records of messages in order; none if one cannot be read."""
     stored = [location for location in locations if location is not None]
     if not stored:
         return held
@@ -79,7 +79,7 @@ def _records(environment: Environment, locations: list[int | None], held: list[b
 
 
 def answer_all(environment: Environment, calls: list[Any], answers: list[bytes], waits: list[bool]) -> None:
-    """Answer calls: those that wait, when everything written up to now is on the disk."""
+    """Answer calls: those that wait, once everything written so far is on disk; the others immediately."""
     waiting = sum(waits)
     if waiting == len(calls):
         environment.when_durable(partial(requests.answer, calls, answers), waiting)
@@ -90,6 +90,6 @@ def answer_all(environment: Environment, calls: list[Any], answers: list[bytes],
 
 
 def _those(calls: list[Any], answers: list[bytes], waits: list[bool], waiting: bool) -> tuple[list[Any], list[bytes]]:
-    """The calls, and their answers, that wait or do not."""
+    """Return the calls that wait (or those that do not), and their answers."""
     chosen = [index for index, each in enumerate(waits) if each is waiting]
     return [calls[index] for index in chosen], [answers[index] for index in chosen]

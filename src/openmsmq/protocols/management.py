@@ -1,4 +1,4 @@
-"""Results of R_QMMgmtGetInfo ([MS-MQMR] 3.1.4.1): each property of the machine and of a queue, from the model."""
+"""Results of R_QMMgmtGetInfo ([MS-MQMR] 3.1.4.1): how each property of the machine and of a queue is computed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HAVE_NEXT_HOPS = (OutgoingState.CONNECTED, OutgoingState.WAITING)
 
 
 def format_name(manager: QueueManager, queue: Queue) -> str:
-    """The name by which this machine knows a queue: private, machine, or that of the destination."""
+    """Return the format name of a queue; for an outgoing queue that of its destination."""
     if isinstance(queue, OutgoingQueue):
         return str(queue.destination)
     if isinstance(queue, ConnectorQueue):
@@ -33,13 +33,13 @@ def format_name(manager: QueueManager, queue: Queue) -> str:
     if queue.kind is QueueKind.JOURNAL:
         assert queue.owner is not None
         return str(manager.registry.format_name(queue.owner, names.Suffix.JOURNAL))
-    if queue.kind is QueueKind.SUBQUEUE:  # which only a direct format name can name
+    if queue.kind is QueueKind.SUBQUEUE:  # has only a direct format name
         return f"DIRECT=OS:{queue.properties.path_name}"
     return str(manager.registry.format_name(queue))
 
 
 def subqueues(queue: Queue) -> list[str]:
-    """The names in SubqueueCollection."""
+    """Return the names in SubqueueCollection."""
     return [subqueue.name for subqueue in queue.subqueues.values()]
 
 
@@ -54,7 +54,7 @@ def _private(manager: QueueManager) -> list[str]:
 MACHINE: dict[str, Callable[[QueueManager], Any]] = {
     "active_queues": _active,
     "private_queues": _private,
-    "ds_server": lambda manager: None,  # not integrated with a directory service
+    "ds_server": lambda manager: None,  # no directory service
     "connected": lambda manager: "CONNECTED" if manager.outgoing.online else "DISCONNECTED",
     "type": lambda manager: f"Message Queuing {MSMQ_VERSION}",
     "bytes_in_all_queues": lambda manager: sum(queue.total_bytes for queue in manager.registry.queues.values()),
@@ -70,7 +70,8 @@ def _path_name(manager: QueueManager, queue: Queue) -> str | None:
 
 
 def _qualified_format_name(manager: QueueManager, queue: Queue) -> str:
-    """Deviation D-48: a direct format name of QualifiedPathname; a host without domain has none but its own name."""
+    """Return a direct format name with QualifiedPathname (deviation D-48); a host without a domain has only its
+    computer name."""
     if isinstance(queue, OutgoingQueue | ConnectorQueue):
         return format_name(manager, queue)
     computer, _, rest = queue.properties.path_name.partition("\\")
@@ -87,7 +88,7 @@ def _type(manager: QueueManager, queue: Queue) -> str:
 
 
 def _is_private(queue: Queue) -> bool:
-    """A direct format name says it in its path; private and public ones are it."""
+    """Whether a queue is private; for a direct format name, its path tells."""
     if isinstance(queue, OutgoingQueue):
         if isinstance(queue.destination, names.DirectFormatName):
             return queue.destination.path.lower().startswith("private$\\")
@@ -96,8 +97,8 @@ def _is_private(queue: Queue) -> bool:
 
 
 def _foreign(manager: QueueManager, queue: Queue) -> str:
-    """Deviation D-50 from [MS-MQMR] 3.1.4.1: UNKNOWN for public queues of other machines and for system queues. The
-    operator declared that what is in a connector queue goes to foreign queues, which [MS-MQMQ] 2.3.12.6 asks for."""
+    """Deviation D-50 from [MS-MQMR] 3.1.4.1: UNKNOWN for public queues of other machines and for system queues. YES for
+    connector queues, because their messages go to foreign queues ([MS-MQMQ] 2.3.12.6)."""
     if queue.kind is QueueKind.CONNECTOR:
         return "YES"
     is_known = queue.kind is QueueKind.PUBLIC or (_is_private(queue) and queue.kind is not QueueKind.SYSTEM)
@@ -105,8 +106,8 @@ def _foreign(manager: QueueManager, queue: Queue) -> str:
 
 
 def _transactional(manager: QueueManager, queue: Queue) -> str:
-    """Deviation D-47 from [MS-MQMR] 3.1.4.1: `NO` for a destination that nobody has asked would be a guess; [MS-MQMQ]
-    2.3.12.5 has a word for it."""
+    """Deviation D-47 from [MS-MQMR] 3.1.4.1: for an unverified destination, `NO` would be a guess; UNKNOWN is defined
+    in [MS-MQMQ] 2.3.12.5."""
     if isinstance(queue, OutgoingQueue):
         return "UNKNOWN"
     return "YES" if queue.properties.transactional else "NO"

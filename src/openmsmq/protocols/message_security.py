@@ -27,17 +27,17 @@ from openmsmq.queueing.queue import QueueKind
 
 
 class MessageSecurity:
-    """Asked by every operation that sends, before the message is enqueued."""
+    """Signatures and encryption of messages; every send calls it before the message is enqueued."""
 
     def __init__(
         self, machine: bytes, arrival: ArrivalProtection, internal: InternalCertificates | None = None
     ) -> None:
-        """`machine` is the identifier of this queue manager, which signatures cover; `internal` has the keys by which
+        """`machine` is the identifier of this queue manager, which signatures cover; `internal` has the keys with which
         it signs for users."""
         self._machine: Final = machine
         self._arrival: Final = arrival
         self.internal: Final = internal
-        self.registering: Final = asyncio.Lock()  # one internal certificate after the other
+        self.registering: Final = asyncio.Lock()  # one registration of an internal certificate at a time
 
     @classmethod
     def without_keys(cls, machine: bytes) -> MessageSecurity:
@@ -47,16 +47,16 @@ class MessageSecurity:
 
     @property
     def own_rsa_bits(self) -> int:
-        """The size of the keys that are made here."""
+        """Size of the RSA keys that this server creates."""
         return self._arrival.policy.own_rsa_bits
 
     def look_up(self, sender: bytes, certificate: bytes) -> Awaitable[None] | None:
-        """Return an awaitable that must end before `admit` judges a message of a SID that is signed with a certificate;
-        None if nothing has to be looked up."""
+        """Return an awaitable that must finish before `admit` checks a message of a sender (a SID) signed with a
+        certificate; None if no lookup is needed."""
         return self._arrival.certificates.look_up(sender, certificate)
 
     def forget(self, sid: str) -> None:
-        """A certificate of a user is not registered any more."""
+        """Note that a certificate of a user is no longer registered."""
         self._arrival.certificates.forget(sid_bytes(sid))
 
     def internal_certificate(self, sid: str | None) -> InternalCertificate:
@@ -81,10 +81,10 @@ class MessageSecurity:
         signer: InternalCertificate,
         version: Version,
     ) -> None:
-        """Sign a message that is ready to be sent; one for several destinations with MSMQ 3.0 ([MS-MQQB] 3.1.7.1.4).
-        It takes the event loop about 1 ms with a key of 2048 bits.
+        """Sign a message that is ready to be sent. For several destinations, the version is MSMQ 3.0 ([MS-MQQB]
+        3.1.7.1.4). Blocks the event loop for about 1 ms with a 2048-bit key.
 
-        Raises MsmqError MQ_ERROR_CANNOT_HASH_DATA_EX for a hash that nothing is signed with here.
+        Raises MsmqError MQ_ERROR_CANNOT_HASH_DATA_EX for an unsupported hash algorithm.
         """
         if message.hash_algorithm not in SIGNING_HASHES:
             raise MsmqError(
@@ -96,14 +96,15 @@ class MessageSecurity:
         data = signed_bytes(packet, Version.MSMQ_3 if descriptor.parts else version, message.body)
         message.signature = sign(data, message.hash_algorithm, signer.key)
 
-    # Deviation D-144: the specification verifies what comes from other queue managers only.
+    # Deviation D-144: the specification verifies only messages from other queue managers.
     def admit(
         self, descriptor: OpenQueueDescriptor, message: Message, transactional: bool, *, encrypted: bool = False
     ) -> None:
-        """Set what is true of a message: its AuthenticationLevel, and its plain body if that was `encrypted` for this
-        queue manager. What goes to other machines stays as it is, for them to judge.
+        """Verify a message: set its AuthenticationLevel, and decrypt its body if that was `encrypted` for this queue
+        manager. Messages to other machines are not changed; the destination verifies them.
 
-        Raises MsmqError: a signature or a body that is not right, encryption where there can be none.
+        Raises MsmqError for an invalid signature, a body that cannot be decrypted, or encryption where it is not
+        possible.
         """
         message.authentication_level = 0  # ignore the sender's value
         if not (message.privacy_level or encrypted or message.signature):
@@ -134,11 +135,11 @@ class MessageSecurity:
         if any(isinstance(target.format_name, DirectFormatName) for target in targets):
             raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, "encryption with a direct format name")
         outgoing = any(target.queue is not None and target.queue.kind is QueueKind.OUTGOING for target in targets)
-        if outgoing and not encrypted:  # a key would say that the body is encrypted already
+        if outgoing and not encrypted:  # a key would mark the body as encrypted
             message.symmetric_key = b""
 
     def _packet(self, descriptor: OpenQueueDescriptor, message: Message, transactional: bool) -> UserMessage:
-        """Return the packet that the sender has signed, with the fields that the queue manager will fill in."""
+        """Return the packet that the sender has signed, with the fields that the queue manager will set."""
         signed = replace(
             message, destination_queue_format_name=(descriptor.parts or [descriptor])[0].name,
             destination_multi_queue_format_name=descriptor.name if descriptor.parts else "",
@@ -146,7 +147,7 @@ class MessageSecurity:
         )  # fmt: skip
         if transactional:
             signed.priority, signed.delivery_guarantee = 0, Delivery.RECOVERABLE
-        check_message(signed)  # before anything is computed of it
+        check_message(signed)  # before computing anything from it
         return user_message_of(signed)
 
     def _level(self, packet: UserMessage, body: bytes) -> int:

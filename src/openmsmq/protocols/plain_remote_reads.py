@@ -1,6 +1,6 @@
-"""Receives in two phases of readers on other machines, served together (see `plain_calls`): R_StartReceive of messages
-that are there and from whose receipt nothing follows, and R_EndReceive that acknowledges them ([MS-MQRR] 3.1.4.7,
-3.1.4.9). Every other call, and every one that is refused, is `RemoteRead`'s.
+"""Fast path (see `fast_path`) for two-phase receives of remote readers ([MS-MQRR] 3.1.4.7, 3.1.4.9): R_StartReceive of
+available messages whose receipt has no other effect, and R_EndReceive that acknowledges them. All other calls, and all
+calls that are refused, are handled by `RemoteRead`.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ except ImportError:  # not built here: see openmsmq.compiled
     if not TYPE_CHECKING:
         start_receive_stubs = requests = None
 
-# Stubs: the context handle; LookupId, hCursor, ulAction, ulTimeout, dwRequestId and both sizes; dwAck and dwRequestId.
+# Request stubs. Both begin with the context handle. Then LookupId, hCursor, ulAction, ulTimeout, dwRequestId and both
+# sizes; or dwAck and dwRequestId.
 _START: Final = struct.Struct("<20s4xQ6I")
 _END: Final = struct.Struct("<20sII")
 _RECEIVE: Final = int(ReceiveAction.RECEIVE)
-_OK: Final = bytes(4)  # the stub of a response that has nothing but its HRESULT
+_OK: Final = bytes(4)  # stub of a response with only the HRESULT
 
 
 class PlainStarts:
-    """R_StartReceive."""
+    """Fast path of R_StartReceive."""
 
     def __init__(self, environment: Environment, interface: RemoteRead) -> None:
         self._environment: Final = environment
@@ -42,7 +43,7 @@ class PlainStarts:
         self.opnum: Final[int] = m.RemoteRead.operation("R_StartReceive").opnum
 
     def serve(self, calls: list[Any]) -> int:
-        """See `plain_calls.Lane`."""
+        """See `fast_path.OperationBatcher`."""
         environment, interface = self._environment, self._interface
         reading = environment.manager.reading
         readers: list[RemoteQueue] = []
@@ -66,7 +67,7 @@ class PlainStarts:
         answers: list[bytes] = []
         for position, record, size in zip(found.positions, found.records, sizes, strict=False):
             reader, request = readers[len(answers)], numbers[len(answers)]
-            if request in reader.pending:  # by a call before this one
+            if request in reader.pending:  # used by an earlier call of this batch
                 break
             answer = start_receive_stubs.answer(record, READ, self._user_headers, sequence_of(position), size)
             if answer is None:
@@ -79,15 +80,15 @@ class PlainStarts:
             return 0
         positions = found.positions[:count]
         reading.start_plain([reader.descriptor for reader in readers[:count]], queues[:count], positions)
-        durable = environment.store.durable_end  # what was seen must not vanish in a crash
+        durable = environment.store.durable_end  # seen messages must survive a crash
         waits = [location is not None and location >= durable for location in found.locations[:count]]
-        environment.may_hold_up(count - sum(waits))  # what they received they will acknowledge
+        environment.may_hold_up(count - sum(waits))  # their clients will acknowledge soon
         answer_all(environment, calls[:count], answers, waits)
         return count
 
 
 class PlainEnds:
-    """R_EndReceive."""
+    """Fast path of R_EndReceive."""
 
     def __init__(self, environment: Environment, interface: RemoteRead) -> None:
         self._environment: Final = environment
@@ -95,7 +96,7 @@ class PlainEnds:
         self.opnum: Final[int] = m.RemoteRead.operation("R_EndReceive").opnum
 
     def serve(self, calls: list[Any]) -> int:
-        """See `plain_calls.Lane`."""
+        """See `fast_path.OperationBatcher`."""
         environment, interface = self._environment, self._interface
         reading = environment.manager.reading
         entries: list[PendingRequestEntry] = []

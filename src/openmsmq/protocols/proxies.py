@@ -1,7 +1,7 @@
-"""Reading for a client from another queue manager: what a queue handle of qmcomm stands for then.
+"""Read from another queue manager for a client: objects behind the queue handles of qmcomm.
 
-The supporting server of [MS-MQMP] 3.1.1.4 to 3.1.1.6. The client has opened the queue at the other queue manager and
-handed it over; every operation on the handle goes there by MS-MQQP.
+This is the supporting server of [MS-MQMP] 3.1.1.4 to 3.1.1.6. The client has opened the queue at the other queue
+manager and passed the handle on; every operation on the handle is forwarded through MS-MQQP.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from openmsmq.queueing.descriptors import Accept
 
 
 class RemoteSession(Protocol):
-    """A session of MS-MQQP. Its methods raise MsmqError, also for a connection that is lost."""
+    """A session of MS-MQQP. Its methods raise MsmqError, also for a lost connection."""
 
     async def read(self, action: ReceiveAction, timeout: int, cursor: int, accept: Accept) -> int:
-        """Read a message and offer it to `accept`, whose status is returned. One that is received is removed if it
-        was accepted, and put back if it was not or if the caller is cancelled."""
+        """Read a message, pass it to `accept` and return the resulting status. A received message is removed if it was
+        accepted, and put back if it was refused or the caller is canceled."""
 
     async def purge(self) -> None: ...
 
@@ -45,17 +45,17 @@ class HandedOver:
 
 
 class RemoteQueueManagers(Protocol):
-    """How to get at other queue managers."""
+    """Access to other queue managers."""
 
     async def open(self, machine: str, name: str, access: Access, opened: HandedOver) -> RemoteSession:
-        """A session at `machine`, a computer name or address, on an open queue. Raises MsmqError."""
+        """Open a session on an open queue at `machine`, a computer name or address. Raises MsmqError."""
 
     async def management(self, machine: str, name: str | None, *wanted: str) -> dict[str, Any]:
-        """R_QMMgmtGetInfo at `machine`, of a queue or, without `name`, of the machine: see `client.operations`.
-        Raises MsmqError."""
+        """Call R_QMMgmtGetInfo at `machine`, for the queue `name` or, if that is None, for the machine: see
+        `client.operations`. Raises MsmqError."""
 
     async def act(self, machine: str, name: str | None, action: str) -> None:
-        """R_QMMgmtAction at `machine`. Raises MsmqError."""
+        """Call R_QMMgmtAction at `machine`; `name` as for `management`. Raises MsmqError."""
 
 
 class NoRemoteQueueManagers:
@@ -77,7 +77,8 @@ def _unreachable(machine: str) -> MsmqError:
 
 @dataclass(slots=True, eq=False)
 class RemoteQueueProxyHandle:
-    """3.1.1.5. `owner` is the client that opened it; cursors are by their own handles, 3.1.1.6."""
+    """3.1.1.5. `owner` is the client that opened it; `cursors` maps handles of cursor proxies (3.1.1.6) to remote
+    cursors."""
 
     context: int
     format_name: names.FormatName
@@ -91,19 +92,19 @@ class RemoteQueueProxyHandle:
         return await self.session.read(action, timeout, self.cursors[cursor] if cursor else 0, accept)
 
     async def create_cursor(self) -> int:
-        """The handle of a new cursor proxy."""
+        """Create a cursor proxy; return its handle."""
         remote = await self.session.create_cursor()
         handle = next(self._handles)
         self.cursors[handle] = remote
         return handle
 
     def check_cursor(self, cursor: int) -> None:
-        """Raises InvalidHandle for a cursor that is not of this queue; 0 is none."""
+        """Raises InvalidHandle for a cursor of another queue; 0 means no cursor."""
         if cursor and cursor not in self.cursors:
             raise InvalidHandle(detail=f"no cursor {cursor:#x} on this queue")
 
 
 async def forgiving(work: Coroutine[Any, Any, None]) -> None:
-    """For what nobody waits for."""
+    """Run `work` and ignore MsmqError, because no caller waits for the result."""
     with suppress(MsmqError):
         await work

@@ -1,5 +1,5 @@
-"""Public queues by the calls of qmcomm that the text has for private ones ([MS-MQMP] 3.1.4.5 to 3.1.4.11; deviation
-D-173): what they do with the directory, as work to answer with."""
+"""Public queues in those calls of qmcomm that are specified for private queues ([MS-MQMP] 3.1.4.5 to 3.1.4.11;
+deviation D-173). The coroutines use the directory and return the response."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _QUEUE = 1  # ObjType of OBJECT_FORMAT
 
 
 def is_public_path(environment: Environment, path_name: str) -> bool:
-    """Whether a path name means a public queue in a directory. A malformed one does not: who reads it says so."""
+    """Whether a path name denotes a public queue in a directory. False for a malformed name, which is reported
+    elsewhere."""
     if not environment.directory.exists:
         return False
     try:
@@ -32,7 +33,8 @@ def is_public_path(environment: Environment, path_name: str) -> bool:
 
 
 def identifier_of(environment: Environment, name: names.FormatName) -> UUID | None:
-    """The identifier of the public queue that a format name means; None where it means another queue, or none here."""
+    """Return the identifier of the public queue that a format name denotes; None if it denotes another queue, or if
+    there is no directory."""
     if not environment.directory.exists:
         return None
     if isinstance(name, names.PublicFormatName):
@@ -80,7 +82,7 @@ async def get_security(
 
 
 def security_answer(descriptor: bytes, length: int) -> m.R_QMGetObjectSecurityInternal_Response:
-    """The buffer always comes back with `length` bytes."""
+    """Return the response with a security descriptor. Its buffer always has `length` bytes."""
     response = m.R_QMGetObjectSecurityInternal_Response(pSecurityDescriptor=bytes(length))
     response.lpnLengthNeeded = len(descriptor)
     if len(descriptor) > length:

@@ -1,9 +1,9 @@
-"""Public queues: what the queue manager does with its directory ([MS-MQDMPR] 3.1.7.1.18 to 3.1.7.1.26, 3.1.7.3.8).
+"""Public queues and the directory ([MS-MQDMPR] 3.1.7.1.18 to 3.1.7.1.26, 3.1.7.3.8).
 
-A public queue lives in the log of its queue manager as a private one does. The directory says that it exists, where it
-it is and what properties it has; the log has a copy of these, so that messages come and go while the directory is
-unavailable. Where the two disagree the directory is right: a queue is made there first and deleted there first, and
-`synchronize` makes the log follow, also after a crash between the two.
+The messages of a public queue are in the log of its queue manager, like those of a private queue. The directory stores
+its existence, location and properties; the log has a copy, so that messages can be sent and received while the
+directory is unavailable. If the two disagree, the directory takes precedence: a queue is created and deleted there
+first, and `synchronize` updates the log, also after a crash between the two steps.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from openmsmq.queueing.properties import LOCAL_PROPERTIES, QueueProperties
 
 logger = logging.getLogger(__name__)
 
-MAXIMUM_NAME: Final = 63  # characters of a public queue's name, [MC-MQAC] 3.10.6.1
-MOST_ELEMENTS: Final = 1000  # format names that a distribution list may stand for
-_PAGE: Final = 100  # records that are read at once; the event loop serves others between two pages
+MAXIMUM_NAME: Final = 63  # maximum length of a public queue's name, [MC-MQAC] 3.10.6.1
+MOST_ELEMENTS: Final = 1000  # maximum number of format names in an expanded distribution list
+_PAGE: Final = 100  # records read at once; the event loop does other work between two pages
 # Attributes of the same name in QueueProperties and QueueRecord.
 _SHARED: Final = tuple(name for name in QueueProperties._fields if name not in ("instance", *LOCAL_PROPERTIES))
 AWAY: Final = (HResult.MQ_ERROR_NO_DS, HResult.MQ_ERROR_NO_RESPONSE_FROM_OBJECT_SERVER)
 
 
 class PublicQueues:
-    """See the module. Methods that ask the directory raise what `DirectoryConnection.ask` raises."""
+    """Public queues. Methods that use the directory raise the errors of `DirectoryConnection.ask`."""
 
     def __init__(
         self,
@@ -55,22 +55,22 @@ class PublicQueues:
         published_keys: Callable[[], bytes] = bytes,
         knows_keys: Callable[[bytes], bool] = lambda identifier: True,
     ) -> None:
-        """`published_keys` returns MQDSPUBLICKEYS of this queue manager, for others; may take a second, and raise
-        OSError or LookupError. `knows_keys` says whether the keys of a queue manager were looked up lately, by its GUID
-        of 16 bytes."""
+        """`published_keys` returns MQDSPUBLICKEYS of this queue manager for publication; it may take a second, and
+        raise OSError or LookupError. `knows_keys` returns whether the keys of a queue manager (GUID of 16 bytes) are
+        cached."""
         self._manager: Final = manager
         self.directory: Final = directory
         self._published_keys: Final = published_keys
         self._knows_keys: Final = knows_keys
         self._own: Final = UUID(bytes_le=manager.machine.identifier)
-        self._changing: Final = asyncio.Lock()  # between an answer of the directory and what follows from it here
+        self._changing: Final = asyncio.Lock()  # held from the directory's answer to the local change
         self._is_registered = False
-        self._missing: set[UUID] = set()  # queues of this machine that the directory does not have; the log said so
+        self._missing: set[UUID] = set()  # queues of this machine not in the directory, already reported
 
     # -- names -------------------------------------------------------------------------------------------------
 
     def needs(self, name: names.FormatName) -> bool:
-        """Whether a format name can't be opened before `resolve` has asked the directory."""
+        """Whether `resolve` must look up a format name in the directory before it can be opened."""
         if not self.directory.exists:
             return False
         elements = name.elements if isinstance(name, names.MultipleElementFormatName) else (name,)
@@ -82,13 +82,14 @@ class PublicQueues:
         )
 
     def _lacks_keys(self, name: names.FormatName) -> bool:
-        """Whether the keys of another queue manager, for which a body may have to be encrypted, are not known."""
+        """Whether a format name is of another queue manager whose keys, needed to encrypt bodies, are not known."""
         if self.directory.offline or not isinstance(name, names.PrivateFormatName):
             return False
         return not self._manager.registry.is_local(name) and not self._knows_keys(name.guid.bytes_le)
 
     async def _learn_keys(self, machine: UUID) -> None:
-        """`DirectoryConnection.on_machine` gets them. Without them nothing can be encrypted, and all else goes on."""
+        """Look up the keys of a queue manager, which `DirectoryConnection.on_machine` receives. A failure only prevents
+        encryption."""
         if not self._knows_keys(machine.bytes_le):
             try:
                 await self.directory.ask(lambda d: d.machine(machine), HResult.MQ_ERROR_MACHINE_NOT_FOUND)
@@ -96,12 +97,12 @@ class PublicQueues:
                 logger.debug("no keys of the queue manager %s: %s", machine, error)
 
     async def resolve(self, name: names.FormatName, access: Access) -> names.FormatName:
-        """Expand Format Name, 3.1.7.3.8: distribution lists are replaced by their members. Public queues among them,
-        which a queue is to be opened by, are known to the registry afterwards.
+        """Expand Format Name, 3.1.7.3.8: replace distribution lists by their members. Afterwards, the registry knows
+        the public queues among them.
 
-        Raises QueueNotFound for a list or queue that the directory does not have, or
-        MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION for a queue that is to be opened for sending (3.1.7.1.5); but
-        MQ_ERROR_NO_DS if the directory is unavailable (deviation D-118).
+        Raises QueueNotFound for a list or queue that is not in the directory; for sending to a queue, this is
+        MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION (3.1.7.1.5). Raises MQ_ERROR_NO_DS if the directory is unavailable
+        (deviation D-118).
         """
         expanded = await self._expanded(name)
         for element in expanded.elements if isinstance(expanded, names.MultipleElementFormatName) else (expanded,):
@@ -146,7 +147,8 @@ class PublicQueues:
         try:
             record = await self.directory.ask(lambda d: d.queue(name.guid), not_found)
         except MsmqError as error:
-            # Deviation D-115: what was known when the directory went away is good enough to keep messages for it.
+            # Deviation D-115: while the directory is unavailable, cached locations are used to store messages for the
+            # queue.
             known = registry.place_of(name) is not None or registry.outgoing_queue(name) is not None
             if error.hresult in AWAY and known:
                 return
@@ -160,7 +162,8 @@ class PublicQueues:
             await self._learn_keys(record.machine)
 
     def path_elsewhere(self, name: names.FormatName) -> names.PathName | None:
-        """Get Queue Path, 3.1.7.1.26, of a public queue of another machine that `resolve` has found; None otherwise."""
+        """Get Queue Path, 3.1.7.1.26, for a public queue of another machine that `resolve` has found; None
+        otherwise."""
         place = self._manager.registry.place_of(name)
         return None if place is None else names.parse_path_name(place.path_name)
 
@@ -176,7 +179,8 @@ class PublicQueues:
             return UUID(bytes_le=local.properties.instance)
 
     def _canonical(self, path: names.PathName) -> names.PathName:
-        """A path name as the directory has it: names of this machine become its computer name."""
+        """Return a path name as the directory stores it: names of this machine become its computer name. Raises
+        IllegalQueuePathName."""
         if path.kind != "public" or path.subqueue or len(path.name) > MAXIMUM_NAME:
             raise IllegalQueuePathName(
                 detail=f"{path}: the name of a public queue is computer\\name, with 1 to {MAXIMUM_NAME} characters"
@@ -187,7 +191,7 @@ class PublicQueues:
     # -- objects -----------------------------------------------------------------------------------------------
 
     async def record(self, guid: UUID, caller: Caller, right: Right = Right.GET_PROPERTIES) -> QueueRecord:
-        """Read Directory, 3.1.7.1.20. While the directory is unavailable, queues of this machine are still known.
+        """Read Directory, 3.1.7.1.20. While the directory is unavailable, this still works for queues of this machine.
         Raises AccessDenied."""
         try:
             record = await self.directory.ask(lambda d: d.queue(guid))
@@ -200,7 +204,7 @@ class PublicQueues:
         return record
 
     async def next(self, filters: Sequence[Filter], after: int, caller: Caller) -> QueueRecord | None:
-        """Read Directory Begin and Next: the first queue after that position (of `QueueRecord`) that satisfies the
+        """Read Directory Begin and Next: return the first queue after a position (of `QueueRecord`) that matches the
         filters and that the caller may see; None at the end."""
         limit = 1
         while page := await self._page(filters, after, limit):
@@ -217,15 +221,15 @@ class PublicQueues:
     async def create(
         self, path_name: str, values: Mapping[int, Any], caller: Caller, security: bytes | None = None
     ) -> QueueRecord:
-        """Create Queue, 3.1.7.1.3, of a public queue: of this machine, or of another one, which makes it when it hears
-        of it. `values` by PROPID; `security` as of `Administration.create_queue`. Raises as that, and
+        """Create Queue, 3.1.7.1.3, for a public queue of this machine, or of another one, which creates it when it
+        synchronizes. `values` are by PROPID; `security` and errors as of `Administration.create_queue`; also raises
         MQ_ERROR_MACHINE_NOT_FOUND."""
         path = self._canonical(names.parse_path_name(path_name))
         administration = self._manager.administration
         async with self._changing:
             if self._manager.machine.is_local(path.computer):
                 properties, machine = administration.public_properties(path, values, security, caller), self._own
-                if not self._is_registered:  # the daemon has just started
+                if not self._is_registered:  # not yet since the start
                     await self._register()
             else:
                 owner = await self.machine_named(path.computer)
@@ -242,8 +246,8 @@ class PublicQueues:
 
     async def delete(self, guid: UUID, caller: Caller) -> None:
         """Delete Queue, 3.1.7.1.4: in the directory, then here (deviation D-110). Another machine drops its queue when
-        it hears of it. A queue of this machine whose record is lost is deleted by its own descriptor. Raises
-        AccessDenied, QueueNotFound."""
+        it synchronizes. For a queue of this machine whose record is lost, the local copy of its descriptor decides.
+        Raises AccessDenied, QueueNotFound."""
         async with self._changing:
             try:
                 record = await self.directory.ask(lambda d: d.queue(guid))
@@ -260,8 +264,8 @@ class PublicQueues:
                 await self.directory.ask(lambda d: d.confirm_deletion(guid))
 
     async def change(self, guid: UUID, values: Mapping[int, Any], caller: Caller) -> QueueRecord:
-        """Write Directory, 3.1.7.1.24, of properties by PROPID. Raises AccessDenied, and what `properties.changed`
-        raises."""
+        """Write Directory, 3.1.7.1.24, of properties by PROPID. Raises AccessDenied, and the errors of
+        `properties.changed`."""
         async with self._changing:
             record = await self.directory.ask(lambda d: d.queue(guid))
             self._authorize(record, caller, Right.SET_PROPERTIES)
@@ -283,8 +287,8 @@ class PublicQueues:
             await self._write(record, after)
 
     def properties(self, record: QueueRecord) -> QueueProperties:
-        """The properties of a queue: those of the directory, and, for a queue of this machine, those that no directory
-        has (`LOCAL_PROPERTIES`)."""
+        """Return the properties of a queue: those in the directory, and for a queue of this machine also those that
+        directories do not store (`LOCAL_PROPERTIES`)."""
         queue = self._manager.registry.public.get(record.identifier)
         return _with_local(properties_of(record), queue.properties if queue is not None else None)
 
@@ -308,29 +312,29 @@ class PublicQueues:
     # -- machines ----------------------------------------------------------------------------------------------
 
     async def machine_named(self, name: str) -> MachineRecord:
-        """By computer name or DNS name. Raises MQ_ERROR_MACHINE_NOT_FOUND."""
+        """Return a machine by computer name or DNS name. Raises MQ_ERROR_MACHINE_NOT_FOUND."""
         return await self.directory.ask(lambda d: d.machine_named(name), HResult.MQ_ERROR_MACHINE_NOT_FOUND)
 
     async def machine(self, guid: UUID) -> MachineRecord:
-        """Raises MQ_ERROR_MACHINE_NOT_FOUND."""
+        """Return a machine by its identifier. Raises MQ_ERROR_MACHINE_NOT_FOUND."""
         return await self.directory.ask(lambda d: d.machine(guid), HResult.MQ_ERROR_MACHINE_NOT_FOUND)
 
     async def qualified_path_name(self, record: QueueRecord) -> str:
-        """Queue.QualifiedPathname: with the DNS name of its machine, where it has one."""
+        """Return Queue.QualifiedPathname: the path name with the DNS name of the machine, if it has one."""
         computer, _, name = record.path_name.partition("\\")
         owner = await self.machine(record.machine)
         return f"{owner.dns_names[0] if owner.dns_names else computer}\\{name}"
 
     async def directory_path(self, guid: UUID, caller: Caller) -> str:
-        """Queue.DirectoryPath, empty where the directory has no paths. Raises AccessDenied."""
+        """Return Queue.DirectoryPath, empty if the directory has no paths. Raises AccessDenied."""
         await self.record(guid, caller)
         return await self.directory.ask(lambda d: d.directory_path(guid))
 
-    # -- the log follows the directory -------------------------------------------------------------------------
+    # -- synchronization with the directory --------------------------------------------------------------------
 
     async def synchronize(self) -> None:
-        """Check Directory Online, 3.1.7.1.25: this queue manager is registered, and its public queues become what the
-        directory says of them. Raises MsmqError; what had been done stays."""
+        """Check Directory Online, 3.1.7.1.25: register this queue manager, and update its public queues from the
+        directory. Raises MsmqError; changes made before the error stay."""
         async with self._changing:
             await self._register()
             for guid in await self.directory.ask(lambda d: d.deleted_queues(self._own)):
@@ -348,7 +352,7 @@ class PublicQueues:
         await self._locate_destinations()
 
     async def _locate_destinations(self) -> None:
-        """Outgoing queues of an earlier run know the identifiers of their destinations only."""
+        """Look up the destinations of outgoing queues of an earlier run, of which only the identifiers are stored."""
         registry = self._manager.registry
         for outgoing in list(registry.outgoing.values()):
             name = outgoing.destination
@@ -375,7 +379,8 @@ class PublicQueues:
         await self.directory.ask(lambda d: d.confirm_deletion(guid))
 
     async def _follow(self, guid: UUID) -> None:
-        """A queue of this machine, made by another one, is opened before `synchronize` has found it."""
+        """Create a public queue of this machine from its directory entry, if it is opened before `synchronize` has
+        found it."""
         async with self._changing:
             self._keep(await self.directory.ask(lambda d: d.queue(guid)))
 
@@ -384,7 +389,7 @@ class PublicQueues:
         is_new = record.identifier not in registry.public
         try:
             path = names.parse_path_name(record.path_name)
-        except IllegalQueuePathName as error:  # of an object that others made
+        except IllegalQueuePathName as error:  # created by another machine
             logger.error("%s, which the directory has for this machine, is not made: %s", record.path_name, error)
             return
         if is_new and registry.queue_for_path_name(path) is not None:
@@ -395,7 +400,7 @@ class PublicQueues:
             return
         try:
             self._manager.administration.keep_public(self.properties(record))
-        except InsufficientResources as error:  # of queues that others make for this machine
+        except InsufficientResources as error:  # other machines have created too many queues here
             logger.error("%s, which the directory has for this machine, is not made: %s", record.path_name, error)
 
     def _drop(self, guid: UUID) -> None:
@@ -404,7 +409,7 @@ class PublicQueues:
             self._manager.administration.drop_public(queue)
 
     def _report(self, missing: Iterable[UUID]) -> None:
-        """Messages are not thrown away because a file was lost."""
+        """Log queues that are not in the directory. They are kept: a lost directory file must not delete messages."""
         for guid in set(missing) - self._missing:
             logger.error(
                 "the directory does not have the public queue %s (%s) of this machine; nobody finds it, and it stays "
@@ -421,7 +426,7 @@ def _with_local(properties: QueueProperties, local: QueueProperties | None) -> Q
 
 
 def _demand_no_local(before: QueueProperties, after: QueueProperties) -> None:
-    """Raises MsmqError where a property of a queue on another machine changes that only that machine keeps."""
+    """Raises MsmqError if a property changes that only the queue manager of the queue stores."""
     changed = [name for name in LOCAL_PROPERTIES if getattr(before, name) != getattr(after, name)]
     if changed:
         raise MsmqError(
@@ -438,7 +443,7 @@ def record_of(properties: QueueProperties, machine: UUID) -> QueueRecord:
 
 
 def properties_of(record: QueueRecord) -> QueueProperties:
-    """The inverse of `record_of`."""
+    """Return the properties in a directory record: the inverse of `record_of`."""
     values = {name: getattr(record, name) for name in _SHARED}
     values["type"] = record.type.bytes_le
     return QueueProperties(instance=record.identifier.bytes_le, **values)

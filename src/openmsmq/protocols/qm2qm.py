@@ -1,7 +1,8 @@
 """The interface qm2qm ([MS-MQQP] 3.1.4): queues of this machine for a queue manager that reads for its client.
 
-The client has opened the queue by R_QMOpenRemoteQueue and gave the handle away; RemoteQMOpenQueue makes a session of
-it. A receive has two phases: a start locks the message and sends it, RemoteQMEndReceive removes it or puts it back.
+The client has opened the queue with R_QMOpenRemoteQueue and passed the handle on; RemoteQMOpenQueue turns it into a
+session. A receive has two phases: a start locks the message and sends it, RemoteQMEndReceive removes it or puts it
+back.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ PCTX_REMOTEREAD_HANDLE_TYPE = "PCTX_REMOTEREAD_HANDLE_TYPE"
 RR_NACK, RR_ACK = 1, 2
 BUILD_NUMBER = 9600  # 6531 or greater means: as Windows 7 or later (note 24)
 BY_SERVER = 1  # REMOTEREADDESC.Reserved
-FIRST, LAST = 0, 0xFFFFFFFFFFFFFFFF  # lookup identifiers that mean the ends of the queue
+FIRST, LAST = 0, 0xFFFFFFFFFFFFFFFF  # lookup identifiers that denote the ends of the queue
 _ACTIONS = {int(action): action for action in ReceiveAction}
 _LOOKUP_ACTIONS = {int(action): action for action in LookupAction}
 _ENDS = {
     (MessageSeekAction.NEXT, FIRST): MessageSeekAction.FIRST,
     (MessageSeekAction.PREVIOUS, LAST): MessageSeekAction.LAST,
 }
-# Makes the response of one of the three operations that read: from context handle, sequence number and status.
+# Creates the response of one of the three read operations from context handle, sequence number and status.
 MakeResponse = Callable[[bytes, int, int], Any]
 
 
 @dataclass(slots=True, eq=False)
 class OpenQueueEntry:
-    """3.1.1.4: a session, and the requests of it that wait."""
+    """3.1.1.4: a session and its waiting requests."""
 
     descriptor: OpenQueueDescriptor
     waiting: dict[int, WaitingMessageReadOperation] = field(default_factory=dict)
@@ -52,15 +53,15 @@ class OpenQueueEntry:
 
 @dataclass(slots=True, eq=False)
 class RemoteReadEntry:
-    """3.1.1.2: a message that is locked until the client acknowledges it."""
+    """3.1.1.2: a message locked until the client acknowledges it."""
 
     descriptor: OpenQueueDescriptor
     lookup_identifier: int
 
 
 class PendingStart:
-    """A RemoteQMStartReceive, RemoteQMStartReceive2 or RemoteQMStartReceiveByLookupId from its request to its
-    answer. `waits`: it is among the session's waiting requests."""
+    """A RemoteQMStartReceive, RemoteQMStartReceive2 or RemoteQMStartReceiveByLookupId from its request to its answer.
+    `waits`: whether it is one of the session's waiting requests."""
 
     __slots__ = (
         "_call", "_description", "_destructive", "_entry", "_handle", "_interface", "_operation", "_response", "_stub",
@@ -83,8 +84,8 @@ class PendingStart:
         self.waits = False
 
     def prepare(self, message: Message) -> int:
-        """See `descriptors.Accept`: the whole answer is encoded, with the handle that ends the receive, before the
-        message is taken."""
+        """See `descriptors.Accept`: encode the whole answer, with the handle that ends the receive, before the message
+        is taken."""
         description = self._description
         description.Reserved = BY_SERVER
         description.lpBuffer = user_message_of(message, tells_level=True).pack()
@@ -94,7 +95,7 @@ class PendingStart:
             read = RemoteReadEntry(self._entry.descriptor, message.lookup_identifier)
             try:
                 self._handle = self._call.handles.create(PCTX_REMOTEREAD_HANDLE_TYPE, read, self._interface.put_back)
-            except Fault:  # the client holds too many
+            except Fault:  # too many handles
                 return HResult.MQ_ERROR_INSUFFICIENT_RESOURCES
         sequence = message.sequence
         assert self._operation.encode_response is not None
@@ -134,12 +135,12 @@ class Qm2Qm(NdrInterface):
 
     def __init__(self, environment: Environment, minimum_level: AuthLevel = AuthLevel.NONE) -> None:
         super().__init__(environment, minimum_level)
-        self._sessions: dict[int, OpenQueueEntry] = {}  # 3.1.1.5, by the handle of the open queue
+        self._sessions: dict[int, OpenQueueEntry] = {}  # 3.1.1.5, by handle of the open queue
 
     def RemoteQMGetQMQMServerPort(
         self, call: Call, q: m.RemoteQMGetQMQMServerPort_Request
     ) -> m.RemoteQMGetQMQMServerPort_Response:
-        """3.1.4.8: the port, or 0 for what is not served."""
+        """3.1.4.8: returns the port, or 0 for an unsupported type."""
         return m.RemoteQMGetQMQMServerPort_Response(result=self.environment.ports.get(q.dwPortType, 0))
 
     def RemoteQmGetVersion(self, call: Call, q: m.RemoteQmGetVersion_Request) -> m.RemoteQmGetVersion_Response:
@@ -150,8 +151,8 @@ class Qm2Qm(NdrInterface):
     # -- sessions ----------------------------------------------------------------------------------------------
 
     def RemoteQMOpenQueue(self, call: Call, q: m.RemoteQMOpenQueue_Request) -> m.RemoteQMOpenQueue_Response:
-        """3.1.4.3: takes the open queue over from the client that opened it. Access was checked then; the handle is
-        random, so that nobody finds it by trying, and is taken once (deviation D-71 from [MS-MQMP] 3.1.4.2)."""
+        """3.1.4.3: takes over the open queue from the client that opened it. Access was checked then. The handle is
+        random, so that it cannot be guessed, and can be used once (deviation D-71 from [MS-MQMP] 3.1.4.2)."""
         check(q.pQueue != 0 and q.pQueue == q.dwpContext, f"pQueue is {q.pQueue:#x}, dwpContext {q.dwpContext:#x}")
         descriptor = self.manager.handles.descriptors.get(q.dwpContext)
         if descriptor is None or descriptor.remote_read_state is not RemoteReadState.OPENED:
@@ -165,7 +166,7 @@ class Qm2Qm(NdrInterface):
         return m.RemoteQMOpenQueue_Response(phContext=handle)
 
     def RemoteQMCloseQueue(self, call: Call, q: m.RemoteQMCloseQueue_Request) -> m.RemoteQMCloseQueue_Response:
-        """3.1.4.4: what waits is cancelled, what is locked is put back."""
+        """3.1.4.4: cancels waiting requests and puts locked messages back."""
         self._close(call.handles.close(q.pphContext, PCTX_RRSESSION_HANDLE_TYPE))
         return m.RemoteQMCloseQueue_Response(pphContext=NULL_HANDLE)
 
@@ -197,7 +198,7 @@ class Qm2Qm(NdrInterface):
     # -- reading -----------------------------------------------------------------------------------------------
 
     def RemoteQMStartReceive(self, call: Call, q: m.RemoteQMStartReceive_Request) -> None:
-        """3.1.4.1: answers at once, or when a message comes, the time is up or the request is cancelled."""
+        """3.1.4.1: answers immediately, or when a message arrives, the request times out or is canceled."""
 
         def response(handle: bytes, sequence: int, status: int) -> Any:
             return m.RemoteQMStartReceive_Response(
@@ -207,7 +208,7 @@ class Qm2Qm(NdrInterface):
         self._by_position(call, q.lpRemoteReadDesc, self._start, response)
 
     def RemoteQMStartReceive2(self, call: Call, q: m.RemoteQMStartReceive2_Request) -> None:
-        """3.1.4.10: as RemoteQMStartReceive, and returns the lookup identifier."""
+        """3.1.4.10: like RemoteQMStartReceive, but also returns the lookup identifier."""
 
         def response(handle: bytes, sequence: int, status: int) -> Any:
             q.lpRemoteReadDesc2.SequentialId = sequence
@@ -283,13 +284,14 @@ class Qm2Qm(NdrInterface):
         self.manager.reading.cancel(reader)
 
     def RemoteQMEndReceive(self, call: Call, q: m.RemoteQMEndReceive_Request) -> m.RemoteQMEndReceive_Response:
-        """3.1.4.2: the message is removed, or put back in its place. A failure leaves it locked, to be ended again."""
+        """3.1.4.2: removes the message or puts it back in its place. After a failure it stays locked, and the client
+        may retry."""
         check(q.pphContext != NULL_HANDLE, "pphContext is NULL", HResult.MQ_ERROR_INVALID_HANDLE)
         handles = call.handles
         read: RemoteReadEntry = handles.get(q.pphContext, PCTX_REMOTEREAD_HANDLE_TYPE)
         try:
             self._end(read, delete=q.dwAck == RR_ACK)
-        except (QueueDeleted, TransactionSequence):  # closed or deleted meanwhile: nothing is left to be ended
+        except (QueueDeleted, TransactionSequence):  # closed or deleted meanwhile: nothing to end
             handles.close(q.pphContext, PCTX_REMOTEREAD_HANDLE_TYPE)
             raise
         handles.close(q.pphContext, PCTX_REMOTEREAD_HANDLE_TYPE)
@@ -299,12 +301,13 @@ class Qm2Qm(NdrInterface):
         self.manager.reading.end_two_phase(read.descriptor, read.lookup_identifier, delete)
 
     def put_back(self, read: RemoteReadEntry) -> None:
-        """3.1.6.2: the client is gone; its queue may have been closed first, which put the message back."""
+        """3.1.6.2: puts the message back, because the client has disconnected. If its queue was closed before, that has
+        put it back."""
         with suppress(QueueDeleted, TransactionSequence):
             self._end(read, delete=False)
 
     def RemoteQMCancelReceive(self, call: Call, q: m.RemoteQMCancelReceive_Request) -> m.RemoteQMCancelReceive_Response:
-        """3.1.4.6: ends a request that waits. One that has its message already is not cancelled but ended."""
+        """3.1.4.6: cancels a waiting request. One that already has its message cannot be canceled, only ended."""
         check(q.pQueue != 0 and q.pQueue == q.hQueue, f"pQueue is {q.pQueue:#x}, hQueue {q.hQueue:#x}")
         entry = self._session(call, q.hQueue, HResult.MQ_ERROR_INVALID_HANDLE)
         check(bool(entry.waiting), f"{entry.descriptor.name}: no request is waiting", HResult.MQ_ERROR_INVALID_HANDLE)

@@ -56,7 +56,7 @@ class QmComm(NdrInterface):
         raise Fault(HResult.MQ_ERROR_ILLEGAL_OPERATION)
 
     def R_QMOpenRemoteQueue(self, call: Call, q: m.R_QMOpenRemoteQueue_Request) -> m.R_QMOpenRemoteQueue_Response:
-        """3.1.4.2: a queue of this machine is opened for a reader on another one."""
+        """3.1.4.2: opens a queue of this machine for a remote reader."""
         queue_format = present(q.pQueueFormat, "pQueueFormat")
         check(q.dwDesiredAccess in (Access.RECEIVE, Access.PEEK), f"dwDesiredAccess is {q.dwDesiredAccess:#x}")
         share = _share(q.dwShareMode)
@@ -84,15 +84,15 @@ class QmComm(NdrInterface):
         return m.R_QMCloseRemoteQueueContext_Response(pphContext=NULL_HANDLE)
 
     def _close_context(self, descriptor: OpenQueueDescriptor) -> None:
-        """A queue that a queue manager reads from by now is closed by that one (RemoteQMCloseQueue)."""
+        """Close a queue, unless another queue manager has taken it over, which then closes it (RemoteQMCloseQueue)."""
         if descriptor.remote_read_state is RemoteReadState.OPENED:
             self.manager.handles.close_queue(descriptor)
 
     def R_QMCreateRemoteCursor(
         self, call: Call, q: m.R_QMCreateRemoteCursor_Request
     ) -> m.R_QMCreateRemoteCursor_Response:
-        """3.1.4.4: ptb1 is ignored. The caller may be the client or the queue manager that reads for it: any caller
-        that knows the handle of a queue that was opened for remote reading."""
+        """3.1.4.4: ptb1 is ignored. The caller may be the client or the queue manager that reads for it, so any caller
+        is accepted that knows the handle of a queue opened for remote reading."""
         manager = self.manager
         descriptor = manager.handles.descriptor(q.hQueue)
         if descriptor.remote_read_state is RemoteReadState.NONE:
@@ -179,7 +179,7 @@ class QmComm(NdrInterface):
     def R_QMObjectPathToObjectFormat(
         self, call: Call, q: m.R_QMObjectPathToObjectFormat_Request
     ) -> m.R_QMObjectPathToObjectFormat_Response | None:
-        """3.1.4.11: answers with the private format name."""
+        """3.1.4.11: returns the private format name; for a public queue the public one."""
         queue_format = present(q.pObjectFormat.pQueueFormat, "pObjectFormat.pQueueFormat")
         check(queue_format.m_qft == UNKNOWN, f"m_qft is {queue_format.m_qft}, not 0")
         if public_objects.is_public_path(self.environment, q.lpwcsPathName):
@@ -197,7 +197,7 @@ class QmComm(NdrInterface):
         return self.manager.registry.queue_for(_name_in(object_format))
 
     def _public(self, object_format: m.OBJECT_FORMAT) -> UUID | None:
-        """The identifier of a public queue, of which the directory has to be asked; None of any other."""
+        """Return the identifier of a public queue, which needs the directory; None for any other queue."""
         return public_objects.identifier_of(self.environment, _name_in(object_format))
 
     # -- transactions ----------------------------------------------------------------------------------------
@@ -218,14 +218,14 @@ class QmComm(NdrInterface):
         return response
 
     def R_QMEnlistTransaction(self, call: Call, q: m.R_QMEnlistTransaction_Request) -> m.R_QMEnlistTransaction_Response:
-        """3.1.4.13: the client's transaction manager has pushed the transaction before."""
+        """3.1.4.13: the client's transaction manager must have pushed the transaction before."""
         self.environment.coordinator.check_enlisted(q.pUow.rgb, q.pbCookie)
         return m.R_QMEnlistTransaction_Response()
 
     def R_QMEnlistInternalTransaction(
         self, call: Call, q: m.R_QMEnlistInternalTransaction_Request
     ) -> m.R_QMEnlistInternalTransaction_Response:
-        """3.1.4.14: a client that disconnects without ending it aborts it (3.1.7.3)."""
+        """3.1.4.14: the transaction is aborted if the client disconnects before ending it (3.1.7.3)."""
         check(q.pUow.rgb != NULL_UOW, "pUow is null, which stands for no transaction")
         manager = self.manager
         transaction = manager.transactions.create(q.pUow.rgb)
@@ -234,21 +234,20 @@ class QmComm(NdrInterface):
         return m.R_QMEnlistInternalTransaction_Response(phIntXact=handle)
 
     def _abort(self, transaction: Transaction) -> None:
-        """A transaction whose commit is under way is completed; others are aborted, and the participants are
-        notified."""
+        """Abort a transaction and notify the participants, unless its commit is in progress."""
         if transaction.is_open:
             self.environment.coordinator.abort_everywhere(transaction)
 
     def R_QMCommitTransaction(
         self, call: Call, q: m.R_QMCommitTransaction_Request
     ) -> m.R_QMCommitTransaction_Response | None:
-        """3.1.4.15: a commit that fails, for want of disk space, leaves the transaction and its handle. Where other
-        queue managers take part, a failure aborts it."""
+        """3.1.4.15: if the commit fails for lack of disk space, the transaction and its handle stay valid. If other
+        queue managers take part, a failure aborts the transaction."""
         handles = call.handles
         transaction = handles.get(q.phIntXact, RPC_INT_XACT_HANDLE)
         if self.environment.coordinator.is_distributed(transaction):
             handles.close(q.phIntXact, RPC_INT_XACT_HANDLE)
-            # Decided or not, a commit goes on when the client has gone.
+            # The commit continues if the client disconnects, whether it has been decided or not.
             self.answer_later(call, q, asyncio.shield(self.environment.spawn(self._commit(transaction))))
             return None
         self.manager.transactions.commit(transaction)
@@ -260,7 +259,7 @@ class QmComm(NdrInterface):
         return m.R_QMCommitTransaction_Response(phIntXact=NULL_HANDLE)
 
     def R_QMAbortTransaction(self, call: Call, q: m.R_QMAbortTransaction_Request) -> None:
-        """3.1.4.16. The answer need not wait for the disk: what is not committed there is aborted anyway."""
+        """3.1.4.16. The answer need not wait for a sync, because a restart aborts uncommitted transactions anyway."""
         transaction = call.handles.close(q.phIntXact, RPC_INT_XACT_HANDLE)
         check(transaction.is_open, "the transaction has ended", HResult.MQ_ERROR_TRANSACTION_SEQUENCE)
         self._abort(transaction)
@@ -272,8 +271,8 @@ class QmComm(NdrInterface):
     def rpc_QMOpenQueueInternal(
         self, call: Call, q: m.rpc_QMOpenQueueInternal_Request
     ) -> m.rpc_QMOpenQueueInternal_Response | None:
-        """3.1.4.17. A queue of another machine that is opened for reading answers with its path name only; the client
-        opens it there and calls again with hRemoteQueue."""
+        """3.1.4.17. To open a queue of another machine for reading, the client first gets its path name only, opens the
+        queue there and calls again with hRemoteQueue."""
         try:
             access = Access(q.dwDesiredAccess)
         except ValueError:
@@ -299,7 +298,7 @@ class QmComm(NdrInterface):
     async def _resolve_and_open(
         self, call: Call, q: m.rpc_QMOpenQueueInternal_Request, name: names.FormatName, access: Access, share: Share
     ) -> m.rpc_QMOpenQueueInternal_Response:
-        """A queue of which the directory has to be asked."""
+        """Open a queue that must be looked up in the directory."""
         resolved = await self.environment.public_queues.resolve(name, access)
         if q.hRemoteQueue:
             return await self._open_remote(call, q, resolved, self._demand_remote_path(resolved, access), access)
@@ -333,7 +332,7 @@ class QmComm(NdrInterface):
         path: names.PathName,
         access: Access,
     ) -> m.rpc_QMOpenQueueInternal_Response:
-        """A session at the other queue manager, on the queue that the client opened there."""
+        """Open a session at the other queue manager on the queue that the client opened there."""
         environment = self.environment
         opened = HandedOver(q.hRemoteQueue, q.dwpQueue, q.dwpRemoteContext)
         session = await environment.remote.open(path.computer, str(name), access, opened)
@@ -350,7 +349,8 @@ class QmComm(NdrInterface):
         )
 
     def _close(self, opened: OpenQueueDescriptor | RemoteQueueProxyHandle) -> None:
-        """Close a session without making the call wait: the client need not wait for the other queue manager."""
+        """Close a queue; a session at another queue manager is closed in the background, so that the client need not
+        wait."""
         if isinstance(opened, OpenQueueDescriptor):
             self.manager.handles.close_queue(opened)
         else:
@@ -358,8 +358,8 @@ class QmComm(NdrInterface):
             self.environment.spawn(opened.session.close())
 
     def _remote_path(self, name: names.FormatName, access: Access) -> names.PathName | None:
-        """Get Queue Path ([MS-MQDMPR] 3.1.7.1.26) for a queue that another machine may have: the directory reports it
-        for a public format name, a direct one contains it."""
+        """Get Queue Path ([MS-MQDMPR] 3.1.7.1.26) for a queue that may be on another machine: for a public format name
+        from the directory, for a direct one from the name itself. None otherwise."""
         if access not in (Access.RECEIVE, Access.PEEK):
             return None
         if not isinstance(name, names.DirectFormatName):
@@ -397,7 +397,7 @@ class QmComm(NdrInterface):
     def rpc_ACHandleToFormatName(
         self, call: Call, q: m.rpc_ACHandleToFormatName_Request
     ) -> m.rpc_ACHandleToFormatName_Response:
-        """3.1.4.21: the buffer comes back as long as it went in, terminated even where it is too small."""
+        """3.1.4.21: the returned buffer has the size of the given one, and is terminated even if it is too small."""
         opened = call.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
         size = q.dwFormatNameRPCBufferLen
         check(q.pdwLength == size, f"pdwLength is {q.pdwLength}, dwFormatNameRPCBufferLen {size}")
@@ -444,7 +444,7 @@ class QmComm(NdrInterface):
         return m.R_QMQueryQMRegistryInternal_Response(lplpMQISServer=text)
 
     def R_QMGetRTQMServerPort(self, call: Call, q: m.R_QMGetRTQMServerPort_Request) -> m.R_QMGetRTQMServerPort_Response:
-        """3.1.4.24: the port, or 0 for what is not served."""
+        """3.1.4.24: returns the port, or 0 for an unsupported protocol."""
         return m.R_QMGetRTQMServerPort_Response(result=self.environment.ports.get(q.fIP, 0))
 
 
@@ -453,7 +453,7 @@ def _name_in(object_format: m.OBJECT_FORMAT) -> names.FormatName:
 
 
 def owned_descriptor(interface: NdrInterface, call: Call, handle: int) -> OpenQueueDescriptor:
-    """The open queue that a DWORD names, if it is the caller's own (deviation D-14). Raises InvalidHandle."""
+    """Return the open queue with a DWORD handle, if the caller owns it (deviation D-14). Raises InvalidHandle."""
     descriptor = interface.manager.handles.descriptor(handle)
     if find_owned_descriptor(interface.manager, call.holder, handle) is None:
         raise InvalidHandle(detail=f"the open queue {handle:#x} belongs to another client")
@@ -461,7 +461,7 @@ def owned_descriptor(interface: NdrInterface, call: Call, handle: int) -> OpenQu
 
 
 def find_owned_descriptor(manager: QueueManager, holder: Holder, handle: int) -> OpenQueueDescriptor | None:
-    """Return the result of `owned_descriptor`, or None where that raises."""
+    """Return the result of `owned_descriptor`, or None if that raises."""
     descriptor = manager.handles.descriptors.get(handle)
     return descriptor if descriptor is not None and descriptor.owner.admits(holder) else None
 

@@ -22,7 +22,7 @@ from openmsmq.queueing.unit_of_work import Transaction
 
 logger = logging.getLogger(__name__)
 
-# Bytes that may wait for a sync nobody has asked for: sends in transactions that have not committed.
+# Maximum unsynced bytes in the log before sends in transactions, which request no sync of their own, must wait.
 BACKLOG = 1 << 20
 _ACTIONS = {int(action): action for action in ReceiveAction}
 
@@ -30,8 +30,8 @@ _ACTIONS = {int(action): action for action in ReceiveAction}
 class PendingRead:
     """An rpc_ACReceiveMessageEx from its request to its answer.
 
-    While it waits, only the bytes of the request are kept; the buffer decoded from them takes several times as much.
-    `removes` (deviation D-26): the message is gone with the answer, so a client that is known to be gone gets none.
+    While it waits, only the bytes of the request are kept; the decoded buffer is several times as large. `removes`
+    (deviation D-26): the answer removes the message, so none is taken for a client known to have disconnected.
     """
 
     __slots__ = ("_call", "_interface", "_ptb", "_removes", "_stub")
@@ -46,7 +46,7 @@ class PendingRead:
         self._ptb = None
 
     def prepare(self, message: Message) -> int:
-        """See `descriptors.Accept`: the whole answer is encoded before the message is taken."""
+        """See `descriptors.Accept`: encode the whole answer before the message is taken."""
         if self._removes and self._call.abandoned:
             return HResult.MQ_ERROR_OPERATION_CANCELLED
         ptb = self._buffer()
@@ -84,13 +84,13 @@ class QmComm2(NdrInterface):
     _send = m.qmcomm2.operation("rpc_ACSendMessageEx")
 
     def QMSendMessageInternalEx(self, call: Call, q: m.QMSendMessageInternalEx_Request) -> None:
-        """3.1.5.1: this server never answers STATUS_RETRY, so nothing is to be done here."""
+        """3.1.5.1: not needed, because this server never answers STATUS_RETRY."""
         raise MsmqError(HResult.MQ_ERROR_ILLEGAL_OPERATION)
 
     def rpc_ACSendMessageEx(
         self, call: Call, q: m.rpc_ACSendMessageEx_Request
     ) -> m.rpc_ACSendMessageEx_Response | None:
-        """3.1.5.2. In a transaction the answer need not wait for the disk; the commit's does."""
+        """3.1.5.2. In a transaction the answer need not wait for a sync; that of the commit does."""
         environment = self.environment
         descriptor = call.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
         if isinstance(descriptor, RemoteQueueProxyHandle):
@@ -106,9 +106,9 @@ class QmComm2(NdrInterface):
     async def _send_when_known(
         self, call: Call, q: m.rpc_ACSendMessageEx_Request, message: Message, look_up: Awaitable[None]
     ) -> m.rpc_ACSendMessageEx_Response | None:
-        """The directory is asked for the certificates of the sender first."""
+        """Send after the certificates of the sender have been looked up in the directory."""
         await look_up
-        descriptor = call.handles.get(q.hQueue, RPC_QUEUE_HANDLE)  # which may have been closed meanwhile
+        descriptor = call.handles.get(q.hQueue, RPC_QUEUE_HANDLE)  # may have been closed meanwhile
         return self._enqueue(call, q, descriptor, message)
 
     def _enqueue(
@@ -126,7 +126,7 @@ class QmComm2(NdrInterface):
         return None
 
     def rpc_ACReceiveMessageEx(self, call: Call, q: m.rpc_ACReceiveMessageEx_Request) -> None:
-        """3.1.5.3: answers at once or when a message comes, the time is up, or the call is cancelled."""
+        """3.1.5.3: answers immediately, or when a message arrives, the read times out or the call is canceled."""
         environment, ptb = self.environment, q.ptb
         receive = ptb.old.Receive
         check(ptb.old.uTransferType == CACTB_RECEIVE and receive is not None, "uTransferType is not CACTB_RECEIVE")
@@ -168,7 +168,7 @@ class QmComm2(NdrInterface):
             call.on_cancel = partial(self._cancel, reader)
 
     def fill(self, ptb: m.CACTransferBufferV2, message: Message) -> int:
-        """MQ_OK, or the failure of the first member of `ptb` that is too small for `message`."""
+        """Copy `message` into `ptb`. Returns MQ_OK, or the failure of the first member that is too small."""
         return fill(ptb, message, self.manager.clock() // 1000)
 
     def _receive_remotely(
@@ -179,8 +179,7 @@ class QmComm2(NdrInterface):
         proxy: RemoteQueueProxyHandle,
         transaction: Transaction | None,
     ) -> None:
-        """3.1.5.3, from a queue of another queue manager. An internal transaction is one of this
-        queue manager alone."""
+        """3.1.5.3 for a queue of another queue manager, which an internal transaction cannot include."""
         receive = q.ptb.old.Receive
         assert receive is not None
         check(transaction is None, "a transaction with a remote queue", HResult.MQ_ERROR_TRANSACTION_USAGE)
@@ -206,8 +205,8 @@ class QmComm2(NdrInterface):
     def rpc_ACCreateCursorEx(
         self, call: Call, q: m.rpc_ACCreateCursorEx_Request
     ) -> m.rpc_ACCreateCursorEx_Response | None:
-        """3.1.5.4. The other members served clients that had to make remote cursors themselves; they come back as
-        they were."""
+        """3.1.5.4. The other members are for clients that created remote cursors themselves; they are returned
+        unchanged."""
         descriptor = call.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
         if isinstance(descriptor, RemoteQueueProxyHandle):
             self.answer_later(call, q, self._create_remote_cursor(q, descriptor))
@@ -223,8 +222,8 @@ class QmComm2(NdrInterface):
         return m.rpc_ACCreateCursorEx_Response(pcc=q.pcc)
 
     def _transaction(self, call: Call, ptb: m.CACTransferBufferV2) -> Transaction | None:
-        """The enlisted transaction of pUow. Deviation D-11: a zero unit of work is none: clients pass a buffer they did
-        not fill."""
+        """Return the enlisted transaction of pUow. Deviation D-11: a zero unit of work means none, because clients pass
+        uninitialized buffers."""
         uow = ptb.old.pUow
         if uow is None or uow.rgb == NULL_UOW:
             return None

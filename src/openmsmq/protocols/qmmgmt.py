@@ -1,4 +1,4 @@
-"""The interface qmmgmt ([MS-MQMR] 3.1.4): what an administrator sees of the machine and its queues, and does there."""
+"""The interface qmmgmt ([MS-MQMR] 3.1.4): query and administer the machine and its queues."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class QmMgmt(NdrInterface):
     # -- properties --------------------------------------------------------------------------------------------
 
     def R_QMMgmtGetInfo(self, call: Call, q: m.R_QMMgmtGetInfo_Request) -> m.R_QMMgmtGetInfo_Response:
-        """3.1.4.1. Deviation D-46: reads without opening: an open with receive access, as published, would fail while
-        somebody holds the queue exclusively."""
+        """3.1.4.1. Deviation D-46: does not open the queue. Opening it with receive access, as published, would fail
+        while another client has it open exclusively."""
         _reject_null_arrays(q.apVar)
         manager, caller = self.manager, self.environment.caller(call)
         if q.pObjectFormat.type == MGMT_MACHINE:
@@ -64,10 +64,10 @@ class QmMgmt(NdrInterface):
             values.append(pack(known, names[propid], value_of(names[propid])))
         return m.R_QMMgmtGetInfo_Response(apVar=values)
 
-    # -- acting ------------------------------------------------------------------------------------------------
+    # -- actions -----------------------------------------------------------------------------------------------
 
     def R_QMMgmtAction(self, call: Call, q: m.R_QMMgmtAction_Request) -> m.R_QMMgmtAction_Response:
-        """3.1.4.2: for administrators. Case does not matter."""
+        """3.1.4.2: for administrators. Actions are case-insensitive."""
         name = q.lpwszAction.upper()
         check(q.pObjectFormat.type != MGMT_SESSION, "nothing can be done to a session")
         is_machine = q.pObjectFormat.type == MGMT_MACHINE
@@ -86,7 +86,7 @@ class QmMgmt(NdrInterface):
         return {
             "CONNECT": lambda: manager.outgoing.set_online(True),
             "DISCONNECT": lambda: manager.outgoing.set_online(False),
-            # Deviation D-56: published as Purge Queue for every queue, which is not what the description says.
+            # Deviation D-56: published as Purge Queue for every queue, which contradicts the description.
             "TIDY": self.environment.tidy,
         }
 
@@ -104,7 +104,7 @@ class QmMgmt(NdrInterface):
 
 
 def _shown(target: m.MGMT_OBJECT) -> str:
-    """A queue for the audit log; whether there is one shows later, to who may know."""
+    """Return a queue's name for the audit log, without revealing whether the queue exists."""
     try:
         return str(from_queue_format(present(target.pQueueFormat, "pQueueFormat")))
     except MsmqError:
@@ -112,11 +112,11 @@ def _shown(target: m.MGMT_OBJECT) -> str:
 
 
 def _reject_null_arrays(variants: list[PROPVARIANT]) -> None:
-    """3.1.4: the RPC runtime rejects a NULL pointer with a nonzero conformant value. Among the arguments here, only
-    counted arrays in PROPVARIANTs can be so; each is a count and a pointer."""
+    """3.1.4: the RPC runtime rejects a NULL pointer with a nonzero conformant value. Among the arguments of this
+    interface, this can only occur in counted arrays of PROPVARIANTs, which consist of a count and a pointer."""
     for variant in variants:
         if variant.vt != VarType.VT_BLOB and not variant.vt & _VT_VECTOR:
-            continue  # and no walk through all arms, which costs more than the rest of the call
+            continue  # skip the search of all arms, which costs more than the rest of the call
         counted = next(arm for name in _COUNTED_ARMS if (arm := getattr(variant, name)) is not None)
         count, pointer = counted.__slots__
         if getattr(counted, count) and getattr(counted, pointer) is None:

@@ -1,10 +1,10 @@
-/* From the stub of an rpc_ACReceiveMessageEx ([MS-MQMP] 3.1.5.3) and the record of a message to the stub of the answer,
-   for plain ones: a receive without cursor and transaction, whose buffers are large enough, of a message whose receipt
-   has no consequences.
+/* Encodes the answer to a plain rpc_ACReceiveMessageEx ([MS-MQMP] 3.1.5.3) from the stub of the call and the record of
+   the message. Plain is a receive without cursor and transaction, whose buffers are large enough, of a message whose
+   receipt has no consequences.
 
-   At anything else, and at what is not as declared, there is no answer; the Python code (`transfer.receive_buffer`,
-   `queueing.reading`) takes the call, and knows what to say of it. What a record holds is declared in
-   `record.message_record`; `openmsmq.protocols.record_layouts` says where. */
+   For any other call, and for an invalid one, there is no answer: the Python code (`conversion.receive_buffer`,
+   `queueing.reading`) handles the call and its errors. The contents of a record are declared in
+   `record.message_record`, its layout in `openmsmq.protocols.record_layouts`. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -20,18 +20,18 @@ enum { CACTB_RECEIVE = 1, ACTION_RECEIVE = 0 };
 enum { SENDER_WORD = FIRST_MEMBER + 41 }; /* bEncrypted, bAuthenticated, uSenderIDLen */
 
 typedef enum {
-    PLAIN, /* no pointer: comes back as it was */
+    PLAIN, /* no pointer: returned unchanged */
     BYTE, HALF, WORD, /* behind one pointer */
-    UNIT,             /* of work, behind one pointer: comes back as it was */
+    UNIT,             /* of work, behind one pointer: returned unchanged */
     STRUCTURE,        /* behind two pointers, `size` bytes */
-    COUNTED,          /* the same as a varying array of that size */
+    COUNTED,          /* the same, but a varying array of that size */
     VARYING, CONFORMANT, /* bytes behind two pointers */
-    TITLE, NAME, PROVIDER_NAME, /* texts behind two pointers: a varying array, and conformant ones */
+    TITLE, NAME, PROVIDER_NAME, /* texts behind two pointers: one varying array, two conformant */
 } Kind;
 
 typedef struct {
     Kind kind;
-    uint8_t size; /* bytes of a structure; for arrays the word with the size */
+    uint8_t size; /* bytes of a structure; for arrays the index of the word with the size */
     uint8_t part; /* of the record */
 } Member;
 
@@ -67,9 +67,9 @@ static const Member members[WORDS] = {
 
 typedef struct {
     uint32_t words[WORDS];
-    uint32_t values[WORDS];                 /* what WORD, HALF and BYTE members hold: first the client's, then ours */
+    uint32_t values[WORDS];                 /* of WORD, HALF and BYTE members: first the client's, then ours */
     bool has_buffer[WORDS];                 /* of arrays: the client gave one */
-    const unsigned char *structures[WORDS]; /* of STRUCTURE and COUNTED members: what goes there */
+    const unsigned char *structures[WORDS]; /* of STRUCTURE and COUNTED members: the data to write */
 } Buffer;
 
 /* ----------------------------------------------------------------------------------------------------- the request */
@@ -79,7 +79,7 @@ static uint32_t size_of(const uint32_t *words, const Member *member)
     return member->size == SENDER_WORD ? words[SENDER_WORD] >> 16 : words[member->size];
 }
 
-/* An array behind an inner pointer. Returns whether it is there. */
+/* Read an array behind an inner pointer. Returns whether it is present. */
 static bool read_array(Reader *in, uint32_t room, uint32_t count, bool varying, size_t element)
 {
     if (!read_word(in))
@@ -96,7 +96,7 @@ static bool read_array(Reader *in, uint32_t room, uint32_t count, bool varying, 
     return true;
 }
 
-/* Read what the client asks for. Returns whether that is plain. */
+/* Read the request. Returns whether it is plain. */
 static bool read_buffer(Buffer *buffer, const unsigned char *stub, size_t size)
 {
     static const unsigned char no_transaction[GUID];
@@ -113,7 +113,7 @@ static bool read_buffer(Buffer *buffer, const unsigned char *stub, size_t size)
         bool array = member->kind >= VARYING;
         if (member->kind == NAME && words[member->size] > LONGEST_NAME)
             return false;
-        if (!words[w]) { /* no pointer, or NULL; a size without a buffer is an error in some cases */
+        if (!words[w]) { /* no pointer or NULL; a size without a buffer is an error in some cases */
             if (array && size_of(words, member) && (member->kind == NAME || member->kind == TITLE || member->kind == VARYING))
                 return false;
             continue;
@@ -162,18 +162,18 @@ static bool read_buffer(Buffer *buffer, const unsigned char *stub, size_t size)
     return in.plain;
 }
 
-/* The request that was read last and, if `has_answer`, the form of the answer to it. A client repeats its request, all
-   clients of one program send the same, and the messages of a queue are alike: then an answer differs from the last one
-   in a few places only. The body is not in it, because it may be large. */
+/* The last request and, if `has_answer`, the form of its answer. A client repeats its request, all clients of one
+   program send the same request, and the messages of a queue are alike: so an answer often differs from the last one in
+   a few places only. The form does not include the body, because that may be large. */
 static struct {
     unsigned char stub[LONGEST_KEPT];
     size_t size;
     Buffer buffer;
     bool has_answer;
-    unsigned char before[LONGEST_KEPT], behind[LONGEST_KEPT]; /* the body */
+    unsigned char before[LONGEST_KEPT], behind[LONGEST_KEPT]; /* parts of the answer before and after the body */
     size_t before_size, body_room, behind_size;
     struct {
-        uint8_t word, size; /* bytes, if it is not an array */
+        uint8_t word, size; /* size in bytes, if it is not an array */
         uint32_t at;        /* in the answer */
     } places[WORDS];
     int count;
@@ -182,7 +182,7 @@ static struct {
     uint32_t text_sizes[PARTS - LABEL];
 } kept;
 
-/* Read what the client asks for into `kept`. Returns whether that is plain. */
+/* Read the request into `kept`. Returns whether it is plain. */
 static bool read_again(const unsigned char *stub, size_t size)
 {
     if (size > AT && size == kept.size && !memcmp(stub + AT, kept.stub + AT, size - AT))
@@ -207,7 +207,7 @@ static uint32_t remaining(uint32_t seconds, uint32_t sent, uint32_t now)
     return seconds == INFINITE ? INFINITE : end > now ? (uint32_t)(end - now) : 0;
 }
 
-/* What the fixed part of a record says. */
+/* Set the values of the members that are in the fixed part of a record. */
 static void read_record(Buffer *buffer, const unsigned char *record, const Layout *layout, uint32_t now)
 {
     uint32_t *values = buffer->values;
@@ -246,7 +246,7 @@ static int length_word(int w)
     return member->kind == NAME || member->part == SENDER ? w + 1 : w + (member->part == BODY ? 3 : 2);
 }
 
-/* Whether everything fits; sets what is said of lengths. */
+/* Whether everything fits into the client's buffers; sets the words with the lengths. */
 static bool measure(Buffer *buffer, const Part *parts)
 {
     uint32_t *words = buffer->words, *values = buffer->values;
@@ -269,7 +269,7 @@ static bool measure(Buffer *buffer, const Part *parts)
                 words[member->size] = length;
             else if (member->kind == NAME) {
                 words[member->size] = length;
-                if (!length) /* comes back as NULL */
+                if (!length) /* returned as NULL */
                     words[w] = 0;
             }
         }
@@ -280,7 +280,7 @@ static bool measure(Buffer *buffer, const Part *parts)
 
 /* ------------------------------------------------------------------------------------------------------ the answer */
 
-/* Returns where in the answer the member is; 0 if it is not there. */
+/* Returns the offset of the member in the answer; 0 if it is not present. */
 static size_t put_member(Writer *out, const Buffer *buffer, const Part *parts, int w)
 {
     static const unsigned char no_transaction[GUID];
@@ -350,7 +350,7 @@ static void write_answer(Writer *out, const Buffer *buffer, const Part *parts, s
 
 /* ------------------------------------------------------------------------------------- answers that are like the last */
 
-/* Keep the form of an answer to the request in `kept`, if it is small. */
+/* Keep the form of an answer to the request in `kept` if it is small. */
 static void keep_answer(const Writer *out, const Buffer *buffer, const Part *parts, const size_t *places)
 {
     const int body = M(10);
@@ -369,7 +369,7 @@ static void keep_answer(const Writer *out, const Buffer *buffer, const Part *par
     kept.before_size = before, kept.body_room = room, kept.behind_size = behind;
     for (int part = LABEL; part < PARTS; part++)
         kept.text_sizes[part - LABEL] = parts[part].size;
-    bool is_of_text[WORDS] = {false}; /* a length that does not change */
+    bool is_of_text[WORDS] = {false}; /* lengths that are constant */
     for (int w = 0; w < WORDS; w++)
         if (members[w].kind >= TITLE)
             is_of_text[length_word(w)] = true;
@@ -385,8 +385,8 @@ static void keep_answer(const Writer *out, const Buffer *buffer, const Part *par
     }
 }
 
-/* Whether the answer has the form that is kept: texts are ASCII and as long as then, and bytes fit into their buffers. Sets
-   what is said of their lengths. */
+/* Whether the answer has the kept form: texts are ASCII and have the same lengths, and bytes fit into their buffers.
+   Sets the words with the lengths. */
 static bool is_alike(Buffer *buffer, const Part *parts)
 {
     static const uint8_t arrays[] = {M(10), M(23), M(30), M(38), M(42), M(47)};
@@ -437,7 +437,7 @@ static void fill_answer(unsigned char *answer, const Buffer *buffer, const Part 
     }
 }
 
-/* An answer of another form than the last one. */
+/* An answer that has another form than the last one. */
 static PyObject *new_answer(const Part *parts, const unsigned char *record, const Layout *layout, uint32_t now, size_t size)
 {
     Buffer buffer = kept.buffer;
@@ -445,7 +445,7 @@ static PyObject *new_answer(const Part *parts, const unsigned char *record, cons
     read_record(&buffer, record, layout, now);
     if (!measure(&buffer, parts))
         Py_RETURN_NONE;
-    /* Nothing is larger than in the request but structures that the client left out. */
+    /* Nothing is larger than in the request, except structures that the client left out. */
     Writer out = {NULL, 0, size + 1024, FIRST_REFERENT, true};
     PyObject *made = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)out.room);
     if (made == NULL)
@@ -461,7 +461,7 @@ static PyObject *new_answer(const Part *parts, const unsigned char *record, cons
     return made;
 }
 
-/* The answer to one call; None if it is not plain, NULL with an error. */
+/* The answer to one call; None if the call is not plain, NULL with an exception set on failure. */
 static PyObject *answer_one(PyObject *stub, PyObject *record, const Layout *layout, uint32_t now)
 {
     if (!PyBytes_Check(stub) || !PyBytes_Check(record))
@@ -511,7 +511,7 @@ static PyObject *answers(PyObject *module, PyObject *arguments)
 
 static PyMethodDef functions[] = {
     {"answers", answers, METH_VARARGS,
-     "answers(stubs, records, layout, seconds): of plain receives, up to the first one that is not"},
+     "answers(stubs, records, layout, seconds): answers of receives, up to the first one that is not plain"},
     {NULL},
 };
 

@@ -1,7 +1,7 @@
-/* Taking a message record apart: what it holds is declared in `record.message_record`, and where, in the layout that
-   `openmsmq.protocols.record_layouts` makes. Behind stub_reader.h. */
+/* Reading a message record: its contents are declared in `record.message_record`, its layout is computed by
+   `openmsmq.protocols.record_layouts`. Include stub_reader.h before. */
 
-/* Where the fields of a record stand. */
+/* Offsets of the fields of a record. */
 typedef struct {
     uint32_t size; /* of the fixed part */
     uint32_t version, priority, delivery, acknowledgements, journaling, tracing, authentication, flags, message_class, tag,
@@ -9,7 +9,7 @@ typedef struct {
         tail, identifier, correlation, machine, connector, transaction, aborts, moves, last_move, lengths;
 } Layout;
 
-/* The parts of a record, whose lengths, uint32 each, end its fixed part. */
+/* The parts of a record. Their lengths, uint32 each, end its fixed part. */
 enum { BODY, EXTENSION, SENDER, CERTIFICATE, KEY, SIGNATURE, LABEL, DESTINATION, ADMINISTRATION, RESPONSE, STATUS, PROVIDER,
        PARTS };
 enum { RECORD_VERSION = 1, IDENTIFIER = 20, GUID = 16 };
@@ -17,10 +17,10 @@ static const uint32_t INFINITE = UINT32_MAX;
 
 typedef struct {
     const unsigned char *data;
-    uint32_t size, units; /* bytes; of a text its UTF-16 code units */
+    uint32_t size, units; /* bytes, and for a text its UTF-16 code units */
 } Part;
 
-/* The next code point of UTF-8, which may be half of a surrogate pair; -1 for what is none. */
+/* The next code point of UTF-8, which may be half of a surrogate pair; -1 for an invalid sequence. */
 static int32_t next_point(const unsigned char **at, const unsigned char *end)
 {
     static const int32_t least[] = {0, 0x80, 0x800, 0x10000};
@@ -41,7 +41,7 @@ static bool count_units(Part *text)
 {
     const unsigned char *at = text->data, *end = at + text->size;
     text->units = 0;
-    while (at < end && *at < 0x80) /* mostly all of it */
+    while (at < end && *at < 0x80) /* usually the whole text */
         at++;
     text->units = (uint32_t)(at - text->data);
     while (at < end) {
@@ -53,7 +53,7 @@ static bool count_units(Part *text)
     return true;
 }
 
-/* The parts of a record. Returns whether it is as declared, and nothing follows from the receipt of its message. */
+/* Find the parts of a record. Returns whether it is valid and the receipt of its message has no consequences. */
 static bool split_record(Part *parts, const unsigned char *record, size_t size, const Layout *layout)
 {
     static const unsigned char no_identifier[IDENTIFIER];

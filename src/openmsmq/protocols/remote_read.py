@@ -1,7 +1,7 @@
-"""The interface RemoteRead ([MS-MQRR] 3.1.4): queues of this machine for readers on others.
+"""The interface RemoteRead ([MS-MQRR] 3.1.4): queues of this machine for remote readers.
 
 A receive has two phases: R_StartReceive locks the message and sends it, R_EndReceive removes it or puts it back. Until
-then the pending request keeps the lock; the loss of the connection, closing the queue and a timer put it back too.
+then the pending request holds the lock; a lost connection, closing the queue and a timer also put it back.
 """
 
 from __future__ import annotations
@@ -38,19 +38,18 @@ from openmsmq.queueing.descriptors import OpenQueueDescriptor, QueueCursor, Wait
 from openmsmq.queueing.unit_of_work import Transaction
 
 QUEUE_CONTEXT_HANDLE = "QUEUE_CONTEXT_HANDLE"
-# Deviation D-54 from 3.1.4.2, which leaves connector queues out: an application on another machine may read them as
-# well.
+# Deviation D-54 from 3.1.4.2, which omits connector queues: applications on other machines may read them, too.
 READABLE_FORMATS = (PUBLIC, PRIVATE, DIRECT, MACHINE, CONNECTOR, SUBQUEUE)
 RR_NACK, RR_ACK = 1, 2
 CLEANUP_TIMEOUT = 300.0  # seconds a message stays locked for a client that does not end its receive (3.1.2.2, note 11)
-RPC_PORT = 0  # the key of our own port among `Environment.ports`
+RPC_PORT = 0  # key of this interface's port in `Environment.ports`
 _ACTIONS: dict[int, ReceiveAction | LookupAction] = {int(action): action for action in (*ReceiveAction, *LookupAction)}
 _StartRequest = m.R_StartReceive_Request | m.R_StartTransactionalReceive_Request
 
 
 class PendingRequestEntry:
-    """3.1.1.2. Waiting for a message while `reader` is set; afterwards `lookup_identifier` is locked for the client,
-    or for the `transaction` that received it."""
+    """3.1.1.2. While `reader` is set, the request waits for a message. Afterwards `lookup_identifier` is locked for the
+    client, or for the `transaction` that received it."""
 
     def __init__(self, queue: RemoteQueue, request: int, transaction: Transaction | None = None) -> None:
         self.queue = queue
@@ -60,15 +59,15 @@ class PendingRequestEntry:
         self.lookup_identifier = 0
 
     def acknowledged(self) -> None:
-        """The client has confirmed the message, or disconnected."""
+        """Note that the client has acknowledged the message, or disconnected."""
         if self.transaction is not None and self.lookup_identifier:
             self.transaction.unacknowledged -= 1
 
 
 @dataclass(slots=True, eq=False)
 class RemoteQueue:
-    """State of a context handle: an open queue and its part of the PendingRequestTable. `unprotected` says whether
-    callers need no protection for it, as was settled when it was opened. `move_context` names one that was opened for
+    """State of a context handle: an open queue and its part of the PendingRequestTable. `unprotected`: whether callers
+    need no protection for it, as determined when it was opened. `move_context` identifies one that was opened for
     moving."""
 
     descriptor: OpenQueueDescriptor
@@ -79,12 +78,12 @@ class RemoteQueue:
 
     @property
     def subqueue(self) -> str:
-        """The name of the subqueue that is open, or empty."""
+        """Name of the open subqueue; empty if it is not a subqueue."""
         queue = self.descriptor.queue
         return queue.name if queue is not None and queue.parent is not None else ""
 
     def location(self, position: int) -> int | None:
-        """Where the store has a message; None if it is not in the store, or in the queue no more."""
+        """Return the location of a message in the store; None if it is not in the store, or no longer in the queue."""
         queue = self.descriptor.queue
         return queue.location(position) if queue is not None and position in queue.entries else None
 
@@ -109,7 +108,7 @@ class PendingReceive:
         self._stub = b""
 
     def prepare(self, message: Message) -> int:
-        """See `descriptors.Accept`: the whole answer is encoded before the message is taken."""
+        """See `descriptors.Accept`: encode the whole answer before the message is taken."""
         q = self._q
         response = self._response(HResult.MQ_OK)
         response.pdwArriveTime = message.arrival_time
@@ -152,14 +151,14 @@ class RemoteRead(NdrInterface):
         super().__init__(environment, minimum_level)
         self._cleanups = Cleanups(environment, CLEANUP_TIMEOUT, self._clean_up)
         self._targets: dict[int, RemoteQueue] = {}  # by move context
-        self._unprotected: Counter[Association] = Counter()  # open queues whose callers need no protection
+        self._unprotected: Counter[Association] = Counter()  # number of open queues whose callers need no protection
 
     def R_GetServerPort(self, call: Call, q: m.R_GetServerPort_Request) -> m.R_GetServerPort_Response:
         """3.1.4.1: answered before any authentication, like R_QMGetRTQMServerPort."""
         return m.R_GetServerPort_Response(result=self.environment.ports.get(RPC_PORT, 0))
 
     def R_OpenQueue(self, call: Call, q: m.R_OpenQueue_Request) -> m.R_OpenQueue_Response | None:
-        """3.1.4.2. Failures are faults. The client's identifier and version do not matter here."""
+        """3.1.4.2. Failures are faults. The client's identifier and version are ignored."""
         check(q.dwAccess in (Access.RECEIVE, Access.PEEK), f"dwAccess is {q.dwAccess:#x}, allowed are 0x1 and 0x20")
         name = _name(q.pQueueFormat)
         if q.pQueueFormat.m_qft == PUBLIC and self.environment.public_queues.needs(name):
@@ -170,12 +169,12 @@ class RemoteRead(NdrInterface):
     async def _resolve_and_open(
         self, call: Call, q: m.R_OpenQueue_Request, name: names.FormatName
     ) -> m.R_OpenQueue_Response:
-        """A public queue of this machine that another one has made a moment ago."""
+        """Open a public queue of this machine that another machine has just created."""
         await self.environment.public_queues.resolve(name, Access(q.dwAccess))
         return m.R_OpenQueue_Response(pphContext=self._handle(call, self._open(call, q)))
 
     def R_OpenQueueForMove(self, call: Call, q: m.R_OpenQueueForMove_Request) -> m.R_OpenQueueForMove_Response:
-        """3.1.4.11: as R_OpenQueue; what comes back is good as the target of R_MoveMessage."""
+        """3.1.4.11: like R_OpenQueue, for a queue that is the target of R_MoveMessage."""
         check(q.dwAccess == Access.MOVE, f"dwAccess is {q.dwAccess:#x}, allowed is 0x4")
         check(q.dwShareMode == Share.DENY_NONE, f"dwShareMode is {q.dwShareMode}, allowed is 0")
         queue = self._open(call, q)
@@ -201,8 +200,8 @@ class RemoteRead(NdrInterface):
         return call.handles.create(QUEUE_CONTEXT_HANDLE, queue, self._close)
 
     def _demand(self, call: Call, unprotected: bool) -> None:
-        """Raise Fault unless the caller is protected as this interface and this server ask, or need not be: what was
-        settled when a queue was opened holds for the calls that follow (3.1.4.2, note 19)."""
+        """Raises Fault unless the caller has the protection that this interface and this server require, or needs none.
+        The requirement is determined when a queue is opened and applies to the calls that follow (3.1.4.2, note 19)."""
         if not self._admits(call.caller, unprotected):
             raise Fault(RPC_S_ACCESS_DENIED)
 
@@ -213,7 +212,7 @@ class RemoteRead(NdrInterface):
         return unprotected and caller.level >= policy.minimum_level
 
     def R_CloseQueue(self, call: Call, q: m.R_CloseQueue_Request) -> m.R_CloseQueue_Response:
-        """3.1.4.3: what is locked is put back, what waits is cancelled."""
+        """3.1.4.3: puts locked messages back and cancels waiting requests."""
         self._queue(call, q.pphContext)
         self._close(call.handles.close(q.pphContext, QUEUE_CONTEXT_HANDLE))
         return m.R_CloseQueue_Response(pphContext=NULL_HANDLE)
@@ -222,7 +221,7 @@ class RemoteRead(NdrInterface):
         self._targets.pop(queue.move_context, None)
         if queue.unprotected:
             self._unprotected[queue.association] -= 1
-            self._unprotected += Counter()  # drops what has come to zero
+            self._unprotected += Counter()  # drops zero counts
         entries = list(queue.pending.values())
         queue.pending.clear()
         for entry in entries:
@@ -253,25 +252,25 @@ class RemoteRead(NdrInterface):
         return m.R_PurgeQueue_Response()
 
     def R_StartReceive(self, call: Call, q: m.R_StartReceive_Request) -> None:
-        """3.1.4.7: answers at once, or when a message comes, the time is up or the call is cancelled."""
+        """3.1.4.7: answers immediately, or when a message arrives, the read times out or the call is canceled."""
         self._receive(call, q, self._start, None)
 
     def R_StartTransactionalReceive(self, call: Call, q: m.R_StartTransactionalReceive_Request) -> None:
-        """3.1.4.13: as R_StartReceive, and the message stays locked until the end of the transaction. Deviation D-70:
-        an internal transaction serves too. An identifier of zero stands for NULL, which a reference pointer can't
-        be."""
+        """3.1.4.13: like R_StartReceive, but the message stays locked until the end of the transaction. Deviation D-70:
+        an internal transaction is accepted, too. A zero identifier stands for NULL, because a reference pointer cannot
+        be NULL."""
         if q.pTransactionId.rgb == NULL_UOW:
             self._receive(call, q, self._start_transactional, None)
             return
         queue = self._queue(call, q.phContext)
         action = _action(q)
-        if q.hCursor:  # parameters, cursor, queue, action: the first that is wrong is what the client hears of
+        if q.hCursor:  # order of the checks: parameters, cursor, queue, action
             _cursor(queue, q.hCursor)
         transactional = queue.descriptor.queue is not None and queue.descriptor.queue.properties.transactional
         usage = HResult.MQ_ERROR_TRANSACTION_USAGE
         check(transactional, f"{queue.descriptor.format_name} is not transactional", usage)
         check(_is_destructive(action), "peeking in a transaction", usage)
-        # Deviation D-68: a transaction that is not found is an error and is not created.
+        # Deviation D-68: an unknown transaction is an error; it is not created.
         self._receive(call, q, self._start_transactional, owned_transaction(self, call, q.pTransactionId))
 
     def _receive(self, call: Call, q: _StartRequest, operation: Operation, transaction: Transaction | None) -> None:
@@ -285,7 +284,7 @@ class RemoteRead(NdrInterface):
             )
         check(q.dwRequestId not in queue.pending, f"dwRequestId {q.dwRequestId} is in use")
         manager = self.manager
-        # Deviation D-36: for every request, not for receives only.
+        # Deviation D-36: for every request, not only for receives.
         entry = PendingRequestEntry(queue, q.dwRequestId, transaction)
         queue.pending[q.dwRequestId] = entry
         receive = PendingReceive(self, call, q, operation, queue, entry, destructive)
@@ -313,30 +312,29 @@ class RemoteRead(NdrInterface):
         self.manager.reading.cancel(reader)
 
     def keep_until_ended(self, entry: PendingRequestEntry, key: int) -> None:
-        """The message is locked for the client, which has a limited time to end the receive."""
+        """Note that the message is locked for the client, and start the time limit for ending the receive."""
         entry.lookup_identifier = key
         if entry.transaction is not None:
             entry.transaction.unacknowledged += 1
         self._cleanups.add(entry)
 
     def forget(self, entry: PendingRequestEntry) -> None:
-        """The receive has ended."""
+        """Forget a receive that has ended."""
         del entry.queue.pending[entry.request]
         entry.acknowledged()
         self._cleanups.discard(entry)
 
     def _clean_up(self, entry: PendingRequestEntry) -> None:
-        """3.1.5.1: nobody has ended the receive, so the message is put back. Deviation D-35: the timer started when the
-        message was locked, not with the request."""
+        """3.1.5.1: puts the message back, because the client has not ended the receive in time. Deviation D-35: the
+        timer starts when the message is locked, not with the request."""
         if entry.queue.pending.pop(entry.request, None) is not None:
             entry.acknowledged()
             with suppress(QueueDeleted):
                 self._end(entry, RR_NACK)
 
     def _end(self, entry: PendingRequestEntry, acknowledgment: int) -> None:
-        """Dequeue Message End, [MS-MQDMPR] 3.1.7.1.12. A message that a transaction received stays locked; one that
-        did not arrive leaves the transaction and is available again, as the table of dwAck in 3.1.4.15 has it
-        (D-69)."""
+        """Dequeue Message End, [MS-MQDMPR] 3.1.7.1.12. A message received in a transaction stays locked; if the client
+        rejects it, it leaves the transaction and is available again, as in the table of dwAck in 3.1.4.15 (D-69)."""
         manager, descriptor, key = self.manager, entry.queue.descriptor, entry.lookup_identifier
         if entry.transaction is None:
             manager.reading.end_two_phase(descriptor, key, delete=acknowledgment == RR_ACK)
@@ -344,7 +342,8 @@ class RemoteRead(NdrInterface):
             manager.transactions.withdraw(entry.transaction, descriptor.queue, key)
 
     def R_CancelReceive(self, call: Call, q: m.R_CancelReceive_Request) -> m.R_CancelReceive_Response:
-        """3.1.4.8: ends the waiting R_StartReceive. One that has its message already is not cancelled but ended."""
+        """3.1.4.8: cancels the waiting R_StartReceive. One that already has its message cannot be canceled, only
+        ended."""
         entry = self._queue(call, q.phContext).pending.get(q.dwRequestId)
         if entry is None or entry.reader is None or not self.manager.reading.cancel(entry.reader):
             raise MsmqError(
@@ -353,14 +352,15 @@ class RemoteRead(NdrInterface):
         return m.R_CancelReceive_Response()
 
     def R_EndReceive(self, call: Call, q: m.R_EndReceive_Request) -> m.R_EndReceive_Response:
-        """3.1.4.9: the message is removed, or put back in its place. A failure leaves it locked, to be ended again."""
+        """3.1.4.9: removes the message or puts it back in its place. After a failure it stays locked, and the client
+        may retry."""
         self._end_receive(call, q)
         return m.R_EndReceive_Response()
 
     def R_EndTransactionalReceive(
         self, call: Call, q: m.R_EndTransactionalReceive_Request
     ) -> m.R_EndTransactionalReceive_Response:
-        """3.1.4.15: the message waits for the end of its transaction, or is put back in its place."""
+        """3.1.4.15: leaves the message to its transaction, or puts it back in its place."""
         self._end_receive(call, q)
         return m.R_EndTransactionalReceive_Response()
 
@@ -377,14 +377,14 @@ class RemoteRead(NdrInterface):
         self.forget(entry)
 
     def R_MoveMessage(self, call: Call, q: m.R_MoveMessage_Request) -> m.R_MoveMessage_Response:
-        """3.1.4.10: between a queue and its subqueues, at once or when the transaction commits."""
+        """3.1.4.10: moves a message between a queue and its subqueues, immediately or when the transaction commits."""
         source = self._queue(call, q.phContextFrom)
         target = self._targets.get(q.ullContextTo)
         if target is None or not target.descriptor.owner.admits(call.holder):
             raise InvalidHandle(detail=f"ullContextTo {q.ullContextTo:#x} names no queue that is open for moving")
         self._demand(call, target.unprotected)
         transaction = None
-        if q.pTransactionId.rgb != NULL_UOW:  # looked up last: relation, usage, message, transaction
+        if q.pTransactionId.rgb != NULL_UOW:  # order of the checks: relation, usage, message, transaction
             transaction = partial(owned_transaction, self, call, q.pTransactionId)
         self.manager.subqueues.move(source.descriptor, target.descriptor, q.LookupId, transaction)
         return m.R_MoveMessage_Response()
@@ -392,7 +392,7 @@ class RemoteRead(NdrInterface):
     def R_SetUserAcknowledgementClass(
         self, call: Call, q: m.R_SetUserAcknowledgementClass_Request
     ) -> m.R_SetUserAcknowledgementClass_Response:
-        """3.1.4.14: the message that a transaction has received is rejected when the transaction commits."""
+        """3.1.4.14: marks a message received in a transaction as rejected when the transaction commits."""
         queue = self._queue(call, q.phContext)
         rejected = MessageClass.NACK_RECEIVE_REJECTED
         check(q.usClass in (0, rejected), f"usClass is {q.usClass:#x}, allowed are 0 and {rejected:#x}")
@@ -402,10 +402,10 @@ class RemoteRead(NdrInterface):
     def R_QMEnlistRemoteTransaction(
         self, call: Call, q: m.R_QMEnlistRemoteTransaction_Request
     ) -> m.R_QMEnlistRemoteTransaction_Response | None:
-        """3.1.4.12: by the propagation token, which names the coordinator. It names no queue; a client that needs no
-        protection for one that it has open needs none here."""
+        """3.1.4.12: enlists by the propagation token, which names the coordinator. The call names no queue, so a client
+        that needs no protection for an open queue needs none here."""
         self._demand(call, call.association in self._unprotected)
-        if not q.cbPropagationToken:  # deviation D-70: an internal transaction of this client needs no token here
+        if not q.cbPropagationToken:  # deviation D-70: the client's internal transaction needs no token
             transaction = owned_transaction(self, call, q.pTransactionId)
             check(transaction.owner is not None, "cbPropagationToken is 0")
             return m.R_QMEnlistRemoteTransaction_Response()
@@ -419,7 +419,7 @@ class RemoteRead(NdrInterface):
         return m.R_QMEnlistRemoteTransaction_Response()
 
     def admits(self, caller: RpcCaller, queue: RemoteQueue) -> bool:
-        """Whether a caller is protected as a queue that it has opened asks for."""
+        """Whether a caller has the protection required for a queue that it has opened."""
         return self._admits(caller, queue.unprotected)
 
     def _queue(self, call: Call, handle: bytes) -> RemoteQueue:
@@ -429,8 +429,8 @@ class RemoteRead(NdrInterface):
 
 
 class NegotiatedRemoteRead(RemoteRead):
-    """RemoteRead where settings let readers do without protection: every call comes through to its operation, which
-    judges by the queue that it is about."""
+    """RemoteRead for settings that admit readers without protection: all calls reach their operations, which check the
+    requirement of the queue."""
 
     open_opnums = frozenset(range(len(m.RemoteRead.operations)))
 
@@ -440,7 +440,7 @@ def _is_destructive(action: ReceiveAction | LookupAction) -> bool:
 
 
 def _action(q: _StartRequest) -> ReceiveAction | LookupAction:
-    """The action, if the other arguments go with it (the table of ulAction)."""
+    """Return the action. Raises MsmqError if the other arguments do not fit it (the table of ulAction)."""
     action = _ACTIONS.get(q.ulAction)
     if action is None:
         raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"ulAction is {q.ulAction:#x}")
@@ -460,8 +460,8 @@ def _cursor(queue: RemoteQueue, handle: int) -> QueueCursor:
 
 
 def _name(value: QUEUE_FORMAT) -> names.FormatName:
-    """The format name of a queue to be opened. Where it is none, or of a type that can't be read, pQueueFormat is
-    invalid (3.1.4.2): raises MsmqError MQ_ERROR_INVALID_PARAMETER."""
+    """Return the format name of a queue to be opened. Raises MsmqError MQ_ERROR_INVALID_PARAMETER for an invalid name,
+    or a type that cannot be read (3.1.4.2)."""
     check(value.m_qft in READABLE_FORMATS, f"m_qft of pQueueFormat is {value.m_qft}, allowed are {READABLE_FORMATS}")
     try:
         return from_queue_format(value)

@@ -1,9 +1,10 @@
-/* From the stubs of rpc_ACSendMessageEx ([MS-MQMP] 3.1.5.2) to records of messages, for plain ones: what they ask for is
-   to be put into a queue of this machine, and nothing follows from it.
+/* Decodes the stubs of plain rpc_ACSendMessageEx calls ([MS-MQMP] 3.1.5.2) into records of messages. Plain is a call
+   that only puts a message into a queue of this machine.
 
-   At the first stub that asks for anything else, or is not as declared, it stops; the Python code (`transfer.send_buffer`,
-   `queueing.sending`) takes that one, and knows what to say of it. So it may leave out what Python takes, never the other
-   way round. What the records hold is declared in `record.message_record`; `openmsmq.protocols.record_layouts` says where. */
+   Decoding stops at the first stub that is not plain or not valid; the Python code (`conversion.send_buffer`,
+   `queueing.sending`) handles that call and its errors. So this may reject a call that Python accepts, never the
+   reverse. The contents of the records are declared in `record.message_record`, their layout in
+   `openmsmq.protocols.record_layouts`. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -13,14 +14,14 @@
 #include "../store/column.h"
 #include "stub_reader.h"
 
-/* Offsets in a record of the fields that a sender sets and of those that differ from message to message. */
+/* Offsets in a record of the fields that a sender sets and of those that differ between messages. */
 typedef struct {
     uint32_t size; /* of the fixed part */
     uint32_t priority, delivery, milliseconds, tag, body_type, time_to_reach, sent, arrived, hash, encryption, sender_type,
         identifier, correlation, lengths;
 } Layout;
 
-/* The parts of a record, whose lengths, uint32 each, end its fixed part. */
+/* The first parts of a record. The lengths of all parts, uint32 each, are the end of its fixed part. */
 enum { BODY, EXTENSION, SENDER, CERTIFICATE, KEY, SIGNATURE, LABEL, DESTINATION };
 enum { IDENTIFIER = 20, MACHINE = 16, LONGEST_LABEL = 249, LARGEST_STUB = 1 << 20, CHARGED = 256, INFINITE = -1 };
 enum { SENDERID_NONE, SENDERID_SID };
@@ -33,7 +34,7 @@ typedef struct {
     uint32_t size;
 } Part;
 
-typedef struct { /* what of a stub becomes a record */
+typedef struct { /* the content of a stub that goes into a record */
     Part body, extension, sender, label; /* the label in UTF-16 */
     const unsigned char *correlation;
     uint32_t label_size; /* in UTF-8 */
@@ -49,7 +50,7 @@ static uint32_t word_of(Reader *reader, uint32_t pointer, uint32_t otherwise)
     return pointer ? read_word(reader) : otherwise;
 }
 
-/* What a pointer to a pointer leads to: an array of `count` elements, conformant and, where it is, varying. */
+/* Read the array of `count` elements behind a pointer to a pointer: conformant and, if `varying`, also varying. */
 static Part array_of(Reader *reader, uint32_t pointer, uint32_t count, uint32_t room, bool varying, uint32_t element)
 {
     if (!pointer || !read_word(reader))
@@ -78,7 +79,7 @@ static bool is_one_of(uint32_t value, const uint32_t *allowed, size_t count)
     return false;
 }
 
-/* Cut a label at its NUL and count the bytes that it takes in UTF-8. Returns whether that is plain: no surrogates. */
+/* Cut a label at its NUL and count its bytes in UTF-8. Returns whether it is plain: not too long, no surrogates. */
 static bool measure_label(Send *send)
 {
     uint32_t size = 0, units = 0;
@@ -119,8 +120,8 @@ static bool is_sid(Part part)
     return part.size >= 8 && part.data[0] == 1 && part.data[1] <= 15 && part.size == 8u + 4u * part.data[1];
 }
 
-/* Read a stub. Returns whether it is plain. Members have the numbers that they have in [MS-MQMP] 2.2.3.2, from pClass
-   on; those that servers ignore are passed over. */
+/* Read a stub. Returns whether it is plain. Members are numbered as in [MS-MQMP] 2.2.3.2, from pClass on; those that
+   servers ignore are skipped. */
 static bool read_send(Send *send, const unsigned char *stub, size_t size)
 {
     static const uint32_t hashes[] = {0, 0x8001, 0x8002, 0x8003, 0x8004, 0x800C, 0x800D, 0x800E};
@@ -129,7 +130,7 @@ static bool read_send(Send *send, const unsigned char *stub, size_t size)
     if (size < END || size > LARGEST_STUB)
         return false;
     Reader in = {stub, END, size, true};
-    /* uTransferType and the union of it, pAdminQueueFormat, pResponseQueueFormat */
+    /* uTransferType and its union, pAdminQueueFormat, pResponseQueueFormat */
     if (word_at(stub, HANDLE) || word_at(stub, HANDLE + 4) || word_at(stub, HANDLE + 8) || word_at(stub, HANDLE + 12))
         return false;
     enum {
@@ -140,7 +141,7 @@ static bool read_send(Send *send, const unsigned char *stub, size_t size)
         KEY_OF, KEY_COUNT, KEY_SIZE, FLAGS, SIGNATURE_OF, SIGNATURE_COUNT, SIGNATURE_SIZE, SOURCE, UNIT_OF_WORK, EXTENSION_OF,
         EXTENSION_COUNT, EXTENSION_SIZE, CONNECTOR, BODY_TYPE, VERSION, FIRST, LAST, TRANSACTION,
     };
-    /* What a plain message does not have: certificates, keys, providers, signatures, connectors; a time to live. */
+    /* A plain message has no certificate, key, provider, signature, connector or time to live. */
     if (member(&in, CERTIFICATE_OF) || member(&in, CERTIFICATE_COUNT) || member(&in, PROVIDER)
         || member(&in, KEY_OF) || member(&in, KEY_COUNT) || member(&in, SIGNATURE_OF) || member(&in, SIGNATURE_COUNT)
         || member(&in, CONNECTOR) || (member(&in, TO_LIVE) && member(&in, TO_LIVE) != (uint32_t)INFINITE))
@@ -196,7 +197,7 @@ static bool read_send(Send *send, const unsigned char *stub, size_t size)
     send->priority = (uint8_t)priority;
     send->delivery = (uint8_t)delivery;
     send->time_to_reach = member(&in, TO_QUEUE) ? member(&in, TO_QUEUE) : (uint32_t)INFINITE;
-    /* Who sends: as the message says, or, where it leaves that open, who calls. */
+    /* The sender: from the message or, if that does not name one, the caller. */
     send->names_sender = send->sender.data != NULL;
     if (!member(&in, SENDER_TYPE)) {
         send->sender_type = SENDERID_SID;
@@ -289,7 +290,7 @@ static void write_record(unsigned char *record, const Send *send, const Form *fo
     write_part(at, form->destination, form->destination_size);
 }
 
-/* The answer: pMessageID, if that was wanted, and MQ_OK. */
+/* The answer: pMessageID if the client requested it, and MQ_OK. */
 static PyObject *answer_of(const Send *send, const unsigned char *identifier)
 {
     PyObject *answer = PyBytes_FromStringAndSize(NULL, send->wants_identifier ? 8 + IDENTIFIER : 8);
@@ -304,7 +305,7 @@ static PyObject *answer_of(const Send *send, const unsigned char *identifier)
     return answer;
 }
 
-/* See `records` below: what is plain from the beginning on, all of it express or all recoverable. */
+/* Read the plain stubs at the beginning of the list, all of them express or all recoverable (see `records` below). */
 static Py_ssize_t read_sends(Send *sends, Form *forms, PyObject *stubs, PyObject *given, const Layout *layout, size_t *total)
 {
     Py_ssize_t count = PyList_GET_SIZE(stubs), some = 0;
@@ -396,8 +397,8 @@ end:
 
 static PyMethodDef functions[] = {
     {"records", records, METH_VARARGS,
-     "records(stubs, forms, layout, sequence, seconds, milliseconds): of the plain ones at the beginning, whether they are "
-     "recoverable, records, bounds, keys, words, sizes and charged sizes; and their answers"},
+     "records(stubs, forms, layout, sequence, seconds, milliseconds): for the plain stubs at the beginning, whether "
+     "they are recoverable, records, bounds, keys, words, sizes and charged sizes; and their answers"},
     {NULL},
 };
 

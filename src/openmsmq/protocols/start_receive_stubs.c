@@ -1,9 +1,9 @@
-/* From the record of a message to the stub of the answer to an R_StartReceive ([MS-MQRR] 3.1.4.7), for plain ones: a
-   message whose receipt has no consequences, in a packet of one section that has no headers but those of every message,
-   and a SecurityHeader that says nothing but who the sender is ([MS-MQRR] 2.2.5).
+/* Encodes the answer to an R_StartReceive ([MS-MQRR] 3.1.4.7) from the record of a plain message: one whose receipt has
+   no consequences, in a packet of one section that has only the headers of every message and a SecurityHeader that
+   contains only the sender ([MS-MQRR] 2.2.5).
 
-   At anything else, and at what is not as declared, there is no answer; the Python code (`transfer.packets`,
-   `packet.sections`) takes the message, and knows what to say of it. */
+   For any other message, and for an invalid record, there is no answer: the Python code (`conversion.packets`,
+   `packet.sections`) handles the message and its errors. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -11,7 +11,7 @@
 #include "record_reader.h"
 #include "stub_writer.h"
 
-/* Sizes of headers, of a UserHeader without names; and where in one its fields stand ([MS-MQMQ] 2.2.19, 2.2.20). */
+/* Sizes of headers, for UserHeader without names, and offsets of its fields ([MS-MQMQ] 2.2.19, 2.2.20). */
 enum { BASE = 16, USER = 48, SECURITY = 16, PROPERTIES = 56, EXTENSION_HEADER = 12, SUBQUEUE = 148, ADDRESS = 28 };
 enum { USER_TO_BE_RECEIVED = 32, USER_SENT = 36, USER_IDENTIFIER = 40, USER_FLAGS = 44 };
 enum { DELIVERY_SHIFT = 5, NEGATIVE_JOURNALING = 1 << 8, POSITIVE_JOURNALING = 1 << 9, HAS_SECURITY = 1 << 19 };
@@ -20,11 +20,11 @@ enum { PACKET_VERSION = 0x10, LONGEST_LABEL = 0xFA, HIGHEST_PRIORITY = 7, LARGES
 static const uint32_t SIGNATURE_OF_PACKETS = 0x524F494C, SHA1 = 0x8004, RC4 = 0x6801;
 
 typedef struct {
-    const unsigned char *record, *user; /* the second: UserHeader of the names, `user_length` bytes */
+    const unsigned char *record, *user; /* the second: UserHeader of the names, `user_size` bytes */
     const Layout *layout;
     Part parts[PARTS];
     uint32_t user_size, sender_type;
-    uint64_t packet; /* bytes, without what is behind the UserMessage */
+    uint64_t packet; /* bytes, without the headers after the UserMessage */
     bool has_sender;
 } Message;
 
@@ -40,7 +40,7 @@ static uint32_t label_units(const Message *message)
     return units ? units + 1 : 0;
 }
 
-/* Whether a packet of it is plain. */
+/* Whether the packet of the message is plain. */
 static bool is_plain(Message *message, size_t size)
 {
     static const unsigned char no_connector[GUID];
@@ -58,7 +58,8 @@ static bool is_plain(Message *message, size_t size)
         && !memcmp(record + layout->connector, no_connector, GUID);
 }
 
-/* What names the UserHeader of a message: its machine, and its names with their sizes. NULL for an error. */
+/* The key of the UserHeader of a message: its machine, and its names with their sizes. NULL with an exception set on
+   failure. */
 static PyObject *names_of(const Message *message)
 {
     enum { SIZES = 4 * 3 };
@@ -195,13 +196,13 @@ static void write_answer(Writer *out, const Message *message, uint64_t sequence)
     put_word(out, 0); /* MQ_OK */
 }
 
-/* The answer with a UserHeader; None for one that is not plain, NULL for an error. */
+/* The answer with a UserHeader; None for a message that is not plain, NULL with an exception set on failure. */
 static PyObject *with_names(Message *message, PyObject *user, uint64_t sequence)
 {
     if (user == Py_None)
         return Py_NewRef(Py_None);
     if (!PyBytes_Check(user) || PyBytes_GET_SIZE(user) < USER || PyBytes_GET_SIZE(user) > UINT16_MAX) {
-        PyErr_SetString(PyExc_TypeError, "names lead to the bytes of a UserHeader, or to None");
+        PyErr_SetString(PyExc_TypeError, "names map to the bytes of a UserHeader or to None");
         return NULL;
     }
     const Part *parts = message->parts;
@@ -251,12 +252,12 @@ static PyObject *answer(PyObject *module, PyObject *arguments)
 
 static PyMethodDef functions[] = {
     {"answer", answer, METH_VARARGS,
-     "answer(record, layout, names, sequence, maximum): to who receives the message; None for one that is not plain"},
+     "answer(record, layout, names, sequence, maximum): the answer with the message; None if the message is not plain"},
     {NULL},
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "openmsmq.protocols.start_receive_stubs", "Answers of plain receives in two phases.", -1,
+    PyModuleDef_HEAD_INIT, "openmsmq.protocols.start_receive_stubs", "Answers to plain receives in two phases.", -1,
     functions,
 };
 

@@ -1,12 +1,12 @@
-/* Reading NDR 2.0 (C706 chapter 14), little-endian, from a stub whose end is known: bodies by their offsets, then what
-   pointers refer to, one after the other. A missing part makes the stub unsuitable for the fast path. */
+/* Reading NDR 2.0 (C706 chapter 14), little-endian, from a stub whose size is known: bodies by their offsets, then
+   the referents of the pointers in sequence. A missing part makes the stub unsuitable for the fast path. */
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-typedef struct { /* what pointers lead to, one after the other */
+typedef struct { /* the referents, read in sequence */
     const unsigned char *stub;
     size_t at, size;
     bool plain;

@@ -1,5 +1,5 @@
-/* Writing NDR 2.0 (C706 chapter 14), little-endian, into room that is known. What does not fit is not written, and said.
-   Behind record_reader.h. */
+/* Writing NDR 2.0 (C706 chapter 14), little-endian, into a buffer of known size. Data that does not fit is not written,
+   and clears `fits`. Include record_reader.h before. */
 
 enum { FIRST_REFERENT = 0x20000 };
 
@@ -20,7 +20,7 @@ static unsigned char *place(Writer *out, size_t size)
     return out->data + out->at - size;
 }
 
-/* As `place`, behind zeros up to a multiple of `to`, which is a power of two of at most 4. */
+/* Like `place`, after zeros up to a multiple of `to`, which is a power of two of at most 4. */
 static unsigned char *place_aligned(Writer *out, size_t size, size_t to)
 {
     size_t padding = -out->at & (to - 1);
@@ -45,7 +45,7 @@ static void put_referent(Writer *out)
     out->referent += 4;
 }
 
-/* Bytes, and zeros up to `size`. */
+/* Write bytes, and zeros up to `size`. */
 static void put_bytes(Writer *out, const unsigned char *data, size_t length, size_t size)
 {
     unsigned char *at = place(out, size);
@@ -56,7 +56,7 @@ static void put_bytes(Writer *out, const unsigned char *data, size_t length, siz
     memset(at + length, 0, size - length);
 }
 
-/* A text with its terminator, and zeros up to `size` code units. */
+/* Write a text with its terminator, and zeros up to `size` code units. */
 static void put_text(Writer *out, const Part *text, size_t size)
 {
     unsigned char *into = place(out, 2 * size);
@@ -64,7 +64,7 @@ static void put_text(Writer *out, const Part *text, size_t size)
     if (into == NULL)
         return;
     memset(into, 0, 2 * size);
-    for (; at < end && *at < 0x80; into += 2) /* mostly all of it */
+    for (; at < end && *at < 0x80; into += 2) /* usually the whole text */
         *into = *at++;
     while (at < end) {
         int32_t point = next_point(&at, end);

@@ -1,4 +1,4 @@
-"""Who may be a partner in distributed transactions."""
+"""Security level for partners in distributed transactions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class TransactionSecurity(Enum):
     MUTUAL = "mutual"
 
     def admits(self, call: Call, host: str) -> bool:
-        """Whether a caller may say that it is the transaction manager of a computer."""
+        """Whether a caller is accepted as the transaction manager of a computer."""
         if self is TransactionSecurity.NONE:
             return True
         caller = call.caller

@@ -1,4 +1,4 @@
-"""UserHeaders of packets by the names in them, for `start_receive_stubs.c`, which fills in what else a message says."""
+"""Cached UserHeaders of packets by the names in them, for `start_receive_stubs.c`, which sets the other fields."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from openmsmq.conversion.packets import user_message_of
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.message import Message
 
-_KEPT: Final = 4096  # cached headers; the cache is emptied when it is full
-_LONGEST_KEPT: Final = 2048  # bytes of a key
+_KEPT: Final = 4096  # maximum number of cached headers; a full cache is emptied
+_LONGEST_KEPT: Final = 2048  # maximum bytes of a cached key
 _GUID: Final = 16
 _SIZES: Final = struct.Struct("<3I")
 
 
 class UserHeaders(dict[bytes, bytes | None]):
-    """By the source machine of a message, the sizes of its three names (destination, administration, response) and
-    these, in UTF-8: its UserHeader ([MS-MQMQ] 2.2.19.2), as if it said nothing else; None if more headers are needed
-    for such names."""
+    """UserHeaders ([MS-MQMQ] 2.2.19.2) without other values. The key is the source machine of a message, the sizes of
+    its three names (destination, administration, response) and the names in UTF-8. None if the names need further
+    headers."""
 
     def __missing__(self, key: bytes) -> bytes | None:
         header = _user_header(key)
@@ -41,7 +41,7 @@ def _user_header(key: bytes) -> bytes | None:
     )  # fmt: skip
     try:
         packet = user_message_of(message)
-        packet.pack_parts()  # which says in the header what else there is
+        packet.pack_parts()  # also sets the flags of the header
         return packet.user.pack() if packet.multi_queue is None else None
     except (ValueError, struct.error, MsmqError):
         return None

@@ -1,6 +1,6 @@
-"""IXnRemote: the interface by which transaction managers make sessions and send each other boxcars ([MS-CMPO] 3.3.4).
+"""IXnRemote: the interface through which transaction managers create sessions and send boxcars ([MS-CMPO] 3.3.4).
 
-Each is client and server of the other one. Who may call is the security level of `distributed_transactions`.
+Each partner is client and server of the other. The setting `distributed_transactions` has the required security level.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from openmsmq.protocols.environment import Environment
 logger = logging.getLogger(__name__)
 
 SESSION = "transaction manager session"
-_GUID_LENGTH = 36  # without the terminator
+_GUID_LENGTH = 36  # characters, without the terminator
 _NULL = "00000000-0000-0000-0000-000000000000"
 _NULL_HANDLE = bytes(20)
 #: TearDownContext and BeginTearDown with enumerations of 32 instead of 16 bits (D-212): stub size -> offset.
@@ -46,7 +46,7 @@ class _Held:
 class XnRemote(NdrInterface):
     description = m.IXnRemote
     transfer_syntaxes = (NDR,)  # [MS-CMPO] 2.2
-    #: The level is judged here, because it is about the host that a caller says it is.
+    #: The level is checked here, because it depends on the host that a caller claims to be.
     open_opnums: ClassVar[frozenset[int]] = frozenset(range(8))
 
     def __init__(self, environment: Environment, minimum_level: AuthLevel = AuthLevel.NONE) -> None:
@@ -124,7 +124,7 @@ class XnRemote(NdrInterface):
         return m.NegotiateResources_Response(pdwcAccepted=accepted, result=status)
 
     def SendReceive(self, call: Call, q: m.SendReceive_Request) -> m.SendReceive_Response:
-        """3.3.4.4: answered before anything comes of it (D-217)."""
+        """3.3.4.4: answers before the messages are processed (D-217)."""
         status = self._session(call, q.phContext).send_receive(q.dwcMessages, bytes(q.rguchBoxCar))
         return m.SendReceive_Response(result=status)
 
@@ -142,8 +142,8 @@ class XnRemote(NdrInterface):
         return m.BeginTearDown_Response(result=self._session(call, q.contextHandle).begin_tear_down())
 
     def _partner(self, call: Call, host: str, cid: str, blob: bytes) -> Partner:
-        """Return the partner that a caller claims to be. Raises BadStructure, and Fault for one that the security level
-        excludes."""
+        """Return the partner that a caller claims to be. Raises BadStructure, and Fault if the security level does not
+        admit it."""
         name = check_name(host, "the host name")
         if not self.environment.coordinator.security_level.admits(call, name):
             logger.warning(

@@ -29,12 +29,12 @@ _SECURITY_PARTS = (
     SecurityInformation.OWNER | SecurityInformation.GROUP | SecurityInformation.DACL | SecurityInformation.SACL
 )
 
-# Groups that everybody is in own nothing.
+# Every user is in these groups, so they cannot own a queue.
 _NOT_OWNERS: Final = (EVERYONE, AUTHENTICATED_USERS)
 
 
 class Administration:
-    """The operations on queues themselves."""
+    """Operations on queues as objects."""
 
     def __init__(
         self,
@@ -107,8 +107,8 @@ class Administration:
         return properties
 
     def keep_public(self, properties: QueueProperties) -> Queue:
-        """Make a public queue of this machine what the directory says of it: a new one, or one that has changed.
-        Raises MessageStorageFailed, InsufficientResources."""
+        """Create a public queue of this machine from its directory entry, or update it if the entry has changed. Raises
+        MessageStorageFailed, InsufficientResources."""
         queue = self._registry.public.get(UUID(bytes_le=properties.instance))
         if queue is None:
             self._check_count()
@@ -118,12 +118,13 @@ class Administration:
         return queue
 
     def drop_public(self, queue: Queue) -> None:
-        """A public queue of this machine that the directory has no more goes, with all its messages. Raises
+        """Delete a public queue of this machine that is no longer in the directory, with all its messages. Raises
         MessageStorageFailed."""
         self._delete(queue)
 
     def drop_lost_public(self, queue: Queue, caller: Caller) -> None:
-        """Check that the caller may delete the queue, then do what `drop_public` does. Raises AccessDenied too."""
+        """Check that the caller may delete the queue, then delete it as `drop_public` does. Also raises
+        AccessDenied."""
         self._authorization.authorize(caller, queue, Right.DELETE_QUEUE)
         count = sum(len(member) for member in self._registry.family(queue))
         self._auditor.record(
@@ -132,7 +133,7 @@ class Administration:
         self._delete(queue)
 
     def _check_new(self, path: names.PathName, caller: Caller) -> None:
-        """Raises QueueExists, AccessDenied, InsufficientResources for a queue that may not be made here."""
+        """Check that a queue may be created here. Raises QueueExists, AccessDenied, InsufficientResources."""
         known = self._registry.queue_for_path_name(path)
         if known is not None:
             raise QueueExists(detail=f"{path} is a {known.kind.value} queue of this machine")
@@ -142,7 +143,7 @@ class Administration:
     def _properties(
         self, path: names.PathName, values: Mapping[int, Any], security: bytes | None, caller: Caller, computer: str
     ) -> QueueProperties:
-        """Return the properties of a new queue on the computer of that name."""
+        """Return the properties of a new queue; its path name begins with `computer`."""
         given = SecurityDescriptor.parse(security) if security else SecurityDescriptor()
         owner = given.owner or caller.sid
         self.check_owner(caller, owner)
@@ -162,9 +163,9 @@ class Administration:
         return queue_properties.changed(properties, values, creating=True)
 
     def check_owner(self, caller: Caller, owner: str) -> None:
-        """Raises MsmqError ERROR_INVALID_OWNER unless a caller may make an account, by its SID, the owner of a queue:
-        only himself, or a group that he is in; administrators anybody. Raises InsufficientResources if the owner has as
-        many queues as one may."""
+        """Check that a caller may make an account (a SID) the owner of a queue: administrators may name any account,
+        others only themselves or a group that they are in. Raises MsmqError ERROR_INVALID_OWNER, or
+        InsufficientResources if the owner already has the maximum number of queues."""
         if self._authorization.allows(caller, None, Right.ADMINISTER):
             return
         if owner not in caller.sids or owner in _NOT_OWNERS:
@@ -199,9 +200,9 @@ class Administration:
         self._delete(queue)
 
     def delete_outgoing(self, queue: Queue, actor: Actor) -> int:
-        """Delete an outgoing queue with its messages, also those that the destination has and has not finally
-        acknowledged: each is discarded as by a purge (D-58), so it becomes a dead letter and is acknowledged as its
-        sender has asked. Returns how many. Raises MessageStorageFailed."""
+        """Delete an outgoing queue with its messages, including those that the destination has received but not finally
+        acknowledged. Each is discarded as by a purge (D-58): it becomes a dead letter and is acknowledged as its sender
+        requested. Returns the number of messages. Raises MessageStorageFailed."""
         family = self._registry.family(queue)
         count = sum(len(member) for member in family)
         self._auditor.record(AuditRecord(actor, "outgoing.delete", "queue", queue.properties.path_name, count=count))
@@ -220,8 +221,8 @@ class Administration:
             self._handles.detach(member)
 
     def _remove_all(self, queue: Queue, reason: MessageClass) -> None:
-        """Remove everything but uncommitted sends, which were never in the queue for anybody; the end of their
-        transaction finds its queue gone."""
+        """Remove all messages except uncommitted sends, which are not yet visible in the queue; their transaction
+        handles the deleted queue when it ends."""
         unsent = {key for key, lock in queue.locked.items() if lock.kind is LockKind.ENQUEUE}
         self._holds.sweep(queue, [key for key in queue.entries if key not in unsent], reason)
 
@@ -239,7 +240,7 @@ class Administration:
         return self.values_of(queue.properties, propids)
 
     def values_of(self, properties: QueueProperties, propids: list[int]) -> list[Any]:
-        """The values of PROPIDs, in order, of a queue of this machine. Raises MsmqError."""
+        """Return the values of PROPIDs, in order, of a queue of this machine. Raises MsmqError."""
         machine = self._registry.machine
         computed = {
             # The stored path name may begin with an earlier name of the computer.
@@ -274,7 +275,7 @@ class Administration:
                 self.check_owner(caller, owner)
 
     def _update(self, queue: Queue, properties: QueueProperties, caller: Caller, action: str) -> None:
-        """Each change of a queue that there is."""
+        """Record and apply a change of a queue's properties or security."""
         before, after = _differing(queue.properties, properties)
         self._auditor.record(
             AuditRecord(caller.actor, action, "queue", queue.properties.path_name, before=before, after=after)
@@ -282,10 +283,10 @@ class Administration:
         self._registry.update(queue, properties)
 
     def get_security(self, queue: Queue, information: int, caller: Caller) -> bytes:
-        """The parts of the security descriptor that `information` names, self-relative.
+        """Return the parts of the security descriptor that `information` names, self-relative.
 
         Deviation D-09 from [MS-MQMP] 3.1.4.7: the published rules are chained with `Else if` and would return one part
-        only; every part that is asked for is returned.
+        only; here every requested part is returned.
         """
         parts_of(information)
         self._authorize(caller, queue, Right.GET_PERMISSIONS)
@@ -293,13 +294,13 @@ class Administration:
         return SecurityDescriptor.parse(queue.properties.security).select(information).pack()
 
     def _authorize(self, caller: Caller, queue: Queue, right: Right) -> None:
-        if queue.kind is QueueKind.SYSTEM:  # without a descriptor
+        if queue.kind is QueueKind.SYSTEM:  # has no descriptor
             self._only_private(queue)
         self._authorization.authorize(caller, queue, right)
 
     def _only_guarded(self, queue: Queue) -> None:
-        """Deviation D-55 from [MS-MQMP] 3.1.4.6 and 3.1.4.7, which know private queues only: a connector queue has a
-        descriptor too, which a directory would keep."""
+        """Deviation D-55 from [MS-MQMP] 3.1.4.6 and 3.1.4.7, which cover private queues only: a connector queue has a
+        descriptor too, which a directory would store."""
         if queue.kind is not QueueKind.CONNECTOR:
             self._only_private(queue)
 
@@ -312,7 +313,7 @@ class Administration:
 
 
 def parts_of(information: int) -> int:
-    """The parts of a descriptor that SECURITY_INFORMATION names. Raises MsmqError where it names none."""
+    """Return the parts of a descriptor that SECURITY_INFORMATION names. Raises MsmqError if it names none."""
     parts = information & _SECURITY_PARTS
     if not parts:
         raise MsmqError(
@@ -331,17 +332,17 @@ def rights_to_change(information: int) -> list[Right]:
 
 
 def with_security(properties: QueueProperties, information: int, descriptor: bytes) -> QueueProperties:
-    """The parts of the descriptor that `information` names are replaced. Raises MsmqError."""
+    """Return the properties with those parts of the descriptor replaced that `information` names. Raises MsmqError."""
     current, given = SecurityDescriptor.parse(properties.security), SecurityDescriptor.parse(descriptor)
     if information & SecurityInformation.OWNER and given.owner is None:
-        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR, "a new owner is announced, but there is none")
+        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR, "the new descriptor has no owner")
     if information & SecurityInformation.GROUP and given.group is None:
-        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR, "a new group is announced, but there is none")
+        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR, "the new descriptor has no group")
     return properties._replace(security=current.merge(given, information).pack())
 
 
 def _differing(old: QueueProperties, new: QueueProperties) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The values that differ, before and after; descriptors as SDDL, which people can read and give back."""
+    """Return the differing values before and after; descriptors as SDDL, which people can read and enter again."""
     before: dict[str, Any] = {}
     after: dict[str, Any] = {}
     for name in QueueProperties._fields:

@@ -1,6 +1,6 @@
-"""Messages that other queue managers bring ([MS-MQQB] 3.1.5.8): what comes together is one atomic change.
+"""Messages that arrive from other queue managers ([MS-MQQB] 3.1.5.8); those that arrive together are one atomic change.
 
-What else has to be remembered with it (that messages have come, how far a sequence is) joins the change as `also`.
+Other state to be stored with it (which messages have arrived, the position of a sequence) joins the change as `also`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from openmsmq.store import Operation, Put
 
 
 class Arriving:
-    """Messages that one read of a connection brought. Nothing changes before `commit`."""
+    """Messages that one read from a connection delivered. Nothing changes before `commit`."""
 
     def __init__(self, changes: Changes, charged_to: str) -> None:
         self._changes: Final = changes
@@ -38,9 +38,9 @@ class Arriving:
         return not self._changes.throttled and self._change.has_room(queue, size)
 
     def accept(self, queue: Queue, message: Message, size: int, final_ack: bytes = b"", route: bytes = b"") -> None:
-        """Add a message of `size` bytes that arrived in a queue of this machine, or in an outgoing queue on its way.
-        `final_ack` is owed when it leaves the queue, `route` is what the next packet has to say; see
-        `records.final_ack_definition` and `records.route_definition`.
+        """Add a message of `size` bytes that arrived in a queue of this machine, or in an outgoing queue if it is in
+        transit. `final_ack` describes the final acknowledgment to send when it leaves the queue, `route` the routing
+        headers of the next packet; see `records.final_ack_definition` and `records.route_definition`.
 
         Raises what `admission.check_message` raises, and MessageStorageFailed.
         """
@@ -56,14 +56,14 @@ class Arriving:
             change.also([Put(route_definition(message.lookup_identifier), route)])
 
     def reject(self, message: Message, reason: MessageClass, final_ack: bytes, dead_letter: bool) -> None:
-        """The message is refused, and the administration queue is informed if that was asked for; `dead_letter`
-        keeps a copy here."""
+        """Refuse a message and send the negative acknowledgments that it requests; with `dead_letter`, keep a copy in
+        the dead-letter queue here."""
         self._change.reject(message, reason, final_ack)
         if dead_letter:
             self._change.dead_letter(message, reason)
 
     def commit(self, also: Iterable[Operation]) -> None:
-        """Carry it out. Raises MessageStorageFailed, with nothing changed."""
+        """Write and apply the change. Raises MessageStorageFailed, with nothing changed."""
         with storing():
             self._change.also(also)
             self._change.commit()
@@ -77,18 +77,19 @@ class Arrivals:
         self._changes: Final = changes
 
     def begin(self, charged_to: str = "") -> Arriving:
-        """Messages have come together; outgoing queues for answers to them count for a host."""
+        """Begin a change for messages that arrived together. Outgoing queues for their acknowledgments count against
+        the host `charged_to`."""
         return Arriving(self._changes, charged_to)
 
     def note(self, also: Iterable[Operation]) -> None:
-        """Remember something without a message."""
+        """Store operations that belong to no message."""
         with storing():
             change = ChangeSet(self._changes)
             change.also(also)
             change.commit()
 
     def send(self, queue: Queue, message: Message) -> None:
-        """The queue manager itself sends a message, to be numbered and stamped here."""
+        """Number and stamp a message of the queue manager itself, and put it into a queue."""
         with storing():
             change = ChangeSet(self._changes)
             change.post(queue, message)

@@ -1,9 +1,12 @@
 """Audit records: changes that callers make, and denied attempts.
 
-Four parts report to it. `Authorization` reports what is denied, and what is allowed of acts that change no queue of
-this machine: acting on the machine, looking into outgoing queues, receiving from journals and system queues, changing
-public queues in the directory. `Administration` reports each change of a queue, just before it is made. `Reading`
-reports purges, `Handles` how many messages went through a handle of which the opening was recorded.
+Four parts write audit records:
+
+- `Authorization`: denied attempts, and allowed acts that change no queue of this machine: administering the machine,
+  reading outgoing queues, receiving from journals and system queues, changing public queues in the directory.
+- `Administration`: each change of a queue, just before it is made.
+- `ReadOperations`: purges.
+- `Handles`: the number of messages received through a handle whose opening was recorded.
 """
 
 from __future__ import annotations
@@ -39,14 +42,15 @@ class AuditRecord:
 
 
 class Auditor(Protocol):
-    """Keeps deeds."""
+    """Stores audit records."""
 
     def record(self, deed: AuditRecord) -> None:
-        """Called before a change is made. Raises MsmqError if it is not to be made, because it can't be recorded."""
+        """Called before a change is made. Raises MsmqError if the record cannot be stored; the change must then not be
+        made."""
 
 
 class NoAudit:
-    """For a queue manager that nobody audits."""
+    """Null auditor: discards audit records."""
 
     def record(self, deed: AuditRecord) -> None:
         return None

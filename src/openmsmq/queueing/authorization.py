@@ -1,7 +1,7 @@
-"""Who may do what: callers, default security descriptors, and the one gate that every operation asks.
+"""Authorization: callers, rights, and the one gate that every operation passes.
 
-`GATES` says for each right, and each kind of object that it is asked for, what a security descriptor has to grant. What
-is not listed is denied. docs/security.md has the same table in words.
+`GATES` lists, for each right and each kind of target, the access mask that a security descriptor must grant.
+Combinations that are not listed are denied. docs/security.md has the same table in words.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from openmsmq.queueing.queue import SYSTEM_JOURNAL, Queue, QueueKind
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """`sid` identifies the caller; `sids` is everything access is checked against."""
+    """`sid` identifies the caller; access is checked against all of `sids`."""
 
     sid: str
     sids: frozenset[str]
     name: str = ""
-    origin: str = field(default="", compare=False)  # for the audit log: from where
+    origin: str = field(default="", compare=False)  # for the audit log, such as `rpc 10.0.0.7`
 
     @property
     def actor(self) -> Actor:
@@ -41,7 +41,7 @@ class Caller:
 
     @classmethod
     def user(cls, sid: str, name: str = "", groups: frozenset[str] = frozenset()) -> Caller:
-        """`groups`: the SIDs of those that the user is in."""
+        """Return an authenticated caller; `groups` are the SIDs of the user's groups."""
         return cls(sid, groups | {sid, security.EVERYONE, security.AUTHENTICATED_USERS}, name)
 
     def as_administrator(self) -> Caller:
@@ -49,7 +49,7 @@ class Caller:
         return replace(self, sids=self.sids | {security.ADMINISTRATORS})
 
 
-# The queue manager itself, for what it does on its own account.
+# The queue manager itself, for operations that no client requested.
 SYSTEM = Caller(security.LOCAL_SYSTEM, frozenset([security.LOCAL_SYSTEM, security.ADMINISTRATORS]), "system")
 
 
@@ -63,7 +63,7 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryRecord:
-    """Directory entry of a queue or machine that is not here. `security` is its self-relative descriptor, `name` its
+    """Directory entry of a queue or machine that is not local. `security` is its self-relative descriptor, `name` its
     path name or computer name; `is_machine` is False for a queue."""
 
     security: bytes
@@ -78,7 +78,7 @@ class Right(Enum):
     PEEK = "peek"  # open for peeking
     SEND = "send"  # open for sending, or stage
     MOVE = "move"  # open as the target of moves
-    READ_OUTGOING = "read an outgoing queue"  # open with one of the admin access modes
+    READ_OUTGOING = "read an outgoing queue"  # open with an admin access mode
     CREATE_QUEUE = "create a queue"
     DELETE_QUEUE = "delete a queue"
     GET_PROPERTIES = "get properties"
@@ -86,8 +86,8 @@ class Right(Enum):
     GET_PERMISSIONS = "get permissions"
     SET_PERMISSIONS = "set permissions"
     TAKE_OWNERSHIP = "take ownership"
-    SEE = "see"  # state and counts, by qmmgmt
-    ADMINISTER = "administer"  # act by qmmgmt; beyond max_queues_per_owner; what belongs to others
+    SEE = "see"  # read state and counts through qmmgmt
+    ADMINISTER = "administer"  # act through qmmgmt, exceed max_queues_per_owner, use what others own
     USE_OWN = "use what is one's own"
 
 
@@ -102,7 +102,7 @@ class AccessTarget(Enum):
     JOURNAL = "journal"  # its queue's
     CONNECTOR = "connector queue"  # its own
     OUTGOING = "outgoing queue"  # the machine's
-    OWNED = "sink or staged write"  # its owner, or ADMINISTER
+    OWNED = "sink or staged write"  # the owner may; others need ADMINISTER
 
 
 Subject = Queue | Owned | DirectoryRecord | None
@@ -111,13 +111,13 @@ _Q, _M, _R, _T = QueueAccessMask, MachineAccessMask, Right, AccessTarget
 
 
 def _guarded(mask: int) -> dict[AccessTarget, int]:
-    """Return the same mask for every target that has the descriptor of a queue."""
+    """Map every target that is protected by a queue's descriptor to `mask`."""
     return dict.fromkeys((_T.QUEUE, _T.SUBQUEUE, _T.JOURNAL, _T.CONNECTOR), mask)
 
 
 _DESTINATIONS: Final = (_T.QUEUE, _T.SUBQUEUE, _T.CONNECTOR)
 _ADMINISTER: Final = int(_M.SET_MACHINE_PROPERTIES)
-#: Right -> target -> the mask that the descriptor has to grant.
+#: Right -> target -> the mask that the descriptor must grant.
 GATES: Final[dict[Right, dict[AccessTarget, int]]] = {
     _R.RECEIVE: {
         **dict.fromkeys(_DESTINATIONS, int(_Q.RECEIVE_MESSAGE)),
@@ -131,7 +131,7 @@ GATES: Final[dict[Right, dict[AccessTarget, int]]] = {
         _T.DEAD_LETTERS: int(_M.PEEK_DEADLETTER_MESSAGE),
     },
     _R.SEND: dict.fromkeys(_DESTINATIONS, int(_Q.WRITE_MESSAGE)),
-    _R.MOVE: dict.fromkeys(_DESTINATIONS, int(_Q.RECEIVE_MESSAGE)),  # taking includes setting aside
+    _R.MOVE: dict.fromkeys(_DESTINATIONS, int(_Q.RECEIVE_MESSAGE)),  # receiving includes moving aside
     _R.READ_OUTGOING: {_T.OUTGOING: _ADMINISTER},
     _R.CREATE_QUEUE: {_T.MACHINE: int(_M.CREATE_QUEUE)},
     _R.DELETE_QUEUE: _guarded(int(_Q.DELETE_QUEUE)),
@@ -149,30 +149,30 @@ GATES: Final[dict[Right, dict[AccessTarget, int]]] = {
 }
 
 
-#: What the audit log records when it is denied, and its name there; using the other rights changes nothing.
+#: Rights whose denial is audited, with their names in the audit log; using the other rights changes nothing.
 AUDITED: Final = {
     _R.CREATE_QUEUE: "queue.create", _R.DELETE_QUEUE: "queue.delete", _R.SET_PROPERTIES: "queue.properties",
     _R.SET_PERMISSIONS: "queue.permissions", _R.TAKE_OWNERSHIP: "queue.owner", _R.ADMINISTER: "machine.act",
     _R.READ_OUTGOING: "outgoing.open", _R.RECEIVE: "messages.open",
 }  # fmt: skip
-#: These it records when they are allowed, too: no other part reports them.
+#: Rights whose use is audited here even when allowed: no other part records it.
 _ALONE: Final = (_R.ADMINISTER, _R.READ_OUTGOING, _R.RECEIVE)
-_ADMINISTRATIVE: Final = (_T.MACHINE_JOURNAL, _T.DEAD_LETTERS, _T.JOURNAL, _T.OUTGOING)  # to receive from
+_ADMINISTRATIVE: Final = (_T.MACHINE_JOURNAL, _T.DEAD_LETTERS, _T.JOURNAL, _T.OUTGOING)  # sources of receives
 
 
 class Authorization:
-    """Decides by the machine's descriptor, and by those of its queues, and reports to the auditor."""
+    """Checks rights against the descriptors of the machine and its queues, and reports to the auditor."""
 
     def __init__(self, machine: SecurityDescriptor, auditor: Auditor | None = None) -> None:
         self.machine = machine
         self._auditor: Final = auditor or NoAudit()
 
     def authorize(self, caller: Caller, target: Subject, right: Right, act: str = "") -> None:
-        """Raises AccessDenied, naming the caller, what was wanted and on what, unless the caller has the right.
+        """Check that the caller has a right. Raises AccessDenied, naming the caller, the right and the target.
 
         Args:
             target: None for the queue manager itself.
-            act: what is to be done with the right, for the audit log.
+            act: the intended action, for the audit log.
         """
         if isinstance(target, Owned) and target.sid == caller.sid:
             return
@@ -196,15 +196,15 @@ class Authorization:
         raise AccessDenied(detail=detail)
 
     def allows(self, caller: Caller, target: Subject, right: Right) -> bool:
-        """Whether `authorize` raises nothing."""
+        """Whether `authorize` would grant the right. Writes no audit record."""
         wanted = GATES[right].get(_kind_of(target))
         if isinstance(target, Owned) and target.sid == caller.sid:
             return True
         return wanted is not None and self._decides(target).grants(caller.sids, wanted)
 
     def _decides(self, target: Subject) -> SecurityDescriptor:
-        """Whose descriptor decides: a journal's and a subqueue's is that of their queue; what has none is the
-        machine's."""
+        """Return the descriptor that applies: for a journal or subqueue that of its queue, for a target without a
+        descriptor that of the machine."""
         if isinstance(target, DirectoryRecord):
             return _parsed(target.security) if target.security else _UNGUARDED
         guard = _guard_of(target)
@@ -214,7 +214,7 @@ class Authorization:
 
 
 def _guard_of(target: Subject) -> Queue | None:
-    """The queue whose descriptor decides; None for the machine's."""
+    """Return the queue whose descriptor applies; None if it is the machine's."""
     if not isinstance(target, Queue):
         return None
     guard = target.owner or target.parent or target
@@ -246,14 +246,14 @@ def _kind_of(target: Subject) -> AccessTarget:
 
 
 def _is_recorded(target: Subject, kind: AccessTarget, right: Right, allowed: bool) -> bool:
-    """Whether the audit log hears of a decision here: see `auditing`."""
+    """Whether a decision is recorded in the audit log by this module; see `auditing`."""
     if right is Right.RECEIVE:
         return kind in _ADMINISTRATIVE
     return not allowed or right in _ALONE or isinstance(target, DirectoryRecord)
 
 
 def is_administrative(queue: Queue) -> bool:
-    """Whether receiving from a queue is an act of administration: from journals, system queues, outgoing queues."""
+    """Whether receiving from a queue is an administrative act: true for journals, system queues and outgoing queues."""
     return _kind_of(queue) in _ADMINISTRATIVE
 
 

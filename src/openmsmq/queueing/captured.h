@@ -1,12 +1,12 @@
-/* Where a copy goes of what a checkpoint needs. */
+/* Memory for the copies that a checkpoint is written from. */
 
 #ifndef OPENMSMQ_CAPTURED_H
 #define OPENMSMQ_CAPTURED_H
 
 #include <Python.h>
 
-/* Reserve `size` bytes for a capture: a part of `room`, a bytearray whose memory is ready, or new bytes if that is None
-   or too small. `at` receives their address. NULL with an exception set on failure. */
+/* Reserve `size` bytes for a capture: a part of `room`, a bytearray whose memory pages are present, or new bytes if
+   `room` is None or too small. `at` receives their address. NULL with an exception set on failure. */
 static PyObject *new_capture(PyObject *room, Py_ssize_t size, void *at)
 {
     if (room != Py_None && !PyByteArray_Check(room))

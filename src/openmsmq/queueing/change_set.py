@@ -42,28 +42,28 @@ from openmsmq.store import Drop, Insert, Move, Operation, Remove, StoreFailed, S
 
 logger = logging.getLogger(__name__)
 
-# Plain numbers: `&` with a member of an IntFlag makes a new member, which costs fifty times as much.
+# Plain integers: `&` with a member of an IntFlag creates a new member, which takes 50 times as long.
 _JOURNAL, _DEADLETTER = int(Journal.JOURNAL), int(Journal.DEADLETTER)
 _POS_ARRIVAL, _POS_RECEIVE = int(Acknowledge.POS_ARRIVAL), int(Acknowledge.POS_RECEIVE)
 _NEG_ARRIVAL, _NEG_RECEIVE = int(Acknowledge.NEG_ARRIVAL), int(Acknowledge.NEG_RECEIVE)
 _RECOVERABLE = int(Delivery.RECOVERABLE)
-_ARRIVED = 0x4000  # bit of a message class: the message had reached its queue
-# Deviation D-58: why a message was discarded that was removed from an outgoing or a connector queue: it never was in
-# its destination queue, so it was neither received nor purged there. Other reasons are what they are.
+_ARRIVED = 0x4000  # bit of a message class: the message reached its queue
+# Deviation D-58: reasons that change for a message removed from an outgoing or connector queue. It never was in its
+# destination queue, so it was neither received nor purged there. Other reasons stay the same.
 _IN_TRANSIT = {
     MessageClass.ACK_RECEIVE: MessageClass.NACK_DELETED,
     MessageClass.NACK_Q_PURGED: MessageClass.NACK_DELETED,
 }
 ORDER_LABEL = "QM Ordering Ack"  # of both acknowledgments of transactional messages, [MS-MQQB] 2.2.4 and 2.2.5
-_SWEEP_MESSAGES = 512  # removals in one batch when a queue is purged or deleted
-_SWEEP_BYTES = 1 << 20  # of copies and acknowledgments in one such batch
-# Of non-transactional messages that reached their queue, only these end in the dead-letter queue; transactional ones
-# do whenever they are not received.
+_SWEEP_MESSAGES = 512  # removals per batch when a queue is purged or deleted
+_SWEEP_BYTES = 1 << 20  # of copies and acknowledgments per such batch
+# Reasons for which a non-transactional message that reached its queue becomes a dead letter. A transactional one does
+# whenever it is not received.
 _DEAD_LETTERED = frozenset([MessageClass.NACK_RECEIVE_TIMEOUT, MessageClass.NACK_REACH_QUEUE_TIMEOUT])
 _OF_QUEUE_MANAGERS = frozenset(int(kind) for kind in MessageClass if kind is not MessageClass.NORMAL)
 
 
-_Arrival: TypeAlias = tuple[Queue, int, Message | None]  # the message, if it is at hand
+_Arrival: TypeAlias = tuple[Queue, int, Message | None]  # the message, if already decoded
 _NOTHING_PLACED: Final[dict[int, tuple[int, int]]] = {}
 
 
@@ -71,18 +71,19 @@ class _Held:
     """Messages sent in transactions and stages that this change makes visible; most changes have none."""
 
     def __init__(self) -> None:
-        self.reveals: list[tuple[Queue, Message, int | None]] = []  # locked sends; where they are stored, if they are
-        # Staged messages: entries by lookup identifier, bytes, and those whose receipt is acknowledged.
+        self.reveals: list[tuple[Queue, Message, int | None]] = []  # locked sends, with the location if stored
+        # Staged messages: entries by lookup identifier, total bytes, and lookup identifiers of those whose receipt must
+        # be acknowledged.
         self.adoptions: list[tuple[Queue, dict[int, Stored], int, Sequence[int]]] = []
         self.deadlines: list[tuple[Queue, int, int]] = []  # of staged messages: position, milliseconds
 
 
 class ChangeSet:
-    """Gather, then `commit` once."""
+    """One atomic change: gather its parts, then call `commit` once."""
 
     def __init__(self, changes: Changes, charged_to: str = "") -> None:
-        """`charged_to` is the host that the outgoing queues for answers count for; without it, acknowledgments for a
-        message of another queue manager count for that."""
+        """`charged_to` is the host whose share of outgoing queues pays for acknowledgments; if empty, it is the queue
+        manager that sent the acknowledged message."""
         self._changes = changes
         self._charged_to = charged_to
         self._operations: list[Operation] = []
@@ -93,13 +94,13 @@ class ChangeSet:
         self._held: _Held | None = None
         self._leaves_subqueue = False
         self._added: dict[int, int] = {}  # bytes by queue number, for quotas within the change
-        self._freed: dict[int, int] = {}  # bytes of what is removed, by number of the queue whose quota they count for
-        # What follows from the removals and arrivals, in the order of `_complete`.
+        self._freed: dict[int, int] = {}  # removed bytes, by number of the queue whose quota they count against
+        # Consequences of the removals and arrivals, in the order of `_complete`.
         self._copies: list[tuple[Queue, Message, MessageClass | None, int]] = []
         self._acknowledgments: list[tuple[Message, MessageClass]] = []
-        self._final_acks: list[tuple[bytes, MessageClass]] = []  # what `records.final_ack_definition` keeps, and why
-        self._following = 0  # bytes of these
-        self._deaths: list[MessageClass] = []  # why messages are removed that nobody received, or are refused
+        self._final_acks: list[tuple[bytes, MessageClass]] = []  # value of `records.final_ack_definition`, reason
+        self._following = 0  # bytes of these copies and acknowledgments
+        self._deaths: list[MessageClass] = []  # reasons of messages discarded or refused
 
     # -- gathering -------------------------------------------------------------------------------------------
 
@@ -159,14 +160,15 @@ class ChangeSet:
             self._acknowledge(message, MessageClass.ACK_REACH_QUEUE)
 
     def remove(self, queue: Queue, lookup_identifier: int, message: Message, reason: MessageClass) -> None:
-        """Message Position Deleted ([MS-MQDMPR] 3.1.7.2.1) and what it entails ([MS-MQQB] 3.1.7.2)."""
+        """Remove a message: Message Position Deleted ([MS-MQDMPR] 3.1.7.2.1) and its consequences ([MS-MQQB]
+        3.1.7.2)."""
         size = self._take_out(queue, lookup_identifier)
         in_transit = False
         if not queue.is_destination:
             if queue.kind not in (QueueKind.OUTGOING, QueueKind.CONNECTOR):
                 return
             if reason is MessageClass.ACK_RECEIVE and queue.kind is QueueKind.CONNECTOR:
-                return  # D-53: with the connector application now, which sends the acknowledgments
+                return  # D-53: the connector application now has it, and sends the acknowledgments
             if reason is MessageClass.ACK_REACH_QUEUE:  # transferred; the destination sends the acknowledgments
                 if not self._is_own(message):
                     self._drop_notes(lookup_identifier)
@@ -189,14 +191,15 @@ class ChangeSet:
         if message.acknowledgements_requested & (_NEG_RECEIVE if reason & _ARRIVED else _NEG_ARRIVAL):
             self._acknowledge(message, reason)
         if from_elsewhere and (message.is_transactional or in_transit):
-            return  # dead letters are the sender's, who has the final acknowledgment
+            return  # the sender gets the final acknowledgment and keeps the dead letter
         undelivered = in_transit or message.is_transactional or reason in _DEAD_LETTERED
         if message.journaling_requested & _DEADLETTER and undelivered:
             self._copy(self.dead_letters_for(message), message, size, reason)
 
     def discard_poison(self, queue: Queue, lookup_identifier: int, message: Message) -> None:
-        """Remove a message at its delivery limit, as if its reader had rejected it. A copy always stays: with the
-        sender if its queue manager keeps one, else in the dead letters here, whether or not the sender asked for it."""
+        """Remove a message at its delivery limit, as if its reader had rejected it. A copy is always kept: by the
+        sender's queue manager if it keeps one, else in the dead-letter queue here, whether or not the sender requested
+        it."""
         copies = len(self._copies)
         size = queue.size_of(lookup_identifier)
         self.remove(queue, lookup_identifier, message, MessageClass.NACK_RECEIVE_REJECTED)
@@ -208,7 +211,7 @@ class ChangeSet:
             self._copy(target, message, size, MessageClass.NACK_RECEIVE_REJECTED)
 
     def dead_letters_for(self, message: Message) -> Queue:
-        """The dead-letter queue of this machine that takes such messages."""
+        """Return the dead-letter queue of this machine for a message."""
         registry = self._changes.registry
         return registry.transactional_dead_letters if message.is_transactional else registry.dead_letters
 
@@ -234,16 +237,16 @@ class ChangeSet:
             self._final_acks.append((final_ack, reason))
 
     def dead_letter(self, message: Message, reason: MessageClass) -> None:
-        """A refused message goes to the dead letters of this machine ([MS-MQQB] 3.1.5.8.8)."""
+        """Put a copy of a refused message into the dead-letter queue of this machine ([MS-MQQB] 3.1.5.8.8)."""
         self._copy(self._changes.registry.dead_letters, message, message.size, reason)
 
     def remove_without_effects(self, queue: Queue, lookup_identifier: int) -> None:
         """Remove a stored message whose removal has no effects, or whose effects can't be read."""
-        assert queue.location(lookup_identifier) is not None  # what is in memory needs no decoding
+        assert queue.location(lookup_identifier) is not None  # a message in memory is never unreadable
         self._take_out(queue, lookup_identifier)
 
     def take_out(self, queue: Queue, lookup_identifier: int) -> None:
-        """Remove a message, of which nothing follows."""
+        """Remove a message without any consequences."""
         self._take_out(queue, lookup_identifier)
 
     def _is_own(self, message: Message) -> bool:
@@ -251,7 +254,7 @@ class ChangeSet:
         return self._changes.machine.has_identifier(message.source_machine_identifier)
 
     def _take_out(self, queue: Queue, lookup_identifier: int) -> int:
-        """Remove a position from store and queue. Returns the bytes that it leaves for what follows."""
+        """Remove a position from store and queue. Returns the bytes that this frees."""
         location = queue.location(lookup_identifier)
         if location is not None:
             self._operations.append(Remove(sequence_of(lookup_identifier), location))
@@ -259,7 +262,8 @@ class ChangeSet:
         return self._free(queue, lookup_identifier)
 
     def _answer_finally(self, lookup_identifier: int, reason: MessageClass) -> None:
-        """Tell the sender of a transactional message what became of it, if it has asked ([MS-MQQB] 3.1.7.2.2)."""
+        """Report the outcome of a transactional message to its sender, if the sender requested it ([MS-MQQB]
+        3.1.7.2.2)."""
         name = final_ack_definition(lookup_identifier)
         value = self._changes.store.definitions.get(name)
         if value is not None:
@@ -267,13 +271,14 @@ class ChangeSet:
             self._final_acks.append((value, reason))
 
     def _drop_notes(self, lookup_identifier: int) -> None:
-        """A message of another queue manager is on its next hop: nothing is owed for it any more."""
+        """Drop the stored route and final acknowledgment of another queue manager's message, which the next hop now
+        has."""
         for name in (route_definition(lookup_identifier), final_ack_definition(lookup_identifier)):
             if name in self._changes.store.definitions:
                 self._operations.append(Drop(name))
 
     def _free(self, queue: Queue, lookup_identifier: int) -> int:
-        """Bytes that a message leaves for what follows from its removal."""
+        """Note and return the bytes that the removal of a message frees for its consequences."""
         head, size = queue.parent or queue, queue.size_of(lookup_identifier)
         self._freed[head.number] = self._freed.get(head.number, 0) + size
         return size
@@ -287,18 +292,18 @@ class ChangeSet:
 
     def move(self, queue: Queue, lookup_identifier: int, message: Message, target: Queue) -> None:
         """Move Message, [MS-MQDMPR] 3.1.7.1.16. The message keeps its lookup identifier, and with it its place in the
-        order of arrival; it has arrived once, so nothing else follows."""
+        order of arrival. It has arrived before, so the move has no other consequences."""
         self._place(queue, lookup_identifier, replace(self._moved(message), abort_count=0), target)
 
     def move_poison(self, queue: Queue, lookup_identifier: int, message: Message, target: Queue) -> None:
-        """Move a message like `move`, but keep its abort count, which tells why it moved."""
+        """Move a message like `move`, but keep its abort count, which is the reason for the move."""
         self._place(queue, lookup_identifier, self._moved(message), target)
 
     def _moved(self, message: Message) -> Message:
         return replace(message, move_count=message.move_count + 1, last_move_time=self._changes.clock() // 1000)
 
     def keep(self, queue: Queue, lookup_identifier: int, message: Message, target: Queue) -> None:
-        """Move a message like `move`, for the queue manager's own reasons: the message is unchanged."""
+        """Move a message for the queue manager's own purposes: like `move`, but without changing the message."""
         self._place(queue, lookup_identifier, message, target)
 
     def _place(self, queue: Queue, lookup_identifier: int, moved: Message, target: Queue) -> None:
@@ -315,12 +320,12 @@ class ChangeSet:
         self._inserts.append((target, moved, moved.size, deadline, held))
 
     def also(self, operations: Iterable[Operation]) -> None:
-        """Write something else in the same batch."""
+        """Add other store operations to the batch."""
         self._operations += operations
 
     def publish(self, queue: Queue, message: Message, location: int | None) -> None:
-        """Make a send of a transaction visible; it is stored here unless it was written ahead. Raises what reading the
-        store raises."""
+        """Make a transactional send visible, and store it unless it was written ahead. Raises the errors of reading the
+        store."""
         self._of_others().reveals.append((queue, message, location))
         if queue.deleted:
             return
@@ -335,7 +340,7 @@ class ChangeSet:
         self._of_others().adoptions.append((queue, entries, size, asking))
 
     def expire(self, queue: Queue, lookup_identifier: int, deadline: int) -> None:
-        """A staged message that arrives expires then, in milliseconds; 0 for never."""
+        """Set when a staged message expires, in milliseconds since 1970 UTC; 0 for never."""
         if deadline:
             self._of_others().deadlines.append((queue, lookup_identifier, deadline))
 
@@ -344,21 +349,22 @@ class ChangeSet:
         self._operations.append(Remove(sequence_of(lookup_identifier), location))
 
     def _copy(self, queue: Queue, message: Message, size: int, reason: MessageClass | None = None) -> None:
-        """`size` is what the original counts for."""
+        """Add a copy to the change; `size` is the number of bytes that the original counts for in quotas."""
         self._copies.append((queue, message, reason, size))
         self._following += size
 
     def _acknowledge(self, message: Message, message_class: MessageClass) -> None:
-        """Nobody acknowledges what is an acknowledgment or a report itself ([MS-MQQB] 3.1.7.15, notes 2 and 62)."""
+        """Add an acknowledgment to the change. Acknowledgments and reports are never acknowledged ([MS-MQQB] 3.1.7.15,
+        notes 2 and 62)."""
         if message.message_class in _OF_QUEUE_MANAGERS:
             return
         self._acknowledgments.append((message, message_class))
         self._following += message.size
 
     def _complete(self) -> None:
-        """Add what follows from the removals and arrivals, as far as there is room. Dead letters and journal copies
-        come first and may have the room of what this very change removes: a copy is as large as its original, so the
-        machine's quota never costs one."""
+        """Add the consequences of the removals and arrivals, as far as quotas allow. Dead letters and journal copies
+        come first and may use the bytes that this change frees. A copy is as large as its original, so the machine's
+        quota never causes the loss of one."""
         for queue, message, reason, size in self._copies:
             self._insert_copy(queue, message, reason, size)
         for message, message_class in self._acknowledgments:
@@ -367,7 +373,7 @@ class ChangeSet:
             self._insert_final_ack(kept, message_class)
 
     def _insert_copy(self, queue: Queue, message: Message, reason: MessageClass | None, size: int) -> None:
-        """A copy for a journal or dead-letter queue; discarded where that queue's quota is exceeded."""
+        """Insert a copy into a journal or dead-letter queue, or discard it if that would exceed the queue's quota."""
         copy = message.copy()
         if reason is not None:
             copy.message_class = reason
@@ -378,8 +384,8 @@ class ChangeSet:
         self.insert(queue, copy, size)
 
     def _insert_acknowledgment(self, message: Message, message_class: MessageClass) -> None:
-        """Send Administration Acknowledgment, [MS-MQQB] 3.1.7.15. Without a queue to go to it is discarded. A negative
-        one carries the body, unless that is private."""
+        """Send Administration Acknowledgment, [MS-MQQB] 3.1.7.15. It is discarded if its administration queue cannot be
+        determined. A negative one includes the body, unless the message is encrypted."""
         charged_to = self._charged_to
         if not charged_to and not self._is_own(message):
             charged_to = message.source_machine_identifier.hex()
@@ -403,8 +409,8 @@ class ChangeSet:
             self.post(queue, replace(acknowledgment))
 
     def _administration_queues(self, format_name: str, charged_to: str) -> list[Queue]:
-        """Where acknowledgments go: private queues of this machine, and outgoing queues, which are made. Raises what
-        the store raises."""
+        """Return the queues for an acknowledgment: application queues of this machine and outgoing queues, which are
+        created if needed. Raises the errors of the store."""
         if not format_name:
             return []
         try:
@@ -415,8 +421,8 @@ class ChangeSet:
         return [queue for name in elements if (queue := self._queue_for_own(name, charged_to)) is not None]
 
     def _queue_for_own(self, name: names.SingleFormatName, charged_to: str = "") -> Queue | None:
-        """Where messages of the queue manager itself go: an application queue of this machine, or an outgoing queue,
-        which is made. None where the name leads to no such queue."""
+        """Return the queue for a message of the queue manager itself: a non-transactional application queue of this
+        machine, or an outgoing queue, which is created if needed. None if the name denotes no such queue."""
         registry = self._changes.registry
         queue = registry.local_queue(name)
         if queue is not None:
@@ -427,7 +433,8 @@ class ChangeSet:
         return self._outgoing(name, charged_to)
 
     def _outgoing(self, name: names.SingleFormatName, charged_to: str) -> Queue | None:
-        """The outgoing queue for what the queue manager itself sends; None if there can be no more of them."""
+        """Return the outgoing queue for a message of the queue manager itself; None if no more outgoing queues are
+        allowed."""
         try:
             return self._changes.outgoing_for(name, charged_to)
         except InsufficientResources as error:
@@ -440,8 +447,8 @@ class ChangeSet:
             return None
 
     def _insert_final_ack(self, kept: bytes, message_class: MessageClass) -> None:
-        """Send Transactional Acknowledgment, [MS-MQQB] 3.1.7.17. Nothing asks for an acknowledgment of it, and
-        its priority is 0, as all bits of BaseHeader.Flags are (2.2.5)."""
+        """Send Transactional Acknowledgment, [MS-MQQB] 3.1.7.17. It requests no acknowledgment, and its priority is 0,
+        because all bits of BaseHeader.Flags are 0 (2.2.5)."""
         body, name = split_final_ack(kept)
         queue = self._outgoing(name, self._charged_to)
         if queue is None:
@@ -452,14 +459,14 @@ class ChangeSet:
         ))  # fmt: skip
 
     def post_to(self, name: names.SingleFormatName, message: Message) -> None:
-        """Post to a queue by its name, like `post`; discard the message if the name leads to no queue."""
+        """Post to a queue by its name, like `post`; discard the message if the name denotes no queue."""
         queue = self._queue_for_own(name)
         if queue is not None:
             message.time_to_reach_queue = INFINITE if queue.is_destination else self._changes.longest_way
             self.post(queue, message)
 
     def post(self, queue: Queue, message: Message) -> None:
-        """Put a message of the queue manager itself into a queue, or discard it where there is no room."""
+        """Put a message of the queue manager itself into a queue, or discard it if a quota would be exceeded."""
         size = message.size
         if not self.has_room(queue, size, reuse=True):
             self._changes.note_discarded(queue, message)
@@ -475,10 +482,10 @@ class ChangeSet:
         """Write the batch and apply it.
 
         Args:
-            transaction: number of a transaction of the store that ends with it.
-            settled: numbers of those that commit with it, and of those that are dropped.
+            transaction: number of the store transaction that commits with the batch.
+            settled: numbers of the store transactions that commit with the batch, and of those that it drops.
 
-        Raises what the store raises; then nothing was applied.
+        Raises the errors of the store; nothing was applied then.
         """
         if self._copies or self._acknowledgments or self._final_acks:
             self._complete()
@@ -505,7 +512,8 @@ class ChangeSet:
             self._clean_up()
 
     def _apply(self, locations: Sequence[int]) -> list[_Arrival] | None:
-        """Change queues and deadlines. Returns what became available, for those who are to be notified."""
+        """Change queues and deadlines. Returns the messages that became available and of which a reader or the
+        transport must be notified."""
         arrived: list[_Arrival] | None = None
         deadlines = self._changes.deadlines
         placed = _NOTHING_PLACED
@@ -531,7 +539,7 @@ class ChangeSet:
         return arrived
 
     def _apply_held(self, held: _Held, placed: dict[int, tuple[int, int]]) -> list[_Arrival]:
-        """Make what transactions and stages had sent visible."""
+        """Make messages sent in transactions and stages visible. Returns as `_apply`."""
         deadlines = self._changes.deadlines
         arrived: list[_Arrival] = []
         for queue, message, _ in held.reveals:
@@ -562,8 +570,8 @@ class ChangeSet:
         """Run the follow-up work of a committed change; it may fail without harm."""
         changes = self._changes
         for queue, message, location in self._held.reveals if self._held is not None else ():
-            if queue.deleted and location is not None:  # written ahead, and its queue went before the commit
-                with suppress(StoreFull):  # what stays behind goes at the next start
+            if queue.deleted and location is not None:  # written ahead; its queue was deleted before the commit
+                with suppress(StoreFull):  # leftovers are removed at the next start
                     changes.store.append([Remove(sequence_of(message.lookup_identifier), location)])
         for queue, _ in self._removals:
             if queue.parent is not None:
@@ -571,14 +579,15 @@ class ChangeSet:
 
 
 def is_received_alone(changes: Changes, queue: Queue, message: Message) -> bool:
-    """Whether nothing follows from the receipt of a message, unless the queue has a journal then."""
+    """Whether receiving a message has no consequences, except a journal copy if the queue then has journaling
+    enabled."""
     if not queue.is_destination or message.acknowledgements_requested & _POS_RECEIVE:
         return False
     return not message.is_transactional or changes.machine.has_identifier(message.source_machine_identifier)
 
 
 def store_insert(queue: Queue, message: Message) -> Insert:
-    """The operation that stores a message in a queue."""
+    """Return the operation that stores a message in a queue."""
     lookup_identifier = message.lookup_identifier
     return Insert(
         queue.number,

@@ -21,25 +21,27 @@ from openmsmq.queueing.timers import Timers
 
 logger = logging.getLogger(__name__)
 
-UNUSED_PERIOD = 300_000  # milliseconds between two looks at an outgoing queue, which find it unused
-MOST_REFUSED: Final = 200  # pairs of class and source that are counted
-OTHERS: Final = "others"  # the source of what is beyond that
+UNUSED_PERIOD = 300_000  # milliseconds between two scans for unused outgoing queues
+MOST_REFUSED: Final = 200  # pairs of class and source that are counted separately
+OTHERS: Final = "others"  # the source under which the rest is counted
 _SECONDS: Final = 0xFFFFFFFF  # times are 32 bits on the wire and in records
 SEQUENCE_BLOCK: Final = 1 << 16  # sequence numbers reserved in the store at a time, so that express ones need no record
 
 
 class Changes:
-    """Numbers what changes, and counts what it takes. `change_set.ChangeSet` carries out one change.
+    """State shared by all changes: sequence numbers, quotas and counters. `change_set.ChangeSet` carries out one
+    change.
 
     Attributes:
-        deadlines: of messages that expire: number is the lookup identifier, item the queue's number.
-        looks: when to see whether an outgoing queue is unused.
-        throttled: no message comes in (Begin and End Flow Control, [MS-MQDMPR] 3.1.7.2.5 and 6).
-        discarded: copies and acknowledgments that found no room.
-        poisoned: messages that were moved away at the delivery limit of their queue.
-        deaths: messages that nobody received, by the class that says why, whether a dead letter was kept or not.
-        refused: messages of other queue managers that were refused, by class and source.
-        has_failed: a change was written and could not be applied; no other one may follow.
+        deadlines: when messages expire, by lookup identifier and queue number.
+        looks: when to check whether an outgoing queue is unused.
+        throttled: no messages are accepted (Begin and End Flow Control, [MS-MQDMPR] 3.1.7.2.5 and 6).
+        discarded: number of copies and acknowledgments discarded because of a quota.
+        poisoned: number of messages moved away at the delivery limit of their queue.
+        deaths: number of messages discarded without being received, by message class, with or without a dead
+            letter.
+        refused: number of refused messages of other queue managers, by message class and source.
+        has_failed: a change was written but could not be applied; no other change may follow.
         sequence: the latest SequentialID.
     """
 
@@ -47,7 +49,7 @@ class Changes:
         self, store: MessageStore, registry: Registry, outbox: Outbox, clock: Callable[[], int],
         monotonic: Callable[[], int],
     ) -> None:  # fmt: skip
-        """`clock` returns milliseconds since 1970 UTC, `monotonic` those of a clock that never goes back."""
+        """`clock` returns milliseconds since 1970 UTC, `monotonic` milliseconds of a monotonic clock."""
         self.monotonic: Final = monotonic
         self.store: Final = store
         self.registry: Final = registry
@@ -64,7 +66,7 @@ class Changes:
         self.deaths: dict[int, int] = {}
         self.has_failed = False
         self.refused: dict[tuple[int, str], int] = {}
-        self._warned_at = -1  # seconds of the clock that never goes back
+        self._warned_at = -1  # seconds of the monotonic clock
         self._staged: dict[int, int] = {}  # bytes by queue number
         self._staged_bytes = 0
 
@@ -74,14 +76,16 @@ class Changes:
 
     @property
     def longest_way(self) -> int:
-        """TimeToReachQueue of what the queue manager itself sends to other machines, in seconds (deviation D-104)."""
+        """TimeToReachQueue of messages that the queue manager itself sends to other machines, in seconds (deviation
+        D-104)."""
         return self.machine.default_time_to_reach_queue
 
     # -- outgoing queues -----------------------------------------------------------------------------------------
 
     def outgoing_for(self, name: names.SingleFormatName, charged_to: str = "") -> OutgoingQueue:
-        """The outgoing queue for a format name, made where there is none; `charged_to` is the host whose messages make
-        an answer necessary, for its share of outgoing queues. Raises InsufficientResources, MessageStorageFailed."""
+        """Return the outgoing queue for a format name; create it if needed. `charged_to` is the host against whose
+        share of outgoing queues it counts: the host whose messages require an answer. Raises InsufficientResources,
+        MessageStorageFailed."""
         queue = self.registry.outgoing_queue(name)
         if queue is None:
             queue = self.registry.create_outgoing(name, charged_to)
@@ -90,18 +94,19 @@ class Changes:
         return queue
 
     def look_later(self, queue: OutgoingQueue) -> None:
-        """See after a while whether an outgoing queue is unused."""
+        """Check after `UNUSED_PERIOD` whether an outgoing queue is unused."""
         self.looks.add(self.monotonic() + UNUSED_PERIOD, queue.number, queue)
 
     def is_something_due(self) -> bool:
-        """Whether the time of a message is over that may still be in its queue."""
+        """Whether an expired message may still be in its queue."""
         first = self.deadlines.first()
         return first is not None and first <= self.clock()
 
     # -- numbers -----------------------------------------------------------------------------------------------
 
     def next_sequence(self) -> int:
-        """The next SequentialID: rises over the whole queue manager, never reused, also after a restart."""
+        """Return the next SequentialID. It increases over the whole queue manager and is never reused, even after a
+        restart."""
         return self.next_sequences(1)
 
     def has_numbers(self, count: int) -> bool:
@@ -113,16 +118,17 @@ class Changes:
         first = self.sequence + 1
         last = self.sequence + count
         if last > self._reserved:
-            self.store.reserve(last + SEQUENCE_BLOCK)  # raises when the disk is full: then nothing is reserved
+            self.store.reserve(last + SEQUENCE_BLOCK)  # if the disk is full, it raises and reserves nothing
             self._reserved = last + SEQUENCE_BLOCK
         self.sequence = last
         return first
 
     def number(self, message: Message, now: int) -> None:
-        """Give a message its place in a queue: lookup identifier and arrival time. `now` in milliseconds.
+        """Set the lookup identifier, and thereby the place in the queue, and the arrival time. `now` is in milliseconds
+        since 1970 UTC.
 
-        Deviation D-01 from [MS-MQDMPR] 3.1.7.1.9: the upper byte is 7 - Priority for every message; as written it would
-        be for transactional ones only, which would not order by arrival within priority (3.1.1.2).
+        Deviation D-01 from [MS-MQDMPR] 3.1.7.1.9: the upper byte is 7 - Priority for every message; as written, only
+        for transactional ones, which would not preserve the order of arrival within a priority (3.1.1.2).
         """
         message.lookup_identifier = lookup_id(message.priority, self.next_sequences(1))
         message.arrival_time = now // 1000 & _SECONDS
@@ -139,8 +145,8 @@ class Changes:
     # -- quotas ------------------------------------------------------------------------------------------------
 
     def has_room(self, queue: Queue, size: int, of_queue: int = 0, of_machine: int = 0) -> bool:
-        """Whether the quotas allow `size` more bytes in addition to those that the same change adds to the queue and
-        the machine; bytes that it frees are negative."""
+        """Whether the quotas allow `size` more bytes in addition to `of_queue` and `of_machine`, which the same change
+        adds to the queue and the machine (negative if it frees more than it adds)."""
         if queue.properties.quota != INFINITE:
             charged = queue.charged_bytes + self._staged.get(queue.number, 0) + of_queue
             if charged + size > queue.quota_bytes:
@@ -158,11 +164,11 @@ class Changes:
             del self._staged[queue]
 
     def staged_bytes(self, queue: Queue) -> int:
-        """Bytes that are staged for a queue."""
+        """Return the bytes staged for a queue."""
         return self._staged.get(queue.number, 0)
 
     def note_discarded(self, queue: Queue, message: Message) -> None:
-        """A copy or acknowledgment found no room."""
+        """Count and log a copy or acknowledgment that was discarded because of a quota."""
         self.discarded += 1
         if self.may_warn():
             logger.warning(
@@ -171,14 +177,15 @@ class Changes:
             )  # fmt: skip
 
     def note_refused(self, reason: MessageClass, source: str) -> None:
-        """A message of another queue manager, by its identifier, was refused."""
+        """Count a refused message of another queue manager; `source` is its identifier."""
         key = int(reason), source
         if key not in self.refused and len(self.refused) >= MOST_REFUSED:
             key = int(reason), OTHERS
         self.refused[key] = self.refused.get(key, 0) + 1
 
     def may_warn(self) -> bool:
-        """Whether the log may have one more line about what other hosts can cause without end: one a second."""
+        """Whether another warning may be logged about events that other hosts can cause in any number: at most one per
+        second."""
         second = self.monotonic() // 1000
         if second == self._warned_at:
             return False
@@ -186,14 +193,15 @@ class Changes:
         return True
 
     def note_deaths(self, reasons: list[MessageClass]) -> None:
-        """Messages were removed, or refused when they arrived."""
+        """Count messages that were discarded, or refused on arrival."""
         for reason in reasons:
             self.deaths[reason] = self.deaths.get(reason, 0) + 1
 
     # -- failure -----------------------------------------------------------------------------------------------
 
     def fail(self, error: Exception) -> NoReturn:
-        """Memory and log disagree: the store takes nothing any more, and the process ends. Raises StoreFailed."""
+        """Stop because memory and log disagree: mark the store as failed, which ends the process. Raises
+        StoreFailed."""
         logger.critical("a change was written but could not be applied; the log is authoritative", exc_info=error)
         self.has_failed = True
         self.outbox.failed(error)
@@ -205,7 +213,7 @@ def _is_kept(_: int, queue: OutgoingQueue) -> bool:
 
 
 def new_identifier(machine: bytes, sequence: int) -> bytes:
-    """An OBJECTID: the machine's GUID and the low 32 bits of the sequence number; never the null identifier."""
+    """Return an OBJECTID: the machine's GUID and the low 32 bits of the sequence number; never the null identifier."""
     identifier = machine + (sequence & 0xFFFFFFFF).to_bytes(4, "little")
     assert identifier != NULL_IDENTIFIER
     return identifier

@@ -1,4 +1,5 @@
-"""Consumer groups: who has got how far in a queue, and what they hold. No part of the specifications."""
+"""Consumer groups: their positions in a queue and the messages that they have claimed. Not part of the
+specifications."""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ from openmsmq.queueing.queue import Lock, LockKind, Queue
 
 T = TypeVar("T")
 
-# An operation on many messages: it stops between bounded pieces, so that others get their turn, and returns its result.
+# An operation on many messages. It yields between bounded steps, so that other work can run, and returns its result.
 Steps: TypeAlias = Generator[None, None, T]
 
 GROUP_PREFIX = b"group/"
 
 
 class BatchLimits(NamedTuple):
-    """When to stop taking messages; the first one is always taken."""
+    """Maximum size of a claim; the first message is always taken."""
 
     messages: int = INFINITE
     bytes: int = 1 << 62
@@ -36,11 +37,12 @@ class ConsumerGroup:
     """A consumer group of a queue.
 
     Attributes:
-        cursor: sequence up to which everything was removed that the group had claimed.
-        token: of the latest claim; the readers of earlier ones are fenced.
-        keys: lookup identifiers of what is claimed, in the order of their sequence; all of them are locked.
-        end: sequence up to which the claim goes; `cursor` if there is none.
-        lock: of all the keys; its `overdue` are those whose time came meanwhile, which expire if they are put back.
+        cursor: sequence up to which all claimed messages have been removed.
+        token: token of the latest claim; readers of earlier claims are fenced.
+        keys: lookup identifiers of the claimed messages in sequence order; all of them are locked.
+        end: last sequence of the claim; `cursor` if there is no claim.
+        lock: lock of all the keys; its `overdue` lists those that have become due, which expire if they are put
+            back.
     """
 
     queue: Queue
@@ -61,22 +63,23 @@ class ConsumerGroup:
 
     @property
     def definition(self) -> bytes:
-        """The name under which the store keeps it."""
+        """Return the name of the definition that stores the group."""
         return group_definition(self.queue.number, self.name)
 
     def until(self, sequence: int) -> int:
-        """How many keys lie at or below a sequence."""
+        """Return the number of keys at or below a sequence."""
         return bisect_right(self.keys, sequence, key=sequence_of)
 
     def encode(self, cursor: int, keys: list[int], end: int) -> bytes:
-        """The value of the definition. All keys one by one, because a message that is moved into the queue may take a
-        place between them; neighbours differ by little, so they pack well."""
+        """Return the value of the definition. It lists every key, because a message moved into the queue may fall
+        between them. Neighboring keys differ by little, so they compress well."""
         packed = zlib.compress(array("q", [b - a for a, b in pairwise([0, *keys])]).tobytes(), 1)
         values = {"cursor": cursor, "token": self.token, "end": end, "keys": base64.b64encode(packed).decode()}
         return json.dumps(values).encode()
 
     def restore(self, value: bytes) -> None:
-        """Take over a definition, and lock what is left of the claim. Express messages did not survive."""
+        """Load the group from a stored definition and lock the remaining messages of the claim. Express messages did
+        not survive the restart."""
         values = json.loads(value)
         self.cursor, self.token, self.end = values["cursor"], values["token"], values["end"]
         differences = array("q")
@@ -92,6 +95,6 @@ def group_definition(queue: int, name: str) -> bytes:
 
 
 def parse_group_definition(name: bytes) -> tuple[int, str]:
-    """Queue number and name of the group."""
+    """Return the queue number and the name of the group."""
     number, _, group = name.removeprefix(GROUP_PREFIX).decode().partition("/")
     return int(number), group

@@ -1,9 +1,9 @@
-"""Positions in a queue, and claims of consumer groups: how a data pipeline takes messages without losing or doubling
-one. No part of the specifications; docs/bulk.md says what is promised.
+"""Positions in a queue, and claims of consumer groups: how a data pipeline takes messages without losing or duplicating
+any. Not part of the specifications; docs/bulk.md states the guarantees.
 
-A position is a sequence number. Lookup identifiers rise within a priority only; sequence numbers rise over the whole
-queue manager, and a message gets its number at the moment it enters its queue, locked or not. So every message that
-can still appear in a queue below the latest number is locked there now: see `last_stable`.
+A position is a sequence number. Lookup identifiers increase within a priority only. Sequence numbers increase over the
+whole queue manager, and a message gets its number when it enters its queue, locked or not. So every message that can
+still appear in a queue below the latest number is locked there now: see `last_stable`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from openmsmq.store import Drop, Operation, Put, RemoveMany
 
 logger = logging.getLogger(__name__)
 
-# Locks that do not hold back `last_stable`: claims are looked at by their groups, the others never come back.
+# Locks that do not hold back `last_stable`: claims are checked through their groups, the others are never put back.
 _NEVER_APPEARS = (LockKind.CLAIM, LockKind.QUARANTINE)
-_STEP = 1024  # positions that one step of an operation goes through
-_BATCH = 1024  # messages that one step of a commit removes
-_SINGLE_STEPS = 32  # of these with journal copies or acknowledgments, which take much longer
+_STEP = 1024  # positions per step of an operation
+_BATCH = 1024  # messages removed per step of a commit
+_SINGLE_STEPS = 32  # those with journal copies or acknowledgments, which take much longer
 
 
 class ConsumerGroups:
@@ -56,18 +56,18 @@ class ConsumerGroups:
         self._holds: Final = holds
         self._staged: Final = staged
         self._random: Final = random
-        self._groups: dict[int, dict[str, ConsumerGroup]] = {}  # by number of their queue and name
+        self._groups: dict[int, dict[str, ConsumerGroup]] = {}  # by queue number and group name
 
     # -- positions -----------------------------------------------------------------------------------------------
 
     def last_stable(self, queue: Queue, group: ConsumerGroup | None = None) -> int:
-        """The highest sequence at or below which nothing can appear in the queue any more.
+        """Return the last stable position: no message can appear at or below it any more.
 
-        What can appear is what somebody holds: a send that has not committed, also one whose outcome is in doubt or
-        that is staged; a receive or move in a transaction, a read in two phases, a transfer, a claim of another group.
-        Nothing else: what is sent now gets a higher number. It falls when somebody takes hold of an old message; who
-        has passed that position has seen the message. One exception: a message that is moved between a queue
-        and its subqueues keeps its number, and appears below positions that were passed.
+        Only locked messages can appear: uncommitted sends (including staged and in-doubt ones), receives and moves in a
+        transaction, two-phase reads, transfers, and claims of other groups. New messages get higher numbers. The
+        position decreases when an old message is locked; readers that have passed it have seen that message. One
+        exception: a message moved between a queue and its subqueues keeps its number, and appears below positions that
+        were passed.
         """
         lowest = self._changes.sequence + 1
         groups = self._groups.get(queue.number, {}).values()
@@ -116,7 +116,8 @@ class ConsumerGroups:
     def _limited(
         self, queue: Queue, start: int, end: int, limits: BatchLimits, group: ConsumerGroup | None
     ) -> Steps[tuple[int, int]]:
-        """How many messages the limits allow, and where they end; `end` if no limit is reached."""
+        """Return the number of messages that the limits allow and the sequence of the last one; `end` if no limit is
+        reached."""
         total = taken_bytes = 0
         position = start
         while keys := self.within(queue, position, end, _STEP, group):
@@ -131,8 +132,8 @@ class ConsumerGroups:
         return total, end
 
     def within(self, queue: Queue, start: int, end: int, limit: int, group: ConsumerGroup | None = None) -> list[int]:
-        """The first positions with start < sequence <= end, in the order of their sequence: of what readers may take,
-        or of what the group has claimed."""
+        """Return the first `limit` positions with start < sequence <= end, in sequence order: of the available
+        messages, or of those that the group has claimed."""
         if group is None:
             return queue.within(start, end, limit)
         first = group.until(start)
@@ -141,9 +142,9 @@ class ConsumerGroups:
     # -- groups --------------------------------------------------------------------------------------------------
 
     def group(self, queue: Queue, name: str, token: str | None = None) -> ConsumerGroup | None:
-        """A consumer group of the queue, None if there is none of that name.
+        """Return a consumer group of the queue; None if it does not exist.
 
-        Raises TransactionSequence if a token is given that is not the one of its latest claim.
+        Raises TransactionSequence if `token` is given and is not that of its latest claim.
         """
         group = self._groups.get(queue.number, {}).get(name)
         if token is not None and (group is None or group.token != token):
@@ -153,12 +154,12 @@ class ConsumerGroups:
     def claim(
         self, queue: Queue, name: str, start: int, limits: BatchLimits, token: str | None = None
     ) -> Steps[ConsumerGroup]:
-        """Remove what the former claim of a group holds at or below `start`, and claim what lies behind, in the order
-        of sequences, up to the last stable one. While a claim that begins at `start` stands, it is claimed again. The
-        token is new in either case. With `token` only the holder of the latest claim gets on.
+        """Commit the group's previous claim up to `start` and release the rest of it, then claim the available messages
+        after `start`, in sequence order, up to the last stable position. An existing claim that begins at `start` is
+        claimed again. Either way the group gets a new token. If `token` is given, it must be that of the latest claim.
 
-        Raises TransactionSequence if the group has removed what is behind `start`, if `start` lies beyond every number
-        that was given, or if `token` is not the latest; IllegalPropertyValue for a name or position that is none,
+        Raises TransactionSequence if the group has removed messages after `start`, if `start` is beyond the latest
+        sequence number, or if `token` is not the latest; IllegalPropertyValue for an invalid name or position,
         MessageStorageFailed (disk full), QueueDeleted.
         """
         check_positions(start=start)
@@ -193,7 +194,7 @@ class ConsumerGroups:
         return group
 
     def _add_group(self, group: ConsumerGroup) -> None:
-        """A group is there, if it was not."""
+        """Register a group unless it is registered."""
         groups = self._groups.setdefault(group.queue.number, {})
         if group.name not in groups:
             groups[group.name] = group
@@ -205,8 +206,9 @@ class ConsumerGroups:
         self._registry.drop_unused(group.queue)
 
     def _check_given(self, start: int) -> None:
-        """Raises TransactionSequence for an offset from before the store was restored from a backup, or from another
-        queue manager. A reader waiting there would wait for a long time and miss the messages that arrive meanwhile."""
+        """Raises TransactionSequence for an offset beyond the latest sequence number: it is from another queue manager,
+        or from before the store was restored from a backup. A reader at that offset would miss the messages that arrive
+        until the numbers reach it."""
         if start > self._changes.sequence:
             raise TransactionSequence(
                 detail=f"start {start} lies beyond {self._changes.sequence}, the highest sequence that this queue "
@@ -215,8 +217,8 @@ class ConsumerGroups:
             )
 
     def _extend(self, group: ConsumerGroup, start: int, limits: BatchLimits) -> Steps[None]:
-        """Lock step by step. Each step takes all there is up to where it ends, so nothing that comes back between two
-        steps can come to lie within the claim."""
+        """Lock messages in steps. Each step takes all available messages up to its end, and its end is stable, so no
+        message that is put back between two steps can fall within the claim."""
         queue = group.queue
         self._add_group(group)
         group.cursor = group.end = start
@@ -227,7 +229,7 @@ class ConsumerGroups:
             limit = min(_STEP, limits.messages - len(group.keys))
             keys = queue.within(group.end, self.last_stable(queue, group), limit)
             volumes = list(takewhile(limits.bytes.__ge__, accumulate(map(queue.size_of, keys), initial=volume)))
-            fitting = keys[: max(len(volumes) - 1, 0 if group.keys else 1)]  # the first one in any case
+            fitting = keys[: max(len(volumes) - 1, 0 if group.keys else 1)]  # always the first one
             if fitting:
                 queue.lock_all(fitting, group.lock)
                 group.keys += fitting
@@ -239,10 +241,10 @@ class ConsumerGroups:
             _check_exists(queue)
 
     def commit_claim(self, group: ConsumerGroup, end: int) -> Steps[None]:
-        """The claimed messages at or below `end` were received, with what follows from that: step by step in
-        the order of sequences; the cursor moves last. Nothing happens if the cursor is there already.
+        """Receive the claimed messages at or below `end`, with all consequences: in steps, in sequence order; the
+        cursor moves last. Does nothing if the cursor is at or beyond `end`.
 
-        Raises TransactionSequence if the group has not claimed so far, MessageStorageFailed, QueueDeleted.
+        Raises TransactionSequence if the claim of the group ends before `end`, MessageStorageFailed, QueueDeleted.
         """
         check_positions(end=end)
         queue = group.queue
@@ -265,7 +267,8 @@ class ConsumerGroups:
             _check_exists(queue)
 
     def _receive(self, group: ConsumerGroup, keys: list[int]) -> None:
-        """Remove the first of these messages: what has no consequences all at once, the others, fewer, one by one."""
+        """Remove a first part of these messages: runs without consequences at once, up to `_SINGLE_STEPS` others one by
+        one."""
         queue = group.queue
         places = self._plain_run(queue, keys)
         done = single = 0
@@ -286,7 +289,7 @@ class ConsumerGroups:
             del group.keys[:done]
 
     def _receive_one(self, queue: Queue, key: int) -> None:
-        """Remove a message with what follows from its receipt: nothing of one that can't be decoded."""
+        """Receive a message with its consequences; one that cannot be decoded is removed without any."""
         change = ChangeSet(self._changes)
         try:
             message = queue.message(key)
@@ -301,7 +304,8 @@ class ConsumerGroups:
         change.commit()
 
     def _plain_run(self, queue: Queue, keys: list[int]) -> list[int | None]:
-        """Where the stored messages are from whose receiving nothing follows but that they go; None for others."""
+        """Return the locations of stored messages that can be received without other consequences; None for each other
+        message."""
         if queue.is_destination and queue.properties.journaling:
             return [None] * len(keys)
         aborts, asking = queue.aborts, queue.asking
@@ -312,13 +316,13 @@ class ConsumerGroups:
             try:
                 with fetching():
                     heads = iter(self._store.heads(stored_ones, DRAFT_HEAD))
-            except UNREADABLE:  # one of them; `_receive_one` finds out which
+            except UNREADABLE:  # at least one; `_receive_one` finds out which
                 return [None] * old + places[old:]
             places[:old] = [None if place is None or is_asking(next(heads)) else place for place in places[:old]]
         return places
 
     def release_claim(self, group: ConsumerGroup, forget: bool = False) -> Steps[int]:
-        """Put back what the group has claimed; with `forget` the group is removed. Returns how many there were."""
+        """Put back the claimed messages; with `forget`, also remove the group. Returns the number of messages."""
         _check_exists(group.queue)
         keys, group.keys = group.keys, []
         with storing():
@@ -339,7 +343,7 @@ class ConsumerGroups:
     def _unlock(self, group: ConsumerGroup, keys: list[int]) -> None:
         queue, clean = group.queue, not group.lock.purge_pending
         for key in list(keys):
-            if key not in queue.locked:  # its queue was deleted, or emptied, meanwhile
+            if key not in queue.locked:  # its queue was deleted or purged meanwhile
                 continue
             if clean and key not in group.overdue:
                 queue.unlock(key)
@@ -355,11 +359,11 @@ class ConsumerGroups:
         return Put(group.definition, group.encode(cursor, group.keys, group.end if group.keys else cursor))
 
     def groups(self, queue: Queue) -> list[ConsumerGroup]:
-        """The groups of a queue."""
+        """Return the groups of a queue."""
         return list(self._groups.get(queue.number, {}).values())
 
     def by_queue(self) -> Iterator[tuple[Queue, list[ConsumerGroup]]]:
-        """The groups of each queue that has any."""
+        """Yield each queue that has groups, with its groups."""
         for groups in list(self._groups.values()):
             if some := list(groups.values()):
                 yield some[0].queue, some
@@ -369,11 +373,11 @@ class ConsumerGroups:
         return [Drop(group.definition) for queue in queues for group in self._groups.get(queue.number, {}).values()]
 
     def forget(self, queue: Queue) -> None:
-        """A queue was deleted, and its groups with it."""
+        """Forget the groups of a deleted queue."""
         self._groups.pop(queue.number, None)
 
     def recover(self, name: bytes, value: bytes) -> bool:
-        """Take up a group after a restart: what it had claimed is locked again. Returns whether its queue is there."""
+        """Restore a group after a restart and lock its claimed messages again. Returns whether its queue exists."""
         number, group_name = parse_group_definition(name)
         queue = self._registry.queues.get(number)
         if queue is None:

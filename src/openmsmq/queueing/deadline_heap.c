@@ -1,5 +1,5 @@
-/* A binary heap of deadlines in an array: `openmsmq.queueing.deadlines` says in Python what is done here, and does it where
-   this is not compiled. An entry takes 24 bytes; a tuple of integers takes 150. */
+/* A binary heap of deadlines in an array. `openmsmq.queueing.deadlines` has the pure Python version, which is used if
+   this module is not compiled. An entry takes 24 bytes; a tuple of integers takes 150. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -19,7 +19,7 @@ typedef struct {
     size_t count, room, looked_at;
 } Heap;
 
-/* How many entries `tidy` looks at, and how few it leaves alone. */
+/* How many entries `tidy` examines, and the size up to which it leaves a heap alone. */
 static const size_t LOOKS = 3, FEW = 4096, LEAST = 16;
 
 static bool is_before(const Entry *one, const Entry *other)
@@ -71,7 +71,7 @@ static void remove_at(Heap *self, size_t at)
         sift_up(self, at);
     }
     if (self->room > LEAST && self->count < self->room / 4 && !make_room(self, self->room / 2))
-        PyErr_Clear(); /* it stays as large as it was */
+        PyErr_Clear(); /* if shrinking fails, the array keeps its size */
 }
 
 static PyObject *add(PyObject *object, PyObject *const *arguments, Py_ssize_t count)
@@ -154,7 +154,7 @@ static int by_queue(const void *one, const void *other)
     return a->deadline < b->deadline ? -1 : a->deadline > b->deadline;
 }
 
-/* Runs in any thread, and leaves the interpreter to the others for nearly all of the time. */
+/* Runs in any thread, and releases the interpreter lock for nearly all of the time. */
 static PyObject *ordered(PyObject *nothing, PyObject *captured)
 {
     (void)nothing;
@@ -174,7 +174,7 @@ static PyObject *ordered(PyObject *nothing, PyObject *captured)
     return sorted;
 }
 
-/* Where the entries of queues from `number` on begin. */
+/* The index of the first entry whose queue number is `number` or higher. */
 static Py_ssize_t start_of(const Entry *entries, Py_ssize_t count, uint64_t number)
 {
     Py_ssize_t low = 0, high = count;
@@ -222,8 +222,8 @@ static PyMethodDef methods[] = {
     {"add", (PyCFunction)(void (*)(void))add, METH_FASTCALL, "add(deadline, key, number): whether it is the first one"},
     {"first", first, METH_NOARGS, "first(): the earliest one as (deadline, key, number), or None"},
     {"drop_first", drop_first, METH_NOARGS, "drop_first(): forget it; raises IndexError"},
-    {"tidy", tidy, METH_O, "tidy(is_pending): look at some, and forget those that are not pending"},
-    {"capture", capture, METH_O, "capture(room): a copy of all"},
+    {"tidy", tidy, METH_O, "tidy(is_pending): examine some entries, and remove those that are not pending"},
+    {"capture", capture, METH_O, "capture(room): a copy of all entries"},
     {"ordered", ordered, METH_O | METH_STATIC, "ordered(captured): by number of queue and key"},
     {"of_queue", of_queue, METH_VARARGS | METH_STATIC, "of_queue(ordered, number): the part of one queue"},
     {NULL},

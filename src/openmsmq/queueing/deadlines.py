@@ -1,6 +1,6 @@
-"""When messages expire: a heap in which those that have gone before stay for a while.
+"""Deadlines of messages: a heap with lazy deletion.
 
-Machine code keeps it in an array where `deadline_heap.c` is compiled, 24 bytes for each; tuples take 150.
+Where `deadline_heap.c` is compiled, the heap is an array with 24 bytes per entry; Python tuples take 150.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-_FEW: Final = 4096  # entries of which those that are over are left alone
-_MOST_DROPPED: Final = 1000  # of those that are over, when somebody asks for the next one
-_WORDS: Final = 3  # of 8 bytes: number of the queue, lookup identifier, deadline
+_FEW: Final = 4096  # entries; a smaller heap is never tidied
+_MOST_DROPPED: Final = 1000  # stale entries dropped per call of `next`
+_WORDS: Final = 3  # of 8 bytes: queue number, lookup identifier, deadline
 
 
 class HeapInPython:
@@ -27,28 +27,29 @@ class HeapInPython:
         return len(self._entries)
 
     def add(self, deadline: int, key: int, number: int) -> bool:
-        """Returns whether it is earlier than all others."""
+        """Add an entry. Returns whether it is earlier than all others."""
         is_first = not self._entries or deadline < self._entries[0][0]
         heapq.heappush(self._entries, (deadline, key, number))
         return is_first
 
     def first(self) -> tuple[int, int, int] | None:
-        """The earliest one."""
+        """Return the earliest entry."""
         return self._entries[0] if self._entries else None
 
     def drop_first(self) -> None:
-        """Forget it. Raises IndexError."""
+        """Remove the earliest entry. Raises IndexError if there is none."""
         heapq.heappop(self._entries)
 
     def tidy(self, is_pending: Callable[[int, int], bool]) -> None:
-        """Forget some of those that are over, if there may be many: `is_pending(key, number)` says which are not."""
+        """Remove stale entries, if there may be many: those for which `is_pending(key, number)` is false."""
         if len(self._entries) > self._limit:
             self._entries = [entry for entry in self._entries if is_pending(*entry[1:])]
             heapq.heapify(self._entries)
             self._limit = 2 * len(self._entries) + _FEW
 
     def capture(self, room: bytearray | None) -> bytes | memoryview:
-        """A copy of all: number, key and deadline (u64), in any order; in `room` where it is large enough."""
+        """Return a copy of all entries: number, key and deadline (u64), in any order. It is written to `room` if that
+        is large enough."""
         return array("Q", [word for entry in self._entries for word in entry[::-1]]).tobytes()
 
     @staticmethod
@@ -60,7 +61,7 @@ class HeapInPython:
 
     @staticmethod
     def of_queue(ordered: bytes, number: int) -> bytes | memoryview:
-        """The entries of one queue."""
+        """Return the entries of one queue from the result of `ordered`."""
         numbers = array("Q", bytes(ordered))[::_WORDS]
         start, end = (bisect_left(numbers, bound) * _WORDS * 8 for bound in (number, number + 1))
         return ordered[start:end]
@@ -79,14 +80,14 @@ class Deadlines:
     """Deadlines of messages in milliseconds since 1970 UTC, by lookup identifier and number of the queue."""
 
     def __init__(self, is_pending: Callable[[int, int], bool], head_changed: Callable[[], None]) -> None:
-        """`is_pending(key, number)` says whether the message is still there; `head_changed` is called when a deadline
+        """`is_pending(key, number)` returns whether the message still exists; `head_changed` is called when a deadline
         earlier than all others was added."""
         self._heap = Heap()
         self._is_pending = is_pending
         self._head_changed = head_changed
 
     def __len__(self) -> int:
-        """Number of deadlines; expired ones may be among them."""
+        """Number of entries, possibly including stale ones."""
         return len(self._heap)
 
     def add(self, deadline: int, key: int, number: int) -> None:
@@ -95,13 +96,13 @@ class Deadlines:
             self._head_changed()
 
     def first(self) -> int | None:
-        """The earliest deadline, whether or not its message is still there."""
+        """Return the earliest deadline, whether or not its message still exists."""
         found = self._heap.first()
         return found[0] if found is not None else None
 
     def next(self) -> int | None:
-        """When to look for a message that is due: the earliest deadline that is still pending, or an earlier one while
-        there are very many that are over."""
+        """Return when the next message is due: the earliest pending deadline, or an earlier stale one if there are too
+        many of those."""
         for _ in range(_MOST_DROPPED):
             first = self._heap.first()
             if first is None or self._is_pending(first[1], first[2]):
@@ -111,8 +112,8 @@ class Deadlines:
         return first[0] if first else None
 
     def pop(self, now: int) -> tuple[int, int] | None:
-        """Take the earliest entry that is pending and due: (key, number). One at a time, so that a failure at one loses
-        no other."""
+        """Remove and return the earliest entry that is pending and due, as (key, number). One at a time, so that a
+        failure does not lose the others."""
         while (first := self._heap.first()) is not None and first[0] <= now:
             self._heap.drop_first()
             if self._is_pending(first[1], first[2]):
@@ -120,20 +121,20 @@ class Deadlines:
         return None
 
     def capture(self, room: bytearray | None = None) -> CapturedDeadlines:
-        """Capture the deadlines of this moment for a checkpoint; see `HeapInPython.capture`."""
+        """Capture the current deadlines for a checkpoint; see `HeapInPython.capture`."""
         return CapturedDeadlines(self._heap.capture(room))
 
 
 class CapturedDeadlines:
-    """Deadlines as they were at one moment."""
+    """Snapshot of deadlines."""
 
     def __init__(self, captured: bytes | memoryview) -> None:
         self._captured = captured
         self._ordered: bytes | None = None
 
     def of_queue(self, number: int) -> bytes | memoryview:
-        """Number, lookup identifier and deadline (u64) of the messages of one queue, by lookup identifier. For one
-        thread at a time."""
+        """Return queue number, lookup identifier and deadline (u64) of the messages of one queue, ordered by lookup
+        identifier. Not thread-safe."""
         if self._ordered is None:
             self._ordered = Heap.ordered(self._captured)
         return Heap.of_queue(self._ordered, number)

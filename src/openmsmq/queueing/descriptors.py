@@ -1,4 +1,4 @@
-"""Users of a queue: open queue descriptors, cursors and waiting reads ([MS-MQDMPR] 3.1.1.10, 3.1.1.16, 3.2)."""
+"""Open queue descriptors, cursors and waiting reads ([MS-MQDMPR] 3.1.1.10, 3.1.1.16, 3.2)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from openmsmq.queueing.auditing import Actor
 from openmsmq.queueing.queue import Queue
 from openmsmq.queueing.unit_of_work import Transaction
 
-_DESTRUCTIVE: Final = (Access.RECEIVE, Access.RECEIVE_ADMIN)  # looking up members of an Enum is slow
+_DESTRUCTIVE: Final = (Access.RECEIVE, Access.RECEIVE_ADMIN)  # Enum member lookup is slow
 START = 0  # below every lookup identifier: the position of a cursor that has not been used
 
-# Is offered a message before it is taken, and builds the whole answer. Returns MQ_OK to accept the message or the
-# failure to report (a buffer too small); raises ValueError for a message that has no form in the reader's protocol.
+# Called with a message before it is taken; builds the whole answer. Returns MQ_OK to accept the message or the failure
+# to report (such as a buffer that is too small). Raises ValueError for a message that the reader's protocol cannot
+# represent.
 Accept = Callable[[Message], int]
-# Gets the outcome of a read: MQ_OK and the message that `Accept` has accepted, or a failure and None.
+# Called with the outcome of a read: MQ_OK and the message that `Accept` accepted, or a failure and None.
 Reply = Callable[[int, Message | None], None]
 
 
@@ -29,15 +30,15 @@ class RemoteReadState(Enum):
     """Whether a queue was opened for a reader on another machine ([MS-MQDMPR] 3.1.1.16)."""
 
     NONE = "None"
-    OPENED = "Opened"  # its handle is known to the client only
-    READY_FOR_READ = "ReadyForRead"  # and now to the queue manager that reads for it
+    OPENED = "Opened"  # only the client knows the handle
+    READY_FOR_READ = "ReadyForRead"  # the queue manager that reads for it knows it, too
 
 
 @dataclass(slots=True, eq=False)
 class OpenQueueDescriptor:
     """An opened queue. `queue` becomes None when the queue is deleted; `parts` holds the elements of a
-    multiple-element format name. `owner` is the protocol's own object for it. `held` has the positions that two-phase
-    reads have locked for it, `waiting` its waiting reads."""
+    multiple-element format name. `owner` is the protocol's object for it. `held` contains the positions locked by its
+    two-phase reads, `waiting` its waiting reads."""
 
     handle: int
     format_name: FormatName
@@ -51,10 +52,10 @@ class OpenQueueDescriptor:
     waiting: dict[int, WaitingMessageReadOperation] = field(default_factory=dict)
     remote_read_state: RemoteReadState = RemoteReadState.NONE
     opener: Actor | None = None  # for the audit log
-    opened: int = 0  # when, in milliseconds since 1970 UTC
-    taken: int = 0  # messages, by receives that it has answered
-    name: str = ""  # the text of `format_name`, which every message sent here carries
-    form: Any = None  # what the protocol keeps for messages that are sent by it
+    opened: int = 0  # in milliseconds since 1970 UTC
+    taken: int = 0  # number of messages that its receives returned
+    name: str = ""  # the text of `format_name`, a field of every message sent here
+    form: Any = None  # protocol data cached for messages sent with it
 
     def __post_init__(self) -> None:
         self.name = str(self.format_name)
@@ -64,7 +65,8 @@ class OpenQueueDescriptor:
         return self.access in _DESTRUCTIVE
 
 
-# Called with 1 when something is made for a client, and with -1 when it is gone; raises if the client has too much.
+# Called with 1 when an object is created for a client, and with -1 when it is deleted; raises if the client has too
+# many.
 Charge = Callable[[int], None]
 
 
@@ -77,10 +79,10 @@ class CursorState(Enum):
 
 @dataclass(slots=True, eq=False)
 class QueueCursor:
-    """[MS-MQDMPR] 3.2. `position` is the last lookup identifier it has been at, or START.
+    """Cursor, [MS-MQDMPR] 3.2. `position` is the lookup identifier of its last message, or START.
 
-    Deviation D-03 from 3.2.7.6: a wait that expires puts the cursor back to where and how it was before. As written, an
-    expired receive would set it to End, from where nothing is ever found again, and an expired peek would leave it in
+    Deviation D-03 from 3.2.7.6: a wait that expires restores the previous position and state of the cursor. As written,
+    an expired receive would set it to End, where it never finds a message again, and an expired peek would leave it in
     WaitPeek, for which no rule exists.
     """
 
@@ -92,7 +94,7 @@ class QueueCursor:
     charge: Charge | None = None
 
     def for_peek(self, queue: Queue) -> tuple[int, int | None]:
-        """Get Message For Peek, 3.2.7.2: (status, position). Status MQ_OK with None means: wait."""
+        """Get Message For Peek, 3.2.7.2. Returns (status, position); MQ_OK with None means: wait."""
         if self.state is CursorState.READ:
             if self.position in queue.entries and queue.may_be_peeked(self.position):
                 return HResult.MQ_OK, self.position
@@ -100,13 +102,13 @@ class QueueCursor:
         return HResult.MQ_OK, queue.visible_after(self.position)
 
     def for_peek_next(self, queue: Queue) -> tuple[int, int | None]:
-        """Get Next Message For Peek, 3.2.7.3."""
+        """Get Next Message For Peek, 3.2.7.3. Returns as `for_peek`."""
         if self.state is not CursorState.READ:
             return HResult.MQ_ERROR_ILLEGAL_CURSOR_ACTION, None
         return HResult.MQ_OK, queue.visible_after(self.position)
 
     def for_dequeue(self, queue: Queue) -> tuple[int, int | None]:
-        """Get Next Message For Dequeue, 3.2.7.4."""
+        """Get Next Message For Dequeue, 3.2.7.4. Returns as `for_peek`."""
         if self.state is CursorState.READ:
             if self.position in queue.entries and self.position not in queue.locked:
                 return HResult.MQ_OK, self.position
@@ -133,8 +135,8 @@ class QueueCursor:
 
 
 class WaitingMessageReadOperation:
-    """[MS-MQDMPR] 3.1.1.10: a read that waits for a message. What it takes in a transaction may be peeked at until the
-    end if it `leaves_visible`."""
+    """A read that waits for a message, [MS-MQDMPR] 3.1.1.10. With `leaves_visible`, a message that it receives in a
+    transaction may be peeked at until the transaction ends."""
 
     def __init__(
         self, number: int, descriptor: OpenQueueDescriptor, destructive: bool, accept: Accept, reply: Reply,

@@ -1,9 +1,8 @@
 """Validate records made by a client before they become messages: every row of an upload is checked before it is stored.
-No client can store a record that a reader can't decode, or one that claims another sender.
+No client can store a record that a reader cannot decode, or one that claims another sender.
 
-Most rows have nothing to look at twice: their fixed part differs from a pattern only where it may, and they name no
-administration or response queue. Machine code finds those where `packing.c` is compiled; `why_not` decides about the
-others.
+Most rows pass a simple check: their fixed part differs from a template only in permitted bits, and they name no
+administration or response queue. Where `packing.c` is compiled, it finds those rows; `why_not` checks the others.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ _SID = 1  # PROPID_M_SENDERID_TYPE, [MS-MQMQ] 2.3.1.20: a security identifier
 _BYTE, _SHORT, _LONG = 0xFF, 0xFFFF, 0xFFFFFFFF
 _ALL_BITS: Final = {"B": _BYTE, "H": _SHORT, "I": _LONG}
 
-# The bits of each field that a row may not choose itself: all of them but where this says otherwise.
+# The bits of each field that a row must not choose; all bits of fields that are not listed.
 _CHOSEN_BY_OTHERS: Final[dict[str, int | bytes]] = {
     "priority": 0xF8, "delivery_guarantee": 0xFE, "acknowledgements_requested": 0xF0, "journaling_requested": 0xFC,
     "application_tag": 0, "body_type": 0xFFFF0000, "time_to_reach_queue": 0, "time_to_be_received": 0,
     "correlation_identifier": bytes(20),
 }  # fmt: skip
-# The parts whose length a row chooses.
+# The parts whose length the row chooses.
 _OWN_PARTS: Final = (
     "body", "extension", "label", "administration_queue_format_name", "response_queue_format_name",
 )  # fmt: skip
@@ -58,9 +57,9 @@ class Form(NamedTuple):
     """Fields that the records for one target have in common.
 
     Attributes:
-        template: the fixed part; of the bits that a row may not choose.
-        sender: security identifier of who sends, or nothing.
-        destination: format name of the queue, UTF-8.
+        template: the fixed part, with the bits that a row must not choose.
+        sender: security identifier of the sender, or empty.
+        destination: format name of the queue in UTF-8.
     """
 
     template: bytes
@@ -69,7 +68,7 @@ class Form(NamedTuple):
 
 
 def form_of(sender: bytes, destination: str) -> Form:
-    """The form of the rows that somebody sends to a queue."""
+    """Return the form of the rows that a sender (a SID, or empty) sends to a queue."""
     name = destination.encode()
     fixed: dict[str, int] = {"version": VERSION, "sender_identifier_type": _SID if sender else 0}
     lengths = {"sender_identifier": len(sender), "destination_queue_format_name": len(name)}
@@ -78,12 +77,14 @@ def form_of(sender: bytes, destination: str) -> Form:
 
 
 def odd_drafts(records: bytes | bytearray, bounds: array[int], form: Form) -> list[int]:
-    """The places of the records that `why_not` has to look at.
+    """Return the indices of the records that need a check by `why_not`.
 
     Args:
-        records: end to end.
-        bounds: array('q'); where each begins, and where the last one ends. Raises ValueError if that is outside.
-        form: of all of them.
+        records: the records, concatenated.
+        bounds: array('q') with the start of each record and the end of the last one.
+        form: form of all records.
+
+    Raises ValueError if the bounds are outside the records.
     """
     if packing is None:
         return odd_drafts_in_python(records, bounds, form)
@@ -102,7 +103,7 @@ def odd_drafts_in_python(records: bytes | bytearray, bounds: array[int], form: F
 
 
 def _is_plain(record: memoryview, form: Form) -> bool:
-    """Whether a record is right and names no queues, which need a closer look."""
+    """Whether a record is valid and names no administration or response queue (those need further checks)."""
     if len(record) < FIXED.size:
         return False
     fixed, template = (int.from_bytes(part, "little") for part in (record[: FIXED.size], form.template))
@@ -125,7 +126,7 @@ def _is_plain(record: memoryview, form: Form) -> bool:
 
 
 def why_not(record: bytes | bytearray, form: Form) -> MsmqError | None:
-    """Why a record can't be a message of this form; None if it can."""
+    """Return why a record cannot be a message of this form; None if it can."""
     if len(record) > MAXIMUM_MESSAGE_SIZE:
         return too_large(len(record))
     if len(record) < FIXED.size:
@@ -176,13 +177,13 @@ def _why_not_texts(parts: dict[str, bytes]) -> MsmqError | None:
 
 
 def _code_units(text: bytes) -> int:
-    """UTF-16 code units of UTF-8. Raises UnicodeDecodeError."""
+    """Return the number of UTF-16 code units of a UTF-8 text. Raises UnicodeDecodeError."""
     return len(text) if text.isascii() else len(text.decode().encode("utf-16-le")) // 2
 
 
 @lru_cache(maxsize=256)
 def _check_format_name(text: str) -> None:
-    """Raises MsmqError; rows of one upload have few names."""
+    """Raises MsmqError for an invalid format name. Cached, because the rows of an upload use few names."""
     parse_format_name(text)
 
 
@@ -191,7 +192,7 @@ def _malformed(what: str, allowed: str) -> MsmqError:
 
 
 def _chosen(value: int | bytes, mask: int | bytes) -> int | bytes:
-    """Return the part of a value that a row may not choose."""
+    """Return the part of a value that a row must not choose."""
     if isinstance(value, bytes):
         return value if mask != bytes(len(value)) else b""
     assert isinstance(mask, int)

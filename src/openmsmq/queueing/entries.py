@@ -1,7 +1,7 @@
-"""The entries of a queue: where the message of each lookup identifier is, in the store or in memory.
+"""The entries of a queue: the message of each lookup identifier, or its location in the store.
 
-An entry is `size << 64 | location` for a message in the store, or holds the message itself. Machine code keeps them in
-arrays where `positions.c` is compiled, 25 to 40 bytes each; a dictionary takes 110, for the integers too.
+An entry is `size << 64 | location` for a message in the store, or holds the message itself. Where `positions.c` is
+compiled, entries are in arrays and take 25 to 40 bytes each; a dictionary takes 110, including the integers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class InMemoryMessage(Protocol):
 
     @property
     def size(self) -> int:
-        """The bytes that it counts for."""
+        """Bytes that the message counts for in quotas."""
 
 
 Entry = InMemoryMessage | Stored
@@ -36,7 +36,7 @@ def stored(location: int, size: int) -> Stored:
     return size << LOCATION_BITS | location
 
 
-class EntriesInPython(UserDict[int, Entry]):  # of a subclass of dict, mypyc would believe that it is one
+class EntriesInPython(UserDict[int, Entry]):  # mypyc would treat a subclass of dict as a plain dict
     """Pure Python version. Iteration yields the lookup identifiers in ascending order."""
 
     def __iter__(self) -> Iterator[int]:
@@ -47,16 +47,16 @@ class EntriesInPython(UserDict[int, Entry]):  # of a subclass of dict, mypyc wou
         self.data[key] = size << LOCATION_BITS | location
 
     def location(self, key: int) -> int | None:
-        """Where the store has the message; None for one in memory. Raises KeyError."""
+        """Return the location of a message in the store; None if it is in memory. Raises KeyError."""
         entry = self.data[key]
         return entry & LOCATION_MASK if isinstance(entry, int) else None
 
     def locations(self, keys: list[int]) -> list[int | None]:
-        """`location` of each. Raises KeyError."""
+        """Return the `location` of each message. Raises KeyError."""
         return [self.location(key) for key in keys]
 
     def size(self, key: int) -> int:
-        """Bytes of a message. Raises KeyError."""
+        """Return the bytes of a message. Raises KeyError."""
         entry = self.data[key]
         return entry >> LOCATION_BITS if isinstance(entry, int) else entry.size
 
@@ -71,8 +71,8 @@ class EntriesInPython(UserDict[int, Entry]):  # of a subclass of dict, mypyc wou
         return sum([self.remove(key) for key in keys])
 
     def capture(self, room: bytearray | None) -> bytes | memoryview:
-        """A copy of what is in the store, for `columns`: lookup identifier, location and size (u64) of each message, in
-        any order; in `room`, of `ready_room`, where it is large enough."""
+        """Return a copy of the entries of stored messages for `columns`: lookup identifier, location and size (u64) of
+        each, in any order. It is written to `room` (from `ready_room`) if that is large enough."""
         words = array("Q")
         for key, entry in self.data.items():
             if isinstance(entry, int):
@@ -83,14 +83,14 @@ class EntriesInPython(UserDict[int, Entry]):  # of a subclass of dict, mypyc wou
     def columns(
         captured: bytes | memoryview, left_out: set[int], deadlines: bytes | memoryview, others: dict[int, int]
     ) -> tuple[bytes, bytes, bytes, bytes]:  # fmt: skip
-        """Return the store's columns of captured messages, by sequence: sequences, locations (u64), sizes (u32), and
-        priority with deadline (u64). Thread-safe.
+        """Return the store's columns for captured messages, in sequence order: sequences, locations (u64), sizes (u32),
+        and priority with deadline (u64). Thread-safe.
 
         Args:
-            captured: what `capture` returned.
-            left_out: lookup identifiers of those that are not committed.
-            deadlines: times of expiry, of which the latest one of a message counts; see `CapturedDeadlines.of_queue`.
-            others: times of expiry by lookup identifier that are not among these.
+            captured: result of `capture`.
+            left_out: lookup identifiers of uncommitted messages.
+            deadlines: expiry times, see `CapturedDeadlines.of_queue`; the latest one of a message counts.
+            others: further expiry times by lookup identifier, which take precedence.
         """
         words, times = array("Q", bytes(captured)), array("Q", bytes(deadlines))
         due = {**dict(zip(times[1::3], times[2::3], strict=True)), **others}
@@ -106,15 +106,16 @@ class EntriesInPython(UserDict[int, Entry]):  # of a subclass of dict, mypyc wou
         )  # fmt: skip
 
     def places(self, keys: list[int], start: int, most: int, volume: int) -> tuple[bytes, bytes, int]:
-        """Where messages are, up to the first one that is not in the store.
+        """Return the locations of messages, up to the first one that is not in the store.
 
         Args:
             keys: lookup identifiers.
-            start: index of the first of these.
+            start: index of the first key to use.
             most, volume: end after `most` messages, or with the message that reaches `volume` bytes.
 
         Returns:
-            Locations, 8 bytes each, sizes, 4 bytes each, and how many bytes the messages have. Raises KeyError.
+            Locations (8 bytes each), sizes (4 bytes each), and the total size of the messages in bytes. Raises
+            KeyError.
         """
         locations, sizes, taken = array("Q"), array("I"), 0
         for key in keys[start : start + most]:
@@ -129,8 +130,8 @@ class EntriesInPython(UserDict[int, Entry]):  # of a subclass of dict, mypyc wou
     def load(
         self, keys: array[int], locations: array[int], sizes: array[int], words: array[int]
     ) -> tuple[array[int], int, list[tuple[int, int]]]:
-        """Add what `columns` returned; none of it is there. Returns the lookup identifiers in ascending order,
-        array('Q'), the sum of the sizes, and the lookup identifiers that have a deadline with it."""
+        """Add the result of `columns`, none of which may exist yet. Returns the lookup identifiers in ascending order
+        as array('Q'), the sum of the sizes, and (lookup identifier, deadline) of each message that expires."""
         loaded, deadlines = array("Q"), []
         for sequence, location, size, word in zip(keys, locations, sizes, words, strict=True):
             key = word & ~LAST_SEQUENCE | sequence
@@ -145,7 +146,7 @@ if TYPE_CHECKING:
     Entries = EntriesInPython
 
     def ready_room(size: int) -> bytearray:
-        """Memory that is ready to be written to, which the kernel makes of new memory page by page. In any thread."""
+        """Return a buffer whose pages are already mapped, so that writing to it causes no page faults. Thread-safe."""
 
 else:
     try:
@@ -157,7 +158,7 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class CapturedEntries:
-    """The stored messages of a queue as they were at one moment; see `EntriesInPython.columns`."""
+    """Snapshot of the stored messages of a queue; see `EntriesInPython.columns`."""
 
     number: int
     captured: bytes | memoryview
@@ -172,18 +173,18 @@ class CapturedEntries:
         return QueueColumns(array("Q", keys), array("Q", locations), array("I", sizes), array("Q", words))
 
 
-LARGE: Final = 1 << 16  # entries: memory for fewer is ready in no time
-CAPTURED_SIZE: Final = 24  # bytes of an entry, or of a deadline, that is captured
-_SPARE: Final = 8  # an eighth more: what comes until the room is used
+LARGE: Final = 1 << 16  # entries; smaller queues need no buffer allocated in advance
+CAPTURED_SIZE: Final = 24  # bytes of a captured entry or deadline
+_SPARE: Final = 8  # 1/8 more, for messages that arrive before the buffer is used
 
 
 @dataclass(frozen=True, slots=True)
 class CaptureBuffers:
-    """For what a checkpoint copies of large queues while the event loop waits.
+    """Preallocated buffers for the entries of large queues, which a checkpoint copies while the event loop waits.
 
     Attributes:
-        queues: rooms by number of queue.
-        deadlines: room for the deadlines.
+        queues: buffers by queue number.
+        deadlines: buffer for the deadlines.
     """
 
     queues: dict[int, bytearray]

@@ -37,7 +37,7 @@ _RIGHTS: Final = {
 }
 _FIRST_HANDLE = 0x100  # above the reserved cursor value 0x0000000b of [MS-MQMP] 3.1.4.19
 _SENDERS_SHARE = "share mode DENY_RECEIVE is not allowed with send access"
-_PARTS_OF_PATHS = ("private$", "system$")  # what stands first where somebody forgot the computer
+_PARTS_OF_PATHS = ("private$", "system$")  # first component if the computer name was forgotten
 _DESTRUCTIVE = (Access.RECEIVE, Access.RECEIVE_ADMIN)
 _ADMIN = (Access.RECEIVE_ADMIN, Access.PEEK_ADMIN)
 
@@ -67,15 +67,15 @@ class Handles:
         self.descriptors: dict[int, OpenQueueDescriptor] = {}
 
     def descriptor(self, handle: int) -> OpenQueueDescriptor:
-        """The open queue descriptor of a handle value. Raises InvalidHandle."""
+        """Return the open queue descriptor of a handle value. Raises InvalidHandle."""
         try:
             return self.descriptors[handle]
         except KeyError:
             raise InvalidHandle(detail=f"no open queue has the handle {handle:#x}") from None
 
     def unused_handle(self, used: Container[int]) -> int:
-        """A random value for a DWORD that names an open queue or a cursor: nobody finds one by trying those near to
-        it."""
+        """Return a random unused DWORD as the handle of an open queue or a cursor. Random, so that handles of others
+        cannot be guessed."""
         while True:
             handle = int.from_bytes(self._random(4), "little")
             if handle >= _FIRST_HANDLE and handle not in used:
@@ -86,10 +86,10 @@ class Handles:
     def open_queue(
         self, format_name: names.FormatName, access: Access, share: Share, caller: Caller, owner: object = None
     ) -> OpenQueueDescriptor:
-        """Open Queue, [MS-MQDMPR] 3.1.7.1.5. A subqueue of a queue that exists is made by opening it.
+        """Open Queue, [MS-MQDMPR] 3.1.7.1.5. Opening a subqueue of an existing queue creates it.
 
-        Raises QueueNotFound, SharingViolation, AccessDenied, or MsmqError for what a format name does not support or
-        what another machine would have to do.
+        Raises QueueNotFound, SharingViolation, AccessDenied, or MsmqError for an operation that the format name does
+        not support or that only another machine could do.
         """
         if isinstance(format_name, names.MultipleElementFormatName):
             return self._open_multiple(format_name, access, share, caller, owner)
@@ -105,8 +105,8 @@ class Handles:
         return descriptor
 
     def permitted(self, name: names.SingleFormatName, access: Access, share: Share, caller: Caller) -> Queue | None:
-        """The queue that a caller may open so, without opening it; None for one that opening would make. Raises as
-        `open_queue`."""
+        """Check that a caller may open a queue, and return it without opening it; None if opening would create it.
+        Raises as `open_queue`."""
         _check_operation(name, access, share)
         queue = self._permitted(name, access, caller)
         if queue is not None:
@@ -143,8 +143,8 @@ class Handles:
         return self._registry.outgoing_queue(name)
 
     def _known_elsewhere(self, name: names.SingleFormatName) -> bool:
-        """Whether a public queue is known to be on another machine, of the directory or of an earlier opening. Raises
-        MsmqError for a public queue that is not."""
+        """Whether the name is that of a public queue on another machine, as known from the directory or an earlier
+        opening. Raises MsmqError for an unknown public queue."""
         if not isinstance(name, names.PublicFormatName):
             return False
         if name.suffix is not names.Suffix.NONE or (
@@ -156,7 +156,8 @@ class Handles:
         return True
 
     def _made(self, name: names.SingleFormatName) -> Queue:
-        """A queue that is there because it is opened. Raises InsufficientResources, MessageStorageFailed."""
+        """Create and return a subqueue or outgoing queue that is being opened. Raises InsufficientResources,
+        MessageStorageFailed."""
         parent = self._registry.parent_of(name)
         if parent is not None and isinstance(name, names.DirectFormatName):
             return self._registry.subqueue(parent, name.subqueue)  # deviation D-63
@@ -170,8 +171,8 @@ class Handles:
         return any(self._authorization.allows(caller, queue, right) for right in (Right.PEEK, Right.RECEIVE))
 
     def hand_out(self, descriptor: OpenQueueDescriptor) -> None:
-        """Make an open queue one for a remote reader: its client will pass the handle on, which another queue manager
-        may use once (deviation D-71)."""
+        """Mark a descriptor as opened for remote reading: the client passes its handle to another queue manager, which
+        may use it once (deviation D-71)."""
         descriptor.remote_read_state = RemoteReadState.OPENED
 
     def _open_multiple(
@@ -195,14 +196,14 @@ class Handles:
             except MsmqError:
                 self.close_queue(descriptor)
                 raise
-        descriptor.name = ",".join(part.name for part in descriptor.parts)  # without doubles, 3.1.7.3.8
+        descriptor.name = ",".join(part.name for part in descriptor.parts)  # without duplicates, 3.1.7.3.8
         self.descriptors[descriptor.handle] = descriptor
         return descriptor
 
     # -- closing -----------------------------------------------------------------------------------------------
 
     def close_queue(self, descriptor: OpenQueueDescriptor) -> None:
-        """Close Queue, [MS-MQDMPR] 3.1.7.1.6: waiting reads are cancelled, two-phase reads put back."""
+        """Close Queue, [MS-MQDMPR] 3.1.7.1.6: cancels waiting reads and puts back two-phase reads."""
         self.descriptors.pop(descriptor.handle, None)
         for part in descriptor.parts:
             self.close_queue(part)
@@ -212,10 +213,10 @@ class Handles:
         if queue is None:
             return
         _count(queue, descriptor, -1)
-        taken = descriptor.taken - len(descriptor.held)  # what is held is put back
+        taken = descriptor.taken - len(descriptor.held)  # held messages are put back
         if taken and descriptor.opener is not None and is_administrative(queue):
             name = queue.properties.path_name
-            with suppress(MsmqError):  # they are taken already
+            with suppress(MsmqError):  # the messages are gone already
                 self._auditor.record(AuditRecord(descriptor.opener, "messages.receive", "queue", name, count=taken))
         for reader in list(descriptor.waiting.values()):
             self._reading.cancel(reader)
@@ -228,7 +229,7 @@ class Handles:
         self._registry.drop_unused(queue)
 
     def detach(self, queue: Queue) -> None:
-        """A queue was deleted: who has it open finds it gone."""
+        """Detach the open descriptors of a deleted queue."""
         if queue.openers:
             for descriptor in self.descriptors.values():
                 if descriptor.queue is queue:
@@ -237,8 +238,8 @@ class Handles:
     # -- cursors -----------------------------------------------------------------------------------------------
 
     def open_cursor(self, descriptor: OpenQueueDescriptor, charge: Charge | None = None) -> QueueCursor:
-        """Open Cursor, [MS-MQDMPR] 3.1.7.1.1. Raises QueueDeleted, MsmqError when opened for sending or moving, and the
-        errors of `charge` if the client has too many."""
+        """Open Cursor, [MS-MQDMPR] 3.1.7.1.1. Raises QueueDeleted, MsmqError if the queue is open for sending or
+        moving, and the errors of `charge` if the client has too many cursors."""
         if descriptor.access in (Access.SEND, Access.MOVE):
             raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, f"{descriptor.name}: a cursor needs peek or receive access")
         if descriptor.queue is None:
@@ -250,7 +251,7 @@ class Handles:
         return cursor
 
     def close_cursor(self, cursor: QueueCursor) -> None:
-        """Close Cursor, 3.1.7.1.2: its waiting reads end as cancelled."""
+        """Close Cursor, 3.1.7.1.2; cancels its waiting reads."""
         for reader in [r for r in cursor.descriptor.waiting.values() if r.cursor is cursor]:
             self._reading.cancel(reader)
         if cursor.descriptor.cursors.pop(cursor.handle, None) is not None and cursor.charge is not None:
@@ -258,7 +259,7 @@ class Handles:
 
 
 def _count(queue: Queue, descriptor: OpenQueueDescriptor, by: int) -> None:
-    """A queue has been opened or closed so."""
+    """Count the opening (1) or closing (-1) of a descriptor."""
     queue.openers += by
     if descriptor.share is Share.DENY_RECEIVE_SHARE:
         if descriptor.destructive:
@@ -311,12 +312,13 @@ def _check_sharing(queue: Queue, access: Access, share: Share) -> None:
     )
     if violated:
         raise SharingViolation(
-            detail=f"{queue.properties.path_name} is already open, and one of the two openers denies other receivers"
+            detail=f"{queue.properties.path_name} is already open, and either that handle or this one denies other "
+            "receivers"
         )
 
 
 def _check_host(name: names.DirectFormatName) -> None:
-    """Raises IllegalFormatName for a host that can't be one: messages for it would wait until they expire (deviation
+    """Raises IllegalFormatName for an invalid host, because messages for it would wait until they expire (deviation
     D-27 from [MS-MQMQ] 2.1.2)."""
     if name.protocol.upper() == "TCP" and names.parse_address(name.host) is None:
         raise IllegalFormatName(

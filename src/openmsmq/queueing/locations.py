@@ -7,12 +7,12 @@ from uuid import UUID
 
 from openmsmq.model import names
 
-MOST_PLACES = 16_384  # public queues of other machines that are remembered
+MOST_PLACES = 16_384  # public queues of other machines kept in the cache
 
 
 @dataclass(frozen=True, slots=True)
 class QueueLocation:
-    """`path_name` begins with the computer name of the machine that the queue is on, `machine` is the identifier of its
+    """Location of a public queue. `path_name` begins with the name of its computer; `machine` is the identifier of its
     queue manager (16 bytes)."""
 
     path_name: str
@@ -21,13 +21,14 @@ class QueueLocation:
 
 
 class QueueLocations:
-    """Remembers the places of those queues that were asked for last."""
+    """Cache of the locations that were looked up most recently."""
 
     def __init__(self) -> None:
-        self._by_identifier: dict[UUID, QueueLocation] = {}  # the latest at the end
+        self._by_identifier: dict[UUID, QueueLocation] = {}  # the most recent one last
 
     def of(self, name: names.FormatName) -> QueueLocation | None:
-        """Where the queue of a public format name is; None of any other name, and of a queue that is not known."""
+        """Return the location of the queue with a public format name; None for any other name, and for an unknown
+        queue."""
         return self._by_identifier.get(name.guid) if isinstance(name, names.PublicFormatName) else None
 
     def remember(self, guid: UUID, place: QueueLocation) -> None:

@@ -1,4 +1,4 @@
-"""Identity of a queue manager, and the limits of tables that callers can make grow."""
+"""Identity of a queue manager, and limits of the tables that callers can fill."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from openmsmq.queueing.outgoing_queues import ForeignSite
 
 @dataclass(frozen=True, slots=True)
 class MachineLimits:
-    """Each is a setting of the same name: private queues, in all and of one owner (the caller who created them), and
-    outgoing queues.
+    """Maximum numbers of application queues, in total and per owner, and of outgoing queues. Each is a setting of the
+    same name.
 
-    A queue costs 4 KB of memory, two definitions in the log and a third of a millisecond at each start. Open queues,
-    cursors and transactions are limited by association: `rpc.association.MAX_HANDLES`.
+    A queue costs 4 KB of memory, two definitions in the log and 1/3 ms at each start. Open queues, cursors and
+    transactions are limited per association: `rpc.association.MAX_HANDLES`.
     """
 
     max_queues: int = 100_000
@@ -26,7 +26,7 @@ class MachineLimits:
     max_outgoing_queues: int = 16_384
 
 
-_LOCALHOST: Final = ("127.0.0.1", "::1")  # one host by two protocols
+_LOCALHOST: Final = ("127.0.0.1", "::1")  # the same host in two protocols
 
 
 def _everything(owner: str) -> int:
@@ -36,10 +36,10 @@ def _everything(owner: str) -> int:
 @dataclass(frozen=True, slots=True)
 class Machine:
     """Identity of this queue manager. `addresses` are the addresses by which DIRECT=TCP reaches it, formatted by
-    `str(ipaddress.ip_address(...))`. They include all of loopback, unless other queue managers share the loopback and
-    `own_loopback` is one of them; `aliases` are further computer names, in lower case: earlier ones, and those that
-    were configured. `former` are identifiers that it had before it moved into a domain. `everyones_access` is what
-    Everyone gets of a new queue, by the SID of its owner.
+    `str(ipaddress.ip_address(...))`. All loopback addresses are local, unless `own_loopback` is set because other queue
+    managers share the loopback interface; then only those in `addresses` are. `aliases` are further computer names in
+    lower case: former ones and configured ones. `former` are the identifiers that it had before it moved into a domain.
+    `everyones_access` returns the access mask of Everyone for a new queue, given the SID of its owner.
 
     Quotas are in kilobytes.
     """
@@ -60,13 +60,13 @@ class Machine:
     everyones_access: Callable[[str], int] = _everything
 
     def has_identifier(self, identifier: bytes) -> bool:
-        """Whether an identifier is, or was, that of this queue manager."""
+        """Whether an identifier is the current or a former one of this queue manager."""
         return identifier == self.identifier or identifier in self.former
 
     def is_local(self, host: str) -> bool:
-        """Whether a computer name or address, in any spelling of it, means this machine."""
+        """Whether a computer name or address, in any spelling, denotes this machine."""
         host = host.lower()
-        host = host if host == "." else host.removesuffix(".")  # of a name that is absolute
+        host = host if host == "." else host.removesuffix(".")  # trailing dot of an absolute name
         own = (".", "localhost", self.computer_name.lower(), self.qualified_name.lower())
         if host in own or host in self.aliases:
             return True

@@ -1,8 +1,8 @@
-"""The queue manager: its parts, made once and given to each other, and what concerns several of them.
+"""The queue manager: creates and connects its parts.
 
 Every event of [MS-MQDMPR] 3.1.7.1 is a method of a part: it checks, changes the state atomically and returns, or raises
-an MsmqError and changes nothing. What it wrote is durable only after the owner of the store has synced it. Callers use
-the parts; here are recovery, turns, timers, and what checkpoints and compaction ask.
+an MsmqError and changes nothing. Its writes are durable only after the owner of the store has synced them. Callers use
+the parts; this class implements recovery, turns, timers, and the interface of checkpoints and compaction.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from openmsmq.queueing.subqueues import Subqueues
 from openmsmq.queueing.transactions import Transactions
 from openmsmq.store import Drop, Operation, Prepared, QueueColumns, Remove
 
-_ORPHAN_BATCH = 512  # messages of deleted queues, and counts, removed by one record at start-up
+_ORPHAN_BATCH = 512  # orphaned messages and definitions removed per batch at start-up
 
-LONGEST_SLEEP: Final = 5_000  # milliseconds until a step of the wall clock is noticed
+LONGEST_SLEEP: Final = 5_000  # milliseconds; limits the delay until a step of the wall clock is noticed
 
 
 class QueueManager:
-    """The parts of one queue manager. One thread; `clock` returns milliseconds since 1970 UTC."""
+    """A queue manager and its parts. Not thread-safe."""
 
     def __init__(
         self,
@@ -68,14 +68,14 @@ class QueueManager:
     ) -> None:
         """
         Args:
-            clock: milliseconds since 1970 UTC; may be set in both directions.
-            recovered, prepared: live messages by queue number, and transactions whose outcome is not known, as the
-                store found them.
-            outside: the owner, who calls `turn` and `expire`.
+            clock: returns milliseconds since 1970 UTC; may be set forward and back.
+            recovered: live messages by queue number, from the store.
+            prepared: transactions with unknown outcome, from the store.
+            outside: the owner, which calls `turn` and `expire`.
             transport: drains outgoing queues.
-            can_seal: knows for which recipients it can encrypt.
-            auditor: keeps what callers change.
-            monotonic: milliseconds of a clock that never goes back; `clock` where it is left out.
+            can_seal: returns whether a body can be encrypted for a recipient.
+            auditor: stores audit records.
+            monotonic: returns milliseconds of a monotonic clock; default: `clock`.
         """
         self.machine: Final = machine
         self.store: Final = store
@@ -121,7 +121,7 @@ class QueueManager:
     # -- recovery ----------------------------------------------------------------------------------------------
 
     def _recover(self, recovered: Mapping[int, QueueColumns], prepared: Mapping[int, Prepared]) -> None:
-        """Take up what an earlier run has left: queues, messages, who holds them; what has lost its queue goes."""
+        """Restore queues, messages and locks after a restart. Removes messages and definitions whose queue is gone."""
         self.registry.recover()
         self.outgoing.recover()
         orphans = [*self._recover_messages(recovered), *self._recover_definitions()]
@@ -134,11 +134,11 @@ class QueueManager:
             self.registry.drop_unused(queue)
 
     def _recover_messages(self, recovered: Mapping[int, QueueColumns]) -> list[Operation]:
-        """Fill the queues. Returns what removes the messages of queues that were deleted."""
+        """Fill the queues. Returns the operations that remove messages of deleted queues."""
         orphans: list[Operation] = []
         for number, columns in recovered.items():
             queue = self.registry.queues.get(number)
-            if queue is None:  # deleted while a transaction had written ahead to it
+            if queue is None:  # deleted after a transaction had written ahead to it
                 orphans += [Remove(*row) for row in zip(columns.keys, columns.locations, strict=True)]
                 continue
             for key, deadline in queue.load(columns):
@@ -146,8 +146,8 @@ class QueueManager:
         return orphans
 
     def _recover_definitions(self) -> list[Operation]:
-        """Consumer groups, abort counts, what is noted of messages. Returns what drops those that have lost their
-        queue or message."""
+        """Restore consumer groups and abort counts. Returns the operations that drop definitions whose queue or message
+        is gone."""
         orphans: list[Operation] = []
         notes: dict[int, list[bytes]] = {}  # final acknowledgments and routes, by message
         for name, value in self.store.definitions.items():
@@ -171,8 +171,8 @@ class QueueManager:
     # -- turns and timers --------------------------------------------------------------------------------------
 
     def turn(self) -> None:
-        """Serve the entries of the outbox: readers whose message has come, and the transport. Called from an empty
-        stack; failures are logged and affect one reader only."""
+        """Serve the entries of the outbox: offer new messages to waiting readers, and wake the transport. Called from
+        an empty stack; failures are logged and affect one reader only."""
         outbox, left = self._outbox, STEPS
         if outbox.is_empty:
             return
@@ -186,8 +186,8 @@ class QueueManager:
             guarded("waking the transport", partial(self.outgoing.transport.wake, queue))
 
     def next_expiry(self) -> int | None:
-        """In how many milliseconds `expire` has something to do; None for never. No more than `LONGEST_SLEEP` while a
-        message may expire, because the wall clock may be set forward meanwhile."""
+        """Return in how many milliseconds to call `expire`; None for never. At most `LONGEST_SLEEP` while any message
+        may expire, because the wall clock may be set forward."""
         candidates = []
         durations = [at for at in (self.reading.timeouts.next(), self.changes.looks.next()) if at is not None]
         if durations:
@@ -198,31 +198,31 @@ class QueueManager:
         return max(0, min(candidates)) if candidates else None
 
     def expire(self) -> None:
-        """End the reads that have waited long enough, remove the messages whose time has come, and drop outgoing queues
-        that nobody uses. Durations are those of the clock that never goes back, lifetimes those of the wall clock."""
+        """End waiting reads that have timed out, remove expired messages, and drop unused outgoing queues. Timeouts use
+        the monotonic clock, message lifetimes the wall clock."""
         now = self.monotonic()
         self.reading.expire(now)
         self.holds.expire(self.clock())
         self.outgoing.drop_unused(now)
 
-    # -- what checkpoints and compaction ask -------------------------------------------------------------------
+    # -- interface of checkpoints and compaction ---------------------------------------------------------------
 
     def rooms(self) -> Callable[[], CaptureBuffers]:
         """See `MessageLocks.rooms`."""
         return self.holds.rooms()
 
     def capture(self, rooms: CaptureBuffers = NO_ROOMS) -> Iterator[tuple[int, CapturedEntries]]:
-        """The live messages for a checkpoint, by queue number: committed ones, held or not."""
+        """Yield queue number and committed messages, locked or not, of each queue for a checkpoint."""
         return self.holds.capture(rooms)
 
     def is_live(self, number: int, sequence: int, word: int, location: int) -> bool:
-        """For compaction: whether the store's message at this location is still one of ours."""
+        """For compaction: whether the store's message at this location is still in its queue."""
         queue = self.registry.queues.get(number)
         key = split_deadline_word(word, sequence)[0]
         return queue is not None and key in queue.entries and queue.location(key) == location
 
     def relocated(self, number: int, sequence: int, word: int, old: int, new: int) -> None:
-        """For compaction: a message has moved in the log."""
+        """For compaction: note that a message has moved in the log."""
         queue = self.registry.queues.get(number)
         if queue is None:
             return

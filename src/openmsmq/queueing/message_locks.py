@@ -1,7 +1,7 @@
-"""Positions that somebody holds: putting them back, removing them, and what becomes of those whose time has come.
+"""Locked positions: put them back, remove them, and expire messages.
 
-A hold is an entry in `Queue.locked`: a transaction's, a two-phase read's, a transfer's, a consumer group's. A message
-whose record can't be decoded is held by nobody, in quarantine.
+A lock is an entry in `Queue.locked`. Its holder is a transaction, a two-phase read, a transfer or a consumer group. A
+message whose record cannot be decoded is in quarantine: locked without a holder.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from openmsmq.store import StoreFailed
 
 logger = logging.getLogger(__name__)
 
-RETRY: Final = 10_000  # milliseconds until an expired message that the full disk kept is tried again
+RETRY: Final = 10_000  # milliseconds until the removal of an expired message is tried again
 
 
 class MessageLocks:
-    """Ends holds and removes messages."""
+    """Releases locks and removes messages."""
 
     def __init__(self, registry: Registry, changes: Changes, outbox: Outbox, clock: Callable[[], int]) -> None:
         self._registry: Final = registry
@@ -41,8 +41,8 @@ class MessageLocks:
         self._clock: Final = clock
 
     def readable(self, queue: Queue, lookup_identifier: int) -> Message:
-        """The message at a position. Raises MessageStorageFailed if its record can't be read or decoded; the position
-        is then in quarantine, unless somebody holds it."""
+        """Return the message at a position. Raises MessageStorageFailed if its record cannot be read or decoded; the
+        position is then quarantined, unless it is locked."""
         try:
             return queue.message(lookup_identifier)
         except UNREADABLE as error:
@@ -52,8 +52,8 @@ class MessageLocks:
             raise MessageStorageFailed(detail=detail) from error
 
     def quarantine(self, queue: Queue, lookup_identifier: int, error: BaseException) -> None:
-        """Keep a position whose record can't be decoded out of the way of readers. It stays in the store, where
-        `openmsmq fsck` finds it, and goes when the queue is purged or deleted."""
+        """Hide a position whose record cannot be decoded from readers. It stays in the store, where `openmsmq fsck`
+        finds it, until the queue is purged or deleted."""
         logger.error(
             "queue %s: message %#x can't be decoded and is hidden from readers until the queue is purged: %s",
             queue.properties.path_name, lookup_identifier, error,
@@ -65,7 +65,7 @@ class MessageLocks:
             queue.lock(lookup_identifier, lock)
 
     def remove(self, queue: Queue, lookup_identifier: int, message: Message, reason: MessageClass) -> None:
-        """Remove a message, with what follows from the reason. Raises MessageStorageFailed, with nothing changed."""
+        """Remove a message, with the consequences of the reason. Raises MessageStorageFailed, with nothing changed."""
         with storing():
             change = ChangeSet(self._changes)
             change.remove(queue, lookup_identifier, message, reason)
@@ -82,7 +82,7 @@ class MessageLocks:
             change.commit()
 
     def sweep(self, queue: Queue, lookup_identifiers: list[int], reason: MessageClass) -> None:
-        """Remove many messages, a bounded batch at a time. Raises what the store raises."""
+        """Remove many messages in bounded batches. Raises the errors of the store."""
         change = ChangeSet(self._changes)
         for key in lookup_identifiers:
             try:
@@ -102,18 +102,18 @@ class MessageLocks:
         change.commit()
 
     def release(self, queue: Queue, lookup_identifier: int) -> None:
-        """Put a held position back: purged if that was asked meanwhile, expired if its time came, moved away at its
-        delivery limit, else available."""
+        """Release a lock. The message is purged if a purge was requested meanwhile, expired if it is due, moved away at
+        its delivery limit, and otherwise available again."""
         lock = queue.locked[lookup_identifier]
         try:
             message = queue.message(lookup_identifier)
         except UNREADABLE as error:
             self.quarantine(queue, lookup_identifier, error)
             return
-        except OutOfResources as error:  # whether its time is over is decided when it is read
+        except OutOfResources as error:  # expiry is checked when it is read
             logger.error(
                 "queue %s: message %#x is available again, %s: %s", queue.properties.path_name, lookup_identifier,
-                "though a purge asked for it" if lock.purge_pending else "and was not looked at", error,
+                "though its purge was requested" if lock.purge_pending else "and was not checked", error,
             )  # fmt: skip
             queue.unlock(lookup_identifier)
             self._outbox.arrived(queue, lookup_identifier)
@@ -121,7 +121,7 @@ class MessageLocks:
         deadline = queue.deadline_of(message)
         reason = None
         if lock.purge_pending:
-            # Deviation D-04 from [MS-MQDMPR] 3.1.4.5: not AckReceive, because nobody has received the message.
+            # Deviation D-04 from [MS-MQDMPR] 3.1.4.5: not AckReceive, because the message was not received.
             reason = MessageClass.NACK_Q_PURGED
         elif deadline and deadline <= self._clock():
             # Deviation D-05 from [MS-MQDMPR] 3.1.7.2.7: decided when the transaction has ended.
@@ -130,7 +130,7 @@ class MessageLocks:
             try:
                 self.remove(queue, lookup_identifier, message, reason)
                 return
-            except MessageStorageFailed as error:  # the caller is not to blame, and may hold more locks
+            except MessageStorageFailed as error:  # not the caller's failure; it may have more locks to release
                 name = queue.properties.path_name
                 logger.error("queue %s: message %#x could not be removed: %s", name, lookup_identifier, error)
                 if deadline:
@@ -141,19 +141,19 @@ class MessageLocks:
         self._outbox.arrived(queue, lookup_identifier)
 
     def _is_poison(self, queue: Queue, lookup_identifier: int) -> bool:
-        """Whether a message of an application queue has reached the delivery limit (D-196). Only `Queue.aborts` counts:
-        what is in the subqueue for poison stays there."""
+        """Whether a message of an application queue has reached the delivery limit (D-196). Only `Queue.aborts` counts.
+        Messages in the poison subqueue stay there."""
         limit = queue.properties.delivery_limit
         if not limit or queue.aborts.get(lookup_identifier, 0) < limit:
             return False
         return queue.is_destination and not (queue.parent is not None and queue.name.lower() == POISON)
 
     def _move_poison(self, queue: Queue, lookup_identifier: int, message: Message) -> bool:
-        """Take a message at its delivery limit out of the way of readers. Returns False if it has to stay."""
+        """Move a message at its delivery limit away from readers. Returns False if that fails and the message stays."""
         path_name, limit = queue.properties.path_name, queue.properties.delivery_limit
         try:
             where = self._place_poison(queue, lookup_identifier, message)
-        except MsmqError as error:  # the reader that aborted is not to blame; the message is tried again
+        except MsmqError as error:  # not the failure of the reader that aborted; the message is delivered again
             logger.error(
                 "queue %s: message %#x has reached delivery_limit=%d and could not be moved away; readers get it "
                 "again: %s", path_name, lookup_identifier, limit, error,
@@ -169,8 +169,9 @@ class MessageLocks:
         return True
 
     def _place_poison(self, queue: Queue, lookup_identifier: int, message: Message) -> str:
-        """Returns where the message went. Raises MessageStorageFailed, InsufficientResources; nothing has changed then.
-        A full dead-letter queue would discard it, so it goes to the subqueue."""
+        """Move a poison message and return the path name of its new queue. If the dead-letter queue is full, which
+        would discard the message, it goes to the subqueue. Raises MessageStorageFailed or InsufficientResources, with
+        nothing changed."""
         change = ChangeSet(self._changes)
         dead_letters = change.dead_letters_for(message)
         if queue.properties.poison_to_deadletter and change.has_room(dead_letters, message.size):
@@ -191,7 +192,7 @@ class MessageLocks:
         while (due := deadlines.pop(now)) is not None:
             lookup_identifier, number = due
             queue = self._registry.queues.get(number)
-            if queue is None or lookup_identifier not in queue.entries:  # moved there and back, it is due twice
+            if queue is None or lookup_identifier not in queue.entries:  # one moved away and back has two deadlines
                 continue
             try:
                 self._expire_message(queue, lookup_identifier)
@@ -205,14 +206,14 @@ class MessageLocks:
                 deadlines.add(now + RETRY, lookup_identifier, number)
 
     def expire_if_due(self, queue: Queue, lookup_identifier: int, message: Message) -> bool:
-        """Whether the time of a message is over that is about to be read; then it is removed, as its timer would have
-        done, which may be late after a step of the clock. One that can't be removed now is not to be read either."""
+        """Remove a message that is about to be read if it has expired; return whether it has. Its timer may be late
+        after a step of the clock. Returns True even if the removal fails: the message must not be read."""
         deadline = queue.deadline_of(message)
         if not deadline or deadline > self._clock():
             return False
         try:
             self.remove(queue, lookup_identifier, message, queue.expiry_reason(message))
-        except (MessageStorageFailed, StoreFailed) as error:  # the timer tries again
+        except (MessageStorageFailed, StoreFailed) as error:  # its timer will retry
             path_name = queue.properties.path_name
             logger.error(
                 "queue %s: message %#x is due and could not be removed: %s", path_name, lookup_identifier, error
@@ -220,7 +221,7 @@ class MessageLocks:
         return True
 
     def _expire_message(self, queue: Queue, lookup_identifier: int) -> None:
-        """A message is due. One that is held is looked at when it is put back."""
+        """Remove a message that is due. A locked one is checked when its lock is released."""
         lock = queue.locked.get(lookup_identifier)
         if lock is None:
             try:
@@ -233,21 +234,21 @@ class MessageLocks:
             lock.overdue.add(lookup_identifier)
 
     def rooms(self) -> Callable[[], CaptureBuffers]:
-        """Return a function that allocates buffers for `capture` in any thread. Call it soon: the size is that of
-        now."""
+        """Return a thread-safe function that allocates buffers for `capture`. Call it soon: the sizes are the current
+        ones."""
         large = {
             queue.number: len(queue.entries) for queue in self._registry.queues.values() if len(queue.entries) >= LARGE
         }
         return partial(CaptureBuffers.ready, large, len(self._changes.deadlines))
 
     def capture(self, rooms: CaptureBuffers = NO_ROOMS) -> Iterator[tuple[int, CapturedEntries]]:
-        """The live messages for a checkpoint, by queue number: committed ones, held or not."""
+        """Yield queue number and committed messages, locked or not, of each queue for a checkpoint."""
         deadlines = self._changes.deadlines.capture(rooms.deadlines)
         for queue in self._registry.queues.values():
             if not queue.entries:
                 continue
             others: dict[int, int] = {}
-            for key, lock in queue.locked.items():  # the timer of one whose time came while it was held is gone
+            for key, lock in queue.locked.items():  # one that became due while locked has no deadline entry now
                 known = key not in lock.overdue if lock.overdue is not None else lock.kind is LockKind.ENQUEUE
                 if not known:
                     with suppress(*UNREADABLE):

@@ -2,8 +2,7 @@
 
 Invariant I5 (docs/architecture.md): a change of the model never calls a reader or the transport. It leaves an entry
 here, and `QueueManager.turn` serves the entries from an empty stack. Failures of a reader or the transport are logged
-and are never the failure of the caller whose change made the entry, nor of other readers (deviation D-22 from
-[MS-MQDMPR] 3.1.7.2.2).
+and affect neither the caller whose change made the entry nor other readers (deviation D-22 from [MS-MQDMPR] 3.1.7.2.2).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from openmsmq.queueing.queue import Queue
 
 logger = logging.getLogger(__name__)
 
-STEPS = 256  # messages offered in one turn, so that a large commit does not block the event loop
+STEPS = 256  # messages offered per turn, so that a large commit does not block the event loop
 
 
 class QueueManagerHost(Protocol):
@@ -29,39 +28,40 @@ class QueueManagerHost(Protocol):
         """Call `QueueManager.turn` soon, from an empty stack."""
 
     def deadline_changed(self) -> None:
-        """`QueueManager.next_deadline` has become earlier."""
+        """`QueueManager.next_expiry` has become earlier."""
 
     def failed(self, error: BaseException) -> None:
-        """Memory and log disagree: the process has to end, and to start again from the log."""
+        """Memory and log disagree: the process must end and restart from the log."""
 
 
 class NullHost:
-    """For a queue manager whose owner calls `turn` and `expire` by itself."""
+    """Null host, for a queue manager whose owner calls `turn` and `expire` unasked."""
 
     def turn_wanted(self) -> None:
-        """Nothing to do: the owner calls by itself."""
+        """Do nothing: the owner calls `turn` unasked."""
 
     def deadline_changed(self) -> None:
-        """Nothing to do: the owner calls by itself."""
+        """Do nothing: the owner calls `expire` unasked."""
 
     def failed(self, error: BaseException) -> None:
-        """The store refuses everything from now on."""
+        """Do nothing: the store now refuses all operations."""
 
 
 class Outbox:
-    """Entries that wait for their turn. `is_empty` says that there are none; it, `begin`, `take_queue`, `put_back` and
-    `take_wakes` are for `QueueManager.turn`."""
+    """Pending notifications. `is_empty`, `begin`, `take_queue`, `put_back` and `take_wakes` are for
+    `QueueManager.turn`."""
 
     def __init__(self, outside: QueueManagerHost) -> None:
         self._outside = outside
-        self._queues: deque[Queue] = deque()  # that have something in `Queue.arrived`
-        self._to_transfer: set[OutgoingQueue] = set()  # that the transport is to be told of
+        self._queues: deque[Queue] = deque()  # those with entries in `Queue.arrived`
+        self._to_transfer: set[OutgoingQueue] = set()  # those of which to notify the transport
         self._wake = False
         self._wanted = False
         self.is_empty = True
 
     def arrived(self, queue: Queue, lookup_identifier: int, message: Message | None = None) -> None:
-        """A position of the queue has become available; `message` if it is at hand, whole, and nobody changes it."""
+        """Note that a position of the queue became available. `message` may be given if it is complete and will not be
+        changed."""
         if isinstance(queue, OutgoingQueue):
             self._to_transfer.add(queue)
             self._want()
@@ -74,16 +74,16 @@ class Outbox:
             self._want()
 
     def wake(self) -> None:
-        """Something may have become transferable in any outgoing queue, or must not be transferred any more."""
+        """Note that in any outgoing queue messages may have become transferable, or must no longer be transferred."""
         self._wake = True
         self._want()
 
     def deadline_changed(self) -> None:
-        """Something expires earlier than all else."""
+        """Notify the host that a deadline earlier than all others was added."""
         guarded("setting the timer", self._outside.deadline_changed)
 
     def failed(self, error: BaseException) -> None:
-        """Memory and log disagree."""
+        """Notify the host that memory and log disagree."""
         guarded("ending after a failure", lambda: self._outside.failed(error))
 
     def _want(self) -> None:
@@ -92,21 +92,21 @@ class Outbox:
             self._wanted = guarded("asking for a turn", self._outside.turn_wanted)
 
     def begin(self) -> None:
-        """A turn begins: entries made from now on ask for another one."""
+        """Begin a turn: entries added from now on request another one."""
         self._wanted = False
         self.is_empty = True
 
     def take_queue(self) -> Queue | None:
-        """A queue with arrivals that readers may be waiting for."""
+        """Remove and return a queue with arrivals to offer to waiting readers; None if there is none."""
         return self._queues.popleft() if self._queues else None
 
     def put_back(self, queue: Queue) -> None:
-        """The turn is long enough: what is left of the queue's arrivals has the next one."""
+        """Leave the remaining arrivals of a queue for the next turn, because this one is long enough."""
         self._queues.append(queue)
         self._want()
 
     def take_wakes(self) -> Collection[OutgoingQueue | None]:
-        """The queues that the transport is to look at; None for all."""
+        """Remove and return the queues that the transport must check; an element None means all queues."""
         if not self._wake and not self._to_transfer:
             return ()
         wakes: Collection[OutgoingQueue | None] = (None,) if self._wake else tuple(self._to_transfer)
@@ -123,7 +123,7 @@ def guarded(what: str, action: Callable[[], object]) -> bool:
     """
     try:
         action()
-    except Exception:  # a failing callback must not stop the timer or the next reader
+    except Exception:  # must not stop the timer or the next reader
         logger.exception("%s failed", what)
         return False
     return True

@@ -1,8 +1,8 @@
-"""Messages for other machines: making and dropping outgoing queues, holding them, what a transport does, and the
+"""Messages for other machines: creating, dropping and pausing outgoing queues, operations of the transport, and the
 connector queues of foreign sites.
 
 [MS-MQDMPR] 3.1.4.12 to 3.1.4.15, 3.1.7.1.5, 3.1.7.3.9. Outgoing queues are temporary ([MS-MQQB] 1.1): one that is not
-active and has not been opened for a while is dropped. The text does not say how long that is.
+active and has not been opened for a while is dropped. The specification does not say after how long.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ logger = logging.getLogger(__name__)
 
 
 class OutgoingQueues:
-    """Keeps what leaves this machine, and decides what may leave it.
+    """Manages the outgoing queues and decides which messages may be sent.
 
     Attributes:
-        online: QueueManager.ConnectionActive. Not persistent: a queue manager that starts is online.
+        online: QueueManager.ConnectionActive. Not persistent: a queue manager is online after each start.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class OutgoingQueues:
     # -- queues ----------------------------------------------------------------------------------------------
 
     def recover(self) -> None:
-        """Watch the outgoing queues of an earlier run."""
+        """Schedule the check for unused queues for the outgoing queues found at the start."""
         for queue in self._registry.outgoing.values():
             self._changes.look_later(queue)
 
@@ -67,7 +67,7 @@ class OutgoingQueues:
         return self._changes.outgoing_for(name)
 
     def drop_unused(self, now: int) -> None:
-        """Drop outgoing queues that were found unused at two looks in a row; one on hold stays, or the hold would be
+        """Drop outgoing queues that two consecutive checks found unused. One on hold stays, or the hold would be
         lost."""
         while (look := self._changes.looks.pop(now)) is not None:
             queue = look[1]
@@ -81,7 +81,7 @@ class OutgoingQueues:
                 logger.warning("queue %s is unused and could not be dropped: %s", queue.properties.path_name, error)
                 self._changes.look_later(queue)
 
-    # -- what an administrator does ----------------------------------------------------------------------------
+    # -- administration ----------------------------------------------------------------------------------------
 
     def pause(self, queue: OutgoingQueue) -> None:
         """Pause Queue, 3.1.7.2.3: nothing leaves the queue."""
@@ -98,14 +98,14 @@ class OutgoingQueues:
         self.online = online
         self._outbox.wake()
 
-    # -- what a transport does ---------------------------------------------------------------------------------
+    # -- operations of the transport ---------------------------------------------------------------------------
 
     def take(self, queue: OutgoingQueue, lookup_identifier: int | None = None) -> Message | None:
-        """Dispatch Send Message, 3.1.7.3.9, of one queue: a given message, or the message of highest priority that
-        waits longest. It stays locked until `transferred`, `ordered`, `finished` or `put_back`.
+        """Dispatch Send Message, 3.1.7.3.9, for one queue: lock and return a given message, or the oldest one of the
+        highest priority. It stays locked until `transferred`, `ordered`, `finished` or `put_back`.
 
-        None where nothing may leave now. An expired message is left to its timer; one that can't be decoded goes into
-        quarantine.
+        Returns None if no message may be sent now. An expired message is left to its timer; one that cannot be decoded
+        is quarantined.
         """
         while self.online and not queue.on_hold and not queue.deleted:
             key = queue.first() if lookup_identifier is None else lookup_identifier
@@ -124,8 +124,8 @@ class OutgoingQueues:
         return None
 
     def transferred(self, queue: OutgoingQueue, messages: Iterable[Message], also: Iterable[Operation] = ()) -> None:
-        """The destination, or the next hop, has the messages; the system journal gets its copies now ([MS-MQQB]
-        3.1.5.5.4). `also` joins the batch.
+        """Remove messages that the destination or the next hop has received, and put the requested copies into the
+        system journal ([MS-MQQB] 3.1.5.5.4). `also` joins the batch.
 
         Raises MessageStorageFailed, with nothing changed.
         """
@@ -137,8 +137,9 @@ class OutgoingQueues:
             change.commit()
 
     def ordered(self, queue: OutgoingQueue, lookup_identifiers: Iterable[int], also: Iterable[Operation] = ()) -> None:
-        """The destination has accepted or rejected these messages of a transactional sequence ([MS-MQQB] 3.1.5.6).
-        What has to be journaled or dead-lettered waits for its final acknowledgment; the others are gone.
+        """Note that the destination has accepted or rejected these messages of a transactional sequence ([MS-MQQB]
+        3.1.5.6). Messages that request a journal copy or a dead letter are kept until their final acknowledgment; the
+        others are removed.
 
         Raises MessageStorageFailed, with nothing changed.
         """
@@ -155,8 +156,8 @@ class OutgoingQueues:
             change.commit()
 
     def finished(self, queue: OutgoingQueue, lookup_identifier: int, reason: MessageClass) -> None:
-        """The final acknowledgment of a transactional message has come ([MS-MQQB] 3.1.5.7), whether or not the one for
-        its order has. `reason` is ACK_RECEIVE, or why it was rejected or has gone.
+        """Apply the final acknowledgment of a transactional message ([MS-MQQB] 3.1.5.7), whether or not its order
+        acknowledgment has arrived. `reason` is ACK_RECEIVE, or why the message was rejected or discarded.
 
         Raises MessageStorageFailed, with nothing changed.
         """
@@ -168,11 +169,11 @@ class OutgoingQueues:
             change.commit()
 
     def refuse(self, queue: OutgoingQueue, message: Message, reason: MessageClass) -> None:
-        """A message that was taken can't be sent at all. Raises MessageStorageFailed, with nothing changed."""
+        """Remove a taken message that cannot be sent at all. Raises MessageStorageFailed, with nothing changed."""
         self._holds.remove(queue, message.lookup_identifier, message, reason)
 
     def put_back(self, queue: OutgoingQueue, lookup_identifier: int) -> None:
-        """The transfer failed: the message returns to its place, or is discarded if it was purged or has expired."""
+        """Put a message back after a failed transfer; it is discarded if it was purged or has expired."""
         if lookup_identifier in queue.locked:
             self._holds.release(queue, lookup_identifier)
 
@@ -181,8 +182,8 @@ class OutgoingQueues:
     def declare_sites(self, sites: Sequence[ForeignSite], random: Callable[[int], bytes]) -> list[ConnectorQueue]:
         """Give each foreign site its two connector queues, and route its machines there.
 
-        Queues of a site that is no longer declared stay as long as they hold messages; those that are returned hold
-        none, and may go. Raises MessageStorageFailed.
+        Returns the connector queues of sites that are no longer declared, if they are empty, so that they can be
+        dropped; those with messages stay. Raises MessageStorageFailed.
         """
         registry = self._registry
         declared = set()
@@ -201,7 +202,7 @@ class OutgoingQueues:
         return [queue for queue in registry.connectors.values() if queue not in declared and not self._keeps(queue)]
 
     def _keeps(self, queue: ConnectorQueue) -> bool:
-        """Whether a connector queue whose site is no longer declared holds messages."""
+        """Whether a connector queue whose site is no longer declared contains messages; if so, log a warning."""
         name = queue.format_name
         if queue.entries or self._changes.staged_bytes(queue):
             logger.warning("foreign site %s is not declared: %s keeps %d messages", name.guid, name, len(queue))

@@ -1,10 +1,10 @@
-"""Queues of messages on their way: outgoing queues, until something transfers them ([MS-MQDMPR] 3.1.1.3), and
-connector queues, until a connector application fetches them for a foreign system ([MS-MQMQ] 1.1, 2.1.6).
+"""Queues of messages in transit: outgoing queues, which the transport drains ([MS-MQDMPR] 3.1.1.3), and connector
+queues, which a connector application drains for a foreign system ([MS-MQMQ] 1.1, 2.1.6).
 
 There is an outgoing queue for each format name, compared without regard to case ([MS-MQQB] 1.1). The code that
-transfers messages plugs in as a `Transport`: `link.service` in the daemon. Each foreign site has two connector queues,
-one for messages of transactions. A directory would say which sites there are and which machines belong to them; without
-one the operator does, as `ForeignSite`s.
+transfers messages implements `Transport`: `peering.service` in the daemon. Each foreign site has two connector queues,
+one of them for transactional messages. Windows looks up foreign sites and their machines in a directory; here the
+operator configures them as `ForeignSite`s.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.queue import Queue, QueueKind
 
 _ORDER_QUEUE: Final = "\\order_queue$"
-_IDENTIFIER: Final = re.compile("[a-z2-7]{26}")  # base 32, for a subqueue has 31 characters at most
-HISTORY_LENGTH = 64  # connection attempts kept; bounds the memory of a machine that is unreachable for a year
-_PROTOCOLS = frozenset(["TCP", "OS", "HTTP", "HTTPS"])  # SPX is gone from networks
-_PROTOCOLS_OF_MACHINES = frozenset(["TCP", "OS"])  # what reaches a computer; a URL leads to a web server
+_IDENTIFIER: Final = re.compile("[a-z2-7]{26}")  # base 32, because the name of a subqueue has at most 31 characters
+HISTORY_LENGTH = 64  # connection attempts kept per queue; bounds memory if a machine stays unreachable
+_PROTOCOLS = frozenset(["TCP", "OS", "HTTP", "HTTPS"])  # not SPX, which is obsolete
+_PROTOCOLS_OF_MACHINES = frozenset(["TCP", "OS"])  # those that name a computer; a URL names a web server
 
 
 class OutgoingState(Enum):
     """OutgoingQueue.State, with the texts of [MS-MQMQ] 2.3.12.11.
 
-    Locked is missing: it is for hardened security, which there is not here.
+    Locked is missing: it belongs to hardened security mode, which is not implemented.
     """
 
     CONNECTED = "CONNECTED"
@@ -91,7 +91,7 @@ NO_SEQUENCE = SequenceInfo()
 
 @dataclass(slots=True)
 class OutgoingTransferInfo:
-    """[MS-MQDMPR] 3.1.1.4, under its names; the transport keeps it. Times in seconds since 1970 UTC or 0 for never."""
+    """[MS-MQDMPR] 3.1.1.4, with its names; updated by the transport. Times in seconds since 1970 UTC, 0 for never."""
 
     eod_first_non_ack: SequenceInfo = NO_SEQUENCE
     eod_last_ack: SequenceInfo = NO_SEQUENCE
@@ -112,24 +112,26 @@ class TransitQueue(Queue):
     @property
     def is_active(self) -> bool:
         """Queue.Active, [MS-MQDMPR] 3.1.1.2, of connector queues too (D-52): messages wait for transfer or for their
-        final acknowledgment, or somebody has opened the queue."""
+        final acknowledgment, or the queue is open."""
         return bool(self.entries) or self.openers > 0 or bool(self.journal is not None and self.journal.entries)
 
     def deadline_of(self, message: Message) -> int:
-        """When time to reach the queue, or to be received, has passed in transit ([MS-MQQB] 3.1.7.1.2)."""
+        """Return when time-to-reach-queue or time-to-be-received ends in transit, in milliseconds since 1970 UTC; 0 for
+        never ([MS-MQQB] 3.1.7.1.2)."""
         seconds = min(message.time_to_reach_queue, message.time_to_be_received)
         return 0 if seconds == INFINITE else (message.sent_time + seconds) * 1000 + message.sent_milliseconds
 
     def expiry_reason(self, message: Message) -> MessageClass:
-        """Deviation D-59: of both times, because the message has not reached its queue."""
+        """Return the class of a message that expires here. Deviation D-59: the same for both times, because the message
+        has not reached its queue."""
         return MessageClass.NACK_REACH_QUEUE_TIMEOUT
 
 
 class OutgoingQueue(TransitQueue):
-    """`link` is the transport's description of its connection, None without one. `on_hold` is lost at a restart: State
-    is not persistent. `touched`: opened since the last scan for unused queues. `journal` holds messages awaiting the
-    final acknowledgment: AwaitingFinalACKTable, [MS-MQQB] 3.1.1.3.1. `charged_to` is the host whose messages made
-    answers necessary, empty for what local programs send to."""
+    """Outgoing queue. `link` is the state of its connection as reported by the transport, None if there is none.
+    `on_hold` is lost at a restart, because State is not persistent. `touched`: used since the last check for unused
+    queues. `journal` holds messages awaiting the final acknowledgment: AwaitingFinalACKTable, [MS-MQQB] 3.1.1.3.1.
+    `charged_to` is the host whose messages required the queue for answers, empty if local programs send to it."""
 
     def __init__(
         self, number: int, properties: QueueProperties, read: Callable[[int], bytes], awaiting: Queue,
@@ -146,10 +148,10 @@ class OutgoingQueue(TransitQueue):
         self.transfer_info = OutgoingTransferInfo()
 
     def state(self, online: bool) -> OutgoingState:
-        """OutgoingQueue.State; `online` is QueueManager.ConnectionActive.
+        """Return OutgoingQueue.State; `online` is QueueManager.ConnectionActive.
 
-        Without a directory the machine behind a private format name is never found, which is NeedValidation
-        ([MS-MQQB] 3.1.5.2).
+        Without a directory, the machine of a private format name is never found, which is NeedValidation ([MS-MQQB]
+        3.1.5.2).
         """
         if self.on_hold:
             return OutgoingState.ON_HOLD
@@ -166,7 +168,7 @@ class OutgoingQueue(TransitQueue):
 
 @dataclass(frozen=True, slots=True)
 class ForeignSite:
-    """A site whose machines run no Message Queuing. `machines` are the names and addresses that senders use."""
+    """A site whose machines do not run Message Queuing. `machines` are the names and addresses that senders use."""
 
     identifier: UUID
     name: str
@@ -191,31 +193,31 @@ class ConnectorQueue(TransitQueue):
 class Transport(Protocol):
     """Interface of the code that drains outgoing queues.
 
-    It takes messages by `Outgoing.take` and reports with `transferred`, `ordered`, `finished` or `put_back`; it sets
-    `link`, `next_hops`, `connection_history` and `transfer_info` of the queues it serves.
+    It takes messages with `OutgoingQueues.take` and reports with `transferred`, `ordered`, `finished` or `put_back`; it
+    sets `link`, `next_hops`, `connection_history` and `transfer_info` of the queues it serves.
     """
 
     def wake(self, queue: OutgoingQueue | None) -> None:
-        """Something may have become transferable in a queue; None for any of them, or if something must not be
-        transferred any more. Called from an empty stack."""
+        """Messages in a queue may have become transferable. None: this may be true of any queue, or transfers must
+        stop. Called from an empty stack."""
 
     def resend(self, queue: OutgoingQueue) -> None:
         """Send the pending transactional sequence again ([MS-MQMR] 3.1.4.2, EOD_RESEND). Raises MsmqError."""
 
 
 class NoTransport:
-    """For a queue manager that transfers nothing: `fsck`, tests."""
+    """Null transport, for a queue manager that transfers no messages: `fsck`, tests."""
 
     def wake(self, queue: OutgoingQueue | None) -> None:
-        """Messages wait."""
+        """Do nothing: messages stay in their queues."""
 
     def resend(self, queue: OutgoingQueue) -> None:
         raise MsmqError(HResult.MQ_ERROR, f"nothing has been sent from the outgoing queue for {queue.destination}")
 
 
 def can_go_out(name: names.FormatName) -> bool:
-    """Whether a format name of another machine gets an outgoing queue: direct ones and, to be resolved when there is
-    a directory, private ones."""
+    """Whether a format name of another machine gets an outgoing queue: direct names, and private ones, which only a
+    directory can resolve."""
     match name:
         case names.DirectFormatName(protocol=protocol):
             return protocol.upper() in _PROTOCOLS
@@ -225,12 +227,12 @@ def can_go_out(name: names.FormatName) -> bool:
 
 
 def path_name_of(name: names.SingleFormatName) -> str | None:
-    """The path name of the destination; None where only a directory knows it."""
+    """Return the path name of the destination; None if only a directory knows it."""
     return str(name.path_name()) if isinstance(name, names.DirectFormatName) else None
 
 
 def known_hops(name: names.SingleFormatName) -> list[str]:
-    """NextHops as far as they need no lookup, [MS-MQMQ] 2.3.12.12: the address in a direct format name."""
+    """Return NextHops as far as it needs no lookup, [MS-MQMQ] 2.3.12.12: the address in a direct format name."""
     if not isinstance(name, names.DirectFormatName):
         return []
     address = names.parse_address(name.host)
@@ -241,26 +243,27 @@ def known_hops(name: names.SingleFormatName) -> list[str]:
 
 def meant_machine(name: names.SingleFormatName) -> bytes:
     """Return the queue manager identifier (16 bytes, or none) in the name of an outgoing queue for acknowledgments. The
-    identifier stays valid when the address changes; a direct name has it in the place of a subqueue."""
+    identifier stays valid when the address changes; in a direct name it takes the place of the subqueue."""
     if not isinstance(name, names.DirectFormatName) or not name.path.lower().endswith(_ORDER_QUEUE):
         return b""
     return b32decode(f"{name.subqueue.upper()}======") if _IDENTIFIER.fullmatch(name.subqueue) else b""
 
 
 def order_queue_of(address: str, machine: bytes) -> str:
-    """The name of the outgoing queue for acknowledgments to a queue manager (16 bytes) that was met at an address."""
+    """Return the name of the outgoing queue for acknowledgments to a queue manager (16 bytes) at an address."""
     return f"DIRECT=TCP:{address}\\private${_ORDER_QUEUE};{b32encode(machine).decode().rstrip('=').lower()}"
 
 
 def wire_name(name: names.SingleFormatName) -> str:
-    """Return the name for packets, without the identifier that `meant_machine` finds."""
+    """Return the name for packets, without the identifier that `meant_machine` returns."""
     if isinstance(name, names.DirectFormatName) and meant_machine(name):
         name = replace(name, suffix=names.Suffix.NONE, subqueue="")
     return str(name)
 
 
 def foreign_host(name: names.FormatName) -> str:
-    """The machine that a message for a queue goes to, as foreign sites list it; empty where the name has none."""
+    """Return the host of a format name in the spelling that foreign sites use (lower case); empty if the name has
+    none."""
     if isinstance(name, names.DirectFormatName) and name.protocol.upper() in _PROTOCOLS_OF_MACHINES:
         return name.host.lower()
     return ""

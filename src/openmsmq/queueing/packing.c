@@ -1,6 +1,6 @@
-/* Loops over the records of many messages, for which the event loop waits.
+/* Loops over the records of many messages, which block the event loop.
 
-   `openmsmq.queueing.stamping` says in Python what is done here, and does it where this is not compiled. */
+   `openmsmq.queueing.stamping` has the pure Python version, which is used if this module is not compiled. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -16,7 +16,8 @@ typedef struct {
 
 #define MOST_PATCHES 8
 
-/* Returns how many, -1 with an exception. `longest` becomes the least size of a record that has room for all. */
+/* Returns the number of patches, or -1 with an exception set. `longest` becomes the smallest size of a record into
+   which all patches fit. */
 static int read_patches(PyObject *list, Patch *patches, Py_ssize_t *longest)
 {
     Py_ssize_t count = PyList_GET_SIZE(list);
@@ -37,7 +38,7 @@ static int read_patches(PyObject *list, Patch *patches, Py_ssize_t *longest)
     return (int)count;
 }
 
-/* Records that are to have the same bytes in some places, and in one a number that rises; returns their heads. */
+/* Write the same patches into all records, and an increasing number into each; return the heads of the records. */
 static PyObject *stamp(PyObject *module, PyObject *arguments)
 {
     PyObject *list, *heads = NULL;
@@ -74,7 +75,7 @@ end:
     return heads;
 }
 
-/* The parts of a message record (queueing/records.py), whose lengths, uint32 each, end its fixed part. */
+/* The parts of a message record (`record.message_record`). Their lengths, uint32 each, end its fixed part. */
 enum { BODY, EXTENSION, SENDER, CERTIFICATE, KEY, SIGNATURE, LABEL, DESTINATION, ADMINISTRATION, RESPONSE, STATUS,
        PROVIDER, PARTS };
 
@@ -86,7 +87,7 @@ static bool is_text(const char *text, size_t length, size_t longest)
         all |= (unsigned char)text[i];
     if (all < 0x80)
         return length <= longest;
-    if (length > 3 * longest) /* a code unit takes three bytes at most */
+    if (length > 3 * longest) /* a code unit takes at most three bytes */
         return false;
     PyObject *decoded = PyUnicode_DecodeUTF8(text, (Py_ssize_t)length, "strict");
     if (decoded == NULL) {
@@ -101,7 +102,7 @@ static bool is_text(const char *text, size_t length, size_t longest)
     return (size_t)units <= longest;
 }
 
-/* What `queueing.drafts._is_plain` says. */
+/* The same result as `queueing.drafts._is_plain`. */
 static bool is_plain(const unsigned char *record, size_t size, const Py_buffer *mask, const Py_buffer *template,
                      const Py_buffer *sender, const Py_buffer *destination, uint32_t longest_label)
 {
@@ -131,7 +132,7 @@ static bool is_plain(const unsigned char *record, size_t size, const Py_buffer *
         && memcmp(record + size - destination->len, destination->buf, destination->len) == 0;
 }
 
-/* The places of the records that are to be looked at more closely. */
+/* The indexes of the records that are not plain and need a closer check. */
 static PyObject *odd(PyObject *module, PyObject *arguments)
 {
     PyObject *found = NULL;
@@ -169,9 +170,9 @@ static PyObject *odd(PyObject *module, PyObject *arguments)
 }
 
 static PyMethodDef functions[] = {
-    {"stamp", stamp, METH_VARARGS, "stamp(records, bounds, patches, counter_at, counter, head): heads"},
+    {"stamp", stamp, METH_VARARGS, "stamp(records, bounds, patches, counter_at, counter, head): heads of the records"},
     {"odd", odd, METH_VARARGS,
-     "odd(records, bounds, mask, template, sender, destination, longest_label): places of records to look at"},
+     "odd(records, bounds, mask, template, sender, destination, longest_label): indexes of records to check"},
     {NULL},
 };
 

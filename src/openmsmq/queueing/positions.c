@@ -1,10 +1,10 @@
-/* The positions of a queue: tables in arrays of where the message of each lookup identifier is.
+/* The positions of a queue: hash tables that map lookup identifiers to the places of messages.
 
-   `openmsmq.queueing.entries` says in Python what is done here, and does it where this is not compiled. A message takes
-   20 bytes in a table that is half to four fifths full; a dictionary of integers takes four times as much.
+   `openmsmq.queueing.entries` has the pure Python version, which is used if this module is not compiled. A message
+   takes 20 bytes in a table that is half to four fifths full; a dictionary of integers takes four times as much.
 
-   The event loop must not wait for the growth of a queue of millions. So a table that is large is divided into two, by
-   the next bit of the hash (extendible hashing): a change moves the entries of one table at most, in 0.2 ms. */
+   The event loop must not wait while a queue of millions of messages grows. So a large table is divided into two by the
+   next bit of the hash (extendible hashing): a change moves the entries of at most one table, in 0.2 ms. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -16,21 +16,21 @@
 #include "captured.h"
 
 typedef struct {
-    uint64_t key, place; /* of a message that is held in memory, the place is a reference to it */
+    uint64_t key, place; /* for a message that is held in memory, the place is a reference to it */
 } Slot;
 
-/* Open addressing, linear probing. In `sizes`, the two highest numbers are marks. */
+/* Open addressing, linear probing. In `sizes`, the two highest numbers are the markers EMPTY and HELD. */
 typedef struct {
     Slot *slots;
     uint32_t *sizes;
     size_t capacity, count;
-    size_t most;    /* entries, before it is divided */
-    unsigned depth; /* how many leading bits of the hash all of its keys have in common */
+    size_t most;    /* entries before it is divided */
+    unsigned depth; /* number of leading hash bits that all of its keys have in common */
 } Table;
 
 typedef struct {
     PyObject_HEAD
-    Table **directory; /* by the first `depth` bits of the hash; a table of less depth is there several times, in a row */
+    Table **directory; /* by the first `depth` bits of the hash; a table of less depth has several entries in a row */
     unsigned depth;
     size_t count;
 } Positions;
@@ -52,7 +52,7 @@ static uint64_t hash_of(uint64_t key)
     return key * UINT64_C(0x9E3779B97F4A7C15);
 }
 
-/* The bits behind those that all keys of the table have in common say where a key belongs. */
+/* The home slot of a key, taken from the hash bits after those that all keys of the table have in common. */
 static size_t home_of(const Table *table, uint64_t key)
 {
     return (size_t)((unsigned __int128)(hash_of(key) << table->depth) * table->capacity >> 64);
@@ -77,7 +77,7 @@ static bool is_full(const Table *table)
     return table->count >= table->capacity / 5 * 4;
 }
 
-/* An empty table for keys whose hash begins with the first `depth` bits of `hash`; NULL without memory. */
+/* An empty table for keys whose hash begins with the first `depth` bits of `hash`; NULL if there is no memory. */
 static Table *new_table(size_t capacity, unsigned depth, uint64_t hash)
 {
     Table *table = PyMem_RawMalloc(sizeof(Table));
@@ -91,8 +91,8 @@ static Table *new_table(size_t capacity, unsigned depth, uint64_t hash)
         return NULL;
     }
     memset(sizes, 0xFF, capacity * sizeof(uint32_t));
-    /* Sequential keys fill all tables evenly. So that they are not divided all at once, each one takes another number of
-       entries, three to four fifths of its slots. */
+    /* Sequential keys fill all tables evenly. To avoid dividing them all at the same time, each table has a different
+       limit, three to four fifths of its slots. */
     uint64_t prefix = depth ? hash >> (64 - depth) : 0;
     size_t variety = (size_t)(prefix * 0x85EBCA6Bu >> 8 & 0xFF);
     *table = (Table){slots, sizes, capacity, 0, LARGEST / 5 * 3 + LARGEST / 5 * variety / 0xFF, depth};
@@ -106,7 +106,7 @@ static void free_table(Table *table)
     PyMem_RawFree(table);
 }
 
-/* Put an entry into a table that has room and does not have the key. */
+/* Put an entry into a table that has a free slot and does not have the key. */
 static void add(Table *table, Slot slot, uint32_t size)
 {
     size_t to = find_in(table, slot.key);
@@ -130,7 +130,7 @@ static bool resize(Table *table, size_t capacity)
     return true;
 }
 
-/* Empty a slot, and move those that were put behind it because it was taken. */
+/* Empty a slot, and move back the entries that were put after it because it was occupied. */
 static void vacate(Table *table, size_t at)
 {
     for (size_t next = next_to(table, at); table->sizes[next] != EMPTY; next = next_to(table, next)) {
@@ -159,7 +159,7 @@ static size_t index_of(const Positions *self, uint64_t hash)
     return self->depth ? (size_t)(hash >> (64 - self->depth)) : 0;
 }
 
-/* The table behind the one at `index`, NULL behind the last one: for a walk over all of them, from `index` 0 on. */
+/* Return the table at `index` and advance `index` to the next one; NULL after the last one. Start with `index` 0. */
 static Table *next_table(const Positions *self, size_t *index)
 {
     if (*index >= directory_size(self))
@@ -169,7 +169,7 @@ static Table *next_table(const Positions *self, size_t *index)
     return table;
 }
 
-/* Where a key is, or the empty slot where it belongs; without a table where there is none. */
+/* The place of a key, or the empty slot where it belongs; `table` is NULL if there are no tables. */
 static Place find(const Positions *self, uint64_t key)
 {
     if (self->directory == NULL)
@@ -193,13 +193,13 @@ static Slot *slot_of_place(Place place)
     return place.table->slots + place.at;
 }
 
-/* Slots that are a little more than half full with `count` entries. */
+/* The number of slots with which a table of `count` entries is a little more than half full. */
 static size_t room_for(size_t count)
 {
     return count * 2 - count / 8 + LEAST;
 }
 
-/* Tables for `count` entries, where there are none. */
+/* Create tables for `count` entries; there must be none yet. */
 static bool begin(Positions *self, size_t count)
 {
     unsigned depth = 0;
@@ -243,7 +243,7 @@ static bool double_directory(Positions *self)
     return true;
 }
 
-/* Put two tables into the place of one, which has keys of this hash. */
+/* Replace the table for this hash by two. */
 static bool divide(Positions *self, Table *table, uint64_t hash)
 {
     if (table->depth == self->depth && !double_directory(self))
@@ -272,7 +272,7 @@ static bool divide(Positions *self, Table *table, uint64_t hash)
     return true;
 }
 
-/* Have room for a key in its table. */
+/* Make sure that the table of a key has a free slot for it. */
 static bool make_room(Positions *self, uint64_t key)
 {
     if (self->directory == NULL && !begin(self, 0))
@@ -283,14 +283,14 @@ static bool make_room(Positions *self, uint64_t key)
         bool may_divide = table->depth < MOST_DEPTH;
         if (!is_full(table) && (table->count < table->most || !may_divide))
             return true;
-        /* If all of them have the next bit in common, the new table is as full: then this goes on. */
+        /* If all entries have the next bit in common, the new table is as full: divide it again. */
         if (table->count >= table->most && may_divide ? !divide(self, table, hash)
                                                       : !resize(table, table->capacity + table->capacity / 2 + LEAST))
             return false;
     }
 }
 
-/* Give memory back when little of a table is used any more; that it fails does no harm. */
+/* Shrink a table of which little is used; a failure does no harm. */
 static void shrink(Table *table)
 {
     size_t least = table->depth ? 2 * LEAST : 64 * LEAST;
@@ -319,7 +319,7 @@ static bool key_of(PyObject *object, uint64_t *key)
     return *key != (uint64_t)-1 || !PyErr_Occurred();
 }
 
-/* `size << 64 | place` of what is stored, else the message. */
+/* `size << 64 | place` for a stored message, otherwise the message object. */
 static PyObject *entry_at(Place at)
 {
     const Slot *slot = slot_of_place(at);
@@ -333,7 +333,7 @@ static PyObject *entry_at(Place at)
 #endif
 }
 
-/* The other way; for a message, a reference is taken. */
+/* The reverse conversion; takes a reference to a message object. */
 static bool parts_of(PyObject *entry, uint64_t *place, uint32_t *size)
 {
     if (!PyLong_CheckExact(entry)) {
@@ -342,7 +342,7 @@ static bool parts_of(PyObject *entry, uint64_t *place, uint32_t *size)
         return true;
     }
     uint64_t words[2];
-    /* Either one says in its own words that the integer is negative or too large. */
+    /* The two functions report a negative or too large integer differently. */
 #if PY_VERSION_HEX >= 0x030D0000
     Py_ssize_t used = PyLong_AsNativeBytes(
         entry, words, 16,
@@ -376,7 +376,7 @@ static void forget(Positions *self, Place at)
     self->count--;
     if (self->count)
         shrink(at.table);
-    else if (self->depth || at.table->capacity > 64 * LEAST) /* a small one is used again */
+    else if (self->depth || at.table->capacity > 64 * LEAST) /* a small table is reused */
         end(self);
     Py_XDECREF(held);
 }
@@ -418,7 +418,7 @@ static Py_ssize_t length(PyObject *object)
     return (Py_ssize_t)((Positions *)object)->count;
 }
 
-/* Find a key that is there. Returns whether it is, else with an exception. */
+/* Find a key. Returns false with an exception set if it is missing. */
 static bool look_up(const Positions *self, PyObject *key_object, Place *at)
 {
     uint64_t key;
@@ -482,7 +482,7 @@ static PyObject *pop(PyObject *object, PyObject *key_object)
     return entry;
 }
 
-/* What each message needs, without an integer of 128 bits: */
+/* The operations for each message, without a 128-bit integer: */
 
 static PyObject *place(PyObject *object, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -599,7 +599,7 @@ static int ascending(const void *one, const void *other)
     return a < b ? -1 : a > b;
 }
 
-/* An iterator over the keys that are there now, in ascending order. */
+/* An iterator over the present keys in ascending order. */
 static PyObject *iterate(PyObject *object)
 {
     Positions *self = (Positions *)object;
@@ -629,7 +629,7 @@ static PyObject *iterate(PyObject *object)
 
 /* -- many at once ------------------------------------------------------------------------------------------------ */
 
-typedef struct { /* of a message in the store, as it is captured */
+typedef struct { /* a message in the store, as it is captured */
     uint64_t key, place, size;
 } Captured;
 
@@ -642,16 +642,16 @@ typedef struct {
     uint64_t key, deadline;
 } Due;
 
-typedef struct { /* as `deadline_heap.c` has it */
+typedef struct { /* the same as in `deadline_heap.c` */
     uint64_t number, key, deadline;
 } Deadline;
 
 static int by_key(const void *one, const void *other)
 {
-    return ascending(one, other); /* the key comes first in all of these */
+    return ascending(one, other); /* the key is the first member of all these structures */
 }
 
-/* A copy of the messages in the store, in no order: what `columns` are made of when there is time. */
+/* A copy of the entries of messages in the store, in no order: the input of `columns`, which runs later. */
 static PyObject *capture(PyObject *object, PyObject *room)
 {
     const Positions *self = (Positions *)object;
@@ -671,8 +671,8 @@ static PyObject *capture(PyObject *object, PyObject *room)
     return part;
 }
 
-/* Memory that is ready to be written to: new memory is made so by the kernel when it is first used, page by page, which
-   takes longer than to copy what goes there. Other threads run meanwhile. */
+/* Memory whose pages are present: the kernel creates the pages of new memory one by one at the first access, which
+   takes longer than copying the data. Other threads run meanwhile. */
 static PyObject *ready_room(PyObject *module, PyObject *wanted)
 {
     (void)module;
@@ -687,7 +687,8 @@ static PyObject *ready_room(PyObject *module, PyObject *wanted)
     return room;
 }
 
-/* The integers of a set, or of a dictionary with what they lead to, in ascending order. NULL for an error. */
+/* The integers of a set, or the keys of a dictionary with their values, in ascending order of the keys. NULL with an
+   exception set on failure. */
 static Due *sorted_dues(PyObject *of, Py_ssize_t size)
 {
     Due *dues = PyMem_RawMalloc((size_t)(size + 1) * sizeof(Due));
@@ -720,7 +721,8 @@ static int by_lookup_identifier(const void *key, const void *entry)
     return ascending(key, &((const Deadline *)entry)->key);
 }
 
-/* The latest one of a message, which may have several: one that could not be removed in time is tried again later. */
+/* The latest deadline of a message, or NULL. There may be several: a message that could not be removed in time is tried
+   again later. */
 static const Deadline *deadline_of(const Py_buffer *deadlines, uint64_t key)
 {
     size_t count = (size_t)deadlines->len / sizeof(Deadline);
@@ -732,7 +734,7 @@ static const Deadline *deadline_of(const Py_buffer *deadlines, uint64_t key)
     return found;
 }
 
-/* Four bytes objects for `count` rows. */
+/* A tuple of four bytes objects, the columns for `count` rows. */
 static PyObject *new_columns(Py_ssize_t count)
 {
     PyObject *columns = PyTuple_New(4);
@@ -758,7 +760,7 @@ static void fill_columns(PyObject *columns, const Row *rows, Py_ssize_t count)
     }
 }
 
-/* Runs in any thread, and leaves the interpreter to the others for nearly all of the time. */
+/* Runs in any thread, and releases the interpreter lock for nearly all of the time. */
 static PyObject *columns(PyObject *nothing, PyObject *arguments)
 {
     (void)nothing;
@@ -803,7 +805,8 @@ end:
     return result;
 }
 
-/* Where the messages of some positions are, as far as they are in the store and `most` and `volume` allow. */
+/* The places of the messages of `keys` from `start` on: at most `most`, until the sum of sizes reaches `volume` or a
+   message is not in the store. */
 static PyObject *places(PyObject *object, PyObject *arguments)
 {
     Positions *self = (Positions *)object;
@@ -845,8 +848,8 @@ static bool note_deadline(PyObject *list, uint64_t key, uint64_t deadline)
     return noted;
 }
 
-/* Take up the columns of a checkpoint, into an empty table. Returns the sorted keys, 8 bytes each, the sum of sizes, and
-   keys with deadlines. */
+/* Load the columns of a checkpoint into an empty object. Returns the sorted keys, 8 bytes each, the sum of the sizes,
+   and the keys with deadlines. */
 static PyObject *load(PyObject *object, PyObject *arguments)
 {
     Positions *self = (Positions *)object;
@@ -911,16 +914,16 @@ static void dealloc(PyObject *object)
 
 static PyMethodDef methods[] = {
     {"get", (PyCFunction)(void (*)(void))get, METH_FASTCALL, "get(key, otherwise=None): the entry"},
-    {"pop", pop, METH_O, "pop(key): the entry, which is there no longer"},
+    {"pop", pop, METH_O, "pop(key): remove and return the entry"},
     {"place", (PyCFunction)(void (*)(void))place, METH_FASTCALL, "place(key, location, size): add or replace an entry"},
-    {"location", location, METH_O, "location(key): where the message is in the store; None for one in memory"},
-    {"locations", locations, METH_O, "locations(keys): `location` of each"},
-    {"size", size, METH_O, "size(key): of the message"},
-    {"remove", remove_one, METH_O, "remove(key): the size of the message, which is there no longer"},
-    {"remove_all", remove_all, METH_O, "remove_all(keys): `remove` each; the sum of the sizes"},
+    {"location", location, METH_O, "location(key): the location of the message in the store; None for one in memory"},
+    {"locations", locations, METH_O, "locations(keys): `location` of each key"},
+    {"size", size, METH_O, "size(key): the size of the message"},
+    {"remove", remove_one, METH_O, "remove(key): remove the entry and return the size of its message"},
+    {"remove_all", remove_all, METH_O, "remove_all(keys): remove the entries and return the sum of the sizes"},
     {"update", update, METH_O, "update(entries): add or replace entries of a dictionary"},
     {"clear", clear, METH_NOARGS, "clear(): remove all"},
-    {"capture", capture, METH_O, "capture(room): a copy of what is in the store"},
+    {"capture", capture, METH_O, "capture(room): a copy of the entries of messages in the store"},
     {"columns", columns, METH_VARARGS | METH_STATIC,
      "columns(captured, left_out, deadlines, others): keys, locations, sizes, deadlines"},
     {"places", places, METH_VARARGS, "places(keys, start, most, volume): locations, sizes, bytes"},
@@ -944,12 +947,12 @@ static PyType_Spec specification = {
 };
 
 static PyMethodDef functions[] = {
-    {"ready_room", ready_room, METH_O, "ready_room(size): a bytearray whose memory is ready to be written to"},
+    {"ready_room", ready_room, METH_O, "ready_room(size): a bytearray whose memory pages are present"},
     {NULL},
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "openmsmq.queueing.positions", "Where the messages of a queue are.", -1, functions,
+    PyModuleDef_HEAD_INIT, "openmsmq.queueing.positions", "The places of the messages of a queue.", -1, functions,
 };
 
 PyMODINIT_FUNC PyInit_positions(void)

@@ -22,8 +22,8 @@ class QueueProperties(NamedTuple):
     `delivery_limit` is the number of aborted receives after which a message is poison (0: no limit); it then moves to
     the subqueue `poison`, or to the dead letters if `poison_to_deadletter` is set (D-196).
 
-    The defaults are those of Set Queue Defaults ([MS-MQDMPR] 3.1.7.1.33). A tuple, because a restart makes two for each
-    queue, and a frozen dataclass takes four times as long.
+    The defaults are those of Set Queue Defaults ([MS-MQDMPR] 3.1.7.1.33). A tuple, because a restart creates two for
+    each queue and a frozen dataclass takes four times as long to create.
     """
 
     path_name: str
@@ -45,9 +45,9 @@ class QueueProperties(NamedTuple):
     poison_to_deadletter: bool = False
 
 
-#: Properties that only this queue manager knows: no directory has attributes for them.
+#: Properties that are not stored in a directory, which has no attributes for them.
 LOCAL_PROPERTIES: Final = ("delivery_limit", "poison_to_deadletter")
-POISON: Final = "poison"  # the subqueue that takes poison messages
+POISON: Final = "poison"  # name of the subqueue for poison messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +102,9 @@ _BOOLEANS = frozenset(["journaling", "authentication", "transactional", "poison_
 
 
 def changed(properties: QueueProperties, values: Mapping[int, Any], creating: bool) -> QueueProperties:
-    """`properties` with the values of some PROPIDs, checked ([MS-MQMP] 3.1.1.12 says which apply where).
+    """Return `properties` with new values for some PROPIDs, after checking them ([MS-MQMP] 3.1.1.12 says which apply).
 
-    PROPID_Q_PATHNAME is accepted on creation, where it repeats the path name. Raises MsmqError
+    PROPID_Q_PATHNAME is accepted only on creation, where it repeats the path name. Raises MsmqError
     MQ_ERROR_ILLEGAL_PROPID, MQ_ERROR_PROPERTY_NOTALLOWED or MQ_ERROR_ILLEGAL_PROPERTY_VALUE, naming the property.
     """
     updates: dict[str, Any] = {}
@@ -122,7 +122,7 @@ def changed(properties: QueueProperties, values: Mapping[int, Any], creating: bo
 
 
 def rule_for(propid: int) -> _Rule:
-    """The rule of a property. Raises MsmqError MQ_ERROR_ILLEGAL_PROPID."""
+    """Return the rule of a property. Raises MsmqError MQ_ERROR_ILLEGAL_PROPID."""
     rule = _RULES.get(propid)
     if rule is None:
         allowed = ", ".join(str(int(p)) for p in _RULES)

@@ -1,8 +1,8 @@
-"""A queue and its positions ([MS-MQDMPR] 3.1.1.2 and 3.1.1.11), as compact as a million messages demand.
+"""A queue and its positions ([MS-MQDMPR] 3.1.1.2 and 3.1.1.11), in a form compact enough for millions of messages.
 
-`entries` holds every position: an express message, or where the store keeps a recoverable one. `available` is
-the ordered list of lookup identifiers that readers may take; `locked` says who holds the others. Order in a queue is
-the order of lookup identifiers, whose upper byte is 7 - priority.
+`entries` has every position: an express message, or the location of a recoverable one in the store. `available` is the
+ordered list of lookup identifiers that readers may take; `locked` has the locks of the others. The order of a queue
+is that of its lookup identifiers, whose upper byte is 7 - priority.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from openmsmq.store import QueueColumns
 SYSTEM_JOURNAL: Final = 0x7FFFFFF1  # numbers of the system queues
 SYSTEM_DEADLETTER: Final = 0x7FFFFFF2
 SYSTEM_DEADXACT: Final = 0x7FFFFFF3
-MOST_ABORTS: Final = 0xFFFF  # counted of a message: the field of its record has 16 bits
-_POS_RECEIVE = int(Acknowledge.POS_RECEIVE)  # members of an IntFlag are slow
+MOST_ABORTS: Final = 0xFFFF  # maximum abort count: the field of the record has 16 bits
+_POS_RECEIVE = int(Acknowledge.POS_RECEIVE)  # operations on IntFlag members are slow
 
 
 class QueueKind(Enum):
     PRIVATE = "private"
-    PUBLIC = "public"  # as a private queue; the directory has its properties too
+    PUBLIC = "public"  # like a private queue; its properties are also in the directory
     SUBQUEUE = "subqueue"
     JOURNAL = "journal"
     SYSTEM = "system"
     OUTGOING = "outgoing"
     CONNECTOR = "connector"
-    AWAITING = "awaiting"  # left an outgoing queue, and is kept until its final acknowledgment
+    AWAITING = "awaiting"  # messages sent to another machine, kept until their final acknowledgment
 
 
-#: What applications make, send to and receive from.
+#: Queues that applications create, send to and receive from.
 APPLICATION_QUEUES: Final = (QueueKind.PRIVATE, QueueKind.PUBLIC)
 
 
 class LockKind(Enum):
-    ENQUEUE = "enqueue"  # sent in a transaction that has not committed
-    DEQUEUE = "dequeue"  # received in a transaction that has not committed
-    READ = "read"  # read in two phases and not acknowledged
-    TRANSFER = "transfer"  # on its way to another machine, not acknowledged
+    ENQUEUE = "enqueue"  # sent in an uncommitted transaction
+    DEQUEUE = "dequeue"  # received in an uncommitted transaction
+    READ = "read"  # read in two phases, not yet acknowledged
+    TRANSFER = "transfer"  # being sent to another machine, not yet acknowledged
     CLAIM = "claim"  # claimed by a consumer group
-    QUARANTINE = "quarantine"  # its record can't be decoded; it can be purged and deleted, nothing else
+    QUARANTINE = "quarantine"  # its record cannot be decoded; it can only be purged or deleted
 
 
 class IncomingTransferInfo(NamedTuple):
@@ -68,15 +68,17 @@ class IncomingTransferInfo(NamedTuple):
 
 
 class Lock:
-    """Holder of the lock of one message, or of many.
+    """Lock on one message or many.
 
     Attributes:
         is_visible: Message.AllowPeekWhenLocked ([MS-MQDMPR] 3.1.1.12).
-        is_alone: of a read, nothing follows from the message's receipt, unless the queue has a journal then.
-        overdue: of a lock of many positions, those whose time came meanwhile.
+        is_alone: for a read: receiving the message has no consequences, except a journal copy if the queue then has
+            journaling enabled.
+        overdue: for a lock on many positions: those that have become due since.
     """
 
-    # Its own, as of all that messages make some of: what a dataclass has instead is interpreted.
+    # Explicit __init__, as in all classes instantiated per message: that of a dataclass would be interpreted, not
+    # compiled.
     def __init__(
         self, kind: LockKind, owner: Any, *, is_visible: bool = False, is_alone: bool = False,
         overdue: set[int] | None = None,
@@ -91,7 +93,7 @@ class Lock:
 
 class HeldRecord:
     """An express message in memory: its record, and the bytes that it counts for in quotas. A queue never holds a
-    `Message`, so nothing that a reader does to one reaches the queue."""
+    `Message` of its own, so readers that modify one cannot change the queue."""
 
     def __init__(self, record: bytes, size: int) -> None:
         self.record: Final = record
@@ -99,22 +101,28 @@ class HeldRecord:
 
 
 class Queue:
-    """`number` names the queue in the store. `journal` is None for journals and system queues; a subqueue has its
-    parent's. `subqueues` by lower-case name. `exactly_once` is, of a connector queue for messages without transaction,
-    the one for the others. `owner` is, of a journal, the queue that it belongs to. `aborts` counts receives and moves
-    that were rolled back, by lookup identifier; for stored messages the log has it too, see
-    `records.abort_definition`. `asking` are those whose receipt is to be acknowledged; of messages up to the sequence
-    `recovered_until` only their records say it.
+    """A queue.
 
-    What others count or keep here, so that everybody finds it at once: `openers`, `receivers`, `exclusive_receivers`
-    and `exclusive_peekers`, how the queue is open (`handles`); `waiters`, how many reads wait (`reading`); `arrived`,
-    positions that have not been offered to them yet, with their messages where these are at hand, None before the first
-    one (`outbox`); `pins`,
-    consumer groups, for whose sake a subqueue stays that is empty and closed; `incoming`, transactional sequences of
-    other queue managers, by their identifier and the name that they call the queue by. `came` and `left` count messages
-    since the start; sends of transactions count when they are committed."""
+    Attributes:
+        number: identifies the queue in the store.
+        journal: None for journals and system queues; a subqueue has its parent's.
+        owner: for a journal: the queue to which it belongs.
+        exactly_once: for a connector queue of non-transactional messages: the one of transactional messages.
+        subqueues: subqueues by lower-case name.
+        aborts: number of receives and moves that were rolled back, by lookup identifier; also in the log for stored
+            messages, see `records.abort_definition`.
+        asking: lookup identifiers of messages whose receipt must be acknowledged. For messages up to the sequence
+            `recovered_until`, only the record tells.
+        openers, receivers, exclusive_receivers, exclusive_peekers: number of open descriptors by kind; kept by
+            `handles`.
+        waiters: number of waiting reads; kept by `reading`.
+        arrived: positions not yet offered to waiting reads, with their messages if decoded; None before the first one;
+            kept by `outbox`.
+        pins: number of consumer groups; a subqueue that has any is not dropped when it is empty and closed.
+        incoming: transactional sequences of other queue managers, by their identifier and their name for the queue.
+        came, left: number of messages added and removed since the start; transactional sends count on commit."""
 
-    # Its own, because a restart makes two of each queue: what a dataclass has instead is interpreted.
+    # Explicit __init__, because a restart creates two objects per queue: that of a dataclass would be interpreted.
     def __init__(
         self, number: int, kind: QueueKind, properties: QueueProperties, read: Callable[[int], bytes],
         journal: Queue | None = None, parent: Queue | None = None,
@@ -132,14 +140,14 @@ class Queue:
         self.entries = Entries()
         self.available = SortedKeys()
         self.locked: dict[int, Lock] = {}
-        self.visible: list[int] = []  # sorted; locks that peeks see through, and some that are gone
+        self.visible: list[int] = []  # sorted; locked positions that peeks see, and stale ones
         self.total_bytes = 0  # deviation D-07: changed by insertion and deletion only
         self.aborts: dict[int, int] = {}
         self.asking: set[int] = set()
         self.recovered_until = 0
         self.openers = self.receivers = self.exclusive_receivers = self.exclusive_peekers = 0
         self.waiters = 0
-        self.arrived: deque[tuple[int, Message | None]] | None = None  # hundreds of bytes even if it is empty
+        self.arrived: deque[tuple[int, Message | None]] | None = None  # on demand: takes hundreds of bytes
         self.pins = 0
         self.incoming: dict[tuple[bytes, str], IncomingTransferInfo] = {}
         self.came = self.left = 0
@@ -148,7 +156,7 @@ class Queue:
         return len(self.entries)
 
     def __bool__(self) -> bool:
-        """An empty queue is a queue."""
+        """Return True even for an empty queue."""
         return True
 
     @property
@@ -157,56 +165,56 @@ class Queue:
 
     @property
     def charged_bytes(self) -> int:
-        """Bytes that count for the quota: the queue with its subqueues."""
+        """Bytes that count against the quota: those of the queue and its subqueues."""
         return self.total_bytes + sum(subqueue.total_bytes for subqueue in self.subqueues.values())
 
     @property
     def is_destination(self) -> bool:
-        """Whether messages are in the queue as their destination: they expire here, and what becomes of them is
-        acknowledged. The others hold copies."""
-        kind = self.kind  # each message asks, so no search in a tuple
+        """Whether the queue is the destination of its messages: they expire here, and their outcome is acknowledged.
+        Other queues contain copies or messages in transit."""
+        kind = self.kind  # called for each message, so no tuple search
         return kind is QueueKind.PRIVATE or kind is QueueKind.PUBLIC or kind is QueueKind.SUBQUEUE
 
     @property
     def name(self) -> str:
-        """The last part of the path name: of a subqueue its own name."""
+        """Last component of the path name; for a subqueue its own name."""
         return self.properties.path_name.rpartition(";" if self.parent else "\\")[2]
 
     @property
     def is_active(self) -> bool:
-        """Queue.Active, [MS-MQDMPR] 3.1.1.2: somebody has opened the queue."""
+        """Queue.Active, [MS-MQDMPR] 3.1.1.2: whether the queue is open."""
         return self.openers > 0
 
     @property
     def is_watched(self) -> bool:
-        """Whether somebody is to be notified of messages that become available: waiting readers, or the transport."""
+        """Whether waiting readers or the transport must be notified of messages that become available."""
         return self.waiters > 0 or self.kind is QueueKind.OUTGOING
 
     def deadline_of(self, message: Message) -> int:
-        """When a message expires in this queue, in milliseconds since 1970 UTC; 0 for never. Copies in journals and
-        dead-letter queues do not expire."""
+        """Return when a message expires in this queue, in milliseconds since 1970 UTC; 0 for never. Copies in journals
+        and dead-letter queues do not expire."""
         return message.deadline() if self.is_destination else 0
 
     def expiry_reason(self, message: Message) -> MessageClass:
-        """The class for a message that expires here."""
+        """Return the message class for a message that expires here."""
         return MessageClass.NACK_RECEIVE_TIMEOUT
 
     # -- reading ---------------------------------------------------------------------------------------------
 
     def message(self, lookup_identifier: int) -> Message:
-        """The message at a position, the caller's own. Raises KeyError, OutOfResources, or what the store raises
-        when it can't be read."""
+        """Return a new copy of the message at a position. Raises KeyError, OutOfResources, or the errors of the store
+        if it cannot be read."""
         location = self.entries.location(lookup_identifier)
         if location is None:
             held = self.entries[lookup_identifier]
-            if not isinstance(held, HeldRecord):  # a send of a transaction, which keeps it until the commit
+            if not isinstance(held, HeldRecord):  # an uncommitted send, which its transaction owns
                 assert isinstance(held, Message)
                 return held.copy()
             message = decode_message(held.record, lookup_identifier)
         else:
             try:
                 record = self.read(location)
-            except OSError as error:  # not `fetching`: this is done for each message that is read
+            except OSError as error:  # not `fetching`, which is too slow for each message read
                 raise exhausted(error) or error from None
             message = decode_message(record, lookup_identifier)
         if self.aborts:
@@ -214,35 +222,35 @@ class Queue:
         return message
 
     def location(self, lookup_identifier: int) -> int | None:
-        """Where the store keeps the message; None for an express one."""
+        """Return the location of a message in the store; None for an express message."""
         return self.entries.location(lookup_identifier)
 
     def held_record(self, lookup_identifier: int) -> bytes | None:
-        """The record of an express message; None for a send of a transaction that has not committed."""
+        """Return the record of an express message; None for an uncommitted send."""
         held = self.entries.get(lookup_identifier)
         return held.record if isinstance(held, HeldRecord) else None
 
     def first(self) -> int | None:
-        """The first available position."""
+        """Return the first available position."""
         return self.available.first()
 
     def heads(self, limit: int) -> list[int]:
-        """The first `limit` available positions."""
+        """Return the first `limit` available positions."""
         return self.available.heads(limit)
 
     def after(self, position: int) -> int | None:
-        """The first available position behind `position`, which need not exist any more."""
+        """Return the first available position after `position`, which need not exist any more."""
         return self.available.after(position)
 
     def before(self, position: int) -> int | None:
-        """The last available position before `position`."""
+        """Return the last available position before `position`."""
         return self.available.before(position)
 
     def last(self) -> int | None:
         return self.available.last()
 
     def within(self, start: int, end: int, limit: int) -> list[int]:
-        """The first available positions with start < sequence <= end, in the order of their sequence."""
+        """Return the first `limit` available positions with start < sequence <= end, in sequence order."""
         found: list[int] = []
         priorities = 0
         for upper in PRIORITY_PARTS:
@@ -255,11 +263,12 @@ class Queue:
         return found
 
     def count_within(self, start: int, end: int) -> int:
-        """How many available positions have start < sequence <= end."""
+        """Return the number of available positions with start < sequence <= end."""
         return sum(self.available.count(upper | start + 1, upper | end) for upper in PRIORITY_PARTS)
 
     def ends(self) -> list[int]:
-        """The first and last available position of each priority: among them are the lowest and highest sequence."""
+        """Return the first and last available position of each priority, which include the lowest and highest
+        sequence."""
         found = []
         for upper in PRIORITY_PARTS:
             first, last = self.available.after(upper - 1), self.available.before(upper + PRIORITY_STEP)
@@ -268,22 +277,22 @@ class Queue:
         return found
 
     def locations(self, positions: list[int]) -> list[int | None]:
-        """`location` of each position."""
+        """Return the `location` of each position."""
         return self.entries.locations(positions)
 
     def size_of(self, lookup_identifier: int) -> int:
-        """Bytes of a message."""
+        """Return the bytes of a message."""
         return self.entries.size(lookup_identifier)
 
     def volume_of(self, lookup_identifiers: list[int]) -> int:
-        """Bytes of some messages."""
+        """Return the total bytes of some messages."""
         entries, volume = self.entries, 0
         for key in lookup_identifiers:
             volume += entries.size(key)
         return volume
 
     def visible_after(self, position: int) -> int | None:
-        """Next position after `position` for a peek, which also sees some locked messages."""
+        """Return the next position after `position` for a peek, which also sees some locked messages."""
         found = self.available.after(position)
         if self.visible:
             self._forget_invisible()
@@ -293,7 +302,7 @@ class Queue:
         return found
 
     def visible_before(self, position: int) -> int | None:
-        """Previous position before `position` for a peek, which also sees some locked messages."""
+        """Return the last position before `position` for a peek, which also sees some locked messages."""
         found = self.available.before(position)
         if self.visible:
             self._forget_invisible()
@@ -303,13 +312,13 @@ class Queue:
         return found
 
     def may_be_peeked(self, position: int) -> bool:
-        """Whether a peek sees a position that is there."""
+        """Whether a peek sees an existing position."""
         lock = self.locked.get(position)
         return lock is None or lock.is_visible
 
     def position_of(self, lookup_identifier: int) -> int | None:
-        """The position that a lookup identifier names, with or without its upper byte (deviation D-37); None if there
-        is none."""
+        """Return the position of a lookup identifier with or without its upper byte (deviation D-37); None if there is
+        none."""
         if lookup_identifier in self.entries:
             return lookup_identifier
         sequence = sequence_of(lookup_identifier)
@@ -321,8 +330,8 @@ class Queue:
     def insert(
         self, message: Message, content: int | HeldRecord | Message, size: int, lock: Lock | None = None
     ) -> None:  # fmt: skip
-        """Add a position for `message`. `content` is where the store has it, its record if it stays in memory, or the
-        message itself while only its transaction sees it."""
+        """Add a position for `message`. `content` is its location in the store, its record if it stays in memory, or
+        the message itself while only its transaction sees it."""
         key = message.lookup_identifier
         if isinstance(content, int):
             self.entries.place(key, content, size)
@@ -346,7 +355,8 @@ class Queue:
         self.came += len(keys)
 
     def hold(self, lookup_identifiers: Sequence[int], records: Sequence[bytes], sizes: Sequence[int]) -> None:
-        """Add available positions whose express messages do not expire, with what each of them counts for."""
+        """Add available positions whose messages are express and do not expire; `sizes` are the bytes that each counts
+        for."""
         entries, volume = self.entries, 0
         for index, key in enumerate(lookup_identifiers):
             entries[key] = HeldRecord(records[index], sizes[index])
@@ -356,7 +366,7 @@ class Queue:
         self.came += len(lookup_identifiers)
 
     def load(self, columns: QueueColumns) -> list[tuple[int, int]]:
-        """Fill an empty queue with what the store recovered. Returns lookup identifiers with their deadlines."""
+        """Fill an empty queue with recovered messages. Returns (lookup identifier, deadline) of those that expire."""
         loaded = self.entries.load(columns.keys, columns.locations, columns.sizes, columns.deadlines)
         keys, self.total_bytes, deadlines = loaded
         self.available = SortedKeys(keys)
@@ -364,7 +374,7 @@ class Queue:
         return deadlines
 
     def adopt(self, entries: dict[int, Stored], total_bytes: int, asking: Iterable[int]) -> None:
-        """Add stored positions, all of them available."""
+        """Add stored messages, all of them available."""
         self.entries.update(entries)
         self.asking.update(asking)
         self.available.update(entries)
@@ -372,13 +382,13 @@ class Queue:
         self.came += len(entries)
 
     def replace_location(self, lookup_identifier: int, old: int, new: int) -> None:
-        """A stored message has moved in the log."""
+        """Update the location of a stored message that has moved in the log."""
         entries = self.entries
         if lookup_identifier in entries and entries.location(lookup_identifier) == old:
             entries.place(lookup_identifier, new, entries.size(lookup_identifier))
 
     def written(self, lookup_identifier: int, location: int, size: int) -> None:
-        """A message that was held in memory is in the store now; it counts with the size it has there."""
+        """Set the location and size of a message that was in memory and is now in the store."""
         self.total_bytes += size - self.entries.size(lookup_identifier)
         self.entries.place(lookup_identifier, location, size)
 
@@ -407,8 +417,8 @@ class Queue:
         return lock
 
     def note_abort(self, lookup_identifier: int) -> int:
-        """A receive or move of the message was rolled back. Returns the count for the log; 0 for an express message,
-        which the log does not have."""
+        """Count a rolled-back receive or move of a message. Returns the new count for the log; 0 for an express
+        message, which is not in the log."""
         count = min(self.aborts.get(lookup_identifier, 0) + 1, MOST_ABORTS)
         self.aborts[lookup_identifier] = count
         return count if self.entries.location(lookup_identifier) is not None else 0
@@ -425,13 +435,13 @@ class Queue:
             self.left += 1
 
     def remove_available(self, lookup_identifiers: list[int]) -> None:
-        """Delete positions that are available."""
+        """Delete available positions."""
         self.total_bytes -= self.entries.remove_all(lookup_identifiers)
         self.available.remove_all(lookup_identifiers)
         self._forget(lookup_identifiers)
 
     def remove_locked(self, lookup_identifiers: list[int]) -> None:
-        """Delete positions that are locked."""
+        """Delete locked positions."""
         self.total_bytes -= self.entries.remove_all(lookup_identifiers)
         locked = self.locked
         for key in lookup_identifiers:
@@ -454,7 +464,7 @@ class Queue:
 
 
 def runs(queues: list[Queue]) -> list[tuple[Queue, int, int]]:
-    """Each run of the same queue, with the index of its first one and that behind its last one."""
+    """Return each run of the same queue as (queue, index of the first, index after the last)."""
     found: list[tuple[Queue, int, int]] = []
     start = 0
     for index in range(1, len(queues) + 1):
@@ -475,7 +485,7 @@ def locations_of(queues: list[Queue], positions: list[int]) -> list[int | None]:
 
 
 def over_quota(queue: Queue, machine_quota: int) -> str:
-    """Why there is no room for a message, for an error: the quotas of the queue and of the machine, in kilobytes."""
+    """Return the error text for a message that exceeds a quota, with the quotas of queue and machine in kilobytes."""
     quotas = (queue.properties.quota, machine_quota)
     of_queue, of_machine = ["unlimited" if quota == INFINITE else f"{quota} KB" for quota in quotas]
     return f"queue {queue.properties.path_name}: its quota ({of_queue}) or the machine's ({of_machine}) is exceeded"

@@ -37,19 +37,19 @@ from openmsmq.store import Remove, RemoveMany, StoreFailed, StoreFull
 
 logger = logging.getLogger(__name__)
 
-_END: Final = 1 << 64  # behind every lookup identifier
+_END: Final = 1 << 64  # after every lookup identifier
 
 
 class Offer(Enum):
     """Result of offering a message to a reader."""
 
     ACCEPTED = "accepted"
-    REFUSED = "refused"  # the reader has got a failure
-    UNREADABLE = "unreadable"  # by anybody or by this reader, who has not been answered
+    REFUSED = "refused"  # the reader got a failure
+    UNREADABLE = "unreadable"  # in general or for this reader, which has no answer yet
 
 
 class ReadOperations:
-    """Looks at messages and takes them; keeps the reads that wait, by queue, in the order in which they came."""
+    """Peeks at and receives messages; keeps the waiting reads of each queue in order of arrival."""
 
     def __init__(
         self, changes: Changes, holds: MessageLocks, transactions: Transactions, outbox: Outbox,
@@ -61,7 +61,7 @@ class ReadOperations:
         self._monotonic: Final = monotonic
         self._auditor: Final = auditor
         self._numbers = itertools.count(1)
-        self._lines: dict[int, WaitingLine] = {}  # by number of queue
+        self._lines: dict[int, WaitingLine] = {}  # by queue number
         self.timeouts: Timers[WaitingMessageReadOperation] = Timers(_times_out, outbox.deadline_changed)
 
     def read(
@@ -78,22 +78,22 @@ class ReadOperations:
     ) -> WaitingMessageReadOperation | None:
         """Dequeue Message, Peek Message and Peek Next Message ([MS-MQDMPR] 3.1.7.1.10, 14, 15).
 
-        `timeout` in milliseconds (deviation D-08) or INFINITE. `accept` is offered the message before it is taken.
-        `reply` is called once, now or later; what is returned is the waiting read, None if it is over. Never raises for
-        a read that fails: `reply` gets the status.
+        `timeout` is in milliseconds (deviation D-08) or INFINITE. `accept` is called with the message before it is
+        taken. `reply` is called once, now or later. Returns the waiting read, None if it has ended. A read that fails
+        raises no exception: `reply` gets the status.
         """
         queue = descriptor.queue
         if queue is None:
             reply(HResult.MQ_ERROR_QUEUE_DELETED, None)
             return None
         destructive = action is ReceiveAction.RECEIVE
-        # [MS-MQMP] 3.1.5.3: for a peek, a transaction is of no consequence.
+        # [MS-MQMP] 3.1.5.3: a peek ignores the transaction.
         if not destructive:
             transaction = None
         if transaction is not None and not self._may_join(transaction, queue):
             reply(HResult.MQ_ERROR_TRANSACTION_USAGE, None)
             return None
-        if queue.arrived and destructive:  # what arrived belongs to those who have waited for it
+        if queue.arrived and destructive:  # reads that were waiting before get the arrivals first
             self.deliver(queue, len(queue.arrived))
         status, position = self._seek(queue, action, cursor)
         if status != HResult.MQ_OK:
@@ -116,9 +116,9 @@ class ReadOperations:
         return reader
 
     def plainly(self, descriptors: Iterable[OpenQueueDescriptor]) -> list[Queue]:
-        """The queues of which receives may take the first messages, if nothing follows from that; up to the first
-        descriptor for which a look at more than the message's record is needed, which is `read`'s. None while any
-        message is due that its timer has not removed yet."""
+        """Return the queues of those descriptors whose receives may use the fast path, up to the first that needs
+        `read` because more than the message's record must be checked. The caller checks that the messages have no
+        consequences. Returns an empty list while any message is due that its timer has not removed yet."""
         queues: list[Queue] = []
         if self._changes.is_something_due():
             return queues
@@ -137,7 +137,7 @@ class ReadOperations:
 
     def take_plain(self, queues: list[Queue], positions: list[int], locations: list[int | None]) -> bool:
         """Remove unlocked messages whose removal has no side effects: one position and location per queue, all or none.
-        Returns False, with nothing changed, if they can't be removed."""
+        Returns False, with nothing changed, if that fails."""
         return self._take_all(queues, positions, locations, locked=False)
 
     def _take_all(
@@ -158,12 +158,12 @@ class ReadOperations:
                     queue.remove_locked(positions[start:end])
                 else:
                     queue.remove_available(positions[start:end])
-        except Exception as error:  # memory and log disagree: that ends the process
+        except Exception as error:  # memory and log disagree: ends the process
             changes.fail(error)
         return True
 
     def _remove_stored(self, positions: list[int], locations: list[int | None]) -> None:
-        """Remove messages from the store, those that have a location there."""
+        """Remove messages from the store; `locations` is None for those in memory."""
         keys: list[int] = []
         places: list[int] = []
         for index, location in enumerate(locations):
@@ -185,8 +185,8 @@ class ReadOperations:
 
     @staticmethod
     def plainly_held(descriptor: OpenQueueDescriptor, position: int) -> Queue | None:
-        """The queue from which a reader that holds a message may remove it, if nothing follows from that; None for what
-        `end_two_phase` has to look at."""
+        """Return the queue of a message that a two-phase receive holds and that may be removed on the fast path,
+        because that has no consequences; None if `end_two_phase` must be used."""
         queue = descriptor.queue
         if queue is None or queue.kind not in APPLICATION_QUEUES or queue.properties.journaling or queue.aborts:
             return None
@@ -196,8 +196,8 @@ class ReadOperations:
         return None if lock.purge_pending or not lock.is_alone else queue
 
     def end_plain(self, descriptors: list[OpenQueueDescriptor], queues: list[Queue], positions: list[int]) -> bool:
-        """Remove messages that `plainly_held` has found, all or none. False: they can't be removed; nothing has
-        changed."""
+        """Remove messages for which `plainly_held` returned a queue, all or none. Returns False, with nothing changed,
+        if that fails."""
         if not self._take_all(queues, positions, locations_of(queues, positions), locked=True):
             return False
         for descriptor, position in zip(descriptors, positions, strict=True):
@@ -219,8 +219,9 @@ class ReadOperations:
     ) -> None:
         """Read Message By Lookup Identifier, [MS-MQDMPR] 3.1.7.1.13: never waits. `reply` gets the outcome.
 
-        `lookup_identifier` may lack its upper byte, as MS-MQRR's pSequenceId does; SeekFirst and SeekLast need none.
-        With `leaves_visible`, others may peek at what a transaction takes until its end (Message.AllowPeekWhenLocked).
+        `lookup_identifier` may lack its upper byte, as MS-MQRR's pSequenceId does; SeekFirst and SeekLast ignore it.
+        With `leaves_visible`, others may peek at a message received in a transaction until its end
+        (Message.AllowPeekWhenLocked).
         """
         queue = descriptor.queue
         if queue is None:
@@ -245,7 +246,7 @@ class ReadOperations:
 
     @staticmethod
     def _look_up(queue: Queue, identifier: int, seek: MessageSeekAction, destructive: bool) -> tuple[int, int | None]:
-        """The position to read, or the failure."""
+        """Return (status, position); the position is None if the read fails with the status."""
         not_found = HResult.MQ_ERROR_MESSAGE_NOT_FOUND
         if seek is MessageSeekAction.FIRST:
             return not_found, _after(queue, START, destructive)
@@ -261,7 +262,7 @@ class ReadOperations:
         ):
             if queue.locked[start].kind is LockKind.QUARANTINE:
                 return HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED, None
-            # A send that has not been committed is in no queue yet; what others hold may not be looked at.
+            # An uncommitted send is not in the queue yet; a message locked by another reader must not be peeked at.
             held = queue.locked[start].kind is not LockKind.ENQUEUE and not destructive
             return HResult.MQ_ERROR_TRANSACTION_USAGE if held else not_found, None
         if seek is MessageSeekAction.CURRENT:
@@ -285,9 +286,9 @@ class ReadOperations:
         return cursor.for_peek_next(queue)
 
     def deliver(self, queue: Queue, limit: int) -> int:
-        """Message Position Available, [MS-MQDMPR] 3.1.7.2.2: offer what arrived to waiting readers, first come first
-        served; all that peek see it, one that receives takes it. Each reader gets a message of its own. Returns how
-        many positions were offered."""
+        """Message Position Available, [MS-MQDMPR] 3.1.7.2.2: offer arrivals to waiting readers, first come first
+        served. All peeks see a message, one receive takes it. Each reader gets its own copy. Returns the number of
+        positions offered."""
         count = 0
         while queue.arrived and queue.waiters and count < limit:
             key, message = queue.arrived.popleft()
@@ -295,14 +296,14 @@ class ReadOperations:
                 message.abort_count = queue.aborts.get(key, message.abort_count)
             count += 1
             line, number = self._lines[queue.number], 0
-            last = line.last_number  # who joins meanwhile has looked at the queue
+            last = line.last_number  # later readers have already searched the queue
             while key in queue.entries and key not in queue.locked:
                 reader = line.first_after(number)
                 if reader is None or reader.number > last:
                     break
                 number = reader.number
                 self._offer(reader, queue, key, message)
-                message = None  # it is that reader's now
+                message = None  # now owned by that reader
         if queue.arrived and not queue.waiters:
             queue.arrived.clear()
         return count
@@ -310,8 +311,8 @@ class ReadOperations:
     def _offer(
         self, reader: WaitingMessageReadOperation, queue: Queue, position: int, message: Message | None = None
     ) -> Offer:
-        """Offer a message to a reader: the answer is built, then the message is taken, then the answer is sent. What
-        fails is this reader's failure, and the message is available again."""
+        """Offer a message to a reader: build the answer, take the message, send the answer. A failure affects this
+        reader only, and the message is available again."""
         if reader.transaction is not None and not reader.transaction.is_open:
             self._end(reader, HResult.MQ_ERROR_TRANSACTION_SEQUENCE)
             return Offer.REFUSED
@@ -321,7 +322,7 @@ class ReadOperations:
             except UNREADABLE as error:
                 self._holds.quarantine(queue, position, error)
                 return Offer.UNREADABLE
-            except OutOfResources as error:  # the message stays as it is, for others
+            except OutOfResources as error:  # the message stays available to others
                 logger.error("queue %s: message %#x can't be read now: %s", queue.properties.path_name, position, error)
                 self._end(reader, error.hresult)
                 return Offer.REFUSED
@@ -335,7 +336,7 @@ class ReadOperations:
                 queue.properties.path_name, position, error,
             )  # fmt: skip
             return Offer.UNREADABLE
-        except Exception as error:  # a fault of one reader's protocol; the message stays for others
+        except Exception as error:  # error in one reader's protocol; the message stays
             status = int(HResult.MQ_ERROR)
             path_name, shortage = queue.properties.path_name, exhausted(error)
             if shortage is None:
@@ -361,14 +362,14 @@ class ReadOperations:
         return Offer.ACCEPTED
 
     def _undo(self, reader: WaitingMessageReadOperation, queue: Queue, position: int, message: Message) -> None:
-        """The message that a reader has taken could not be sent to it."""
+        """Make a taken message available again, because the answer could not be sent to its reader."""
         if reader.transaction is not None:
             self._transactions.withdraw(reader.transaction, queue, position)
         elif reader.two_phase:
             reader.descriptor.held.discard(position)
             if position in queue.locked:
                 self._holds.release(queue, position)
-        elif not queue.deleted:  # it is removed; the store takes no number twice, so it returns as the latest
+        elif not queue.deleted:  # removed already; needs a new number, so it becomes the latest
             message.lookup_identifier = lookup_id(message.priority, self._changes.next_sequence())
             change = ChangeSet(self._changes)
             change.insert(queue, message, message.size)
@@ -388,7 +389,7 @@ class ReadOperations:
             except MessageStorageFailed as error:
                 return error.hresult
             except StoreFailed:
-                return HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED  # nothing is acknowledged any more; the daemon ends
+                return HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED  # the daemon ends
         return HResult.MQ_OK
 
     def end_two_phase(self, descriptor: OpenQueueDescriptor, lookup_identifier: int, delete: bool) -> None:
@@ -410,15 +411,15 @@ class ReadOperations:
         descriptor.held.discard(lookup_identifier)
 
     def cancel(self, reader: WaitingMessageReadOperation, status: int = HResult.MQ_ERROR_OPERATION_CANCELLED) -> bool:
-        """Cancel Waiting Message Read Request, 3.1.7.1.17. Returns False if the read is over already."""
+        """Cancel Waiting Message Read Request, 3.1.7.1.17. Returns False if the read has already ended."""
         if reader.number not in reader.descriptor.waiting:
             return False
         self._end(reader, status)
         return True
 
     def purge(self, descriptor: OpenQueueDescriptor) -> int:
-        """Purge Queue, [MS-MQDMPR] 3.1.7.1.7. Locked messages go when their reader puts them back. Returns how many
-        went at once. Raises QueueDeleted, or MsmqError without receive access."""
+        """Purge Queue, [MS-MQDMPR] 3.1.7.1.7. Locked messages are purged when their reader puts them back. Returns the
+        number of messages purged immediately. Raises QueueDeleted, or MsmqError without receive access."""
         queue = descriptor.queue
         if not descriptor.destructive:
             raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, f"{descriptor.name}: purging requires receive access")
@@ -439,7 +440,7 @@ class ReadOperations:
     # -- waiting -----------------------------------------------------------------------------------------------
 
     def _wait(self, reader: WaitingMessageReadOperation, queue: Queue) -> None:
-        """Join the line of the queue's readers."""
+        """Add a read to the waiting reads of the queue."""
         if reader.cursor is not None:
             reader.cursor.wait(reader.destructive)
         line = self._lines.get(queue.number)
@@ -450,7 +451,7 @@ class ReadOperations:
         queue.waiters += 1
 
     def _leave(self, reader: WaitingMessageReadOperation) -> None:
-        """Leave the line; nothing happens if the read does not wait."""
+        """Remove a read from the waiting reads; does nothing if it is not waiting."""
         if reader.descriptor.waiting.pop(reader.number, None) is None:
             return
         queue = reader.descriptor.queue
@@ -464,18 +465,18 @@ class ReadOperations:
             reader.cursor.wait_ended()
 
     def _end(self, reader: WaitingMessageReadOperation, status: int) -> None:
-        """A read that waits ends without a message."""
+        """End a waiting read with a failure."""
         self._leave(reader)
         _answered(reader, status, None)
 
     def end_all(self, queue: Queue, status: int) -> None:
-        """All reads that wait for a message of a queue end without one."""
+        """End all waiting reads of a queue with a failure."""
         line = self._lines.get(queue.number)
         for reader in line.all() if line is not None else ():
             self.cancel(reader, status)
 
     def expire(self, now: int) -> None:
-        """Waiting Message Read Timer Expired, [MS-MQDMPR] 3.1.6.3, of all reads that have waited long enough."""
+        """Waiting Message Read Timer Expired, [MS-MQDMPR] 3.1.6.3, for all waiting reads that have timed out."""
         while (timeout := self.timeouts.pop(now)) is not None:
             self.cancel(timeout[1], HResult.MQ_ERROR_IO_TIMEOUT)
 
@@ -486,13 +487,13 @@ def _after(queue: Queue, position: int, destructive: bool) -> int | None:
 
 
 def _before(queue: Queue, position: int, destructive: bool) -> int | None:
-    """Backward counterpart of `_after`."""
+    """Like `_after`, backward."""
     return queue.before(position) if destructive else queue.visible_before(position)
 
 
-# Where a read by lookup identifier looks next when the message that it names can't be read.
+# How a read by lookup identifier continues if the message cannot be read.
 _NEIGHBOURS: Final[dict[MessageSeekAction, Callable[[Queue, int, bool], int | None]]] = {
-    # Deviation D-02 from [MS-MQDMPR] 3.1.7.3.2: from START the first position, not the one behind it.
+    # Deviation D-02 from [MS-MQDMPR] 3.1.7.3.2: from START, return the first position, not the one after it.
     MessageSeekAction.FIRST: _after,
     MessageSeekAction.NEXT: _after,
     MessageSeekAction.LAST: _before,
@@ -506,10 +507,10 @@ def _times_out(_: int, reader: WaitingMessageReadOperation) -> bool:
 
 
 def _answered(reader: WaitingMessageReadOperation, status: int, message: Message | None) -> bool:
-    """Give a reader its outcome. Returns whether it raised nothing; as `outbox.guarded`."""
-    try:  # not by `guarded`: a text and a closure for every read would cost more than the reply
+    """Call `reply` of a reader with its outcome. Returns False if that raised an exception, like `outbox.guarded`."""
+    try:  # not `guarded`: building its arguments costs more than the reply
         reader.reply(status, message)
-    except Exception:  # one reader's transport must not keep others from their messages
+    except Exception:  # must not affect other readers
         logger.exception("queue %s: answering a read with status %#x failed", reader.descriptor.name, status)
         return False
     return True

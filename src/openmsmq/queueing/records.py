@@ -19,7 +19,7 @@ from openmsmq.queueing.properties import LOCAL_PROPERTIES, QueueProperties
 from openmsmq.queueing.stamping import stamp_records
 from openmsmq.record.message_record import OFFSET
 
-# Offsets of what is read and filled in without decoding.
+# Offsets of fields that are read and set without decoding.
 _ACKNOWLEDGEMENTS_AT, _JOURNALING_AT = OFFSET["acknowledgements_requested"], OFFSET["journaling_requested"]
 _PRIORITY_AT, _DELIVERY_AT, _FLAGS_AT = OFFSET["priority"], OFFSET["delivery_guarantee"], OFFSET["flags"]
 _SENT_MILLISECONDS_AT, _TIMES_AT, _SENT_AT = (
@@ -30,35 +30,35 @@ _TRANSACTION_AT = OFFSET["transaction_identifier"]
 _SHORT, _WORD, _TIMES, _IDENTITY = (
     struct.Struct("<H"), struct.Struct("<I"), struct.Struct("<II"), struct.Struct("<16sI"),
 )  # fmt: skip
-# Members of an IntFlag are slow.
+# Operations on IntFlag members are slow.
 _POS_ARRIVAL, _POS_RECEIVE = int(Acknowledge.POS_ARRIVAL), int(Acknowledge.POS_RECEIVE)
 _JOURNAL = int(Journal.JOURNAL)
-_IMMORTAL = bytes([0xFF] * 8)  # both times to live
-DRAFT_HEAD = _SENT_AT  # bytes of a record that `is_eventful` needs
+_IMMORTAL = bytes([0xFF] * 8)  # both lifetimes infinite
+DRAFT_HEAD = _SENT_AT  # bytes of a record needed by `is_eventful` and `is_asking`
 ABORT_PREFIX = b"aborts/"
 FINAL_ACK_PREFIX = b"final-ack/"
 ROUTE_PREFIX = b"route/"
 FINAL_ACK_BODY = 36  # bytes, [MS-MQQB] 2.2.5.1
-TIME_MASK = LAST_SEQUENCE  # a time takes the place of the sequence number
+TIME_MASK = LAST_SEQUENCE  # a time takes as many bits as a sequence number
 
 
 def is_eventful(record: bytes | bytearray) -> bool:
-    """Whether something follows from the arrival of a message, or it may expire; `DRAFT_HEAD` bytes are enough."""
+    """Whether the arrival of a message has consequences, or it may expire; `DRAFT_HEAD` bytes are enough."""
     if record[_ACKNOWLEDGEMENTS_AT] & _POS_ARRIVAL or record[_JOURNALING_AT] & _JOURNAL:
         return True
     return record[_TIMES_AT:_SENT_AT] != _IMMORTAL
 
 
 def is_asking(record: bytes | bytearray) -> bool:
-    """Whether an acknowledgment is wanted when the message is received; `DRAFT_HEAD` bytes are enough."""
+    """Whether receiving the message must be acknowledged; `DRAFT_HEAD` bytes are enough."""
     return bool(record[_ACKNOWLEDGEMENTS_AT] & _POS_RECEIVE)
 
 
 def stamp_draft(
     record: bytearray, sequence: int, now: int, machine: bytes, transaction: bytes | None, flags: int, reach: int
 ) -> int:
-    """Fill in what is the queue manager's: identity, times (`now` in milliseconds), and for a message of a transaction,
-    whose identifier is given, what that demands. `reach` is the time to reach the queue of a message that says nothing.
+    """Set the fields that the queue manager determines: identity, times (`now` in milliseconds since 1970 UTC) and, if
+    a transaction identifier is given, those of transactional messages. `reach` is the default of time-to-reach-queue.
     Returns the priority."""
     if transaction is not None:
         record[_PRIORITY_AT], record[_DELIVERY_AT] = 0, 1
@@ -76,11 +76,11 @@ def stamp_draft(
 def stamp_drafts(
     records: bytearray, bounds: array[int], first: int, now: int, machine: bytes
 ) -> tuple[array[int], list[int]]:
-    """`stamp_draft` for many records end to end, whose sequences follow each other; none is of a transaction, or says
-    how long it may travel. `bounds` is array('q'): where each begins, and where the last one ends.
+    """`stamp_draft` for many concatenated records with consecutive sequence numbers; none is transactional or needs a
+    default of time-to-reach-queue. `bounds` is array('q') with the start of each record and the end of the last one.
 
     Returns:
-        Their deadline words, array('Q'), and the indices of those that `is_eventful` or `is_asking` has to see.
+        Their deadline words, array('Q'), and the indices of those that are eventful or asking.
     """
     seconds = now // 1000
     patches = [
@@ -96,7 +96,7 @@ def stamp_drafts(
 
 
 def _are_plain(heads: bytes) -> bool:
-    """Whether none of many heads is eventful or asking, found by columns."""
+    """Whether none of many heads is eventful or asking; checked column by column."""
     asks, journals = set(heads[_ACKNOWLEDGEMENTS_AT::DRAFT_HEAD]), set(heads[_JOURNALING_AT::DRAFT_HEAD])
     if any(value & (_POS_ARRIVAL | _POS_RECEIVE) for value in asks) or any(value & _JOURNAL for value in journals):
         return False
@@ -104,18 +104,19 @@ def _are_plain(heads: bytes) -> bool:
 
 
 def deadline_word(lookup_identifier: int, deadline: int) -> int:
-    """Value that the store keeps with the key: the priority byte of the lookup identifier and the time of expiry."""
+    """Return the word that the store keeps with the key: the priority byte of the lookup identifier and the expiry
+    time."""
     return priority_part(lookup_identifier) | deadline
 
 
 def split_deadline_word(word: int, sequence: int) -> tuple[int, int]:
-    """(lookup identifier, time of expiry in milliseconds or 0) from the word and the sequence number."""
+    """Return (lookup identifier, expiry time in milliseconds or 0) for a word and a sequence number."""
     return priority_part(word) | sequence, word & TIME_MASK
 
 
 def encode_properties(properties: QueueProperties) -> bytes:
-    """The definition of a queue. Without the properties of `LOCAL_PROPERTIES` that have their default: an older version
-    then still reads it."""
+    """Return the definition of a queue. It omits `LOCAL_PROPERTIES` with default values, so that older versions can
+    read it."""
     values = properties._asdict()
     for name in LOCAL_PROPERTIES:
         if values[name] == QueueProperties._field_defaults[name]:
@@ -128,9 +129,9 @@ def decode_properties(data: bytes) -> QueueProperties:
 
 
 def decode_all_properties(definitions: Iterable[bytes]) -> list[QueueProperties]:
-    """Decode many queue definitions; one JSON document saves the decoder's cost per text. Equal descriptors and types
-    become one object, because most queues have the same."""
-    text = b",".join(definitions).decode()  # of bytes, it would guess their encoding
+    """Decode many queue definitions as one JSON document, which saves the decoder's cost per text. Equal descriptors
+    and types share one object, because most queues have the same."""
+    text = b",".join(definitions).decode()  # from bytes, json would have to guess the encoding
     decoded: list[dict[str, Any]] = json.loads(f"[{text}]")
     known: dict[str, bytes] = {}
     for values in decoded:
@@ -142,20 +143,20 @@ def decode_all_properties(definitions: Iterable[bytes]) -> list[QueueProperties]
 
 
 def abort_definition(queue: int, lookup_identifier: int) -> bytes:
-    """The name under which the store keeps how often receives and moves of a message were rolled back ([MS-MQRR]
-    2.2.5.3, AbortCounter, D-66). It goes with the message: to write the message again would cost its size for each
-    abort."""
+    """Return the name of the definition that stores the number of rolled-back receives and moves of a message
+    ([MS-MQRR] 2.2.5.3, AbortCounter, D-66). It is dropped with the message. Separate, because rewriting the message
+    would cost its size per abort."""
     return ABORT_PREFIX + f"{queue}/{lookup_identifier}".encode()
 
 
 def final_ack_definition(lookup_identifier: int) -> bytes:
-    """The name under which the store keeps the final acknowledgment that is owed for a message of another queue manager
-    ([MS-MQQB] 3.1.7.2.2): the body of the packet, and the format name of the queue that it goes to."""
+    """Return the name of the definition that stores the pending final acknowledgment for a message of another queue
+    manager ([MS-MQQB] 3.1.7.2.2): the body of the packet and the format name of its destination queue."""
     return FINAL_ACK_PREFIX + str(lookup_identifier).encode()
 
 
 def route_definition(lookup_identifier: int) -> bytes:
-    """Name under which the store keeps the routing headers of a message in transit."""
+    """Return the name of the definition that stores the routing headers of a message in transit."""
     return ROUTE_PREFIX + str(lookup_identifier).encode()
 
 
@@ -167,6 +168,6 @@ def split_final_ack(value: bytes) -> tuple[bytes, names.SingleFormatName]:
 
 
 def parse_abort_definition(name: bytes) -> tuple[int, int]:
-    """Queue number and lookup identifier."""
+    """Return queue number and lookup identifier from the name of an `abort_definition`."""
     queue, _, lookup_identifier = name.removeprefix(ABORT_PREFIX).partition(b"/")
     return int(queue), int(lookup_identifier)

@@ -31,24 +31,24 @@ from openmsmq.queueing.records import decode_all_properties, encode_properties
 from openmsmq.queueing.storage import MessageStore, storing
 from openmsmq.store import Drop, Operation, Put, StoreFull
 
-ANSWERS_OF_HOST: Final = 64  # outgoing queues for answers to messages of one host
+ANSWERS_OF_HOST: Final = 64  # maximum number of outgoing queues for answers to one host
 JOURNAL_BIT: Final = 0x80000000  # number of a queue's journal = number of the queue with this bit
-# Private format names with low numbers mean the queues of the queue manager itself: 3 is notify_queue$, 4 order_queue$
+# Private format names with low numbers denote queues of the queue manager itself: 3 is notify_queue$, 4 order_queue$
 # ([MS-MQCN] 1.9, [MS-MQQB] 2.2.4).
 FIRST_QUEUE_NUMBER, LAST_QUEUE_NUMBER = 0x10, 0x7FFFFF00
-# Definitions in the log: a prefix and the number of the queue.
-QUEUE_PREFIX = b"queue/"  # of a private queue: its properties
-PUBLIC_PREFIX = b"public/"  # of a public queue: its properties
-CONNECTOR_PREFIX = b"connector/"  # its properties
+# Definitions in the log: prefix and queue number, with these values.
+QUEUE_PREFIX = b"queue/"  # properties of a private queue
+PUBLIC_PREFIX = b"public/"  # properties of a public queue
+CONNECTOR_PREFIX = b"connector/"  # properties of a connector queue
 _DESCRIBED: Final = (QUEUE_PREFIX, PUBLIC_PREFIX, CONNECTOR_PREFIX)
-OUTGOING_PREFIX = b"outgoing/"  # its format name
-ANSWERS_PREFIX = b"answers/"  # of an outgoing queue: the host whose messages made answers necessary
-SUBQUEUE_PREFIX = b"subqueue/"  # the number of its parent and its own name
+OUTGOING_PREFIX = b"outgoing/"  # format name of an outgoing queue
+ANSWERS_PREFIX = b"answers/"  # `OutgoingQueue.charged_to`, unless it is empty
+SUBQUEUE_PREFIX = b"subqueue/"  # number of the parent and name of a subqueue
 _LAST_NUMBER = b"last-queue-number"
 
 
 class Registry:
-    """Knows every queue. What makes or drops one writes its definition first, and raises MessageStorageFailed (disk
+    """All queues. Methods that create or drop one write its definition first; they raise MessageStorageFailed (disk
     full) with nothing changed."""
 
     def __init__(self, machine: Machine, store: MessageStore) -> None:
@@ -64,8 +64,8 @@ class Registry:
         self._answers: Final[Shares[str]] = Shares(most_answers, min(ANSWERS_OF_HOST, most_answers))
         self.connectors: dict[names.FormatName, ConnectorQueue] = {}
         self._foreign_machines: dict[str, ConnectorQueue] = {}  # by lower-case name or address
-        self.gone: dict[QueueKind, tuple[int, int]] = {}  # `came` and `left` of queues that were deleted
-        self._owned: Counter[bytes] | None = None  # application queues by the SID of their owner
+        self.gone: dict[QueueKind, tuple[int, int]] = {}  # `came` and `left` of deleted queues
+        self._owned: Counter[bytes] | None = None  # number of application queues by the SID of their owner
         self.system_journal = self._system_queue(SYSTEM_JOURNAL, "journal", machine.journal_quota)
         self.dead_letters = self._system_queue(SYSTEM_DEADLETTER, "deadletter", INFINITE)
         self.transactional_dead_letters = self._system_queue(SYSTEM_DEADXACT, "deadxact", INFINITE)
@@ -78,7 +78,7 @@ class Registry:
         return queue
 
     def recover(self) -> None:
-        """Make the queues known that the log defines, all without messages."""
+        """Register the queues defined in the log, without messages."""
         definitions = self._store.definitions
         described = [name for name in definitions if name.startswith(_DESCRIBED)]
         descriptions = decode_all_properties(definitions[name] for name in described)
@@ -104,7 +104,7 @@ class Registry:
     # -- finding -----------------------------------------------------------------------------------------------
 
     def local_queue(self, name: names.FormatName) -> Queue | None:
-        """The local queue a format name stands for, or None; see `is_local` for whose it is."""
+        """Return the local queue of a format name; None if there is none. Whether the name is local: `is_local`."""
         match name:
             case names.PublicFormatName(guid=guid, suffix=suffix):
                 return self._suffixed(self.public.get(guid), suffix)
@@ -133,11 +133,11 @@ class Registry:
         return None
 
     def outgoing_queue(self, name: names.FormatName) -> OutgoingQueue | None:
-        """The outgoing queue for a format name, or None."""
+        """Return the outgoing queue for a format name, or None."""
         return self.outgoing.get(str(name).lower())
 
     def is_local(self, name: names.FormatName) -> bool:
-        """Whether a format name speaks of this machine, whether or not the queue exists."""
+        """Whether a format name denotes a queue of this machine, existing or not."""
         match name:
             case names.PrivateFormatName(guid=guid) | names.MachineFormatName(guid=guid):
                 return self.machine.has_identifier(guid.bytes_le)
@@ -150,7 +150,7 @@ class Registry:
         return False
 
     def local_queue_for_text(self, format_name: str) -> Queue | None:
-        """Find a local queue by the format name in a message; None for an empty, foreign or malformed one."""
+        """Return the local queue of a format name in a message; None if the name is empty, malformed or not local."""
         if not format_name:
             return None
         try:
@@ -159,17 +159,18 @@ class Registry:
             return None
 
     def queue_for_path_name(self, path: names.PathName) -> Queue | None:
-        """The private or public queue of this machine that has the path name."""
+        """Return the private or public queue of this machine with a path name, or None."""
         if not self.machine.is_local(path.computer) or path.kind == "system" or path.subqueue:
             return None
         return (self.by_name if path.kind == "private" else self.public_by_name).get(path.name.lower())
 
     def place_of(self, name: names.FormatName) -> QueueLocation | None:
-        """Where a public queue of another machine is, if the directory has been asked for it."""
+        """Return the location of a public queue of another machine if it is cached, else None."""
         return self._places.of(name)
 
     def remember_place(self, guid: UUID, place: QueueLocation) -> None:
-        """Record the location of a public queue that the directory reported; outgoing queues for it may be made."""
+        """Cache the location of a public queue that the directory reported, so that outgoing queues for it may be
+        created."""
         self._places.remember(guid, place)
         outgoing = self.outgoing_queue(names.PublicFormatName(guid))
         if outgoing is not None:
@@ -178,11 +179,11 @@ class Registry:
             )
 
     def connector_for(self, name: names.FormatName) -> ConnectorQueue | None:
-        """The connector queue through which messages for a queue of a foreign machine go, or None."""
+        """Return the connector queue for messages to a queue of a foreign machine, or None."""
         return self._foreign_machines.get(foreign_host(name))
 
     def system_queue(self, suffix: names.Suffix) -> Queue | None:
-        """The system queue of a suffix: JOURNAL, DEADLETTER or DEADXACT."""
+        """Return the system queue of a suffix: JOURNAL, DEADLETTER or DEADXACT; None for others."""
         return {
             names.Suffix.JOURNAL: self.system_journal,
             names.Suffix.DEADLETTER: self.dead_letters,
@@ -194,7 +195,8 @@ class Registry:
         return queue.journal if queue is not None and suffix is names.Suffix.JOURNAL else queue
 
     def queue_for(self, format_name: names.FormatName) -> Queue:
-        """The local queue of a format name. Raises QueueNotFound, or MsmqError for another machine's."""
+        """Return the local queue of a format name. Raises QueueNotFound, or MsmqError for a queue of another
+        machine."""
         queue = self.local_queue(format_name)
         if queue is None:
             if not isinstance(format_name, names.MultipleElementFormatName) and not self.is_local(format_name):
@@ -205,7 +207,7 @@ class Registry:
         return queue
 
     def administered(self, name: names.FormatName) -> Queue:
-        """The queue that an administrator means: the outgoing one where the format name is of another machine.
+        """Return the queue that an administrator addresses: for a format name of another machine its outgoing queue.
         Raises QueueNotFound."""
         queue = self.outgoing_queue(name)
         if queue is not None:
@@ -215,7 +217,7 @@ class Registry:
         return self.queue_for(name)
 
     def parent_of(self, format_name: names.FormatName) -> Queue | None:
-        """The local queue whose subqueue a direct format name names; None for every other name."""
+        """Return the local queue whose subqueue a direct format name denotes; None for any other name."""
         if not isinstance(format_name, names.DirectFormatName) or not format_name.subqueue:
             return None
         return self.local_queue(replace(format_name, suffix=names.Suffix.NONE, subqueue=""))
@@ -223,32 +225,32 @@ class Registry:
     def format_name(
         self, queue: Queue, suffix: names.Suffix = names.Suffix.NONE
     ) -> names.PrivateFormatName | names.PublicFormatName:
-        """The private or public format name of an application queue."""
+        """Return the private or public format name of an application queue."""
         if queue.kind is QueueKind.PUBLIC:
             return names.PublicFormatName(UUID(bytes_le=queue.properties.instance), suffix)
         return names.PrivateFormatName(UUID(bytes_le=self.machine.identifier), queue.number, suffix)
 
     @property
     def application_queues(self) -> int:
-        """How many private and public queues there are."""
+        """Number of private and public queues."""
         return len(self.by_name) + len(self.public)
 
     def owned_by(self, sid: bytes) -> int:
-        """How many private and public queues have this owner (a SID in its binary form)."""
-        if self._owned is None:  # nobody has asked before; a start with many queues need not look at each
+        """Return the number of private and public queues of an owner (a binary SID)."""
+        if self._owned is None:  # counted on first use, to keep the start fast
             queues = (*self.by_name.values(), *self.public.values())
             self._owned = Counter(owner_in(queue.properties.security) for queue in queues)
         return self._owned[sid]
 
-    # -- making and dropping -----------------------------------------------------------------------------------
+    # -- creating and dropping ---------------------------------------------------------------------------------
 
     def create(self, properties: QueueProperties, kind: QueueKind = QueueKind.PRIVATE) -> Queue:
-        """A new private or public queue with its journal."""
+        """Create a private or public queue with its journal."""
         number = self._define(_PREFIXES[kind], encode_properties(properties))
         return self._add_application(number, kind, properties)
 
     def subqueue(self, parent: Queue, name: str) -> Queue:
-        """The subqueue of that name, made if needed."""
+        """Return a subqueue of `parent`; create it if needed."""
         existing = parent.subqueues.get(name.lower())
         if existing is not None:
             return existing
@@ -256,10 +258,10 @@ class Registry:
         return self._add_subqueue(number, parent, name)
 
     def create_outgoing(self, name: names.SingleFormatName, charged_to: str = "") -> OutgoingQueue:
-        """A new outgoing queue. Raises InsufficientResources too: names at random must not fill memory and log, and
+        """Create an outgoing queue. Also raises InsufficientResources: random names must not fill memory and log, and
         answers to other hosts must leave room for local programs."""
         maximum = self.machine.limits.max_outgoing_queues
-        remedy = "unused ones go within ten minutes, `openmsmq outgoing delete` removes others"
+        remedy = "unused ones are deleted within ten minutes, `openmsmq outgoing delete` removes others"
         if len(self.outgoing) >= maximum:
             raise InsufficientResources(
                 detail=f"there are {maximum} outgoing queues already (max_outgoing_queues); {remedy}"
@@ -274,11 +276,12 @@ class Registry:
         return self._add_outgoing(self._define(OUTGOING_PREFIX, str(name).encode(), also), name, charged_to)
 
     def create_connector(self, properties: QueueProperties) -> ConnectorQueue:
-        """A new connector queue, whose path name is its format name."""
+        """Create a connector queue, whose path name is its format name."""
         return self._add_connector(self._define(CONNECTOR_PREFIX, encode_properties(properties)), properties)
 
     def update(self, queue: Queue, properties: QueueProperties) -> None:
-        """Give an application or connector queue new properties, which its subqueues and its journal's quota follow."""
+        """Change the properties of an application or connector queue, and accordingly those of its subqueues and the
+        quota of its journal."""
         with storing():
             self._store.append([Put(_definition(queue), encode_properties(properties))])
         if queue.kind in APPLICATION_QUEUES:
@@ -291,7 +294,7 @@ class Registry:
             subqueue.properties = _of_subqueue(properties, subqueue.name)
 
     def drop(self, queue: Queue, also: Iterable[Operation] = ()) -> None:
-        """An application queue, with its journal and subqueues, an outgoing or a connector queue is deleted. `also`
+        """Delete an application queue with its journal and subqueues, an outgoing queue or a connector queue. `also`
         joins the batch."""
         with storing():
             subqueues = [Drop(_definition(subqueue)) for subqueue in queue.subqueues.values()]
@@ -313,13 +316,13 @@ class Registry:
             del self.queues[member.number]
 
     def drop_unused(self, queue: Queue) -> None:
-        """A subqueue that is empty, not open and without consumer group goes by itself."""
+        """Delete a subqueue if it is empty, not open, and has no consumer group."""
         if queue.kind is not QueueKind.SUBQUEUE or queue.deleted:
             return
         if queue.entries or queue.openers or queue.pins:
             return
         assert queue.parent is not None
-        with suppress(StoreFull):  # an empty subqueue in the log goes at the next start
+        with suppress(StoreFull):  # the next start drops empty subqueues in the log
             self._store.append([Drop(_definition(queue))])
         queue.deleted = True
         self._remember(queue)
@@ -327,24 +330,26 @@ class Registry:
         del queue.parent.subqueues[queue.name.lower()]
 
     def _remember(self, queue: Queue) -> None:
-        """Sums over all queues do not fall when one goes."""
+        """Keep the counts of a deleted queue, so that sums over all queues do not decrease."""
         came, left = self.gone.get(queue.kind, (0, 0))
         self.gone[queue.kind] = (came + queue.came, left + queue.left)
 
     def route(self, machines: Iterable[str], queue: ConnectorQueue) -> None:
-        """Messages for these machines go through a connector queue."""
+        """Route messages for these machines through a connector queue."""
         self._foreign_machines.update(dict.fromkeys((machine.lower() for machine in machines), queue))
 
     @staticmethod
     def family(queue: Queue) -> list[Queue]:
-        """An application queue, its subqueues and its journal; an outgoing one, and what awaits its final answer."""
+        """Return an application queue with its subqueues and journal, or an outgoing queue with the queue of its
+        messages that await their final acknowledgment."""
         return [queue, *queue.subqueues.values(), *([queue.journal] if queue.journal is not None else [])]
 
     # -- tables and definitions --------------------------------------------------------------------------------
 
     def _define(self, prefix: bytes, value: bytes, also: Iterable[tuple[bytes, bytes]] = ()) -> int:
-        """Write the definition of a new queue, and others about it, by prefix. Returns its number, which no queue has
-        or had: messages of a deleted queue must not appear in a new one."""
+        """Write the definition of a new queue, and the definitions `also` (prefix, value). Returns the number of the
+        queue. Numbers are never reused, so that messages of a deleted queue cannot appear in a new one. Raises
+        InsufficientResources if no number is left."""
         number = max(int(self._store.definitions.get(_LAST_NUMBER, b"0")) + 1, FIRST_QUEUE_NUMBER)
         if number > LAST_QUEUE_NUMBER:
             raise InsufficientResources(detail=f"all {LAST_QUEUE_NUMBER} queue numbers are used up")
@@ -365,7 +370,7 @@ class Registry:
         return queue
 
     def _note_names(self, queue: Queue) -> None:
-        """An application queue is found by its names, and counts for its owner."""
+        """Register the names of an application queue, and count it for its owner."""
         by_name = self.by_name if queue.kind is QueueKind.PRIVATE else self.public_by_name
         by_name[queue.name.lower()] = queue
         if queue.kind is QueueKind.PUBLIC:
@@ -420,7 +425,7 @@ _PREFIXES: Final = {
 
 
 def _definition(queue: Queue) -> bytes:
-    """The name under which the store keeps a queue."""
+    """Return the name of the definition that stores a queue."""
     return _PREFIXES[queue.kind] + str(queue.number).encode()
 
 
@@ -433,5 +438,5 @@ def _of_subqueue(parent: QueueProperties, name: str) -> QueueProperties:
 
 
 def not_here(name: names.FormatName) -> MsmqError:
-    """The failure for a format name of another machine that gets no outgoing queue."""
+    """Return the error for a format name of another machine that gets no outgoing queue."""
     return MsmqError(HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE, f"{name} is not on this machine")

@@ -1,5 +1,5 @@
-"""Operations of relays on queues of this machine: accept messages of another machine with their identity, and pass
-messages on to it. Not part of the specifications; docs/moving.md states the guarantees."""
+"""Operations of relays on queues of this machine: accept messages of another machine with their identity, and forward
+messages to it. Not part of the specifications; docs/moving.md states the guarantees."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from openmsmq.queueing.queue import APPLICATION_QUEUES, Queue, over_quota
 from openmsmq.queueing.storage import storing
 from openmsmq.store import Drop, Operation, Put
 
-HELD: Final = "relay"  # the subqueue of messages that were sent on and are not acknowledged
-HELD_PREFIX: Final = b"relay-held/"  # by the identifier that a message was sent on with: where it is kept
+HELD: Final = "relay"  # subqueue of forwarded messages that are not yet acknowledged
+HELD_PREFIX: Final = b"relay-held/"  # position of the original, by identifier of the forwarded message
 _HELD: Final = struct.Struct("<IQ")  # number of the subqueue, lookup identifier
 _ARRIVAL: Final = int(Acknowledge.FULL_REACH_QUEUE)
 _DEADLETTER: Final = int(Journal.DEADLETTER)
@@ -28,7 +28,7 @@ _RECOVERABLE: Final = int(Delivery.RECOVERABLE)
 
 
 class RefusedOnward(NamedTuple):
-    """A message that another machine did not take, its queue, and the class of the acknowledgment."""
+    """A message that another machine refused, its queue, and the class of the acknowledgment."""
 
     queue: Queue
     message: Message
@@ -36,7 +36,7 @@ class RefusedOnward(NamedTuple):
 
 
 class RelayOperations:
-    """Each method is one atomic change; what it wrote is durable after the next sync."""
+    """Operations of relays. Each method is one atomic change, durable after the next sync."""
 
     def __init__(self, changes: Changes, holds: MessageLocks) -> None:
         self._changes: Final = changes
@@ -47,13 +47,16 @@ class RelayOperations:
     ) -> list[MsmqError | None]:
         """Put messages that were read at another machine into a queue, with their identifiers, times and counts.
 
-        The other machine acknowledges that they were received, when it removes them: nothing asks for that any more
-        here. In a transactional queue nothing follows a message that is refused.
+        The other machine acknowledges their receipt when it removes them, so no acknowledgment is requested here. In a
+        transactional queue, the first refused message ends the operation.
+
+        Args:
+            also: called with the accepted messages; returns operations that join the batch.
 
         Returns:
-            For each message why it is refused, or None. Those behind the end of the list were not looked at.
+            For each message why it was refused, or None. Messages beyond the end of the list were not processed.
 
-        Raises MessageStorageFailed and QueueDeleted, with nothing changed. `also` gets the messages that are taken.
+        Raises MessageStorageFailed and QueueDeleted, with nothing changed.
         """
         if queue.deleted:
             raise QueueDeleted(detail=f"{queue.properties.path_name} was deleted")
@@ -105,13 +108,13 @@ class RelayOperations:
     ) -> int:  # fmt: skip
         """Send up to `limit` messages of a queue to a queue of another machine, in one change.
 
-        They get identifiers of this machine: the other one would take what it has seen before for a duplicate, and
-        sequences of transactions have one sender. The time of sending stays. Messages of transactions are received here
-        by that; what the other machine refuses becomes a dead letter. Others are kept in a subqueue until the other
-        machine acknowledges their arrival at the queue `acknowledged_at` (a format name); see `take_acknowledgments`.
+        They get new identifiers of this machine: the other machine would discard known identifiers as duplicates, and a
+        transactional sequence has one sender. The time of sending is kept. Transactional messages are thereby received
+        here; a refusal by the other machine makes a dead letter. Others are kept in a subqueue until the other machine
+        acknowledges their arrival at the queue `acknowledged_at` (a format name); see `take_acknowledgments`.
 
-        Returns how many. Raises QueueDeleted, MessageStorageFailed, InsufficientResources and what `check_message`
-        raises, with nothing changed.
+        Returns the number of messages. Raises QueueDeleted, MessageStorageFailed, InsufficientResources and the errors
+        of `check_message`, with nothing changed.
         """
         if queue.deleted:
             raise QueueDeleted(detail=f"{queue.properties.path_name} was deleted")
@@ -142,10 +145,10 @@ class RelayOperations:
         return len(handed_on)
 
     def take_acknowledgments(self, queue: Queue, limit: int) -> list[RefusedOnward]:
-        """Read up to `limit` acknowledgments that have come to a queue. What has arrived at the other machine is
-        received here; what was refused returns to its place. What is about no message that is kept is dropped.
+        """Process up to `limit` acknowledgments in a queue. Messages that reached the other machine are received here;
+        refused ones return to their place. Acknowledgments of unknown messages are dropped.
 
-        Returns what was refused. Raises MessageStorageFailed, with nothing changed.
+        Returns the refused messages. Raises MessageStorageFailed, with nothing changed.
         """
         refused = []
         with storing():
@@ -187,11 +190,11 @@ class RelayOperations:
         onward.destination_queue_format_name = destination
         onward.destination_multi_queue_format_name = ""
         onward.time_to_reach_queue = INFINITE
-        onward.authentication_level = 0  # the destination finds it out
+        onward.authentication_level = 0  # determined by the destination
         onward.journaling_requested = _DEADLETTER if message.is_transactional else 0
         onward.acknowledgements_requested = 0
         onward.abort_count = onward.move_count = onward.last_move_time = 0
-        if message.is_transactional:  # each is a transaction of its own, with the message's number
+        if message.is_transactional:  # a transaction per message, with the number of the message
             onward.transaction_identifier = onward.identifier
         else:
             onward.administration_queue_format_name, onward.acknowledgements_requested = acknowledged_at, _ARRIVAL

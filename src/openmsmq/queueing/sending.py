@@ -27,27 +27,27 @@ from openmsmq.queueing.transactions import Transactions
 from openmsmq.queueing.unit_of_work import Transaction, TransactionEvent
 from openmsmq.store import MessageRows, StoreFailed, StoreFull
 
-#: Whether a body can be encrypted for a queue manager (GUID of 16 bytes), with a privacy level or a better one.
+#: Returns whether a body can be encrypted for a queue manager (GUID, 16 bytes) with at least a privacy level.
 CanSeal: TypeAlias = Callable[[bytes, int], bool]
-_SEND: Final = Access.SEND  # looking up members of an Enum is slow
+_SEND: Final = Access.SEND  # Enum member lookup is slow
 _LONGEST_NAME: Final = MAXIMUM_MESSAGE_FORMAT_NAME // 2
-_SEALING = 2048  # bytes that encryption adds to a packet, at most: padding, and a key encrypted by RSA
+_SEALING = 2048  # maximum bytes that encryption adds to a packet: padding and an RSA-encrypted key
 
 
 def seals_nothing(machine: bytes, level: int) -> bool:
-    """For a queue manager that knows no keys of others."""
+    """Null `CanSeal`, for a queue manager that has no public keys of others."""
     return False
 
 
 class PlainMessages:
-    """Messages without transaction, of which nothing follows but their arrival: no journaling, no acknowledgment, no
-    time to be received, no security. Their records are complete.
+    """Messages for the fast path: non-transactional, without journaling, acknowledgments, time-to-be-received and
+    security. Their records are complete.
 
     Attributes:
-        queues: of each the queue, to which `SendOperations.plainly` led.
+        queues: queue of each message, as returned by `SendOperations.plainly`.
         rows: their records; the keys begin with `changes.sequence` + 1.
-        charged: array('I'), what each counts for in quotas, `Message.size`.
-        recoverable: all of them, or none.
+        charged: array('I') with the bytes that each counts for in quotas (`Message.size`).
+        recoverable: whether all are recoverable; otherwise all are express.
     """
 
     def __init__(self, queues: list[Queue], rows: MessageRows, charged: array[int], recoverable: bool) -> None:
@@ -70,14 +70,13 @@ class SendOperations:
     ) -> bytes:
         """Enqueue Message To An Open Queue, [MS-MQDMPR] 3.1.7.1.27. Returns the message's identifier (20 bytes).
 
-        The message becomes the queue's: what the queue manager fills in, it fills into this very object.
-
-        Raises QueueDeleted, TransactionUsage, InsufficientResources (quotas, size), MessageStorageFailed (disk full).
-        With a multiple-element format name each queue gets its copy, all or none.
+        Takes ownership of `message` and sets its fields in place. Raises QueueDeleted, TransactionUsage,
+        InsufficientResources (quotas, size), MessageStorageFailed (disk full). With a multiple-element format name each
+        queue gets a copy, all or none.
         """
         if descriptor.access is not _SEND:
             raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, f"{descriptor.format_name} was not opened for sending")
-        try:  # as `storing`, without its calls: every message comes by here
+        try:  # inlined `storing`, because this runs for every message
             return self._enqueue(descriptor, message, transaction)
         except (StoreFull, StoreFailed) as error:
             raise MessageStorageFailed(detail=str(error)) from error
@@ -97,10 +96,10 @@ class SendOperations:
                 queue = queue.exactly_once
             copy = message if len(targets) == 1 else message.copy()
             copy.destination_queue_format_name = target.name
-            if queue.kind is QueueKind.OUTGOING:  # [MS-MQDMPR] 3.1.1.12, note 12 (D-20): the machine has a maximum
+            if queue.kind is QueueKind.OUTGOING:  # [MS-MQDMPR] 3.1.1.12, note 12 (D-20): limited by the machine
                 longest = self._changes.machine.default_time_to_reach_queue
                 copy.time_to_reach_queue = min(copy.time_to_reach_queue, longest)
-                copy.authentication_level = 0  # the destination finds it out
+                copy.authentication_level = 0  # determined by the destination
             size = copy.size
             self.check(queue, copy, size, transaction is not None)
             if transaction is not None:
@@ -123,8 +122,8 @@ class SendOperations:
 
     @staticmethod
     def plainly(descriptors: Iterable[OpenQueueDescriptor]) -> list[Queue]:
-        """The queues that take plain messages (`PlainMessages`) without a look at each of them, up to the first
-        descriptor whose queue does not: what is checked, and refused, message by message is `enqueue`'s."""
+        """Return the queues that accept `PlainMessages` without a check of each message, up to the first descriptor
+        whose queue does not. The others need `enqueue`, which checks and refuses message by message."""
         queues: list[Queue] = []
         latest: Queue | None = None
         for descriptor in descriptors:
@@ -138,8 +137,8 @@ class SendOperations:
         return queues
 
     def enqueue_plain(self, messages: PlainMessages) -> bool:
-        """Put many messages into their queues, all or none. False: one of them has to be refused, for lack of room in a
-        quota or on the disk, or is the one for which numbers are reserved; nothing has changed."""
+        """Put many messages into their queues, all or none. Returns False, with nothing changed, if a quota or the disk
+        is full, or if sequence numbers must be reserved first."""
         changes, rows, recoverable = self._changes, messages.rows, messages.recoverable
         if changes.throttled or changes.has_failed or not changes.has_numbers(len(rows)):
             return False
@@ -170,7 +169,7 @@ class SendOperations:
         return True
 
     def _have_room(self, messages: PlainMessages) -> bool:
-        """Whether the quotas allow all of them."""
+        """Whether the quotas allow all messages."""
         changes, queues = self._changes, messages.queues
         limited = changes.machine.quota != INFINITE
         for queue, _, _ in runs(queues):
@@ -186,8 +185,8 @@ class SendOperations:
         return over_quota(queue, self._changes.machine.quota)
 
     def check(self, queue: Queue, message: Message, size: int, transactional: bool) -> None:
-        """Raises MsmqError for a message that a queue does not take; `transactional` if it is sent in a transaction."""
-        is_outgoing = queue.kind is QueueKind.OUTGOING  # nobody here knows whether the destination is transactional
+        """Check that a queue accepts a message. `transactional`: it is sent in a transaction. Raises MsmqError."""
+        is_outgoing = queue.kind is QueueKind.OUTGOING  # unknown whether the destination is transactional
         is_sealed_later = is_outgoing and bool(message.privacy_level) and not message.symmetric_key
         if is_sealed_later:
             self._check_sealing(message)
@@ -199,7 +198,7 @@ class SendOperations:
         if is_outgoing:
             overhead += _renaming(message, self._changes.machine.computer_name)
         check_message(message, overhead, size)
-        # Deviation D-140: who signs without saying who he is may be anybody.
+        # Deviation D-140: a signature without a sender identifier authenticates nobody.
         is_authentic = message.authentication_level and message.sender_identifier_type
         if queue.properties.authentication and not is_authentic:
             raise MsmqError(HResult.MQ_ERROR_MESSAGE_NOT_AUTHENTICATED, queue.properties.path_name)
@@ -210,8 +209,8 @@ class SendOperations:
             raise MsmqError(HResult.MQ_ERROR_ILLEGAL_OPERATION, f"privacy level of {queue.properties.path_name}")
 
     def _check_sealing(self, message: Message) -> None:
-        """The body leaves encrypted, or not at all. Direct format names do not say for which queue manager ([MS-MQQB]
-        3.1.7.1.5)."""
+        """Raises MsmqError unless the body can be encrypted for the destination. Direct format names do not identify
+        the queue manager ([MS-MQQB] 3.1.7.1.5)."""
         name = message.destination_queue_format_name
         parsed, machine = parse_format_name(name), b""
         if isinstance(parsed, PrivateFormatName):
@@ -234,7 +233,8 @@ def _takes_plain(queue: Queue) -> bool:
 
 
 def _renaming(message: Message, computer_name: str) -> int:
-    """Extra bytes that names of queues of this machine need once they contain the computer name (D-108)."""
+    """Return how many bytes format names of local queues grow when the computer name replaces `.` or `localhost`
+    (D-108)."""
     names = (
         message.administration_queue_format_name + "," + message.response_queue_format_name + ","
         + message.destination_multi_queue_format_name

@@ -1,5 +1,5 @@
-"""State of the sinks of data pipelines: their last batches, their owners, and when their writers were last seen. Not
-part of the specifications."""
+"""State of the sinks of data pipelines: last batches, owners, and the last keep-alives of their writers. Not part of
+the specifications."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from openmsmq.store import Drop, Operation, Put
 
 SINK_PREFIX = b"sink/"
 _FORMER_BATCH_WRITE = re.compile(rb"sink/batch/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_FORGOTTEN_AT_ONCE = 1000  # definitions in one batch
+_FORGOTTEN_AT_ONCE = 1000  # definitions per batch
 
 
 class SinkMemory(NamedTuple):
     """Stored state of a sink.
 
     Attributes:
-        batch: number of the batch that was finalized last.
-        owner: SID of who finalized it.
-        query: identity of the query whose batches these are; empty if it gave none, or an earlier version wrote this.
-        once: when it was written, in seconds since 1970 UTC, if no more batches come; 0 for a sink that goes on.
+        batch: number of the last finalized batch.
+        owner: SID of the user who finalized it.
+        query: identity of the query that writes the sink; empty if unknown.
+        once: when a batch write (which has only one batch) was finalized, in seconds since 1970 UTC; 0 for a streaming
+            sink.
     """
 
     batch: int
@@ -38,7 +39,8 @@ class SinkMemory(NamedTuple):
 
 
 def decode_sink(name: bytes, value: bytes) -> SinkMemory:
-    """The memory of a sink from its definition. Before there was `once`, batch writes had sinks of a random name."""
+    """Decode the state of a sink. Definitions of batch writes without `once`, written by older versions, have a random
+    name."""
     memory = SinkMemory(**json.loads(value))
     if not memory.once and not memory.batch and _FORMER_BATCH_WRITE.fullmatch(name):
         return memory._replace(once=1)
@@ -60,11 +62,11 @@ class Sinks:
         self._authorization: Final = authorization
         self._clock: Final = clock
         self._monotonic: Final = monotonic
-        self._writers_seen: dict[str, int] = {}  # milliseconds since 1970 UTC of the last keep-alive
+        self._writers_seen: dict[str, int] = {}  # last keep-alive, milliseconds of the monotonic clock
 
     def check_batch(self, sink: str, batch: int, caller: Caller, query: str) -> int | None:
-        """The last batch of the sink, which is not newer than `batch`, and is of the same query. Raises MsmqError for
-        an older batch or another query, AccessDenied for a sink of somebody else."""
+        """Return the last batch of the sink, None if there is none. Raises MsmqError if `batch` is older or of another
+        query, AccessDenied for a sink of another owner."""
         memory = self._memory_of(sink)
         if memory is None:
             return None
@@ -90,7 +92,7 @@ class Sinks:
         return Put(sink_definition(sink), memory.encode())
 
     def last_batch(self, sink: str) -> int | None:
-        """The number of the sink's batch that was finalized last."""
+        """Return the number of the last finalized batch of a sink, or None."""
         memory = self._memory_of(sink)
         return None if memory is None else memory.batch
 
@@ -100,8 +102,8 @@ class Sinks:
         return None if value is None else decode_sink(name, value)
 
     def forget(self, sink: str, caller: Caller) -> bool:
-        """Drop what is remembered of a sink, so that another query may write it. Returns whether there was anything.
-        Raises AccessDenied, MessageStorageFailed."""
+        """Drop the state of a sink, so that another query may write it. Returns whether there was any. Raises
+        AccessDenied, MessageStorageFailed."""
         memory = self._memory_of(sink)
         if memory is None:
             return False
@@ -111,7 +113,8 @@ class Sinks:
         return True
 
     def forget_batch_writes(self, before: int) -> None:
-        """Drop what is remembered of batch writes that ended before a time (seconds): nobody repeats them now."""
+        """Drop the state of batch writes that ended before a time (seconds since 1970 UTC) and will not be retried any
+        more."""
         definitions = self._store.definitions
         old: list[Operation] = [
             Drop(name) for name, value in definitions.items()
@@ -124,15 +127,16 @@ class Sinks:
     # -- writers -----------------------------------------------------------------------------------------------
 
     def saw_writer(self, sink: str) -> None:
-        """A keep-alive from the writer of a sink: the idle time of its stages starts again."""
+        """Record a keep-alive from the writer of a sink, which restarts the idle time of its stages."""
         self._writers_seen[sink] = self._monotonic()
 
     def writer_idle(self, sink: str) -> int:
-        """Milliseconds since the last keep-alive from the writer of a sink; since the start at most."""
+        """Return the milliseconds since the last keep-alive from the writer of a sink; if there was none, since the
+        first call."""
         now = self._monotonic()
         return now - self._writers_seen.setdefault(sink, now)
 
     def forget_writers(self, staging: Container[str]) -> None:
-        """Only the writers of these sinks have something staged."""
+        """Forget the writers of all sinks except `staging`, which have stages."""
         for sink in [sink for sink in self._writers_seen if sink not in staging]:
             del self._writers_seen[sink]

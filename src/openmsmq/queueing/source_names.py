@@ -1,4 +1,4 @@
-"""How data pipelines name queues. No part of the specifications; docs/bulk.md has the names."""
+"""Queue names of data pipelines. Not part of the specifications; docs/bulk.md lists the names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SOURCES = ("queue", "journal", "deadletter", "xactdeadletter", "outgoing")
 
 
 def source_name(text: str, source: str) -> FormatName:
-    """The format name of a queue that a pipeline names. Raises IllegalPropertyValue, IllegalFormatName,
+    """Return the format name of a pipeline's source queue. Raises IllegalPropertyValue, IllegalFormatName,
     IllegalQueuePathName."""
     if source not in SOURCES:
         raise IllegalPropertyValue(detail=f"source {source!r}: one of {', '.join(SOURCES)}")
@@ -25,7 +25,7 @@ def source_name(text: str, source: str) -> FormatName:
 
 
 def queue_name(text: str) -> FormatName:
-    """The format name for a path name, the name of a private queue, or a format name."""
+    """Return the format name for a path name, the name of a private queue, or a format name."""
     if "=" in text:
         return parse_format_name(text)
     path = parse_path_name(text if "\\" in text else f".\\private$\\{text}")

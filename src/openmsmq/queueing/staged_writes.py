@@ -1,8 +1,8 @@
-"""Sends in two steps: stages are written by many, and one finalization makes a batch of them visible, exactly once.
-No part of the specifications; docs/bulk.md says what is promised.
+"""Sends in two steps: many writers write stages, then one finalization makes a batch of them visible, exactly once. Not
+part of the specifications; docs/bulk.md states the guarantees.
 
-A stage is a prepared transaction in the store. Its messages have their numbers, so they hold back `last_stable` of
-their queues, as every send does that has not committed.
+A stage is a prepared transaction in the store. Its messages already have sequence numbers, so they hold back
+`last_stable` of their queues, like every uncommitted send.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 _LOCATION_MASK = (1 << 64) - 1
 LAST_BATCH = (1 << 63) - 1
-MOST_STAGES, MOST_STAGES_OF_OWNER = 1_000_000, 500_000  # each is a task of a Spark job
+MOST_STAGES, MOST_STAGES_OF_OWNER = 1_000_000, 500_000  # one per task of a Spark job
 
 
 class StagedWrites:
@@ -78,17 +78,18 @@ class StagedWrites:
         self._shares: Shares[str] = Shares(MOST_STAGES, MOST_STAGES_OF_OWNER)  # stages by owner
 
     def stages(self) -> list[Stage]:
-        """All stages."""
+        """Return all stages."""
         return self._stages.all()
 
     def lowest(self, queue: Queue, otherwise: int) -> int:
-        """The lowest sequence that is staged for a queue, if that is below `otherwise`."""
+        """Return the lowest sequence staged for a queue, or `otherwise` if that is lower."""
         return self._stages.lowest(queue.number, otherwise)
 
     def begin(self, sink: str, batch: int, partition: int, attempt: str, caller: Caller, query: str = "") -> Stage:
-        """A stage to `add` to and to `seal`. `query` identifies whose batch it is. Raises IllegalPropertyValue,
-        MsmqError for a batch that is older than the last one of the sink, or of another query, AccessDenied for a sink
-        of somebody else."""
+        """Create a stage; use it with `stage` or `stage_rows`, then `seal`. `query` identifies the query that writes
+        the batch. Raises IllegalPropertyValue, MsmqError for a batch that is older than the last one of the sink or of
+        another query, AccessDenied for a sink of another owner, InsufficientResources for too many stages,
+        MessageStorageFailed."""
         if not sink or len(sink) > MAXIMUM_GROUP_NAME:
             raise IllegalPropertyValue(detail=f"{sink!r}: the name of a sink has 1 to {MAXIMUM_GROUP_NAME} characters")
         if not 0 <= batch <= LAST_BATCH or partition < 0:
@@ -107,11 +108,12 @@ class StagedWrites:
         return stage
 
     def target(self, text: str, transactional: bool, caller: Caller) -> StageTarget:
-        """Where rows go that name a queue so: a queue of this machine, or another's by its outgoing queue or
-        the connector queues of its site, which is sent to as messages of a transaction if `transactional`. Nothing is
-        opened or made.
+        """Return the target for rows that name a queue: a local queue, or for a queue of another machine its outgoing
+        queue or a connector queue. Rows for other machines are transactional messages if `transactional`. Opens and
+        creates no queue.
 
-        Raises what opening for sending and sending raise: no such queue, no access, signatures or encryption wanted.
+        Raises the errors of opening for sending and of sending, such as an unknown queue, no access, or a queue that
+        requires signatures or encryption.
         """
         name = queue_name(text)
         if isinstance(name, MultipleElementFormatName):
@@ -132,8 +134,8 @@ class StagedWrites:
         return StageTarget(queue, str(name), transactional, form)
 
     def _queue_of(self, target: StageTarget) -> Queue:
-        """The queue of a target to which rows come; an outgoing one is made where it is not there, or has been dropped
-        meanwhile. Raises QueueDeleted, InsufficientResources, MessageStorageFailed."""
+        """Return the queue of a target; an outgoing queue is created if it does not exist or was dropped meanwhile.
+        Raises QueueDeleted, InsufficientResources, MessageStorageFailed."""
         if target.queue is None or (target.queue.deleted and target.queue.kind is QueueKind.OUTGOING):
             name = queue_name(target.name)
             assert not isinstance(name, MultipleElementFormatName)
@@ -143,12 +145,12 @@ class StagedWrites:
         return target.queue
 
     def stage(self, stage: Stage, drafts: Sequence[Draft], *, last: bool, collect: bool = False) -> list[RefusedRow]:
-        """Store some rows, in order; `last` marks the last call for the stage. An error that no row caused leaves the
-        stage as it was.
+        """Store rows in order; `last` marks the last call for the stage. Errors other than refused rows leave the stage
+        unchanged.
 
         Returns:
-            The rows that are refused (quotas, size, queue deleted). With `collect` the others are stored; otherwise
-            nothing is, and it is the first one alone.
+            The refused rows (quotas, size, queue deleted). With `collect`, the other rows are stored; otherwise only
+            the first refused row is returned, and nothing is stored.
 
         Raises MsmqError for a stage that was dropped, MessageStorageFailed (disk full).
         """
@@ -168,7 +170,7 @@ class StagedWrites:
         ready = accepted if stage.held is None else [stage.held, *accepted]
         latest = _latest_of_transaction(ready)
         held = None
-        if latest is not None and not last:  # whether it is the last one of its transaction, later rows tell
+        if latest is not None and not last:  # not known yet whether it is the last of its transaction
             held = ready[latest]
             ready = ready[:latest] + ready[latest + 1 :]
         self._write(stage, ready, latest if last else None)
@@ -181,8 +183,8 @@ class StagedWrites:
         self, stage: Stage, target: StageTarget, records: bytearray, start: int, sizes: array[int], *, last: bool,
         collect: bool = False,
     ) -> list[RefusedRow]:  # fmt: skip
-        """`stage` for rows that go to one queue, whose records lie end to end from `start` on; `sizes`, array('I'), has
-        the bytes of each. In a fraction of the time, if there is nothing special about them."""
+        """`stage` for rows of one target. Their records are concatenated in `records` from `start` on; `sizes` is
+        array('I') with the bytes of each. Much faster if the rows need no individual checks."""
         bounds = array("q", accumulate(sizes, initial=start))
         queue = target.queue
         if queue is None or not self._are_plain(stage, target, queue, records, bounds, sizes):
@@ -218,8 +220,8 @@ class StagedWrites:
         self, stage: Stage, target: StageTarget, queue: Queue, records: bytearray, bounds: array[int],
         sizes: array[int],
     ) -> bool:  # fmt: skip
-        """Whether rows can be staged all at once: the stage and the queue are there, there is room for all, each is a
-        message, and nothing is to be filled in but identity and times."""
+        """Whether rows can be staged all at once: the stage and the queue exist, quotas allow all rows, each is a valid
+        message, and only identity and times need to be set."""
         if self._stages.get(stage.handle) is None or stage.held is not None or not sizes:
             return False
         if target.is_transactional or queue.kind is QueueKind.OUTGOING or queue.deleted:
@@ -230,8 +232,8 @@ class StagedWrites:
         return not any(why_not(records[bounds[place] : bounds[place + 1]], target.form) for place in odd)
 
     def _why_not(self, draft: Draft, added: dict[int, int]) -> MsmqError | None:
-        """Return why a row can't be staged in addition to the bytes in `added` (by queue number); None if it can, with
-        its own size added."""
+        """Return why a row cannot be staged in addition to the bytes in `added` (by queue number). If it can, add its
+        size there and return None."""
         try:
             queue, size = self._queue_of(draft.target), len(draft.record)
         except (QueueDeleted, InsufficientResources) as refusal:
@@ -244,7 +246,7 @@ class StagedWrites:
         return None
 
     def _write(self, stage: Stage, drafts: Sequence[Draft], last: int | None) -> None:
-        """Give rows their numbers and write them; `last` is the index of the one that ends the transaction."""
+        """Number rows and write them; `last` is the index of the one that ends the transaction."""
         changes, machine, transaction = self._changes, self._changes.machine, stage.transaction
         now = changes.clock()
         inserts, eventful = [], []
@@ -253,7 +255,7 @@ class StagedWrites:
         mark = new_identifier(machine.identifier, transaction.number)
         for index, (target, record) in enumerate(drafts):
             queue = target.queue
-            assert queue is not None  # `_why_not` has let it pass
+            assert queue is not None  # checked by `_why_not`
             sequence = changes.next_sequence()
             flags = 0
             if target.is_transactional:
@@ -287,7 +289,7 @@ class StagedWrites:
             stage.asking.setdefault(number, []).extend(keys)
 
     def seal(self, stage: Stage) -> None:
-        """The stage is complete; from now on it survives a restart. Raises MessageStorageFailed."""
+        """Complete a stage: from now on it survives a restart. Raises MessageStorageFailed."""
         self._transactions.prepare(stage.transaction, stage.note)
 
     def drop(self, stage: Stage) -> None:
@@ -302,7 +304,7 @@ class StagedWrites:
         self._changes.charge_staged(queue, size)
 
     def _gone(self, stage: Stage) -> None:
-        """A stage has ended."""
+        """Forget a stage that has ended."""
         self._stages.remove(stage)
         self._shares.give_back(stage.owner)
         for queue, size in stage.volume.items():
@@ -311,12 +313,12 @@ class StagedWrites:
     def finalize(
         self, sink: str, batch: int, handles: Iterable[str], caller: Caller, query: str = "", once: bool = False
     ) -> None:
-        """Make exactly these stages visible, and drop all others of this and earlier batches of the sink: one atomic
-        batch, which also remembers the number and the query. A second time, for the last batch of the same query, it
-        changes nothing. What is remembered of a sink that is written `once` goes some time later.
+        """Make exactly these stages visible, and drop all other stages of this and earlier batches of the sink, in one
+        atomic store batch that also records batch number and query. Repeating it for the last batch of the same query
+        has no effect. The record of a sink that is written `once` is dropped later.
 
-        Raises MsmqError for an older batch, a batch of another query or a stage that is not there, AccessDenied,
-        MessageStorageFailed; then nothing has changed.
+        Raises MsmqError for an older batch, a batch of another query or an unknown stage, AccessDenied,
+        MessageStorageFailed; nothing has changed then.
         """
         done = self._sinks.check_batch(sink, batch, caller, query) == batch
         chosen = [] if done else [self._chosen(sink, batch, handle, caller) for handle in dict.fromkeys(handles)]
@@ -347,7 +349,7 @@ class StagedWrites:
         return stage
 
     def _gather(self, change: ChangeSet, stage: Stage) -> None:
-        """Gather what the end of a stage entails: its messages arrive; those whose queue was deleted go."""
+        """Gather the changes of a stage's commit: its messages arrive; those of deleted queues are discarded."""
         for number, entries in stage.messages.items():
             queue = self._registry.queues.get(number)
             if queue is None:
@@ -374,7 +376,7 @@ class StagedWrites:
 
     def drop_abandoned(self, limit: int) -> int:
         """Drop the stages of sinks whose writers have sent no keep-alive for `limit` milliseconds, and the state of
-        batch writes of that age. Returns how many stages were dropped."""
+        batch writes of that age. Returns the number of dropped stages."""
         sinks = self._stages.sinks()
         self._sinks.forget_writers(sinks)
         dropped = 0
@@ -382,7 +384,7 @@ class StagedWrites:
             try:
                 if (idle := self._sinks.writer_idle(sink)) >= limit:
                     dropped += self._drop_abandoned(sink, idle)
-            except Exception as error:  # a full disk, for example; the stages of other sinks are still dropped
+            except Exception as error:  # such as a full disk; go on with the other sinks
                 LEFT_OUT.note("abandoned stages", f"sink {sink}", error)
         self._sinks.forget_batch_writes(self._changes.clock() // 1000 - limit // 1000)
         return dropped
@@ -399,7 +401,8 @@ class StagedWrites:
         return len(abandoned)
 
     def forget(self, sink: str, batch: int | None, handles: Iterable[str] | None, caller: Caller) -> int:
-        """Drop stages of a sink: of one batch or of all, named ones or all. Returns how many."""
+        """Drop complete stages of a sink: of one batch or all, those with given handles or all. Returns the number of
+        dropped stages. Raises AccessDenied."""
         wanted = None if handles is None else set(handles)
         dropped = [
             stage for stage in self._stages.of_sink(sink)
@@ -413,7 +416,7 @@ class StagedWrites:
         return len(dropped)
 
     def recover(self, number: int, note: bytes, pending: Mapping[int, QueueColumns]) -> bool:
-        """Take up a stage after a restart. Returns whether the prepared transaction is one."""
+        """Restore a stage after a restart. Returns False if the prepared transaction is not a stage."""
         fields = parse_note(note)
         if fields is None:
             return False
@@ -437,7 +440,7 @@ class StagedWrites:
         self._shares.charge(stage.owner)
 
     def relocated(self, queue: int, lookup_identifier: int, new: int) -> None:
-        """A staged message may have moved in the log."""
+        """Update the location of a message that has moved in the log, if it is staged."""
         for stage in self._stages.at(queue):
             entry = stage.messages.get(queue, {}).get(lookup_identifier)
             if entry is not None:

@@ -1,4 +1,5 @@
-"""Stages: messages in the store that nobody sees before a sink's batch is finalized. No part of the specifications."""
+"""Stages: messages in the store that are invisible until a sink's batch is finalized. Not part of the
+specifications."""
 
 from __future__ import annotations
 
@@ -19,13 +20,13 @@ Key = TypeVar("Key")
 
 @dataclass(slots=True)
 class StageTarget:
-    """A queue that rows of a stage go to.
+    """Target queue of rows of a stage.
 
     Attributes:
-        queue: None for an outgoing queue that is made with its first row.
-        name: format name that the messages carry.
-        is_transactional: they are messages of a transaction.
-        form: what the records of the rows have in common.
+        queue: None for an outgoing queue that is created with the first row.
+        name: destination format name of the messages.
+        is_transactional: whether they are transactional messages.
+        form: common fields of the rows' records.
     """
 
     queue: Queue | None
@@ -35,14 +36,14 @@ class StageTarget:
 
 
 class Draft(NamedTuple):
-    """A message to be staged: its record, but for what the queue manager fills in."""
+    """A message to be staged: its record without the fields that the queue manager sets."""
 
     target: StageTarget
     record: bytearray
 
 
 class RefusedRow(NamedTuple):
-    """A row that can't be staged: its place among those that were given, and why."""
+    """A row that cannot be staged: its index among the given rows, and why."""
 
     place: int
     error: MsmqError
@@ -53,18 +54,18 @@ class Stage:
     """Rows written by one attempt at one partition of a sink's batch.
 
     Attributes:
-        handle: names it; random.
-        owner: SID of who staged it.
-        query: whose batch it is, as in `sinks.SinkMemory`.
-        transaction: number of its transaction in the store; `identifier` of its transactional messages has it too.
-        rows: how many messages.
-        in_transaction: how many of them are messages of its transaction.
-        messages: queue number to lookup identifier to where the store keeps the message.
-        lowest: queue number to the lowest sequence in it.
-        volume: bytes by queue number, with the one that is held.
-        held: the latest message of a transaction, which is stored when it is known whether another one follows.
-        eventful: queue number and lookup identifier of those whose arrival has consequences, or that may expire.
-        asking: queue number to lookup identifiers of those that request an acknowledgment when they are received.
+        handle: random identifier.
+        owner: SID of the user who staged it.
+        query: the query that writes the batch, as in `sinks.SinkMemory`.
+        transaction: its transaction in the store.
+        rows: number of messages.
+        in_transaction: number of transactional messages among them.
+        messages: queue number -> lookup identifier -> location in the store.
+        lowest: queue number -> lowest sequence.
+        volume: queue number -> bytes, including `held`.
+        held: the latest transactional message, not stored until it is known whether another one follows.
+        eventful: queue number and lookup identifier of messages whose arrival has consequences, or that may expire.
+        asking: queue number -> lookup identifiers of messages whose receipt must be acknowledged.
     """
 
     handle: str
@@ -90,7 +91,7 @@ class Stage:
         self.lowest[queue] = min(sequence, self.lowest.get(queue, sequence))
 
     def add_all(self, queue: int, lookup_identifiers: list[int], entries: list[Stored]) -> None:
-        """Add rows whose sequences rise."""
+        """Add rows in sequence order."""
         self.messages.setdefault(queue, {}).update(zip(lookup_identifiers, entries, strict=True))
         self.lowest.setdefault(queue, sequence_of(lookup_identifiers[0]))
         self.rows += len(entries)
@@ -101,7 +102,7 @@ class Stage:
 
     @property
     def sealed(self) -> bool:
-        """Whether it is complete, and survives a restart."""
+        """Whether the stage is complete and survives a restart."""
         return self.transaction.is_prepared
 
     @property
@@ -112,29 +113,29 @@ class Stage:
 
 
 class StageTable:
-    """All stages by their handles, and which of them are of a sink or have rows for a queue: nothing here looks at all
-    of them."""
+    """All stages, indexed by handle, sink and queue, so that no lookup scans all of them."""
 
     def __init__(self) -> None:
         self._stages: dict[str, Stage] = {}
         self._of_sink: dict[str, dict[str, Stage]] = {}
-        self._at: dict[int, dict[str, Stage]] = {}  # by queue number; the lowest sequence first, but for:
+        self._at: dict[int, dict[str, Stage]] = {}  # by queue number; ordered by lowest sequence, except:
         self._unsorted: set[int] = set()
 
     def add(self, stage: Stage) -> None:
-        """A new one; after a restart with its rows."""
+        """Add a new stage, or one restored after a restart with its rows."""
         self._stages[stage.handle] = stage
         self._of_sink.setdefault(stage.sink, {})[stage.handle] = stage
         self._unsorted.update(stage.lowest)
         self.wrote(stage)
 
     def wrote(self, stage: Stage) -> None:
-        """Rows were added to a stage. Sequences rise, so it comes behind those that had rows for the queue before."""
+        """Note that rows were added to a stage. Sequences increase, so it comes after the stages that already had rows
+        for the queue."""
         for number in stage.lowest:
             self._at.setdefault(number, {}).setdefault(stage.handle, stage)
 
     def remove(self, stage: Stage) -> None:
-        """It has ended."""
+        """Remove a stage that has ended."""
         del self._stages[stage.handle]
         _drop(self._of_sink, stage.sink, stage.handle)
         for number in stage.lowest:
@@ -147,7 +148,7 @@ class StageTable:
         return list(self._stages.values())
 
     def sinks(self) -> list[str]:
-        """Names of the sinks that have stages."""
+        """Return the names of sinks that have stages."""
         return list(self._of_sink)
 
     def of_sink(self, sink: str) -> list[Stage]:
@@ -158,7 +159,7 @@ class StageTable:
         return self._at.get(queue, {}).values()
 
     def lowest(self, queue: int, otherwise: int) -> int:
-        """The lowest sequence that is staged for a queue, by its number, if that is below `otherwise`."""
+        """Return the lowest sequence staged for a queue (by number), or `otherwise` if that is lower."""
         at = self._at.get(queue)
         if at is None:
             return otherwise
@@ -176,6 +177,6 @@ def _drop(table: dict[Key, dict[str, Stage]], key: Key, handle: str) -> None:
 
 
 def parse_note(note: bytes) -> dict[str, Any] | None:
-    """The fields of a stage that a note of a prepared transaction describes; None if it is another transaction's."""
+    """Return the fields of a stage from the note of a prepared transaction; None if that is not a stage."""
     values = json.loads(note)
     return values["stage"] if isinstance(values, dict) else None

@@ -1,5 +1,5 @@
-"""Records of many messages that a data pipeline sends. The event loop waits for them, so `packing.c` completes them
-five times faster if it is compiled."""
+"""Complete the records of many messages that a data pipeline sends. This blocks the event loop; where `packing.c` is
+compiled, it is five times faster."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ except ImportError:  # not built here: see openmsmq.compiled
 def stamp_records(
     records: bytearray, bounds: array[int], patches: list[tuple[int, bytes]], counter_at: int, counter: int, head: int
 ) -> bytes:
-    """Write the same bytes into each of many records, and a number that rises.
+    """Write the same bytes and an increasing number into each of many records.
 
     Args:
-        records: end to end.
-        bounds: array('q'); where each begins, and where the last one ends.
-        patches: offset in a record, and the bytes.
+        records: the records, concatenated.
+        bounds: array('q') with the start of each record and the end of the last one.
+        patches: (offset in a record, bytes to write).
         counter_at: offset of the number, u32.
-        counter: that of the first record.
-        head: how many bytes of each are wanted.
+        counter: number of the first record.
+        head: number of leading bytes of each record to return.
 
     Returns:
-        The first bytes of all records, end to end. Raises ValueError for a record that is too short.
+        The first `head` bytes of all records, concatenated. Raises ValueError for a record that is too short.
     """
     if packing is None:
         return stamp_in_python(records, bounds, patches, counter_at, counter, head)

@@ -13,12 +13,13 @@ from openmsmq.model.errors import MessageStorageFailed
 from openmsmq.model.exhaustion import exhausted
 from openmsmq.store import DamagedRecord, Insert, MessageRows, Operation, StoreFailed, StoreFull
 
-# What reading and decoding a stored record raises.
+# Errors of reading and decoding a stored record.
 UNREADABLE = (DamagedRecord, ValueError, OSError, struct.error)
 
 
 class MessageStore(Protocol):
-    """Append-only and atomic by batch; nothing is durable before the owner of the store has synced it."""
+    """Store of messages and definitions. Each batch is atomic; nothing is durable before the owner of the store has
+    synced it."""
 
     @property
     def definitions(self) -> Mapping[bytes, bytes]: ...
@@ -59,8 +60,8 @@ class MessageStore(Protocol):
 
 
 class fetching:
-    """Around a read of the store: a resource that has run out says nothing of the record, which is not damaged. Raises
-    OutOfResources, which is not among `UNREADABLE`."""
+    """Context manager for reads of the store. If the system is out of a resource, the record is not damaged: raises
+    OutOfResources, which is not in `UNREADABLE`."""
 
     def __enter__(self) -> None:
         pass
@@ -73,8 +74,8 @@ class fetching:
 
 
 class storing:
-    """A full disk is the operation's failure, with nothing changed. A failed store is the end of the process, and until
-    then the failure of every operation: calls in between get an error."""
+    """Context manager for writes: raises MessageStorageFailed for a full disk or a failed store. After a full disk,
+    nothing has changed. A failed store ends the process, and until then every operation fails."""
 
     def __enter__(self) -> None:
         pass

@@ -1,7 +1,7 @@
 """Reader operations besides receiving: move messages to subqueues and back, and reject them ([MS-MQDMPR] 3.1.7.1.16,
 [MS-MQRR] 3.1.4.14).
 
-A subqueue is made by opening it, and goes when it is empty and closed; see `registry`.
+A subqueue is created by opening it, and deleted when it is empty and closed; see `registry`.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Subqueues:
     ) -> None:
         """Move Message, [MS-MQDMPR] 3.1.7.1.16, with the checks of [MS-MQRR] 3.1.4.10.
 
-        `lookup_identifier` may lack its upper byte. `enlisted` finds the transaction that the move is part of; it is
-        called after all other checks, whose failures come first on the wire. Raises QueueDeleted, InvalidHandle (the
-        target was not opened for moving), MessageStorageFailed (disk full) or MsmqError; then nothing has moved.
+        `lookup_identifier` may lack its upper byte. `enlisted` returns the transaction of the move; it is called after
+        all other checks, whose failures take precedence. Raises QueueDeleted, InvalidHandle (the target was not opened
+        for moving), MessageStorageFailed (disk full) or MsmqError; nothing has moved then.
         """
         if target.access is not Access.MOVE:
             raise InvalidHandle(detail=f"{target.format_name} was not opened for moving")

@@ -8,15 +8,16 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-_STALE_ALLOWED = 4096  # entries of what is over already, before a rebuild is worth its time
+_STALE_ALLOWED = 4096  # stale entries tolerated before a rebuild
 
 
 class Timers(Generic[T]):
-    """Entries are (deadline in milliseconds, number, item); numbers of equal deadlines and items differ."""
+    """Entries are (deadline in milliseconds, number, item). Entries with equal deadlines must have different
+    numbers."""
 
     def __init__(self, is_pending: Callable[[int, T], bool], head_changed: Callable[[], None]) -> None:
-        """`is_pending(number, item)` returns whether what the deadline is for has not ended before; `head_changed` is
-        called when a deadline earlier than all others was added."""
+        """`is_pending(number, item)` returns whether the deadline still matters; `head_changed` is called when a
+        deadline earlier than all others was added."""
         self._heap: list[tuple[int, int, T]] = []
         self._is_pending = is_pending
         self._head_changed = head_changed
@@ -33,14 +34,14 @@ class Timers(Generic[T]):
             self._head_changed()
 
     def next(self) -> int | None:
-        """The earliest deadline that is still pending."""
+        """Return the earliest pending deadline."""
         while self._heap and not self._is_pending(*self._heap[0][1:]):
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def pop(self, now: int) -> tuple[int, T] | None:
-        """Take the earliest entry that is pending and due: (number, item). One at a time, so that a failure at one
-        loses no other."""
+        """Remove and return the earliest entry that is pending and due, as (number, item). One at a time, so that a
+        failure does not lose the others."""
         while self._heap and self._heap[0][0] <= now:
             _, number, item = heapq.heappop(self._heap)
             if self._is_pending(number, item):

@@ -34,11 +34,11 @@ from openmsmq.store import Operation, Put, QueueColumns, StoreFull
 
 logger = logging.getLogger(__name__)
 
-_COUNTS_BATCH = 512  # abort counts written by one record
+_COUNTS_BATCH = 512  # abort counts written per batch
 
 
 class Transactions:
-    """Owns the state of every transaction: those that are enlisted, by their unit of work, and those of stages."""
+    """Owns the state of every transaction: those of stages, and enlisted ones, by their unit of work."""
 
     def __init__(
         self,
@@ -48,23 +48,23 @@ class Transactions:
         holds: MessageLocks,
         recovered_numbers: Iterable[int],
     ) -> None:
-        """`recovered_numbers`: of transactions of an earlier run whose outcome was not known at the start."""
+        """`recovered_numbers`: numbers of transactions of an earlier run whose outcome was unknown at the start."""
         self._store: Final = store
         self._registry: Final = registry
         self._changes: Final = changes
         self._holds: Final = holds
         self._recovered_numbers: Final = frozenset(recovered_numbers)
         self._enlisted: dict[bytes, Transaction] = {}
-        self.ended: Final = {TransactionState.COMMITTED: 0, TransactionState.ABORTED: 0}  # how many, since the start
+        self.ended: Final = {TransactionState.COMMITTED: 0, TransactionState.ABORTED: 0}  # counts since the start
 
     # -- beginning ---------------------------------------------------------------------------------------------
 
     def begin(self, identifier: bytes) -> Transaction:
-        """A transaction that nobody finds by its identifier (16 bytes), as that of a stage. Raises MessageStorageFailed
-        (disk full).
+        """Create a transaction that is not enlisted, so `find` does not return it: that of a stage. Raises
+        MessageStorageFailed (disk full).
 
-        Its number names it in the store and in its messages (32 bits). It is taken from the sequence numbers, so that
-        transactions before and after a restart differ."""
+        Its number identifies it in the store and in its messages (32 bits). It is taken from the sequence numbers, so
+        that transactions before and after a restart have different numbers."""
         with storing():
             while True:
                 number = self._changes.next_sequence() & 0xFFFFFFFF
@@ -80,29 +80,29 @@ class Transactions:
         return transaction
 
     def find(self, identifier: bytes) -> Transaction:
-        """The transaction of a unit of work. Raises TransactionSequence."""
+        """Return the transaction of a unit of work. Raises TransactionSequence if it is not enlisted."""
         transaction = self._enlisted.get(identifier)
         if transaction is None:
             raise TransactionSequence(detail="no such unit of work is enlisted")
         return transaction
 
     def get(self, identifier: bytes) -> Transaction | None:
-        """The transaction of a unit of work, if it is enlisted."""
+        """Return the transaction of a unit of work; None if it is not enlisted."""
         return self._enlisted.get(identifier)
 
     def enlisted(self) -> list[Transaction]:
-        """All that have not ended."""
+        """Return all enlisted transactions that have not ended."""
         return list(self._enlisted.values())
 
     # -- work --------------------------------------------------------------------------------------------------
 
     def send(self, transaction: Transaction, copies: Sequence[tuple[Queue, Message, int]]) -> None:
-        """Messages (with their queues and sizes) are sent: held until the commit. All but the last one are written
-        ahead, so that a large transaction does not sit in memory; the last one waits until it is known to be the last.
-        Raises TransactionSequence, and what the store raises."""
+        """Send messages (with their queues and sizes); they are locked until the commit. All but the last one are
+        written ahead, so that a large transaction does not fill memory; the last one waits until it is known to be the
+        last. Raises TransactionSequence, and the errors of the store."""
         transaction.check(TransactionEvent.WORK)
         if transaction.last_send is not None:
-            self._write_ahead(transaction, transaction.last_send)  # may fail, so it comes before any change
+            self._write_ahead(transaction, transaction.last_send)  # may fail, so before any change
         for queue, message, size in copies:
             message.first_in_transaction = transaction.last_send is None
             send = Enqueued(queue, message, size)
@@ -117,21 +117,21 @@ class Transactions:
             _written_ahead(transaction, send, location, len(insert.payload))
 
     def receive(self, transaction: Transaction, queue: Queue, lookup_identifier: int, *, visible: bool = False) -> None:
-        """A message is received: held until the end; others may peek at it if it is left `visible`. Raises
+        """Receive a message: lock it until the end of the transaction. Others may peek at it if `visible`. Raises
         TransactionSequence."""
         transaction.check(TransactionEvent.WORK)
         queue.lock(lookup_identifier, Lock(LockKind.DEQUEUE, transaction, is_visible=visible))
         transaction.operations.append(Dequeued(queue, lookup_identifier))
 
     def move(self, transaction: Transaction, queue: Queue, lookup_identifier: int, target: Queue) -> None:
-        """A message is to be moved: held until the end. Raises TransactionSequence."""
+        """Move a message: lock it until the end of the transaction. Raises TransactionSequence."""
         transaction.check(TransactionEvent.WORK)
         queue.lock(lookup_identifier, Lock(LockKind.DEQUEUE, transaction))
         transaction.operations.append(Moved(queue, lookup_identifier, target))
 
     def reject(self, queue: Queue, lookup_identifier: int, reason: MessageClass | None) -> bool:
-        """Say why a message that a transaction has received will be removed; None only looks. Returns whether one has
-        received it. Raises TransactionSequence."""
+        """Set the reason for the removal of a message that a transaction has received; None changes nothing. Returns
+        whether a transaction has received it. Raises TransactionSequence."""
         lock = queue.locked.get(lookup_identifier)
         if lock is None or not isinstance(lock.owner, Transaction):
             return False
@@ -145,8 +145,8 @@ class Transactions:
         return False
 
     def withdraw(self, transaction: Transaction, queue: Queue | None, lookup_identifier: int) -> None:
-        """Take a receive out of a transaction: the message is available again. Nothing happens if the transaction or
-        the queue is gone."""
+        """Remove a receive from a transaction: the message is available again. Does nothing if the transaction has
+        ended or the queue was deleted."""
         lock = queue.locked.get(lookup_identifier) if queue is not None else None
         if queue is None or lock is None or lock.owner is not transaction or not transaction.is_open:
             return
@@ -159,25 +159,25 @@ class Transactions:
     # -- ending ------------------------------------------------------------------------------------------------
 
     def _advance(self, transaction: Transaction, event: TransactionEvent) -> None:
-        """Raises TransactionSequence."""
+        """Apply an event, and count transactions that end. Raises TransactionSequence."""
         transaction.advance(event)
         if transaction.has_ended:
             self.ended[transaction.state] += 1
 
     def close(self, transaction: Transaction) -> None:
-        """Take no more work: votes are collected. Raises TransactionSequence."""
+        """Accept no more work, because votes are being collected. Raises TransactionSequence."""
         self._advance(transaction, TransactionEvent.CLOSE)
 
     def prepare(self, transaction: Transaction, note: bytes | None = None) -> None:
-        """Transaction Prepare, 3.1.4.3, of a distributed transaction: from now on it survives a restart. `note` is
-        stored with the messages of a stage.
+        """Transaction Prepare, 3.1.4.3, of a distributed transaction or a stage: from now on it survives a restart.
+        `note` is stored with it; default: `encode_note`.
 
         Raises TransactionSequence if it has ended, MessageStorageFailed (disk full); it is then still open.
         """
         transaction.check(TransactionEvent.PREPARE)
         if transaction.is_prepared:
             return
-        # Deviation D-06 from 3.1.4.3: the flags are those of the first and last send, not operation.
+        # Deviation D-06 from 3.1.4.3: the flags mark the first and last send, not the first and last operation.
         last = transaction.last_send
         if last is not None:
             last.message.last_in_transaction = True
@@ -200,9 +200,8 @@ class Transactions:
         decision: Iterable[Operation] = (),
         event: TransactionEvent = TransactionEvent.COMMIT,
     ) -> None:
-        """Transaction Commit, 3.1.4.4, with the flags that Transaction Prepare (3.1.4.3) sets: one atomic batch.
-        `decision` joins it: what a coordinator has to remember. `event` is OUTCOME_COMMIT where another queue manager
-        has decided.
+        """Transaction Commit, 3.1.4.4, with the flags that Transaction Prepare (3.1.4.3) sets: one atomic batch, which
+        `decision`, the record of a coordinator, joins. `event` is OUTCOME_COMMIT if another queue manager has decided.
 
         Raises TransactionSequence, MessageStorageFailed (disk full); the transaction is then still open.
         """
@@ -219,14 +218,15 @@ class Transactions:
                 is_stored = transaction.wrote_pending or transaction.is_prepared
                 change.commit(transaction.number if is_stored else None)
         except BaseException:
-            if last is not None:  # more may be sent before the next try
+            if last is not None:  # more messages may be sent before a retry
                 last.message.last_in_transaction = False
             raise
         self._advance(transaction, event)
         self._enlisted.pop(transaction.identifier, None)
 
     def _gather(self, change: ChangeSet, operation: Enqueued | Dequeued | Moved) -> None:
-        """Add an operation of a transaction that commits. Raises MessageStorageFailed for an unreadable message."""
+        """Add an operation of a committing transaction to the change. Raises MessageStorageFailed for an unreadable
+        message."""
         if isinstance(operation, Enqueued):
             try:
                 change.publish(operation.queue, operation.message, operation.location)
@@ -243,8 +243,8 @@ class Transactions:
             change.move(queue, key, self._holds.readable(queue, key), self._target(operation))
 
     def abort(self, transaction: Transaction) -> None:
-        """Transaction Abort, 3.1.4.5: sends are discarded, receives are put back. No reply waits for the disk: what
-        has not committed is aborted by a restart too. Raises TransactionSequence if it has ended."""
+        """Transaction Abort, 3.1.4.5: discards sends and puts receives back. Replies need not wait for a sync, because
+        a restart aborts an uncommitted transaction, too. Raises TransactionSequence if it has ended."""
         is_stored = transaction.wrote_pending or transaction.is_prepared
         self._advance(transaction, TransactionEvent.ABORT)
         self._enlisted.pop(transaction.identifier, None)
@@ -252,7 +252,7 @@ class Transactions:
         if is_stored:
             try:
                 self._store.abort(transaction.number)
-            except StoreFull as error:  # a transaction that never commits is dropped at the next start anyway
+            except StoreFull as error:  # the next start drops it anyway
                 logger.warning(
                     "transaction %d: the abort could not be stored and takes effect at the next start: %s",
                     transaction.number,
@@ -266,8 +266,8 @@ class Transactions:
                 self._holds.release(operation.queue, operation.lookup_identifier)
 
     def _count_abort(self, transaction: Transaction) -> None:
-        """Raise the abort counts of what the transaction received or moved. Done before anything is put back, for what
-        is purged or has expired goes then, and its count with it."""
+        """Increment the abort counts of messages that the transaction received or moved. Must come before they are put
+        back, which removes messages that were purged or have expired, and their counts."""
         puts: list[Operation] = []
         for operation in transaction.operations:
             queue = operation.queue
@@ -281,19 +281,22 @@ class Transactions:
                 self._store.append(puts[start : start + _COUNTS_BATCH])
         except StoreFull as error:
             logger.warning(
-                "the abort counts of %d messages could not be stored and end with this run: %s", len(puts), error
+                "the abort counts of %d messages could not be stored and will be lost at the next restart: %s",
+                len(puts),
+                error,
             )
 
     def _target(self, move: Moved) -> Queue:
-        """Where a move goes; a subqueue that vanished meanwhile, being empty and closed, is made again."""
+        """Return the target of a move; a subqueue that was deleted meanwhile, because it was empty and closed, is
+        created again."""
         target = move.target
         if target.deleted and target.parent is not None:
             return self._registry.subqueue(target.parent, target.name)
         return target
 
     def settle(self, change: ChangeSet, committed: Sequence[Transaction], dropped: Sequence[Transaction]) -> None:
-        """End many prepared transactions by one batch, which has the rest of `change` too. Raises TransactionSequence,
-        MessageStorageFailed (disk full); then nothing has changed."""
+        """End many prepared transactions in one batch, together with the rest of `change`. Raises TransactionSequence,
+        MessageStorageFailed (disk full); nothing has changed then."""
         for transaction in committed:
             transaction.check(TransactionEvent.OUTCOME_COMMIT)
         for transaction in dropped:
@@ -306,7 +309,7 @@ class Transactions:
             self._advance(transaction, TransactionEvent.ABORT)
 
     def drop(self, transaction: Transaction) -> None:
-        """Remove a transaction that holds no positions. Raises TransactionSequence, MessageStorageFailed."""
+        """Abort a transaction that holds no locks. Raises TransactionSequence, MessageStorageFailed."""
         transaction.check(TransactionEvent.ABORT)
         if transaction.wrote_pending or transaction.is_prepared:
             with storing():
@@ -316,14 +319,15 @@ class Transactions:
     # -- after a restart ---------------------------------------------------------------------------------------
 
     def recovered(self, identifier: bytes, number: int, superior: bytes = b"", *, pending: bool) -> Transaction:
-        """A prepared transaction of an earlier run, whose outcome is not known; `pending` whether it had sent anything.
-        Nobody finds it by its identifier."""
+        """Return a prepared transaction of an earlier run with unknown outcome; `pending`: it has sends in the store.
+        It is not enlisted."""
         return Transaction(
             identifier, number, superior=superior, wrote_pending=pending, state=TransactionState.PREPARED
         )
 
     def recover(self, number: int, note: bytes, pending: Mapping[int, QueueColumns]) -> None:
-        """Take up a prepared transaction after a restart: what it sent, received and moved is held again."""
+        """Restore a prepared transaction after a restart: enlist it, and lock the messages that it sent, received and
+        moved."""
         identifier, superior, work = decode_note(note)
         transaction = self.recovered(identifier, number, superior, pending=bool(pending))
         queues = self._registry.queues
@@ -352,7 +356,7 @@ class Transactions:
         return Enqueued(queue, message, size, location)
 
     def relocated(self, lock: Lock, old: int, new: int) -> None:
-        """A message that was written ahead has moved in the log."""
+        """Update the location of a written-ahead message that has moved in the log."""
         if isinstance(lock.owner, Transaction):
             for operation in lock.owner.operations:
                 if isinstance(operation, Enqueued) and operation.location == old:
@@ -360,8 +364,8 @@ class Transactions:
 
 
 def _written_ahead(transaction: Transaction, send: Enqueued, location: int, size: int) -> None:
-    """A transactional send is in the store, pending, with a record of `size` bytes."""
+    """Note that a transactional send is in the store, pending, with a record of `size` bytes."""
     transaction.wrote_pending = True
     send.location, send.size = location, size
     send.queue.written(send.message.lookup_identifier, location, size)
-    send.message.body = b""  # on disk now; only the headers are needed for what the commit entails
+    send.message.body = b""  # now on disk; the commit needs only the headers

@@ -1,13 +1,13 @@
-"""A unit of work ([MS-MQDMPR] 3.1.1.13 and 3.1.1.14), the table of its states, and the note of a prepared one.
+"""A unit of work ([MS-MQDMPR] 3.1.1.13 and 3.1.1.14), its state table, and the note of a prepared one.
 
-`TRANSITIONS` says what may happen to a transaction in which state, and what state follows; `Transaction.advance` is the
-only place that changes one, and only `transactions.Transactions` calls it. An *internal* transaction is ACTIVE to its
-end. One that this queue manager coordinates is CLOSED while votes are collected: a crash aborts it. One that another
-queue manager coordinates is PREPARED while it is in doubt: it survives a restart. A stage of a data pipeline is
-PREPARED once it is complete.
+`TRANSITIONS` lists the events allowed in each state and the state that follows. Only `Transaction.advance` changes the
+state, and only `transactions.Transactions` calls it. An *internal* transaction is ACTIVE until it ends. One that this
+queue manager coordinates is CLOSED while votes are collected: a crash aborts it. One that another queue manager
+coordinates is PREPARED while it is in doubt: it survives a restart. A stage of a data pipeline is PREPARED once it is
+complete.
 
-There is no state for a commit under way: between the gathering of a change and its write nothing else runs, and the
-state moves after the write.
+There is no state for a commit in progress: nothing else runs between gathering and writing a change, and the state
+changes after the write.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Enqueued:
 
     @property
     def is_held(self) -> bool:
-        """Whether it is to be stored yet."""
+        """Whether it must still be stored."""
         return self.location is None and not self.queue.deleted
 
 
 class Dequeued:
-    """A receive of the transaction; the position is locked until its end. `reason` is why the message is removed: the
+    """A receive of the transaction; the position is locked until its end. `reason` is the class for its removal: the
     reader may reject it (R_SetUserAcknowledgementClass)."""
 
     def __init__(self, queue: Queue, lookup_identifier: int, reason: MessageClass = MessageClass.ACK_RECEIVE) -> None:
@@ -67,15 +67,15 @@ class TransactionState(Enum):
 
 class TransactionEvent(Enum):
     WORK = "work"  # a send, receive, move or rejection
-    CLOSE = "close"  # we coordinate, and begin to collect votes
-    PREPARE = "prepare"  # we take part, and promise to commit
-    COMMIT = "commit"  # of our own accord, or as its coordinator
+    CLOSE = "close"  # as coordinator: begin to collect votes
+    PREPARE = "prepare"  # as participant: promise to commit
+    COMMIT = "commit"  # internal transaction, or as coordinator
     OUTCOME_COMMIT = "commit as the coordinator decided"
     ABORT = "abort"
 
 
 _S, _E = TransactionState, TransactionEvent
-# Event -> state -> the state that follows. What is not listed is refused and changes nothing.
+# Event -> state -> next state. Combinations that are not listed are refused and change nothing.
 TRANSITIONS: Final[dict[TransactionEvent, dict[TransactionState, TransactionState]]] = {
     _E.WORK: {_S.ACTIVE: _S.ACTIVE},
     _E.CLOSE: {_S.ACTIVE: _S.CLOSED},
@@ -88,23 +88,23 @@ TRANSITIONS: Final[dict[TransactionEvent, dict[TransactionState, TransactionStat
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """`identifier` is the XACTUOW; `number` names the transaction in the store and in message properties. `superior` is
-    what the transaction manager notes of a distributed one when it is prepared. `unacknowledged` counts the messages
-    that a client is receiving in it by MS-MQRR, and has not said yet whether it has."""
+    """Transaction. `identifier` is the XACTUOW; `number` identifies it in the store and in message properties.
+    `superior` is data of the transaction manager about a prepared distributed transaction. `unacknowledged` counts the
+    messages received in it through MS-MQRR whose receipt the client has not confirmed yet."""
 
     identifier: bytes
     number: int
     operations: list[Enqueued | Dequeued | Moved] = field(default_factory=list)
-    last_send: Enqueued | None = None  # held back from the store until it is known whether it is the last one
+    last_send: Enqueued | None = None  # not stored until it is known whether it is the last one
     wrote_pending: bool = False
     superior: bytes = b""
     unacknowledged: int = 0
     state: TransactionState = TransactionState.ACTIVE
-    owner: Any = None  # the protocol's own object for it; None for a distributed one
+    owner: Any = None  # the protocol's object for it; None for a distributed one
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes more work."""
+        """Whether it accepts more work."""
         return self.state is TransactionState.ACTIVE
 
     @property
@@ -117,19 +117,19 @@ class Transaction:
         return self.state in (TransactionState.COMMITTED, TransactionState.ABORTED)
 
     def check(self, event: TransactionEvent) -> TransactionState:
-        """The state that follows an event. Raises TransactionSequence if the state does not allow it."""
+        """Return the state that follows an event. Raises TransactionSequence if the current state does not allow it."""
         following = TRANSITIONS[event].get(self.state)
         if following is None:
             raise TransactionSequence(detail=f"the transaction is {self.state.value}: no {event.value} any more")
         return following
 
     def advance(self, event: TransactionEvent) -> None:
-        """The event has happened. Raises as `check`."""
+        """Apply an event. Raises as `check`."""
         self.state = self.check(event)
 
 
 class Work(NamedTuple):
-    """Removal that a prepared transaction makes: a receive, or a move to `target` or its `subqueue`."""
+    """Receive of a prepared transaction, or its move to `target` or the subqueue of that."""
 
     queue: int
     lookup_identifier: int
@@ -139,7 +139,7 @@ class Work(NamedTuple):
 
 
 def encode_note(transaction: Transaction) -> bytes:
-    """Encode the state of a prepared transaction, besides its sends, which are in the store."""
+    """Encode the state of a prepared transaction, except its sends, which are in the store."""
     work = []
     for operation in transaction.operations:
         if isinstance(operation, Dequeued):
@@ -153,6 +153,6 @@ def encode_note(transaction: Transaction) -> bytes:
 
 
 def decode_note(note: bytes) -> tuple[bytes, bytes, list[Work]]:
-    """Identifier, superior and work of a prepared transaction."""
+    """Return identifier, superior and work of a prepared transaction."""
     identifier, superior, work = json.loads(note)
     return bytes.fromhex(identifier), bytes.fromhex(superior), [Work(*item) for item in work]

@@ -1,4 +1,4 @@
-"""The reads that wait at a queue, first come first served."""
+"""The waiting reads of a queue, first come first served."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _SPARE = 16  # finished reads may stay in the list: at most the number of waitin
 
 
 class WaitingLine:
-    """Joining, leaving and finding the next one cost as much for one read as for 100,000: one that has left stays in
-    the list, and is passed over, until enough have left."""
+    """Waiting reads in order. Joining, leaving and finding the next read take constant time: a finished read stays in
+    the list and is skipped until enough have accumulated."""
 
     def __init__(self) -> None:
-        self._reads: list[WaitingMessageReadOperation] = []  # in the order of their numbers
-        self._head = 0  # before it, all have left
+        self._reads: list[WaitingMessageReadOperation] = []  # ordered by number
+        self._head = 0  # all before this index have finished
         self._waiting = 0
 
     def __len__(self) -> int:
@@ -32,13 +32,13 @@ class WaitingLine:
         self._waiting += 1
 
     def leave(self) -> None:
-        """A read is not waiting any more (`is_waiting`)."""
+        """Note that a read no longer waits (`is_waiting`)."""
         self._waiting -= 1
         if len(self._reads) > 2 * self._waiting + _SPARE:
             self._reads, self._head = self.all(), 0
 
     def first_after(self, number: int) -> WaitingMessageReadOperation | None:
-        """The first one that waits and has a higher number; they may leave and join between two calls."""
+        """Return the first waiting read with a higher number. Reads may leave and join between calls."""
         reads = self._reads
         at = bisect_right(reads, number, self._head, key=_number_of) if number else self._head
         while at < len(reads) and not is_waiting(reads[at]):
@@ -53,7 +53,7 @@ class WaitingLine:
 
 
 def is_waiting(read: WaitingMessageReadOperation) -> bool:
-    """Whether a read has no answer yet."""
+    """Whether a read is still waiting."""
     return read.number in read.descriptor.waiting
 
 

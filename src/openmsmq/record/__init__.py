@@ -1,1 +1,1 @@
-"""The record of a message in the store, for all processes that read or write one."""
+"""The record of a message in the store."""

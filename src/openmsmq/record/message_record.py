@@ -1,11 +1,13 @@
-"""The record of a message in the store: its one declaration, and everything that follows from it.
+"""The record of a message in the store: its declaration, and the encoder and decoder generated from it.
 
-A record is a fixed part (`FIELDS`, then the length of each part), the parts themselves (`PARTS`) in this order, and a
-tail, which few messages have, about several destinations: their signature or, with a flag, the length of the signature,
-the signature and their names; all little-endian. Encoder and decoder are made when this module is imported, as
-straight-line functions of the declaration; numpy's type of the fixed part (`flight.layout`), what rows may choose
-(`queueing.drafts`) and the offsets that native code fills in (`queueing.records`, `packing.c`) come from it too.
-Everything but the lookup identifier is in the record: the store keeps that as its key.
+A record is little-endian. It consists of a fixed part (`FIELDS`, then the length of each part), the parts (`PARTS`) in
+this order, and a tail. Few messages have a tail; it is for several destinations and contains their signature or, with a
+flag, the length of the signature, the signature and their names. Everything but the lookup identifier is in the record:
+the store keeps that as its key.
+
+Encoder and decoder are generated as straight-line functions when this module is imported. The numpy type of the fixed
+part (`flight.layout`), the fields that rows may set (`queueing.drafts`) and the offsets for native code
+(`queueing.records`, `packing.c`) are derived from the declaration, too.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ VERSION: Final = 1
 
 
 class RecordField(NamedTuple):
-    """A field of the fixed part: attribute of `Message` or a name of its own, and its code in module `struct`."""
+    """A field of the fixed part: attribute of `Message` or key of `_EXPRESSIONS`, and format code of `struct`."""
 
     name: str
     code: str
@@ -35,7 +37,7 @@ FIELDS: Final = tuple(RecordField(name, code) for name, code in (
     ("time_to_be_received", "I"), ("sent_time", "I"), ("arrival_time", "I"),
     ("privacy_level", "I"), ("hash_algorithm", "I"), ("encryption_algorithm", "I"),
     ("sender_identifier_type", "I"), ("authentication_provider_type", "I"), ("last_move_time", "I"),
-    ("tail_size", "I"),  # bytes behind the parts; records from before there was a tail have 0
+    ("tail_size", "I"),  # bytes after the parts; 0 in records without a tail
     ("identifier", "20s"), ("correlation_identifier", "20s"), ("source_machine_identifier", "16s"),
     ("connector_type_identifier", "16s"), ("transaction_identifier", "20s"),
 ))  # fmt: skip
@@ -46,16 +48,16 @@ PARTS: Final = (
     ("administration_queue_format_name", True), ("response_queue_format_name", True),
     ("transaction_status_queue_format_name", True), ("authentication_provider_name", True),
 )  # fmt: skip
-# Contents of a field that is not an attribute, in terms of the message `m`.
+# Expressions for fields that are not attributes; `m` is the message.
 _EXPRESSIONS: Final = {
     "version": str(VERSION),
-    # 1: first of its transaction, 2: last; 4: the signature is the default provider's; 8: the tail has names.
+    # 1: first of its transaction; 2: last; 4: signed by the default provider; 8: the tail has names.
     "flags": "m.first_in_transaction | m.last_in_transaction << 1 | m.default_provider << 2 | names << 3",
     "tail_size": "len(tail)",
 }  # fmt: skip
 
 FIXED: Final = struct.Struct("<" + "".join(field.code for field in FIELDS) + f"{len(PARTS)}I")
-#: Where each field begins.
+#: Offset of each field.
 OFFSET: Final = {
     field.name: struct.calcsize("<" + "".join(before.code for before in FIELDS[:index]))
     for index, field in enumerate(FIELDS)
@@ -127,8 +129,8 @@ _namespace: dict[str, Any] = {
 exec(_encoder_source(), _namespace)
 exec(_decoder_source(), _namespace)
 
-#: The record of a message.
+#: Returns the record of a message.
 encode_message: Final[Callable[[Message], bytes]] = _namespace["encode_message"]
-#: The message of a record and its lookup identifier. Raises ValueError for a record of another version or length,
-#: struct.error for one that is shorter than the fixed part.
+#: Returns the message in a record, with the given lookup identifier. Raises ValueError for another version or a wrong
+#: length, struct.error if the record is shorter than the fixed part.
 decode_message: Final[Callable[[bytes, int], Message]] = _namespace["decode_message"]

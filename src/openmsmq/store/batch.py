@@ -14,7 +14,7 @@ from openmsmq.store.vfs import Vfs, write_fully
 
 
 class Chunk:
-    """Bytes for one segment."""
+    """Bytes to write to one segment."""
 
     def __init__(self, segment: Segment, handle: int, offset: int, parts: list[bytes]) -> None:
         self.segment: Final = segment
@@ -27,8 +27,8 @@ class LogBatch:
     """Everything that was appended since the last batch was taken.
 
     Attributes:
-        chunks: one for each segment touched.
-        end: absolute position that is durable once this is written.
+        chunks: one per segment written to.
+        end: absolute position that is durable once the batch is synced.
     """
 
     def __init__(self, vfs: Vfs, chunks: list[Chunk], end: int) -> None:
@@ -38,24 +38,24 @@ class LogBatch:
 
     @property
     def handles(self) -> list[int]:
-        """The files that have to be synced after `write`: one, unless a segment became full."""
+        """Files to sync after `write`: one, unless a segment became full."""
         return [chunk.handle for chunk in self.chunks]
 
     def write(self) -> None:
-        """One write, unless a segment became full; raises OSError."""
+        """Write the chunks: one write, unless a segment became full; raises OSError."""
         for chunk in self.chunks:
             write_fully(self._vfs, chunk.handle, b"".join(chunk.parts), chunk.offset)
 
     def sync(self) -> None:
-        """Make durable what was written; raises OSError."""
+        """Make the written data durable; raises OSError."""
         for handle in self.handles:
-            # Here the promise is kept: success is reported to nobody before this returns.
+            # The durability guarantee: success is not reported before this returns.
             self._vfs.fdatasync(handle)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointJob:
-    """A checkpoint on its way to the disk: the state at one moment, and the live messages by queue."""
+    """A checkpoint to be written: a snapshot of the state, and the live messages by queue."""
 
     checkpoints: Checkpoints
     codec: Codec
@@ -68,6 +68,6 @@ class CheckpointJob:
         return self.state.position
 
     def write(self) -> None:
-        """Encode, write and sync the file, in any thread; raises OSError and StoreError, which leave the earlier
-        checkpoints in force."""
+        """Encode, write and sync the file. Thread-safe. Raises OSError and StoreError; the earlier checkpoints then
+        stay valid."""
         self.checkpoints.write(encode(self.codec, self.state, self.captured))

@@ -14,31 +14,31 @@ from openmsmq.store.segments import Segment
 
 
 class SegmentStats:
-    """Counts by segment; never touches a file."""
+    """Counts by segment; performs no I/O."""
 
     def __init__(self, segment_size: int, segments: dict[int, Segment], state: LogState) -> None:
         self._segment_size = segment_size
-        #: In the order of their numbers.
+        #: Segments ordered by number.
         self.segments = segments
         self.definitions = dict(state.definitions)
         self.definition_locations = dict(state.definition_locations)
-        #: Messages that await the commit of their transaction: transaction to queue to columns, sorted by key.
+        #: Messages that await the commit of their transaction: transaction -> queue -> columns, sorted by key.
         self.pending: dict[int, dict[int, QueueColumns]] = {
             transaction: {queue: columns.copy() for queue, columns in queues.items()}
             for transaction, queues in state.pending.items()
         }
-        #: Transaction to the caller's note and the location of its frame.
+        #: Transaction -> the caller's note and the location of its frame.
         self.prepared = dict(state.prepared)
         self._forwarded: dict[int, int] = {}
         self._forwarded_from: dict[int, list[int]] = {}
 
     def oldest(self) -> Segment:
-        """The segment at the old end of the log."""
+        """Return the oldest segment of the log."""
         return next(iter(self.segments.values()))
 
     @property
     def live_share(self) -> float:
-        """Estimate of how many segments the needed records would fill."""
+        """Estimated number of segments that the needed records would fill."""
         needed = sum(
             segment.live * (HEADER_SIZE + segment.volume / segment.ever)
             for segment in self.segments.values()
@@ -47,23 +47,23 @@ class SegmentStats:
         return needed / self._segment_size
 
     def added(self, location: int, size: int) -> None:
-        """A message or definition with a payload of `size` bytes was written."""
+        """Count a written message or definition with a payload of `size` bytes."""
         segment = self.segments[location // self._segment_size]
         segment.live += 1
         segment.ever += 1
         segment.volume += size
 
     def discard(self, location: int, position: int) -> None:
-        """The frame at `location` is no longer needed once the log is durable up to `position`."""
+        """Note that the frame at `location` is no longer needed once the log is durable up to `position`."""
         segment = self.segments.get(location // self._segment_size)
         if segment is not None:
             segment.live -= 1
             segment.last_death = position
 
     def discard_all(self, locations: Sequence[int], position: int) -> None:
-        """`discard` for many."""
+        """`discard` for many frames."""
         first = min(locations) // self._segment_size
-        if first == max(locations) // self._segment_size:  # mostly
+        if first == max(locations) // self._segment_size:  # the usual case
             segment = self.segments.get(first)
             if segment is not None:
                 segment.live -= len(locations)
@@ -87,23 +87,24 @@ class SegmentStats:
     # -------------------------------------------------------------------------------------------------- relocation
 
     def current(self, location: int) -> int:
-        """Where a message is now, for a caller who built an operation before the message was relocated."""
+        """Return the current location of a message, for an operation that was created before the message was
+        relocated."""
         forwarded = self._forwarded
         while location in forwarded:
             location = forwarded[location]
         return location
 
     def all_current(self, locations: Sequence[int]) -> Sequence[int]:
-        """`current` of each."""
+        """Return the `current` location of each message."""
         return [self.current(location) for location in locations] if self._forwarded else locations
 
     def forward(self, old: int, new: int) -> None:
-        """A message has been relocated."""
+        """Record the relocation of a message."""
         self._forwarded[old] = new
         self._forwarded_from.setdefault(old // self._segment_size, []).append(old)
 
     def drop_segment(self, segment: Segment) -> None:
-        """The segment is recycled."""
+        """Forget a segment that is recycled."""
         del self.segments[segment.number]
         for old in self._forwarded_from.pop(segment.number, ()):
             self._forwarded.pop(old, None)
@@ -119,7 +120,7 @@ class SegmentStats:
             columns.insert(insert.key, location, len(insert.payload), insert.deadline)
 
     def add_pending_rows(self, transaction: int, rows: MessageRows, locations: array[int]) -> None:
-        """All of them are for one queue."""
+        """Add pending messages of one queue."""
         columns = self.pending.setdefault(transaction, {}).setdefault(rows.queues[0], QueueColumns())
         added = QueueColumns(rows.keys, locations, rows.sizes, rows.deadlines)
         if not columns.keys or rows.keys[0] > columns.keys[-1]:
@@ -129,12 +130,12 @@ class SegmentStats:
             columns.insert(key, location, size, deadline)
 
     def forget_pending(self, transaction: int) -> list[int]:
-        """The transaction has ended; gives the locations of its messages."""
+        """Forget the pending messages of a transaction that has ended; return their locations."""
         queues = self.pending.pop(transaction, {})
         return [location for columns in queues.values() for location in columns.locations]
 
     def prepare(self, transaction: int, note: bytes, location: int, position: int) -> None:
-        """The transaction survives a restart from now on."""
+        """Record a prepared transaction, which survives a restart."""
         self.forget_prepared(transaction, position)
         self.prepared[transaction] = (note, location)
 
@@ -143,7 +144,7 @@ class SegmentStats:
             self.discard(self.prepared.pop(transaction)[1], position)
 
     def describe(self, state: LogState) -> None:
-        """Add to the state of a checkpoint what the store knows by itself."""
+        """Add the data that the store keeps itself to the state of a checkpoint."""
         state.definitions = dict(self.definitions)
         state.definition_locations = dict(self.definition_locations)
         state.prepared = dict(self.prepared)

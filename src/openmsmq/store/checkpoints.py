@@ -1,7 +1,7 @@
-"""Checkpoint files: the state of the log at one position, so that a restart reads only what came after.
+"""Checkpoint files: the state of the log at one position, so that a restart reads only the log after it.
 
-Two files take turns; a new one replaces the older by rename, so a crash while writing costs nothing. A checkpoint that
-does not pass its check is ignored, and so is one whose segment has been recycled: the log alone is always enough.
+There are two files. A new one replaces the older by rename, so a crash while writing loses nothing. A checkpoint with
+an invalid checksum is ignored, as is one whose segment has been recycled: the log alone is always sufficient.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAGIC: Final = b"OMQ-CKP\n"
 #: counts of segments, definitions, queues, pending, prepared, length
 _HEADER: Final = struct.Struct("<8sII16sQQIIIIIQ")
 _CRC: Final = struct.Struct("<I")
-_SEGMENT: Final = struct.Struct("<QQQ")  # number, messages and definitions ever written to it, their payload bytes
+_SEGMENT: Final = struct.Struct("<QQQ")  # number, count of messages and definitions ever written, their payload bytes
 _DEFINITION: Final = struct.Struct("<QII")  # location, lengths of name and value
 _PREPARED: Final = struct.Struct("<QII")  # location, transaction, length of the note
 _QUEUE: Final = struct.Struct("<IIQ")  # transaction (0 for committed), queue, rows
@@ -37,12 +37,12 @@ _SLICE: Final = 1 << 20
 
 
 def encode(codec: Codec, state: LogState, captured: Iterable[tuple[int, Capture]]) -> list[bytes | memoryview]:
-    """The pieces of a checkpoint file, without its closing checksum. Columns are not copied.
+    """Return the pieces of a checkpoint file, without its final checksum. Columns are not copied.
 
     Args:
-        codec: of the store.
-        state: what belongs into it, but for the messages of queues.
-        captured: those, by queue.
+        codec: codec of the store.
+        state: the state, without the messages of queues.
+        captured: the messages by queue.
 
     Raises:
         StoreError: columns differ in length.
@@ -71,7 +71,7 @@ def encode(codec: Codec, state: LogState, captured: Iterable[tuple[int, Capture]
 
 
 def decode(data: bytes, path: str) -> tuple[Codec, LogState]:
-    """Codec and state in a checkpoint file.
+    """Return codec and state of a checkpoint file.
 
     Raises:
         ValueError: damaged.
@@ -133,13 +133,13 @@ class Checkpoints:
     def __init__(self, vfs: Vfs, directory: str) -> None:
         self._vfs = vfs
         self._directory = directory
-        #: File name to position, of those that are valid.
+        #: Positions of valid files by name.
         self.positions: dict[str, int] = {}
-        #: File names that exist and are damaged.
+        #: Names of damaged files.
         self.damaged: list[str] = []
 
     def load(self) -> Iterator[tuple[Codec, LogState]]:
-        """Valid checkpoints, newest first; raises UnknownFormat."""
+        """Yield the valid checkpoints, newest first; raises UnknownFormat."""
         loaded = []
         names = set(self._vfs.listdir(self._directory))
         for name in NAMES:
@@ -156,7 +156,7 @@ class Checkpoints:
         yield from sorted(loaded, key=lambda pair: pair[1].position, reverse=True)
 
     def write(self, pieces: Iterable[bytes | memoryview]) -> None:
-        """Write the temporary file and sync it. Runs in any thread; raises OSError, leaving the two files alone."""
+        """Write and sync the temporary file. Thread-safe. Raises OSError; the two files are not changed."""
         path = f"{self._directory}/{_TEMPORARY}"
         handle = self._vfs.open(path, create=True)
         try:
@@ -174,7 +174,7 @@ class Checkpoints:
         self._vfs.close(handle)
 
     def publish(self, position: int) -> None:
-        """The temporary file takes the place of the older checkpoint; raises OSError."""
+        """Replace the older checkpoint with the temporary file; raises OSError."""
         name = min(NAMES, key=lambda name: self.positions.get(name, -1))
         self._vfs.rename(f"{self._directory}/{_TEMPORARY}", f"{self._directory}/{name}")
         self._vfs.fsync_directory(self._directory)

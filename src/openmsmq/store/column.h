@@ -1,5 +1,5 @@
-/* Columns of numbers: array.array, made without its constructor, which parses arguments and raises an audit event each
- * time: for a column of one number that costs more than the number. For the stable ABI, too. */
+/* Columns of numbers: array.array, created without its constructor, which parses arguments and raises an audit event
+ * each time: for a column of one number that takes longer than the rest. Works with the stable ABI, too. */
 
 #ifndef OPENMSMQ_COLUMN_H
 #define OPENMSMQ_COLUMN_H
@@ -21,8 +21,8 @@ static int prepare_columns(void)
     return one_u32 == NULL || one_i64 == NULL || one_u64 == NULL ? -1 : 0;
 }
 
-/* A column of `count` zeros like `one`, and where its numbers are, until somebody else gets to see it; NULL with an
- * error. */
+/* A column of `count` zeros with the type of `one`. Sets the address of its numbers, which is valid until other code
+ * receives the column. NULL with an exception set on failure. */
 static PyObject *new_column(PyObject *one, Py_ssize_t count, void *numbers)
 {
     Py_buffer content;

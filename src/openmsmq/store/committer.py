@@ -1,4 +1,4 @@
-"""Group commit: one sync for everything that was requested in the meantime.
+"""Group commit: one sync for all requests since the last one.
 
 Invariants (docs/architecture.md):
 
@@ -19,16 +19,16 @@ from openmsmq.store.log import Store
 
 Callback: TypeAlias = Callable[[], object]
 OnFailure: TypeAlias = Callable[[BaseException], object]
-# Seconds. A sync in place that takes longer has a slow disk, or had to wait for a processor that others keep busy.
+# Seconds. A synchronous sync that takes longer indicates a slow disk, or that it had to wait for a busy processor.
 SLOW_SYNC: Final = 0.001
-STAY_BESIDE: Final = 256  # syncs, after a slow one
+STAY_BESIDE: Final = 256  # number of syncs off the event loop after a slow one
 
 
 class Syncer(Protocol):
     """Syncs off the event loop; see `uring_sync.UringSync`."""
 
     def submit(self, handles: list[int], done: Callable[[OSError | None], None]) -> None:
-        """Sync files and call `done` in the loop; raises OSError when that can't be begun."""
+        """Sync files and then call `done` in the event loop; raises OSError if the sync cannot be started."""
 
 
 class Committer:
@@ -59,15 +59,15 @@ class Committer:
         """
         Args:
             store: what to sync.
-            loop: calls everything here.
-            on_failure: called once when a sync has failed; nothing is acknowledged afterwards.
+            loop: event loop of all calls and callbacks.
+            on_failure: called once if a sync fails; nothing is acknowledged afterwards.
             syncer: syncs off the event loop.
-            gather: called before a flush that was not at once, so that what has come meanwhile shares the sync.
-            before: called before a batch is taken, so that what they still write shares the sync.
-            answering, answered: called before the callbacks of those who waited, and after them.
-            calls: how many calls have come in so far, whether they wait for the disk or not.
-            slow: seconds; a sync in place that takes longer is a slow one.
-            took: called with the seconds that each write and sync of a batch took.
+            gather: called before a deferred flush, so that calls that have arrived meanwhile share the sync.
+            before: called before a batch is taken, so that their writes share the sync.
+            answering, answered: called before and after the callbacks of waiting calls.
+            calls: returns the number of calls received so far, whether they wait for a sync or not.
+            slow: seconds; a longer synchronous sync counts as slow.
+            took: called with the duration in seconds of each write and sync of a batch.
         """
         self._store = store
         self._loop = loop
@@ -78,21 +78,21 @@ class Committer:
         self._answering = answering
         self._answered = answered
         self._calls = calls
-        self._calls_before = 0  # what that was at the last flush
+        self._calls_before = 0  # value of `calls` at the last flush
         self._slow = slow
         self._took = took
-        self._left_beside = 0  # how many syncs are not to be in place
+        self._left_beside = 0  # number of syncs still to be done off the event loop
         self._waiting: list[Callback] = []
         self._waiting_calls = 0
-        self._answered_calls = 0  # by the last sync
+        self._answered_calls = 0  # number of calls answered by the last sync
         self._scheduled = False
-        self._is_held = self._is_wanted = False  # see `hold`; whether a flush was asked for meanwhile
+        self._is_held = self._is_wanted = False  # see `hold`; whether a flush was requested since
         self._failed = False
         self._drains: set[asyncio.Future[None]] = set()
 
     def when_durable(self, callback: Callback, calls: int = 1) -> None:
-        """Call `callback`, which answers `calls` calls, once everything appended up to now is durable; never, if a sync
-        fails before."""
+        """Call `callback`, which answers `calls` calls, once everything appended so far is durable. It is never called
+        if a sync fails before."""
         if self._failed:
             return
         self._waiting.append(callback)
@@ -105,11 +105,12 @@ class Committer:
                 self._loop.call_soon(self._flush_later)
 
     def hold(self) -> None:
-        """Calls are being served: nothing is flushed before `release`, which follows in the same turn of the loop."""
+        """Defer flushes until `release`, which must follow in the same event-loop iteration, while calls are being
+        served."""
         self._is_held = True
 
     def release(self) -> None:
-        """All calls that came in this turn of the loop have been served."""
+        """End `hold`: all calls of this event-loop iteration have been served."""
         self._is_held = False
         if self._is_wanted:
             self._is_wanted = False
@@ -119,16 +120,16 @@ class Committer:
                 self._loop.call_soon(self._flush_later)
 
     def may_hold_up(self, calls: int) -> None:
-        """A sync in place may delay the clients of this many calls, which do not wait for the disk: their next calls
-        will."""
+        """Count calls that do not wait for a sync, but whose clients a synchronous sync may delay, because their next
+        calls will wait."""
         self._waiting_calls += calls
 
     def request(self) -> None:
-        """Have what was appended synced soon, with nobody waiting for it."""
+        """Request a sync of the appended data without waiting for it."""
         self.when_durable(_nothing, 0)
 
     async def drain(self) -> None:
-        """Return when everything appended up to now is durable.
+        """Return when everything appended so far is durable.
 
         Raises:
             StoreFailed: a sync failed.
@@ -167,7 +168,8 @@ class Committer:
         self._call(waiting)
 
     def _belongs_beside(self) -> bool:
-        """Whether calls have come since the last flush that do not wait for the disk, or a sync was slow lately."""
+        """Whether to sync off the event loop: calls have arrived since the last flush that do not wait for a sync, or a
+        recent sync was slow."""
         calls, waiting = self._calls(), self._waiting_calls
         came, self._calls_before, self._waiting_calls = calls - self._calls_before, calls, 0
         self._answered_calls = waiting
@@ -175,7 +177,7 @@ class Committer:
         return came > waiting or self._left_beside > 0
 
     def _sync(self, batch: LogBatch) -> None:
-        started = time.monotonic()  # the loop's own time goes by milliseconds
+        started = time.monotonic()  # the loop's clock has a resolution of milliseconds
         try:
             batch.write()
             batch.sync()
@@ -188,7 +190,8 @@ class Committer:
         self._store.finish_batch(batch)
 
     def _start(self, syncer: Syncer, batch: LogBatch, waiting: list[Callback]) -> None:
-        """Write, and sync off the event loop; `_scheduled` stays set, so that nothing else is flushed meanwhile."""
+        """Write a batch, and sync it off the event loop. `_scheduled` stays set, so that there is no other flush
+        meanwhile."""
         started = time.monotonic()
         try:
             batch.write()
@@ -205,7 +208,7 @@ class Committer:
         except (StoreError, OSError) as failure:
             self._fail(failure)
             return
-        # Still scheduled meanwhile: what a callback asks for is flushed here, and not once more in the next turn.
+        # `_scheduled` is still set: requests of callbacks are flushed here, not again in the next iteration.
         self._call(callbacks)
         self._scheduled = bool(self._waiting)
         if self._scheduled:
@@ -217,7 +220,7 @@ class Committer:
             try:
                 callback()
             except Exception as error:
-                # One caller's mistake must not keep the others from their replies.
+                # A failing callback must not prevent the other replies.
                 self._loop.call_exception_handler({"message": "callback of a durable write failed", "exception": error})
         self._answered()
 

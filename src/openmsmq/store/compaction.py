@@ -1,7 +1,8 @@
-"""Moving live records out of the oldest segment, so that stragglers do not pin the log.
+"""Compaction: move live records out of the oldest segment, so that a few old records do not keep the log from
+shrinking.
 
-Only the oldest segment is emptied, because segments leave the log at its old end only (replay.py says why). While at
-most half of the log is needed, that writes at most one byte again for each byte of garbage that it frees.
+Only the oldest segment is emptied, because segments are removed only at the old end of the log (see replay.py). While
+at most half of the log is needed, this rewrites at most one byte per byte of garbage freed.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ from openmsmq.store.writer import LogWriter
 
 logger = logging.getLogger(__name__)
 
-#: Whether the message is still needed (queue, key, deadline, location); locked ones are.
+#: Returns whether a message (queue, key, deadline, location) is still needed, as locked messages are.
 IsLive: TypeAlias = Callable[[int, int, int, int], bool]
-#: A message changed its location: queue, key, deadline, old location, new location.
+#: Called when a message changes its location: queue, key, deadline, old location, new location.
 Relocated: TypeAlias = Callable[[int, int, int, int, int], object]
-#: Bytes of a segment from an offset, fewer at its end.
+#: Returns bytes of a segment from an offset, fewer at its end.
 ReadSegment: TypeAlias = Callable[[Segment, int, int], bytes]
 
-#: Segments, besides the prepared ones, that may be there without any being needed: the one that is being written and
-#: the one before it, where messages that come and go in their normal time still stand.
+#: Segments in addition to the prepared ones that are tolerated although not needed: the one being written and the one
+#: before it, which usually still contains short-lived messages.
 TOLERATED: Final = 2
 
 
@@ -58,7 +59,7 @@ class Compactor:
         self._stuck: Segment | None = None
 
     def wanted(self, tolerated: int = TOLERATED) -> bool:
-        """Garbage dominates: more segments than twice what the needed records would fill, and some."""
+        """Whether garbage dominates: more segments than twice what the needed records would fill, plus `tolerated`."""
         books = self._books
         count = len(books.segments)
         if count <= tolerated or books.oldest() is self._stuck:
@@ -66,14 +67,15 @@ class Compactor:
         return count > 2 * books.live_share + tolerated
 
     def step(self, is_live: IsLive, relocated: Relocated, budget: int, tolerated: int) -> bool:
-        """Go through at most `budget` bytes of the oldest segment, or one frame; gives whether more is to be done."""
+        """Process at most `budget` bytes of the oldest segment, but at least one frame; return whether more is to be
+        done."""
         segment = self._books.oldest()
         if self._segment is not segment:
             if not self.wanted(tolerated):
                 return False
             self._segment, self._offset = segment, FRAMES_START
         if not segment.live:
-            return self.wanted(tolerated)  # empty; it goes with the next sync
+            return self.wanted(tolerated)  # empty; the next sync removes it
         base = segment.number * self._codec.segment_size
         data = self._window(segment, budget)
         last: Fields | None = None
@@ -95,7 +97,7 @@ class Compactor:
         return segment.live > 0 or self.wanted(tolerated)
 
     def _window(self, segment: Segment, budget: int) -> bytes:
-        """Bytes from the current offset on, with at least one whole frame."""
+        """Return bytes from the current offset on, with at least one whole frame."""
         data = self._read(segment, self._offset, budget)
         if len(data) >= HEADER_SIZE:
             size = frame_size(HEADER.unpack_from(data)[1])
@@ -104,7 +106,7 @@ class Compactor:
         return data
 
     def _look_at(self, fields: Fields, payload: bytes, is_live: IsLive, relocated: Relocated) -> None:
-        """Write one frame again if it is needed; raises StoreFull."""
+        """Rewrite a frame if it is needed; raises StoreFull."""
         _, _, location, key, deadline, queue, transaction, _, kind, _, _ = fields
         books, writer = self._books, self._writer
         if kind == PUT:

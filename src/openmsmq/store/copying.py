@@ -1,15 +1,15 @@
-"""A consistent copy of a log, also while another process writes it.
+"""Copy a log consistently, even while another process writes it.
 
-The copy is a prefix of the log: all valid frames from its old end up to some position. What had been synced before the
-copy began was written before, so it is in that prefix. Three things happen meanwhile, and are met like this:
+The copy is a prefix of the log: all valid frames from its old end up to some position. It contains everything that was
+synced before the copy began. Three kinds of concurrent changes are handled as follows:
 
-- The end grows. From the last segment only the valid frames found by a single scan are kept, from its beginning on, and
-  zeros behind them. Otherwise a later write could be seen without the one before it, which looks like damage.
-- Segments at the old end are recycled: the file is renamed before its content changes (`segments.Supply`). A file that
-  still has its name after it was read was read whole. One that has not is not needed by then, because the frames that
-  made it unnecessary were durable, and they are further ahead, where they will still be read. It is left out, together
-  with everything before it.
-- Checkpoints come and go. They only save time, so there is none in a copy.
+- The end grows. The copy of the last segment contains the valid frames that a single scan found, followed by zeros.
+  Otherwise it could contain a later write without the one before it, which looks like damage.
+- Segments at the old end are recycled: the file is renamed before its content changes (`segments.SegmentPool`). A file
+  that still has its name after it was read was read completely. Otherwise it is no longer needed: the frames that made
+  it unneeded are durable, and are further ahead in the log, where they will be read. It is omitted, with all segments
+  before it.
+- Checkpoints change. They only save time, so a copy has none.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Copied:
 
     Attributes:
         segments: the numbers of its segments; each is a file of the same name as in the original.
-        end: absolute position behind the last frame.
-        length: bytes of frames, which is what the files take.
+        end: absolute position after the last frame.
+        length: bytes of headers and frames, which is the disk space of the files.
     """
 
     segments: tuple[int, ...]
@@ -46,20 +46,20 @@ def copy_log(source: Path, target: Path, *, pause: Callable[[], object] = lambda
     Args:
         source: the directory of the store; another process may have it open.
         target: a directory that has no segments yet.
-        pause: called after each segment, for a caller that copies while doing other work.
+        pause: called after each segment, so that the caller can do other work.
 
     Raises:
         NoStore: there is no segment.
-        DamagedStore: valid frames stand behind what is none.
+        DamagedStore: valid frames follow an invalid one.
         UnknownFormat: written by another version.
-        OSError: a file can't be read or written.
+        OSError: a file cannot be read or written.
     """
     done: list[int] = []
     length = 0
     number = _oldest(source, 0)
     while True:
         part = _part(source, number)
-        if part is None:  # recycled: with it goes all before it
+        if part is None:  # recycled, so all segments before it are unneeded
             _drop(target, done)
             length = 0
             number = _oldest(source, number + 1)
@@ -102,12 +102,12 @@ def _part(source: Path, number: int) -> _Part | None:
 
 
 def _goes_on(codec: Codec, data: bytes, end: int, number: int) -> bool:
-    """Whether a valid frame stands somewhere behind the end."""
+    """Whether there is a valid frame after the end."""
     return next(iter(codec.search(data, end, number * codec.segment_size)), None) is not None
 
 
 def _oldest(source: Path, least: int) -> int:
-    """The lowest number of a segment file from `least` on."""
+    """Return the lowest segment number that is at least `least`. Raises NoStore if there is none."""
     numbers = [n for name in os.listdir(source) if (n := segment_number(name)) is not None and n >= least]
     if not numbers:
         raise NoStore(f"{source} holds no segments of a store")
@@ -115,13 +115,13 @@ def _oldest(source: Path, least: int) -> int:
 
 
 def _is_later(source: Path, number: int) -> bool:
-    """Whether a segment behind this one has frames; one that is only prepared has none."""
+    """Whether the next segment has frames; one that is only prepared has none."""
     image = _read(source / segment_name(number + 1))
     return image is not None and _end_of(*image, number + 1)[0] > FRAMES_START
 
 
 def _read(path: Path) -> tuple[Codec, bytes] | None:
-    """A segment that has kept its name all the time; None for one that is gone."""
+    """Read a segment; None if its file does not exist or was renamed meanwhile."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -142,7 +142,7 @@ def _read(path: Path) -> tuple[Codec, bytes] | None:
 
 
 def _end_of(codec: Codec, data: bytes, number: int) -> tuple[int, bool]:
-    """Where the valid frames of a segment end, and whether that is with a SEAL."""
+    """Return where the valid frames of a segment end, and whether the last one is a SEAL."""
     base = number * codec.segment_size
     end, sealed = FRAMES_START, False
     for fields in codec.walk(data, FRAMES_START, base):
@@ -152,7 +152,7 @@ def _end_of(codec: Codec, data: bytes, number: int) -> tuple[int, bool]:
 
 
 def _write(path: Path, data: bytes, size: int) -> None:
-    """A whole segment: `data`, then zeros that take no room."""
+    """Write and sync a segment of full length: `data`, then a hole."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as file:
         file.write(data)

@@ -1,5 +1,5 @@
-/* CRC-32C of many records by the processor's instruction for it. That gives a result every third cycle but can begin
-   one in each, so three records go side by side. IS_ACCELERATED is defined where there is such an instruction. */
+/* CRC-32C of many records with the processor's CRC instruction. It has a latency of three cycles and a throughput of
+   one per cycle, so three records are processed in parallel. IS_ACCELERATED is defined if the instruction exists. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -60,7 +60,7 @@ ACCELERATED static uint32_t crc_rest(const CrcRecord *record)
     return ~(uint32_t)crc;
 }
 
-/* Results of up to SIDE_BY_SIDE records, which begin with what `crc_of` made of them. */
+/* The checksums of up to SIDE_BY_SIDE records, which `crc_of` initialized. */
 static void crc_results(CrcRecord *records, int count, uint32_t *results)
 {
     if (count == SIDE_BY_SIDE)

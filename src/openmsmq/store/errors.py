@@ -1,10 +1,10 @@
-"""Errors of the store, one exception for each thing a caller can do about it."""
+"""Errors of the store, one class per way in which a caller can react."""
 
 from __future__ import annotations
 
 
 class StoreError(Exception):
-    """Base of every error that the store raises on purpose."""
+    """Base class of all errors that the store raises."""
 
 
 class NoStore(StoreError):
@@ -16,7 +16,7 @@ class StoreInUse(StoreError):
 
 
 class StoreFull(StoreError):
-    """There is no room for a batch. Nothing of it was applied; the store stays usable, removals still work."""
+    """The disk is full. Nothing of the batch was applied; the store stays usable, and removals still work."""
 
 
 class RecordTooLarge(StoreError, ValueError):
@@ -24,19 +24,19 @@ class RecordTooLarge(StoreError, ValueError):
 
 
 class StoreFailed(StoreError):
-    """A write or a sync of the log failed. What is on disk is unknown, so the store accepts nothing any more."""
+    """A write or a sync of the log failed. The state on disk is unknown, so the store accepts no more operations."""
 
 
 class StoreFenced(StoreFailed):
-    """Another process has taken the store over. What was not acknowledged may be in it or not."""
+    """Another process has taken over the store. Unacknowledged data may or may not be in it."""
 
 
 class UnknownFormat(StoreError):
-    """A file was written by a version of the format that this program does not know."""
+    """A file was written in a format version that this program does not support."""
 
 
 class DamagedRecord(StoreError):
-    """The record at a location does not pass its check.
+    """The record at a location is invalid.
 
     Attributes:
         location: the location that was read.
@@ -52,11 +52,11 @@ class DamagedRecord(StoreError):
 
 
 class DamagedStore(StoreError):
-    """Durable bytes of the log are damaged; opening would lose messages without a word.
+    """Durable bytes of the log are damaged; opening the store would silently lose messages.
 
     Attributes:
         path: file with the damage.
-        offset: byte offset of the first damaged byte that is known.
+        offset: offset of the first byte known to be damaged.
     """
 
     def __init__(self, path: str, offset: int, reason: str) -> None:

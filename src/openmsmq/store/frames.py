@@ -1,7 +1,7 @@
 """Layout of the log: segment headers and frames (docs/store-format.md).
 
-A *frame* is the unit that has a checksum, a *chain* of frames (first to last) is the unit that is atomic. One message
-is one frame, so that reading a message never needs its neighbours and damage costs no more than the frame it hits.
+A *frame* has a checksum; a *chain* of frames (first to last) is atomic. A message is one frame, so that it can be read
+without its neighbors, and damage affects only the frame that it hits.
 
 All integers are little-endian. Frames start at multiples of eight.
 """
@@ -26,7 +26,7 @@ except ImportError:  # not built here: see openmsmq.compiled
 
 VERSION: Final = 1
 DEFAULT_SEGMENT_SIZE: Final = 16 << 20
-#: Two pages of headers, one message and the closing frame; tests use segments this small.
+#: Room for the segment header, one message and the SEAL; tests use segments of this size.
 MINIMUM_SEGMENT_SIZE: Final = 8192
 IDENTITY_SIZE: Final = 16
 
@@ -50,8 +50,8 @@ DROP: Final = 4  # payload = name
 PENDING: Final = 5  # like INSERT, counts when `transaction` commits
 COMMIT: Final = 6  # transaction
 ABORT: Final = 7  # transaction
-RESERVE: Final = 8  # key = highest number given out
-STARTED: Final = 9  # every pending transaction that is not prepared before this frame is void; key = highest number
+RESERVE: Final = 8  # key = highest number reserved
+STARTED: Final = 9  # voids all pending transactions that are not prepared; key = highest number
 STOPPED: Final = 10  # clean end; key = highest number
 OPENING: Final = 11  # first frame of a segment; key = highest number
 SEAL: Final = 12  # last frame of a segment
@@ -59,9 +59,10 @@ SKIP: Final = 13  # written by repair over damaged bytes
 PREPARE: Final = 14  # transaction; payload is the caller's note; the transaction survives STARTED
 REMOVE_MANY: Final = 15  # payload = keys, then locations of the messages, u64 each
 KINDS: Final = frozenset(range(INSERT, REMOVE_MANY + 1))
-#: Messages in a REMOVE_MANY: it fits into the smallest segment, and damage to one brings back no more.
+#: Maximum number of messages in a REMOVE_MANY, so that it fits into the smallest segment, and damage to one brings
+#: back at most this many messages.
 MOST_REMOVALS: Final = 128
-#: Frames that hold something that is needed later.
+#: Frames whose payload may be needed later.
 LASTING: Final = frozenset((INSERT, PUT, PENDING, PREPARE))
 #: Structural frames neither begin nor end a chain.
 STRUCTURAL: Final = frozenset((OPENING, SEAL, SKIP, STOPPED))
@@ -72,26 +73,25 @@ LAST: Final = 2
 ALONE: Final = FIRST | LAST
 RELOCATED: Final = 4  # replaces every earlier frame of the same key
 
-#: crc, length, position, key, extra, queue, transaction, group, kind, flags, tag — as unpacked, for speed
+#: crc, length, position, key, extra, queue, transaction, group, kind, flags, tag — a plain tuple, for speed
 Fields = tuple[int, int, int, int, int, int, int, int, int, int, int]
 
 
 def position_at(data: bytes, offset: int) -> int:
-    """The position that a header names, valid or not."""
+    """Return the position in a frame header, which may be invalid."""
     return int(_POSITION.unpack_from(data, offset)[0])
 
 
 def frame_size(length: int) -> int:
-    """Bytes that a frame with a payload of `length` bytes takes in the log."""
+    """Return the size in the log of a frame with a payload of `length` bytes."""
     return (HEADER_SIZE + length + 7) & ~7
 
 
 class Codec:
     """Writes and checks frames of one store.
 
-    The checksum starts from the store's identity, which is random and known to nobody outside. Payloads come from
-    strangers; without this, a payload could be made that looks like a frame, and damage or a recycled file could
-    bring it to life.
+    The checksum is seeded with the store's identity, which is random and secret. Otherwise a client could craft a
+    payload that looks like a frame and that becomes visible through damage or in a recycled file.
     """
 
     def __init__(self, identity: bytes, segment_size: int) -> None:
@@ -102,12 +102,12 @@ class Codec:
         self.identity = identity
         self.segment_size = segment_size
         self.seed = crc32c(identity)
-        # A tag without zero bytes lets `bytes.find` jump over zeroed space when it looks for frames.
+        # A tag without zero bytes lets `bytes.find` skip zeros quickly when searching for frames.
         self.tag = (self.seed & 0xFFFF) | 0x8001
         self._tag_bytes = self.tag.to_bytes(2, "little")
-        #: A frame ends at or before this offset, so that a SEAL fits behind it.
+        #: Frames end at or before this offset, so that a SEAL fits after them.
         self.limit = segment_size - HEADER_SIZE
-        #: Longest payload that a fresh segment can take.
+        #: Longest payload that fits into an empty segment.
         self.largest_payload = (self.limit - FRAMES_START - 2 * HEADER_SIZE) & ~7
 
     def header(
@@ -122,7 +122,7 @@ class Codec:
         queue: int = 0,
         transaction: int = 0,
     ) -> bytes:
-        """Header of a frame at absolute `position`; `group` is the distance to the start of its write."""
+        """Return the header of a frame at absolute `position`; `group` is the distance to the start of its write."""
         if framing is None:
             return self.header_in_python(kind, flags, position, group, payload, key, extra, queue, transaction)
         return framing.header(
@@ -133,17 +133,18 @@ class Codec:
         self, kind: int, flags: int, position: int, group: int, payload: bytes, key: int, extra: int, queue: int,
         transaction: int,
     ) -> bytes:  # fmt: skip
-        """Pure Python version of `encode_frame`."""
+        """Pure Python version of `framing.header`."""
         body = _AFTER_CRC.pack(len(payload), position, key, extra, queue, transaction, group, kind, flags, self.tag)
         crc = crc32c(body, self.seed)
         return _CRC.pack(crc32c(payload, crc) if payload else crc) + body
 
     def frame(self, kind: int, flags: int, position: int, group: int, payload: bytes = b"", key: int = 0) -> bytes:
-        """A whole frame with its padding."""
+        """Return a whole frame with its padding."""
         return self.header(kind, flags, position, group, payload, key) + payload + PADDING[len(payload) & 7]
 
     def check(self, data: bytes | bytearray | memoryview, offset: int, position: int) -> Fields | None:
-        """Fields of the frame at `offset` of `data`, or None if no valid frame for absolute `position` is there."""
+        """Return the fields of the frame at `offset` of `data`; None if there is no valid frame for absolute
+        `position`."""
         if offset + HEADER_SIZE > len(data):
             return None
         fields: Fields = HEADER.unpack_from(data, offset)
@@ -155,7 +156,7 @@ class Codec:
         return fields
 
     def walk(self, data: bytes | bytearray, offset: int, base: int) -> Iterator[Fields]:
-        """Valid frames from `offset` on, up to a SEAL or the first bytes that are not a valid frame.
+        """Yield the valid frames from `offset` on, up to a SEAL or the first bytes that are not a valid frame.
 
         `base` is the absolute position of the start of `data`.
         """
@@ -176,10 +177,11 @@ class Codec:
             offset = (end + 7) & ~7
 
     def search(self, data: bytes | bytearray, offset: int, base: int) -> Iterator[Fields]:
-        """Every valid frame at or after `offset`, wherever it stands; frames inside of a found frame are not seen."""
+        """Yield every valid frame at or after `offset`, even after invalid bytes. Frames within a found frame are
+        ignored."""
         at = offset + _TAG_OFFSET
         used = len(data)
-        while used > offset and data[used - len(_ZEROS) : used] == _ZEROS:  # compares much faster than it finds
+        while used > offset and data[used - len(_ZEROS) : used] == _ZEROS:  # comparing is much faster than `find`
             used -= len(_ZEROS)
         while (at := data.find(self._tag_bytes, at, used)) >= 0:
             start = at - _TAG_OFFSET
@@ -192,18 +194,18 @@ class Codec:
 
 
 def pack_definition(name: bytes, value: bytes) -> bytes:
-    """Payload of a PUT."""
+    """Return the payload of a PUT."""
     return _CRC.pack(len(name)) + name + value
 
 
 def unpack_definition(payload: bytes) -> tuple[bytes, bytes]:
-    """Name and value in the payload of a PUT."""
+    """Return name and value in the payload of a PUT."""
     end = 4 + int(_CRC.unpack_from(payload)[0])
     return payload[4:end], payload[end:]
 
 
 def pack_removals(keys: Sequence[int], locations: Sequence[int]) -> bytes:
-    """Payload of a REMOVE_MANY."""
+    """Return the payload of a REMOVE_MANY."""
     words = array("Q", keys)
     words.extend(locations)
     if sys.byteorder == "big":
@@ -212,7 +214,7 @@ def pack_removals(keys: Sequence[int], locations: Sequence[int]) -> bytes:
 
 
 def unpack_removals(payload: bytes) -> tuple[Sequence[int], Sequence[int]]:
-    """Keys and locations in the payload of a REMOVE_MANY."""
+    """Return keys and locations in the payload of a REMOVE_MANY."""
     words = struct.unpack(f"<{len(payload) // 8}Q", payload)
     return words[: len(words) // 2], words[len(words) // 2 :]
 
@@ -222,13 +224,13 @@ def unpack_removals(payload: bytes) -> tuple[Sequence[int], Sequence[int]]:
 #: magic, version, segment size, number, identity, crc
 _SEGMENT_HEADER: Final = struct.Struct("<8sIIQ16sI")
 _SEGMENT_MAGIC: Final = b"OMQ-LOG\n"
-#: Frames start here; before it stands the header, twice, in different sectors: it is the one thing all frames need.
+#: Offset of the first frame. The header before it is stored twice, in different sectors, because all frames need it.
 FRAMES_START: Final = 4096
 HEADER_COPIES: Final = (0, 2048)
 
 
 def segment_header(codec: Codec, number: int) -> bytes:
-    """The first FRAMES_START bytes of segment `number`."""
+    """Return the first FRAMES_START bytes of segment `number`."""
     body = _SEGMENT_HEADER.pack(_SEGMENT_MAGIC, VERSION, codec.segment_size, number, codec.identity, 0)[:-4]
     copy = body + _CRC.pack(crc32c(body))
     page = bytearray(FRAMES_START)
@@ -238,11 +240,11 @@ def segment_header(codec: Codec, number: int) -> bytes:
 
 
 def read_segment_header(page: bytes, path: str) -> tuple[int, Codec, list[int]]:
-    """Number, codec and offsets of damaged copies.
+    """Return number, codec and offsets of damaged copies.
 
     Raises:
         ValueError: no copy is valid.
-        UnknownFormat: a copy is valid but of another version.
+        UnknownFormat: a valid copy is of another version.
     """
     found: tuple[int, Codec] | None = None
     damaged = []

@@ -1,6 +1,6 @@
-/* Frames of many messages that lie end to end in one buffer.
+/* Frames of many messages, one after another in one buffer.
 
-   `openmsmq.store.row_frames` says in Python what is done here, and does it where this is not compiled. */
+   `openmsmq.store.row_frames` has the pure Python version, which is used if this module is not compiled. */
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000 /* the stable ABI: one file for Python 3.11 and later */
@@ -24,7 +24,7 @@ typedef struct __attribute__((packed)) { /* store.frames.HEADER */
 
 static Py_ssize_t frame_size(int64_t length) { return (Py_ssize_t)(sizeof(Header) + length + 7) & ~(Py_ssize_t)7; }
 
-/* How many messages fit into `room`, with the bytes that they take there; -1 for bounds that are none. */
+/* The number of messages that fit into `room`; sets the bytes that they take there. -1 for invalid bounds. */
 static Py_ssize_t fitting(const int64_t *bounds, Py_ssize_t count, Py_ssize_t length, Py_ssize_t room, Py_ssize_t *total)
 {
     Py_ssize_t some = 0;
@@ -73,7 +73,7 @@ static void write_frames(unsigned char *into, uint64_t *locations, const unsigne
     }
 }
 
-/* Numbers that are not negative. PyArg_ParseTuple takes longer than a frame. Returns whether all are. */
+/* Parse unsigned integers: PyArg_ParseTuple takes longer than encoding a frame. Returns whether all are valid. */
 static bool read_numbers(PyObject *const *from, int count, uint64_t *into)
 {
     for (int i = 0; i < count; i++) {
@@ -154,8 +154,8 @@ end:
 
 /* ------------------------------------------------------------------------------------------------------- reading */
 
-/* Read the header of a whole frame of a message for absolute `position` at `at`. Returns whether one is there; its
-   checksum is not looked at. */
+/* Read the header of a complete frame of a message for absolute `position` at `at`. Returns whether there is one; does
+   not check its checksum. */
 static bool read_header(Header *header, const unsigned char *data, Py_ssize_t size, Py_ssize_t at, uint64_t position,
                         uint32_t kinds, unsigned int tag)
 {
@@ -166,8 +166,8 @@ static bool read_header(Header *header, const unsigned char *data, Py_ssize_t si
         && header->length <= size - at - (Py_ssize_t)sizeof *header;
 }
 
-/* Append to `found` the payloads of up to SIDE_BY_SIDE frames at `locations` from index `first` on. Returns how many: fewer
-   only up to the first one that is not there, and -1 with an error. */
+/* Append to `found` the payloads of up to SIDE_BY_SIDE frames at `locations` from index `first` on. Returns their
+   number, which is smaller only before the first invalid frame, or -1 with an exception set. */
 static int append_payloads(PyObject *found, const Py_buffer *data, PyObject *locations, Py_ssize_t first, uint64_t base,
                            uint32_t kinds, unsigned int tag, uint32_t seed)
 {
@@ -240,7 +240,8 @@ typedef struct {
     Py_ssize_t last; /* offset of the last frame */
 } Inserts;
 
-/* Note up to SIDE_BY_SIDE frames from `at` on, as long as each is a whole, lone insert. Returns how many; -1: no memory. */
+/* Record up to SIDE_BY_SIDE frames from `at` on, while each is a complete insert that forms a group alone. Returns
+   their number; -1: no memory. */
 static int note_inserts(Inserts *inserts, const unsigned char *data, Py_ssize_t size, Py_ssize_t *at, uint64_t base,
                         unsigned int kind, unsigned int flags, unsigned int tag, uint32_t seed)
 {

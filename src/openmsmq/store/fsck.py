@@ -1,7 +1,7 @@
-"""Checking and repairing a store, for `openmsmq fsck`.
+"""Check and repair a store, for `openmsmq fsck`.
 
-Repair copies damaged bytes to a quarantine file and puts a SKIP frame in their place; what a checkpoint still knows of
-them (definitions, removals, the highest number) is written to the log again. Everything readable is kept.
+Repair copies damaged bytes to a quarantine file and overwrites them with a SKIP frame. Lost data that is still in a
+checkpoint (definitions, removals, the highest number) is written to the log again. Everything readable is kept.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from openmsmq.store.segments import fill_with_zeros, segment_name, segment_numbe
 from openmsmq.store.vfs import OsVfs, Vfs, write_fully
 
 _QUARANTINE_MAGIC: Final = b"OMQ-BAD\n"
-#: length of the path, offset, length of the bytes
+#: length of the path, offset, number of bytes
 _QUARANTINE_ENTRY: Final = struct.Struct("<IQQ")
 
 
@@ -37,10 +37,10 @@ class SegmentReport:
     Attributes:
         number: its place in the log.
         path: file.
-        records: valid frames.
-        messages: live messages in it.
-        damages: damaged spots, in order.
-        sealed: whether the log goes on in the next segment.
+        records: number of valid frames.
+        messages: number of live messages.
+        damages: damaged ranges, in order.
+        sealed: whether the log continues in the next segment.
     """
 
     number: int
@@ -56,14 +56,14 @@ class FsckReport:
     """Contents of a store.
 
     Attributes:
-        segments: in order.
-        records: valid frames.
-        messages: live messages, as an open after a repair would give them.
-        definitions: how many.
+        segments: segments in order.
+        records: number of valid frames.
+        messages: number of live messages, as found by opening the store after a repair.
+        definitions: number of definitions.
         high_key: highest number ever used or reserved.
-        damages: everything that makes opening refuse, in order.
-        weak: damage that costs nothing, because a second copy or the log makes up for it.
-        torn_bytes: bytes of an unfinished write at the end; legal after a crash.
+        damages: damage because of which the store cannot be opened, in order.
+        weak: damage without loss, because there is a second copy or the log has the data.
+        torn_bytes: bytes of an unfinished write at the end; normal after a crash.
     """
 
     segments: tuple[SegmentReport, ...]
@@ -77,7 +77,7 @@ class FsckReport:
 
     @property
     def clean(self) -> bool:
-        """Nothing is damaged."""
+        """Whether nothing is damaged."""
         return not self.damages and not self.weak
 
 
@@ -86,9 +86,9 @@ class Repaired:
     """Result of a repair.
 
     Attributes:
-        quarantined: spots whose bytes are in the quarantine file.
-        restored: operations that were written again from a checkpoint.
-        after: the store as it is now.
+        quarantined: ranges whose bytes are in the quarantine file.
+        restored: number of operations rewritten from a checkpoint.
+        after: report of the repaired store.
     """
 
     quarantined: tuple[Damage, ...]
@@ -97,7 +97,7 @@ class Repaired:
 
 
 def verify(directory: str, vfs: Vfs | None = None) -> FsckReport:
-    """Read everything and report what is there. Changes nothing.
+    """Read the whole store and return a report. Changes no data.
 
     Raises:
         NoStore: the directory holds no store.
@@ -114,11 +114,11 @@ def verify(directory: str, vfs: Vfs | None = None) -> FsckReport:
 
 
 def repair(directory: str, quarantine_path: str, vfs: Vfs | None = None) -> Repaired:
-    """Make a damaged store open again, moving damaged bytes to a new file `quarantine_path`.
+    """Repair a damaged store, so that it can be opened; move damaged bytes to a new file `quarantine_path`.
 
     Raises:
         NoStore, StoreInUse, UnknownFormat, OSError: as `verify`.
-        StoreError: there is nothing to go by, neither a segment header nor a checkpoint.
+        StoreError: there is neither a valid segment header nor a valid checkpoint.
     """
     vfs = vfs or OsVfs()
     store_directory = directory
@@ -154,14 +154,14 @@ def repair(directory: str, quarantine_path: str, vfs: Vfs | None = None) -> Repa
         store.reserve(max(high_key, store.high_key))
         store.close()
     if before.damages or found.files.damaged:
-        # They may name records that are quarantined now. The log is enough, and by now it knows what they knew.
+        # Checkpoints may refer to quarantined records. The log is sufficient, and now contains their data.
         found.files.discard()
     Store.open(store_directory, vfs=vfs).close()
     return Repaired(before.damages, len(operations), verify(store_directory, vfs))
 
 
 def _own(vfs: Vfs, directory: str) -> Ownership:
-    """Keep others out. Ends a take-over that was not finished, which changes no message."""
+    """Lock the store. This completes an unfinished take-over, which changes no messages. Raises NoStore, StoreInUse."""
     names = vfs.listdir(log_directory(vfs, directory))
     if not any(segment_number(name) is not None or name in NAMES for name in names):
         raise NoStore(f"{directory} holds no store: neither a segment of a log nor a checkpoint is there")
@@ -169,7 +169,7 @@ def _own(vfs: Vfs, directory: str) -> Ownership:
 
 
 def read_quarantine(data: bytes) -> list[tuple[str, int, bytes]]:
-    """Path, offset and bytes of each spot in a quarantine file; raises ValueError."""
+    """Return path, offset and bytes of each range in a quarantine file; raises ValueError."""
     if not data.startswith(_QUARANTINE_MAGIC):
         raise ValueError("not a quarantine file")
     spots = []
@@ -212,7 +212,8 @@ def _verify(vfs: Vfs, directory: str) -> FsckReport:
 
 
 def _missing_beginning(vfs: Vfs, directory: str, found: DirectoryScan, codec: Codec) -> tuple[Damage, ...]:
-    """Segments before the first that exists, if a checkpoint knows of something needed in them."""
+    """Return the missing segments before the first existing one, if they contain needed data according to a
+    checkpoint."""
     if not found.checkpoints:
         return ()
     needed = count_live(replay_log(vfs, found, codec).replay.finish(), codec.segment_size)
@@ -233,7 +234,7 @@ def _segment_report(scan: SegmentScan, messages: dict[int, int]) -> SegmentRepor
 
 
 def _quarantine(vfs: Vfs, damages: Sequence[Damage], quarantine_path: str) -> None:
-    """Keep the damaged bytes before anything is changed."""
+    """Save the damaged bytes in the quarantine file."""
     pieces = [_QUARANTINE_MAGIC]
     for damage in damages:
         data = b""
@@ -255,7 +256,7 @@ def _quarantine(vfs: Vfs, damages: Sequence[Damage], quarantine_path: str) -> No
 
 
 def _restore_files(vfs: Vfs, directory: str, found: DirectoryScan, codec: Codec) -> None:
-    """Give every segment file its length and its header; make missing ones."""
+    """Restore length and header of all segment files; create missing files."""
     numbers = {file.number: file for file in found.segments}
     last = max([*numbers, *(state.position // codec.segment_size for state in found.checkpoints[:1])])
     for number in range(min([*numbers, last]), last + 1):
@@ -276,7 +277,7 @@ def _restore_files(vfs: Vfs, directory: str, found: DirectoryScan, codec: Codec)
 
 
 def _add_missing_end(vfs: Vfs, directory: str, found: DirectoryScan, codec: Codec) -> None:
-    """A sealed segment at the end of the log needs a next one."""
+    """Create the segment that must follow a sealed one at the end of the log."""
     number = found.segments[-1].number + 1
     handle = vfs.open(f"{directory}/{segment_name(number)}", create=True)
     try:
@@ -289,7 +290,7 @@ def _add_missing_end(vfs: Vfs, directory: str, found: DirectoryScan, codec: Code
 
 
 def _cover(vfs: Vfs, gap: Gap, codec: Codec) -> None:
-    """Put a SKIP frame over a gap, and a SEAL behind it if the rest of the segment is lost."""
+    """Overwrite a gap with a SKIP frame, followed by a SEAL if the rest of the segment is lost."""
     base = gap.file.number * codec.segment_size
     handle = vfs.open(gap.file.path)
     try:
@@ -308,7 +309,7 @@ def _cover(vfs: Vfs, gap: Gap, codec: Codec) -> None:
 
 
 def _corrections(vfs: Vfs, found: DirectoryScan, codec: Codec) -> tuple[list[Operation], int]:
-    """Return the operations that a checkpoint has and the log has lost, and the highest number."""
+    """Return the operations that the log has lost according to a checkpoint, and the highest number."""
     by_checkpoint = replay_log(vfs, found, codec).replay.finish()
     by_log = replay_log(vfs, found, codec, use_checkpoint=False).replay.finish()
     operations: list[Operation] = []
@@ -324,5 +325,5 @@ def _corrections(vfs: Vfs, found: DirectoryScan, codec: Codec) -> tuple[list[Ope
 
 
 def damage_of(gap: Gap) -> Damage:
-    """A gap, for a report."""
+    """Return the damage of a gap, for a report."""
     return Damage(gap.file.path, gap.start, gap.end - gap.start, "invalid record")

@@ -1,5 +1,5 @@
-"""Which life of a store this is. A restore from a backup begins a new one: numbers that were given after the backup are
-given again, to other messages, so nobody may go on with what they remember of the earlier one."""
+"""Incarnation of a store. A restore from a backup begins a new one: numbers assigned after the backup are assigned
+again, to other messages, so positions from the earlier incarnation are invalid."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RESTORED: Final = "restored"
 
 
 def incarnation(store: Store) -> str:
-    """Text that changes with a restore, and with nothing else. It does not disclose the identity of the store."""
+    """Return a text that changes only with a restore. It does not disclose the identity of the store."""
     try:
         restored = (Path(store.directory).parent / RESTORED).read_bytes().strip()
     except FileNotFoundError:

@@ -4,13 +4,13 @@
 the location of each message that it removes; the store keeps a few integers per segment, the definitions, and pending
 messages.
 
-One thread (the event loop) calls everything here, except `LogBatch.write` and `CheckpointJob.write`, which only touch
-files and may run in another thread.
+Not thread-safe, except `LogBatch.write` and `CheckpointJob.write`, which only access files and may run in another
+thread.
 
 Invariants (docs/architecture.md):
 
 - I3: the log is authoritative. `fail` marks the store as failed if memory and log disagree.
-- I4: after a failed write or sync the store accepts nothing any more. A sync is never retried: after a failed one, a
+- I4: after a failed write or sync the store accepts no more operations. A sync is never retried: after a failed one, a
   second may report success for data that is lost.
 """
 
@@ -38,24 +38,24 @@ from openmsmq.store.specs import FrameSpec, specify
 from openmsmq.store.vfs import OsVfs, Vfs
 from openmsmq.store.writer import LogWriter
 
-#: Read together with the header; most messages fit.
+#: Bytes read together with the header; most messages fit.
 READ_AHEAD: Final = 4096 - HEADER_SIZE
-#: Bytes that are read together when many messages are wanted.
+#: Bytes per read when many messages are read.
 WINDOW: Final = 32 << 10
-#: Bytes that are read together when only the heads of messages are wanted.
+#: Bytes per read when only the heads of messages are read.
 HEADS_WINDOW: Final = 16 << 10
-#: Bytes of the oldest segment that one step of compaction goes through.
+#: Bytes of the oldest segment processed per step of compaction.
 COMPACTION_BUDGET: Final = 256 << 10
 
 
 class Store:
-    """One directory with a log.
+    """A store: the log in one directory.
 
     Attributes:
-        recovered: what was in it when it was opened.
-        durable_end: absolute end of what is on the disk.
-        directory: where the log is; a store that is taken over is somewhere else.
-        epoch: how often the store was taken over.
+        recovered: contents at the time of opening.
+        durable_end: absolute end of the durable log.
+        directory: directory of the log; it changes with each take-over.
+        epoch: number of take-overs.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Store:
         ignore_checkpoints: bool,
         take_over: bool,
     ) -> None:
-        """Use Store.open."""
+        """Internal; use Store.open."""
         opened = open_log(vfs, directory, segment_size, entropy, background, ignore_checkpoints, take_over)
         self.recovered: Recovered = opened.recovered
         self.directory = opened.ownership.path
@@ -104,23 +104,23 @@ class Store:
         ignore_checkpoints: bool = False,
         take_over: bool = False,
     ) -> Store:
-        """Open the store in a directory, making both if needed.
+        """Open the store in a directory; create both if needed.
 
         Args:
-            directory: used by this store alone.
+            directory: directory for this store only.
             vfs: the file system.
-            segment_size: bytes; only for a new store, an existing one keeps its own.
+            segment_size: bytes; only for a new store, an existing one keeps its size.
             entropy: returns that number of random bytes; called once, for a new store.
-            background: runs a job elsewhere, to prepare segments ahead of need; without it they are prepared inline.
-            ignore_checkpoints: read the whole log even if a checkpoint would save it.
-            take_over: take the store from its owner, which then writes and acknowledges nothing more.
+            background: runs a job in another thread to prepare segments in advance; by default, they are prepared
+                inline.
+            ignore_checkpoints: read the whole log even if there is a checkpoint.
+            take_over: take over the store from its owner, which then writes and acknowledges nothing more.
 
         Raises:
             StoreInUse: another process has it open.
             DamagedStore: durable bytes are damaged; names file and offset.
             UnknownFormat: written by another version.
-            StoreFull: no room to make a new store.
-            OSError: a file cannot be read or written.
+            StoreFull: no disk space for a new store. OSError: a file cannot be read or written.
         """
         return cls(
             os.fspath(directory), vfs or OsVfs(), segment_size, entropy, background, ignore_checkpoints, take_over
@@ -130,8 +130,8 @@ class Store:
 
     @property
     def end(self) -> int:
-        """Absolute end of what was appended."""
-        writer = self._writer  # each call asks twice
+        """Absolute end of the appended data, durable or not."""
+        writer = self._writer  # read twice per call
         return writer.base + writer.offset
 
     @property
@@ -141,7 +141,7 @@ class Store:
 
     @property
     def definitions(self) -> Mapping[bytes, bytes]:
-        """Name to value, as of the last append."""
+        """Values by name, including the last append."""
         return self._books.definitions
 
     @property
@@ -152,7 +152,7 @@ class Store:
 
     @property
     def largest_payload(self) -> int:
-        """Longest payload of an insert, bytes."""
+        """Longest payload of an insert, in bytes."""
         return self._codec.largest_payload
 
     def insert(self, queue: int, key: int, deadline: int, payload: bytes) -> int:
@@ -172,7 +172,7 @@ class Store:
         self.append((Remove(key, location),))
 
     def append(self, operations: Sequence[Operation]) -> list[int]:
-        """Append a batch: after a crash either all of it counts or nothing. It is durable after the next `sync`.
+        """Append an atomic batch: after a crash, all or nothing of it is applied. It is durable after the next `sync`.
 
         Returns:
             Locations of the messages that were inserted or moved, in order.
@@ -182,7 +182,7 @@ class Store:
             StoreFailed: the store has failed earlier.
             DamagedRecord: a message to move cannot be read; nothing was applied.
         """
-        if len(operations) == 1:  # mostly
+        if len(operations) == 1:  # the usual case
             if self._failure is not None:
                 self._check()
             only = operations[0]
@@ -195,19 +195,20 @@ class Store:
         return self._chain(specify(operations, self._books, self.read))
 
     def reserve(self, high: int) -> None:
-        """All numbers up to `high` count as used from now on, also after a restart. Durable after the next `sync`."""
-        # Twice, so that one damaged frame cannot bring a number back.
+        """Mark all numbers up to `high` as used, also after a restart. Durable after the next `sync`."""
+        # Written twice, so that damage to one frame cannot make numbers available again.
         self._chain([FrameSpec(frames.RESERVE, key=high)] * 2)
 
     def append_pending(self, transaction: int, inserts: Sequence[Insert]) -> list[int]:
-        """Write messages of a transaction ahead; they count once it commits and vanish at a restart if it does not.
+        """Write messages of a transaction ahead. They become live when it commits; a restart drops those of uncommitted
+        ones.
 
         Args:
-            transaction: u32 > 0, different from all that are open now.
+            transaction: u32 > 0, different from all open transactions.
             inserts: the messages.
 
         Returns:
-            Their locations, which `read` accepts at once.
+            Their locations, which `read` accepts immediately.
 
         Raises:
             As `append`.
@@ -217,7 +218,7 @@ class Store:
         return locations
 
     def append_rows(self, transaction: int, rows: MessageRows) -> array[int]:
-        """`append_pending` for many messages that go to one queue, in a fraction of the time.
+        """`append_pending` for many messages of one queue; much faster.
 
         Returns:
             Their locations, array('Q').
@@ -228,7 +229,7 @@ class Store:
         return locations
 
     def insert_rows(self, rows: MessageRows) -> array[int]:
-        """`insert` for many messages, each a batch of its own, in a fraction of the time: all are appended, or none.
+        """`insert` for many messages, each a separate batch: all are appended, or none. Much faster.
 
         Returns:
             Their locations, array('Q').
@@ -240,16 +241,16 @@ class Store:
         return self._writer.rows(rows, INSERT)
 
     def prepare(self, transaction: int, note: bytes, inserts: Sequence[Insert] = ()) -> list[int]:
-        """Write the last messages of a transaction and its note, together or not at all: it survives a restart from now
-        on, for two-phase commit. Durable after the next `sync`.
+        """Prepare a transaction for two-phase commit, so that it survives a restart: write its last messages and its
+        note, together or not at all. Durable after the next `sync`.
 
-        After a restart `recovered.prepared` has the note and the pending messages, and the transaction goes on to
-        `commit` or `abort`. What else it is going to do (removals, for instance) the caller writes into the note, keeps
-        locked meanwhile, and gives to `commit`.
+        After a restart, `recovered.prepared` contains the note and the pending messages, and the caller must `commit`
+        or `abort` the transaction. The caller writes other operations of the transaction, such as removals, into the
+        note, locks their messages, and passes them to `commit`.
 
         Args:
             transaction: with or without pending messages.
-            note: opaque, as large as one payload may be.
+            note: opaque; at most as large as a payload.
             inserts: as for `append_pending`.
 
         Returns:
@@ -272,7 +273,7 @@ class Store:
         Raises:
             As `append`; the transaction then stays open.
         """
-        # First and last, so that one damaged frame cannot undo the transaction.
+        # First and last frame, so that damage to one frame cannot undo the transaction.
         commit = FrameSpec(frames.COMMIT)
         locations = self._chain([commit, *specify(operations, self._books, self.read), commit], transaction)
         self._books.forget_pending(transaction)
@@ -289,7 +290,7 @@ class Store:
         """
         commit = [FrameSpec(frames.COMMIT, transaction=number) for number in commits]
         abort = [FrameSpec(frames.ABORT, transaction=number) for number in aborts]
-        # First and last, as in `commit`.
+        # First and last frames, as in `commit`.
         locations = self._chain([*commit, *abort, *specify(operations, self._books, self.read), *commit, *abort])
         for transaction in commits:
             self._books.forget_pending(transaction)
@@ -310,8 +311,8 @@ class Store:
         """Make everything appended so far durable. Blocks.
 
         Raises:
-            StoreFailed: now or earlier. It is not known what is on the disk and the store is of no use any more: a
-                second fsync after a failed one may report success for data that is lost.
+            StoreFailed: this or an earlier sync failed. The state on disk is unknown, and the store cannot be used any
+            more: a second fsync after a failed one may report success for data that is lost.
         """
         batch = self.take_batch()
         if batch is None:
@@ -324,15 +325,15 @@ class Store:
         self.finish_batch(batch)
 
     def take_batch(self) -> LogBatch | None:
-        """Take what is to be written, None if there is nothing. Every batch must be finished before the next is taken.
+        """Take the data to be written; None if there is none. A batch must be finished before the next is taken.
 
         With `LogBatch.write`, a sync of its files and `finish_batch` or `not_written`, this is `sync` in steps.
 
         Raises:
             StoreFailed: the store has failed earlier.
             StoreError: the last batch is not finished.
-            StoreFenced: another process has taken the store over.
-            OSError: it can't be found out whether one has.
+            StoreFenced: another process has taken over the store.
+            OSError: the ownership cannot be checked.
         """
         self._check()
         if self._ownership.is_lost_lately():
@@ -340,8 +341,8 @@ class Store:
         return self._writer.take_batch()
 
     def finish_batch(self, batch: LogBatch) -> None:
-        """`batch` is on the disk. Raises StoreFenced if it went to the disk of a store that another process has taken
-        over meanwhile: it may be in it or not. Raises OSError as `take_batch`."""
+        """Note that `batch` is on disk. Raises StoreFenced if another process has taken over the store meanwhile, which
+        may or may not contain the batch. Raises OSError as `take_batch`."""
         if self._ownership.is_lost():
             self._fenced()
         self.durable_end = batch.end
@@ -352,25 +353,26 @@ class Store:
         self._recycle()
 
     def check_owner(self) -> None:
-        """Raise StoreFenced if another process has taken the store over, OSError if that can't be found out. For a
-        millisecond after a look that succeeded it is not looked again."""
+        """Raises StoreFenced if another process has taken over the store, OSError if that cannot be checked. A
+        successful check is valid for 1 ms."""
         if self._ownership.is_lost_lately():
             self._fenced()
 
     def fail(self, error: BaseException) -> NoReturn:
-        """Mark the store as failed for good; always raises StoreFailed."""
+        """Mark the store as failed permanently; always raises StoreFailed."""
         self._failure = error
         raise StoreFailed(f"{self.directory}: {error}") from error
 
     def not_written(self, batch: LogBatch, error: OSError) -> NoReturn:
-        """A batch could not be written or synced: as `fail`, with the names of its files."""
+        """Mark the store as failed, as `fail` does, because a batch could not be written or synced; the error names its
+        files."""
         error.filename = ", ".join(chunk.segment.path for chunk in batch.chunks)
         self.fail(error)
 
     # ---------------------------------------------------------------------------------------------------- reading
 
     def read(self, location: int) -> bytes:
-        """Payload of a message, also before it is synced.
+        """Return the payload of a message, also before it is synced.
 
         Raises:
             DamagedRecord: no valid message is there.
@@ -380,7 +382,7 @@ class Store:
         return self._read_frame(location) if payload is None else payload
 
     def read_all(self, locations: Sequence[int]) -> list[bytes]:
-        """`read` for many messages, in fewer system calls the nearer they lie. Raises as `read`."""
+        """`read` for many messages; needs few system calls if they are close together. Raises as `read`."""
         found: list[bytes] = []
         on_disk = self.durable_end
         while (index := len(found)) < len(locations):
@@ -390,7 +392,7 @@ class Store:
                 continue
             window = self._read_window(location, WINDOW if len(locations) - index > 1 else READ_AHEAD)
             payloads = payloads_of(self._codec, window, location, locations, index)
-            # None: it is longer than the window, or damaged.
+            # Empty: it is longer than the window, or damaged.
             found += payloads or [self._read_frame(location)]
         return found
 
@@ -402,8 +404,8 @@ class Store:
         return self._vfs.pread(self._handles.handle(segment), HEADER_SIZE + size, offset)
 
     def heads(self, locations: Sequence[int], length: int) -> list[bytes]:
-        """The first bytes of the payloads of many messages, quicker than by `read` the nearer they lie. They are not
-        checked but for the place they stand in. Raises as `read`."""
+        """Return the first bytes of the payloads of many messages; faster than `read` if they are close together. Only
+        their position is checked, not the checksum. Raises as `read`."""
         segment_size, on_disk = self._codec.segment_size, self.durable_end
         wanted = HEADER_SIZE + length
         found: list[bytes] = []
@@ -447,14 +449,14 @@ class Store:
         """Begin a checkpoint of the state at `end`.
 
         Args:
-            queues: all live messages (committed; locked ones are live). What they were must not change until the job is
+            queues: all live messages (committed ones, locked or not). The snapshots must not change until the job is
                 written.
 
         Returns:
             A job: call its `write` in any thread, then `finish_checkpoint`.
 
         Raises:
-            StoreFailed: earlier.
+            StoreFailed: the store has failed earlier.
             StoreError: a queue appears twice.
         """
         self._check()
@@ -466,11 +468,11 @@ class Store:
         return CheckpointJob(self._checkpoints, self._codec, state, captured)
 
     def finish_checkpoint(self, job: CheckpointJob) -> None:
-        """Put a written checkpoint in force.
+        """Publish a written checkpoint.
 
         Raises:
             StoreError: the log is not yet durable up to the job's position; sync and call again.
-            OSError: the rename failed; the earlier checkpoints are still in force.
+            OSError: the rename failed; the earlier checkpoints are still valid.
         """
         self._check()
         if self.durable_end < job.position:
@@ -478,7 +480,7 @@ class Store:
         self._checkpoints.publish(job.position)
 
     def checkpoint(self, queues: Mapping[int, Capture] | Iterable[tuple[int, Capture]]) -> None:
-        """Capture, sync, write and finish in one blocking call; raises StoreFailed, OSError."""
+        """Write a checkpoint in one blocking call; raises StoreFailed, OSError."""
         job = self.capture_checkpoint(queues)
         self.sync()
         job.write()
@@ -488,29 +490,29 @@ class Store:
 
     @property
     def wants_compaction(self) -> bool:
-        """Garbage dominates: more segments than twice what is needed and three."""
+        """Whether garbage dominates: more segments than twice the needed ones plus `compaction.TOLERATED`."""
         return self._compactor.wanted()
 
     def compact_step(
         self, is_live: IsLive, relocated: Relocated, *, budget: int = COMPACTION_BUDGET, thorough: bool = False
     ) -> bool:
-        """Write live records of the oldest segment again, at the end of the log, if garbage dominates.
+        """Rewrite live records of the oldest segment at the end of the log, if garbage dominates.
 
-        The old segment is recycled after a later sync has made that durable, so ask for one.
+        The old segment is recycled after a later sync has made that durable, so request one.
 
         Args:
-            is_live: whether the caller's index has this key at this location.
-            relocated: called at once for each message that moved, pending ones of open transactions too. Only locations
-                change; a crash in between leaves the message where either the old or the new frame says.
-            budget: bytes to go through, which bounds the time of one step.
-            thorough: for a caller who has nothing else to do: leave no segment besides those that are needed.
+            is_live: returns whether the caller's index has a key at a location.
+            relocated: called immediately for each moved message, including pending ones of open transactions. Only
+                locations change; after a crash, either the old or the new frame is valid.
+            budget: bytes to process, which bounds the time of one step.
+            thorough: for idle times: tolerate only one unneeded segment.
 
         Returns:
-            Whether more is to be done, maybe only after the next sync.
+            Whether more is to be done, possibly only after the next sync.
 
         Raises:
-            StoreFailed: earlier.
-            StoreFull: no room; what was passed to `relocated` has happened.
+            StoreFailed: the store has failed earlier.
+            StoreFull: the disk is full; relocations passed to `relocated` were done.
             OSError: the segment cannot be read.
         """
         self._check()
@@ -521,7 +523,7 @@ class Store:
     # ----------------------------------------------------------------------------------------------------- closing
 
     def close(self) -> None:
-        """Sync, mark the clean end, release the files. A failed store is only released."""
+        """Sync, mark the clean end, and release the files. The files of a failed store are only released."""
         if not self._is_open:
             return
         try:
@@ -532,7 +534,8 @@ class Store:
             self._release_files()
 
     def _mark_clean_end(self) -> None:
-        """A frame in a write of its own: with it, even damage to the very last batch differs from a torn write."""
+        """Write a STOPPED frame in a separate write. It makes damage to the last batch distinguishable from a torn
+        write."""
         if self._writer.stopped:
             return
         try:
@@ -570,10 +573,11 @@ class Store:
         return self._vfs.pread(self._handles.handle(segment), length, offset)
 
     def _recycle(self) -> None:
-        """Release segments at the old end of the log that nothing needs any more.
+        """Release unneeded segments at the old end of the log.
 
-        Only the old end, never the middle: then what is left explains itself, see replay.py. And only when the frames
-        that made them unneeded are durable, or a crash would lose messages whose removal it forgot.
+        Only at the old end, never in the middle, so that the remaining log is self-contained (see replay.py). And only
+        when the frames that made them unneeded are durable; otherwise a crash could undo those frames after their
+        messages are gone.
         """
         freed = False
         while (oldest := self._books.oldest()) is not self._writer.tail:

@@ -1,4 +1,4 @@
-"""From a directory to a log that can be appended to."""
+"""Open a store: from a directory to a log that can be appended to."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """How the last open went.
+    """Report about opening a store.
 
     Attributes:
         torn_bytes: bytes of valid but unsynced frames that were dropped at the end of the log.
-        from_checkpoint: whether a checkpoint saved reading the whole log.
+        from_checkpoint: whether a checkpoint was used instead of reading the whole log.
         damaged_checkpoints: names of checkpoint files that were ignored.
-        dropped_transactions: whether messages of transactions that never committed were dropped.
+        dropped_transactions: whether messages of uncommitted transactions were dropped.
     """
 
     torn_bytes: int
@@ -49,8 +49,8 @@ class Prepared:
     """A prepared transaction; end it with `commit` or `abort`.
 
     Attributes:
-        note: what the caller gave to `prepare`.
-        queues: queue number to the pending messages, sorted by key.
+        note: note passed to `prepare`.
+        queues: queue number -> pending messages, sorted by key.
     """
 
     note: bytes
@@ -62,11 +62,11 @@ class Recovered:
     """Contents of the store when it was opened; the caller builds its index from it.
 
     Attributes:
-        definitions: name to value.
-        queues: queue number to its live messages, sorted by key. Queues without messages are absent.
-        high_key: highest message number that was ever used or reserved.
-        report: how it went.
-        prepared: transactions that were prepared and not yet ended.
+        definitions: values by name.
+        queues: queue number -> live messages, sorted by key. Queues without messages are absent.
+        high_key: highest message number ever used or reserved.
+        report: report about opening the store.
+        prepared: prepared transactions that have not ended.
     """
 
     definitions: dict[bytes, bytes]
@@ -78,7 +78,7 @@ class Recovered:
 
 @dataclass(slots=True)
 class OpenedLog:
-    """A log ready to go on."""
+    """A log that is ready for appending."""
 
     codec: Codec
     ownership: Ownership
@@ -101,7 +101,7 @@ def open_log(
     ignore_checkpoints: bool,
     take_over: bool = False,
 ) -> OpenedLog:
-    """Lock, recover, erase what a torn write left; see Store.open for the errors."""
+    """Lock and recover a log, and erase the remains of a torn write; see Store.open for the errors."""
     ownership = claim(vfs, os.path.abspath(directory), take_over)
     try:
         return _open(vfs, ownership, segment_size, entropy, background, ignore_checkpoints)
@@ -143,7 +143,7 @@ def _create(
         raise DamagedStore(f"{directory}/{NAMES[0]}", 0, "checkpoints are damaged and there is no log")
     vfs.fsync_directory(directory)
     supply = SegmentPool(vfs, directory, codec, 1, background)
-    position = codec.segment_size + FRAMES_START  # the log begins with segment 1, so that no location is 0
+    position = codec.segment_size + FRAMES_START  # begins with segment 1, so that no location is 0
     recovered = Recovered({}, {}, 0, RecoveryReport(0, False, (), False))
     return OpenedLog(codec, ownership, {}, None, position, supply, files, LogState(position), recovered, False)
 
@@ -196,10 +196,10 @@ def _resume(
 def _make_durable(
     vfs: Vfs, directory: str, segments: dict[int, Segment], outcome: RecoveryOutcome, segment_size: int
 ) -> None:
-    """Make durable what was just read; raises OSError.
+    """Make the recovered data durable; raises OSError.
 
-    If the process was killed and the machine was not, the last write may be readable and still only in memory. The next
-    writes say that everything before them is durable, and so do the answers that come from this state.
+    If the process was killed, but not the machine, the last write may be readable and yet only in memory. The next
+    writes, and all answers based on the recovered state, require that it is durable.
     """
     first = min(outcome.replay.write_start, outcome.position) // segment_size
     for number in sorted(segments):
@@ -218,7 +218,7 @@ def _make_durable(
 
 
 def _erase(vfs: Vfs, found: DirectoryScan, outcome: RecoveryOutcome) -> None:
-    """Erase frames of the torn write before new ones are put in front of them; raises OSError."""
+    """Erase frames of the torn write before new ones are written before them; raises OSError."""
     paths = {file.number: file.path for file in found.segments}
     for wipe in outcome.wipes:
         handle = vfs.open(paths[wipe.number])
@@ -230,8 +230,8 @@ def _erase(vfs: Vfs, found: DirectoryScan, outcome: RecoveryOutcome) -> None:
 
 
 def _drop_surplus(vfs: Vfs, directory: str, found: DirectoryScan, last: int) -> None:
-    """Delete prepared segments after `last`; a large write that did not survive leaves them. Raises OSError."""
+    """Delete prepared segments after `last`, which remain from a large write that was lost. Raises OSError."""
     while found.segments[-1].number > last:
-        # From the end and one by one: should only a part of these survive a crash, the log must not have a gap.
+        # From the end and one by one, so that a crash leaves no gap in the log.
         vfs.unlink(found.segments.pop().path)
         vfs.fsync_directory(directory)

@@ -1,6 +1,7 @@
-"""The operations that a batch is made of: values only.
+"""The operations of a batch, as plain values.
 
-Each message makes some of them. They have constructors of their own, because that of a NamedTuple is interpreted.
+They are created for every message, so most have explicit constructors: that of a NamedTuple is interpreted, not
+compiled.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from typing import Final, NamedTuple, TypeAlias
 
 
 class Insert:
-    """A message comes into a queue.
+    """Insert a message into a queue.
 
     Attributes:
         queue: number of the queue, u32.
         key: number of the message, u64 > 0, never used before in this store.
-        deadline: opaque to the store, u64; 0 is none.
+        deadline: opaque to the store, u64; 0 for none.
         payload: the message.
     """
 
@@ -27,7 +28,7 @@ class Insert:
 
 
 class Remove:
-    """A message goes. Once only: a second removal of the same message would spoil the segment's count."""
+    """Remove a message. Must occur only once per message, or the count of the segment becomes wrong."""
 
     def __init__(self, key: int, location: int) -> None:
         self.key: Final = key
@@ -35,10 +36,10 @@ class Remove:
 
 
 class RemoveMany:
-    """Messages go, as by `Remove`, with less to write for each.
+    """Remove many messages, with less data per message than `Remove`.
 
     Attributes:
-        keys, locations: of the messages, in the same order.
+        keys, locations: those of the messages, in the same order.
     """
 
     def __init__(self, keys: Sequence[int], locations: Sequence[int]) -> None:
@@ -47,7 +48,8 @@ class RemoveMany:
 
 
 class Move(NamedTuple):
-    """A message changes its queue. `new_key` may equal `key`; `payload` is the new one, None to keep it."""
+    """Move a message to another queue. `new_key` may equal `key`; `payload` is the new payload, None to keep the old
+    one."""
 
     key: int
     location: int
@@ -58,14 +60,14 @@ class Move(NamedTuple):
 
 
 class Put(NamedTuple):
-    """A definition gets a value; it replaces the earlier one of that name."""
+    """Set a definition, replacing an earlier value."""
 
     name: bytes
     value: bytes
 
 
 class Drop(NamedTuple):
-    """A definition goes; nothing happens if there is none of that name."""
+    """Delete a definition, if it exists."""
 
     name: bytes
 

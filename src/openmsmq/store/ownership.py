@@ -1,16 +1,16 @@
-"""Who may write a store: the name of its directory has the epoch.
+"""Ownership of a store: the name of its directory contains the epoch.
 
-The log of a store `store` is in the directory of that name until it is taken over for the first time, then in
-`store.epoch-1`, `store.epoch-2` and so on. A takeover renames the directory. That is atomic and has one winner, and
-from then on no name that an earlier owner knows leads to a file. What such an owner may have open for writing (the end
-of the log and the segments prepared behind it) is copied or dropped: nothing that it still writes is read again. So a
-process that was stopped anywhere, and goes on later, changes nothing.
+The log of a store `store` is in the directory of that name until the first take-over, then in `store.epoch-1`,
+`store.epoch-2` and so on. A take-over renames the directory. That is atomic and has one winner; from then on, the paths
+of earlier owners are invalid. Files that an earlier owner may have open for writing (the end of the log and the
+prepared segments after it) are copied or deleted, so that its later writes are never read. So a process that was
+suspended at any point and continues later changes nothing.
 
-An owner looks whether it still is one after each sync, before anything is acknowledged. What was synced before a look
-that succeeded was synced before the directory was renamed, so it is in the copy.
+An owner checks its ownership after each sync, before anything is acknowledged. Data synced before a successful check
+was synced before the directory was renamed, so it is in the copy.
 
-A directory `store.epoch-3.unfinished` belongs to somebody who is just taking over, or died while doing so; the next one
-takes over from there.
+A directory `store.epoch-3.unfinished` belongs to a process that is taking over the store, or crashed while doing so;
+the next owner continues from there.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from openmsmq.store.segments import TEMPORARY_SUFFIX, segment_name, segment_numb
 from openmsmq.store.vfs import Vfs, write_fully
 
 LOCK_NAME: Final = "lock"
-#: Seconds for which a look is good enough where nothing depends on the disk.
+#: Seconds for which a check is valid when no write depends on it.
 FRESH: Final = 0.001
-#: Seconds for which it is enough that the lock file has its name, which takes a third of the time: a store that was
-#: restored may have the name of one that was removed, but not within a moment.
+#: Seconds for which it is sufficient to check that the lock file exists, not its identity; this takes 1/3 of the time.
+#: A restored store may have the path of a removed one, but not within this time.
 IDENTIFIED: Final = 1.0
-#: Seconds, also those that the machine has slept.
+#: Seconds, including the time that the machine was suspended.
 _now: Final = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 _EPOCH: Final = ".epoch-"
 _UNFINISHED: Final = ".unfinished"
@@ -41,12 +41,12 @@ _UNFINISHED: Final = ".unfinished"
 
 @dataclass(frozen=True, slots=True)
 class StoreLocation:
-    """Where the log of a store is.
+    """Location of the log of a store.
 
     Attributes:
         path: its directory.
-        epoch: how often it was taken over.
-        unfinished: whether somebody has begun to take it over and not finished.
+        epoch: number of take-overs.
+        unfinished: whether a take-over has begun but not finished.
     """
 
     path: str
@@ -59,7 +59,7 @@ class Ownership:
 
     Attributes:
         path: the directory of the log.
-        epoch: how often it was taken over.
+        epoch: number of take-overs.
     """
 
     def __init__(self, vfs: Vfs, place: StoreLocation, lock: int) -> None:
@@ -71,7 +71,7 @@ class Ownership:
         self._looked = self._identified = 0.0
 
     def is_lost(self) -> bool:
-        """Whether another process has taken the store over. Raises OSError where that can't be found out."""
+        """Whether another process has taken over the store. Raises OSError if that cannot be checked."""
         now = _now()
         if now - self._identified > IDENTIFIED or not self._vfs.exists(self._lock_path):
             if not self._vfs.holds(self._lock, self._lock_path):
@@ -81,16 +81,16 @@ class Ownership:
         return False
 
     def is_lost_lately(self) -> bool:
-        """`is_lost`, but for FRESH seconds after a look that succeeded without another one."""
+        """Like `is_lost`, but a successful check is valid for FRESH seconds."""
         return _now() - self._looked > FRESH and self.is_lost()
 
     def release(self) -> None:
-        """Unlock."""
+        """Release the lock."""
         self._vfs.close(self._lock)
 
 
 def current(vfs: Vfs, directory: str) -> StoreLocation | None:
-    """Where the log of the store `directory` is; None if there is none. Raises OSError."""
+    """Return the location of the log of the store `directory`; None if there is none. Raises OSError."""
     parent, name = os.path.split(directory)
     try:
         entries = vfs.listdir(parent)
@@ -107,21 +107,21 @@ def log_directory(vfs: Vfs, directory: str) -> str:
 
 
 def is_of_store(entry: str, name: str) -> bool:
-    """Whether a directory entry next to the store of this name has, or had, its log."""
+    """Whether a directory entry is a current or former log directory of the store `name`."""
     return _place("", name, entry) is not None
 
 
 def claim(vfs: Vfs, directory: str, take_over: bool) -> Ownership:
-    """Become the owner of the store `directory`, an absolute path, making that if there is none.
+    """Become the owner of the store `directory`, an absolute path, which is created if needed.
 
     Args:
         vfs: the file system.
         directory: the store.
-        take_over: take it from an owner that still has it.
+        take_over: take over the store even if it has an owner.
 
     Raises:
-        StoreInUse: another process has it, or has just taken it.
-        OSError: a file can't be read or written.
+        StoreInUse: another process owns it, or has just taken it over.
+        OSError: a file cannot be read or written.
     """
     place = current(vfs, directory)
     if place is None:
@@ -136,7 +136,7 @@ def claim(vfs: Vfs, directory: str, take_over: bool) -> Ownership:
                 raise StoreInUse(f"{directory}: another process has taken the store over at this moment")
             if not place.unfinished:
                 return Ownership(vfs, place, lock)
-            taken = _take_over(vfs, directory, place)  # the process that began it is dead
+            taken = _take_over(vfs, directory, place)  # its process has crashed
             vfs.close(lock)
             return taken
         except BaseException:
@@ -147,7 +147,7 @@ def claim(vfs: Vfs, directory: str, take_over: bool) -> Ownership:
 
 
 def fenced(directory: str, epoch: int) -> StoreFenced:
-    """Return the error for a process that has lost the store."""
+    """Return the error for a process that has lost ownership."""
     return StoreFenced(
         f"{directory}: another daemon has taken this store over (the epoch here was {epoch}); nothing is written or "
         "acknowledged any more. Do not start this one again while the other one runs"
@@ -158,14 +158,14 @@ def fenced(directory: str, epoch: int) -> StoreFenced:
 
 
 def _take_over(vfs: Vfs, directory: str, place: StoreLocation) -> Ownership:
-    """Raise the epoch."""
+    """Take over the store: increment the epoch."""
     parent = os.path.dirname(directory)
     taken = StoreLocation(f"{directory}{_EPOCH}{place.epoch + 1}", place.epoch + 1, False)
     unfinished = taken.path + _UNFINISHED
     vfs.rename(place.path, unfinished)
     vfs.fsync_directory(parent)
     with suppress(FileNotFoundError):
-        vfs.unlink(f"{unfinished}/{LOCK_NAME}")  # the earlier owner has locked this one
+        vfs.unlink(f"{unfinished}/{LOCK_NAME}")  # locked by the earlier owner
     lock = vfs.lock(f"{unfinished}/{LOCK_NAME}")
     try:
         remove_temporary_files(vfs, unfinished)
@@ -179,7 +179,7 @@ def _take_over(vfs: Vfs, directory: str, place: StoreLocation) -> Ownership:
 
 
 def remove_temporary_files(vfs: Vfs, directory: str) -> None:
-    """Files that a crash left half made; raises OSError."""
+    """Delete incomplete files left by a crash; raises OSError."""
     for name in vfs.listdir(directory):
         stem = name.removesuffix(TEMPORARY_SUFFIX)
         if stem != name and (segment_number(stem) is not None or stem == "checkpoint"):
@@ -187,10 +187,10 @@ def remove_temporary_files(vfs: Vfs, directory: str) -> None:
 
 
 def _replace_open_files(vfs: Vfs, directory: str) -> None:
-    """Give every segment that an earlier owner may have open for writing a file of its own; raises OSError.
+    """Replace the files of all segments that an earlier owner may have open for writing; raises OSError.
 
-    A segment that ends with a SEAL was written whole, and is never written again. Those behind the last of these are
-    copied, or dropped where there is nothing in them: from the end and one by one, so that a crash leaves no gap.
+    A segment that ends with a SEAL is complete and is never written again. Those after the last sealed one are copied,
+    or deleted if they are empty: from the end and one by one, so that a crash leaves no gap.
     """
     numbers = sorted(number for name in vfs.listdir(directory) if (number := segment_number(name)) is not None)
     images: dict[int, bytes] = {}
@@ -217,7 +217,7 @@ def _read(vfs: Vfs, path: str) -> bytes:
 
 
 def _codec(data: bytes, number: int) -> Codec | None:
-    """None where the header is damaged."""
+    """Return the codec in a segment header; None if the header is damaged."""
     try:
         named, codec, _ = read_segment_header(data[:FRAMES_START], segment_name(number))
     except ValueError:
@@ -226,7 +226,7 @@ def _codec(data: bytes, number: int) -> Codec | None:
 
 
 def _is_sealed(data: bytes, number: int) -> bool:
-    """Whether valid frames follow one another from the beginning to a SEAL."""
+    """Whether there are valid frames without a gap from the beginning to a SEAL."""
     codec = _codec(data, number)
     if codec is None:
         return False
@@ -234,7 +234,7 @@ def _is_sealed(data: bytes, number: int) -> bool:
 
 
 def _is_unused(data: bytes, number: int) -> bool:
-    """Whether a segment was prepared and has no frame. A damaged one is kept for analysis."""
+    """Whether a segment was prepared and has no frames. False for a damaged one, which is kept for analysis."""
     codec = _codec(data, number)
     if codec is None or len(data) < codec.segment_size:
         return False
@@ -242,7 +242,7 @@ def _is_unused(data: bytes, number: int) -> bool:
 
 
 def _copy(vfs: Vfs, path: str, data: bytes) -> None:
-    """Put a new file with the same content in the place of the one that others may have open; raises OSError."""
+    """Replace a file that others may have open with a new file of the same content; raises OSError."""
     temporary = path + TEMPORARY_SUFFIX
     handle = vfs.open(temporary, create=True)
     try:
@@ -254,7 +254,7 @@ def _copy(vfs: Vfs, path: str, data: bytes) -> None:
 
 
 def _place(parent: str, name: str, entry: str) -> StoreLocation | None:
-    """Parse a directory entry next to the store."""
+    """Parse the name of a directory next to the store; None if it is not one of the store."""
     path = f"{parent.rstrip('/')}/{entry}"
     if entry == name:
         return StoreLocation(path, 0, False)

@@ -1,9 +1,9 @@
-"""Opening a log: find its files, replay it, and decide what an invalid frame means.
+"""Recovery of a log: find its files, replay it, and decide whether an invalid frame is damage.
 
-A crash may lose, reorder or tear only what was written since the last sync that returned. Every frame says where the
-write that it belongs to began. So when a frame is invalid and a later valid frame belongs to a write that began behind
-it, the invalid one had been synced: that is damage, and opening refuses. Otherwise it is the torn end of the last
-write, which nobody was promised, and it is dropped.
+A crash can lose, reorder or tear only data written since the last successful sync. Every frame contains the start
+position of its write. So if a frame is invalid and a later valid frame belongs to a write that began after it, the
+invalid one had been synced: this is damage, and the store is not opened. Otherwise it is the torn end of the last
+write, which was never acknowledged, and it is dropped.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A damaged spot.
+    """A damaged range of a file.
 
     Attributes:
         path: file.
         offset: first byte.
         length: bytes; 0 if unknown or if a file is missing.
-        reason: in words.
+        reason: description.
     """
 
     path: str
@@ -50,14 +50,14 @@ class SegmentFile:
 
 @dataclass(slots=True)
 class DirectoryScan:
-    """Contents of the directory, before any frame is read.
+    """Contents of the directory before frames are read.
 
     Attributes:
         codec: None if there is neither a valid segment header nor a valid checkpoint.
         segments: sorted by number.
         checkpoints: valid ones, newest first.
         damages: files that are missing, short, or without a valid header.
-        weak: damaged spots that a second copy makes up for.
+        weak: damage without loss, because there is a second copy.
     """
 
     codec: Codec | None
@@ -70,7 +70,7 @@ class DirectoryScan:
 
 @dataclass(frozen=True, slots=True)
 class ZeroRange:
-    """Frames of a torn write that must not come back: a range to fill with zeros."""
+    """A range to fill with zeros: frames of a torn write, which must not become valid again."""
 
     number: int
     start: int
@@ -82,9 +82,9 @@ class RecoveryOutcome:
     """Result of a replay.
 
     Attributes:
-        replay: holds the state.
-        position: where the log goes on.
-        wipes: what to erase before it does.
+        replay: the replay, with the state.
+        position: absolute position where the log continues.
+        wipes: ranges to erase before that.
         from_checkpoint: whether a checkpoint was used.
     """
 
@@ -95,7 +95,7 @@ class RecoveryOutcome:
 
 
 def survey(vfs: Vfs, directory: str) -> DirectoryScan:
-    """Look at the files; raises UnknownFormat and OSError."""
+    """Scan the directory of a log; raises UnknownFormat and OSError."""
     files = Checkpoints(vfs, directory)
     loaded = list(files.load())
     codec = loaded[0][0] if loaded else None
@@ -126,7 +126,7 @@ def survey(vfs: Vfs, directory: str) -> DirectoryScan:
 
 
 def _check_shape(found: DirectoryScan, directory: str) -> None:
-    """Missing and short files."""
+    """Report missing and short files."""
     codec = found.codec
     if codec is None:
         return
@@ -147,7 +147,7 @@ def _check_shape(found: DirectoryScan, directory: str) -> None:
 
 
 def read_segment(vfs: Vfs, file: SegmentFile, segment_size: int) -> bytes:
-    """All bytes of a segment; raises OSError."""
+    """Return all bytes of a segment; raises OSError."""
     handle = vfs.open(file.path)
     try:
         return vfs.pread(handle, segment_size, 0)
@@ -156,14 +156,14 @@ def read_segment(vfs: Vfs, file: SegmentFile, segment_size: int) -> bytes:
 
 
 class SegmentReplay:
-    """Reads segments into one buffer: fresh memory for each would cost as much as reading."""
+    """Reads segments into one buffer, because allocating memory for each would take as long as reading."""
 
     def __init__(self, vfs: Vfs, segment_size: int) -> None:
         self._vfs = vfs
         self._buffer = bytearray(segment_size)
 
     def read(self, file: SegmentFile) -> bytearray:
-        """All bytes of a segment of full length, until the next call; raises OSError."""
+        """Return all bytes of a segment of full length, valid until the next call; raises OSError."""
         handle = self._vfs.open(file.path)
         try:
             self._vfs.pread_into(handle, self._buffer, 0)
@@ -173,7 +173,7 @@ class SegmentReplay:
 
 
 def replay_log(vfs: Vfs, found: DirectoryScan, codec: Codec, *, use_checkpoint: bool = True) -> RecoveryOutcome:
-    """Replay checkpoint and log.
+    """Replay the newest usable checkpoint and the log after it.
 
     Raises:
         DamagedStore: durable bytes are damaged.
@@ -215,7 +215,8 @@ def replay_log(vfs: Vfs, found: DirectoryScan, codec: Codec, *, use_checkpoint: 
 def _frames_behind(
     reader: SegmentReplay, found: DirectoryScan, codec: Codec, position: int
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Valid frames behind `position`: segment, offset to erase from, end of the last one, latest start of a write."""
+    """Yield segments with valid frames after `position`: segment, offset to erase from, end of the last frame, latest
+    start of a write."""
     size = codec.segment_size
     for file in found.segments:
         if file.number < position // size:

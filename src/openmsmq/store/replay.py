@@ -1,8 +1,8 @@
-"""From frames back to state: what the log says is live.
+"""Replay of the log: compute the live state from the frames.
 
-The log explains itself: segments are only ever recycled from its old end, live records of the oldest segment are
-written again before, and every segment opens with the highest number given out. So reading all segments that exist, in
-order, always gives the right state; a checkpoint only saves the time.
+The log is self-contained: segments are recycled only at its old end, live records of the oldest segment are rewritten
+before that, and every segment begins with the highest number reserved. So reading all existing segments in order always
+gives the correct state; a checkpoint only saves time.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class LogState:
 
     Attributes:
         position: absolute position.
-        high_key: highest message number ever given out.
-        queues: live messages of each queue.
-        definitions: name to value.
-        definition_locations: name of a definition to the location of its frame.
-        pending: transaction to queue to messages that await its commit.
-        prepared: transaction to the caller's note and the location of its frame.
-        written: segment number to messages and definitions ever written to it, and their payload bytes.
+        high_key: highest message number ever used or reserved.
+        queues: live messages by queue.
+        definitions: values by name.
+        definition_locations: locations of the frames of definitions by name.
+        pending: transaction -> queue -> messages that await its commit.
+        prepared: transaction -> the caller's note and the location of its frame.
+        written: segment number -> number of messages and definitions ever written to it, and their payload bytes.
     """
 
     position: int
@@ -42,7 +42,7 @@ class LogState:
 
 
 class Replay:
-    """Applies frames to a starting state."""
+    """Applies frames to an initial state."""
 
     def __init__(self, codec: Codec, start: LogState) -> None:
         self._codec = codec
@@ -59,9 +59,9 @@ class Replay:
         self.high_key = start.high_key
         #: End of the last complete chain.
         self.position = start.position
-        #: Where the write began that the last frame belongs to.
+        #: Start of the write to which the last frame belongs.
         self.write_start = start.position
-        #: The last frame was a clean STOPPED.
+        #: Whether the last frame is STOPPED: a clean end.
         self.stopped = False
         for transaction, queues in start.pending.items():
             self._pending[transaction] = _headers_of(queues)
@@ -70,7 +70,7 @@ class Replay:
         """Apply the frames of one segment from `offset`.
 
         Returns:
-            The offset behind the last valid frame, and whether that was a SEAL.
+            The offset after the last valid frame, and whether that is a SEAL.
         """
         codec, base = self._codec, number * self._codec.segment_size
         fresh, chain = self._fresh, self._chain
@@ -80,7 +80,7 @@ class Replay:
         last: Fields | None = None
         complete: Fields | None = None
         while last is None or last[8] != frames.SEAL:
-            if not chain:  # nearly all frames of a full log are in such runs
+            if not chain:  # most frames of a full log are in such runs
                 run = run_of(codec, data, at, base)
                 if run.messages:
                     for queue, headers in run.headers:
@@ -118,11 +118,11 @@ class Replay:
         return at, sealed
 
     def skip(self) -> None:
-        """Durable frames were lost here: what is left of a chain that was begun counts."""
+        """Handle lost durable frames: apply the remaining frames of an incomplete chain."""
         self._apply_chain()
 
     def finish(self) -> LogState:
-        """The state at `position`. Transactions that neither committed nor were prepared are gone."""
+        """Return the state at `position`, without transactions that are neither committed nor prepared."""
         state = LogState(self.position, self.high_key, self._merge(), self.definitions, self.definition_locations)
         state.written = dict(self._written)
         state.prepared = self.prepared
@@ -135,12 +135,12 @@ class Replay:
 
     @property
     def has_pending(self) -> bool:
-        """There are messages of transactions that neither committed nor were prepared."""
+        """Whether there are messages of transactions that are neither committed nor prepared."""
         return bool(self._pending.keys() - self.prepared.keys())
 
     @property
     def chain_is_open(self) -> bool:
-        """The last frames begin a chain whose end is missing."""
+        """Whether the last frames begin a chain whose end is missing."""
         return bool(self._chain)
 
     # ------------------------------------------------------------------------------------------------- frames
@@ -200,7 +200,7 @@ class Replay:
     # -------------------------------------------------------------------------------------------------- merging
 
     def _merge(self) -> dict[int, QueueColumns]:
-        """Starting columns and new messages, without the dead and without the earlier places of relocated ones."""
+        """Return the initial columns and the new messages, without removed ones and old locations of relocated ones."""
         queues = {queue: self._without_dead(columns) for queue, columns in self._start.queues.items()}
         for queue, headers in self._fresh.items():
             columns = self._without_dead(columns_from_headers(headers))
@@ -228,7 +228,7 @@ class Replay:
 
 
 def count_live(state: LogState, segment_size: int) -> dict[int, int]:
-    """Needed messages and definitions in each segment, counted afresh."""
+    """Count the needed messages and definitions in each segment."""
     total: defaultdict[int, int] = defaultdict(int)
     groups = [*state.queues.values()]
     for queues in state.pending.values():
@@ -243,7 +243,7 @@ def count_live(state: LogState, segment_size: int) -> dict[int, int]:
 
 
 def _queue_headers(headers: bytearray) -> list[tuple[int, bytearray]]:
-    """Headers put end to end, split by queue."""
+    """Split concatenated headers by queue."""
     split: defaultdict[int, bytearray] = defaultdict(bytearray)
     for offset in range(0, len(headers), HEADER_SIZE):
         split[frames.HEADER.unpack_from(headers, offset)[5]] += headers[offset : offset + HEADER_SIZE]
@@ -255,7 +255,7 @@ def _queues_of(headers: bytearray) -> dict[int, QueueColumns]:
 
 
 def _headers_of(queues: dict[int, QueueColumns]) -> bytearray:
-    """Headers as a log would have them, from the columns of a checkpoint; only the fields that columns need."""
+    """Return frame headers for the columns of a checkpoint; only the fields needed for columns are set."""
     headers = bytearray()
     for queue, columns in queues.items():
         for key, location, size, deadline in columns.rows():

@@ -1,7 +1,7 @@
-/* An io_uring(7) that takes nothing but fdatasync: `openmsmq.store.uring_sync` decides what to do with it.
+/* An io_uring(7) that does only fdatasync; `openmsmq.store.uring_sync` uses it.
 
-   What it needs of linux/io_uring.h is declared here: where wheels are built for many systems (manylinux) that header
-   may be missing, and this interface of the kernel does not change. */
+   The required part of linux/io_uring.h is declared here: the systems on which wheels are built (manylinux) may not
+   have that header, and this interface of the kernel does not change. */
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000 /* the stable ABI: one file for Python 3.11 and later */
@@ -14,7 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#ifndef __NR_io_uring_setup /* headers before Linux 5.1; x86-64 and aarch64 have these numbers */
+#ifndef __NR_io_uring_setup /* headers before Linux 5.1; the numbers of x86-64 and aarch64 */
 #define __NR_io_uring_setup 425
 #define __NR_io_uring_enter 426
 #endif
@@ -67,9 +67,9 @@ typedef struct {
     Entry *entries; /* NULL: not mapped */
     uint32_t entry_count, completion_mask;
     uint32_t *submission_tail, *completion_head; /* this process writes them */
-    uint32_t *completion_tail;                   /* the kernel does */
+    uint32_t *completion_tail;                   /* the kernel writes it */
     Completion *completions;
-    uint32_t under_way; /* entries that the kernel took and whose completions were not taken */
+    uint32_t under_way; /* entries that the kernel accepted and whose completions were not read */
 } Ring;
 
 /* -- making and closing ------------------------------------------------------------------------------------------ */
@@ -91,7 +91,7 @@ static void *map(int descriptor, size_t size, off_t offset)
     return mapped == MAP_FAILED ? PyErr_SetFromErrno(PyExc_OSError) : mapped; /* which returns NULL */
 }
 
-/* Returns 0, or -1 with an error; what was made until then is `release`'s. */
+/* Returns 0, or -1 with an exception set; `release` frees what was created before the error. */
 static int set_up(Ring *self, uint32_t entries, uint32_t flags)
 {
     Parameters made = {.flags = flags};
@@ -120,7 +120,7 @@ static int set_up(Ring *self, uint32_t entries, uint32_t flags)
     self->completion_tail = (uint32_t *)(self->rings + made.completion.tail);
     self->completions = (Completion *)(self->rings + made.completion.completions);
     uint32_t *array = (uint32_t *)(self->rings + made.submission.array);
-    for (uint32_t i = 0; i < self->entry_count; i++) /* entries are used in turn */
+    for (uint32_t i = 0; i < self->entry_count; i++) /* entries are used in order */
         array[i] = i;
     return 0;
 }
@@ -136,7 +136,7 @@ static PyObject *new(PyTypeObject *type, PyObject *arguments, PyObject *keywords
     unsigned long entries = PyLong_AsUnsignedLong(count);
     if (PyErr_Occurred())
         return NULL;
-    if (entries == 0 || entries > INT16_MAX + 1) /* what io_uring_setup takes */
+    if (entries == 0 || entries > INT16_MAX + 1) /* the limit of io_uring_setup */
         return PyErr_Format(PyExc_ValueError, "a ring has from 1 to %d entries", INT16_MAX + 1);
     Ring *self = (Ring *)PyType_GenericAlloc(type, 0);
     if (self == NULL)
@@ -164,7 +164,7 @@ static PyObject *close_ring(PyObject *object, PyObject *unused)
 
 /* -- using it ---------------------------------------------------------------------------------------------------- */
 
-/* NULL, with an error, for a ring that is closed. */
+/* NULL with an exception set if the ring is closed. */
 static Ring *open_ring(PyObject *object)
 {
     Ring *self = (Ring *)object;
@@ -207,13 +207,13 @@ static PyObject *submit(PyObject *object, PyObject *handles)
             (Entry){.opcode = OP_FSYNC, .descriptor = (int32_t)handle, .fsync_flags = FSYNC_DATASYNC};
     }
     __atomic_store_n(self->submission_tail, tail + (uint32_t)count, __ATOMIC_RELEASE);
-    /* With the interpreter's lock: the kernel gives each sync to a worker and returns at once, while another thread of
-       Python that had got the lock would keep it for up to 5 ms. */
+    /* The interpreter lock is held: the kernel passes each sync to a worker and returns at once, but another Python
+       thread could hold a released lock for up to 5 ms. */
     long taken;
     do
         taken = syscall(__NR_io_uring_enter, self->descriptor, (uint32_t)count, 0, 0, NULL, 0);
     while (taken < 0 && errno == EINTR);
-    /* The kernel looks at the tail during the call only, so what it did not take can be taken back. */
+    /* The kernel reads the tail only during the call, so entries that it did not accept can be withdrawn. */
     __atomic_store_n(self->submission_tail, tail + (uint32_t)(taken < 0 ? 0 : taken), __ATOMIC_RELEASE);
     if (taken < 0)
         return PyErr_SetFromErrno(PyExc_OSError);
@@ -259,30 +259,31 @@ static PyObject *wait_for_all(PyObject *object, PyObject *unused)
 
 static PyMethodDef methods[] = {
     {"submit", submit, METH_O,
-     "submit(handles): have the content of these files made durable. Returns how many of them, from the first one on, "
-     "the kernel took.\n\n"
-     "Raises OSError if the kernel took none, ValueError if the ring is too small, or for an invalid descriptor."},
+     "submit(handles): start a sync of each of these files. Returns how many of them, from the first one on, "
+     "the kernel accepted.\n\n"
+     "Raises OSError if the kernel accepted none, ValueError if the ring is too small or a descriptor is invalid."},
     {"completed", completed, METH_NOARGS,
-     "completed(): how many files are still under way, and the errno of a sync that failed among those that have ended "
-     "since the last call, or 0."},
+     "completed(): the number of files whose sync is not finished, and the errno of a failed one among those that "
+     "ended since the last call, or 0."},
     {"wait", wait_for_all, METH_NOARGS,
-     "wait(): return when no file is under way; `completed` has the results.\n\nRaises OSError, and what handlers of "
-     "signals raise."},
+     "wait(): return when all syncs are finished; `completed` has the results.\n\n"
+     "Raises OSError, and the exceptions of signal handlers."},
     {"close", close_ring, METH_NOARGS,
-     "close(): give descriptor and memory back, once. Does not wait. Everything else raises ValueError afterwards."},
+     "close(): release descriptor and memory; no effect if closed. Does not wait. Other methods raise ValueError "
+     "afterwards."},
     {NULL},
 };
 
 static PyGetSetDef attributes[] = {
-    {"descriptor", descriptor, NULL, "Readable when there are completions to be taken.", NULL},
+    {"descriptor", descriptor, NULL, "The file descriptor, readable when there are completions to read.", NULL},
     {NULL},
 };
 
 static PyType_Slot slots[] = {
     {Py_tp_doc,
      "Ring(entries, coop_taskrun): capacity for `entries` files, rounded up to a power of two.\n\n"
-     "With coop_taskrun (Linux 5.19) completions wait until this thread calls the kernel: none interrupts it.\n\n"
-     "Raises OSError where the kernel has no io_uring, forbids it, or is older than Linux 5.4; EINVAL: it does not "
+     "With coop_taskrun (Linux 5.19) completions wait until this thread calls the kernel and do not interrupt it.\n\n"
+     "Raises OSError if the kernel has no io_uring, forbids it, or is older than Linux 5.4; EINVAL: it does not "
      "know coop_taskrun."},
     {Py_tp_new, new},
     {Py_tp_dealloc, dealloc},
@@ -296,7 +297,7 @@ static PyType_Spec specification = {
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "openmsmq.store.ring", "Syncs by io_uring.", -1, NULL,
+    PyModuleDef_HEAD_INIT, "openmsmq.store.ring", "Syncs through io_uring.", -1, NULL,
 };
 
 PyMODINIT_FUNC PyInit_ring(void)

@@ -1,4 +1,4 @@
-"""Many messages in one buffer, and their frames; `framing.c` does the work if it is compiled."""
+"""Many messages in one buffer, and their frames; uses `framing.c` if it is compiled."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ except ImportError:  # not built here: see openmsmq.compiled
     if not TYPE_CHECKING:
         framing = None
 
-_MESSAGES: Final = 1 << INSERT | 1 << PENDING  # kinds of frames that have messages
+_MESSAGES: Final = 1 << INSERT | 1 << PENDING  # kinds of frames that contain messages
 
 
-@dataclass(slots=True, init=False)  # what a dataclass makes for it is interpreted, and each plain send has one
+@dataclass(slots=True, init=False)  # explicit __init__, compiled; one object per fast-path send
 class MessageRows:
-    """Messages, end to end.
+    """Concatenated messages.
 
     Attributes:
-        queues: array('I'), numbers of the queues that they are for.
+        queues: array('I') with the queue number of each message.
         records: the messages.
-        sizes: array('I'), of the messages.
-        bounds: array('q'); where each of them begins, and where the last one ends.
-        keys: array('Q'), numbers of the messages, ascending, never used before in this store.
+        sizes: array('I') with the sizes in bytes.
+        bounds: array('q') with the start of each message and the end of the last one.
+        keys: array('Q') with the numbers of the messages, ascending, never used before in this store.
         deadlines: array('Q'), opaque to the store.
     """
 
@@ -56,17 +56,17 @@ class MessageRows:
 def frames_of(
     codec: Codec, rows: MessageRows, first: int, kind: int, transaction: int, position: int, origin: int, room: int
 ) -> tuple[bytes, array[int]]:
-    """The frames of as many messages as fit, each a chain of its own.
+    """Return frames, each a separate chain, of as many messages as fit.
 
     Args:
-        codec: of the store.
+        codec: codec of the store.
         rows: the messages.
-        first: the first one of these that is wanted.
-        kind: of the frames.
-        transaction: that they are part of.
-        position: where the first frame is going to be.
-        origin: where the write begins that they are part of.
-        room: bytes that they may take.
+        first: index of the first message.
+        kind: kind of the frames.
+        transaction: their transaction.
+        position: absolute position of the first frame.
+        origin: absolute position where their write begins.
+        room: maximum bytes of the frames.
 
     Returns:
         The frames and their locations, array('Q').
@@ -82,7 +82,7 @@ def frames_of(
 def frames_in_python(
     codec: Codec, rows: MessageRows, first: int, kind: int, transaction: int, position: int, origin: int, room: int
 ) -> tuple[bytes, array[int]]:
-    """Pure Python version of `row_frames`."""
+    """Pure Python version of `frames_of`."""
     parts: list[bytes] = []
     locations = array("Q")
     for index in range(first, len(rows)):
@@ -101,14 +101,15 @@ def frames_in_python(
 
 
 class Run(NamedTuple):
-    """Lone inserts, one behind the other.
+    """Consecutive INSERT frames that are separate chains.
 
     Attributes:
-        headers: of their frames, end to end in the order of the log, by queue.
-        messages: how many.
-        last, end: offset of the last one, and that behind it.
+        headers: (queue, concatenated headers of its frames in log order).
+        messages: number of messages.
+        last: offset of the last frame.
+        end: offset after the last frame.
         volume: bytes of the messages.
-        highest: number of a message.
+        highest: highest message number.
     """
 
     headers: Sequence[tuple[int, bytes]]
@@ -120,15 +121,15 @@ class Run(NamedTuple):
 
 
 def run_of(codec: Codec, data: bytes | bytearray, offset: int, base: int) -> Run:
-    """The valid frames of messages that are chains of their own, from `offset` of `data` on, up to the first frame that
-    is something else. `base` is the absolute position of the start of `data`."""
+    """Return the run of valid INSERT frames that are separate chains, from `offset` of `data` up to the first other
+    frame. `base` is the absolute position of the start of `data`."""
     if framing is None:
         return run_in_python(codec, data, offset, base)
     return Run(*framing.inserts(data, offset, base, INSERT, ALONE, codec.tag, codec.seed))
 
 
 def run_in_python(codec: Codec, data: bytes | bytearray, offset: int, base: int) -> Run:
-    """Pure Python version of `run`."""
+    """Pure Python version of `run_of`."""
     headers: dict[int, bytearray] = {}
     last, end, count, volume, highest = offset, offset, 0, 0, 0
     for _, length, position, key, _, queue, _, _, kind, flags, _ in codec.walk(data, offset, base):
@@ -142,7 +143,8 @@ def run_in_python(codec: Codec, data: bytes | bytearray, offset: int, base: int)
 
 
 def payloads_of(codec: Codec, data: bytes, base: int, locations: Sequence[int], first: int) -> list[bytes]:
-    """The messages at locations from index `first` on, up to the first one that is not whole and valid in `data`.
+    """Return the messages at locations from index `first` on, up to the first one that is not complete and valid in
+    `data`.
 
     `base` is the absolute position of the start of `data`.
     """
@@ -152,7 +154,7 @@ def payloads_of(codec: Codec, data: bytes, base: int, locations: Sequence[int], 
 
 
 def payloads_in_python(codec: Codec, data: bytes, base: int, locations: Sequence[int], first: int) -> list[bytes]:
-    """Pure Python version of `payloads`."""
+    """Pure Python version of `payloads_of`."""
     found: list[bytes] = []
     for index in range(first, len(locations)):
         at = locations[index] - base

@@ -1,4 +1,4 @@
-"""Reading a log that may be damaged, frame by frame: what is valid, and where the gaps are."""
+"""Scan a log that may be damaged, frame by frame, for valid frames and gaps."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from openmsmq.store.vfs import Vfs
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Bytes of a segment where durable frames ought to be.
+    """Bytes of a segment where durable frames are missing.
 
     Attributes:
         file: the segment.
         start, end: offsets.
-        to_the_end: nothing valid follows in this segment, and the log goes on in a later one.
+        to_the_end: whether no valid frame follows in this segment, but the log continues in a later one.
     """
 
     file: SegmentFile
@@ -29,7 +29,7 @@ class Gap:
 
 @dataclass(slots=True)
 class SegmentScan:
-    """One segment: how many valid frames, the damaged gaps, whether it is sealed."""
+    """One segment: number of valid frames, gaps, and whether it is sealed."""
 
     file: SegmentFile
     records: int = 0
@@ -42,9 +42,9 @@ class LogScan:
     """The whole log.
 
     Attributes:
-        segments: those that the log has reached.
-        replay: fed with every valid frame.
-        torn_bytes: bytes of valid frames behind the torn end.
+        segments: segments that the log has reached.
+        replay: replay of all valid frames.
+        torn_bytes: bytes of valid frames after the torn end.
     """
 
     segments: list[SegmentScan]
@@ -53,7 +53,7 @@ class LogScan:
 
     @property
     def needs_next(self) -> bool:
-        """The last segment is sealed, or will be when its gap is covered: there must be another."""
+        """Whether there must be another segment: the last one is sealed, or will be when its gap is covered."""
         if not self.segments:
             return False
         last = self.segments[-1]
@@ -62,7 +62,7 @@ class LogScan:
 
 @dataclass(slots=True)
 class _Found:
-    """Valid frames of one segment: runs of (start, end), and what they contain."""
+    """Valid frames of one segment: runs of (start, end), and their contents."""
 
     runs: list[tuple[int, int]] = field(default_factory=list)
     records: int = 0
@@ -75,16 +75,16 @@ def scan_log(vfs: Vfs, found: DirectoryScan, codec: Codec, short: frozenset[int]
 
     Args:
         vfs: file system.
-        found: the files, at least one segment or none.
-        codec: of the store.
-        short: numbers of segments that had been cut off, whose end is a gap although nothing else shows it.
+        found: the files, possibly none.
+        codec: codec of the store.
+        short: numbers of segments that were too short, so that their end is a gap.
 
     Raises:
         OSError: a file cannot be read.
     """
     size = codec.segment_size
     contents = [_find(codec, read_segment(vfs, file, size), file.number * size) for file in found.segments]
-    # A checkpoint says how far the log was durable, as does each write that began later.
+    # A checkpoint proves that the log was durable up to its position, as a write does for its start.
     durable = max((state.position for state in found.checkpoints), default=0)
     for content in contents:
         durable = max(durable, content.latest_write)
@@ -98,7 +98,7 @@ def scan_log(vfs: Vfs, found: DirectoryScan, codec: Codec, short: frozenset[int]
         base = file.number * size
         known_end = max(0, min(durable, base + size) - base)
         if not content.runs and known_end <= FRAMES_START and file.number not in short:
-            break  # prepared, and not reached by the log
+            break  # prepared, not reached by the log
         segment = SegmentScan(file, content.records, sealed=content.sealed)
         scan.segments.append(segment)
         data = read_segment(vfs, file, size)
@@ -121,14 +121,14 @@ def scan_log(vfs: Vfs, found: DirectoryScan, codec: Codec, short: frozenset[int]
             continue
         end = size if goes_on or known_end < at + frames.HEADER_SIZE else known_end
         if not goes_on and end == size:
-            end = at + frames.HEADER_SIZE  # cut off at its end: one SKIP, so that what is left of a chain counts
+            end = at + frames.HEADER_SIZE  # too short: one SKIP, so that the rest of a chain is applied
         segment.gaps += _split(Gap(file, at, end, goes_on), found, base)
         scan.replay.skip()
     return scan
 
 
 def _split(gap: Gap, found: DirectoryScan, base: int) -> list[Gap]:
-    """Cut a gap where a checkpoint was taken: the log must be readable from there."""
+    """Split a gap at the positions of checkpoints, from which the log must be readable."""
     pieces = []
     for position in sorted(state.position for state in found.checkpoints):
         if gap.start < position - base < gap.end:

@@ -1,7 +1,7 @@
-"""Segment files: their names, their open handles, and the supply of prepared ones.
+"""Segment files: their names, their open handles, and the pool of prepared ones.
 
-A segment is written only after its file stands on the disk in full length, with its header and its name synced. So an
-`fdatasync` of the log never has to change the file's metadata, and a batch that was accepted cannot run out of space.
+A segment is used only after its file is on disk in full length, with its header and its name synced. So an `fdatasync`
+of the log never changes the file's metadata, and an accepted batch cannot run out of space.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from openmsmq.store.vfs import Vfs, write_fully
 
 logger = logging.getLogger(__name__)
 
-#: Runs a job somewhere else, e.g. in an executor; the store then needs no blocking call to get its next segment.
+#: Runs a job elsewhere, for example in an executor, so that getting the next segment does not block.
 Background: TypeAlias = Callable[[Callable[[], None]], object]
 
-#: Prepared segments that are kept: one to roll into, one that only removals and compaction may use when the disk is
-#: full. Together with the one in use these are all that a drained store keeps.
+#: Number of prepared segments: the next one, and one that only removals and compaction may use when the disk is full.
+#: An empty store keeps only these and the one in use.
 SPARES: Final = 2
-#: Handles of sealed segments that stay open for reading.
+#: Maximum number of sealed segments that are open for reading.
 OPEN_SEGMENTS: Final = 64
 _ZEROS: Final = bytes(1 << 20)
 TEMPORARY_SUFFIX: Final = ".tmp"
@@ -36,10 +36,10 @@ class Segment:
 
     Attributes:
         number: its place in the log; the segment begins at absolute position number * segment size.
-        live: messages and definitions in it that are still needed.
-        ever: messages and definitions that were ever written to it.
-        volume: payload bytes of those; together they say how sparse the segment is.
-        last_death: absolute position of the frame that last made one of them unneeded.
+        live: number of messages and definitions that are still needed.
+        ever: number of messages and definitions ever written to it.
+        volume: payload bytes ever written to it; used with `ever` to estimate the size of a live record.
+        last_death: absolute position of the last frame that made one of them unneeded.
     """
 
     __slots__ = ("ever", "handle", "last_death", "live", "number", "path", "volume")
@@ -59,7 +59,7 @@ def segment_name(number: int) -> str:
 
 
 def segment_number(name: str) -> int | None:
-    """Number in a segment's file name, None for other files."""
+    """Return the number in a segment's file name; None for other files."""
     digits = name.removeprefix(_PREFIX)
     if digits == name or len(digits) != 16:
         return None
@@ -79,7 +79,7 @@ class OpenHandles:
         self._sealed: OrderedDict[int, Segment] = OrderedDict()
 
     def handle(self, segment: Segment) -> int:
-        """Handle of the segment, opening it if needed; raises OSError."""
+        """Return the handle of a segment, which is opened if needed; raises OSError."""
         if segment.handle is None:
             segment.handle = self._vfs.open(segment.path)
             self.keep(segment)
@@ -88,7 +88,7 @@ class OpenHandles:
         return segment.handle
 
     def keep(self, segment: Segment) -> None:
-        """From now on, the handle of this segment may be closed when others are needed more."""
+        """Add a sealed segment, whose handle may be closed when others are needed."""
         self._sealed[segment.number] = segment
         while len(self._sealed) > self._limit:
             self.close(next(iter(self._sealed.values())))
@@ -117,21 +117,21 @@ class SegmentPool:
         self._closed = False
 
     def __len__(self) -> int:
-        """Prepared segments."""
+        """Number of prepared segments."""
         return len(self._ready)
 
     @property
     def free_files(self) -> int:
-        """Files that wait to be prepared again or deleted."""
+        """Number of files to be prepared again or deleted."""
         return len(self._free)
 
     def adopt(self, segment: Segment) -> None:
-        """Take over a prepared segment that was found at start-up; they come in order."""
+        """Add a prepared segment found at start-up; called in order of their numbers."""
         self._ready.append(segment)
         self._next_number = segment.number + 1
 
     def ensure(self, count: int) -> None:
-        """Have at least `count` prepared segments, preparing them now if needed; raises StoreFull."""
+        """Ensure that at least `count` segments are prepared; raises StoreFull."""
         if len(self._ready) >= count:
             return
         try:
@@ -140,22 +140,22 @@ class SegmentPool:
             raise StoreFull(f"cannot prepare a segment in {self._directory}: {error}") from error
 
     def take(self) -> Segment:
-        """The next segment. The caller has ensured that there is one."""
+        """Remove and return the next prepared segment. The caller must `ensure` that there is one."""
         return self._ready.popleft()
 
     def release(self, path: str) -> None:
-        """A segment's file is not needed any more; its handle is closed."""
+        """Add the file of an unneeded segment, whose handle must be closed, for recycling."""
         self._free.append(path)
 
     def replenish(self, count: int = SPARES) -> None:
-        """Get back to `count` prepared segments, in the background if there is one."""
+        """Prepare segments up to `count`, in the background if possible."""
         if self._background is not None:
             self._background(lambda: self._top_up_quietly(count))
         else:
             self._top_up_quietly(count)
 
     def close(self) -> None:
-        """Close what is prepared; the files stay for the next start."""
+        """Close the prepared segments; their files are kept for the next start."""
         with self._lock:
             self._closed = True
             for segment in self._ready:
@@ -167,7 +167,7 @@ class SegmentPool:
         try:
             self._top_up(count)
         except OSError as error:
-            # Not an error yet: it becomes one, for the caller that needs it, when the supply is used up.
+            # Not an error yet; it becomes one for the caller that needs a segment when none is left.
             logger.warning("cannot prepare a segment in %s: %s", self._directory, error)
 
     def _top_up(self, count: int) -> None:
@@ -175,7 +175,7 @@ class SegmentPool:
             while len(self._ready) < count and not self._closed:
                 self._ready.append(self._prepare())
             while self._free and not self._closed:
-                # One by one: should only a part of these survive a crash, the log must not have a gap.
+                # One by one, so that a crash leaves no gap in the log.
                 self._vfs.unlink(self._free[0])
                 self._vfs.fsync_directory(self._directory)
                 self._free.popleft()
@@ -186,7 +186,7 @@ class SegmentPool:
         temporary = path + TEMPORARY_SUFFIX
         recycled = bool(self._free)
         if recycled:
-            # The old name has to be gone for good before the content changes.
+            # The removal of the old name must be durable before the content changes.
             self._vfs.rename(self._free[0], temporary)
             self._free.popleft()
             self._vfs.fsync_directory(self._directory)
@@ -194,7 +194,7 @@ class SegmentPool:
         try:
             if not recycled:
                 fill_with_zeros(self._vfs, handle, FRAMES_START, self._codec.segment_size)
-            # A recycled file keeps its old bytes: frames name their absolute position, so old ones never match.
+            # A recycled file keeps its old bytes: frames contain their absolute position, so old ones are never valid.
             write_fully(self._vfs, handle, segment_header(self._codec, number), 0)
             self._vfs.fdatasync(handle)
             self._vfs.rename(temporary, path)
@@ -208,7 +208,7 @@ class SegmentPool:
         return Segment(number, path, handle)
 
     def _discard(self, path: str) -> None:
-        # Not left to the next start: on a full disk these bytes are missed.
+        # Not left to the next start, because a full disk needs the space.
         try:
             self._vfs.unlink(path)
         except OSError:
@@ -218,7 +218,7 @@ class SegmentPool:
 def fill_with_zeros(vfs: Vfs, handle: int, start: int, end: int) -> None:
     """Write zeros from `start` to `end`; raises OSError."""
     while start < end:
-        # A slice of bytes is a copy, if it is not the whole.
+        # Avoid a slice, which would copy.
         piece = _ZEROS if end - start >= len(_ZEROS) else _ZEROS[: end - start]
         write_fully(vfs, handle, piece, start)
         start += len(piece)

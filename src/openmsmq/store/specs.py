@@ -1,4 +1,4 @@
-"""From operations to the frames that say them."""
+"""Conversion of operations to frames."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from openmsmq.store.operations import Insert, Move, Operation, Put, Remove, Remo
 
 
 class FrameSpec:
-    """One frame to be written. `replaces` is the location that a relocated message leaves, 0 if none;
-    `transaction` that of the frame, 0 for that of its chain; `removed` the locations that a REMOVE_MANY names."""
+    """One frame to be written. `replaces` is the old location of a relocated message, 0 if none; `transaction` is that
+    of the frame, 0 for that of its chain; `removed` are the locations in a REMOVE_MANY."""
 
     def __init__(
         self, kind: int, payload: bytes = b"", key: int = 0, extra: int = 0, queue: int = 0, flags: int = 0,
@@ -40,12 +40,12 @@ class FrameSpec:
 
 
 def specify(operations: Sequence[Operation], books: SegmentStats, read: Callable[[int], bytes]) -> list[FrameSpec]:
-    """The frames for some operations.
+    """Return the frames of operations.
 
     Args:
-        operations: in order.
-        books: know where a message is now that was relocated.
-        read: payload at a location; what it raises passes through.
+        operations: operations in order.
+        books: has the current locations of relocated messages.
+        read: returns the payload at a location; its errors are raised.
     """
     specs = []
     for operation in operations:
@@ -74,7 +74,7 @@ def _specify_removals(removals: RemoveMany, books: SegmentStats) -> list[FrameSp
 
 
 def _specify_move(move: Move, location: int, read: Callable[[int], bytes]) -> list[FrameSpec]:
-    """The payload is written again: one frame has to be enough to read a message."""
+    """Return the frames of a move. The payload is rewritten, because a message must be one frame."""
     key, _, queue, new_key, deadline, given = move
     payload = read(location) if given is None else given
     if key == new_key:

@@ -1,8 +1,8 @@
-"""`fdatasync` by the kernel, off the event loop: io_uring(7), an fsync in each entry.
+"""`fdatasync` by the kernel, off the event loop: io_uring(7), one fsync per entry.
 
-A thread would do it as well, but each of its syncs has to get the interpreter's lock twice, which costs more than what
-the loop wins. The older asynchronous I/O, io_submit(2), leaves the work to the processor that asks: the sync waits
-until the loop has nothing else to do, up to 4 ms. Here a worker of the kernel takes it at once on another processor.
+A thread could do this, too, but each of its syncs must acquire the interpreter lock twice, which costs more than it
+gains. The older asynchronous I/O, io_submit(2), does the work on the submitting processor: the sync waits until the
+loop is idle, up to 4 ms. With io_uring, a kernel worker starts immediately on another processor.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 Done = Callable[[OSError | None], None]
 
-_MOST: Final = 16  # files of one submission; a batch touches one or two, unless much was asked for during a slow sync
+_MOST: Final = 16  # files per submission; a batch usually has one or two, but more after a slow sync
 
 
 class UringSync:
-    """One submission at a time."""
+    """Syncs files off the event loop, one submission at a time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Raises OSError where the kernel has no io_uring or forbids it, or where `ring.c` is not compiled."""
+        """Raises OSError if the kernel does not support or allow io_uring, or if `ring.c` is not compiled."""
         self._loop = loop
         self._ring = _make_ring()
         self._error: OSError | None = None
@@ -34,19 +34,19 @@ class UringSync:
         loop.add_reader(self._ring.descriptor, self._completed)
 
     def submit(self, handles: list[int], done: Done) -> None:
-        """Have the content of files made durable, and call `done` in the loop with None or what failed.
+        """Sync files, and then call `done` in the loop with None or the error.
 
-        Raises OSError: nothing was submitted.
+        Raises OSError if nothing was submitted.
         """
         assert self._done is None, "the last submission is not done"
-        taken = self._ring.submit(handles[:_MOST])  # the kernel may take fewer than it is given
-        if not taken:  # and no completion would ever come
+        taken = self._ring.submit(handles[:_MOST])  # the kernel may accept fewer entries
+        if not taken:  # there would be no completion
             raise OSError(errno.EIO, "io_uring_enter took no entry and reported no error")
         rest = handles[taken:]
         self._done = partial(self._go_on, rest, done) if rest else done
 
     def close(self) -> None:
-        """Wait for what is under way, and give everything back; `done` is not called any more."""
+        """Wait for the submission in progress and release all resources; `done` is not called any more."""
         self._loop.remove_reader(self._ring.descriptor)
         self._ring.wait()
         self._ring.close()
@@ -73,11 +73,11 @@ class UringSync:
 def _make_ring() -> Ring:
     try:
         from openmsmq.store.ring import Ring
-    except ImportError as error:  # see openmsmq.compiled
+    except ImportError as error:  # not built here: see openmsmq.compiled
         raise OSError("the module that uses it, openmsmq.store.ring, is not compiled here") from error
     try:
-        # A completion waits until the loop calls the kernel instead of interrupting it. Eight busy clients send a tenth
-        # more.
+        # Completions are processed when the loop enters the kernel, and do not interrupt it. Eight busy clients send
+        # 10% more.
         return Ring(_MOST, True)
     except OSError as error:
         if error.errno != errno.EINVAL:

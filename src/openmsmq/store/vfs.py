@@ -1,7 +1,7 @@
-"""The file operations that the store needs, as a seam.
+"""Interface to the file operations of the store.
 
-Every byte that the store reads or writes passes through this protocol, so that the tests can fail the Nth call and can
-compute which states a crash may leave behind.
+The store reads and writes only through this protocol, so that tests can make the Nth call fail and compute the possible
+states after a crash.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ class Vfs(Protocol):
         """Create the directory (and its parents) if it is missing."""
 
     def listdir(self, path: str) -> list[str]:
-        """Names in the directory, in no order."""
+        """Return the names in the directory, in any order."""
 
     def open(self, path: str, create: bool = False) -> int:
-        """Open for reading and writing; with `create`, make the file or empty it."""
+        """Open for reading and writing; with `create`, create or truncate the file. Returns a handle."""
 
     def close(self, handle: int) -> None: ...
 
     def size(self, handle: int) -> int:
-        """Length of the file in bytes."""
+        """Return the length of the file in bytes."""
 
     def pread(self, handle: int, length: int, offset: int) -> bytes:
-        """Up to `length` bytes from `offset`; fewer only at the end of the file."""
+        """Return `length` bytes from `offset`, fewer only at the end of the file."""
 
     def pread_into(self, handle: int, buffer: bytearray, offset: int) -> int:
-        """Fill the buffer from `offset`; gives how many bytes there were."""
+        """Fill the buffer from `offset`; return the number of bytes read."""
 
     def pwrite(self, handle: int, data: bytes, offset: int) -> int:
-        """Write; gives the number of bytes written, which may be fewer."""
+        """Write; return the number of bytes written, which may be less than requested."""
 
     def fdatasync(self, handle: int) -> None:
         """Make the content and the length of the file durable."""
@@ -47,25 +47,26 @@ class Vfs(Protocol):
         """Make the names in the directory durable."""
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file, replacing `new`, or a directory."""
+        """Rename a file, which replaces `new`, or a directory."""
 
     def unlink(self, path: str) -> None: ...
 
     def lock(self, path: str) -> int:
-        """Take the exclusive lock on the file, without waiting; raises StoreInUse if another process has it."""
+        """Lock the file exclusively, without waiting; raises StoreInUse if another process has locked it. Returns a
+        handle."""
 
     def exists(self, path: str) -> bool:
-        """Whether the file can be found; False also where that can't be said."""
+        """Whether the file exists; False also if that cannot be determined."""
 
     def holds(self, lock: int, path: str) -> bool:
-        """Whether `path` still is the file that was locked."""
+        """Whether `path` is still the locked file."""
 
 
 class OsVfs:
     """The operating system's files."""
 
     def __init__(self) -> None:
-        self._locked: dict[int, tuple[int, int]] = {}  # handle of a lock -> device and number of the file
+        self._locked: dict[int, tuple[int, int]] = {}  # handle of a lock -> device and inode of the file
 
     def make_directory(self, path: str) -> None:
         os.makedirs(path, mode=0o700, exist_ok=True)
@@ -87,7 +88,7 @@ class OsVfs:
         data = os.pread(handle, length, offset)
         if len(data) == length or not data:
             return data
-        # Linux gives at most 2 GiB a call and may be interrupted; ask until the end of the file.
+        # Linux returns at most 2 GiB per call and may be interrupted; repeat until the end of the file.
         pieces = [data]
         got = len(data)
         while got < length:

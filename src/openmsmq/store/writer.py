@@ -1,4 +1,4 @@
-"""The growing end of the log: frames in memory on their way to the disk."""
+"""The end of the log: frames in memory that are to be written."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ class LogWriter:
 
     Attributes:
         high_key: highest message number seen.
-        tail: the segment that is being written.
-        stopped: the last frame says that the store was closed.
-        base, offset: absolute position of the tail segment, and of the next frame in it.
+        tail: the segment being written.
+        stopped: whether the last frame is STOPPED.
+        base: absolute position of the tail segment.
+        offset: offset of the next frame in it.
     """
 
     def __init__(self, opened: OpenedLog, vfs: Vfs, books: SegmentStats) -> None:
@@ -50,13 +51,13 @@ class LogWriter:
         self.offset = opened.position % opened.codec.segment_size
         self.base = opened.position - self.offset
         self._write_start = opened.position
-        # What the next write consists of: full segments, then the frames for the tail from `_chunk_offset` on.
+        # Contents of the next write: full segments, then the frames for the tail from `_chunk_offset` on.
         self._sealed: list[Chunk] = []
         self._parts: list[bytes] = []
         self._chunk_offset = self.offset
         self._buffered: dict[int, bytes] = {}
         self._writing: dict[int, bytes] = {}
-        self._runs: list[tuple[int, bytes]] = []  # frames of many messages, by the location of the first one
+        self._runs: list[tuple[int, bytes]] = []  # frames of many messages: (location of the first, bytes)
         self._writing_runs: list[tuple[int, bytes]] = []
         self._in_flight = False
         self._soft_limit = self._half = (FRAMES_START + self._limit) // 2
@@ -66,7 +67,7 @@ class LogWriter:
             books.segments[self.tail.number] = self.tail
         else:
             self.tail = opened.tail
-        # One spare from the beginning: removals need it on a full disk, and its header is a copy of the identity.
+        # One spare from the beginning: removals need it on a full disk, and its header contains a copy of the identity.
         self._supply.replenish(1)
         if self.offset == FRAMES_START:
             self._emit(FrameSpec(frames.OPENING, key=self.high_key), ALONE, 0)
@@ -77,7 +78,7 @@ class LogWriter:
         return self.base + self.offset
 
     def insert(self, queue: int, key: int, deadline: int, payload: bytes) -> int:
-        """Append one message if it fits into the tail; gives its location, or 0 if it does not fit."""
+        """Append a message if it fits into the tail; return its location, or 0 if it does not fit."""
         length = len(payload)
         end = (self.offset + HEADER_SIZE + length + 7) & ~7
         if (end > self._soft_limit and not self._fits(end)) or not self._supply:
@@ -102,7 +103,7 @@ class LogWriter:
         return location
 
     def rows(self, rows: MessageRows, kind: int, transaction: int = 0) -> array[int]:
-        """Append messages: INSERT, or PENDING of a transaction, which count once it commits.
+        """Append messages as INSERT, or as PENDING of a transaction, which become live when it commits.
 
         Returns:
             Their locations, array('Q').
@@ -136,7 +137,7 @@ class LogWriter:
         return locations
 
     def remove(self, key: int, location: int) -> bool:
-        """Append the removal of one message if it fits into the tail; gives whether it did."""
+        """Append the removal of a message if it fits into the tail; return whether it did."""
         offset = self.offset
         if offset + HEADER_SIZE > self._soft_limit and not self._fits(offset + HEADER_SIZE):
             return False
@@ -150,12 +151,12 @@ class LogWriter:
         return True
 
     def chain(self, specs: Sequence[FrameSpec], transaction: int = 0, *, urgent: bool = False) -> list[int]:
-        """Append frames that count together or not at all.
+        """Append an atomic chain of frames.
 
         Args:
             specs: the frames.
-            transaction: written into each of them.
-            urgent: may use the last prepared segment even if it brings in new messages.
+            transaction: transaction of frames that name none.
+            urgent: may use the last prepared segment even if it contains messages or definitions.
 
         Returns:
             Locations of the messages among them.
@@ -177,7 +178,7 @@ class LogWriter:
         return [place for spec, place in zip(specs, places, strict=True) if spec.kind in (INSERT, PENDING)]
 
     def buffered(self, location: int) -> bytes | None:
-        """Payload at `location` if it is not yet on the disk."""
+        """Return the payload at `location` if it is not on disk yet, else None."""
         payload = self._buffered.get(location)
         if payload is None:
             payload = self._writing.get(location)
@@ -206,7 +207,7 @@ class LogWriter:
         return batch
 
     def batch_is_written(self) -> None:
-        """The batch that was taken last is on the disk."""
+        """Note that the batch taken last is on disk."""
         self._in_flight = False
         self._writing = {}
         self._writing_runs = []
@@ -216,8 +217,8 @@ class LogWriter:
     def _fits(self, end: int) -> bool:
         """Whether a frame that ends at `end` fits into the tail.
 
-        When the tail is half full it is time to get the next segment ready. Not earlier: until then, an old segment
-        may have become free, and recycling it is cheaper than writing a new one.
+        Starts the preparation of the next segment when the tail is half full. Not earlier, because an old segment may
+        become free until then, and recycling is cheaper than writing a new one.
         """
         if end > self._half and self._soft_limit == self._half:
             self._soft_limit = self._limit
@@ -225,8 +226,8 @@ class LogWriter:
         return end <= self._limit
 
     def _make_room(self, lengths: Sequence[int], *, grows: bool, urgent: bool) -> None:
-        """Have the segments that frames with such payloads need, before anything is changed; `grows` with messages or
-        definitions."""
+        """Ensure that segments for frames with these payload lengths are prepared, before anything is changed. `grows`:
+        there are messages or definitions among them. Raises RecordTooLarge, StoreFull."""
         offset, needed = self.offset, 0
         for length in lengths:
             if length > self._codec.largest_payload:
@@ -236,14 +237,14 @@ class LogWriter:
                 needed += 1
                 offset = FRAMES_START + HEADER_SIZE
             offset += size
-        # New messages leave one segment untouched, so that removals and compaction work on a full disk: also those
-        # that would still fit into the tail, which may be that segment already.
+        # New messages must leave one segment unused, so that removals and compaction work on a full disk. This applies
+        # even if they fit into the tail, which may already be that last segment.
         reserve = 1 if grows and not urgent else 0
         if needed or reserve:
             self._supply.ensure(needed + reserve)
 
     def _emit(self, spec: FrameSpec, flags: int, transaction: int) -> int:
-        """Put one frame behind the others; gives its location."""
+        """Append a frame; return its location."""
         payload = spec.payload
         size = frame_size(len(payload))
         if not self._fits(self.offset + size) and spec.kind not in (frames.SEAL, frames.OPENING):
@@ -262,7 +263,7 @@ class LogWriter:
         return location
 
     def _roll(self) -> None:
-        """Seal the tail and go on in the next segment."""
+        """Seal the tail and continue in the next segment."""
         self._emit(FrameSpec(frames.SEAL, key=self.high_key), ALONE, 0)
         self._seal_chunk()
         self.tail = self._supply.take()

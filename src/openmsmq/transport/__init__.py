@@ -1,6 +1,6 @@
-"""The binary protocol between queue managers ([MS-MQQB]), as a core without sockets, clock or store.
+"""The binary protocol between queue managers ([MS-MQQB]), without sockets, clock or store.
 
-Bytes and the time go in; bytes, deadlines and events come out. `openmsmq.peering` serves it.
+Input: bytes and the time. Output: bytes, deadlines and events. `openmsmq.peering` does the I/O.
 """
 
 from openmsmq.transport.events import (

@@ -1,8 +1,8 @@
-"""From messages that wait to a connection, and again after it is gone ([MS-MQQB] 3.1.5.2, 3.1.6.1), without I/O.
+"""Connect to a destination when messages wait, and reconnect when the connection is lost ([MS-MQQB] 3.1.5.2, 3.1.6.1),
+without I/O.
 
-The initiator's states outside a session, for one destination. Each call returns what the owner is to do next, if
-anything: resolve the destination, ping a hop, or connect to one. Times are milliseconds of a clock that never goes
-back.
+These are the initiator's states outside a session, for one destination. Each call returns the owner's next task, if
+any: resolve the destination, ping a hop, or connect to one. Times are milliseconds of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ PING_TIMEOUT = 1_000  # Ping Response Timer, 3.1.2.9
 
 @dataclass(frozen=True, slots=True)
 class NextHop:
-    """3.1.1.3.1.3. `identifier` is the queue manager's, NO_GUID for direct format names; see `Session.initiator`."""
+    """3.1.1.3.1.3. `identifier` is that of the queue manager, NO_GUID for direct format names; see
+    `MqqbSession.initiator`."""
 
     address: str
     host_name: str = ""
@@ -29,19 +30,20 @@ class NextHop:
 
 @dataclass(frozen=True, slots=True)
 class Resolve:
-    """Find the hops to the destination; answer with `resolved`."""
+    """Command: find the hops to the destination; answer with `resolved`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectPing:
-    """Ask a hop whether it would accept a session; answer with `pinged`. Silence is noticed by `tick`."""
+    """Command: ask a hop whether it would accept a session; answer with `pinged`. `tick` handles the time-out."""
 
     hop: NextHop
 
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Connect to a hop; answer with `connected` or `failed`. `without_ping` is for its EstablishConnection."""
+    """Command: connect to a hop; answer with `connected` or `failed`. `without_ping` is a field of
+    EstablishConnection."""
 
     hop: NextHop
     without_ping: bool
@@ -51,7 +53,7 @@ ConnectCommand = Resolve | ConnectPing | Connect | None
 
 
 class ConnectState(Enum):
-    """Where the way to a destination stands."""
+    """State of the connection to a destination."""
 
     IDLE = auto()
     RESOLVING = auto()
@@ -65,13 +67,13 @@ class ConnectEvent(Enum):
     MESSAGES_WAIT = auto()
     RESOLVED = auto()
     RESOLVED_FOR_PING = auto()
-    ACCEPTED = auto()  # by the answer to a ping
+    ACCEPTED = auto()  # the ping was answered positively
     CONNECTED = auto()
-    FAILED = auto()  # nothing resolved, ping refused or not answered, no connection
-    ENDED = auto()  # the session has closed, and messages wait
-    RETRY = auto()  # the timer, and there is another hop
-    RETRY_ANEW = auto()  # the timer, after the last hop
-    NOTHING_WAITS = auto()  # or nothing may be sent: on hold, offline
+    FAILED = auto()  # no hops, ping refused or not answered, or no connection
+    ENDED = auto()  # the session has closed while messages wait
+    RETRY = auto()  # timer expired, and there is another hop
+    RETRY_ANEW = auto()  # timer expired after the last hop
+    NOTHING_WAITS = auto()  # or nothing may be sent because of hold or offline
 
 
 class ConnectAction(Enum):
@@ -90,7 +92,7 @@ class ConnectRow(NamedTuple):
 _STOP = ConnectRow(ConnectAction.NOTHING, ConnectState.IDLE)
 _WAIT = ConnectRow(ConnectAction.START_TIMER, ConnectState.WAITING_RECONNECT)
 
-# What has no row is the answer to a question that is no longer asked, and changes nothing.
+# Events without a row are answers to obsolete commands, and change nothing.
 TABLE: dict[ConnectState, dict[ConnectEvent, ConnectRow]] = {
     ConnectState.IDLE: {
         ConnectEvent.MESSAGES_WAIT: ConnectRow(ConnectAction.RESOLVE, ConnectState.RESOLVING),
@@ -124,13 +126,14 @@ TABLE: dict[ConnectState, dict[ConnectEvent, ConnectRow]] = {
 
 
 class ConnectMachine:
-    """`ping` asks the first hop before it is connected to, which firewalls often prevent; so a retry never does."""
+    """State machine of the connection to one destination. With `ping`, the first hop is pinged before connecting.
+    Firewalls often block pings, so retries do not ping."""
 
     def __init__(self, ping: bool = False) -> None:
         self.state = ConnectState.IDLE
         self.next_deadline: float | None = None
         self._ping = ping
-        self._is_retry = False  # what is resolved now
+        self._is_retry = False  # whether the current resolution is a retry
         self._hops: Sequence[NextHop] = ()
         self._index = 0
 
@@ -140,15 +143,15 @@ class ConnectMachine:
         return self._hops[self._index] if self._hops else None
 
     def messages_wait(self, now: float) -> ConnectCommand:
-        """There is something to send. It begins whenever nothing is under way (deviation D-101)."""
+        """Messages wait: start connecting if idle (deviation D-101)."""
         return self._step(ConnectEvent.MESSAGES_WAIT, now)
 
     def nothing_waits(self, now: float) -> ConnectCommand:
-        """There is nothing to send any more, or it must not be sent; what is going on is to be cancelled."""
+        """Nothing waits any more, or may be sent: return to idle. The owner must cancel the command in progress."""
         return self._step(ConnectEvent.NOTHING_WAITS, now)
 
     def resolved(self, hops: Sequence[NextHop], now: float) -> ConnectCommand:
-        """The hops to try in turn; none if the destination could not be resolved (State NeedValidation)."""
+        """Set the hops to try in order; empty if the destination could not be resolved (State NeedValidation)."""
         if self.state is not ConnectState.RESOLVING:
             return None
         self._hops, self._index = tuple(hops), 0
@@ -159,25 +162,25 @@ class ConnectMachine:
         )
 
     def pinged(self, accepted: bool, now: float) -> ConnectCommand:
-        """The hop has answered."""
+        """The hop has answered the ping."""
         if self.state is not ConnectState.PINGING:
             return None
         return self._step(ConnectEvent.ACCEPTED if accepted else ConnectEvent.FAILED, now)
 
     def connected(self, now: float) -> ConnectCommand:
-        """The connection is up: make a `Session.initiator`."""
+        """The connection is open; the owner creates a `MqqbSession.initiator`."""
         return self._step(ConnectEvent.CONNECTED, now)
 
     def failed(self, now: float) -> ConnectCommand:
-        """The hop could not be connected to."""
+        """The connection to the hop failed."""
         return self._step(ConnectEvent.FAILED, now) if self.state is ConnectState.CONNECTING else None
 
     def ended(self, messages_wait: bool, now: float) -> ConnectCommand:
-        """The session has closed. `messages_wait` includes what it has left unacknowledged."""
+        """The session has closed. `messages_wait`: there are messages to send, including unacknowledged ones."""
         return self._step(ConnectEvent.ENDED if messages_wait else ConnectEvent.NOTHING_WAITS, now)
 
     def tick(self, now: float) -> ConnectCommand:
-        """Time has passed."""
+        """Handle the expiry of a timer."""
         if self.next_deadline is None or now < self.next_deadline:
             return None
         if self.state is ConnectState.PINGING:
@@ -191,7 +194,7 @@ class ConnectMachine:
         row = TABLE[self.state].get(stimulus)
         if row is None:
             return None
-        after_ping = self.state is ConnectState.PINGING  # a retry is made without one (3.1.5.2.2)
+        after_ping = self.state is ConnectState.PINGING  # retries do not ping (3.1.5.2.2)
         self.state, self.next_deadline = row.next, None
         match row.action:
             case ConnectAction.RESOLVE:

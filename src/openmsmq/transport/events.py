@@ -12,11 +12,11 @@ Token = TypeVar("Token")
 
 
 class LocalSessionError(RuntimeError):
-    """The owner of a session asked for what its state or window does not allow; nothing was sent."""
+    """The session's state or window does not allow the request of its owner; nothing was sent."""
 
 
 class RemoteSessionError(ValueError):
-    """The peer broke a rule of the protocol. Sessions turn it into `Closed`."""
+    """The peer violated the protocol. Sessions convert it to `Closed`."""
 
 
 class CloseReason(Enum):
@@ -35,9 +35,9 @@ class CloseReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PeerIdentified:
-    """An EstablishConnection packet was accepted: the peer says that it is `peer`, which nothing proves.
+    """An EstablishConnection packet was accepted. The peer claims the identifier `peer`, without proof.
 
-    `direct` says that the initiator used a direct format name. For ConnectionHistory: EstablishPacketReceived.
+    `direct`: the initiator used a direct format name. In ConnectionHistory: EstablishPacketReceived.
     """
 
     peer: bytes
@@ -46,7 +46,7 @@ class PeerIdentified:
 
 @dataclass(frozen=True, slots=True)
 class Established:
-    """The session is OPEN: both sides may send UserMessages. `window` is how many may be unacknowledged."""
+    """The session is OPEN: both sides may send UserMessages, at most `window` of them unacknowledged."""
 
     window: int
 
@@ -55,8 +55,8 @@ class Established:
 class MessageReceived:
     """A UserMessage, OrderAck or FinalAck.
 
-    With a `receipt`, the packet is recoverable: accepted or not, call `Session.durable(receipt)` when that outcome is
-    synced. `packet` is what came, with the SessionHeader.
+    If there is a `receipt`, the packet is recoverable: call `MqqbSession.durable(receipt)` when its acceptance or
+    refusal is synced. `packet` is the received packet with the SessionHeader.
     """
 
     message: UserMessage
@@ -66,7 +66,7 @@ class MessageReceived:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged(Generic[Token]):
-    """The peer has these, in the order of sending: express packets received, recoverable ones saved.
+    """The peer has acknowledged these packets, in sending order: express ones as received, recoverable ones as saved.
 
     Transactional messages of this queue manager still wait for their OrderAck.
     """
@@ -76,9 +76,9 @@ class Acknowledged(Generic[Token]):
 
 @dataclass(frozen=True, slots=True)
 class Closed(Generic[Token]):
-    """The last event of a session: write what `data_to_send` still has, then close the connection.
+    """The last event of a session: write the remaining `data_to_send`, then close the connection.
 
-    `unacknowledged` was sent, in this order, and is to be offered again with the same identifiers.
+    `unacknowledged` lists sent messages in sending order; send them again with the same identifiers.
     """
 
     reason: CloseReason

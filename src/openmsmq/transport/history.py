@@ -1,6 +1,6 @@
-"""Duplicates of messages that are not transactional: MessageIDHistoryTable ([MS-MQQB] 3.1.5.8.1, 3.1.6.7).
+"""Duplicate detection for non-transactional messages: MessageIDHistoryTable ([MS-MQQB] 3.1.5.8.1, 3.1.6.7).
 
-Bounded in entries and age. Times are milliseconds of a clock that never goes back.
+Bounded in entries and age. Times are milliseconds of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections import OrderedDict, deque
 from typing import Final
 
 LIFETIME: Final = 30 * 60_000  # note 47
-LEAST_ENTRIES: Final = 10_000  # in all, however few sessions there may be
-MOST_OF_SOURCE: Final = 16_384  # far more than the windows of the sessions that one queue manager opens
-_CHUNK: Final = 512  # messages that are forgotten together
+LEAST_ENTRIES: Final = 10_000  # minimum of the maximum number of entries, with few sessions
+MOST_OF_SOURCE: Final = 16_384  # far more than the windows of one queue manager's sessions
+_CHUNK: Final = 512  # messages dropped together
 
 
 class _Chunk:
-    """Messages of one source that came one after the other. `latest`: when the last one came."""
+    """Consecutive messages of one source. `latest` is the time of the last one."""
 
     def __init__(self, number: int) -> None:
         self.number: Final = number
@@ -25,14 +25,14 @@ class _Chunk:
 
 
 class _Known:
-    """Messages of one source: by MessageID the number of the chunk that has it last."""
+    """Messages of one source: MessageID -> number of the latest chunk that contains it."""
 
     def __init__(self) -> None:
         self.chunk_of: Final[dict[int, int]] = {}
         self.chunks: Final[deque[_Chunk]] = deque([_Chunk(0)])
 
     def add(self, message_id: int, now: float, size: int) -> None:
-        """A message has come; a chunk takes `size` of them."""
+        """Add a message; a chunk has at most `size` messages."""
         chunk = self.chunks[-1]
         if self.chunk_of.get(message_id) != chunk.number:
             if len(chunk.messages) >= size:
@@ -45,18 +45,18 @@ class _Known:
     def drop_oldest(self) -> None:
         chunk, chunk_of = self.chunks.popleft(), self.chunk_of
         for message_id in chunk.messages:
-            if chunk_of.get(message_id) == chunk.number:  # else it came again later
+            if chunk_of.get(message_id) == chunk.number:  # otherwise a later chunk has it, too
                 del chunk_of[message_id]
         if not self.chunks:
             self.chunks.append(_Chunk(chunk.number + 1))
 
 
 class DuplicateHistory:
-    """Which messages have come, by source queue manager and MessageID (deviation D-99).
+    """Received messages by source queue manager and MessageID (deviation D-99).
 
-    All that may be under way has to fit, because after a cut everything is sent again that was not acknowledged.
-    No source takes more than `MOST_OF_SOURCE`; when the table is full, the source that was quiet for longest loses its
-    oldest entries.
+    It must be large enough for all messages in flight, because after a connection loss all unacknowledged messages are
+    sent again. Each source has at most `MOST_OF_SOURCE` entries. When the table is full, the source that has been idle
+    longest loses its oldest entries.
     """
 
     def __init__(
@@ -68,14 +68,14 @@ class DuplicateHistory:
         self._lifetime: Final = lifetime
         self._chunk: Final = max(1, min(_CHUNK, maximum // 4, of_source // 4))
         self._most_chunks: Final = max(2, of_source // self._chunk)
-        self._sources: Final[OrderedDict[bytes, _Known]] = OrderedDict()  # the one that was quiet for longest first
+        self._sources: Final[OrderedDict[bytes, _Known]] = OrderedDict()  # longest idle first
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
     def seen(self, source: bytes, message_id: int, now: float) -> bool:
-        """Whether the message has come before. If so, its entry is as new as this copy."""
+        """Whether the message was received before. If so, update the time of its entry."""
         self.tick(now)
         known = self._sources.get(source)
         if known is None:
@@ -89,7 +89,7 @@ class DuplicateHistory:
         return True
 
     def add(self, source: bytes, message_id: int, now: float) -> None:
-        """A message has come. For a recoverable one the entry belongs into the batch of the message."""
+        """Add a received message. For a recoverable one, the entry must be stored in the batch of the message."""
         self.tick(now)
         known = self._sources.get(source)
         if known is None:
@@ -101,14 +101,14 @@ class DuplicateHistory:
         self._bound(source, known)
 
     def forget(self, source: bytes, message_id: int) -> None:
-        """A message could not be stored after all, and will be sent again."""
+        """Remove a message that could not be stored and will be sent again."""
         known = self._sources.get(source)
         if known is not None and known.chunk_of.pop(message_id, None) is not None:
             self._count -= 1
 
     def tick(self, now: float) -> None:
-        """Drop sources of which nothing has come within the lifetime; older entries of the others go when these are
-        looked at."""
+        """Drop sources that have sent nothing within the lifetime. Expired entries of other sources are dropped when
+        they are accessed."""
         while self._sources:
             source, known = next(iter(self._sources.items()))
             if known.chunks[-1].latest > now - self._lifetime:
@@ -123,7 +123,7 @@ class DuplicateHistory:
         self._count -= before - len(known.chunk_of)
 
     def _bound(self, source: bytes, known: _Known) -> None:
-        """Drop what is beyond the share of a source, and of all."""
+        """Enforce the limits per source and in total."""
         while len(known.chunks) > self._most_chunks:
             self._drop_from(source)
         while self._count > self.maximum:

@@ -1,4 +1,4 @@
-"""A limit for what strangers can cause."""
+"""Rate limit for events that remote hosts can cause."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ class Rate:
 
     def __init__(self, per_second: int) -> None:
         self._per_second = per_second
-        self._began = float("-inf")  # when the second that is counted began
+        self._began = float("-inf")  # start of the current second
         self._count = 0
 
     def allows(self, now: float) -> bool:
-        """Whether there may be one more; it counts if so. `now` is milliseconds of a clock that never goes back."""
+        """Return whether another event is allowed, and count it if so. `now` is milliseconds of a monotonic clock."""
         if now >= self._began + SECOND:
             self._began, self._count = now, 0
         if self._count >= self._per_second:
@@ -23,7 +23,7 @@ class Rate:
         return True
 
     def again(self, now: float) -> float:
-        """Milliseconds until the next one is allowed; 0 if it is now."""
+        """Return the milliseconds until the next event is allowed; 0 if it is allowed now."""
         if self._count < self._per_second:
             return 0.0
         return max(self._began + SECOND - now, 0.0)

@@ -1,7 +1,7 @@
-"""Binary Reliable Message Routing ([MS-MQBR]): which queue managers are the next hop to a destination.
+"""Binary Reliable Message Routing ([MS-MQBR]): find the next hops to a destination.
 
-Pure: the tables that a directory would hold come in, identifiers go out. Where several gates or paths of one cost would
-do, the first in the order of the tables is taken, so that answers are stable.
+Without I/O: the input are tables as in a directory, the output are identifiers. Among gates or paths of equal cost, the
+first one in table order is used, so that results are stable.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from functools import cached_property
 
 @dataclass(frozen=True, slots=True)
 class Manager:
-    """A QueueManager as [MS-MQDMPR] 3.1.1.1 has it. `host` is its name or address; lists hold identifiers, `sites` the
-    keys of sites."""
+    """A QueueManager, [MS-MQDMPR] 3.1.1.1. `host` is its name or address; lists contain identifiers, `sites` the keys
+    of sites."""
 
     identifier: bytes
     host: str
@@ -27,7 +27,7 @@ class Manager:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A Site (3.1.1.7): `gates` are the identifiers of its site gates."""
+    """A Site (3.1.1.7). `gates` are the identifiers of its site gates."""
 
     key: str
     gates: tuple[bytes, ...] = ()
@@ -35,7 +35,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class RoutingLink:
-    """A RoutingLink (3.1.1.8), both ways; `cost` is ActualCost."""
+    """A bidirectional RoutingLink (3.1.1.8); `cost` is ActualCost."""
 
     one: str
     other: str
@@ -43,7 +43,7 @@ class RoutingLink:
 
 
 class RoutingFailed(Exception):
-    """There is no next hop. The text says why."""
+    """There is no next hop; the text gives the reason."""
 
 
 class Routing:
@@ -63,17 +63,17 @@ class Routing:
 
     @property
     def is_router(self) -> bool:
-        """Whether this queue manager passes messages on."""
+        """Whether this queue manager is a routing server."""
         here = self._managers.get(self._own)
         return here is not None and here.routing_server
 
     def host(self, identifier: bytes) -> str | None:
-        """The name or address of a queue manager, if it is known."""
+        """Return the name or address of a queue manager; None if it is unknown."""
         manager = self._managers.get(identifier)
         return manager.host if manager is not None else None
 
     def next_hops(self, destination: bytes) -> tuple[bytes, ...]:
-        """GetNextHops, 3.1.5.1. A queue manager that is not in the tables itself goes to the destination directly.
+        """GetNextHops, 3.1.5.1. If this queue manager is not in the tables, the next hop is the destination.
 
         Raises RoutingFailed.
         """
@@ -123,7 +123,7 @@ class Routing:
 
     @cached_property
     def _table(self) -> Mapping[str, str]:
-        """RoutingTable, 3.1.1.2: destination site to the next one on the least-cost path, by Dijkstra's algorithm."""
+        """RoutingTable, 3.1.1.2: destination site -> next site on the least-cost path (Dijkstra's algorithm)."""
         here = self._managers[self._own]
         neighbours: dict[str, list[tuple[int, str]]] = {}
         for link in self._links:

@@ -1,7 +1,7 @@
-"""Transactional sequences, end to end between source and destination ([MS-MQQB] 3.1.1.5, 3.1.1.6.2).
+"""Transactional sequences between source and destination ([MS-MQQB] 3.1.1.5, 3.1.1.6.2).
 
-Pure state: what has to be durable before something leaves is named, and storing it is the owner's. Times are
-milliseconds of a clock that never goes back.
+Without I/O: the docstrings state what must be durable before data is sent; the owner stores it. Times are milliseconds
+of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from openmsmq.packet.internal import OrderAckBody
 RESEND_INTERVALS = (30_000,) * 3 + (300_000,) * 3 + (1_800_000,) * 3 + (21_600_000,)  # note 24
 ORDER_ACK_TIMEOUT = 500  # 3.1.2.7
 MAXIMUM_ORDER_ACK_DELAY = 10_000  # 3.1.3.2, note 52
-# A sequence that never runs empty gets no higher numbers; it ends when all of them are acknowledged.
+# Highest number of a sequence. A new sequence begins when all numbers are acknowledged.
 LAST_NUMBER = 0xFFFF0000
 
 
 class SequenceId(NamedTuple):
-    """TxSequenceID ([MS-MQMQ] 2.2.18.1.2): ordered as the 64 bits whose upper half is the TimeStamp."""
+    """TxSequenceID ([MS-MQMQ] 2.2.18.1.2), ordered as a 64-bit number with the TimeStamp as upper half."""
 
     timestamp: int
     ordinal: int
@@ -29,9 +29,9 @@ class SequenceId(NamedTuple):
 class OutgoingSequence:
     """The sequence of one outgoing queue.
 
-    `new_identifier` comes from one generator for the whole queue manager (deviation D-97): it returns a greater
-    identifier each time, also after a restart. To go on after a restart, pass the identifier, next number, last
-    acknowledged number and unacknowledged numbers that were stored.
+    `new_identifier` comes from one generator for the whole queue manager (deviation D-97): each identifier is greater
+    than the previous one, also after a restart. To continue after a restart, pass the stored identifier, next number,
+    last acknowledged number and unacknowledged numbers.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class OutgoingSequence:
 
     @property
     def exhausted(self) -> bool:
-        """Whether no more numbers can be given until all are acknowledged, and a new sequence begins."""
+        """Whether no number is left until all are acknowledged and a new sequence begins."""
         return self.next_number > LAST_NUMBER
 
     @property
@@ -73,13 +73,13 @@ class OutgoingSequence:
 
     @property
     def resend_index(self) -> int:
-        """ResendIntervalIndex: how often all was sent again since the last OrderAck, up to the longest interval."""
+        """ResendIntervalIndex: number of resends since the last OrderAck, limited by the longest interval."""
         return self._interval
 
     def assign(self) -> int:
-        """TxSequenceNumber for a message, given once and kept for its life (deviation D-97).
+        """Return a new TxSequenceNumber for a message, which keeps it permanently (deviation D-97).
 
-        It has to be durable before the first byte of the message leaves. Raises OverflowError when `exhausted`.
+        It must be durable before the message is sent. Raises OverflowError when `exhausted`.
         """
         if self.exhausted:
             raise OverflowError(f"sequence {self.identifier} has no more numbers")
@@ -89,27 +89,29 @@ class OutgoingSequence:
         return number
 
     def previous(self, number: int) -> int:
-        """PreviousTxSequenceNumber at each sending (3.1.7.1.3): bridges the gaps that expired messages left."""
+        """Return the current PreviousTxSequenceNumber of a message (3.1.7.1.3); it skips gaps left by expired
+        messages."""
         before = bisect_left(self._unacknowledged, number)
         return self._unacknowledged[before - 1] if before else self.last_ack
 
     def sent(self, now: float) -> None:
-        """A message of the sequence was sent: its OrderAck is waited for (3.1.2.6)."""
+        """Note that a message was sent, and start the timer for its OrderAck (3.1.2.6)."""
         if self._deadline is None:
             self._deadline = now + RESEND_INTERVALS[self._interval]
 
     def withdraw(self, number: int) -> None:
-        """A message expired or was deleted before its OrderAck. Raises ValueError if it is not of the sequence."""
+        """Remove a message that expired or was deleted before its OrderAck. Raises ValueError if it is not in the
+        sequence."""
         self._unacknowledged.remove(number)
         if not self._unacknowledged:
             self._stop()
 
     def acknowledged(self, order_ack: OrderAckBody, now: float) -> tuple[int, ...]:
-        """The numbers that an OrderAck completes (3.1.5.6); their messages leave the queue.
+        """Return the numbers that an OrderAck acknowledges (3.1.5.6); their messages leave the queue.
 
-        One for another sequence, or for a number that was not given, completes nothing (deviation D-98). When all
-        are complete a new sequence begins, which belongs into the same batch. If that cannot be stored, recreate the
-        sequence from the stored state.
+        An OrderAck for another sequence, or for an unassigned number, acknowledges nothing (deviation D-98). When all
+        numbers are acknowledged, a new sequence begins, which must be stored in the same batch. If that fails, recreate
+        the sequence from the stored state.
         """
         identifier = SequenceId(order_ack.sequence_timestamp, order_ack.sequence_ordinal)
         number = order_ack.sequence_number
@@ -130,7 +132,7 @@ class OutgoingSequence:
         return done
 
     def tick(self, now: float) -> bool:
-        """Whether all unacknowledged messages are to be sent again, in order (3.1.6.5; deviation D-98)."""
+        """Return whether all unacknowledged messages must be sent again, in order (3.1.6.5; deviation D-98)."""
         if self._deadline is None or now < self._deadline:
             return False
         self._interval = min(self._interval + 1, len(RESEND_INTERVALS) - 1)
@@ -143,7 +145,7 @@ class OutgoingSequence:
 
 
 class SequencePosition(NamedTuple):
-    """The last message that was accepted. What is greater came later."""
+    """Position of the last accepted message. Later positions are greater."""
 
     identifier: SequenceId = SequenceId(0, 0)
     number: int = 0
@@ -165,10 +167,10 @@ class Incoming:
         return self._deadline
 
     def receive(self, identifier: SequenceId, number: int, previous: int, now: float) -> bool:
-        """Whether a message is accepted, in order and for the first time (3.1.5.8.6; deviation D-100).
+        """Return whether a message is accepted: in order and for the first time (3.1.5.8.6; deviation D-100).
 
-        If so, store it and `position` in one batch, then call `durable`. One that is not accepted is not stored; an
-        OrderAck repeats what the sender needs to know.
+        If so, store it and `position` in one batch, then call `durable`. Otherwise do not store it; the next OrderAck
+        tells the sender the position.
         """
         accepted = self._accepts(identifier, number, previous)
         if accepted:
@@ -180,18 +182,19 @@ class Incoming:
         return accepted
 
     def durable(self, position: SequencePosition, now: float) -> None:
-        """A batch with this position is synced, so an OrderAck may name it."""
+        """Note that a batch with this position is synced, so that an OrderAck may contain it."""
         if position > self.synced:
             self.synced = position
             if self._deadline is None:
                 self._schedule(now)
 
     def failed(self) -> None:
-        """A batch could not be stored: what was not synced is forgotten, and will be sent again."""
+        """Go back to the last synced position, because a batch could not be stored. The peer will send the messages
+        again."""
         self.position = self.synced
 
     def tick(self, now: float) -> OrderAckBody | None:
-        """The OrderAck to be sent now, if any (3.1.6.9)."""
+        """Return the OrderAck to send now, or None (3.1.6.9)."""
         if self._deadline is None or now < self._deadline:
             return None
         self._deadline = None
@@ -208,7 +211,7 @@ class Incoming:
         return identifier > current and previous == 0 and number > 0
 
     def _schedule(self, now: float) -> None:
-        """Each message pushes the OrderAck back, until the last one is MAXIMUM_ORDER_ACK_DELAY ago."""
+        """Schedule the OrderAck. Each message postpones it, until the last OrderAck was MAXIMUM_ORDER_ACK_DELAY ago."""
         running = self._deadline is not None
         recent = self._last_order_ack is not None and now - self._last_order_ack < MAXIMUM_ORDER_ACK_DELAY
         if not running or recent:

@@ -11,7 +11,7 @@ their lower 32 bits become TimeStamp.
 Invariant I7 (docs/architecture.md): a recoverable packet is acknowledged only after the owner has called `durable` for
 it; a sent packet is reported as acknowledged at most once, and only if the peer's acknowledgment covers it.
 
-After `Closed` a session does nothing more; late calls, from a sync that has just ended, are harmless.
+After `Closed`, calls have no effect; late ones, such as after a sync, are allowed.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ from openmsmq.transport.states import (
 from openmsmq.transport.window import FLAG_BITS, MAXIMUM_UNSAVED, Receiving, SendWindow, Window
 
 RECOVERABLE_DELIVERY = 1  # UserHeader.Flags.DM; 0 is express
-ROUND_TRIPS = 8  # RecoverableAckSendTimeout in round trips (3.1.5.3.2)
-PIGGYBACK_FROM = 0.75  # of the Session Ack Send Timer (3.1.7.11)
+ROUND_TRIPS = 8  # RecoverableAckSendTimeout, in round trips (3.1.5.3.2)
+PIGGYBACK_FROM = 0.75  # fraction of the Session Ack Send Timer (3.1.7.11)
 
 Admit = Callable[[EstablishConnection], bool]
 
 
 class MqqbSession(Generic[Token]):
-    """See the module. Made by `initiator` or `acceptor` as soon as the connection is up."""
+    """See the module. Create it with `initiator` or `acceptor` when the connection is open."""
 
     def __init__(self, settings: SessionSettings, state: SessionState, now: float, peer: bytes, admit: Admit) -> None:
         self.state = state
@@ -85,7 +85,7 @@ class MqqbSession(Generic[Token]):
         self._received_ack = False
         self._active = False
         self._ack_began = now
-        # Deviation D-95: a timer for each session.
+        # Deviation D-95: one timer per session.
         self._deadlines: dict[Timer, float] = {Timer.INITIALIZATION: now + settings.initialization_timeout}
         self._events: list[Event[Token]] = []
         self._actions: dict[SessionAction, Callable[[InternalPacket, float], None]] = {
@@ -102,7 +102,8 @@ class MqqbSession(Generic[Token]):
     def initiator(
         cls, settings: SessionSettings, now: float, peer: bytes = NO_GUID, without_ping: bool = True
     ) -> MqqbSession[Token]:
-        """A session of ours (3.1.5.2.3). `peer` is the queue manager to reach, NO_GUID for a direct format name."""
+        """Create a session opened here (3.1.5.2.3). `peer` is the queue manager to reach, NO_GUID for a direct format
+        name."""
         session = cls(settings, INITIAL_INITIATOR, now, peer, _everybody)
         request = EstablishConnection(
             settings.identifier, peer, int(now) & 0xFFFFFFFF, without_ping, settings.server_class
@@ -112,19 +113,20 @@ class MqqbSession(Generic[Token]):
 
     @classmethod
     def acceptor(cls, settings: SessionSettings, now: float, admit: Admit | None = None) -> MqqbSession[Token]:
-        """A session that a peer opens (3.1.5.10). `admit` is asked with its EstablishConnection; False closes."""
+        """Create a session opened by a peer (3.1.5.10). `admit` is called with its EstablishConnection; False refuses
+        it."""
         return cls(settings, INITIAL_ACCEPTOR, now, NO_GUID, admit or _everybody)
 
-    # -- what the owner asks ------------------------------------------------------------------------------------------
+    # -- state for the owner ------------------------------------------------------------------------------------------
 
     @property
     def next_deadline(self) -> float | None:
-        """When `tick` is to be called, in milliseconds; None while there is nothing to wait for."""
+        """Time of the next call of `tick`, in milliseconds; None if no timer is running."""
         return min(self._deadlines.values(), default=None)
 
     @property
     def room(self) -> int:
-        """How many UserMessages may be sent now; 0 unless OPEN."""
+        """Number of UserMessages that may be sent now; 0 unless OPEN."""
         if self.state is not SessionState.OPEN:
             return 0
         sending = self._sending
@@ -132,26 +134,26 @@ class MqqbSession(Generic[Token]):
 
     @property
     def buffered(self) -> int:
-        """Bytes of a packet that has not come whole."""
+        """Number of buffered bytes of an incomplete packet."""
         return self._framer.buffered
 
     @property
     def unsent(self) -> int:
-        """How many bytes `data_to_send` would return."""
+        """Number of bytes that `data_to_send` would return."""
         return len(self._output)
 
     def data_to_send(self) -> bytes:
-        """The bytes to be written to the connection; they are returned once."""
+        """Return the bytes to write to the connection, once."""
         data = bytes(self._output)
         self._output.clear()
         return data
 
-    # -- what the owner does ------------------------------------------------------------------------------------------
+    # -- actions of the owner -----------------------------------------------------------------------------------------
 
     def receive(self, data: bytes, now: float) -> list[Event[Token]]:
-        """Bytes arrived. Bytes behind a wrong one are not looked at."""
+        """Process received bytes. After an error the rest is ignored."""
         try:
-            # Whole packets leave the framer between pieces, so that what it buffers is bounded for any `data`.
+            # Complete packets are removed from the framer between pieces, so that its buffer is bounded for any `data`.
             for at in range(0, len(data), READ_SIZE):
                 if self.state is SessionState.CLOSED:
                     break
@@ -162,11 +164,11 @@ class MqqbSession(Generic[Token]):
         return self._take_events()
 
     def send(self, message: UserMessage, token: Token, now: float) -> None:
-        """Send a UserMessage, OrderAck or FinalAck. Its SessionHeader is filled in, or removed; OrderAcks and FinalAcks
-        have none, as all bits of their BaseHeader.Flags are 0 ([MS-MQQB] 2.2.4, 2.2.5).
+        """Send a UserMessage, OrderAck or FinalAck. Its SessionHeader is set or removed; OrderAcks and FinalAcks have
+        none, because all bits of their BaseHeader.Flags are 0 ([MS-MQQB] 2.2.4, 2.2.5).
 
-        `Acknowledged` or `Closed` will name the token. Raises LocalProtocolError without `room`, or if the packet has
-        more than 4 MiB.
+        A later `Acknowledged` or `Closed` contains the token. Raises LocalSessionError without `room`, or if the packet
+        has more than 4 MiB.
         """
         if not self.room:
             raise LocalSessionError(f"no room in the window of {self.window.size} packets, state {self.state.name}")
@@ -184,9 +186,10 @@ class MqqbSession(Generic[Token]):
         self._deadlines.setdefault(Timer.ACK_WAIT, now + self._ack_wait)
 
     def durable(self, receipt: int, now: float) -> None:
-        """The fate of a recoverable packet is synced; its acknowledgment follows soon. May add to `data_to_send`.
+        """Note that the outcome of a recoverable packet is synced, so that it will be acknowledged. May add to
+        `data_to_send`.
 
-        Raises ValueError for a receipt that `MessageReceived` did not have.
+        Raises ValueError for an unknown receipt.
         """
         if self.state is SessionState.CLOSED:
             return
@@ -194,7 +197,7 @@ class MqqbSession(Generic[Token]):
         self._acknowledge_in_time(now, recoverable=True)
 
     def set_window(self, size: int) -> None:
-        """Announce another window of ours, 1 while a queue is paused (3.1.7.13) or memory is short."""
+        """Change and announce our window size; 1 while a queue is paused (3.1.7.13) or memory is short."""
         peer = self.window.peer
         self.window = Window(size)
         self.window.peer = peer
@@ -202,7 +205,7 @@ class MqqbSession(Generic[Token]):
             self._send_acknowledgment()
 
     def tick(self, now: float) -> list[Event[Token]]:
-        """Time has passed: act on every timer that has run out."""
+        """Handle all expired timers."""
         for timer in [timer for timer, deadline in self._deadlines.items() if deadline <= now]:
             if timer in self._deadlines:  # an earlier one may have closed the session
                 del self._deadlines[timer]
@@ -210,12 +213,12 @@ class MqqbSession(Generic[Token]):
         return self._take_events()
 
     def disconnected(self) -> list[Event[Token]]:
-        """The connection is gone, or the peer has ended it (3.1.7.3)."""
+        """Close the session, because the connection was lost or closed by the peer (3.1.7.3)."""
         self._close(CloseReason.DISCONNECTED)
         return self._take_events()
 
     def close(self) -> list[Event[Token]]:
-        """End the session from here (3.1.5.9)."""
+        """Close the session locally (3.1.5.9)."""
         self._close(CloseReason.LOCAL)
         return self._take_events()
 
@@ -260,7 +263,7 @@ class MqqbSession(Generic[Token]):
         return SessionEvent.ESTABLISH_VALID if valid else SessionEvent.ESTABLISH_INVALID
 
     def _accepts_request(self, packet: EstablishConnection) -> bool:
-        """3.1.5.3.1; NO_GUID is what a direct format name sends (deviation D-94)."""
+        """3.1.5.3.1; NO_GUID is sent for a direct format name (deviation D-94)."""
         return packet.server_guid in (NO_GUID, self._settings.identifier)
 
     def _accepts_answer(self, packet: EstablishConnection) -> bool:
@@ -274,7 +277,7 @@ class MqqbSession(Generic[Token]):
     def _send_parameters(self, packet: InternalPacket, now: float) -> None:
         assert isinstance(packet, EstablishConnection)
         self.peer = packet.server_guid
-        # By our own clock: what the peer echoes need not be what it was sent, and wraps every 50 days (D-96).
+        # Measured with the local clock: the echoed timestamp may be wrong, and wraps every 50 days (D-96).
         self.recoverable_ack_send_timeout = _clamped(int((now - self._began) * ROUND_TRIPS))
         self._events.append(PeerIdentified(self.peer, self.direct))
         self._send_own_parameters()
@@ -327,7 +330,8 @@ class MqqbSession(Generic[Token]):
     # -- messages and acknowledgments ---------------------------------------------------------------------------------
 
     def _receive_message(self, packet: bytes, now: float) -> None:
-        """Count, then the SessionHeader, then the fate, which is the owner's (deviation D-89)."""
+        """Process a UserMessage: count it, process its SessionHeader, and leave its outcome to the owner (deviation
+        D-89)."""
         reader = Reader(packet, "UserMessage")
         message = UserMessage.unpack(reader)
         if reader.remaining:
@@ -362,7 +366,8 @@ class MqqbSession(Generic[Token]):
             self._deadlines.pop(Timer.ACK_WAIT, None)
 
     def _acknowledge_in_time(self, now: float, recoverable: bool) -> None:
-        """At once when half the window or all flags are used, else by the timer (deviation D-92)."""
+        """Acknowledge immediately if half of the window or all flags are used, else start the timer (deviation
+        D-92)."""
         receiving = self._receiving
         while receiving.ackable >= FLAG_BITS:
             self._send_acknowledgment()
@@ -380,14 +385,15 @@ class MqqbSession(Generic[Token]):
         self._output += SessionAck(self._acknowledgment()).pack()
 
     def _acknowledgment(self) -> SessionHeader:
-        """A SessionHeader to be sent now. It stops the timer, unless more bits wait than it can have."""
+        """Return a SessionHeader to send now. This stops the timer, unless more bits are pending than fit into it."""
         received, first, flags = self._receiving.acknowledge()
         if self._receiving.nothing_to_say:
             self._deadlines.pop(Timer.ACK_SEND, None)
         return SessionHeader(received, first, flags, *self._sending.counts, self.window.own)
 
     def _piggybacks(self, now: float) -> bool:
-        """Whether the Session Ack Send Timer has run far enough for its acknowledgment to ride on a UserMessage."""
+        """Whether the Session Ack Send Timer has advanced far enough to piggyback its acknowledgment on a
+        UserMessage."""
         deadline = self._deadlines.get(Timer.ACK_SEND)
         return deadline is not None and now - self._ack_began > PIGGYBACK_FROM * (deadline - self._ack_began)
 
@@ -400,7 +406,7 @@ class MqqbSession(Generic[Token]):
         """Duration of the Session Ack Wait Timer (3.1.2.4, note 46)."""
         return self.ack_wait_timeout * (2 if self.direct else 1)
 
-    # -- timers and the end -------------------------------------------------------------------------------------------
+    # -- timers and closing -------------------------------------------------------------------------------------------
 
     def _expire(self, timer: Timer, now: float) -> None:
         match EXPIRIES[timer]:
@@ -432,11 +438,11 @@ class MqqbSession(Generic[Token]):
         )
 
     def _close(self, reason: CloseReason, detail: str = "") -> None:
-        """Once; what was sent and not acknowledged returns to its queue with the event."""
+        """Close the session, unless it is closed. The event lists the unacknowledged messages, to be put back."""
         if self.state is not SessionState.CLOSED:
             self.state = SessionState.CLOSED
             self._deadlines.clear()
-            self._framer = Framer(LARGEST_INTERNAL_PACKET)  # a session that is over keeps no bytes
+            self._framer = Framer(LARGEST_INTERNAL_PACKET)  # free the buffer
             self._events.append(Closed(reason, detail, self._sending.rest()))
 
     def _take_events(self) -> list[Event[Token]]:

@@ -6,15 +6,17 @@ from dataclasses import dataclass
 
 from openmsmq.packet.internal import ACK_TIMEOUT
 
-WINDOW_SIZE = 512  # deviation D-163: 64 as written; the smaller one of both sides counts
+WINDOW_SIZE = 512  # deviation D-163: 64 as written; the smaller one of both sides applies
 MAXIMUM_WINDOW_SIZE = 0xFFFF
 
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """`identifier` is QueueManager.Identifier, 16 bytes. Raises ValueError for what packets cannot carry.
+    """Parameters of all sessions. `identifier` is QueueManager.Identifier, 16 bytes. Raises ValueError for values that
+    packets cannot represent.
 
-    `packet_timeout` bounds the time from the first byte of a packet to its last; 4 MiB in it are 14 KB/s.
+    `packet_timeout` is the maximum time from the first byte of a packet to its last; the default allows 4 MiB at 14
+    KB/s.
     """
 
     identifier: bytes
@@ -22,7 +24,7 @@ class SessionSettings:
     server_class: bool = True
     initialization_timeout: float = 60_000  # 3.1.2.1, note 43
     cleanup_timeout: float = 300_000  # 3.1.2.2, note 44; 120,000 on a routing server
-    ack_wait_timeout: int = 20_000  # 3.1.3.2, note 51; an acceptor takes the initiator's
+    ack_wait_timeout: int = 20_000  # 3.1.3.2, note 51; an acceptor uses that of the initiator
     packet_timeout: float = 300_000
 
     def __post_init__(self) -> None:

@@ -1,10 +1,11 @@
 """The state tables of a session over one TCP connection ([MS-MQQB] 3.1.1.1.1.1, 3.1.1.1.1.2).
 
-A session begins when the connection is up. A row says what one kind of packet does in one state: an action, which
-`session.Session` has as a method, and the next state. What has no row is an error of the peer: the session closes, and
-not a byte is sent for it, because the protocol has neither error nor goodbye packets (3.1.5.1.3, 3.1.5.9).
+A session begins when the connection is open. A row gives the effect of one kind of packet in one state: an action,
+implemented by a method of `session.MqqbSession`, and the next state. A packet without a row is an error of the peer:
+the session closes without sending anything, because the protocol has neither error nor close packets (3.1.5.1.3,
+3.1.5.9).
 
-What comes before and after, up to WAITING_RECONNECT, has its table in `reaching`.
+The table of the states before and after a session, up to WAITING_RECONNECT, is in `connecting`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class SessionEvent(Enum):
     """Events from the peer."""
 
     ESTABLISH_VALID = auto()  # EstablishConnection that passes 3.1.5.3.1 or 3.1.5.3.2
-    ESTABLISH_INVALID = auto()  # and one that does not
+    ESTABLISH_INVALID = auto()  # EstablishConnection that does not
     PARAMETERS = auto()
     PARAMETERS_REFUSED = auto()  # ConnectionParameters with CS (2.2.1)
     SESSION_ACK = auto()
@@ -82,7 +83,7 @@ TABLE: dict[SessionState, dict[SessionEvent, SessionRow]] = {
 
 
 class Timer(Enum):
-    """The timers of a session (3.1.2), and one for a packet that does not end."""
+    """The timers of a session (3.1.2), and one for incomplete packets."""
 
     INITIALIZATION = auto()
     CLEANUP = auto()

@@ -1,6 +1,6 @@
-"""Counting and acknowledging the packets of a session ([MS-MQQB] 3.1.1.4, 3.1.1.6.1; [MS-MQMQ] 2.2.20.4).
+"""Count and acknowledge the packets of a session ([MS-MQQB] 3.1.1.4, 3.1.1.6.1; [MS-MQMQ] 2.2.20.4).
 
-Counts are whole numbers here and 16 bits on the wire: they wrap (deviation D-93).
+Counts are unbounded here and have 16 bits on the wire, where they wrap (deviation D-93).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from openmsmq.transport.events import RemoteSessionError, Token
 from openmsmq.transport.settings import MAXIMUM_WINDOW_SIZE, WINDOW_SIZE
 
 FLAG_BITS = 32  # RecoverableMsgAckFlags
-# Recoverable packets whose bits may be missing. Below half of 2**16, so that a number on the wire names one packet.
+# Maximum number of recoverable packets without their bit. Less than 2**15, so that a number on the wire is unambiguous.
 MAXIMUM_UNSAVED = 0x4000
 
 _MODULUS = 0x10000
@@ -25,10 +25,10 @@ class Receiving:
     def __init__(self) -> None:
         self._received = 0
         self._recoverable = 0
-        self._durable = 0  # recoverable packets 1 to this are synced
+        self._durable = 0  # all recoverable packets up to this number are synced
         self._durable_beyond: set[int] = set()
         self._acknowledged = 0
-        self._base = 0  # recoverable packets 1 to this have had their bit
+        self._base = 0  # the bits of all recoverable packets up to this number were sent
 
     @property
     def unacknowledged(self) -> int:
@@ -37,16 +37,16 @@ class Receiving:
 
     @property
     def ackable(self) -> int:
-        """Recoverable packets that are synced and have not had their bit."""
+        """Number of synced recoverable packets whose bit was not sent yet."""
         return self._durable - self._base
 
     @property
     def nothing_to_say(self) -> bool:
-        """Whether an acknowledgment would say nothing new."""
+        """Whether an acknowledgment would contain nothing new."""
         return not self.unacknowledged and not self.ackable
 
     def count(self, recoverable: bool) -> int | None:
-        """Count one packet, accepted or not (deviation D-89). A recoverable one gets a receipt."""
+        """Count a packet, accepted or not (deviation D-89). Returns the receipt of a recoverable one, else None."""
         self._received += 1
         if not recoverable:
             return None
@@ -54,9 +54,10 @@ class Receiving:
         return self._recoverable
 
     def durable(self, receipt: int) -> None:
-        """The fate of a recoverable packet is synced. Bits are given in the order of receipt (deviation D-91).
+        """Note that the outcome of a recoverable packet is synced. Bits are sent in the order of receipt (deviation
+        D-91).
 
-        Raises ValueError for a receipt that was not issued, or comes twice.
+        Raises ValueError for a receipt that was not issued, or was passed before.
         """
         if not self._durable < receipt <= self._recoverable or receipt in self._durable_beyond:
             raise ValueError(f"receipt {receipt} was not issued, or came twice")
@@ -66,14 +67,14 @@ class Receiving:
             self._durable_beyond.remove(self._durable)
 
     def differs_from(self, header: SessionHeader) -> bool:
-        """Whether the peer has counted other packets than have come."""
+        """Whether the peer's counts differ from the received packets."""
         return (
             header.user_sequence_number != self._received % _MODULUS
             or header.recoverable_sequence_number != self._recoverable % _MODULUS
         )
 
     def acknowledge(self) -> tuple[int, int, int]:
-        """AckSequenceNumber, RecoverableMsgAckSeqNumber and -Flags to be sent now; no bit is given twice."""
+        """Return AckSequenceNumber, RecoverableMsgAckSeqNumber and -Flags to send now; each bit is sent once."""
         bits = min(self.ackable, FLAG_BITS)
         first = (self._base + 1) % _MODULUS if bits else 0
         self._base += bits
@@ -84,18 +85,18 @@ class Receiving:
 class _Sent(NamedTuple):
     token: Any  # of type Token
     number: int
-    recoverable: int  # its number among recoverable packets, or 0
+    recoverable: int  # number among recoverable packets; 0 for express
 
 
 class SendWindow(Generic[Token]):
-    """Packets sent on this session, and which of them the peer has."""
+    """Packets sent in this session, and their acknowledgments."""
 
     def __init__(self) -> None:
         self._sent = 0
         self._recoverable = 0
         self._received = 0  # AckSequenceNumber, unwrapped
-        self._express: deque[_Sent] = deque()  # unacknowledged, in the order of sending
-        self._unsaved: dict[int, _Sent] = {}  # recoverable packets without their bit, in the order of sending
+        self._express: deque[_Sent] = deque()  # unacknowledged, in sending order
+        self._unsaved: dict[int, _Sent] = {}  # recoverable packets without their bit, in sending order
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -104,12 +105,12 @@ class SendWindow(Generic[Token]):
 
     @property
     def in_flight(self) -> int:
-        """UnAckedMessageCount: packets that the peer has not counted."""
+        """UnAckedMessageCount: number of packets that the peer has not counted."""
         return self._sent - self._received
 
     @property
     def unsaved(self) -> int:
-        """Recoverable packets whose bit is missing."""
+        """Number of recoverable packets whose bit was not received."""
         return len(self._unsaved)
 
     def sent(self, token: Token, recoverable: bool) -> None:
@@ -122,10 +123,10 @@ class SendWindow(Generic[Token]):
             self._express.append(_Sent(token, self._sent, 0))
 
     def acknowledged(self, header: SessionHeader) -> tuple[Token, ...]:
-        """Return the tokens that this SessionHeader completes, in the order of sending (3.1.5.5.1 to 3.1.5.5.3).
+        """Return the tokens that a SessionHeader acknowledges, in sending order (3.1.5.5.1 to 3.1.5.5.3).
 
-        Only bits complete recoverable packets (deviation D-91). Bits of packets that had theirs change nothing. Raises
-        RemoteProtocolError if it names what was never sent.
+        Recoverable packets are acknowledged only by bits (deviation D-91); repeated bits change nothing. Raises
+        RemoteSessionError if it acknowledges packets that were never sent.
         """
         newly = (header.ack_sequence_number - self._received) % _MODULUS
         if newly > self.in_flight:
@@ -142,13 +143,13 @@ class SendWindow(Generic[Token]):
         return tuple(sent.token for sent in done)
 
     def rest(self) -> tuple[Token, ...]:
-        """Return the tokens of sent packets that are not completed, in the order of sending."""
+        """Return the tokens of unacknowledged packets, in sending order."""
         left = sorted([*self._express, *self._unsaved.values()], key=lambda sent: sent.number)
         return tuple(sent.token for sent in left)
 
     def _named(self, header: SessionHeader) -> list[int]:
-        """The numbers of recoverable packets that the flags name. Without flags RecoverableMsgAckSeqNumber means
-        nothing: 0 is a number like any other when the count has wrapped."""
+        """Return the numbers of the recoverable packets in the flags. Without flags, RecoverableMsgAckSeqNumber is
+        ignored, because after a wrap 0 is a normal number."""
         flags = header.recoverable_ack_flags
         numbers = []
         for bit in range(flags.bit_length()):
@@ -164,7 +165,7 @@ class SendWindow(Generic[Token]):
 
 
 class Window:
-    """Both windows: the smaller one, at least 1, bounds what may be unacknowledged (D-88, D-90)."""
+    """Both window sizes. The smaller one, but at least 1, limits the unacknowledged packets (D-88, D-90)."""
 
     def __init__(self, own: int = WINDOW_SIZE) -> None:
         if not 1 <= own <= MAXIMUM_WINDOW_SIZE:
@@ -178,5 +179,5 @@ class Window:
 
     @property
     def half(self) -> int:
-        """The number of received packets that are acknowledged without waiting for the timer (D-92)."""
+        """Number of received packets that are acknowledged without waiting for the timer (D-92)."""
         return (self.size + 1) // 2

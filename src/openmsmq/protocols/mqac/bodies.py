@@ -25,8 +25,8 @@ ALLOWED: Final = "VT_I1, UI1, I2, UI2, I4, UI4, R4, R8, CY, DATE, BOOL, BSTR, AR
 
 
 def body_of(value: Variant) -> tuple[bytes, int]:
-    """Return (body, body type) of a value other than an object. Raises ComError E_INVALIDARG for a type that bodies
-    can't have."""
+    """Return (body, body type) of a value other than an object. Raises ComError E_INVALIDARG for an unsupported
+    type."""
     found = value.resolved
     if found.vt in _FORMATS:
         number = -1 if found.vt == VT.BOOL and found.value else found.value
@@ -39,14 +39,14 @@ def body_of(value: Variant) -> tuple[bytes, int]:
 
 
 def is_object(value: Variant) -> bool:
-    """Whether `body_of_object` has to ask for it."""
+    """Whether the value is an object, so that `body_of_object` is needed."""
     return value.resolved.vt in _OBJECTS
 
 
 async def body_of_object(context: CallContext, value: Variant) -> tuple[bytes, int]:
-    """(body, body type) of an object, which is asked to save itself. Raises ComError: E_INVALIDARG for one that can't.
+    """Return (body, body type) of an object, which must save its state. Raises ComError, E_INVALIDARG if it cannot.
 
-    Deviation D-75: the body is the CLSID and what IPersistStream::Save has written.
+    Deviation D-75: the body is the CLSID and the data written by IPersistStream::Save.
     """
     target = value.resolved.value
     if isinstance(target, SavedObject):
@@ -63,13 +63,13 @@ async def body_of_object(context: CallContext, value: Variant) -> tuple[bytes, i
 
 
 def charge_of(context: CallContext) -> Charge:
-    """For bytes that an object holds for the caller."""
+    """Return a charge for bytes that an object holds for the caller."""
     return Charge(context.server.budgets.message_bytes, context.owner.source)
 
 
 def variant_of(context: CallContext, body: bytes, body_type: int) -> Variant:
-    """The inverse. An object that was saved can only be saved again (deviation D-75). What has another type, or is not
-    as long as its type, is an array of bytes. Raises InsufficientResources."""
+    """Return the VARIANT of a body. An object that was saved can only be saved again (deviation D-75). A body of
+    another type, or whose length does not match its type, becomes an array of bytes. Raises InsufficientResources."""
     fmt = _FORMATS.get(body_type)
     if fmt is not None and len(body) == struct.calcsize(fmt):
         (number,) = struct.unpack(fmt, body)

@@ -48,7 +48,8 @@ _OTHERS: Final = (
 def com_server(
     environment: Environment, exporter: Exporter, host: Host, level: AuthLevel, computer_name: str
 ) -> ComServer:
-    """The server for the automation objects of a queue manager. Raises TypeError if an operation has no method."""
+    """Return the server for the automation objects of a queue manager. Raises TypeError if an operation has no
+    method."""
     missing = [name for kind in CLASSES for name in kind.missing()]
     if missing:
         raise TypeError(f"operations without a method: {', '.join(missing)}")

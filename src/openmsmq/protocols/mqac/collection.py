@@ -16,11 +16,11 @@ from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.mqac.objects import MqacObject
 
-_MOST = 1024  # values that one call of Next returns
+_MOST = 1024  # maximum number of values per call of Next
 
 
 class MSMQCollection(MqacObject):
-    """See the module. Keys do not care about case."""
+    """See the module. Keys are case-insensitive."""
 
     coclass = m.MSMQCollection
 
@@ -40,7 +40,7 @@ class MSMQCollection(MqacObject):
         return len(self._values)
 
     def _NewEnum(self, context: CallContext) -> Enumerator:
-        """3.15.4.1.3: the values in their order."""
+        """3.15.4.1.3: enumerates the values in order."""
         return Enumerator(tuple(self._values.values()))
 
 
@@ -54,13 +54,13 @@ class Enumerator:
         return iid in (IUnknown.uuid, o.IEnumVARIANT.uuid)
 
     def released(self) -> None:
-        """It holds nothing."""
+        """Do nothing: it holds no resources."""
 
     def call(self, context: CallContext, operation: Operation, request: Any) -> Any:
         return getattr(self, operation.name)(context, request)
 
     def Next(self, context: CallContext, q: Any) -> Any:
-        """[MS-OAUT] 3.3.4.1: S_FALSE if there are fewer than were asked for."""
+        """[MS-OAUT] 3.3.4.1: S_FALSE if there are fewer values than requested."""
         found = self._values[self._position : self._position + min(q.celt, _MOST)]
         self._position += len(found)
         wires: list[o.wireVARIANTStr | None] = [

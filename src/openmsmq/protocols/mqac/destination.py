@@ -47,11 +47,11 @@ class MSMQDestination(MqacObject):
         return (*cls.coclass.interfaces, m.IMSMQPrivateDestination)
 
     def released(self) -> None:
-        self.format_name = None  # abandon an open that is still under way
+        self.format_name = None  # abandon an open in progress
         self._close()
 
     def for_sending(self, caller: Caller) -> OpenQueueDescriptor | Awaitable[OpenQueueDescriptor]:
-        """Return the handle for sending, opened now if it is not yet, as in the example of section 4.6 (deviation
+        """Return the handle for sending; open the destination if needed, as in the example of section 4.6 (deviation
         D-102). Raises MsmqError."""
         return self._descriptor or self._open(caller)
 
@@ -107,7 +107,7 @@ class MSMQDestination(MqacObject):
         return self._ads_path
 
     async def put_ADsPath(self, context: CallContext, value: str | None) -> None:
-        """3.12.4.1.7: a path of LDAP (3.12.6.1)."""
+        """3.12.4.1.7: an LDAP path (3.12.6.1)."""
         path = value or ""
         opening = self._change(context, await self.environment.directory.ask(lambda d: d.format_name_at(path)))
         self._ads_path = path
@@ -143,7 +143,7 @@ class MSMQDestination(MqacObject):
     def _change(
         self, context: CallContext, format_name: str | None, path_name: str | None = None
     ) -> Awaitable[None] | None:
-        """Change the destination; an open one is closed and opened again."""
+        """Change the destination; if it is open, close it and open the new one."""
         self.format_name, self._path_name, self._ads_path = format_name, path_name, None
         if self._descriptor is None:
             return None
@@ -158,8 +158,8 @@ class MSMQDestination(MqacObject):
         return Variant(VT.I8, 0 if self._descriptor is None else self._descriptor.handle)
 
     def put_Handle(self, context: CallContext, value: Variant) -> None:
-        """3.12.4.2.2. Deviation D-195: no handle (0 or -1) ends what is open; of others only the one of this object
-        means anything. Raises ComError."""
+        """3.12.4.2.2. Deviation D-195: no handle (0 or -1) closes the open destination; otherwise only the handle of
+        this object is accepted. Raises ComError."""
         handle = 0 if value.resolved.vt == VT.NULL else coercion.to_integer(value, VT.I8)
         if handle not in _NO_HANDLE and (self._descriptor is None or handle != self._descriptor.handle):
             raise ComError(ComResult.E_INVALIDARG, "the handle is not that of this object")

@@ -1,4 +1,4 @@
-"""MSMQEvent ([MC-MQAC] 3.16): notifications to sinks of the client, by connection points."""
+"""MSMQEvent ([MC-MQAC] 3.16): notifications to sinks of the client, through connection points."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ARRIVED, ARRIVED_ERROR = 0, 1  # DISPIDs of _DMSMQEventEvents
 
 
 class MSMQEvent(MqacObject):
-    """See the module. `sinks` are by their cookies."""
+    """See the module. `sinks` maps cookies to sinks."""
 
     coclass = m.MSMQEvent
     not_implemented: ClassVar[frozenset[str]] = frozenset(["get_Properties"])
@@ -51,13 +51,13 @@ class MSMQEvent(MqacObject):
         return self._point
 
     def advise(self, sink: Sink) -> int:
-        """Add a sink; returns its cookie."""
+        """Add a sink; return its cookie."""
         cookie, self._next_cookie = self._next_cookie, self._next_cookie + 1
         self.sinks[cookie] = sink
         return cookie
 
     def unadvise(self, cookie: int) -> bool:
-        """Take a sink away; returns whether there was one."""
+        """Remove a sink; return whether it existed."""
         sink = self.sinks.pop(cookie, None)
         if sink is not None:
             self.environment.spawn(_closed(sink))
@@ -103,13 +103,13 @@ class MSMQEvent(MqacObject):
         try:
             async with asyncio.timeout(TIME_LIMIT):
                 await sink.invoke(context, dispid, queue, arguments)
-        except Exception as error:  # a sink that is gone or fails harms nobody
+        except Exception as error:  # a dead or failing sink must not affect others
             logger.warning("an event sink of %s could not be called and is dropped: %s", context.call.peer, error)
             self.unadvise(cookie)
 
 
 async def _closed(sink: Sink) -> None:
-    """Release a sink; a client that is gone needs nothing."""
+    """Release a sink; ignore errors, because its client may be gone."""
     try:
         await sink.close()
     except (MsmqError, OSError) as error:
@@ -126,7 +126,7 @@ class ConnectionPoint:
         return iid in (IUnknown.uuid, m.IConnectionPoint.uuid)
 
     def released(self) -> None:
-        """The event stays."""
+        """Do nothing: the event still exists."""
 
     def call(self, context: CallContext, operation: Operation, request: Any) -> Any:
         return getattr(self, operation.name)(context, request)
@@ -172,7 +172,7 @@ class ConnectionPoint:
 
 
 class Enumeration:
-    """IEnumConnectionPoints or IEnumConnections over what there was when it was made (3.16.4.5, 3.16.4.6)."""
+    """IEnumConnectionPoints or IEnumConnections over a snapshot of items (3.16.4.5, 3.16.4.6)."""
 
     def __init__(self, items: tuple[Any, ...], interface: Interface, iid: UUID, position: int = 0) -> None:
         self._items, self._interface, self._iid, self._position = items, interface, iid, position
@@ -181,7 +181,7 @@ class Enumeration:
         return iid in (IUnknown.uuid, self._interface.uuid)
 
     def released(self) -> None:
-        """It holds nothing."""
+        """Do nothing: it holds no resources."""
 
     def call(self, context: CallContext, operation: Operation, request: Any) -> Any:
         return getattr(self, operation.name)(context, operation, request)

@@ -1,4 +1,4 @@
-"""MSMQManagement with its two faces, and MSMQApplication ([MC-MQAC] 3.2 to 3.3.5): what administrators see and do."""
+"""MSMQManagement with its two further interfaces, and MSMQApplication ([MC-MQAC] 3.2 to 3.3.5): administration."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _STATES: Final = {
 
 
 class Remote:
-    """A machine that is queried by MS-MQMR. This queue manager queries it under its own name, so its callers need the
+    """A machine that is queried through MS-MQMR. This queue manager queries it with its own login, so callers need the
     rights here, too (deviation D-121)."""
 
     def __init__(self, environment: Environment, machine: str) -> None:
@@ -60,19 +60,19 @@ class Remote:
             raise MsmqError(HResult.MQ_ERROR, f"{self.machine} answered with what can't be used: {error!r}") from error
 
     async def act(self, caller: Caller, name: str | None, action: str) -> None:
-        """Raises MsmqError."""
+        """Perform an action on a queue, or on the machine if `name` is None. Raises MsmqError."""
         act = f"{action} {name or 'the machine'} of {self.machine}"
         self._environment.manager.authorization.authorize(caller, None, Right.ADMINISTER, act)
         await self._environment.remote.act(self.machine, name, action)
 
 
 def remote(environment: Environment, machine: str | None) -> Remote | None:
-    """None for this machine."""
+    """Return a `Remote` for another machine; None for this one."""
     return Remote(environment, machine) if machine and not environment.manager.machine.is_local(machine) else None
 
 
 class MSMQManagement(MqacObject):
-    """3.3: a queue as a queue manager has it. Which of the two further interfaces it has is known after Init."""
+    """3.3: management of a queue. After Init, it has one of the two further interfaces."""
 
     coclass = m.MSMQManagement
 
@@ -88,8 +88,7 @@ class MSMQManagement(MqacObject):
         return (m.IMSMQManagement, m.IMSMQOutgoingQueueManagement, m.IMSMQQueueManagement)
 
     def query(self, iid: UUID) -> bool:
-        """3.3.5, 3.4: an object for an outgoing queue has not the interface for queues of its machine, and the other
-        has not that for outgoing ones."""
+        """3.3.5, 3.4: an object for an outgoing queue lacks the interface for local queues, and vice versa."""
         if self._name is not None:
             hidden = m.IMSMQQueueManagement if self._is_outgoing else m.IMSMQOutgoingQueueManagement
             if iid == hidden.uuid:
@@ -122,13 +121,13 @@ class MSMQManagement(MqacObject):
         self._name, self._text, self._remote, self._is_outgoing = name, str(name), elsewhere, is_outgoing
 
     def _queue(self, context: CallContext) -> Queue:
-        """Raises MsmqError: what the queue is not there with."""
+        """Return the queue. Raises MsmqError if it does not exist or the caller has no access."""
         queue = self.environment.manager.registry.administered(self._initialized_name())
         self._authorize(context, queue)
         return queue
 
     def _initialized_name(self) -> names.FormatName:
-        """Raises MsmqError MQ_ERROR_UNINITIALIZED_OBJECT."""
+        """Return the format name set by Init. Raises MsmqError MQ_ERROR_UNINITIALIZED_OBJECT."""
         if self._name is None:
             raise MsmqError(MQ_ERROR_UNINITIALIZED_OBJECT, "Init has not been called")
         return self._name
@@ -169,7 +168,7 @@ class MSMQManagement(MqacObject):
         return self._derived(context, "type", lambda value: _TYPES[value.upper()])
 
     def get_IsLocal(self, context: CallContext) -> bool | Awaitable[bool]:
-        """3.3.4.1.7: whether the queue is one of the machine that is managed."""
+        """3.3.4.1.7: whether the queue is on the managed machine, so not an outgoing queue."""
         return self._derived(context, "location", lambda value: value.upper() == "LOCAL")
 
     def get_TransactionalStatus(self, context: CallContext) -> int | Awaitable[int]:
@@ -271,7 +270,7 @@ class MSMQQueueManagement(MSMQManagement):
 
 
 def _sequence(environment: Environment, value: tuple[int, int, int] | dict[str, int] | None) -> Variant:
-    """SequenceInfoCollection, 2.2.7, of a value of this queue manager or one that another has answered."""
+    """SequenceInfoCollection, 2.2.7, from a value of this queue manager or the answer of another one."""
     info = SequenceInfo(**value) if isinstance(value, dict) else SequenceInfo(*(value or (0, 0, 0)))
     return Variant(VT.DISPATCH, MSMQCollection(environment, {
         "SeqID": Variant(VT.UI8, info.identifier), "SeqNo": Variant(VT.I4, info.number),
@@ -287,7 +286,7 @@ def _time(environment: Environment, value: int | None) -> Variant:
     return Variant(VT.I4, value or 0)  # a time_t, 2.2.4.1, 2.2.4.2
 
 
-# OutgoingTransferInfo, 2.2.6: the properties of which its members are made, and how.
+# OutgoingTransferInfo, 2.2.6: the property of each member, and its conversion.
 _SEND_INFO: Final[dict[str, tuple[str, Callable[[Environment, Any], Variant]]]] = {
     "EodLastAck": ("eod_last_ack", _sequence),
     "EodLastAckTime": ("eod_last_ack_time", _time),
@@ -304,7 +303,7 @@ _SEND_INFO: Final[dict[str, tuple[str, Callable[[Environment, Any], Variant]]]] 
 
 
 def _collection(environment: Environment, row: tuple[Any, ...] | dict[str, Any]) -> Variant:
-    """IncomingTransactionalTransferInfo, 2.2.5, of a row of PROPID_MGMT_QUEUE_EOD_SOURCE_INFO."""
+    """IncomingTransactionalTransferInfo, 2.2.5, from a row of PROPID_MGMT_QUEUE_EOD_SOURCE_INFO."""
     format_name, sender, identifier, number, last_access, rejects = row.values() if isinstance(row, dict) else row
     sender = UUID(bytes_le=sender) if isinstance(sender, bytes) else UUID(sender)
     values = {
@@ -342,7 +341,7 @@ class MSMQApplication(MqacObject):
         return convert(management.MACHINE[name](manager))
 
     def _act(self, context: CallContext, action: str, locally: Callable[[], object]) -> Awaitable[None] | None:
-        """An administrator's action on the machine."""
+        """Perform an action on the machine: `locally` here, or through MS-MQMR on another machine."""
         elsewhere = remote(self.environment, self._computer_name)
         if elsewhere is not None:
             return elsewhere.act(self.caller(context), None, action)
@@ -354,7 +353,7 @@ class MSMQApplication(MqacObject):
     # -- the directory -----------------------------------------------------------------------------------------
 
     def MachineIdOfMachineName(self, context: CallContext, MachineName: str | None) -> str | Awaitable[str]:
-        """3.2.4.1.1: without a directory this machine alone is known."""
+        """3.2.4.1.1: without a directory, only this machine is known."""
         machine = self.environment.manager.machine
         if not MachineName or machine.is_local(MachineName):
             return str(UUID(bytes_le=machine.identifier)).upper()
@@ -384,8 +383,8 @@ class MSMQApplication(MqacObject):
     async def RegisterCertificate(
         self, context: CallContext, Flags: Variant | None, ExternalCertificate: Variant | None
     ) -> HResult | None:
-        """3.2.4.2.1: a certificate that is given, or one that the queue manager makes, by whose key it signs for the
-        caller."""
+        """3.2.4.2.1: registers the given certificate, or one that the queue manager creates and with whose key it signs
+        for the caller."""
         if self._computer_name is not None:
             raise ComError(ComResult.E_NOTIMPL, "only where Machine has not been set")
         flags = integer(Flags, m.MQCERT_REGISTER_ALWAYS)
@@ -472,5 +471,5 @@ class MSMQApplication(MqacObject):
         return self._act(context, "DISCONNECT", lambda: self.environment.manager.outgoing.set_online(False))
 
     def Tidy(self, context: CallContext) -> Awaitable[None] | None:
-        """3.2.4.3.10: releases what the store does not need. Deviation D-56: purges nothing."""
+        """3.2.4.3.10: releases unused space of the store. Deviation D-56: purges nothing."""
         return self._act(context, "TIDY", self.environment.tidy)

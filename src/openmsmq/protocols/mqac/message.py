@@ -1,4 +1,4 @@
-"""MSMQMessage ([MC-MQAC] 3.17): a message that is being written, or that was received."""
+"""MSMQMessage ([MC-MQAC] 3.17): a message to be sent, or one that was received."""
 
 from __future__ import annotations
 
@@ -35,16 +35,17 @@ SENDER_VERSION: Final = 0x10
 _PROVIDER: Final = "Microsoft Base Cryptographic Provider, v1.0"
 _LABEL_LENGTH: Final = 249  # WCHARs, MQ_MAX_MSG_LABEL_LEN
 _IDENTIFIER_SIZE: Final = 20
-_ELSEWHERE: Final = (QueueKind.OUTGOING, QueueKind.CONNECTOR)  # where messages go on to other machines
+_ELSEWHERE: Final = (QueueKind.OUTGOING, QueueKind.CONNECTOR)  # queues of messages for other machines
 _BRACED_GUID: Final = re.compile(r"\{[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\}")
-# What a client sets that only a connector application may set (3.17.4.1.48).
+# Properties that only a connector application may set (3.17.4.1.48).
 _NOTHING: Final[frozenset[str]] = frozenset()
 _OF_CONNECTORS: Final = frozenset(
     ["message_class", "sender_identifier", "symmetric_key", "signature", "authentication_provider_name"]
 )
 
 
-# By AuthLevel, [MC-MQAC] 2.2.2.16. For one destination 2.0 is the newest that there is ([MS-MQQB] 3.1.5.8.3).
+# Signature versions by AuthLevel, [MC-MQAC] 2.2.2.16. For a single destination, 2.0 is the newest ([MS-MQQB]
+# 3.1.5.8.3).
 _VERSIONS: Final = {
     m.MQMSG_AUTH_LEVEL_ALWAYS: Version.MSMQ_2, m.MQMSG_AUTH_LEVEL_SIG10: Version.MSMQ_1,
     m.MQMSG_AUTH_LEVEL_SIG20: Version.MSMQ_2, m.MQMSG_AUTH_LEVEL_SIG30: Version.MSMQ_2,
@@ -53,7 +54,7 @@ _VERSIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _SecurityContext:
-    """SenderIdentifierCache and SenderCertificateCache (3.17.3); the SID as text, None of an anonymous caller."""
+    """SenderIdentifierCache and SenderCertificateCache (3.17.3); the SID as text, None for an anonymous caller."""
 
     sid: str | None
     signer: InternalCertificate | None
@@ -61,8 +62,8 @@ class _SecurityContext:
 
 @dataclass(frozen=True, slots=True)
 class MessageProperty:
-    """A property of the message: `names` under which it is read, `attribute` of `Message`. `allowed` are its values,
-    None for any; without `is_writable` it can only be read."""
+    """A property of the message: its `names` in COM and its `attribute` of `Message`. `allowed` are its valid values,
+    None for any."""
 
     names: tuple[str, ...]
     attribute: str
@@ -130,7 +131,7 @@ _TO_COM: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 class MSMQMessage(MqacObject):
-    """See the module. `put` are the attributes that the client has set."""
+    """See the module. `put` contains the attributes that the client has set."""
 
     coclass = m.MSMQMessage
     not_implemented: ClassVar[frozenset[str]] = frozenset(["get_Properties"])
@@ -145,9 +146,9 @@ class MSMQMessage(MqacObject):
         has_body: bool = True,
         has_connector_type: bool = True,
     ) -> None:
-        """`message` is copied: what is put here is nobody else's."""
+        """`message` is copied, because the client may change properties."""
         super().__init__(environment)
-        # 3.17.3; a new message has a type of body, too, so that an empty one is an empty array and not a NULL.
+        # 3.17.3. A new message also has a body type, so that an empty body is an empty array and not NULL.
         self.message = message.copy() if message is not None else Message(
             hash_algorithm=m.MQMSG_CALG_SHA1, encryption_algorithm=m.MQMSG_CALG_RC4, sender_identifier_type=1,
             authentication_provider_type=1, authentication_provider_name=_PROVIDER,
@@ -167,13 +168,13 @@ class MSMQMessage(MqacObject):
             self._charge.set(0)
 
     def account(self, context: CallContext) -> None:
-        """Count what the message holds for the caller. Raises InsufficientResources."""
+        """Count the bytes of the message for the caller. Raises InsufficientResources."""
         if self._charge is None:
             self._charge = charge_of(context)
         self._charge.set(self.message.size)
 
     def change(self, context: CallContext, **values: Any) -> None:
-        """Give the message other values. Raises InsufficientResources, and nothing is changed."""
+        """Change attributes of the message. Raises InsufficientResources, with nothing changed."""
         message = self.message
         before = {attribute: getattr(message, attribute) for attribute in values}
         for attribute, value in values.items():
@@ -186,7 +187,7 @@ class MSMQMessage(MqacObject):
             raise
 
     def set(self, context: CallContext, attribute: str, value: Any) -> None:
-        """A property is put."""
+        """Set a property on behalf of the client."""
         self.change(context, **{attribute: value})
         self.put |= {attribute}
 
@@ -214,7 +215,7 @@ class MSMQMessage(MqacObject):
         """3.17.4.1.20, in bytes."""
         return len(self.message.body)
 
-    # -- properties with rules of their own --------------------------------------------------------------------
+    # -- properties with special rules -------------------------------------------------------------------------
 
     def get_AuthLevel(self, context: CallContext) -> int:
         """3.17.4.1.4."""
@@ -234,21 +235,21 @@ class MSMQMessage(MqacObject):
         return Variant(VT.BSTR, str(self.message.lookup_identifier))
 
     def get_SoapEnvelope(self, context: CallContext) -> str | None:
-        """3.17.4.1.88: of messages that came by SRMP, which is not served."""
+        """3.17.4.1.88: for messages received through SRMP, which is not supported."""
         return None
 
     def get_CompoundMessage(self, context: CallContext) -> Variant:
-        """3.17.4.1.89: as `SoapEnvelope`."""
+        """3.17.4.1.89: like `SoapEnvelope`."""
         return EMPTY
 
     def put_SoapHeader(self, context: CallContext, value: str | None) -> None:
-        """3.17.4.1.90: for messages that go by SRMP, which none does, so it is not kept."""
+        """3.17.4.1.90: for messages sent through SRMP, which is not supported, so it is ignored."""
 
     def put_SoapBody(self, context: CallContext, value: str | None) -> None:
-        """3.17.4.1.91: as `SoapHeader`."""
+        """3.17.4.1.91: like `SoapHeader`."""
 
     def AttachCurrentSecurityContext(self, context: CallContext) -> None:
-        """3.17.4.1.49: who has no certificate finds out when a message is signed."""
+        """3.17.4.1.49. A missing certificate is reported when a message is signed."""
         sid = context.call.caller.sid
         try:
             signer = self.environment.message_security.internal_certificate(sid)
@@ -277,7 +278,7 @@ class MSMQMessage(MqacObject):
         return self._put_name(context, "administration_queue_format_name", value)
 
     def _put_name(self, context: CallContext, attribute: str, value: Any) -> Awaitable[None] | None:
-        """The format name of an MSMQQueueInfo, "" of NULL. Raises ComError, MsmqError."""
+        """Set `attribute` to the format name of an MSMQQueueInfo, or to "" for NULL. Raises ComError, MsmqError."""
         info = queue_info(value)
         if info is None:
             self.change(context, **{attribute: ""})
@@ -290,7 +291,7 @@ class MSMQMessage(MqacObject):
     put_AdminQueueInfo_v1 = put_AdminQueueInfo_v2 = put_AdminQueueInfo
 
     def get_DestinationQueueInfo(self, context: CallContext) -> Any:
-        """3.17.4.1.42: only if the caller of Receive has asked for it."""
+        """3.17.4.1.42: only if the caller of Receive requested it."""
         return info_of(self.environment, self.message.destination_queue_format_name) if self._has_destination else None
 
     def get_TransactionStatusQueueInfo(self, context: CallContext) -> Any:
@@ -306,7 +307,7 @@ class MSMQMessage(MqacObject):
         self.change(context, response_queue_format_name="" if value is None else _format_name(value))
 
     def get_Destination(self, context: CallContext) -> Any:
-        """3.17.4.1.82: all queues that the message was sent to."""
+        """3.17.4.1.82: all destination queues of the message."""
         if not self._has_destination:
             return None
         message = self.message
@@ -316,7 +317,7 @@ class MSMQMessage(MqacObject):
     # -- sending -----------------------------------------------------------------------------------------------
 
     def Send(self, context: CallContext, DestinationQueue: Any, Transaction: Variant | None) -> Awaitable[None] | None:
-        """3.17.4.1.48. What the queue manager fills in can be read from this object afterwards, `Id` too."""
+        """3.17.4.1.48. Fields set by the queue manager, such as `Id`, can be read from this object afterwards."""
         if DestinationQueue is None:
             raise ComError(ComResult.E_INVALIDARG, "DestinationQueue is NULL")
         for_sending = getattr(DestinationQueue, "for_sending", None)
@@ -341,7 +342,7 @@ class MSMQMessage(MqacObject):
         transaction: Variant | None,
         signer: InternalCertificate | None,
     ) -> None:
-        """The directory is asked first, for the certificates of the sender or for the destination."""
+        """Send after the directory has returned the sender's certificates or the destination."""
         if look_up is not None:
             await look_up
         opened = open_queue()
@@ -350,9 +351,9 @@ class MSMQMessage(MqacObject):
         self._send(context, descriptor, transaction, signer)
 
     def _signer(self, context: CallContext) -> InternalCertificate | None:
-        """Return the certificate whose key signs the message: the caller's, never that of a user named in the message
-        (deviation D-119). None if it is not signed here; then it gets no certificate, either (D-114). Raises
-        MsmqError."""
+        """Return the certificate whose key signs the message: that of the caller, never that of a user named in the
+        message (deviation D-119). None if the message is not signed here; then it gets no certificate, either (D-114).
+        Raises MsmqError."""
         message = self.message
         if not self.requested_authentication or "signature" in self.put:
             return None
@@ -383,7 +384,7 @@ class MSMQMessage(MqacObject):
         return b"" if sid is None else sid_bytes(sid)
 
     def _look_up(self, context: CallContext, signer: InternalCertificate | None) -> Awaitable[None] | None:
-        """Return an awaitable that must end before the signature can be judged."""
+        """Return an awaitable that must finish before the signature can be verified; None if no lookup is needed."""
         security, message = self.environment.message_security, self.message
         if signer is not None:
             return security.look_up(self._sender_bytes(context), signer.encoded)
@@ -434,8 +435,8 @@ class MSMQMessage(MqacObject):
             )
 
     def _outgoing(self, context: CallContext, *, signed: bool) -> Message:
-        """Return the message to send: a copy, because the queue keeps it. If it is `signed` here, the signer is its
-        sender."""
+        """Return the message to send: a copy, because the queue takes ownership. If it is `signed` here, its sender is
+        the signer."""
         message = self.message
         sender = self._sender_bytes(context)
         copy = message.copy()
@@ -449,7 +450,7 @@ class MSMQMessage(MqacObject):
             copy.message_class = 0
         if not copy.sender_identifier_type or not copy.sender_identifier:
             copy.sender_identifier, copy.sender_identifier_type = b"", 0
-        # A message that was received is sent without the signature and the key of its first journey.
+        # A received message is sent without its original signature and key.
         if "signature" not in self.put:
             copy.signature = b""
         if "symmetric_key" not in self.put:
@@ -460,7 +461,7 @@ class MSMQMessage(MqacObject):
         copy.default_provider = bool(copy.signature) and "authentication_provider_name" not in self.put
         if not copy.signature:
             copy.authentication_provider_name, copy.authentication_provider_type = "", 0
-        # Deviation D-82: a time to reach the queue that nobody has set is infinite, and would undo the other one.
+        # Deviation D-82: an unset time-to-reach-queue is infinite and would override the time-to-be-received.
         if INFINITE != copy.time_to_reach_queue > copy.time_to_be_received:
             copy.time_to_be_received = copy.time_to_reach_queue
         return copy
@@ -497,7 +498,7 @@ def _setter(wanted: MessageProperty) -> Callable[[MSMQMessage, CallContext, Any]
 
 
 def _from_com(name: str, kind: str, value: Any) -> Any:
-    """A value that was put. Raises MsmqError."""
+    """Convert a value set by the client. Raises MsmqError."""
     match kind:
         case "long":
             return value & 0xFFFFFFFF
@@ -521,7 +522,7 @@ def _from_com(name: str, kind: str, value: Any) -> Any:
 
 
 def _format_name(value: Any) -> str:
-    """The format name of an MSMQDestination. Raises ComError E_INVALIDARG."""
+    """Return the format name of an MSMQDestination. Raises ComError E_INVALIDARG."""
     if not isinstance(value, MSMQDestination):
         raise ComError(ComResult.E_INVALIDARG, "the argument is no MSMQDestination of this server")
     return value.format_name or ""
@@ -532,8 +533,8 @@ def _destination(environment: Environment, format_name: str) -> MSMQDestination 
 
 
 def _needs_transaction(descriptor: OpenQueueDescriptor) -> bool:
-    """Whether a message that is sent with MQ_SINGLE_MESSAGE goes in a transaction of its own (deviation D-190): a
-    transactional queue takes no other, and only another machine knows of its own queues."""
+    """Whether a message sent with MQ_SINGLE_MESSAGE needs a transaction (deviation D-190): true for transactional
+    queues, and for queues of other machines, which may be transactional."""
     queues = [part.queue for part in descriptor.parts or [descriptor] if part.queue is not None]
     return any(queue.properties.transactional or queue.kind in _ELSEWHERE for queue in queues)
 

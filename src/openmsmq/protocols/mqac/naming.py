@@ -1,4 +1,4 @@
-"""From path names to format names ([MC-MQAC] 3.1.6.2), at once or when the directory has answered."""
+"""Format names of path names ([MC-MQAC] 3.1.6.2), immediately or after a directory lookup."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ T = TypeVar("T")
 
 
 def format_name_of(environment: Environment, path_name: str) -> names.FormatName:
-    """Get Queue Format Name from Pathname, 3.1.6.2: DIRECT=OS of a private queue (D-116) and of a subqueue, PUBLIC= of
-    a public queue of this machine. Raises IllegalQueuePathName, and QueueNotFound for one that only a directory
-    knows."""
+    """Get Queue Format Name from Pathname, 3.1.6.2: DIRECT=OS for a private queue (D-116) or a subqueue, PUBLIC= for a
+    public queue of this machine. Raises IllegalQueuePathName, and QueueNotFound for any other public queue."""
     path = names.parse_path_name(path_name)
     if path.kind == "public" and not path.subqueue:
         registry = environment.manager.registry
@@ -41,12 +40,12 @@ def needs_lookup(environment: Environment, path_name: str) -> bool:
 
 
 async def format_name_in_directory(environment: Environment, path_name: str) -> str:
-    """Return the format name of a public queue, from the directory."""
+    """Look up the format name of a public queue in the directory."""
     return f"PUBLIC={await environment.public_queues.identifier_of(names.parse_path_name(path_name))}"
 
 
 def after(work: Awaitable[Any] | None, then: Callable[[], T]) -> T | Awaitable[T]:
-    """`then` at once, or when the directory has answered."""
+    """Return the result of `then`, called immediately or, if `work` is not None, after that has finished."""
     return then() if work is None else _later(work, then)
 
 

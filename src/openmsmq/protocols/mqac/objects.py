@@ -24,7 +24,7 @@ from openmsmq.queueing.authorization import Caller
 INTERFACES: Final[dict[str, Interface]] = {
     name: value for name, value in vars(m).items() if isinstance(value, Interface)
 }
-# The type library that Windows has for them (mqoa.tlb); programs that were compiled early know it by this identifier.
+# Identifier of the type library on Windows (mqoa.tlb), which early-bound programs use.
 LIBRARY: Final = LibraryObject(
     "MSMQ", UUID("d7d6e071-dccd-11d0-aa4b-0060970debae"), (3, 0),
     (
@@ -32,13 +32,13 @@ LIBRARY: Final = LibraryObject(
         *(value for value in vars(m).values() if isinstance(value, CoClass)),
     ),
 )  # fmt: skip
-LONGEST_TEXT: Final = 0x8000  # characters; names of several queues are the longest
-_DAYS_TO_1970: Final = 25569.0  # from 1899-12-30, where VT_DATE begins
+LONGEST_TEXT: Final = 0x8000  # characters; multiple-element format names are the longest
+_DAYS_TO_1970: Final = 25569.0  # from 1899-12-30, the epoch of VT_DATE
 _SECONDS_A_DAY: Final = 86400
 
 
 class HeldByObject:
-    """The owner of queues that objects open: nobody gets at them by their handles."""
+    """Owner of queues that objects open; admits no caller, so their handles are of no use to clients."""
 
     def admits(self, caller: Holder) -> bool:
         return False
@@ -52,15 +52,16 @@ class MqacObject(AutomationObject):
 
     interfaces_by_name: ClassVar[dict[str, Interface]] = INTERFACES
     library = LIBRARY
-    # By operation what is not fully served answers; `openmsmq protocols` shows it.
+    # Behavior of operations that are not fully implemented; `openmsmq protocols` shows it.
     states: ClassVar[Mapping[str, str]] = {}
-    longest_text: ClassVar[int] = LONGEST_TEXT  # characters of an argument
+    longest_text: ClassVar[int] = LONGEST_TEXT  # maximum characters of an argument
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
 
     def run(self, context: CallContext, slot: Slot, arguments: list[Any]) -> Any:
-        """See `AutomationObject.run`. Raises MsmqError for a text that nothing here is as long as: objects keep it."""
+        """See `AutomationObject.run`. Raises MsmqError for texts above the maximum length, because objects keep them in
+        memory."""
         for argument in arguments:
             text = argument.resolved.value if isinstance(argument, Variant) else argument
             if isinstance(text, str) and len(text) > self.longest_text:
@@ -71,37 +72,38 @@ class MqacObject(AutomationObject):
         return super().run(context, slot, arguments)
 
     def caller(self, context: CallContext) -> Caller:
-        """The caller, for access checks."""
+        """Return the caller, for access checks."""
         return self.environment.caller(context.call)
 
 
 def integer(value: Variant | None, default: int) -> int:
-    """A VARIANT that holds a long, unsigned; `default` where it was left out. Raises ComError."""
+    """Return the long in a VARIANT as unsigned; `default` if omitted. Raises ComError."""
     return default if value is None else coercion.to_integer(value, VT.I4) & 0xFFFFFFFF
 
 
 def boolean(value: Variant | None, default: bool) -> bool:
-    """A VARIANT that holds a VARIANT_BOOL. Raises ComError."""
+    """Return the VARIANT_BOOL in a VARIANT; `default` if omitted. Raises ComError."""
     return default if value is None else coercion.to_boolean(value)
 
 
 def text(value: Variant | None) -> str | None:
-    """A VARIANT that holds a BSTR; None where it was left out. Raises ComError."""
+    """Return the BSTR in a VARIANT; None if omitted. Raises ComError."""
     return None if value is None else coercion.to_text(value)
 
 
 def timeout(value: Variant | None) -> int:
-    """ReceiveTimeout in milliseconds; INFINITE where it was left out. Raises ComError."""
+    """Return ReceiveTimeout in milliseconds; INFINITE if omitted. Raises ComError."""
     return integer(value, INFINITE)
 
 
 def octets(value: bytes) -> Variant:
-    """VT_ARRAY | VT_UI1."""
+    """Return bytes as VT_ARRAY | VT_UI1."""
     return Variant(VT.ARRAY | VT.UI1, SafeArray.of(VT.UI1, value))
 
 
 def octets_of(value: Variant) -> bytes:
-    """The bytes of a VT_ARRAY | VT_UI1; none of VT_EMPTY and VT_NULL. Raises MsmqError MQ_ERROR_ILLEGAL_PROPERTY_VT."""
+    """Return the bytes of a VT_ARRAY | VT_UI1; empty for VT_EMPTY and VT_NULL. Raises MsmqError
+    MQ_ERROR_ILLEGAL_PROPERTY_VT."""
     found = value.resolved
     if found.vt in (VT.EMPTY, VT.NULL):
         return b""
@@ -111,12 +113,12 @@ def octets_of(value: Variant) -> bytes:
 
 
 def date(seconds: int) -> Variant:
-    """A time in seconds since 1970 UTC as VT_DATE."""
+    """Return a time in seconds since 1970 UTC as VT_DATE."""
     return Variant(VT.DATE, _DAYS_TO_1970 + seconds / _SECONDS_A_DAY)
 
 
 def seconds_of(value: Variant) -> int:
-    """The inverse of `date`. Raises ComError DISP_E_TYPEMISMATCH."""
+    """Return the seconds since 1970 UTC of a VT_DATE. Raises ComError DISP_E_TYPEMISMATCH."""
     found = value.resolved
     if found.vt not in (VT.DATE, VT.R8):
         raise ComError(ComResult.DISP_E_TYPEMISMATCH, f"a VARIANT of type {found.vt:#x}, not a date")
@@ -125,10 +127,10 @@ def seconds_of(value: Variant) -> int:
 
 
 def texts(values: list[str]) -> Variant:
-    """VT_ARRAY | VT_VARIANT of BSTRs would be possible too; the specification wants VT_ARRAY | VT_BSTR."""
+    """Return texts as VT_ARRAY | VT_BSTR, as specified, not VT_ARRAY | VT_VARIANT."""
     return Variant(VT.ARRAY | VT.BSTR, SafeArray.of(VT.BSTR, values))
 
 
 def not_there(what: str, hresult: int = HResult.MQ_ERROR_INVALID_PARAMETER) -> Any:
-    """Raise MsmqError: something that the operation needs has not been set."""
+    """Raises MsmqError: a value required by the operation is not set."""
     raise MsmqError(hresult, what)

@@ -20,7 +20,7 @@ from openmsmq.protocols.mqac.queue_info import MSMQQueueInfo
 
 
 def _guid(value: Variant) -> UUID:
-    """A BSTR with a GUID, with braces or without (deviation D-112). Raises MsmqError, ComError."""
+    """Return the GUID in a BSTR, with or without braces (deviation D-112). Raises MsmqError, ComError."""
     text = coercion.to_text(value)
     try:
         return UUID(text or "")
@@ -33,14 +33,14 @@ def _text(value: Variant) -> str:
 
 
 def _time(value: Variant) -> int:
-    """Convert a DATE. Raises MsmqError for an invalid time."""
+    """Return a DATE in seconds since 1970 UTC. Raises MsmqError for an invalid time."""
     try:
         return seconds_of(value)
     except (ValueError, OverflowError):
         raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{value.resolved.value} is not a date") from None
 
 
-#: For each argument of LookupQueue: the attribute, how it is read, and which argument has its operator, if any.
+#: For each argument of LookupQueue: its index, the attribute, its conversion, and the index of its operator, if any.
 _CRITERIA: Final[tuple[tuple[int, str, Callable[[Variant], Any], int | None], ...]] = (
     (0, "identifier", _guid, None),
     (1, "type", _guid, 5),
@@ -67,7 +67,7 @@ class MSMQQuery(MqacObject):
 
 
 def filters_of(criteria: Sequence[Variant | None]) -> list[Filter]:
-    """The query constraints. One that is left out, or whose operator is REL_NOP, does not constrain (deviation D-111).
+    """Return the query constraints, without those that are omitted or whose operator is REL_NOP (deviation D-111).
     Raises MsmqError, ComError."""
     filters = []
     for position, attribute, read, operator_position in _CRITERIA:
@@ -84,8 +84,8 @@ def filters_of(criteria: Sequence[Variant | None]) -> list[Filter]:
 
 
 class MSMQQueueInfos(MqacObject):
-    """3.14: the queues that a query finds, one after the other as the directory has them when they are asked for. One
-    that a client made itself holds the result of no query."""
+    """3.14: the queues found by a query. Each is read from the directory when the client requests it. An object that
+    the client created itself has no query."""
 
     coclass = m.MSMQQueueInfos
     not_implemented: ClassVar[frozenset[str]] = frozenset(["get_Properties"])
@@ -93,10 +93,10 @@ class MSMQQueueInfos(MqacObject):
     def __init__(self, environment: Environment, filters: list[Filter] | None = None) -> None:
         super().__init__(environment)
         self._filters = filters
-        self._position = 0  # of the queue that was returned last
+        self._position = 0  # of the last returned queue
 
     async def probe(self, context: CallContext) -> None:
-        """Raises MsmqError where the directory can't answer the query."""
+        """Raises MsmqError if the directory cannot answer the query."""
         await self._next(context)
 
     async def _next(self, context: CallContext) -> QueueRecord | None:

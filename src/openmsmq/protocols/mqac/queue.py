@@ -1,4 +1,4 @@
-"""MSMQQueue ([MC-MQAC] 3.11): an open queue with a cursor of its own."""
+"""MSMQQueue ([MC-MQAC] 3.11): an open queue with its cursor."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Wanted:
 
 
 def reading(action: ReceiveAction, with_cursor: bool) -> Callable[..., Any]:
-    """A method of 3.11.4.1 that looks at a message; revision 1 has no WantConnectorType."""
+    """Create a method of 3.11.4.1 that peeks at a message; revision 1 has no WantConnectorType."""
 
     def peek(
         self: MSMQQueue, context: CallContext, destination: Variant | None, body: Variant | None,
@@ -58,7 +58,7 @@ def reading(action: ReceiveAction, with_cursor: bool) -> Callable[..., Any]:
 
 
 def receiving(with_cursor: bool) -> Callable[..., Any]:
-    """A method of 3.11.4.1 that takes a message."""
+    """Create a method of 3.11.4.1 that receives a message."""
 
     def receive(
         self: MSMQQueue, context: CallContext, transaction: Variant | None, destination: Variant | None,
@@ -74,7 +74,7 @@ def receiving(with_cursor: bool) -> Callable[..., Any]:
 
 
 def by_lookup_id(seek: MessageSeekAction, destructive: bool, *, leaves_visible: bool = False) -> Callable[..., Any]:
-    """A method of 3.11.4.1 that finds a message by its lookup identifier; the first and the last need none."""
+    """Create a method of 3.11.4.1 that reads a message by its lookup identifier; the first and the last need none."""
     needs_identifier = seek not in (MessageSeekAction.FIRST, MessageSeekAction.LAST)
 
     def read(self: MSMQQueue, context: CallContext, *arguments: Any) -> MSMQMessage:
@@ -88,8 +88,8 @@ def by_lookup_id(seek: MessageSeekAction, destructive: bool, *, leaves_visible: 
 
 
 def lookup_id_of(value: Variant | None) -> int:
-    """A LookupId: a BSTR of digits or any integer (deviation D-80: the property is a BSTR, the parameters are published
-    as VT_UI8). Raises MsmqError MQ_ERROR_INVALID_PARAMETER."""
+    """Return a LookupId from a BSTR of digits or any integer (deviation D-80: the property is a BSTR, the parameters
+    are published as VT_UI8). Raises MsmqError MQ_ERROR_INVALID_PARAMETER."""
     try:
         identifier = coercion.to_integer(value, VT.UI8) if value is not None else 0
     except ComError as error:
@@ -100,7 +100,7 @@ def lookup_id_of(value: Variant | None) -> int:
 
 
 class MSMQQueue(MqacObject):
-    """See the module. One that a client made itself is not initialized and stays of no use."""
+    """See the module. An object that a client created itself is never initialized and cannot be used."""
 
     coclass = m.MSMQQueue
     not_implemented: ClassVar[frozenset[str]] = frozenset(["get_Properties"])
@@ -113,11 +113,11 @@ class MSMQQueue(MqacObject):
         self._is_closed = True
 
     def attach(self, descriptor: OpenQueueDescriptor, info: MSMQQueueInfo) -> None:
-        """This is now the open queue; called once, by MSMQQueueInfo.Open."""
+        """Set the open queue; called once, by MSMQQueueInfo.Open."""
         self._descriptor, self.info, self._is_closed = descriptor, info, False
 
     def released(self) -> None:
-        """The queue is closed: waiting reads end, and others may open it."""
+        """Close the queue, which ends waiting reads."""
         if self._descriptor is not None and not self._is_closed:
             self.close()
 
@@ -128,7 +128,8 @@ class MSMQQueue(MqacObject):
         self.environment.manager.handles.close_queue(self._descriptor)
 
     def opened(self, allowed: tuple[Access, ...] | None = None) -> OpenQueueDescriptor:
-        """The open queue. Raises ComError OLE_E_BLANK, MsmqError MQ_ERROR_INVALID_HANDLE or MQ_ERROR_ACCESS_DENIED."""
+        """Return the open queue. Raises ComError OLE_E_BLANK, MsmqError MQ_ERROR_INVALID_HANDLE or
+        MQ_ERROR_ACCESS_DENIED."""
         if self._descriptor is None:
             raise ComError(ComResult.OLE_E_BLANK, "a queue is opened by MSMQQueueInfo.Open")
         if self._is_closed:
@@ -139,13 +140,13 @@ class MSMQQueue(MqacObject):
         return self._descriptor
 
     def cursor(self) -> QueueCursor:
-        """The cursor of this object, made when it is needed."""
+        """Return the cursor of this object; create it if needed."""
         if self._cursor is None:
             self._cursor = self.environment.manager.handles.open_cursor(self.opened())
         return self._cursor
 
     def for_sending(self, caller: Caller) -> OpenQueueDescriptor:
-        """The open queue, as a message is sent to it: its access was checked when it was opened."""
+        """Return the open queue for sending; access was checked when it was opened."""
         return self.opened()
 
     # -- properties --------------------------------------------------------------------------------------------
@@ -164,7 +165,7 @@ class MSMQQueue(MqacObject):
         return self.info
 
     def get_Handle(self, context: CallContext) -> int:
-        """3.11.4.1.4: of no use to anybody but the queue manager."""
+        """3.11.4.1.4: only useful to the queue manager."""
         return self.opened().handle
 
     def get_Handle2(self, context: CallContext) -> Variant:
@@ -189,7 +190,7 @@ class MSMQQueue(MqacObject):
         self.close()
 
     def Reset(self, context: CallContext) -> None:
-        """3.11.4.1.10: the cursor stands before the first message again."""
+        """3.11.4.1.10: resets the cursor to the start of the queue."""
         self.opened()
         if self._cursor is not None:
             self.environment.manager.handles.close_cursor(self._cursor)
@@ -202,8 +203,8 @@ class MSMQQueue(MqacObject):
     def EnableNotification(
         self, context: CallContext, Event: Any, QueueCursor: Variant | None, ReceiveTimeout: Variant | None
     ) -> None:
-        """3.11.4.1.9: one event for the next message, which stays where it is, or for the end of the time. Deviation
-        D-83: receive access is enough, too, as in the example of section 4.5."""
+        """3.11.4.1.9: fires one event for the next message, which stays in the queue, or for the time-out. Deviation
+        D-83: receive access is sufficient, too, as in the example of section 4.5."""
         where = integer(QueueCursor, m.MQMSG_FIRST)
         if where not in _WHERE:
             raise ComError(ComResult.E_INVALIDARG, f"Cursor is {where}, allowed: 0, 1 and 2")
@@ -217,7 +218,7 @@ class MSMQQueue(MqacObject):
         action = _WHERE[where]
         cursor = None if where == m.MQMSG_FIRST else self.cursor()
         if where == m.MQMSG_NEXT and cursor is not None and cursor.state is CursorState.UNREAD:
-            action = ReceiveAction.PEEK_CURRENT  # nothing has been looked at, so the first message is the next
+            action = ReceiveAction.PEEK_CURRENT  # an unused cursor: the next message is the first
 
         budget, source = context.server.budgets.notifications, context.owner.source
 
@@ -265,9 +266,9 @@ class MSMQQueue(MqacObject):
         wanted: _Wanted,
         transaction: Transaction | None = None,
     ) -> MSMQMessage | Awaitable[MSMQMessage]:
-        """A message, at once or when one comes. Deviation D-81: only the methods with Current or Next in their names
-        use the cursor, and a time-out of 0 is answered with MQ_ERROR_MESSAGE_NOT_FOUND as published in words
-        (0xC00E0088), not with the number printed with it, which is that of another error."""
+        """Return a message, or an awaitable for the next one. Deviation D-81: only methods with Current or Next in
+        their names use the cursor. A time-out of 0 is answered with MQ_ERROR_MESSAGE_NOT_FOUND (0xC00E0088); the number
+        published with that name is that of another error."""
         outcome: asyncio.Future[MSMQMessage] = asyncio.get_running_loop().create_future()
         offer = _Offer(self, context, wanted, watches=action is ReceiveAction.RECEIVE and transaction is None)
 
@@ -307,7 +308,7 @@ class MSMQQueue(MqacObject):
         transaction: Transaction | None,
         leaves_visible: bool,
     ) -> MSMQMessage:
-        """A message by its lookup identifier. Raises MsmqError."""
+        """Return a message by its lookup identifier. Raises MsmqError."""
         offer = _Offer(self, context, wanted)
         found: list[tuple[int, Message | None]] = []
         self.environment.manager.reading.read_by_lookup_identifier(
@@ -317,7 +318,7 @@ class MSMQQueue(MqacObject):
         ((status, message),) = found
         if message is None:
             if not destructive and status == HResult.MQ_ERROR_TRANSACTION_USAGE:
-                status = HResult.MQ_ERROR_MESSAGE_NOT_FOUND  # 3.11.4.1.26: it is locked
+                status = HResult.MQ_ERROR_MESSAGE_NOT_FOUND  # locked, 3.11.4.1.26
             name = f"{descriptor.name}: no message for lookup id {identifier:#x} ({seek.name})"
             raise offer.failed(status, name)
         context.must_wait = self.environment.must_wait(message)
@@ -325,11 +326,11 @@ class MSMQQueue(MqacObject):
 
 
 class _Offer:
-    """The object for a message that a read has found. It is made before the message is taken, so that one for which
-    there is no room stays in its queue. It has a message of its own: what is put into it changes nothing there."""
+    """The object for a message that a read has found. It is created before the message is taken, so that the message
+    stays in its queue if a limit is exceeded. It has its own copy of the message."""
 
     def __init__(self, queue: MSMQQueue, context: CallContext, wanted: _Wanted, *, watches: bool = False) -> None:
-        """`watches`: nothing is taken for a client that is gone."""
+        """`watches`: take no message for a client that has disconnected."""
         self._queue, self._context, self._wanted, self._watches = queue, context, wanted, watches
         self._made: MSMQMessage | None = None
         self._refusal: MsmqError | None = None
@@ -353,19 +354,19 @@ class _Offer:
         return HResult.MQ_OK
 
     def taken(self) -> MSMQMessage:
-        """The object, once the message was taken."""
+        """Return the object, after the message was taken."""
         assert self._made is not None
         return self._made
 
     def failed(self, status: int, detail: str) -> MsmqError:
-        """Why there is no message after all."""
+        """Withdraw the object and return the error."""
         if self._made is not None:
             self._context.server.exporter.withdraw(self._made)
         return self._refusal or MsmqError(status, detail)
 
 
 def _failure(status: int, milliseconds: int) -> int:
-    """Nothing there is an error of its own where nobody wanted to wait."""
+    """Return the status of a failed read; without waiting, an empty queue has a separate error."""
     if status == HResult.MQ_ERROR_IO_TIMEOUT and milliseconds == 0:
         return HResult.MQ_ERROR_MESSAGE_NOT_FOUND
     return status

@@ -45,7 +45,7 @@ _FEW_KINDS: Final = (names.MulticastFormatName, names.MultipleElementFormatName,
 
 
 def getter(read: Callable[[MSMQQueueInfo], Any]) -> Callable[[MSMQQueueInfo, CallContext], Any]:
-    """A property that needs the queue: it is refreshed if that has not been done (3.10.4.1)."""
+    """Create the getter of a property of the queue; it calls Refresh if that has not been done (3.10.4.1)."""
 
     def get(self: MSMQQueueInfo, context: CallContext) -> Any:
         if self.is_refreshed:
@@ -56,14 +56,14 @@ def getter(read: Callable[[MSMQQueueInfo], Any]) -> Callable[[MSMQQueueInfo, Cal
 
 
 def of_application_queue(attribute: str, otherwise: Any) -> Callable[[MSMQQueueInfo], Any]:
-    """A property that only application queues have."""
+    """Create the getter of a property that only application queues have; `otherwise` is its value for others."""
     return lambda self: getattr(self.properties, attribute) if self.is_application_queue else otherwise
 
 
 def setter(
     attribute: str, allowed: tuple[int, ...] | None = None, convert: Callable[[Any], Any] = lambda value: value
 ) -> Callable[[MSMQQueueInfo, CallContext, Any], None]:
-    """A property that changes this object only, until Create or Update."""
+    """Create the setter of a property, which changes only this object until Create or Update."""
 
     def put(self: MSMQQueueInfo, context: CallContext, value: Any) -> None:
         if allowed is not None and value not in allowed:
@@ -80,7 +80,7 @@ class _Opened(Protocol):
 
 
 class MSMQQueueInfo(MqacObject):
-    """See the module. `changes` are the properties that were put and are not in the queue yet."""
+    """See the module. `changes` contains properties that were set but not written to the queue yet."""
 
     coclass = m.MSMQQueueInfo
     not_implemented: ClassVar[frozenset[str]] = frozenset(["get_Properties", "get_Security", "put_Security"])
@@ -101,27 +101,27 @@ class MSMQQueueInfo(MqacObject):
         self.is_refreshed = self.is_application_queue = self.is_created = False
 
     def change(self, attribute: str, value: Any) -> None:
-        """A property is put."""
+        """Set a property on behalf of the client."""
         self.changes[attribute] = value
         self.properties = self.properties._replace(**{attribute: value})
 
-    # -- which queue -------------------------------------------------------------------------------------------
+    # -- names of the queue ------------------------------------------------------------------------------------
 
     def get_PathName(self, context: CallContext) -> str | Awaitable[str | None] | None:
-        """3.10.4.1.6. Raises MsmqError where no queue is named. Deviation D-194: a path name that was put is returned
-        as it is, also before the queue is created."""
+        """3.10.4.1.6. Raises MsmqError if no queue is named. Deviation D-194: a path name set by the client is returned
+        unchanged, also before the queue is created."""
         if self.path_name is None and not self.is_refreshed:
             return after(self.Refresh(context), lambda: self.path_name)
         return self.path_name
 
     def put_PathName(self, context: CallContext, value: str | None) -> None:
-        """3.10.4.1.7: another queue is meant now."""
+        """3.10.4.1.7: the object now denotes another queue."""
         self.path_name, self.format_name = value, None
         self.is_refreshed = self.is_application_queue = self.is_created = False
 
     def get_FormatName(self, context: CallContext) -> str | Awaitable[str | None] | None:
-        """3.10.4.1.8. Deviation D-78: the name is computed where only the path name is set, as every other method does
-        it."""
+        """3.10.4.1.8. Deviation D-78: if only the path name is set, the format name is computed, as in all other
+        methods."""
         if self.format_name is None and self.path_name is not None:
             return self.with_name(str)
         return self.format_name
@@ -132,7 +132,7 @@ class MSMQQueueInfo(MqacObject):
         self.is_refreshed = self.is_application_queue = self.is_created = False
 
     def name(self) -> names.FormatName:
-        """Update QueueFormatName, 3.10.6.1. Raises MsmqError for a name that is missing or wrong."""
+        """Update QueueFormatName, 3.10.6.1. Raises MsmqError for a missing or invalid name."""
         if self.format_name is None:
             if not self.path_name:
                 raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "neither PathName nor FormatName is set")
@@ -140,7 +140,7 @@ class MSMQQueueInfo(MqacObject):
         return names.parse_format_name(self.format_name)
 
     def with_name(self, then: Callable[[names.FormatName], T]) -> T | Awaitable[T]:
-        """Return the result of `then` for the format name, at once or after the directory's answer. Raises the errors
+        """Return the result of `then` for the format name, immediately or after a directory lookup. Raises the errors
         of `name`."""
         if self.format_name is None and self.path_name and needs_lookup(self.environment, self.path_name):
             return after(self._look_up(self.path_name), lambda: then(self.name()))
@@ -148,12 +148,12 @@ class MSMQQueueInfo(MqacObject):
 
     async def _look_up(self, path_name: str) -> None:
         found = await format_name_in_directory(self.environment, path_name)
-        if self.path_name == path_name:  # another queue may be meant by now
+        if self.path_name == path_name:  # may have changed meanwhile
             self.format_name = found
 
     @property
     def _is_public(self) -> bool:
-        """Whether a public queue is meant, of which the directory knows. Raises MsmqError for a malformed name."""
+        """Whether the name denotes a public queue, which needs the directory. Raises MsmqError for a malformed name."""
         if not self.environment.directory.exists:
             return False
         if self.format_name is None:
@@ -162,7 +162,7 @@ class MSMQQueueInfo(MqacObject):
         return isinstance(name, names.PublicFormatName) and name.suffix is names.Suffix.NONE
 
     async def _identifier(self) -> UUID:
-        """Queue.Identifier of a public queue."""
+        """Return Queue.Identifier of the public queue."""
         if self.format_name is None:
             await self._look_up(self.path_name or "")
         name = self.name()
@@ -170,7 +170,7 @@ class MSMQQueueInfo(MqacObject):
         return name.guid
 
     def _queue(self) -> Queue:
-        """The queue of this machine that is meant. Raises QueueNotFound, MsmqError."""
+        """Return the local queue. Raises QueueNotFound, MsmqError."""
         name = self.name()
         if isinstance(name, _FEW_KINDS) or (isinstance(name, names.DirectFormatName) and name.is_http):
             raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, f"{name} is not the name of one queue")
@@ -181,7 +181,7 @@ class MSMQQueueInfo(MqacObject):
     def Create(
         self, context: CallContext, IsTransactional: Variant | None, IsWorldReadable: Variant | None
     ) -> Awaitable[None] | None:
-        """3.10.4.1.26. Owners are not domain users, so everybody may use the queue regardless of IsWorldReadable
+        """3.10.4.1.26. IsWorldReadable is ignored: owners are not domain users, so Everyone may use the queue
         (3.10.4.1.26.1)."""
         boolean(IsWorldReadable, False)
         if not self.path_name:
@@ -266,7 +266,7 @@ class MSMQQueueInfo(MqacObject):
         self.take(await self.environment.public_queues.record(guid, self.caller(context)))
 
     def take(self, record: QueueRecord) -> None:
-        """Take over the queue's properties from the directory's answer."""
+        """Set the properties from a directory record."""
         self.format_name, self.is_application_queue = f"PUBLIC={record.identifier}", True
         self._take(properties_of(record))
 
@@ -277,8 +277,8 @@ class MSMQQueueInfo(MqacObject):
         self.is_refreshed = True
 
     def Update(self, context: CallContext) -> Awaitable[None] | None:
-        """3.10.4.1.30. Deviation D-79: only what was put is written; the other properties of an object that was never
-        refreshed are defaults, which nobody wants in the queue."""
+        """3.10.4.1.30. Deviation D-79: only properties set by the client are written. The others of an object that was
+        never refreshed are defaults and must not overwrite those of the queue."""
         values = {int(_PROPIDS[attribute]): value for attribute, value in self.changes.items()}
         if self._is_public:
             return self._update_public(context, values)
@@ -331,7 +331,7 @@ class MSMQQueueInfo(MqacObject):
         self.change("journal_quota", value & 0xFFFFFFFF)
 
     def put_BasePriority(self, context: CallContext, value: int) -> None:
-        """3.10.4.1.18: of public queues only."""
+        """3.10.4.1.18: for public queues only."""
         if not (self.format_name or "").upper().startswith("PUBLIC=") or not -32768 <= value <= 32767:
             raise IllegalPropertyValue(detail="only public queues have a base priority, of -32768 to 32767")
         self.change("base_priority", value)
@@ -345,14 +345,14 @@ class MSMQQueueInfo(MqacObject):
         return int(self.get_IsWorldReadable2(context))
 
     def get_IsWorldReadable2(self, context: CallContext) -> bool:
-        """3.10.4.1.36: whether more than the owner may take the queue over."""
+        """3.10.4.1.36: whether Everyone may take ownership of the queue."""
         if not self.properties.security:
             return False
         descriptor = SecurityDescriptor.parse(self.properties.security)
         return descriptor.grants(frozenset([EVERYONE]), QueueAccessMask.TAKE_QUEUE_OWNERSHIP)
 
     def get_PathNameDNS(self, context: CallContext) -> Awaitable[str]:
-        """3.10.4.1.31: of public queues."""
+        """3.10.4.1.31: for public queues."""
         if self._is_public:
             return self._path_name_dns(context)
         self._queue()
@@ -364,7 +364,7 @@ class MSMQQueueInfo(MqacObject):
         return await public_queues.qualified_path_name(record)
 
     def get_ADsPath(self, context: CallContext) -> Awaitable[str]:
-        """3.10.4.1.39: a path of LDAP, where public queues are in Active Directory."""
+        """3.10.4.1.39: an LDAP path, if public queues are in Active Directory."""
         if self._is_public:
             return self._directory_path(context)
         self._queue()
@@ -378,12 +378,12 @@ class MSMQQueueInfo(MqacObject):
 
 
 def info_of(environment: Environment, format_name: str) -> MSMQQueueInfo | None:
-    """Return the value of message properties that name a queue; None (NULL) without a queue."""
+    """Return the value of a message property that names a queue; None (NULL) for an empty name."""
     return MSMQQueueInfo(environment, format_name) if format_name else None
 
 
 def queue_info(value: Any) -> MSMQQueueInfo | None:
-    """An argument that has to be an MSMQQueueInfo of this server, or NULL. Raises ComError E_INVALIDARG."""
+    """Return an argument that must be an MSMQQueueInfo of this server or NULL. Raises ComError E_INVALIDARG."""
     if value is None or isinstance(value, MSMQQueueInfo):
         return value
     raise ComError(ComResult.E_INVALIDARG, "the argument is no MSMQQueueInfo of this server")

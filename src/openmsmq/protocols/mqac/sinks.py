@@ -1,4 +1,4 @@
-"""Event sinks ([MC-MQAC] 3.16.4.4): objects of clients that this server calls."""
+"""Event sinks ([MC-MQAC] 3.16.4.4): client objects that this server calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _METHOD = 1
 
 
 class Sink:
-    """A sink that is advised. It is held, and pinged, until `close`."""
+    """An advised sink. This server holds a reference and pings it until `close`."""
 
     def __init__(self, remote: RemoteProcesses, exporter: RemoteExporter, reference: STDOBJREF, charge: Charge) -> None:
         self._remote, self._exporter, self._reference, self._charge = remote, exporter, reference, charge
@@ -26,7 +26,8 @@ class Sink:
 
     @classmethod
     async def of(cls, context: CallContext, target: ForeignReference) -> Sink:
-        """Ask the object for its events interface, or else for IDispatch. Raises ComError, InsufficientResources."""
+        """Create a sink from the object's events interface, or from IDispatch if it has none. Raises ComError,
+        InsufficientResources."""
         remote, given = context.server.remote, target.reference
         charge = Charge(context.server.budgets.sinks, context.owner.source)
         charge.set(1)
@@ -39,7 +40,7 @@ class Sink:
         return cls(remote, exporter, found, charge)
 
     async def invoke(self, context: CallContext, dispid: int, queue: Any, numbers: list[int]) -> None:
-        """Call an event, in the chain of calls of `context`. Raises ComError, RpcConnectionError."""
+        """Call an event method, with the causality identifier of `context`. Raises ComError, RpcConnectionError."""
         arguments = [Variant(VT.DISPATCH, queue), *[Variant(VT.I4, _signed(number)) for number in numbers]]
         wires: list[o.wireVARIANTStr | None] = [
             to_wire(argument, lambda target, _: context.marshal(target, o.IDispatch.uuid))
@@ -48,7 +49,8 @@ class Sink:
         request = o.IDispatch_Invoke_Request(
             dispIdMember=dispid, dwFlags=_METHOD, pDispParams=o.DISPPARAMS(wires, None, len(wires), 0)
         )
-        # Deviation D-85: the text has opnums 7 and 8, the IDL a dispinterface, whose methods are called by Invoke.
+        # Deviation D-85: the text specifies opnums 7 and 8, but the IDL a dispinterface, whose methods are called
+        # through Invoke.
         operation = o.IDispatch.operation("Invoke")
         response = await self._exporter.call(o.IDispatch, self._reference.ipid, operation, request, context.causality)
         if response.result & 0x80000000:

@@ -22,10 +22,10 @@ XACTTC_SYNC: Final = 2  # [MC-MQAC] 2.2.2.19
 
 
 class TransactionImpl:
-    """One unit of work (3.4): what MSMQTransaction wraps, and what its ITransaction is.
+    """A unit of work (3.4), which MSMQTransaction wraps and which implements its ITransaction.
 
-    It begins at the transaction manager of this queue manager, whichever dispenser made it: others may pull it by its
-    identifier and the whereabouts (3.7.4.1.1).
+    It begins at the transaction manager of this queue manager, whichever dispenser created it. Others may pull it by
+    its identifier and the whereabouts (3.7.4.1.1).
     """
 
     def __init__(self, environment: Environment, *, is_internal: bool) -> None:
@@ -40,7 +40,7 @@ class TransactionImpl:
         return iid in (IUnknown.uuid, m.ITransaction.uuid)
 
     def released(self) -> None:
-        """MSMQTransaction ends it; a client may hold both."""
+        """Do nothing: MSMQTransaction ends the transaction; a client may hold both objects."""
 
     def call(self, context: CallContext, operation: Operation, request: Any) -> Any:
         return getattr(self, operation.name)(context, request)
@@ -72,7 +72,8 @@ class TransactionImpl:
     # -- the unit of work --------------------------------------------------------------------------------------
 
     def commit(self, retaining: bool, control: int, resources: int) -> Awaitable[None] | None:
-        """Raises ComError XACT_E_NOTSUPPORTED, MsmqError. What is returned is awaited."""
+        """Commit. Returns an awaitable if other participants must agree. Raises ComError XACT_E_NOTSUPPORTED,
+        MsmqError."""
         if retaining or control != XACTTC_SYNC or resources:
             raise ComError(ComResult.XACT_E_NOTSUPPORTED, "only a commit with fRetaining=False, grfTC=2, grfRM=0")
         self._demand_open()
@@ -83,14 +84,14 @@ class TransactionImpl:
         return None
 
     def abort(self, retaining: bool, asynchronous: bool) -> None:
-        """Raises ComError XACT_E_NOTSUPPORTED, MsmqError."""
+        """Abort. Raises ComError XACT_E_NOTSUPPORTED, MsmqError."""
         if retaining or asynchronous:
             raise ComError(ComResult.XACT_E_NOTSUPPORTED, "only an abort with fRetaining=False and fAsync=False")
         self._demand_open()
         self.run_down()
 
     def run_down(self) -> None:
-        """Abort what has not ended."""
+        """Abort the transaction, unless it has ended."""
         transaction, environment = self.transaction, self._environment
         if transaction.is_open:
             environment.coordinator.abort_everywhere(transaction)
@@ -101,7 +102,7 @@ class TransactionImpl:
 
 
 class MSMQTransaction(MqacObject):
-    """3.5. A client may make an empty one and give it a transaction by InitNew."""
+    """3.5. A client may create an empty object and set its transaction with InitNew."""
 
     coclass = m.MSMQTransaction
     not_implemented: ClassVar[frozenset[str]] = frozenset(["get_Transaction", "get_Properties"])
@@ -112,7 +113,7 @@ class MSMQTransaction(MqacObject):
         self._is_ours = inner is not None
 
     def released(self) -> None:
-        """A transaction that nobody can end any more is aborted."""
+        """Abort the transaction, if it was created with this object and has not ended."""
         if self.inner is not None and self._is_ours:
             self.inner.run_down()
 
@@ -169,10 +170,10 @@ class MSMQCoordinatedTransactionDispenser(MSMQTransactionDispenser):
 
 
 def transaction_of(value: Variant | None) -> tuple[Transaction | None, bool]:
-    """The transaction of a parameter `Transaction`, and whether it stands for one of a single message.
+    """Return the transaction of a parameter `Transaction`, and whether it is MQ_SINGLE_MESSAGE.
 
-    Deviation D-77: MQ_MTS_TRANSACTION and MQ_XA_TRANSACTION mean the transaction of the caller's context. Calls over
-    DCOM have none, so they mean no transaction; read literally they would make one that nobody can end.
+    Deviation D-77: MQ_MTS_TRANSACTION and MQ_XA_TRANSACTION denote the transaction of the caller's context. DCOM calls
+    have none, so they mean no transaction; literally, they would create one that cannot be ended.
     """
     found = EMPTY if value is None else value.resolved
     if found.vt in (VT.DISPATCH, VT.UNKNOWN):
