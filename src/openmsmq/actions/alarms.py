@@ -1,4 +1,4 @@
-"""Alarms that are on, and those that were; silencing them, and their thresholds."""
+"""Active and past alarms, silences, and thresholds."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class AlarmList(Output, frozen=True):
 
 
 class NewSilence(Input, frozen=True):
-    """A condition whose notifications are to be suppressed for a time."""
+    """A condition to silence for a time."""
 
     alarm: Annotated[ConditionName, _CONDITION]
     reason: Annotated[
@@ -140,7 +140,7 @@ class NewSilence(Input, frozen=True):
 
 
 class SilenceQuery(Input, frozen=True):
-    """A silence that is to end."""
+    """A silence to end."""
 
     alarm: Annotated[ConditionName, _CONDITION]
     subject: Subject = ""
@@ -177,7 +177,7 @@ class ThresholdList(Output, frozen=True):
 
 
 class NewThreshold(Input, frozen=True):
-    """A threshold that is to be set."""
+    """A threshold to set."""
 
     alarm: Annotated[ConditionName, _CONDITION]
     threshold: Annotated[
@@ -187,7 +187,7 @@ class NewThreshold(Input, frozen=True):
 
 
 class ThresholdQuery(Input, frozen=True):
-    """A threshold that is to be that of the setting again."""
+    """A threshold to reset to that of the setting."""
 
     alarm: Annotated[ConditionName, _CONDITION]
     subject: Subject = ""
@@ -206,14 +206,14 @@ def _alarm_document(alarm: KnownAlarm, found: AlarmList) -> dict[str, Any]:
 
 
 def _event_document(event: AlarmEventView, found: AlarmList) -> dict[str, Any]:
-    """The document for webhooks and messages."""
+    """Return the document for webhooks and messages."""
     known = msgspec.to_builtins(event.alarm)
     del known["silenced"]
     return {"seq": event.seq, "state": event.state, "at": event.at, "machine": found.machine, **known}
 
 
 def _said(silence: SilenceView) -> str:
-    """`silenced until … by alice: oldest of orders (reason)`"""
+    """Return a line such as `silenced until … by alice: oldest of orders (reason)`."""
     about = f"{silence.alarm} of {silence.subject}" if silence.subject else silence.alarm
     by = f" by {silence.user}" if silence.user else ""
     return f"silenced until {time_text(silence.until)}{by}: {about} ({silence.reason})"
@@ -296,7 +296,7 @@ def silence_alarm(site: ActionSite, given: NewSilence) -> ChangedSilence:
     `alarm_queue` receive nothing. When the silence ends, they receive the result: alarms that were raised in the
     meantime and are still active, and those that were cleared. For administrators of the queue manager.
     """
-    from openmsmq.admin.selection import parse_age  # with the client, which `openmsmq alarms` does not need
+    from openmsmq.admin.selection import parse_age  # imports the client, which `openmsmq alarms` does not need
 
     _demand_administrator(site)
     try:
@@ -407,7 +407,7 @@ def set_threshold(site: ActionSite, given: NewThreshold) -> ChangedThreshold:
     ),
 )  # fmt: skip
 def reset_threshold(site: ActionSite, given: ThresholdQuery) -> ChangedThreshold:
-    """Remove a threshold that was set while the daemon ran, so that the setting holds again."""
+    """Remove a threshold that was set while the daemon was running, so that the setting applies again."""
 
     def on_change(before: ThresholdRule | None) -> None:
         known = {"threshold": before.threshold} if before is not None else None
@@ -418,18 +418,18 @@ def reset_threshold(site: ActionSite, given: ThresholdQuery) -> ChangedThreshold
 
 
 def _about(given: NewSilence | SilenceQuery | NewThreshold | ThresholdQuery) -> str:
-    """The object of an audit record."""
+    """Return the object of an audit record."""
     return f"{given.alarm} {given.subject}".strip()
 
 
 def _demand_administrator(site: ActionSite) -> None:
-    """Silences hold for everybody; the role operator is enough. Raises AccessDenied."""
+    """Silences affect all users, so administrators only; the role operator is sufficient. Raises AccessDenied."""
     if not site.caller.administrator:
         raise AccessDenied(detail=missing_administrator(site.caller.name))
 
 
 def _thresholds(site: ActionSite) -> dict[tuple[str, str], ThresholdView]:
-    """All thresholds in force: those of conditions, then those of queues. Raises OSError, AlarmRuleError."""
+    """Return all thresholds in force: those of conditions, then those of queues. Raises OSError, AlarmRuleError."""
     directory = site.data_dir
     settings, rules = settings_in_force(directory), AlarmRulesFile(directory).read()
     values = {name: entry["value"] for name, entry in settings.items()}

@@ -15,12 +15,12 @@ from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import ActionCommand, CountOption, Input, Output, Pages, Rows, action
 from openmsmq.admin.audit import VERSION, AuditFilter, AuditLog
 
-_LARGEST: Final = 1000  # records in an answer
+_LARGEST: Final = 1000  # maximum records in a response
 Pattern = Annotated[str, Meta(max_length=1024)]
 
 
 class AuditQuery(Input, frozen=True):
-    """Which records are meant."""
+    """Selects records."""
 
     action: Annotated[Pattern, doc("Pattern for the action, such as queue.*.", "queue.*")] = "*"
     object: Annotated[Pattern, doc("Pattern for what it was done to, such as *orders*.", "*orders*")] = "*"
@@ -33,7 +33,7 @@ class AuditQuery(Input, frozen=True):
 
 
 class ActorView(Output, frozen=True):
-    """Author of a change."""
+    """The user who made a change."""
 
     name: Annotated[str, doc("Name of the user.")]
     sid: Annotated[str | None, doc("SID of the user; null for users of the operating system.")]
@@ -113,9 +113,9 @@ def _difference(record: AuditRecordView) -> str:
     ),
 )  # fmt: skip
 def list_records(site: ActionSite, given: AuditQuery) -> AuditPage:
-    """Show who changed what, from where and how much: the newest records that fit.
+    """Show who changed what, from where and how much: the newest matching records.
 
-    Patterns have * and ?.
+    Patterns can contain * and ?.
     """
     wanted = AuditFilter(given.action, given.object, given.by, given.denied, given.before)
     newest: deque[AuditRecordView] = deque(maxlen=given.limit or None)

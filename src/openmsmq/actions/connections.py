@@ -52,7 +52,7 @@ class ConnectionList(Output, frozen=True):
     ),
 )  # fmt: skip
 def list_connections(site: ActionSite, given: Empty) -> ConnectionList:
-    """Show who is connected: by which way, from which address, as which user, since when, with how many open queues."""
+    """Show connected clients: entry point, address, user, time, and number of open queues."""
     found = msgspec.json.Decoder(ConnectionView).decode_lines(daemon_of(site).lines("connections"))
     return ConnectionList(found, site.command)
 

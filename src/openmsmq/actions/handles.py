@@ -1,4 +1,4 @@
-"""Open queue handles, exclusive ones and waiting reads; and closing them. For administrators."""
+"""List and close open queue handles, with their sharing modes and waiting reads. For administrators."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SEVERAL: Final = "it closes several"
 
 
 class OpenHandleView(Output, frozen=True):
-    """An open queue."""
+    """An open queue handle."""
 
     id: Annotated[str, doc("Its identifier, until the daemon ends.", "1f")]
     queue: Annotated[str, doc("Identifier of the queue.", "p7")]
@@ -39,7 +39,7 @@ class OpenHandleView(Output, frozen=True):
 
 
 class HandleList(Output, frozen=True):
-    """One page of open queues."""
+    """One page of open queue handles."""
 
     handles: Annotated[list[OpenHandleView], doc("Those that fit: exclusive ones first, then those that wait.")]
     matching: Annotated[int, doc("How many fit.")]
@@ -49,7 +49,7 @@ class HandleList(Output, frozen=True):
 
 
 class HandleQuery(Input, frozen=True):
-    """Which open queues are meant."""
+    """Selects open queue handles."""
 
     queue: Annotated[Text | None, doc("Identifier of a queue.", "p7")] = None
     exclusive: Annotated[bool, doc("Only handles that exclude other receivers.")] = False
@@ -59,7 +59,7 @@ class HandleQuery(Input, frozen=True):
 
 
 class NamedHandle(Input, frozen=True):
-    """An open queue."""
+    """An open queue handle."""
 
     handle: Annotated[str, doc("Its identifier.", "1f")]
 
@@ -79,7 +79,7 @@ def _note(found: HandleList) -> str:
 
 
 def rows(handles: Callable[[Any], list[OpenHandleView]], note: Callable[[Any], str] | None = None) -> Rows:
-    """How commands show open queues; nothing for none."""
+    """Return how commands show open handles; no output if there are none."""
     columns = ("handle", "queue", "access", "share", "waiting", "held", "user", "from", "since")
     return Rows(lambda output: handles(output) or None, columns, _cells, note=note)
 
@@ -110,7 +110,7 @@ def list_handles(site: ActionSite, given: HandleQuery) -> HandleList:
         and (not given.waiting or row.waiting)
     ]
     page, following = cut(daemon, found, _place, "handles", given.limit, given.cursor)
-    seen = daemon.queues() if given.queue is not None else ()  # the command has no queue that the user may not see
+    seen = daemon.queues() if given.queue is not None else ()  # the command must not name an invisible queue
     words = [row["name"] for row in seen if row["id"] == given.queue]
     words += [f"--{name}" for name in ("exclusive", "waiting") if getattr(given, name)]
     return HandleList(page, len(found), len(known), following, join(["openmsmq", "handle", "list", *words]))
@@ -128,7 +128,7 @@ def get_handle(site: ActionSite, given: NamedHandle) -> OpenHandleView:
     """Show an open queue handle."""
     found = next((row for row in _all(site) if row.id == given.handle), None)
     if found is None:
-        raise ActionRefused(404, "that is closed already")
+        raise ActionRefused(404, "this handle is closed")
     return found
 
 
@@ -142,7 +142,7 @@ def close_handle(site: ActionSite, given: NamedHandle) -> OpenHandleView:
     daemon = daemon_of(site)
     row = daemon.change("close_handle", id=given.handle)
     if row is None:
-        raise ActionRefused(404, "that is closed already")
+        raise ActionRefused(404, "this handle is closed")
     daemon.changed()
     return msgspec.convert(row, OpenHandleView)
 

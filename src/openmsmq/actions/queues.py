@@ -1,4 +1,4 @@
-"""Overview and queues: lists, single ones, and changes of them."""
+"""Overview of the machine; list, show and change queues."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from openmsmq.model.errors import AccessDenied, QueueNotFound, ReceiveTimeout
 from openmsmq.model.roles import Role
 from openmsmq.model.text import counted
 
-ANY_COUNT: Final = -1  # for commands, which ask instead
-_HERE: Final = ".\\"  # of path names: the machine of the server
+ANY_COUNT: Final = -1  # for commands, which ask for confirmation instead
+_HERE: Final = ".\\"  # prefix of path names on the machine of the server
 
 Kind = Literal["queue", "subqueue", "journal", "deadletter", "outgoing", "connector"]
 Kilobytes = Annotated[int, Meta(ge=0, le=INFINITE - 1)]
@@ -122,7 +122,7 @@ class Overview(Output, frozen=True):
 
 
 class ListQuery(Input, frozen=True):
-    """Which queues are meant."""
+    """Selects queues."""
 
     filter: Annotated[Text | None, doc("Text in the name, or a pattern with * and ?.", "*orders*")] = None
     kind: Annotated[Kind | None, doc("Only queues of this kind.")] = None
@@ -142,7 +142,7 @@ class NamedQueue(Input, frozen=True):
 
 
 class NewQueue(Input, frozen=True):
-    """A queue that is to be created."""
+    """A queue to create."""
 
     name: Annotated[str, Meta(min_length=1, max_length=400), doc("Name of a private queue, or a path name.", "orders")]
     public: Annotated[bool, doc("A public queue, which the directory keeps; NAME is orders or .\\orders.")] = False
@@ -166,7 +166,7 @@ class PlannedQueue(Output, frozen=True):
 
 
 class CreatedQueue(Output, frozen=True):
-    """A queue that was created, as reported through the protocols of MSMQ."""
+    """A created queue, as reported by the MSMQ protocols."""
 
     path_name: str
     format_name: str
@@ -188,14 +188,14 @@ class QueueChange(Input, frozen=True):
 
 
 class QueueRemoval(Input, frozen=True):
-    """A queue that is to be deleted or emptied."""
+    """A queue to delete or purge."""
 
     queue: QueueText
     count: Believed
 
 
 class Deleted(Output, frozen=True):
-    """Messages that are gone, or would be."""
+    """Deleted messages, or those that would be deleted."""
 
     queue: QueueName
     messages: Annotated[int, doc("Number of messages.")]
@@ -205,7 +205,7 @@ class Deleted(Output, frozen=True):
 
 
 Removal = ActionPlan[Deleted, Deleted]
-#: What a queue of applications has that its list does not show.
+#: Properties of application queues that lists do not include.
 _PROPERTIES: Final = (
     "label", "journal", "quota", "journal_quota", "base_priority", "authenticate", "priv_level", "transactional",
     "multicast_address", "delivery_limit", "poison_to_deadletter", "create_time", "modify_time", "instance", "type",
@@ -233,7 +233,7 @@ def queue_of(row: Mapping[str, Any]) -> QueueView:
     commands=(ActionCommand("top", by_hand="it runs continuously and shows other values"),),
 )  # fmt: skip
 def overview(site: ActionSite, given: Empty) -> Overview:
-    """The machine at a glance."""
+    """Show an overview of the machine."""
     rows = daemon_of(site).queues()
     sums: dict[str, list[int]] = {}
     for row in rows:
@@ -257,14 +257,14 @@ def overview(site: ActionSite, given: Empty) -> Overview:
     pages=Pages("queues", "limit", LARGEST_PAGE, "cursor"), commands=(ActionCommand("queue list", by_hand=_BY_RPC),),
 )  # fmt: skip
 def list_queues(site: ActionSite, given: ListQuery) -> QueueList:
-    """Queues: filter, sort, page."""
+    """List queues with filter, order and pages."""
     daemon = daemon_of(site)
     rows = daemon.queues()
     found = [row for row in rows if matches(row, given)]
     field, descending = given.sort.lstrip("-"), given.sort.startswith("-")
 
     def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Sort key. Names that differ only in case are in the order of their identifiers."""
+        """Return the sort key. Names that differ only in case are ordered by identifier."""
         name = (row["name"].casefold(), row["id"])
         return name if field == "name" else (-row[field] if descending else row[field], *name)
 
@@ -287,11 +287,11 @@ def matches(row: Mapping[str, Any], query: ListQuery) -> bool:
     return wanted in name
 
 
-_LIST_AGE: Final = 1.1  # seconds that a list of the HTTP process may be old
+_LIST_AGE: Final = 1.1  # maximum age of a list of the HTTP process in seconds
 
 
 def queue_named(http: HttpRequests, name: str) -> QueueView:
-    """The queue of a name as people type it. Raises ApiNotFound."""
+    """Return the queue with a name as users type it. Raises ApiNotFound."""
     wanted = shown(path_of(name)).casefold()
     text = wanted.removeprefix(_HERE)
     query = ListQuery(filter=f"*{text}" if "*" in text or "?" in text else text, limit=0)
@@ -317,7 +317,7 @@ def _is_called(queue: QueueView, wanted: str) -> bool:
     commands=(ActionCommand("queue show", {"queue": "NAME"}, by_hand=_BY_RPC),),
 )  # fmt: skip
 def get_queue(site: ActionSite, given: NamedQueue) -> QueueDetails:
-    """One queue."""
+    """Show a queue."""
     row = site.queue
     properties: dict[str, Any] = {}
     oldest = None

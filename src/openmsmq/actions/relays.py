@@ -16,12 +16,12 @@ from openmsmq.model.relay_states import RelayState, RelayStep
 from openmsmq.model.roles import Role
 from openmsmq.model.text import counted, duration_text, time_text
 
-_OVER: Final = ("done", "returned")  # states in which nothing is carried
+_OVER: Final = ("done", "returned")  # states in which no messages are moved
 _QUEUE: Final = "Path name of the local queue; also NAME;journal, deadletter or xactdeadletter."
 
 
 class RefusedMessageView(Output, frozen=True):
-    """A message that this machine cannot store; it stays on the other machine."""
+    """A message that was refused by the machine it goes to; it stays at the source."""
 
     message: Annotated[str, doc("Its identifier.")]
     reason: Annotated[str, doc("The reason.")]
@@ -87,13 +87,13 @@ class RelayList(Output, frozen=True):
 
 
 class RelayQuery(Input, frozen=True):
-    """Which relays are meant."""
+    """Selects relays."""
 
     relay: Annotated[Text | None, doc(_QUEUE, ".\\private$\\orders")] = None
 
 
 class NewRelay(Input, frozen=True):
-    """A relay that is to begin."""
+    """A relay to create."""
 
     queue: QueueText
     host: Annotated[Text, doc("The other machine: computer name or address.", "oldserver")]
@@ -144,7 +144,7 @@ def _path_of(name: str) -> str:
 
 
 def relay_queue(text: str) -> str:
-    """The path name of a queue as relays have it."""
+    """Return the path name of a queue as used by relays."""
     system = SYSTEM_QUEUES.get(text.lower())
     if system is not None:
         return f".\\{system.rpartition(chr(92))[2].lower()}"
@@ -152,7 +152,7 @@ def relay_queue(text: str) -> str:
 
 
 def _remote_of(queue: str, given: str | None) -> str:
-    """The path name at the other machine, without computer name."""
+    """Return the path name at the other machine, without computer name."""
     name = relay_queue(given or queue)
     computer, separator, rest = name.partition("\\")
     return rest if separator and (computer == "." or rest.lower().startswith(("private$", "system$"))) else name
@@ -187,12 +187,12 @@ def _cells(each: RelayView) -> list[Any]:
 
 
 def _durations(each: RelayView) -> tuple[str, str]:
-    """By how much it is behind, and the time until all are carried; empty once it is over."""
+    """Return the lag and the remaining time as text; empty once the relay has ended."""
     return ("", "") if each.state in _OVER else (_duration(each.lag), _duration(each.seconds_left))
 
 
 def change_line(each: RelayView) -> str:
-    """A relay in one line."""
+    """Describe a relay in one line."""
     behind, remaining = _durations(each)
     figures = [f"{each.moved:,} moved", f"{each.rate:,.1f}/s"]
     figures += [f"{'?' if each.waiting is None else f'{each.waiting:,}'} left"] if each.state not in _OVER else []
@@ -225,7 +225,7 @@ _SHOWN: Final = LineView(
     ),
 )  # fmt: skip
 def list_relays(site: ActionSite, given: RelayQuery) -> RelayList:
-    """Relays of queues from and to other machines."""
+    """Show the relays of queues from and to other machines."""
     wanted = None if given.relay is None else relay_queue(given.relay).lower()
     found = [row for row in _rows(site) if wanted is None or row.queue.lower() == wanted]
     if wanted is not None and not found:
@@ -266,7 +266,7 @@ def _missing(queue: str) -> ActionRefused:
     ),
 )  # fmt: skip
 def begin_relay(site: ActionSite, given: NewRelay) -> ChangedRelay:
-    """Begin to carry messages from or to a queue of another machine."""
+    """Create a relay that moves messages from or to a queue of another machine."""
     queue = _path_of(site.queue["name"])
     row = daemon_of(site).change(
         "begin_relay", queue=queue, host=given.host, remote=_remote_of(queue, given.remote), state=given.state
@@ -312,7 +312,7 @@ def _step_command(
     ),
 )  # fmt: skip
 def step_relay(site: ActionSite, given: RelayStepInput) -> ChangedRelay:
-    """Take the next step with a relay."""
+    """Perform the next step of a relay."""
     row = daemon_of(site).change(
         "step_relay", queue=relay_queue(given.relay), step=given.step, force=given.force, replies=given.replies
     )
@@ -324,13 +324,13 @@ def step_relay(site: ActionSite, given: RelayStepInput) -> ChangedRelay:
 
 
 def has_journal(name: str) -> bool:
-    """Whether a queue is one of programs: no journal and none of the queues of the machine."""
+    """Whether a queue is an application queue: neither a journal nor a system queue."""
     local = relay_queue(name).rpartition(".\\")[2]
     return ";" not in local and not local.lower().startswith("system$")
 
 
 def _senders(relay: RelayView, here: str) -> list[str]:
-    """Return what to change for the senders of a queue that has moved, by what they use; nothing for journals and dead
+    """Return instructions for the senders of a moved queue, by the kind of name they use; none for journals and dead
     letters, which have no senders."""
     local = relay.queue.removeprefix(".\\")
     if not has_journal(relay.queue):

@@ -1,4 +1,4 @@
-"""The transactional sequences that other queue managers send into queues here. For administrators."""
+"""Incoming transactional sequences from other queue managers. For administrators."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SOURCE: Final = "Identifier of the queue manager that sends."
 
 
 class SequenceView(Output, frozen=True):
-    """How far a queue manager is with a queue."""
+    """The position of a queue manager that sends transactional messages to a queue."""
 
     queue: Annotated[str, doc("Identifier of the queue.", "p7")]
     name: QueueName
@@ -40,7 +40,7 @@ class SequenceList(Output, frozen=True):
 
 
 class SequenceQuery(Input, frozen=True):
-    """Which sequences are meant."""
+    """Selects sequences."""
 
     queue: Annotated[Text | None, doc("Identifier of a queue.", "p7")] = None
     source: Annotated[Text | None, doc(_SOURCE)] = None
@@ -55,7 +55,7 @@ class SequenceName(Input, frozen=True):
 
 
 class ForgottenSequence(Output, frozen=True):
-    """A sequence that was forgotten, or would be."""
+    """A sequence that was, or would be, forgotten."""
 
     queue: QueueName
     source: Annotated[str, doc(_SOURCE)]
@@ -108,7 +108,7 @@ def _sequences(site: ActionSite, queue: str | None, source: str | None) -> list[
     ),
 )  # fmt: skip
 def list_sequences(site: ActionSite, given: SequenceQuery) -> SequenceList:
-    """Transactional sequences from other queue managers."""
+    """Show transactional sequences from other queue managers."""
     found = _sequences(site, given.queue, given.source)
     name = f" {quote(found[0].name)}" if given.queue is not None and found else ""
     return SequenceList(found[: given.limit], len(found), f"openmsmq sequence list{name}")
@@ -134,9 +134,9 @@ def list_sequences(site: ActionSite, given: SequenceQuery) -> SequenceList:
     ),
 )  # fmt: skip
 def forget_sequence(site: ActionSite, given: SequenceName) -> ActionPlan[ForgottenSequence, ForgottenSequence]:
-    """Forget a sequence: the next one starts over.
+    """Forget a sequence: the next message begins a new one.
 
-    What its source sends next begins a new sequence: messages that it sends again are accepted once more.
+    Messages that the source resends are accepted again and may be duplicates.
     """
     name, source = site.queue["name"], str(given.source)
     missing = f"{name} has no sequence of the queue manager {source[:40]}"

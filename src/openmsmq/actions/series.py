@@ -13,7 +13,7 @@ from openmsmq.model.roles import Role
 
 
 class SeriesQuery(Input, frozen=True):
-    """Which figures are meant."""
+    """Selects figures."""
 
     range: Annotated[Range, doc("Ten minutes by the second, or a day by the minute.")] = "10m"
 
@@ -29,7 +29,7 @@ class Series(Output, frozen=True):
     commands=(ActionCommand("series", {"range": "[10m|24h]"}, by_hand="it draws lines"),),
 )  # fmt: skip
 def series(site: ActionSite, given: SeriesQuery) -> Series:
-    """Messages, their rates, latency and disk over time."""
+    """Show messages, rates, latency and disk over time."""
     return Series(daemon_of(site).rates(given.range))
 
 

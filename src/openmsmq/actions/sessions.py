@@ -39,7 +39,7 @@ def _said(found: CurrentUser) -> str:
                                "role": found.role},
             ),
             help="Ask the HTTP API whose token --token-file or OPENMSMQ_TOKEN has, and in what role. Exit code 5 if it "
-            "holds no longer.",
+            "is no longer valid.",
         ),
     ),
 )  # fmt: skip

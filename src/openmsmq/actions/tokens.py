@@ -19,7 +19,7 @@ _REFUSES: Final = {TokensFileError: 409}
 _CREATE: Final = """Make a token and print it, which can't be done later: the file has its hash.
 
 It ends with its days, with `revoke`, and with the user; a new password does not end it. With --url a user makes their
-own, with their password, because a token makes no tokens.
+own, with their password, because a token cannot create tokens.
 """
 
 
@@ -46,7 +46,7 @@ class TokenList(Output, frozen=True):
 
 
 class NewToken(Input, frozen=True):
-    """A token that is to be made."""
+    """A token to create."""
 
     name: Annotated[
         str,
@@ -68,13 +68,13 @@ class CreatedToken(Output, frozen=True):
 
 
 class TokenRevocation(Input, frozen=True):
-    """A token that is to end."""
+    """A token to revoke."""
 
     token: Annotated[str, doc("Identifier of the token.", "5f0c21ab")]
 
 
 class RevokedToken(Output, frozen=True):
-    """A token that holds no longer."""
+    """A revoked token."""
 
     token: Annotated[KnownToken, doc("The token.")]
     command: CommandText
@@ -95,7 +95,7 @@ def _cells(each: KnownToken) -> list[str]:
     ),
 )  # fmt: skip
 def list_tokens(site: ActionSite, given: Empty) -> TokenList:
-    """Show tokens: identifier, name, user, role, when they end, and when each was used last, to a minute."""
+    """Show tokens: identifier, name, user, role, expiry, and time of last use with an accuracy of one minute."""
     caller, uses = site.caller, read_uses(site.data_dir)
     found = [_known(token, uses) for token in _file(site).list() if caller.administers or token.sid == caller.sid]
     return TokenList(found, site.command)
@@ -117,16 +117,16 @@ def list_tokens(site: ActionSite, given: Empty) -> TokenList:
     ),
 )  # fmt: skip
 def create_token(site: ActionSite, given: NewToken) -> CreatedToken:
-    """Make a token for scripts.
+    """Create a token for scripts.
 
-    It ends with its days, when it is revoked, and with the user; a new password does not end it. Users make their own,
-    with their password, because a token makes no tokens.
+    It ends when it expires or is revoked, or when the user is removed; a new password does not end it. Users create
+    their own tokens, with their password, because a token cannot create tokens.
     """
     caller, role = site.caller, role_of(given.role)
     if caller.token:
-        raise AccessDenied(detail="a token makes no tokens: log in with a password")
+        raise AccessDenied(detail="a token cannot create tokens: log in with a password")
     if role > caller.role:
-        raise AccessDenied(detail=f"a token of the role {role.word} is more than your own role, {caller.role.word}")
+        raise AccessDenied(detail=f"a token of the role {role.word} exceeds your own role, {caller.role.word}")
     secret, token = _file(site).create(given.name, caller.name, caller.sid, role, given.days)
     return CreatedToken(secret, _known(token, {}), site.command)
 
@@ -144,7 +144,7 @@ def create_token(site: ActionSite, given: NewToken) -> CreatedToken:
     ),
 )  # fmt: skip
 def revoke_token(site: ActionSite, given: TokenRevocation) -> RevokedToken:
-    """End a token at once."""
+    """Revoke a token with immediate effect."""
     file, caller = _file(site), site.caller
     found = next((token for token in file.list() if token.id == given.token), None)
     if found is None or not (caller.administers or found.sid == caller.sid):

@@ -1,4 +1,4 @@
-"""Distributed transactions: which there are, why one does not end, and ending it by hand. For administrators."""
+"""Distributed transactions: list, explain and manually resolve them. For administrators."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class HeldMessages(Output, frozen=True):
 
 
 class PossibleResolution(Output, frozen=True):
-    """A way to end a transaction by hand."""
+    """A possible manual resolution of a transaction."""
 
     resolution: Annotated[Resolution, doc("The decision.")]
     does: Annotated[str, doc("What it does here.")]
@@ -76,7 +76,7 @@ class DistributedTransactionList(Output, frozen=True):
 
 
 class DistributedTransactionQuery(Input, frozen=True):
-    """How many transactions are meant."""
+    """Limits the number of transactions."""
 
     limit: Annotated[Limit, doc("Show at most this many.")] = 100
 
@@ -95,7 +95,7 @@ class DistributedTransactionDetails(Output, frozen=True):
 
 
 class TransactionEnd(Input, frozen=True):
-    """How a distributed transaction is to end."""
+    """A resolution of a distributed transaction."""
 
     transaction: Annotated[Text, doc("Its identifier: 32 hexadecimal digits, or a GUID.", _ID)]
     resolution: Annotated[
@@ -105,7 +105,7 @@ class TransactionEnd(Input, frozen=True):
 
 
 class ResolvedTransaction(Output, frozen=True):
-    """A transaction that was ended by hand, or would be."""
+    """A transaction that was, or would be, resolved manually."""
 
     transaction: Annotated[DistributedTransactionView, doc("As it was before.")]
     resolution: Annotated[Resolution, doc("The decision.")]
@@ -161,7 +161,8 @@ def _all(site: ActionSite) -> list[DistributedTransactionView]:
 
 
 def _identifier(text: str) -> str:
-    """The hexadecimal digits of a unit of work; a GUID has its first three parts the other way round."""
+    """Return the hexadecimal digits of a unit of work; a GUID has the bytes of its first three parts in reverse
+    order."""
     try:
         return (UUID(text).bytes_le if "-" in text else bytes.fromhex(text)).hex()
     except ValueError:
@@ -198,7 +199,7 @@ def _missing(text: str) -> ActionRefused:
     ),
 )  # fmt: skip
 def list_transactions(site: ActionSite, given: DistributedTransactionQuery) -> DistributedTransactionList:
-    """Distributed transactions."""
+    """Show distributed transactions."""
     found = _all(site)
     return DistributedTransactionList(found[: given.limit], len(found), site.command)
 
@@ -217,7 +218,7 @@ def list_transactions(site: ActionSite, given: DistributedTransactionQuery) -> D
     ),
 )  # fmt: skip
 def get_transaction(site: ActionSite, given: NamedTransaction) -> DistributedTransactionDetails:
-    """A distributed transaction, explained."""
+    """Explain a distributed transaction."""
     return DistributedTransactionDetails(_find(site, given.transaction), site.command)
 
 
@@ -242,10 +243,10 @@ def get_transaction(site: ActionSite, given: NamedTransaction) -> DistributedTra
 def resolve_transaction(
     site: ActionSite, given: TransactionEnd
 ) -> ActionPlan[ResolvedTransaction, ResolvedTransaction]:
-    """End a distributed transaction by hand.
+    """Resolve a distributed transaction manually.
 
-    A heuristic decision: the superior of a transaction that is in doubt may have decided otherwise, and then the
-    machines differ for good. The role monitor is enough for a dry run.
+    This is a heuristic decision: the superior of a transaction in doubt may have decided otherwise, and then the
+    machines differ permanently. The role monitor is sufficient for a dry run.
     """
     found = _find(site, given.transaction)
     chosen = next((each for each in found.resolutions if each.resolution == given.resolution), None)
