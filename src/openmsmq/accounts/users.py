@@ -310,7 +310,7 @@ class UsersFile:
 
 
 def check_account_name(name: str) -> None:
-    """Raises `UsersFileError` if a name is invalid for a user or group."""
+    """Check the name of a user or group. Raises `UsersFileError` if it is invalid."""
     if not name or len(name) > MAX_NAME or _FORBIDDEN.search(name) or name.upper().startswith("S-1-"):
         raise UsersFileError(f"{name[:60]!r} cannot be the name of a user or a group")
 

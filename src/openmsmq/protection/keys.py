@@ -33,7 +33,7 @@ class RsaPublicKey:
     exponent: int
 
     def __post_init__(self) -> None:
-        """Raises BadPacket for invalid RSA numbers, and for those that would be slow to use."""
+        """Check the numbers. Raises BadPacket if they are invalid or would be slow to use."""
         if not LEAST_RSA_BITS <= self.bits <= MOST_RSA_BITS or not self.modulus & 1:
             raise BadPacket(f"RSA key: a modulus of {self.bits} bits, allowed are {LEAST_RSA_BITS} to {MOST_RSA_BITS}")
         if not 3 <= self.exponent <= 0xFFFFFFFF or not self.exponent & 1:
