@@ -59,8 +59,8 @@ class RemedyStepView(Output, frozen=True):
 
     action: Annotated[str, doc("Name of the action.", "queue.show")]
     arguments: Annotated[dict[str, str], doc("Its arguments.", {"queue": "mq1\\private$\\orders"})]
-    words: Annotated[str, doc("What it does, for a link or a button.", "Open the queue")]
-    command: Annotated[str, doc("The command that does it.", "openmsmq queue show orders")]
+    words: Annotated[str, doc("Text for a link or a button.", "Open the queue")]
+    command: Annotated[str, doc("The command for it.", "openmsmq queue show orders")]
 
 
 class SilenceView(Output, frozen=True):
@@ -69,7 +69,7 @@ class SilenceView(Output, frozen=True):
     alarm: Annotated[ConditionName, _CONDITION]
     subject: Subject
     since: Annotated[EpochSeconds, doc("When it was set, in seconds since 1970.")]
-    until: Annotated[EpochSeconds, doc("When it ends by itself, in seconds since 1970.")]
+    until: Annotated[EpochSeconds, doc("When it expires, in seconds since 1970.")]
     user: Annotated[str, doc("Name of the user who set it; empty for a command in the data directory.", "alice")]
     reason: Annotated[str, doc("Why it was set.", "the reader is being replaced")]
 
@@ -81,7 +81,7 @@ class KnownAlarm(Output, frozen=True):
     queue: Annotated[str, doc("Name of the queue; empty for the machine.")]
     since: Annotated[EpochSeconds, doc("When it was raised, in seconds since 1970.")]
     value: Annotated[int, doc("The value when it was raised, in `unit`.")]
-    threshold: Annotated[int, doc("The threshold when it was raised, in `unit`.")]
+    threshold: Annotated[int, doc("The threshold at the last check while the alarm was active, in `unit`.")]
     unit: Annotated[str, doc("Unit of value and threshold.", "MB")]
     sentence: Annotated[str, doc("What is wrong, with the value at the last check.")]
     remedy: Annotated[str, doc("What to do about it.")]
@@ -93,7 +93,7 @@ class KnownAlarm(Output, frozen=True):
 class AlarmEventView(Output, frozen=True):
     """An alarm was raised or cleared."""
 
-    seq: Annotated[int, doc("Number of the event; it rises by one.")]
+    seq: Annotated[int, doc("Number of the event; increases by one.")]
     state: Annotated[Literal["raised", "cleared"], doc("What happened.")]
     at: Annotated[EpochSeconds, doc("When it happened, in seconds since 1970.")]
     alarm: Annotated[KnownAlarm, doc("The alarm.")]
@@ -103,7 +103,7 @@ class AlarmEventView(Output, frozen=True):
 class AlarmList(Output, frozen=True):
     """Alarms and the last events."""
 
-    active: Annotated[list[KnownAlarm], doc("The alarms that are on, the longest first.")]
+    active: Annotated[list[KnownAlarm], doc("Active alarms, the oldest first.")]
     events: Annotated[list[AlarmEventView], doc("Alarms raised and cleared recently, the newest first.")]
     machine: Annotated[str, doc("Name of the machine.", "mq1")]
     command: CommandText
@@ -126,7 +126,7 @@ class NewSilence(Input, frozen=True):
         str,
         Meta(
             min_length=1, max_length=_LONGEST_REASON, examples=["the reader is being replaced"],
-            description="Why, for others who see the alarm.",
+            description="Reason, shown to other users.",
         ),
     ]  # fmt: skip
     subject: Subject = ""
@@ -134,7 +134,7 @@ class NewSilence(Input, frozen=True):
         str,
         Meta(
             max_length=20, examples=["2h"],
-            description="How long: 90 (seconds), 10m, 2h, 3d; at least a minute, at most 30 days.",
+            description="Duration: 90 (seconds), 10m, 2h, 3d; 1 minute to 30 days.",
         ),
     ] = "1h"  # fmt: skip
 
@@ -166,13 +166,13 @@ class ThresholdView(Output, frozen=True):
         EpochSeconds | None,
         doc("When it was set here, in seconds since 1970; null for the threshold of the setting."),
     ]
-    user: Annotated[str, doc("Name of the user who set it here; else empty.", "alice")]
+    user: Annotated[str, doc("Name of the user who set it here, otherwise empty.", "alice")]
 
 
 class ThresholdList(Output, frozen=True):
     """Thresholds in force."""
 
-    thresholds: Annotated[list[ThresholdView], doc("Those of conditions, then those of single queues.")]
+    thresholds: Annotated[list[ThresholdView], doc("Thresholds of conditions, then those of single queues.")]
     command: CommandText
 
 
@@ -181,7 +181,7 @@ class NewThreshold(Input, frozen=True):
 
     alarm: Annotated[ConditionName, _CONDITION]
     threshold: Annotated[
-        int, Meta(ge=0, le=_HIGHEST, examples=[3600], description="In the unit of the condition (0: never).")
+        int, Meta(ge=0, le=_HIGHEST, examples=[3600], description="Threshold in the unit of the condition (0: never).")
     ]
     subject: Subject = ""
 

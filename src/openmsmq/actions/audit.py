@@ -23,13 +23,13 @@ class AuditQuery(Input, frozen=True):
     """Selects records."""
 
     action: Annotated[Pattern, doc("Pattern for the action, such as queue.*.", "queue.*")] = "*"
-    object: Annotated[Pattern, doc("Pattern for what it was done to, such as *orders*.", "*orders*")] = "*"
-    by: Annotated[Pattern, doc("Pattern for who did it: name or SID.", "alice")] = "*"
+    object: Annotated[Pattern, doc("Pattern for the name of the object, such as *orders*.", "*orders*")] = "*"
+    by: Annotated[Pattern, doc("Pattern for the name or SID of the user.", "alice")] = "*"
     denied: Annotated[bool, doc("Only denied actions.")] = False
     before: Annotated[Annotated[int, Meta(ge=1, le=(1 << 53) - 1)] | None, doc("Only records before that number.")] = (
         None
     )
-    limit: Annotated[int, Meta(ge=1, le=_LARGEST, description="Most records in the answer: the newest that fit.")] = 100
+    limit: Annotated[int, Meta(ge=1, le=_LARGEST, description="Maximum number of records; the newest are shown.")] = 100
 
 
 class ActorView(Output, frozen=True):
@@ -42,21 +42,21 @@ class ActorView(Output, frozen=True):
 class SettingOrigin(Output, frozen=True):
     """The origin of a change."""
 
-    door: Annotated[str, doc("The way in.", "rpc", "http", "flight", "cli")]
+    door: Annotated[str, doc("Entry point.", "rpc", "http", "flight", "cli")]
     peer: Annotated[str | None, doc("Address of the peer; null if there is none.")]
 
 
 class AuditRecordView(Output, frozen=True):
     """A record of the audit log."""
 
-    seq: Annotated[str, doc("Number of the record; it rises by one.", "17")]
+    seq: Annotated[str, doc("Number of the record; increases by one.", "17")]
     time: Annotated[str, doc("When it was recorded (UTC).", "2026-11-22T12:00:00.000Z")]
     actor: Annotated[ActorView, doc("Who made the change.")]
-    origin: Annotated[SettingOrigin, doc("From where.")]
+    origin: Annotated[SettingOrigin, doc("Origin of the change.")]
     action: Annotated[str, doc("The action.", "queue.create")]
     type: Annotated[str, doc("Type of the object.", "queue")]
     object: Annotated[str, doc("Name of the object.")]
-    count: Annotated[int | None, doc("How many messages or other things; null if it is one.")]
+    count: Annotated[int | None, doc("Number of affected messages or other objects; null if it is one.")]
     before: Annotated[dict[str, Any] | None, doc("The values that differ, before the change.")]
     after: Annotated[dict[str, Any] | None, doc("The values that differ, after the change.")]
     result: Annotated[str, doc("`ok`, or `denied`.")]
@@ -65,7 +65,7 @@ class AuditRecordView(Output, frozen=True):
 class AuditPage(Output, frozen=True):
     """Records of the audit log."""
 
-    records: Annotated[list[AuditRecordView], doc("The newest first.")]
+    records: Annotated[list[AuditRecordView], doc("Records, newest first.")]
     command: CommandText
 
 

@@ -34,33 +34,33 @@ class JobFailure(msgspec.Struct, frozen=True):
     """A message that a job could not process; it was not moved."""
 
     id: Annotated[str, doc("Identifier of the message.", r"{6f9619ff-8b86-d011-b42d-00c04fc964ff}\2049")]
-    detail: Annotated[str, doc("Why.")]
+    detail: Annotated[str, doc("The reason.")]
 
 
 class JobView(msgspec.Struct, frozen=True):
     """A job: work on many messages, or a backup."""
 
     id: Annotated[str, doc("Its identifier.", "5f0c21ab")]
-    kind: Annotated[Literal["messages", "backup"], doc("What kind of work it is.")]
+    kind: Annotated[Literal["messages", "backup"], doc("Kind of work.")]
     what: Annotated[str, doc("The action.", "move")]
     object: Annotated[str, doc("Name of the queue, or directory of the backup.", "orders")]
     user: Annotated[str, doc("Name of the user who started it.")]
     sid: Annotated[str, doc("SID of that user.")]
-    origin: Annotated[str, doc("From where it was started.", "http 10.0.0.7")]
+    origin: Annotated[str, doc("Entry point and address from which it was started.", "http 10.0.0.7")]
     state: Annotated[
         JobState,
         doc("`interrupted`: the process that did the work ended; `failed`: an error ended it, see `detail`."),
     ]
     started: Annotated[EpochSeconds, doc("When it was started, in seconds since 1970.")]
     ended: Annotated[EpochSeconds | None, doc("When it ended, in seconds since 1970; null until then.")] = None
-    to: Annotated[str, doc("Queue that the messages go to; empty for none, or that of each message.")] = ""
+    to: Annotated[str, doc("Target queue; empty for none, or for the destination of each message.")] = ""
     total: Annotated[int, doc("Messages in the queue when the job started.")] = 0
     looked: Annotated[int, doc("Number of messages examined.")] = 0
-    done: Annotated[int, doc("Messages that it has dealt with. After an interruption: at least.")] = 0
-    failed: Annotated[int, doc("Messages that it could not deal with, and that are where they were.")] = 0
-    ways: Annotated[dict[str, int], doc("How many messages went in which way.")] = msgspec.field(default_factory=dict)
+    done: Annotated[int, doc("Processed messages; after an interruption, the minimum.")] = 0
+    failed: Annotated[int, doc("Messages that could not be processed and were not moved.")] = 0
+    ways: Annotated[dict[str, int], doc("Number of messages by method.")] = msgspec.field(default_factory=dict)
     failures: Annotated[list[JobFailure], doc("The first failures.")] = msgspec.field(default_factory=list)
-    detail: Annotated[str, doc("Why it ended, if not because all was done; else empty.")] = ""
+    detail: Annotated[str, doc("Why it ended early; empty if all work was done.")] = ""
 
     @property
     def is_over(self) -> bool:

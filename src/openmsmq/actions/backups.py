@@ -56,7 +56,7 @@ class BackupList(Output, frozen=True):
 
     directory: Annotated[str, doc("The directory of backups.", "/var/backups/openmsmq")]
     backups: Annotated[list[BackupView], doc("The backups, the newest first.")]
-    outside: Annotated[list[str], doc("Files that are not in the data directory, so not in any of the backups.")]
+    outside: Annotated[list[str], doc("Files outside of the data directory, which no backup contains.")]
     command: CommandText
 
 

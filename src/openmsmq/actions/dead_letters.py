@@ -38,10 +38,10 @@ class DeadLetterGroupView(Output, frozen=True):
     name: Annotated[str, doc("Name of the message class.", "RECEIVE_TIMEOUT")]
     sentence: Annotated[str, doc("What happened.")]
     remedy: Annotated[str, doc("What to do about it.")]
-    fails_again: Annotated[bool, doc("Whether they would die again as they are.")]
-    destination: Annotated[str, doc("Format name of the queue that they were meant for.")]
+    fails_again: Annotated[bool, doc("Whether they would become dead letters again if sent unchanged.")]
+    destination: Annotated[str, doc("Format name of the destination queue.")]
     messages: Annotated[int, doc("Number of messages.")]
-    bytes: Annotated[int, doc("Their bytes.")]
+    bytes: Annotated[int, doc("Total size in bytes.")]
     first_sent: Annotated[EpochSeconds, doc("When the first was sent, in seconds since 1970.")]
     last_sent: Annotated[EpochSeconds, doc("When the last was sent, in seconds since 1970.")]
     command: CommandText

@@ -46,7 +46,7 @@ class DefinitionsRequest(Input, frozen=True):
 class PlannedStep(Output, frozen=True):
     """A difference between the current state and a document."""
 
-    said: Annotated[str, doc("What would be done, or why it can't be.", "create queue orders")]
+    said: Annotated[str, doc("The planned change, or why it is not possible.", "create queue orders")]
     can: Annotated[bool, doc("Whether an import does it.")]
 
 
@@ -54,7 +54,7 @@ class Differences(Output, frozen=True):
     """The planned steps of an import."""
 
     steps: Annotated[list[PlannedStep], doc("The steps, in this order.")]
-    token: Annotated[str, doc("What the import needs; it holds for these steps only.")]
+    token: Annotated[str, doc("Token that the import requires; valid only for these steps.")]
     command: CommandText
 
 
@@ -69,7 +69,7 @@ class Imported(Output, frozen=True):
     """Results of an import."""
 
     steps: Annotated[list[DoneStep], doc("The steps, in this order.")]
-    failed: Annotated[int, doc("How many steps failed.")]
+    failed: Annotated[int, doc("Number of failed steps.")]
     command: CommandText
 
 

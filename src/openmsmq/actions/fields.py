@@ -25,7 +25,7 @@ QueueText = Annotated[str, doc("Identifier of the queue.", "7")]
 #: The audit record of a change.
 RecordNumber = Annotated[str | None, doc("Number of the record in the audit log; null if none is kept.", "17")]
 #: The equivalent command.
-CommandText = Annotated[str, doc("The command that does the same.")]
+CommandText = Annotated[str, doc("The equivalent command.")]
 
 ROLE_WORDS: Final[dict[Role, RoleWord]] = {
     Role.MONITOR: "monitor", Role.OPERATOR: "operator", Role.ADMINISTRATOR: "administrator",

@@ -27,23 +27,23 @@ class OpenHandleView(Output, frozen=True):
     id: Annotated[str, doc("Its identifier, until the daemon ends.", "1f")]
     queue: Annotated[str, doc("Identifier of the queue.", "p7")]
     name: QueueName
-    access: Annotated[str, doc("For what it is open.", "receive")]
+    access: Annotated[str, doc("Access mode.", "receive")]
     since: Annotated[EpochSeconds, doc("When it was opened, in seconds since 1970.")]
     exclusive: Annotated[bool, doc("Whether the handle excludes other receivers (share mode DENY_RECEIVE).")]
-    waiting: Annotated[int, doc("Number of its reads that wait for messages.")]
+    waiting: Annotated[int, doc("Number of its waiting reads.")]
     cursors: Annotated[int, doc("Number of its cursors.")]
     held: Annotated[int, doc("Messages locked by two-phase receives that are not yet ended.")]
     user: Annotated[str, doc("Name of the user; empty if unknown.")]
     sid: Annotated[str, doc("SID of the user.")]
-    origin: Annotated[str, doc("The way in and the address behind it.", "rpc 10.0.0.7")]
+    origin: Annotated[str, doc("Entry point and client address.", "rpc 10.0.0.7")]
 
 
 class HandleList(Output, frozen=True):
     """One page of open queue handles."""
 
-    handles: Annotated[list[OpenHandleView], doc("Those that fit: exclusive ones first, then those that wait.")]
-    matching: Annotated[int, doc("How many fit.")]
-    all: Annotated[int, doc("How many there are.")]
+    handles: Annotated[list[OpenHandleView], doc("Matching handles: exclusive ones, then those with waiting reads.")]
+    matching: Annotated[int, doc("Number of matches.")]
+    all: Annotated[int, doc("Total number.")]
     next: Next
     command: CommandText
 
@@ -53,7 +53,7 @@ class HandleQuery(Input, frozen=True):
 
     queue: Annotated[Text | None, doc("Identifier of a queue.", "p7")] = None
     exclusive: Annotated[bool, doc("Only handles that exclude other receivers.")] = False
-    waiting: Annotated[bool, doc("Only those with reads that wait for messages.")] = False
+    waiting: Annotated[bool, doc("Only handles with waiting reads.")] = False
     limit: Limit = 100
     cursor: Cursor = None
 

@@ -52,16 +52,16 @@ class NewJob(Input, frozen=True):
     newer: Annotated[Seconds | None, doc("Seconds in the queue, at most.")] = None
     larger: Annotated[Seconds | None, doc("Bytes of the body, at least.")] = None
     smaller: Annotated[Seconds | None, doc("Bytes of the body, at most.")] = None
-    all: Annotated[bool, doc("All messages; needed where there is no condition.")] = False
-    limit: Annotated[int, Meta(ge=0, description="Most messages that it is done to; 0 for no limit.")] = 0
+    all: Annotated[bool, doc("All messages; required without conditions.")] = False
+    limit: Annotated[int, Meta(ge=0, description="Maximum number of messages; 0 for no limit.")] = 0
     to: Annotated[
         Annotated[str, Meta(max_length=1024)] | None,
-        doc("Name of the queue to go to; `move` and `copy` need it.", "orders"),
+        doc("Name of the target queue; required for `move` and `copy`.", "orders"),
     ] = None
     time_to_be_received: Annotated[
         Lifetime | None, doc("New time limit to be received, in seconds from the time of sending.")
     ] = None
-    transaction: Annotated[bool, doc("The queue to go to is transactional: needed where it is remote.")] = False
+    transaction: Annotated[bool, doc("Treat the target queue as transactional (required if it is remote).")] = False
 
 
 class NamedJob(Input, frozen=True):
@@ -73,7 +73,7 @@ class NamedJob(Input, frozen=True):
 class JobList(Output, frozen=True):
     """Jobs."""
 
-    jobs: Annotated[list[JobView], doc("One's own jobs, those of all users for administrators; the newest first.")]
+    jobs: Annotated[list[JobView], doc("Jobs of the user (for administrators, of all users), newest first.")]
     command: CommandText
 
 

@@ -58,7 +58,7 @@ class MessageSummaryView(Output, frozen=True):
     size: Annotated[int, doc("Bytes of its body.")]
     recoverable: Annotated[bool, doc("Whether it survives a restart of the daemon.")]
     transactional: Annotated[bool, doc("Whether it was sent in a transaction.")]
-    destination: Annotated[str, doc("Format name of the queue that it was sent to.")]
+    destination: Annotated[str, doc("Format name of the destination queue.")]
     body: Annotated[str, doc("The beginning of its body.")]
 
 
@@ -84,7 +84,7 @@ class MessageBody(Output, frozen=True):
 class MessageDetails(Output, frozen=True):
     """A message with every property."""
 
-    summary: Annotated[MessageSummaryView, doc("The message as lists have it.")]
+    summary: Annotated[MessageSummaryView, doc("The message as shown in lists.")]
     reason: Annotated[DeadLetterReasonView | None, doc("Why it is a dead letter; null if it is none.")]
     body: Annotated[MessageBody, doc("Its body.")]
     properties: Annotated[
@@ -134,7 +134,7 @@ class NewMessage(Input, frozen=True):
     priority: Annotated[int, Meta(ge=0, le=7, description="Its priority.")] = 3
     recoverable: Annotated[bool, doc("Survives a restart of the daemon.")] = False
     transaction: Annotated[
-        bool, doc("Send it in a transaction; needed for a transactional queue of another machine.")
+        bool, doc("Send it in a transaction (required for a transactional queue of another machine).")
     ] = False
     time_to_reach_queue: Annotated[
         Lifetime | None, doc("Seconds until it expires if it has not reached its queue; null for never.")

@@ -26,7 +26,7 @@ class Waiting(Output, frozen=True):
     name: QueueName
     state: Annotated[str, doc("State of the connection.", "WAITING")]
     messages: Annotated[int, doc("Number of messages.")]
-    bytes: Annotated[int, doc("Their bytes.")]
+    bytes: Annotated[int, doc("Total size in bytes.")]
     explanation: Annotated[list[str], doc("Sentences: why its messages wait, and what to do.")]
     command: CommandText
 
@@ -34,7 +34,7 @@ class Waiting(Output, frozen=True):
 class OutgoingList(Output, frozen=True):
     """Outgoing queues."""
 
-    queues: Annotated[list[Waiting], doc("Those with most messages first, at most 100.")]
+    queues: Annotated[list[Waiting], doc("Outgoing queues with the most messages first, at most 100.")]
     all: Annotated[int, doc("Number of outgoing queues that the user may see.")]
     command: CommandText
 

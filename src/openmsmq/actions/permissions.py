@@ -51,7 +51,7 @@ class AceView(Output, frozen=True):
     name: Annotated[str, doc("Its name, or its SID if the name is unknown.", "Everyone")]
     rights: Annotated[list[str], doc("The rights in words.", ["WriteMessage"])]
     mask: Annotated[int, doc("The rights as an access mask.")]
-    inherit_only: Annotated[bool, doc("Whether it counts for objects within only.")]
+    inherit_only: Annotated[bool, doc("Whether it applies only to child objects.")]
 
 
 class Permissions(Output, frozen=True):
@@ -76,7 +76,7 @@ class PermissionsQuery(Input, frozen=True):
     """Object whose permissions are shown."""
 
     queue: QueueText = ""
-    user: Annotated[Text | None, doc("Show what this user may do after all, with its groups.")] = msgspec.field(
+    user: Annotated[Text | None, doc("Show the effective rights of this user and its groups.")] = msgspec.field(
         name="for", default=None
     )
 
@@ -92,7 +92,7 @@ class PermissionsChange(Input, frozen=True, kw_only=True):
     user: Annotated[AccountText, doc(_ACCOUNT, "alice")]
     rights: Annotated[
         Annotated[list[RightWord], Meta(max_length=40)],
-        doc("Words for rights, or masks; `revoke` and `undeny` take all without any.", ["WriteMessage", "PeekMessage"]),
+        doc("Rights as words or masks; for `revoke` and `undeny`, all by default.", ["WriteMessage", "PeekMessage"]),
     ] = msgspec.field(default_factory=list)
     confirm: Annotated[bool, doc("Required if the change locks out a user.")] = False
 
@@ -100,7 +100,7 @@ class PermissionsChange(Input, frozen=True, kw_only=True):
 class NewSddl(Input, frozen=True):
     """A descriptor that replaces the current one."""
 
-    new: Annotated[str, doc("Owner, group and entries, as far as SDDL has them.")]
+    new: Annotated[str, doc("Owner, group and entries, as far as the SDDL contains them.")]
     queue: QueueText = ""
 
 

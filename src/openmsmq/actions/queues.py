@@ -33,10 +33,8 @@ _HERE: Final = ".\\"  # prefix of path names on the machine of the server
 Kind = Literal["queue", "subqueue", "journal", "deadletter", "outgoing", "connector"]
 Kilobytes = Annotated[int, Meta(ge=0, le=INFINITE - 1)]
 QueueName = Annotated[str, doc("Name of the queue.", r"mq1\private$\orders")]
-Limit = Annotated[int, Meta(ge=1, le=LARGEST_PAGE, description="Most rows in the answer.")]
-Believed = Annotated[
-    int, Meta(ge=0, description="Number of messages that are believed to be there; another number is refused.")
-]
+Limit = Annotated[int, Meta(ge=1, le=LARGEST_PAGE, description="Maximum number of rows.")]
+Believed = Annotated[int, Meta(ge=0, description="Expected number of messages; any other number is refused.")]
 Label = Annotated[str, Meta(max_length=124), doc("Text for people, at most 124 characters.")]
 Quota = Annotated[Kilobytes | None, doc("Quota of the queue in kilobytes, if there is one.")]
 JournalQuota = Annotated[Kilobytes | None, doc("Quota of the journal in kilobytes, if there is one.")]
@@ -56,22 +54,22 @@ class QueueView(Output, frozen=True):
     """A queue."""
 
     id: Annotated[str, doc("Its identifier, by which other operations name it.", "p7")]
-    kind: Annotated[Kind, doc("What it is.")]
+    kind: Annotated[Kind, doc("Kind of the queue.")]
     name: QueueName
     label: Annotated[str, doc("Text for people.")]
-    transactional: Annotated[bool, doc("Whether it takes messages in transactions only.")]
+    transactional: Annotated[bool, doc("Whether it is transactional.")]
     journaling: Annotated[bool, doc("Whether copies of received messages are kept.")]
     messages: Annotated[int, doc("Number of messages.")]
-    bytes: Annotated[int, doc("Their bytes.")]
-    came: Annotated[int, doc("Messages that came since the daemon started.")]
-    left: Annotated[int, doc("Messages that left since the daemon started.")]
+    bytes: Annotated[int, doc("Total size in bytes.")]
+    came: Annotated[int, doc("Messages enqueued since the daemon started.")]
+    left: Annotated[int, doc("Messages removed since the daemon started.")]
     grown: Annotated[int, doc("Growth in messages over the last five minutes.")]
     journal_messages: Annotated[int, doc("Number of messages in its journal.")]
-    journal_bytes: Annotated[int, doc("Their bytes.")]
+    journal_bytes: Annotated[int, doc("Total size in bytes.")]
     quota: Annotated[int | None, doc("Quota in kilobytes, if there is one.")]
-    handles: Annotated[int, doc("How often it is open.")]
-    readers: Annotated[int, doc("How often it is open for receiving.")]
-    waiting: Annotated[int, doc("Number of reads that wait for messages.")]
+    handles: Annotated[int, doc("Number of open handles.")]
+    readers: Annotated[int, doc("Number of handles open for receiving.")]
+    waiting: Annotated[int, doc("Number of waiting reads.")]
     exclusive: Annotated[bool, doc("Whether a client has it open exclusively.")]
     state: Annotated[str, doc("State of an outgoing queue; empty for others.")]
 
@@ -83,7 +81,7 @@ class QueueDetails(Output, frozen=True):
     format_name: Annotated[str, doc("Its format name, or path name.")]
     oldest: Annotated[
         EpochSeconds | None,
-        doc("When the first message came, in seconds since 1970; null for none, or if it may not be read."),
+        doc("When the first message arrived, in seconds since 1970; null if there is none or it may not be read."),
     ]
     properties: Annotated[dict[str, str | int | bool | None], doc("Properties; empty for queues that have none.")]
     command: CommandText
@@ -93,7 +91,7 @@ class QueueList(Output, frozen=True):
     """One page of queues."""
 
     queues: Annotated[list[QueueView], doc("The queues.")]
-    matching: Annotated[int, doc("Number of queues that fit the query.")]
+    matching: Annotated[int, doc("Number of matching queues.")]
     all: Annotated[int, doc("Number of queues that the user may see.")]
     next: Next
     command: CommandText
@@ -104,7 +102,7 @@ class KindSum(Output, frozen=True):
 
     queues: Annotated[int, doc("Number of queues.")]
     messages: Annotated[int, doc("Number of messages.")]
-    bytes: Annotated[int, doc("Their bytes.")]
+    bytes: Annotated[int, doc("Total size in bytes.")]
 
 
 class Overview(Output, frozen=True):
@@ -147,7 +145,7 @@ class NewQueue(Input, frozen=True):
     name: Annotated[str, Meta(min_length=1, max_length=400), doc("Name of a private queue, or a path name.", "orders")]
     public: Annotated[bool, doc("A public queue, which the directory keeps; NAME is orders or .\\orders.")] = False
     label: Label = ""
-    transactional: Annotated[bool, doc("Takes messages in transactions only.")] = False
+    transactional: Annotated[bool, doc("Create a transactional queue.")] = False
     journal: Journaling = False
     quota: Quota = None
     journal_quota: JournalQuota = None
@@ -162,7 +160,7 @@ class PlannedQueue(Output, frozen=True):
     """A queue that would be created."""
 
     path_name: Annotated[str, doc("Its path name.", r".\private$\orders")]
-    exists: Annotated[bool, doc("Whether there is one of that name already.")]
+    exists: Annotated[bool, doc("Whether the queue already exists.")]
 
 
 class CreatedQueue(Output, frozen=True):

@@ -50,12 +50,12 @@ class RelayView(Output, frozen=True):
             "queue, get the name of the queue here."
         ),
     ]
-    since: Annotated[EpochSeconds, doc("When it came into this state, in seconds since 1970.")]
+    since: Annotated[EpochSeconds, doc("When it entered this state, in seconds since 1970.")]
     began: Annotated[EpochSeconds, doc("Time of creation, in seconds since 1970.")]
-    moved: Annotated[int, doc("Messages that it has carried, both ways.")]
+    moved: Annotated[int, doc("Messages moved in both directions.")]
     bytes: Annotated[int, doc("Bytes of these messages.")]
-    last: Annotated[EpochSeconds, doc("When it carried the last one, in seconds since 1970; 0 for never.")]
-    rate: Annotated[float, doc("Messages a second, over the last minute.")]
+    last: Annotated[EpochSeconds, doc("When the last message was moved, in seconds since 1970; 0 for never.")]
+    rate: Annotated[float, doc("Messages per second over the last minute.")]
     waiting: Annotated[int | None, doc("Messages still to be moved; null if unknown.")]
     lag: Annotated[
         int | None,
@@ -63,12 +63,12 @@ class RelayView(Output, frozen=True):
     ]
     empty_since: Annotated[
         EpochSeconds,
-        doc("Since when nothing was found where it reads, in seconds since 1970; 0 if there is something."),
+        doc("Since when the source has been empty, in seconds since 1970; 0 if it is not empty."),
     ]
     seconds_left: Annotated[int | None, doc("Time until all are moved at the current rate; null if unknown.")]
     trouble: Annotated[str, doc("Why nothing moves; empty while it works.")]
     trouble_since: Annotated[EpochSeconds, doc("Since when, in seconds since 1970; 0 without trouble.")]
-    refused: Annotated[list[RefusedMessageView], doc("Messages that this machine cannot store.")]
+    refused: Annotated[list[RefusedMessageView], doc("Messages refused by the machine they go to.")]
     unconfirmed: Annotated[
         int,
         doc(
@@ -76,13 +76,13 @@ class RelayView(Output, frozen=True):
             "they have arrived."
         ),
     ]
-    steps: Annotated[list[RelayStep], doc("What can be done with it now.")]
+    steps: Annotated[list[RelayStep], doc("Steps that are possible now.")]
 
 
 class RelayList(Output, frozen=True):
     """Relays."""
 
-    relays: Annotated[list[RelayView], doc("In the order of their queues.")]
+    relays: Annotated[list[RelayView], doc("Relays, sorted by queue.")]
     command: CommandText
 
 
@@ -115,7 +115,7 @@ class RelayStepInput(Input, frozen=True):
             "back; shadow: fetch messages again; forget: delete its record; end: end a bridge."
         ),
     ]  # fmt: skip
-    force: Annotated[bool, doc("End it although messages are left.")] = False
+    force: Annotated[bool, doc("End the relay even if messages are left.")] = False
     replies: Annotated[
         bool,
         doc(

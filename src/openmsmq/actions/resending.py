@@ -43,8 +43,8 @@ class ChangedMessage(Input, frozen=True):
             "orders",
         ),
     ] = None
-    keep: Annotated[bool, doc("Leave the original where it is.")] = False
-    transaction: Annotated[bool, doc("Send in a transaction: needed for a transactional queue that is remote.")] = False
+    keep: Annotated[bool, doc("Keep the original.")] = False
+    transaction: Annotated[bool, doc("Send in a transaction (required for a remote transactional queue).")] = False
     text: Annotated[str | None, doc("New body, as text in the form of the old one.")] = None
     label: Annotated[Annotated[str, Meta(max_length=249)] | None, doc("New label.")] = None
     priority: Annotated[Annotated[int, Meta(ge=0, le=7)] | None, doc("New priority.")] = None
@@ -72,8 +72,8 @@ class SentAgain(Output, frozen=True):
     id: Annotated[str, doc("Identifier of the new message.", r"{6f9619ff-8b86-d011-b42d-00c04fc964ff}\2050")]
     original: MessageId
     queue: Annotated[str, doc("Queue of the original.", "orders")]
-    to: Annotated[str, doc("Queue that it was sent to.", "orders")]
-    how: Annotated[str, doc("How it went.", SENT_THEN_REMOVED)]
+    to: Annotated[str, doc("Destination queue.", "orders")]
+    how: Annotated[str, doc("How the message was resent.", SENT_THEN_REMOVED)]
     record: RecordNumber
     command: CommandText
 

@@ -81,15 +81,15 @@ class PlanRequest(Input, frozen=True):
 
     act: ActWord
     queue: Annotated[str, Meta(max_length=20, description="Identifier of the queue.", examples=["p7"])]
-    where: Annotated[MessageFilter, doc("Which messages are meant.")] = MessageFilter()
-    all: Annotated[bool, doc("All messages; needed where `where` is empty.")] = False
-    limit: Annotated[int, Meta(ge=1, le=MOST, description="Most messages that it is done to.")] = MOST
+    where: Annotated[MessageFilter, doc("Selects the messages.")] = MessageFilter()
+    all: Annotated[bool, doc("All messages; required if `where` is empty.")] = False
+    limit: Annotated[int, Meta(ge=1, le=MOST, description="Maximum number of messages.")] = MOST
     to: Annotated[
         Annotated[str, Meta(max_length=1024)] | None,
-        doc("Name of the queue to go to; `move` and `copy` need it.", "orders"),
+        doc("Name of the target queue; required for `move` and `copy`.", "orders"),
     ] = None
-    changes: Annotated[Edits, doc("Changes to messages that are sent again.")] = Edits()
-    transaction: Annotated[bool, doc("The queue to go to is transactional: needed where it is remote.")] = False
+    changes: Annotated[Edits, doc("Changes to messages that are resent.")] = Edits()
+    transaction: Annotated[bool, doc("Treat the target queue as transactional (required if it is remote).")] = False
 
 
 class SelectedMessageView(Output, frozen=True):
@@ -98,7 +98,7 @@ class SelectedMessageView(Output, frozen=True):
     id: MessageId
     label: Annotated[str, doc("Its label.")]
     reason: Annotated[str | None, doc("Why it is a dead letter, as one word; null if it is none.")]
-    to: Annotated[str, doc("Where it would go; empty for nowhere.")]
+    to: Annotated[str, doc("Target queue; empty for none.")]
     size: Annotated[int, doc("Bytes of its body.")]
     fails_again: Annotated[bool, doc("Whether the message, sent unchanged, would become a dead letter again.")]
 
@@ -108,14 +108,14 @@ class DryRun(Output, frozen=True):
 
     act: ActDone
     queue: QueueName
-    count: Annotated[int, doc("Number of messages that are meant.")]
+    count: Annotated[int, doc("Number of selected messages.")]
     bytes: Annotated[int, doc("Bytes of their bodies.")]
     scanned: Annotated[int, doc("Number of messages examined.")]
     complete: Annotated[bool, doc("Whether all messages were examined, that is, no limit was reached.")]
     sample: Annotated[list[SelectedMessageView], doc("The first of the messages.")]
-    warnings: Annotated[list[str], doc("What to know before it is done.")]
-    selection: Annotated[str, doc("For `/operations`: exactly these messages, and none that arrive later.")]
-    seconds: Annotated[int, doc("How long `selection` holds, in seconds.")]
+    warnings: Annotated[list[str], doc("Warnings.")]
+    selection: Annotated[str, doc("Token for `/operations`: exactly these messages, and none that arrive later.")]
+    seconds: Annotated[int, doc("Validity of `selection` in seconds.")]
     command: CommandText
 
 
@@ -123,14 +123,14 @@ class Order(Input, frozen=True):
     """A dry run to carry out."""
 
     selection: Annotated[str, Meta(max_length=200_000, description="`selection` of the dry run.")]
-    count: Annotated[int, Meta(ge=0, description="`count` of the dry run, so that it was read.")]
+    count: Annotated[int, Meta(ge=0, description="`count` of the dry run, as confirmation.")]
 
 
 class FailedMessage(Output, frozen=True):
     """A message that could not be processed; it was not moved."""
 
     id: MessageId
-    detail: Annotated[str, doc("Why.")]
+    detail: Annotated[str, doc("The reason.")]
     hresult: Annotated[str, doc("The error.", "0xC00E0025")]
 
 
@@ -138,10 +138,10 @@ class Result(Output, frozen=True):
     """Result of an action."""
 
     act: ActDone
-    done: Annotated[int, doc("Messages that were dealt with.")]
-    failed: Annotated[int, doc("Messages that could not be, and are where they were.")]
+    done: Annotated[int, doc("Processed messages.")]
+    failed: Annotated[int, doc("Messages that could not be processed and were not moved.")]
     gone: Annotated[int, doc("Messages that another client had already received.")]
-    ways: Annotated[dict[str, int], doc("How many in which way: in one transaction, or sent and then removed.")]
+    ways: Annotated[dict[str, int], doc("Number of messages by method: in one transaction, or sent and then removed.")]
     failures: Annotated[list[FailedMessage], doc("The first that failed.")]
     record: RecordNumber
     command: CommandText

@@ -27,15 +27,15 @@ class SequenceView(Output, frozen=True):
     source: Annotated[str, doc(_SOURCE)]
     sequence: Annotated[str, doc("Identifier of the sequence: a number of 64 bits.", "17")]
     number: Annotated[int, doc("Number of the last message that was accepted.")]
-    rejected: Annotated[int, doc("How many messages were rejected.")]
-    accessed: Annotated[EpochSeconds, doc("When a message came last, in seconds since 1970.")]
+    rejected: Annotated[int, doc("Number of rejected messages.")]
+    accessed: Annotated[EpochSeconds, doc("When the last message arrived, in seconds since 1970.")]
 
 
 class SequenceList(Output, frozen=True):
     """Transactional sequences."""
 
-    sequences: Annotated[list[SequenceView], doc("Those that fit, the latest first.")]
-    matching: Annotated[int, doc("How many fit.")]
+    sequences: Annotated[list[SequenceView], doc("Matching sequences, latest first.")]
+    matching: Annotated[int, doc("Number of matches.")]
     command: CommandText
 
 
@@ -59,7 +59,7 @@ class ForgottenSequence(Output, frozen=True):
 
     queue: QueueName
     source: Annotated[str, doc(_SOURCE)]
-    sequence: Annotated[SequenceView, doc("How far it was.")]
+    sequence: Annotated[SequenceView, doc("The sequence before it was forgotten.")]
     done: Annotated[bool, doc("Whether it was forgotten.")]
     command: CommandText
 

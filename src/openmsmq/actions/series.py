@@ -15,13 +15,13 @@ from openmsmq.model.roles import Role
 class SeriesQuery(Input, frozen=True):
     """Selects figures."""
 
-    range: Annotated[Range, doc("Ten minutes by the second, or a day by the minute.")] = "10m"
+    range: Annotated[Range, doc("10 minutes with a point per second, or a day with a point per minute.")] = "10m"
 
 
 class Series(Output, frozen=True):
     """Figures over time."""
 
-    points: Annotated[list[Rates], doc("The oldest first. Empty until the server has run for two seconds.")]
+    points: Annotated[list[Rates], doc("Points, oldest first. Empty until the server has run for two seconds.")]
 
 
 @action(

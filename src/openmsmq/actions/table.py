@@ -191,18 +191,24 @@ class ActionCommand:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A row. `run` gets the site and the input, and returns the output; or an ActionPlan, where there is a dry run.
+    """A row of the table.
 
-    `http` is method and path, empty if there is only a command. Fields that are not in the path are in the query for
-    GET and DELETE, else in the body, except those in `queries`. `role` is the minimum role of the caller;
-    `administrators`: only for administrators of the queue manager. `audit` are patterns of its audit records; it can
-    record nothing else. `refuses` maps errors of `run` to statuses, `statuses` are those of ActionRefused. `founds`: it
-    may create a data directory before the daemon's first start. `pages`: HTTP returns the list in pages; if `run` reads
-    files, a limit of 0 means all rows. `job`: it continues after the HTTP response. `place` is where commands perform
-    it. `planned` is the output of a dry run; the role `looking`, if set, is sufficient for it. `dry_run` is how HTTP
-    requests one: a separate operation, or a parameter `dry_run` in `body` or `query`. `bound`: a dry run returns a
-    token in the field `token` of its output, which the change requires and which is valid only for this plan. `partial`
-    describes what an output leaves out if `is_partial` is true; its status is 207.
+    Attributes:
+        run: gets the site and the input; returns the output, or an ActionPlan if there is a dry run.
+        http: method and path, empty if there is only a command. Fields that are not in the path are in the query for
+            GET and DELETE, else in the body, except those in `queries`.
+        place: where commands perform the action.
+        role: the minimum role of the caller; `administrators`: only for administrators of the queue manager.
+        audit: patterns of its audit records; it can record nothing else.
+        refuses: errors of `run` and their statuses; `statuses` are those of ActionRefused.
+        founds: it may create a data directory before the daemon's first start.
+        planned: the output of a dry run; the role `looking`, if set, is sufficient for it.
+        dry_run: how HTTP requests a dry run: a separate operation, or a parameter `dry_run` in `body` or `query`.
+        bound: a dry run returns a token in the field `token` of its output. The change requires the token, which is
+            valid only for this plan.
+        partial: what an output leaves out if `is_partial` is true; its status is 207.
+        pages: HTTP returns the list in pages; if `run` reads files, a limit of 0 means all rows.
+        job: the action continues after the HTTP response.
     """
 
     name: str

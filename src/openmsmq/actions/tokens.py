@@ -29,19 +29,19 @@ class KnownToken(Output, frozen=True):
     id: Annotated[str, doc("Identifier of the token.", "5f0c21ab")]
     name: Annotated[str, doc("What the token is for.", "nightly backup")]
     user: Annotated[str, doc("User whose rights the token has.", "alice")]
-    role: Annotated[RoleWord, doc("What the token may do at most.")]
-    created: Annotated[EpochSeconds, doc("When it was made, in seconds since 1970.")]
-    expires: Annotated[EpochSeconds, doc("When it ends, in seconds since 1970.")]
+    role: Annotated[RoleWord, doc("Highest role of the token.")]
+    created: Annotated[EpochSeconds, doc("When it was created, in seconds since 1970.")]
+    expires: Annotated[EpochSeconds, doc("When it expires, in seconds since 1970.")]
     used: Annotated[
         EpochSeconds | None,
-        doc("When it was used last, in seconds since 1970, to a minute; null for never."),
+        doc("Time of last use in seconds since 1970, accurate to a minute; null for never."),
     ]
 
 
 class TokenList(Output, frozen=True):
     """Tokens, by user and name."""
 
-    tokens: Annotated[list[KnownToken], doc("Those of the user, or of all users for an administrator.")]
+    tokens: Annotated[list[KnownToken], doc("Tokens of the user (for administrators, of all users).")]
     command: CommandText
 
 
@@ -56,13 +56,13 @@ class NewToken(Input, frozen=True):
         ),
     ]  # fmt: skip
     role: Annotated[RoleWord, doc("Highest role of the token; at most that of the user who creates it.")] = "monitor"
-    days: Annotated[int, Meta(ge=1, le=LONGEST_DAYS, description="How long it holds, in days.", examples=[30])] = DAYS
+    days: Annotated[int, Meta(ge=1, le=LONGEST_DAYS, description="Days until it expires.", examples=[30])] = DAYS
 
 
 class CreatedToken(Output, frozen=True):
     """A new token with its secret."""
 
-    secret: Annotated[str, doc("Shown this once; scripts send `Authorization: Bearer SECRET`.", "omq_…")]
+    secret: Annotated[str, doc("Shown only once; scripts send `Authorization: Bearer SECRET`.", "omq_…")]
     token: Annotated[KnownToken, doc("The token.")]
     command: CommandText
 

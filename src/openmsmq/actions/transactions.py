@@ -27,7 +27,7 @@ class PartnerView(Output, frozen=True):
     contact: Annotated[str, doc("Its contact identifier, a GUID.")]
     role: Annotated[Literal["superior", "subordinate"], doc("Superior decides; subordinate follows this one.")]
     state: Annotated[str, doc("State of the enlistment.", "in doubt")]
-    trying: Annotated[str, doc("What is repeated until it answers; empty for nothing.", "asking it for the outcome")]
+    trying: Annotated[str, doc("The request that is repeated; empty if none.", "asking it for the outcome")]
     failure: Annotated[str, doc("Why the last attempt failed, or the state was entered; may be empty.")]
 
 
@@ -43,8 +43,8 @@ class PossibleResolution(Output, frozen=True):
     """A possible manual resolution of a transaction."""
 
     resolution: Annotated[Resolution, doc("The decision.")]
-    does: Annotated[str, doc("What it does here.")]
-    warning: Annotated[str, doc("What may be wrong about it.")]
+    does: Annotated[str, doc("Effect of the decision here.")]
+    warning: Annotated[str, doc("Risk of the decision.")]
 
 
 class DistributedTransactionView(Output, frozen=True):
@@ -58,20 +58,20 @@ class DistributedTransactionView(Output, frozen=True):
             "superior."),
     ]  # fmt: skip
     state: Annotated[DistributedState, doc("Its state.", "in doubt")]
-    since: Annotated[EpochSeconds, doc("When it began, or was taken up after a restart, in seconds since 1970.")]
+    since: Annotated[EpochSeconds, doc("When it began, or was restored after a restart, in seconds since 1970.")]
     partners: Annotated[list[PartnerView], doc("The transaction managers that take part.")]
     held: Annotated[list[HeldMessages], doc("The messages that it holds, by queue.")]
-    explanation: Annotated[list[str], doc("What it waits for, who decides, and what to do.")]
-    resolutions: Annotated[list[PossibleResolution], doc("How an administrator can end it now; none: by itself.")]
+    explanation: Annotated[list[str], doc("What it waits for, which machine decides, and what to do.")]
+    resolutions: Annotated[list[PossibleResolution], doc("Possible resolutions; empty if it ends automatically.")]
 
 
 class DistributedTransactionList(Output, frozen=True):
     """Distributed transactions."""
 
     transactions: Annotated[
-        list[DistributedTransactionView], doc("Those that wait for another machine first, then the oldest.")
+        list[DistributedTransactionView], doc("Transactions that wait for another machine first, then by age.")
     ]
-    matching: Annotated[int, doc("How many there are.")]
+    matching: Annotated[int, doc("Total number.")]
     command: CommandText
 
 
@@ -100,17 +100,17 @@ class TransactionEnd(Input, frozen=True):
     transaction: Annotated[Text, doc("Its identifier: 32 hexadecimal digits, or a GUID.", _ID)]
     resolution: Annotated[
         Resolution,
-        doc("For one that is in doubt, commit or abort; for one that is committed here and unconfirmed, forget."),
+        doc("commit or abort if it is in doubt; forget if it is committed here but unconfirmed."),
     ]  # fmt: skip
 
 
 class ResolvedTransaction(Output, frozen=True):
     """A transaction that was, or would be, resolved manually."""
 
-    transaction: Annotated[DistributedTransactionView, doc("As it was before.")]
+    transaction: Annotated[DistributedTransactionView, doc("State before the resolution.")]
     resolution: Annotated[Resolution, doc("The decision.")]
-    does: Annotated[str, doc("What it does here.")]
-    warning: Annotated[str, doc("What may be wrong about it.")]
+    does: Annotated[str, doc("Effect of the decision here.")]
+    warning: Annotated[str, doc("Risk of the decision.")]
     state: Annotated[str, doc("Its state afterwards: `ended`, or what is left to do.", "ended")]
     done: Annotated[bool, doc("Whether it was done.")]
     command: CommandText

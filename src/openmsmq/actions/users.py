@@ -87,7 +87,7 @@ class UserChange(Input, frozen=True):
 class OwnPassword(Input, frozen=True):
     """A new password of the caller."""
 
-    current: Annotated[str, Meta(max_length=1024), doc("The password that holds now.", "old secret")]
+    current: Annotated[str, Meta(max_length=1024), doc("The current password.", "old secret")]
     password: Annotated[NewPassword, doc("The new password.", "new secret")]
 
 
@@ -110,10 +110,8 @@ class GroupChange(Input, frozen=True):
     """Users to add to and remove from a group."""
 
     group: GroupName
-    join: Annotated[AccountNames, doc("Names of users who become members.")] = msgspec.field(default_factory=list)
-    leave: Annotated[AccountNames, doc("Names of users who are members no longer.")] = msgspec.field(
-        default_factory=list
-    )
+    join: Annotated[AccountNames, doc("Names of users to add.")] = msgspec.field(default_factory=list)
+    leave: Annotated[AccountNames, doc("Names of users to remove.")] = msgspec.field(default_factory=list)
 
 
 class NamedGroup(Input, frozen=True):
