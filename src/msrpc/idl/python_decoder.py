@@ -75,7 +75,7 @@ class Decoder(Emitter):
         return self.lines
 
     def _end_of_fixed_part(self, struct: w.Struct) -> None:
-        """In NDR64, the padding at the end of a structure is transferred ([MS-RPCE] 2.2.5.3.4.1)."""
+        """Skip the padding at the end of a structure, which only NDR64 transfers ([MS-RPCE] 2.2.5.3.4.1)."""
         if struct.ndr64:
             self.align(struct.alignment)
 
