@@ -1,9 +1,9 @@
-"""The automation objects: calls a second and the server's processor time for each, beside the same by qmcomm2.
+"""The automation objects: calls per second and the server's CPU time per call, compared with qmcomm2.
 
     python benchmarks/automation.py [--seconds 3]
 
-The clients are threads of this process, so the rates are theirs as much as the server's; what the server costs is its
-own processor time. Memory is what one exported object adds to a server in this process (tracemalloc).
+The clients are threads of this process, so rates depend on them as much as on the server; the cost of the server is its
+CPU time. Memory is the increase per exported object in a server in this process (tracemalloc).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Step = Callable[[], object]
 
 
 class Objects:
-    """One client of the automation objects."""
+    """A client of the automation objects."""
 
     def __init__(self, port: int) -> None:
         self.apartment = Apartment(HOST, port)
@@ -78,7 +78,7 @@ class Objects:
 
 
 class Calls:
-    """One client of qmcomm2."""
+    """A client of qmcomm2."""
 
     def __init__(self, port: int) -> None:
         self.manager = openmsmq.connect(HOST, port=port)
@@ -93,7 +93,7 @@ class Calls:
 
 
 def measure(pid: int, steps: list[Step], seconds: float) -> tuple[float, float]:
-    """Operations a second, and microseconds of the server's processor time for each."""
+    """Return operations per second, and the server's CPU time per operation in microseconds."""
     counts = [0] * len(steps)
     barrier = threading.Barrier(len(steps) + 1)
 
@@ -116,7 +116,7 @@ def measure(pid: int, steps: list[Step], seconds: float) -> tuple[float, float]:
 
 
 def memory(name: str, interface: Any) -> float:
-    """Bytes of an exported object."""
+    """Return the memory per exported object in bytes."""
     sys.path.insert(0, str(ROOT / "tests"))
     from dcom.world import ComWorld
 

@@ -1,5 +1,5 @@
-"""Figures of the bulk plane: staging, browsing and receiving a million messages of 1 KiB over Arrow Flight, and what an
-express send takes meanwhile. Writes its own section of benchmarks/RESULTS.md.
+"""Benchmark of the bulk plane: staging, browsing and receiving a million messages of 1 KiB over Arrow Flight, and the
+latency of express sends meanwhile. Writes its own section of benchmarks/RESULTS.md.
 
 .venv/bin/python benchmarks/bulk.py --messages 1000000
 """
@@ -128,7 +128,7 @@ def _latency(what: str, values: list[float]) -> str:
     return f"| {what} | {len(values) / SECONDS:,.0f} | {p50:,.0f} | {p99:,.0f} | {ordered[-1] * 1e3:.1f} |"
 
 
-# -- in processes of their own ---------------------------------------------------------------------------------------
+# -- functions for child processes -----------------------------------------------------------------------------------
 
 
 def stage(port: int, partition: int, count: int) -> Staged:
@@ -147,7 +147,7 @@ def browse(port: int, part: Range, options: dict[str, Any]) -> int:
 
 
 def browse_for(port: int, part: Range, seconds: float) -> int:
-    """Stream again and again."""
+    """Stream repeatedly for some seconds."""
     count, deadline = 0, time.perf_counter() + seconds
     with BulkClient(port=port) as client:
         while True:

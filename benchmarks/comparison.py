@@ -1,4 +1,4 @@
-"""All systems in turns, several rounds: what else the machine does then hits them alike."""
+"""Compare all systems in alternating rounds, so that other load on the machine affects all alike."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import systems
 from wires import connect
 
 ROUNDS = 3
-# Forms of the floor program, see floor.c; the last one computes for 20 µs for each message.
+# Forms of the baseline program, see floor.c; the last one computes for 20 µs per message.
 FLOORS = {"floor": ("in-place", 0), "floor, thread": ("thread", 0), "floor, 20 µs": ("in-place", 20_000)}
 BOTH = "send and receive"
 
 
 class Clients(NamedTuple):
-    """Connections, and requests under way on each of them."""
+    """Number of connections, and of concurrent requests on each."""
 
     connections: int
     depth: int = 1
@@ -28,7 +28,7 @@ class Clients(NamedTuple):
 
 
 class Row(NamedTuple):
-    """An operation; where it is `BOTH`, senders and receivers at once, of each as many as there are clients."""
+    """An operation and its clients. For `BOTH`, there are as many senders, and as many receivers, as clients."""
 
     operation: str
     clients: Clients
@@ -39,7 +39,7 @@ ROWS = tuple(Row(operation, clients) for operation in ("durable send", "receive"
 
 
 class Cell(NamedTuple):
-    """What one system makes in a row: operations a second, latencies and processor time of one in microseconds."""
+    """Result of a system in a row: operations per second; latencies and CPU time per operation in microseconds."""
 
     rate: float
     p50: float
@@ -50,13 +50,15 @@ class Cell(NamedTuple):
 
 
 class Comparison:
-    """Attributes:
-    missing: systems that are not installed here.
-    cells: by row and system, one for each round.
+    """Results of all systems.
+
+    Attributes:
+        missing: systems that are not installed here.
+        cells: results by row and system, one per round.
     """
 
     def __init__(self, directory: Path, seconds: float) -> None:
-        """`seconds` of each operation, in all rounds together."""
+        """`seconds` per operation, in all rounds together."""
         self._directory, self._seconds = directory, seconds / ROUNDS
         self._servers: dict[str, systems.Server] = {}
         self.missing: list[str] = []
@@ -71,12 +73,12 @@ class Comparison:
                         self._turn(system, clients)
 
     def median(self, row: Row, system: str) -> Cell | None:
-        """Of the rounds; None for what was not measured."""
+        """Return the median of the rounds; None if it was not measured."""
         cells = self.cells.get((row, system))
         return Cell(*(statistics.median(values) for values in zip(*cells, strict=True))) if cells else None
 
     def ratio(self, row: Row, system: str) -> float | None:
-        """How many times as many as this system openmsmq makes."""
+        """Return the rate of openmsmq divided by that of a system; None if one was not measured."""
         ours, theirs = self.median(row, "openmsmq"), self.median(row, system)
         return ours.rate / theirs.rate if ours and theirs else None
 
@@ -98,7 +100,7 @@ class Comparison:
             self._servers[name] = stack.enter_context(systems.floor(directory, form, work))
 
     def _turn(self, system: str, clients: Clients) -> None:
-        """Send; put more there, and receive some of it; put more there, and do both."""
+        """Run one round of a system: send; fill and receive part of it; fill and do both."""
         filling = "fill" if system == "redis" else "durable send"
         self._measure(Row("durable send", clients), system, ["durable send"])
         enough = self._fill(system, filling)
@@ -107,8 +109,8 @@ class Comparison:
         self._measure(Row(BOTH, clients), system, [filling, "receive"], 2 * enough)
 
     def _fill(self, system: str, what: str) -> int:
-        """Put messages there. Returns how many may be received, so that nobody waits for one that does not come."""
-        if system in FLOORS:  # it has no messages
+        """Fill the queue. Returns how many messages can be received, so that no receiver waits in vain."""
+        if system in FLOORS:  # the baseline has no messages
             return load.ENDLESS
         port, queue = self._servers[system].port, _queue(system)
         result = load.load(port=port, what=what, queue=queue, system=system, connections=64, seconds=self._seconds)

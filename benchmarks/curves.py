@@ -1,10 +1,10 @@
-"""What an operation costs as something grows: queues, messages, waiting receives, connections, bodies, transactions.
+"""Cost of operations as a size grows: queues, messages, waiting receives, connections, bodies, transactions.
 
     .venv/bin/python benchmarks/curves.py [--quick] [CURVE ...]
 
-Costs are the server's processor time, which depends little on what else the machine does. The slope is that of the cost
-against the size in a logarithmic scale, from the first to the last point: 0 is constant, 1 is linear. Writes its own
-section of RESULTS.md and `curves.svg`; with names of curves, only their lines there.
+Costs are the server's CPU time, which depends little on other load on the machine. The slope is that of the cost over
+the size on logarithmic scales, from the first to the last point: 0 is constant, 1 is linear. Writes its own section of
+RESULTS.md and `curves.svg`; with names of curves, only their lines there.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from openmsmq import aio
 
 HERE = Path(__file__).parent
 ADDRESS = "127.0.0.1"
-REPEATS = 2000  # operations for a point, unless the curve says otherwise
+REPEATS = 2000  # operations per point, unless the curve has another number
 ROUNDS = 5
-EACH = 250  # receives that wait on one connection
+EACH = 250  # waiting receives per connection
 DEEP, SMALL = "deep", "small durable send"
-IDLE_CPU = 0.02  # seconds of processor time: a server that takes less in a second is idle
+IDLE_CPU = 0.02  # seconds of CPU time per second below which a server is idle
 IDLE_SECONDS = 3
-LONGEST_WAIT = 300  # seconds until a server has to be idle
+LONGEST_WAIT = 300  # seconds within which a server must become idle
 LIMITS = (
     "--max-queues", "200000", "--max-queues-per-owner", "200000", "--max-connections", "20000",
     "--max-connections-per-peer", "20000",
@@ -46,14 +46,14 @@ LIMITS = (
 
 
 class Point(NamedTuple):
-    """`cost` of an operation in microseconds of the server, or bytes of memory for one of what grows."""
+    """A point: `cost` of an operation in microseconds of server CPU time, or memory per item in bytes."""
 
     size: int
     cost: float
 
 
 class Line(NamedTuple):
-    """A row of the table."""
+    """A curve, which is a row of the table."""
 
     name: str
     unit: str
@@ -63,7 +63,7 @@ class Line(NamedTuple):
 
 
 def measured(name: str, unit: str, points: list[Point], bound: float) -> Line:
-    """`bound` is the largest slope that is in order."""
+    """Return the curve of points; `bound` is the largest acceptable slope."""
     first, last = points[0], points[-1]
     slope = 0.0
     if first.size != last.size:
@@ -79,15 +79,15 @@ def server(directory: Path, name: str) -> Iterator[Daemon]:
 
 
 def spent(daemon: Daemon, work: Callable[[], int]) -> float:
-    """Microseconds of the server for each of so many operations as `work` says it did."""
+    """Return the server's CPU time in microseconds per operation; `work` returns the number of operations."""
     before = systems.cpu(daemon.pid)
     count = work()
     return (systems.cpu(daemon.pid) - before) * 1e6 / count
 
 
 def settle(daemon: Daemon) -> None:
-    """Wait until the disk has what was written to it, and the server has nothing to do: checkpoints of what was sent,
-    and syncs beside the kernel's own writing, belong to no operation that follows."""
+    """Wait until all data is on the disk and the server is idle, so that checkpoints and syncs for earlier messages are
+    not attributed to the following operations."""
     os.sync()
     idle, before = 0, systems.cpu(daemon.pid)
     for _ in range(LONGEST_WAIT):
@@ -110,17 +110,17 @@ def sending(daemon: Daemon, queue: str, what: str = "express send") -> float:
 
 
 def sizes(largest: int, quick: bool) -> list[int]:
-    """1, 10, 100, ... up to `largest`, or a hundredth of it."""
+    """Return 1, 10, 100, ... up to `largest`, or up to 1% of it if `quick`."""
     largest = max(10, largest // 100) if quick else largest
     return [10**n for n in range(round(math.log10(largest)) + 1)]
 
 
 def queues(directory: Path, quick: bool) -> Iterator[Line]:
-    """A send while so many queues are there, and memory for a queue."""
+    """Measure a send with that number of queues, and memory per queue."""
     costs, memory = [], []
     with server(directory, "queues") as daemon, daemon.connect() as manager:
         manager.create_queue(".\\private$\\target")
-        sending(daemon, "target")  # so that what the server makes once is there
+        sending(daemon, "target")  # so that one-time initialization is done
         made, base = 1, daemon.resident
         for size in sizes(100_000, quick):
             while made < size:
@@ -135,9 +135,9 @@ def queues(directory: Path, quick: bool) -> Iterator[Line]:
 
 
 def messages(directory: Path, quick: bool) -> Iterator[Line]:
-    """A send to, and a receive from, a queue that holds so many messages, and memory for a message.
+    """Measure a send to and a receive from a queue with that number of messages, and memory per message.
 
-    Costs are the least of some rounds: while others use the disk, fewer calls share a sync.
+    Costs are the minimum of several rounds: while other programs use the disk, fewer calls share a sync.
     """
     sends, receives, memory = [], [], []
     with server(directory, "messages") as daemon, daemon.connect() as manager:
@@ -146,7 +146,7 @@ def messages(directory: Path, quick: bool) -> Iterator[Line]:
         sending(daemon, DEEP, "receive")
         held, base = 0, daemon.resident
         for size in sizes(10_000_000, quick)[3:]:
-            # Requests under way take memory, too: many of them only for a fill that would take minutes.
+            # Concurrent requests also take memory, so use many only where filling would take minutes.
             depth = 1 if size <= 1_000_000 else 16
             load(port=daemon.port, what=SMALL, queue=DEEP, connections=32, depth=depth, count=size - held)
             held = size
@@ -163,7 +163,7 @@ def messages(directory: Path, quick: bool) -> Iterator[Line]:
 
 
 def waiting(directory: Path, quick: bool) -> Iterator[Line]:
-    """A send to another queue while so many receives wait, and a send that one of them gets."""
+    """Measure a send to another queue with that number of waiting receives, and a send to one of them."""
     aside: list[Point] = []
     woken: list[Point] = []
 
@@ -206,7 +206,7 @@ def waiting(directory: Path, quick: bool) -> Iterator[Line]:
 
 
 def connections(directory: Path, quick: bool) -> Iterator[Line]:
-    """A send while so many connections are there, each with an open queue; memory for each."""
+    """Measure a send with that number of connections, each with an open queue; memory per connection."""
     costs, memory = [], []
 
     async def measure(daemon: Daemon) -> None:
@@ -233,7 +233,7 @@ def connections(directory: Path, quick: bool) -> Iterator[Line]:
 
 
 def bodies(directory: Path, quick: bool) -> Iterator[Line]:
-    """A send and a receive of a body of so many bytes."""
+    """Measure a send and a receive of a body of that size in bytes."""
     sends, receives = [], []
     with server(directory, "bodies") as daemon, daemon.connect() as manager:
         manager.create_queue(".\\private$\\bodies")
@@ -259,7 +259,7 @@ def bodies(directory: Path, quick: bool) -> Iterator[Line]:
 
 
 def priorities(directory: Path, quick: bool) -> Iterator[Line]:
-    """A send and a receive where messages have so many priorities."""
+    """Measure a send and a receive with that number of priorities in use."""
     costs = []
     count = REPEATS // (10 if quick else 1)
     with server(directory, "priorities") as daemon, daemon.connect() as manager:
@@ -279,7 +279,7 @@ def priorities(directory: Path, quick: bool) -> Iterator[Line]:
 
 
 def transactions(directory: Path, quick: bool) -> Iterator[Line]:
-    """A message that is sent in a transaction of so many, and the commit of them all."""
+    """Measure a send in a transaction with that number of messages, and its commit."""
     sends, commits = [], []
     with server(directory, "transactions") as daemon, daemon.connect() as manager:
         manager.create_queue(".\\private$\\tx", transactional=True)
@@ -310,7 +310,7 @@ CURVES: dict[str, Callable[[Path, bool], Iterator[Line]]] = {
 
 
 def table(lines: list[Line]) -> str:
-    """The section of RESULTS.md; `lines_in` reads it."""
+    """Return the section of RESULTS.md, which `lines_in` parses."""
     rows = [
         f"{results.CURVES}\n", __doc__.partition("\n\n    ")[0] + " " + " ".join(__doc__.split("\n\n")[2].split()),
         "", "| | | slope | |", "|---|---|--:|---|",
@@ -322,7 +322,7 @@ def table(lines: list[Line]) -> str:
 
 
 def lines_in(section: str) -> list[Line]:
-    """The lines of an earlier run, with what the table says of them."""
+    """Return the curves of an earlier run from the table."""
     lines = []
     for name, unit, points, slope, verdict in re.findall(
         r"^\| (.+), (\S+) \| (\d.+) \| (\S+) \| (.*) \|$", section, re.M
@@ -334,7 +334,7 @@ def lines_in(section: str) -> list[Line]:
 
 
 def plot(lines: list[Line], path: Path) -> None:
-    """A small chart for each line, all in one file."""
+    """Draw a small chart for each curve, all in one file."""
     import matplotlib
 
     matplotlib.use("svg")

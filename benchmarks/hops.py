@@ -1,10 +1,10 @@
-"""How many functions a message passes between socket and log, and back: calls and modules for each message.
+"""Count function calls and modules per message between socket and log, and back.
 
     python benchmarks/hops.py [--verbose]
 
 Counts calls of the project's functions in a daemon that runs the sources, whether or not they are compiled. The
-generated codecs and `msrpc.ndr` are left out, and so is what depends on the time that passes. `tests/test_hops.py`
-holds the counts to `MOST`.
+generated codecs, `msrpc.ndr` and time-dependent calls are left out. `tests/test_hops.py` checks that the counts do not
+exceed `MOST`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import sources
 
-sources.prefer()  # before the first import of a module of the project: calls of compiled ones can't be counted
+sources.prefer()  # before the first import of the project: calls of compiled modules cannot be counted
 
 import openmsmq  # noqa: E402
 from openmsmq.server.daemon import Daemon  # noqa: E402
@@ -31,7 +31,7 @@ from openmsmq.server.loading import load  # noqa: E402
 
 SOURCES = str(Path(openmsmq.__file__).parents[1]) + os.sep
 MESSAGES = 200
-#: The operations, and the calls that each may take.
+#: Operation -> maximum number of calls.
 MOST = {"express send": 79, "durable send": 117, "durable send to a waiting reader": 270}
 CLIENT = r"""
 import sys, threading, time, openmsmq
@@ -56,7 +56,7 @@ with openmsmq.connect("127.0.0.1", port=port) as here, openmsmq.connect("127.0.0
 
 
 async def calls(what: str) -> Counter[tuple[str, str]]:
-    """Calls by module and function while the messages pass."""
+    """Return the calls by module and function during an operation."""
     found: Counter[tuple[str, str]] = Counter()
 
     def count(frame: FrameType, event: str, argument: Any) -> None:

@@ -1,9 +1,9 @@
-"""The load generator: connections that repeat prepared requests, by a native program that takes the same small share of
-the machine whatever the server is (`load.c`, made when it is first used).
+"""The load generator: connections that repeat prepared requests. It is a native program (`load.c`, compiled on first
+use) whose small CPU usage is the same for all servers.
 
-    python benchmarks/load.py JSON      what `load` takes, and `deliver` with "deliver": true
+    python benchmarks/load.py JSON      arguments of `load`, or of `deliver` with "deliver": true
 
-An operation ends after `seconds` or `count` answers, whichever is first.
+An operation ends after `seconds` or `count` responses, whichever is first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Result = dict[str, Any]
 
 @cache
 def program(name: str) -> Path:
-    """A program of this folder that is written in C, made for this process. Raises CalledProcessError."""
+    """Compile a C program of this directory for this process and return its path. Raises CalledProcessError."""
     directory = tempfile.TemporaryDirectory(prefix="openmsmq-bench-")
     atexit.register(directory.cleanup)
     made = Path(directory.name, name)
@@ -44,10 +44,10 @@ def load(
     *, port: int, what: str, queue: str = "", system: str = "openmsmq", connections: int = 1, seconds: float = 1e9,
     count: int = ENDLESS, depth: int = 1,
 ) -> Result:  # fmt: skip
-    """Repeat an operation, `depth` requests under way on each connection.
+    """Repeat an operation with `depth` concurrent requests on each connection.
 
     Returns:
-        `count`, `rate` a second, `p50`, `p99` and `p999` in microseconds, `failed`, and `cpu` seconds of the load
+        `count`, `rate` per second, `p50`, `p99` and `p999` in microseconds, `failed`, and `cpu` seconds of the load
         generator.
     """
     with opened(connect(system, port, what, queue, depth) for _ in range(connections)) as wires:
@@ -56,7 +56,7 @@ def load(
 
 @contextmanager
 def opened(connections: Iterable[Wire]) -> Iterator[list[Wire]]:
-    """Connections that are closed at the end."""
+    """Yield connections and close them at the end."""
     wires = list(connections)
     try:
         yield wires
@@ -66,7 +66,7 @@ def opened(connections: Iterable[Wire]) -> Iterator[list[Wire]]:
 
 
 def repeat(wires: list[Wire], seconds: float, count: int = ENDLESS, depth: int = 1) -> Result:
-    """As `load`, on connections that are ready, perhaps for several operations. Raises RuntimeError."""
+    """Do what `load` does on open connections, which can be for several operations. Raises RuntimeError."""
     kinds = list(dict.fromkeys(_kind(wire) for wire in wires))
     prepared = b""
     for wire in wires:
@@ -84,12 +84,12 @@ def repeat(wires: list[Wire], seconds: float, count: int = ENDLESS, depth: int =
 
 
 def _kind(wire: Wire) -> str:
-    """What `load.c` has to know of a connection."""
+    """Return the parameters of a connection for `load.c`."""
     return ",".join(str(part) for part in (wire.cut, wire.size, wire.steps, *wire.copies, int(wire.listens)))
 
 
 class _End(asyncio.Protocol):
-    """One side of a delivery: says when an answer has come."""
+    """One side of a delivery: records when a response arrives."""
 
     def __init__(self) -> None:
         self.done: asyncio.Future[float] = asyncio.get_running_loop().create_future()
@@ -103,7 +103,7 @@ class _End(asyncio.Protocol):
 
 
 async def deliver(port: int, what: str, queue: str, count: int) -> Result:
-    """From the send to the answer of a receive that waits on another connection."""
+    """Measure the time from a send to the response of a waiting receive on another connection."""
     loop = asyncio.get_running_loop()
     ends = []
     for wire in (openmsmq_waiting(port, "receive", queue), openmsmq(port, what, queue)):
@@ -115,7 +115,7 @@ async def deliver(port: int, what: str, queue: str, count: int) -> Result:
     for _ in range(count):
         receiver.done, sender.done = loop.create_future(), loop.create_future()
         receiver.transport.write(asking.requests[0])
-        await asyncio.sleep(0.002)  # the receive waits at the server
+        await asyncio.sleep(0.002)  # until the receive is waiting at the server
         sent = time.perf_counter()
         sender.transport.write(giving.requests[0])
         latencies.append(await receiver.done - sent)

@@ -1,4 +1,4 @@
-"""What is measured without a load generator: the disk, the codec, and what a million stored messages cost."""
+"""Measurements without the load generator: the disk, the codec, and the cost of a million stored messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WRITTEN = 16 << 20
 
 
 def fdatasync(directory: Path, seconds: float, size: int = 1200) -> tuple[float, float]:
-    """p50 and p99 in microseconds of writing `size` bytes into a file that is there already, and syncing."""
+    """Return p50 and p99 in microseconds of writing `size` bytes into an existing file with a sync."""
     path = directory / "bare"
     handle = os.open(path, os.O_RDWR | os.O_CREAT)
     try:
@@ -45,7 +45,7 @@ def fdatasync(directory: Path, seconds: float, size: int = 1200) -> tuple[float,
 
 
 class Codec(NamedTuple):
-    """Microseconds."""
+    """Durations in microseconds."""
 
     encode: float
     decode: float
@@ -58,7 +58,7 @@ class Codec(NamedTuple):
 
 
 def codec() -> Codec:
-    """A send of 1 KiB: the request of rpc_ACSendMessageEx made from, and read into, objects that exist."""
+    """Measure the codec for a send of 1 KiB: encode and decode the request of rpc_ACSendMessageEx."""
     from interop import impacket_msmq as impacket
 
     operation = m.qmcomm2.operation("rpc_ACSendMessageEx")
@@ -87,7 +87,7 @@ def _each(call: object, count: int) -> float:
 
 
 class Stored(NamedTuple):
-    """Seconds, and bytes a message."""
+    """Durations in seconds, and bytes per message."""
 
     messages: int
     scan: float
@@ -99,7 +99,7 @@ class Stored(NamedTuple):
 
 
 def stored(directory: Path, messages: int) -> Stored:
-    """Fill a queue, then start the daemon by reading the log, and again from the checkpoint it left."""
+    """Fill a queue, then start the daemon by reading the log, and again from its checkpoint."""
     with Daemon(directory / "empty", "--log-level", "error") as empty:
         idle = empty.resident
     data = directory / "filled"
@@ -118,7 +118,7 @@ def stored(directory: Path, messages: int) -> Stored:
 
 
 def fill(data: Path, messages: int) -> None:
-    """Through the queue manager, but without the wire; ends as a crash does."""
+    """Fill a queue through the queue manager without RPC; end as in a crash."""
     from openmsmq.model.constants import Access, Share
     from openmsmq.model.names import parse_format_name
     from openmsmq.queueing.authorization import Caller

@@ -1,8 +1,9 @@
-"""Processor time of the queue manager alone, on a store that keeps records in memory: microseconds for each operation.
+"""CPU time of the queue manager alone, with a store that keeps records in memory, in microseconds per operation.
 
     python benchmarks/model.py [ROUNDS]
 
-The least of all rounds is shown, which other work on the machine disturbs little: run it in two checkouts in turns.
+The minimum of all rounds is printed, because it depends little on other load. To compare two checkouts, alternate
+between them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ COUNT = 2000
 
 
 class Discarding:
-    """A store without a log: it has what is read again."""
+    """A store without a log, which keeps only records that are read again."""
 
     definitions: dict[bytes, bytes] = {}  # noqa: RUF012
     high_key = 0
@@ -40,14 +41,14 @@ class Discarding:
         return list(range(first, first + len(payloads)))
 
     def reserve(self, high: int) -> None:
-        """Numbers need no record here."""
+        """Do nothing: numbers are not recorded."""
 
     def read(self, location: int) -> bytes:
         return self._records[location]
 
 
 def operations(manager: QueueManager) -> dict[str, Callable[[], None]]:
-    """What is measured, `COUNT` times in each."""
+    """Return the operations to measure, each of which runs `COUNT` times."""
     manager.administration.create_queue(".\\private$\\q", {}, None, SYSTEM)
     name = parse_format_name("DIRECT=OS:.\\private$\\q")
     sender, reader = (

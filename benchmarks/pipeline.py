@@ -1,4 +1,4 @@
-"""Figures of the data source in Spark, each beside a source or sink in memory that is measured in the same run.
+"""Benchmark of the Spark data source, compared with in-memory sources and sinks in the same run.
 
 .venv/bin/python benchmarks/pipeline.py --messages 400000
 
@@ -48,7 +48,7 @@ ALL, NARROW = MESSAGE_SCHEMA.names, ["sequence", "label", "body"]
 
 
 class Toy(DataSource):
-    """Rows like those of a queue, made in memory: what Spark and Python take by themselves."""
+    """A source of rows like those of a queue, generated in memory: the baseline cost of Spark and Python."""
 
     @classmethod
     def name(cls) -> str:
@@ -68,7 +68,7 @@ class Toy(DataSource):
 
 
 def rows(start: int, end: int, names: list[str]) -> Iterator[pa.RecordBatch]:
-    """Batches with these columns, the body of 1 KiB."""
+    """Yield batches with these columns and a body of 1 KiB."""
     fixed = {"body": BODY, "label": "order", "queue": "toy", "source": "queue"}
     schema = pa.schema([MESSAGE_SCHEMA.field(name) for name in names])
     template = [pa.array([fixed.get(field.name)] * CHUNK, field.type) for field in schema]
@@ -105,7 +105,7 @@ class ToyStreamReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:
         return {"at": 0}
 
-    def latestOffset(self, *_: Any) -> dict[str, Any]:  # the same again means that nothing is there any more
+    def latestOffset(self, *_: Any) -> dict[str, Any]:  # an unchanged offset means that there are no more rows
         self.at = min(self.count, self.at + self.batch)
         return {"at": self.at}
 
@@ -125,7 +125,7 @@ class ToyWriter(DataSourceArrowWriter):
 
 
 class Figure(NamedTuple):
-    """A rate, that of the toy in the same run, and the bar with its ratio to the toy that it was set beside."""
+    """A rate, that of the toy source in the same run, and the target rate with its target ratio to the toy."""
 
     what: str
     rate: float
@@ -135,7 +135,7 @@ class Figure(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Rates of the same query by the connector and by something else in the same run, and the least ratio."""
+    """Rates of the same query with the connector and with an alternative in the same run, and the minimum ratio."""
 
     what: str
     rate: float
@@ -212,7 +212,7 @@ class Bench:
         yield self.sending()
 
     def in_turns(self, toy: Callable[[], float], ours: Callable[[], float]) -> tuple[float, float]:
-        """The best of three rates of each, ours first, after two that do not count: a JVM gets faster for a while."""
+        """Return the best of three rates of each, ours first, after two warm-up runs."""
         for _ in range(2):
             toy(), ours()
         rounds = [(ours(), toy()) for _ in range(3)]
@@ -317,7 +317,7 @@ class Bench:
         return Figure("toy → sink", *rates, 100_000, 100 / 300)
 
     def overhead(self) -> float:
-        """Median milliseconds of a batch of 100 messages, without the first ones."""
+        """Return the median duration of a batch of 100 messages in milliseconds, without the first batches."""
         self.create("small")
         self.fill("small", 4000)
         query = self.query(self.receiving("small", 100), "noop").trigger(availableNow=True).start()
@@ -325,7 +325,7 @@ class Bench:
         return _median([p["durationMs"]["triggerExecution"] for p in query.recentProgress if p["numInputRows"]][5:])
 
     def delay(self) -> float:
-        """Median milliseconds between a send and the end of the batch that has the message."""
+        """Return the median time in milliseconds from a send to the end of the batch with the message."""
         self.create("slow")
         query = self.query(self.receiving("slow", None), "noop").start()
         sent: list[float] = []

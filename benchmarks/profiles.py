@@ -1,10 +1,10 @@
-"""Where the server's instructions go, function by function, as text in `benchmarks/profiles`: needs valgrind.
+"""Instruction profiles of the server by function, as text in `benchmarks/profiles`. Needs valgrind.
 
     python benchmarks/profiles.py BEFORE AFTER [--connections 64] [--count 4000]
 
-Each of the two checkouts has its own `.venv` and native modules (`make setup compiled`). What is counted is one
-operation, when all connections are open: instructions of the function and of what it calls. Counts hardly differ from
-run to run, whatever else the machine does; they leave the kernel out.
+Each of the two checkouts has its own `.venv` and native modules (`make setup compiled`). Counts are per operation, with
+all connections open: instructions of a function including its callees, without the kernel. They hardly vary between
+runs, regardless of other load.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ HERE = Path(__file__).parent / "profiles"
 OPERATIONS = {  # and their systems
     "durable send": "openmsmq", "express send": "openmsmq", "receive": "openmsmq", "remoteread": "two phases",
 }  # fmt: skip
-LEAST = 0.02  # of all, or the function is left out
+LEAST = 0.02  # minimum share of a function in the profile
 _LINE = re.compile(r"\s*([\d,]+) \([ \d.]+%\)\s+(\S+):(\S+) \[.*/([^/\]]+)\]$")
 _TOTAL = re.compile(r"\s*([\d,]+) \(100.0%\)\s+PROGRAM TOTALS")
-# Loops and call machinery, which contain everything else.
+# Event loops and call machinery, which include everything else.
 _LEFT_OUT = re.compile(r"uv_|__pyx_|_Py|Py[A-Z]|method_|slot_|cfunction_|type_call|below|object_|partial_|builtin_")
 
 CREATE = """
@@ -37,7 +37,8 @@ with openmsmq.connect("127.0.0.1", port=int(sys.argv[1])) as manager:
 
 
 def profile(checkout: Path, what: str, connections: int, count: int) -> dict[str, float]:
-    """Instructions for one operation by function, and of the whole server as `all`. Raises CalledProcessError."""
+    """Return the instructions per operation by function, and those of the whole server as `all`. Raises
+    CalledProcessError."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         found = directory / "counts"
@@ -63,7 +64,7 @@ def switch(pid: int, to: str) -> None:
 
 
 def read(text: str) -> dict[str, int]:
-    """The lines of callgrind_annotate."""
+    """Parse the output of callgrind_annotate."""
     counts: dict[str, int] = {}
     for line in text.splitlines():
         if total := _TOTAL.match(line):

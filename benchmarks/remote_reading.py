@@ -1,8 +1,8 @@
-"""Reading from another machine: rates in two phases, management calls, and what receives that wait cost.
+"""Reading from another machine: rates of two-phase reads, management calls, and the cost of waiting receives.
 
     .venv/bin/python benchmarks/remote_reading.py [--quick | --seconds 5]
 
-Writes its own section of benchmarks/RESULTS.md, beside what run.py has written there.
+Writes its own section of benchmarks/RESULTS.md; the section of run.py is kept.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Load = Callable[..., dict[str, Any]]
 WAITER_BAR = 4096  # bytes
 PARALLEL = (1, 8, 64)
 KIB, MIB = 1 << 10, 1 << 20
-LARGE = 300  # messages of 1 MiB for each rate
+LARGE = 300  # messages of 1 MiB per rate
 ENDLESS = 10**9
-SPARE = 200  # messages that nobody takes: no receive waits for one that does not come
+SPARE = 200  # messages that remain, so that no receive waits in vain
 # Protocol, size of the body.
 READS = (("remoteread", KIB), ("qm2qm", KIB), ("remoteread", MIB))
 NOTES = """\
@@ -39,7 +39,7 @@ is R_QMMgmtGetInfo with all 27 properties of one queue. One operation under way 
 
 
 class Rate(NamedTuple):
-    """`cpu` of the server, microseconds for each operation."""
+    """A rate. `cpu` is the server's CPU time per operation in microseconds."""
 
     what: str
     connections: int
@@ -70,7 +70,7 @@ def rates(directory: Path, seconds: float, load: Load) -> Iterator[Rate]:
 
 
 def fill(daemon: systems.Daemon, queue: str, size: int, seconds: float, load: Load) -> int:
-    """Put more there than will be taken; returns how many may be taken."""
+    """Fill a queue with more messages than will be received. Returns how many may be received."""
     with daemon.connect() as manager:
         manager.create_queue(f".\\private$\\{queue}")
         if size > KIB:

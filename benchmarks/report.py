@@ -1,4 +1,4 @@
-"""RESULTS.md: the figures of one run, their ratios, and which bars they reach."""
+"""RESULTS.md: figures of a run, their ratios, and whether they meet the targets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SYSTEMS = (
     "openmsmq", "floor", "floor, thread", "floor, 20 µs", "rabbitmq classic", "rabbitmq quorum", "redis", "postgresql",
 )  # fmt: skip
-# Of what is measured alone.
+# Operations that are measured without other systems.
 _ORDER = ("null", "express send", "durable send", "receive")
 PEERS = tuple(system for system in SYSTEMS[1:] if not system.startswith("floor"))
 OF_FLOOR = 0.7

@@ -1,4 +1,4 @@
-"""RESULTS.md: each benchmark writes a section of its own and leaves those of the others as they are."""
+"""RESULTS.md: each benchmark writes its own section and keeps the others."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from itertools import pairwise
 from pathlib import Path
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
-MAIN = ""  # what stands before the sections
+MAIN = ""  # the text before the first section
 CURVES = "## As something grows"
 REMOTE, AUTOMATION = "## Reading from another machine", "## Automation objects"
 BULK, SPARK, TRANSFER = "## The bulk plane", "## The data source in Spark", "## Between queue managers"
-HARDENING = "## What the second hardening costs"  # written by hand, of `profiles.py` and `transfer.py`
+HARDENING = "## What the second hardening costs"  # written by hand, from results of `profiles.py` and `transfer.py`
 _ORDER = (MAIN, CURVES, REMOTE, AUTOMATION, BULK, SPARK, TRANSFER, HARDENING)
 
 
@@ -23,7 +23,7 @@ def put(heading: str, text: str, file: Path = RESULTS) -> None:
 
 
 def section(heading: str, file: Path = RESULTS) -> str:
-    """The text of one section, with its heading; empty if it is not there."""
+    """Return the text of a section, with its heading; empty if there is none."""
     return _sections(file.read_text(encoding="utf-8")).get(heading, "") if file.exists() else ""
 
 

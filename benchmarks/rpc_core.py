@@ -1,4 +1,4 @@
-"""CPU of the server's core for one single-fragment call: bytes of a request in, bytes of the answer out; no I/O.
+"""CPU time of the server's protocol core for a single-fragment call: request bytes in, response bytes out; no I/O.
 
 python benchmarks/rpc_core.py
 """
@@ -26,7 +26,7 @@ ROUNDS = 7
 
 
 class Null:
-    """An interface that answers every call with nothing."""
+    """An interface that returns an empty response to every call."""
 
     name = "null"
     uuid, version = ECHO.uuid, ECHO.version
@@ -59,7 +59,7 @@ def bound(level: AuthLevel) -> tuple[ClientConnection, ServerConnection]:
 
 
 def measure(level: AuthLevel, request_size: int, reply: bytes) -> float:
-    """Median over the rounds, in microseconds a call."""
+    """Return the median of the rounds in microseconds per call."""
     client, server = bound(level)
     figures = []
     for _ in range(ROUNDS):

@@ -1,4 +1,4 @@
-"""Null calls over loopback: server and clients in a process of their own each.
+"""Null calls over loopback, with server and clients in separate processes.
 
 python benchmarks/rpc_loopback.py
 """
@@ -32,7 +32,7 @@ async def serve() -> None:
 
 
 async def load(port: int, connections: int, depth: int, level: AuthLevel) -> tuple[float, float, float]:
-    """Calls a second, and the median and 99th percentile of their latency in microseconds."""
+    """Return calls per second, and the median and 99th percentile of the latency in microseconds."""
     credentials = Credentials("bench", "bench") if level > AuthLevel.NONE else None
     clients = [await aio.connect("127.0.0.1", port, credentials=credentials, level=level) for _ in range(connections)]
     for one in clients:

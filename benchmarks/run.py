@@ -1,10 +1,10 @@
-"""The benchmarks: every system as processes of its own, in turns on the same disk, in one run.
+"""Run the benchmarks: every system in its own processes, alternating, on the same disk, in one run.
 
-    make bench                          # all of it; needs rabbitmq-server, redis-server, postgresql for comparison
+    make bench                          # everything; needs rabbitmq-server, redis-server, postgresql for comparison
     .venv/bin/python benchmarks/run.py --quick
 
-Writes benchmarks/RESULTS.md, and leaves the sections of other benchmarks there as they are. Figures of one machine
-under changing load say little; the ratios within a run say more.
+Writes benchmarks/RESULTS.md and keeps the sections of other benchmarks. Absolute figures depend on the machine and its
+load; ratios within a run are more meaningful.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Result = dict[str, Any]
 
 
 class Bench:
-    """openmsmq alone: what it costs, and how long it takes."""
+    """Measurements of openmsmq alone: costs and durations."""
 
     def __init__(self, directory: Path, seconds: float) -> None:
         self.directory, self.seconds = directory, seconds
@@ -52,7 +52,7 @@ class Bench:
         self.results[what, connections] = result
 
     def receives(self, daemon: systems.Daemon, queue: str, connections: int) -> None:
-        """Receive what is put there before, less some: nobody waits for a message that does not come."""
+        """Fill a queue and receive fewer messages than it has, so that no receive waits in vain."""
         filled = load(port=daemon.port, what="durable send", queue=queue, connections=64, seconds=2 * self.seconds)
         self.operation(daemon, "receive", queue, connections, max(1, filled["count"] - 200))
 

@@ -1,9 +1,9 @@
-"""The cost of signing and sealing: the server's processor time for one operation, by authentication level (NTLM).
+"""The cost of signing and sealing: the server's CPU time per operation, by authentication level (NTLM).
 
     python benchmarks/sealed.py [--seconds 3] [--rounds 3]
 
-Clients of the library in one process send and receive recoverable messages of 1 KiB, one call under way on each
-connection. They take more time than the server, so rates say nothing about it. Levels take turns; medians are printed.
+Clients of the library in one process send and receive recoverable messages of 1 KiB, with one call at a time on each
+connection. They take more time than the server, so rates are not meaningful. Levels alternate; medians are printed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OPERATIONS = (("durable send", "send", send), ("receive", "receive", receive))
 
 
 async def measure(port: int, pid: int, level: AuthLevel | None, connections: int, seconds: float) -> dict[str, float]:
-    """Microseconds of the server's processor time for one operation, by name."""
+    """Return the server's CPU time per operation in microseconds, by name."""
     security = {} if level is None else {"user": USER, "password": PASSWORD, "level": level}
     managers = [await openmsmq.aio.connect("127.0.0.1", port, **security) for _ in range(connections)]
     found = {}
@@ -54,7 +54,7 @@ async def measure(port: int, pid: int, level: AuthLevel | None, connections: int
                 while time.monotonic() < end:
                     await operation(queue)
                     count += 1
-            except ReceiveTimeout:  # all that was sent is received
+            except ReceiveTimeout:  # all messages were received
                 pass
             return count
 

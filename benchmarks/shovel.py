@@ -1,9 +1,9 @@
-"""RabbitMQ's shovel beside `transfer.py`: durable messages from one broker to another on this machine.
+"""RabbitMQ's shovel, for comparison with `transfer.py`: durable messages from one broker to another on this machine.
 
     python benchmarks/shovel.py [--count 50000] [--size 1024]
 
-The shovel is made when all messages are in the source queue, so the time is that of the transfer alone. It confirms
-(`ack-mode` on-confirm), so nothing is lost.
+The shovel is created when all messages are in the source queue, so only the transfer is measured. It uses `ack-mode`
+on-confirm, so nothing is lost.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PIECE = 128 * 1024 - 8  # bytes of a body in one frame
 
 
 def count(port: int) -> int:
-    """Messages in the queue."""
+    """Return the number of messages in the queue."""
     with wires.amqp_login(port) as sock:
         sock.sendall(wires._method(1, 50, 10, bytes(2) + wires._short(QUEUE) + b"\1" + bytes(4)))  # passive
         answer = wires._amqp_answer(sock, 50, 11)

@@ -1,4 +1,4 @@
-"""Figures of the store, with a bare `fdatasync` in the same run to compare with.
+"""Benchmark of the store, compared with bare `fdatasync` in the same run.
 
 .venv/bin/python benchmarks/store_bench.py --messages 1000000 --directory /var/tmp
 """
@@ -41,7 +41,7 @@ def report(what: str, figure: str) -> None:
 
 
 def appends(directory: Path) -> None:
-    """CPU of an append, without any write."""
+    """Measure the CPU time of appends, without writes."""
     store = Store.open(directory)
     best = 1e9
     for run in range(5):
@@ -65,7 +65,7 @@ def appends(directory: Path) -> None:
 
 
 def rates(directory: Path, seconds: float) -> None:
-    """append + sync, in turns with a bare pwrite + fdatasync of the same bytes."""
+    """Measure append + sync, alternating with bare pwrite + fdatasync of the same bytes."""
     for batch in (1, 8, 64):
         executor = ThreadPoolExecutor(1)
         store = Store.open(directory / f"rate{batch}", background=executor.submit)
@@ -100,7 +100,7 @@ def rates(directory: Path, seconds: float) -> None:
 
 
 class Bare:
-    """The floor: the same bytes into a prewritten file."""
+    """The baseline: writes the same bytes into a prewritten file."""
 
     def __init__(self, path: Path, data: bytes) -> None:
         self.size = 16 << 20

@@ -1,4 +1,4 @@
-"""The servers that are measured, each a process of its own on the same file system."""
+"""The measured servers, each in its own process on the same file system."""
 
 from __future__ import annotations
 
@@ -30,17 +30,18 @@ class Server(NamedTuple):
 
 
 def cpu(pid: int) -> float:
-    """Seconds of processor time that a process has used: its clock (clock_getcpuclockid(3)), by nanoseconds."""
+    """Return the CPU time of a process in seconds, from its clock (clock_getcpuclockid(3)) with nanosecond
+    resolution."""
     return time.clock_gettime(~pid << 3 | 2)
 
 
 def cpu_of_all(pid: int) -> float:
-    """The same of a process and all that it has started, those that have ended among them."""
+    """Return the CPU time of a process and all its descendants, including ended ones, in seconds."""
     total, ticks = 0.0, os.sysconf("SC_CLK_TCK")
     children: dict[int, list[int]] = {}
     ended: dict[int, float] = {}
     for directory in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile: its parent counts it
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended; its parent includes it
             fields = (directory / "stat").read_text().rpartition(")")[2].split()  # from the third on, see proc(5)
             children.setdefault(int(fields[1]), []).append(int(directory.name))
             ended[int(directory.name)] = (int(fields[13]) + int(fields[14])) / ticks
@@ -55,7 +56,7 @@ def cpu_of_all(pid: int) -> float:
 
 
 def machine() -> str:
-    """Its processors and its kernel."""
+    """Return the processors and the kernel of this machine."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     processor = names[0] if names else platform.machine()
@@ -102,7 +103,7 @@ def openmsmq(directory: Path) -> Iterator[Daemon]:
 
 @contextlib.contextmanager
 def floor(directory: Path, form: str, work: int) -> Iterator[Server]:
-    """The floor program in one of its forms; `work` in nanoseconds for each request."""
+    """Run the baseline program in one of its forms; `work` in nanoseconds per request."""
     sizes = [",".join(map(str, operation)) for operation in wires.FLOOR_OPERATIONS.values()]
     command = [str(program("floor")), str(directory / f"floor-{form}-{work}"), form, str(work), *sizes]
     with ended(process := subprocess.Popen(command, stdout=subprocess.PIPE)):
@@ -112,14 +113,14 @@ def floor(directory: Path, form: str, work: int) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def rabbitmq(directory: Path) -> Iterator[Server]:
-    """A broker that lives in `directory`."""
+    """Run a RabbitMQ broker in `directory`."""
     with broker(directory) as (server, _):
         yield server
 
 
 @contextlib.contextmanager
 def broker(directory: Path, plugins: str = "") -> Iterator[tuple[Server, dict[str, str]]]:
-    """The same with plugins, their names separated by commas; and the environment in which `rabbitmqctl` finds it."""
+    """Run a broker with plugins (comma-separated). Also yields the environment in which `rabbitmqctl` finds it."""
     port, distribution, mapper = free_port(), free_port(), free_port()
     home = directory / "rabbitmq"
     home.mkdir(parents=True)
@@ -130,7 +131,7 @@ def broker(directory: Path, plugins: str = "") -> Iterator[tuple[Server, dict[st
         RABBITMQ_DIST_PORT=str(distribution), ERL_EPMD_PORT=str(mapper), RABBITMQ_PID_FILE=str(home / "pid"),
         RABBITMQ_ENABLED_PLUGINS_FILE=str(home / "plugins"),
     )  # fmt: skip
-    # Started here so that it can be ended here; the server would leave one behind.
+    # Started here so that it can be stopped; the server would leave it running.
     with ended(subprocess.Popen(["epmd", "-port", str(mapper)], env=environment, stderr=subprocess.DEVNULL)):
         output = (home / "output").open("wb")
         with output:

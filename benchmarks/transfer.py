@@ -2,8 +2,8 @@
 
     python benchmarks/transfer.py [--count 50000] [--kind express recoverable transactional] [--size 1024]
 
-Messages are sent while the other side is down, so the time is that of the session alone: from its opening until the
-outgoing queue is empty. Beside it, the rate at which the same messages were taken from eight local clients.
+Messages are sent while the other queue manager is down, so that only the session is measured: from its opening until
+the outgoing queue is empty. The rate at which eight local clients sent the same messages is also printed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CLIENTS = 8
 
 @contextmanager
 def daemon(directory: Path, address: str, name: str) -> Iterator[tuple[int, int]]:
-    """Process identifier and port of RPC."""
+    """Run a daemon; yields its process identifier and RPC port."""
     command = [sys.executable, "-m", "openmsmq.cli", "serve", "--data-dir", str(directory), "--listen", address]
     command += ["--endpoint-mapper-port", "0", "--rpc-port", "0", "--computer-name", name]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
@@ -43,7 +43,7 @@ def daemon(directory: Path, address: str, name: str) -> Iterator[tuple[int, int]
 
 
 def fill(port: int, name: str, kind: str, size: int, count: int) -> float:
-    """Send from several clients at once. Returns the seconds that it took."""
+    """Send from several clients concurrently. Returns the duration in seconds."""
     body = bytes(size)
 
     def send(share: int) -> None:
@@ -67,7 +67,7 @@ def fill(port: int, name: str, kind: str, size: int, count: int) -> float:
 
 
 def measure(kind: str, size: int, count: int) -> dict[str, Any]:
-    """One kind of message: seconds and rates."""
+    """Measure one kind of message: seconds and rates."""
     count -= count % CLIENTS
     with tempfile.TemporaryDirectory() as text:
         directory = Path(text)

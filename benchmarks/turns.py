@@ -1,10 +1,10 @@
-"""Builds in turns: the server's processor time for each operation, and the ratio of each build to the first one.
+"""Compare builds in alternating rounds: the server's CPU time per operation, and the ratio of each build to the first.
 
     python benchmarks/turns.py CHECKOUT CHECKOUT... [--rounds 6] [--seconds 3] [--connections 8]
 
-Each checkout has its own `.venv` (`make setup`). Rounds alternate in direction, so that a machine whose speed drifts
-treats all alike; quote the median of the ratios. What a group of compiled modules is worth, a second checkout
-says that leaves it out of `openmsmq.compiled.MODULES`.
+Each checkout has its own `.venv` (`make setup`). Rounds alternate in direction, so that drift of the machine's speed
+affects all alike; quote the median of the ratios. To measure the benefit of compiling some modules, use a second
+checkout without them in `openmsmq.compiled.MODULES`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ FILL = 64  # connections that fill a queue
 
 
 class Operation(NamedTuple):
-    """What is measured: an operation and a system of load.py."""
+    """An operation and a system of load.py."""
 
     name: str
     system: str = "openmsmq"
-    queue: str = ""  # one that is filled before, for what takes messages
+    queue: str = ""  # queue that is filled in advance, for operations that receive
 
 
 OPERATIONS = (
@@ -42,11 +42,11 @@ OPERATIONS = (
 
 @contextmanager
 def daemon(checkout: Path, directory: Path, under: tuple[str, ...] = ()) -> Iterator[tuple[int, dict[str, int]]]:
-    """The queue manager of a checkout, perhaps run by a program that watches it: process identifier and ports by
+    """Run the queue manager of a checkout, optionally under another program. Yields its process identifier and ports by
     endpoint."""
     python = checkout / ".venv/bin/python"
     command = [*under, python, "-m", "openmsmq.cli", "serve", "--data-dir", directory, "--endpoint-mapper-port", "0"]
-    command += ["--rpc-port", "0", "--message-port", "0"]  # several may be up at once
+    command += ["--rpc-port", "0", "--message-port", "0"]  # several daemons may run at the same time
     with subprocess.Popen(
         [*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=checkout
     ) as process:
@@ -59,7 +59,7 @@ def daemon(checkout: Path, directory: Path, under: tuple[str, ...] = ()) -> Iter
 
 
 def measure(checkout: Path, connections: int, seconds: float) -> dict[str, float]:
-    """Microseconds of the server's processor time by operation."""
+    """Return the server's CPU time in microseconds by operation."""
     found = {}
     with tempfile.TemporaryDirectory() as directory, daemon(checkout, Path(directory)) as (pid, ports):
         port = ports["qmcomm"]

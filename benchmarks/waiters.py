@@ -1,4 +1,4 @@
-"""What receives that wait cost the server: memory, processor time, and the time to serve them all.
+"""Cost of waiting receives for the server: memory, CPU time, and the time to serve all of them.
 
 .venv/bin/python benchmarks/waiters.py remoteread      # or qm2qm, qmcomm
 """
@@ -23,8 +23,8 @@ CONNECTIONS, EACH = 200, 5
 
 
 class Waiters(NamedTuple):
-    """`connection`, with its open queue, and `waiter` in bytes; `idle` is processor time of the server in seconds for
-    each second of waiting; `served` seconds for all."""
+    """Costs. `connection` (with an open queue) and `waiter` are in bytes; `idle` is the server's CPU time in seconds
+    per second of waiting; `served` is the time in seconds to serve all."""
 
     protocol: str
     connection: float
@@ -34,7 +34,7 @@ class Waiters(NamedTuple):
 
 
 async def measure(daemon: Daemon, protocol: str, seconds: float) -> Waiters:
-    """1,000 receives on 200 connections, each of which gets exactly one of 1,000 messages."""
+    """Measure 1,000 receives on 200 connections, each of which gets exactly one of 1,000 messages."""
     first = await aio.connect("127.0.0.1", daemon.port)
     await first.create_queue(QUEUE)
     sender = await first.open(QUEUE, "send")
@@ -62,7 +62,7 @@ async def measure(daemon: Daemon, protocol: str, seconds: float) -> Waiters:
 
 
 async def serve_once(manager: aio.QueueManager, sender: aio.MessageQueue, protocol: str) -> None:
-    """So that what the server makes once is there."""
+    """Serve one receive, so that one-time initialization of the server is done."""
     async with await manager.open(QUEUE, protocol=protocol) as queue:
         receiving = asyncio.ensure_future(queue.receive())
         await asyncio.sleep(0.1)
@@ -71,7 +71,7 @@ async def serve_once(manager: aio.QueueManager, sender: aio.MessageQueue, protoc
 
 
 def waiters(directory: Path, protocol: str, seconds: float) -> Waiters:
-    """On a server of its own: memory that it has freed before would hide what waiters take."""
+    """Measure on a new server, since previously freed memory would hide the cost of waiters."""
     with Daemon(directory / f"waiters-{protocol}", "--log-level", "error") as daemon:
         return uvloop.run(measure(daemon, protocol, seconds))
 

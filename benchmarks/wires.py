@@ -1,7 +1,7 @@
-"""Connections that repeat prepared requests: the load generator spends as little as it can for every system alike.
+"""Connections that repeat prepared requests, so that the load generator takes as little CPU time as possible.
 
-Each function makes a connected socket ready with blocking calls and gives it with the bytes to repeat, and with what
-the native load generator (`load.c`) has to know of the answers.
+Each function prepares a connected socket with blocking calls. It returns the socket, the bytes to repeat, and the
+parameters for the native load generator (`load.c`) to recognize responses.
 """
 
 from __future__ import annotations
@@ -26,18 +26,20 @@ from openmsmq.model.message import Message
 
 BODY = bytes(range(256)) * 4
 OPERATIONS = ("null", "express send", "durable send", "receive")
-SMALL_BODY = BODY[:64]  # of a "small durable send": so that ten million messages take 4 GB of the disk
+SMALL_BODY = BODY[:64]  # body of a "small durable send": ten million messages take 4 GB on the disk
 
 
 class Wire(NamedTuple):
-    """Attributes:
-    requests: sent in turn, each after the answer to the one before.
-    cut: how `load.c` distinguishes answers.
-    size: of each answer, where cut is "fixed".
-    steps: how many answers make one operation.
-    copies: from where in an answer to where in the next request how many bytes are copied.
-    listens: the server speaks first.
-    keep: what has to live as long as the connection.
+    """A prepared connection.
+
+    Attributes:
+        requests: sent in rotation, each after the response to the previous one.
+        cut: how `load.c` separates responses.
+        size: size of each response if cut is "fixed".
+        steps: number of responses per operation.
+        copies: offset in a response, offset in the next request, and number of bytes to copy.
+        listens: the server sends first.
+        keep: an object that must live as long as the connection.
     """
 
     sock: socket.socket
@@ -50,23 +52,23 @@ class Wire(NamedTuple):
     keep: Any = None
 
 
-# -- the floor program -----------------------------------------------------------------------------------------------
+# -- the baseline program --------------------------------------------------------------------------------------------
 
 
 class FloorOperation(NamedTuple):
-    """Bytes of a request, of what is written for it and of its answer."""
+    """Sizes in bytes of a request, of the data written for it, and of its response."""
 
     request: int
     record: int
     answer: int
 
 
-# What openmsmq receives, writes and answers for a message of 1 KiB.
+# Sizes for openmsmq with a message of 1 KiB.
 FLOOR_OPERATIONS = {"durable send": FloorOperation(1412, 1304, 52), "receive": FloorOperation(2740, 48, 1756)}
 
 
 def floor(port: int, what: str, _: str) -> Wire:
-    """Requests of a size that begin with the number of their operation."""
+    """Requests of fixed size that begin with the number of their operation."""
     sock = socket.create_connection(("127.0.0.1", port), 30)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     operation, number = FLOOR_OPERATIONS[what], list(FLOOR_OPERATIONS).index(what)
@@ -112,12 +114,12 @@ def openmsmq_in_ndr64(port: int, what: str, queue: str) -> Wire:
 
 
 def openmsmq_waiting(port: int, what: str, queue: str) -> Wire:
-    """A receive that waits for its message."""
+    """Receives that wait for their messages."""
     return openmsmq(port, what, queue, INFINITE)
 
 
 def two_phases(port: int, what: str, queue: str) -> Wire:
-    """Receive and acknowledge, in turns, through "remoteread" or "qm2qm"."""
+    """Alternate between receive and acknowledgment, through "remoteread" or "qm2qm"."""
     connection = client.connect("127.0.0.1", port)
     protocol: Any = {"remoteread": remote_read, "qm2qm": qm2qm}[what]
     opened = _run(connection, protocol.open_queue(f".\\private$\\{queue}", Access.RECEIVE, False, bytes(16)))
@@ -132,7 +134,7 @@ def two_phases(port: int, what: str, queue: str) -> Wire:
         return bytes(connection.core.data_to_send())
 
     starting, ending = prepared(start), prepared(end)
-    # RemoteQMEndReceive begins with the handle that the answer begins with, each behind its header.
+    # RemoteQMEndReceive begins with the handle at the start of the response, each after its header.
     copies = (0, 0, 0) if what == "remoteread" else (24, 24, 20)
     return Wire(
         connection._socket, [starting, ending], "results", steps=2, copies=copies, keep=(connection, start, end)
@@ -152,7 +154,7 @@ def _run(connection: client.Connection, steps: Any) -> Any:
 
 
 def management(port: int, what: str, queue: str) -> Wire:
-    """R_QMMgmtGetInfo for all properties of a queue."""
+    """Calls of R_QMMgmtGetInfo for all properties of a queue."""
     connection = client.connect("127.0.0.1", port)
     syntax = connection.bind(qmmgmt.uuid, qmmgmt.version)
     call = next(operations.management(f".\\private$\\{queue}"))
@@ -306,7 +308,7 @@ WIRES: dict[str, Callable[[int, str, str], Wire]] = {
 
 
 def connect(system: str, port: int, what: str, queue: str, depth: int = 1) -> Wire:
-    """A connection for an operation of a system, with `depth` of them under way. Raises KeyError."""
+    """Return a connection for an operation of a system with `depth` concurrent requests. Raises KeyError."""
     if system.startswith("rabbitmq"):
         return rabbitmq(port, what, queue, prefetch=depth)
     return WIRES[system](port, what, queue)

@@ -1,12 +1,11 @@
 """`make demo`: real records through real queue managers, one of which is killed in the middle.
 
-One message for each file below /usr travels over the wire from several senders, some in transactions; the first queue
-manager is killed with SIGKILL on the way and started again. Other processes receive everything: from the first by
-MS-MQMP, from the second in the two phases of MS-MQRR, where some reads are given up and come again. A second walk of
-the tree proves by content that nothing was lost or doubled. Then streaming jobs of Spark archive the journals of all
-queues as Parquet, and a report of the traffic is written; both are compared with what was sent. In the end two queue
-managers exchange messages of transactions, one of them killed on the way. DEMO=full takes every file, DEMO_FILES=n so
-many.
+Several senders send one message for each file below /usr, some in transactions; meanwhile, the first queue manager is
+killed with SIGKILL and restarted. Other processes receive everything: from the first queue manager by MS-MQMP, from the
+second by two-phase receives of MS-MQRR, some of which are abandoned and redelivered. A second walk of the tree verifies
+by content that nothing was lost or duplicated. Then Spark streaming jobs archive the journals of all queues as Parquet,
+and a traffic report is written; both are compared with the sent records. Finally, two queue managers exchange
+transactional messages while one of them is killed. DEMO=full uses every file, DEMO_FILES=n at most n files.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ console = Console(highlight=False)
 
 
 class Daemon:
-    """`openmsmq serve` as a user would start it."""
+    """Runs `openmsmq serve` as a user would."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir()
@@ -105,9 +104,9 @@ class Daemon:
 
 
 def publish(daemons: list[Daemon], records: list[Record]) -> tuple[float, int]:
-    """Send all records, a process for each queue, killing the first daemon half-way.
+    """Send all records, with one process per queue, and kill the first daemon halfway.
 
-    Returns seconds and reconnections.
+    Returns the duration in seconds and the number of reconnections.
     """
     context = multiprocessing.get_context("spawn")
     pipes, processes = [], []
@@ -150,7 +149,7 @@ def publish(daemons: list[Daemon], records: list[Record]) -> tuple[float, int]:
 
 
 class Collected(NamedTuple):
-    """What a receiver process took, in which time, and how many reads it gave up on the way."""
+    """Result of a receiver process: duration, received records, and number of abandoned reads."""
 
     seconds: float
     received: list[tuple[str, Record]]
@@ -158,7 +157,7 @@ class Collected(NamedTuple):
 
 
 def collect(run: Callable[..., None], daemon: Daemon, queues: dict[str, bool], expected: int) -> Collected:
-    """Receive everything in some queues in another process, with `run`."""
+    """Receive all messages of some queues in another process with `run`."""
     context = multiprocessing.get_context("spawn")
     mine, theirs = context.Pipe(duplex=False)
     process = context.Process(target=run, args=(daemon.port, queues, theirs))
@@ -186,7 +185,8 @@ def collect(run: Callable[..., None], daemon: Daemon, queues: dict[str, bool], e
 
 
 def prove(wanted: list[str], received: list[tuple[str, Record]]) -> tuple[int, int, int]:
-    """Compare what came with a second walk. Returns how many were lost, doubled, and changed on disk meanwhile."""
+    """Compare received records with a second walk. Returns the numbers of lost and duplicate records, and of files
+    changed on disk meanwhile."""
     counts = Counter(record.path for _, record in received)
     contents = {record.path: record for _, record in received}
     lost = changed = 0

@@ -1,4 +1,4 @@
-"""The end of the demo: transactional messages from one queue manager to another, which is killed on the way."""
+"""Last part of the demo: transactional messages to another queue manager, which is killed meanwhile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BATCH = 10  # messages in a transaction
 
 
 class Peer:
-    """A queue manager on a loopback address of its own, that takes and sends messages at `message_port`."""
+    """A queue manager on its own loopback address, which transfers messages on `message_port`."""
 
     def __init__(self, directory: Path, address: str, name: str, message_port: int) -> None:
         self._directory, self.address, self._name, self._message_port = directory, address, name, message_port
@@ -51,7 +51,7 @@ class Peer:
 
 
 def free_port() -> int:
-    """One that both addresses have."""
+    """Return a port that is free on both addresses."""
     while True:
         with socket.create_server((SENDERS, 0)) as one:
             port: int = one.getsockname()[1]
@@ -63,9 +63,9 @@ def free_port() -> int:
 
 
 def exchange(directory: Path, texts: list[str]) -> tuple[list[str], float]:
-    """Send texts in transactions to the other queue manager, which is killed with SIGKILL half-way.
+    """Send texts in transactions to the other queue manager, which is killed with SIGKILL halfway.
 
-    Returns what its queue has in the end, in order, and the seconds that it took.
+    Returns the final contents of its queue, in order, and the duration in seconds.
     """
     directory.mkdir()
     port = free_port()

@@ -1,4 +1,4 @@
-"""The demo's records: one for each file below a directory, in a fixed order."""
+"""Records of the demo: one for each file below a directory, in a fixed order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SMALL = 64 * 1024  # bytes; larger files are not hashed
 
 
 class Record(NamedTuple):
-    """What one message says about one file. `sha256` is empty for large and unreadable files."""
+    """The contents of a message about a file. `sha256` is empty for large and unreadable files."""
 
     path: str
     size: int
@@ -32,7 +32,7 @@ class Record(NamedTuple):
 
 
 def walk(root: Path) -> Iterator[str]:
-    """Paths of all regular files, sorted within each directory; links are not followed."""
+    """Yield the paths of all regular files, sorted within each directory; links are not followed."""
     for directory, directories, files in os.walk(root):
         directories.sort()
         for name in sorted(files):
@@ -45,14 +45,14 @@ def walk(root: Path) -> Iterator[str]:
 
 
 def spread(paths: list[str], count: int) -> list[str]:
-    """`count` of the paths, evenly spread, so that a small demo sees all kinds of files."""
+    """Return `count` evenly spread paths, so that a small demo covers all kinds of files."""
     if count <= 0 or count >= len(paths):
         return paths
     return [paths[i * len(paths) // count] for i in range(count)]
 
 
 def describe(path: str) -> Record | None:
-    """The record of a file, None if it is gone."""
+    """Return the record of a file; None if it is gone."""
     try:
         status = os.lstat(path)
         digest = ""

@@ -1,6 +1,6 @@
-"""The lake of the demo: the journals of all queues, archived as Parquet by streaming jobs, and a report of the traffic.
+"""Data lake of the demo: journals of all queues, archived as Parquet by streaming jobs, and a traffic report.
 
-Everything is checked by other means: the Parquet files are read without Spark, the totals come from the records.
+Both are verified independently: Parquet files are read without Spark, and totals are computed from the records.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from openmsmq.spark.jobs.units import count
 
 
 def archive(servers: dict[jobs.Server, list[str]], directory: Path, report: Path) -> int:
-    """The journals of the queues of each server into one archive, and the report. Returns how many messages."""
+    """Archive the journals of the queues of each server and write the report. Returns the number of messages."""
     spark = jobs.session("local[2]")
     rows = 0
     for server, queues in servers.items():
@@ -29,7 +29,7 @@ def archive(servers: dict[jobs.Server, list[str]], directory: Path, report: Path
 
 
 def compare(directory: Path, report: Path, shares: dict[str, list[Record]]) -> list[str]:
-    """How archive and report differ from the records of each queue (by its name alone): a line each."""
+    """Return the differences of archive and report from the records of each queue (by short name), one per line."""
     found = []
     table = pyarrow.dataset.dataset(directory, format="parquet", partitioning="hive").to_table(
         columns=["queue", "body", "body_type", "body_size"]

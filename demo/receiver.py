@@ -1,4 +1,4 @@
-"""The receivers of the demo: other processes, each of which takes every message of some queues."""
+"""Receiver processes of the demo, which receive all messages of some queues."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _GIVE_UP_EACH = 100
 
 
 class GaveUp(Exception):
-    """A program failed while it worked on a message."""
+    """Simulated failure of a program while it processes a message."""
 
 
 def run_in_two_phases(port: int, queues: dict[str, bool], results: Connection) -> None:
-    """Entry point: as `run`, through MS-MQRR. It gives up on each 100th message once, and says so with GIVEN_UP.
+    """Entry point: as `run`, through MS-MQRR. It abandons every 100th message once and reports this with GIVEN_UP.
 
-    A message is removed when the next one is asked for; the one that the program fails with is put back.
+    A message is removed when the next one is requested; after a failure, the message is put back.
     """
     with openmsmq.connect("127.0.0.1", port) as manager:
         for name in queues:

@@ -1,6 +1,6 @@
-"""A sender of the demo: a process of its own that survives the death of the queue manager.
+"""Sender process of the demo, which tolerates a crash of the queue manager.
 
-A send that was not acknowledged may or may not have happened; the sender looks into the queue before it sends again.
+A send without a reply may or may not have been executed; the sender checks the queue before it resends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PATIENCE = 60.0  # seconds until a sender gives up
 
 
 class Sender:
-    """Sends records to one queue, in transactions if the queue wants them."""
+    """Sends records to one queue, in transactions if the queue is transactional."""
 
     def __init__(self, port: int, queue: str, transactional: bool) -> None:
         self._port, self._queue, self._transactional = port, queue, transactional
@@ -37,7 +37,7 @@ class Sender:
                 time.sleep(RETRY)
 
     def send(self, records: list[Record]) -> None:
-        """Send a group of records exactly once; all of them in one transaction for a transactional queue."""
+        """Send a group of records exactly once; for a transactional queue, in one transaction."""
         while records:
             try:
                 self._attempt(records)
@@ -64,7 +64,7 @@ class Sender:
 
 
 def run(port: int, queue: str, transactional: bool, records: list[Record], progress: Connection) -> None:
-    """Entry point of a sender process: reports how many records were acknowledged, then how often it reconnected."""
+    """Entry point of a sender process: reports the number of acknowledged records, then the number of reconnections."""
     sender = Sender(port, queue, transactional)
     size = BATCH if transactional else 1
     for start in range(0, len(records), size):

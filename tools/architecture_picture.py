@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Draw docs/images/architecture.svg from the table of packages in docs/architecture.md.
 
-A package stands one row above the highest package that it may import. Only direct arrows are drawn: an import that also
-follows from other arrows is left out, and so are imports of `model`, which almost every package has. `--check` only
-compares, for `make lint`.
+A package is drawn one row above the highest package that it may import. Imports that follow from other arrows are left
+out, and so are imports of `model`, which almost every package has. `--check` only compares, for `make lint`.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ path { fill: none; stroke: #9aa6b2; stroke-width: 1.2; }
 
 
 def below(allowed: dict[str, set[str]], package: str) -> set[str]:
-    """All packages that a package may import, directly or by way of others."""
+    """Return all packages that a package may import, directly or indirectly."""
     return allowed[package].union(*(below(allowed, each) for each in allowed[package]))
 
 
 def arrows(allowed: dict[str, set[str]]) -> dict[str, list[str]]:
-    """The imports that do not follow from others."""
+    """Return the imports that do not follow from others."""
     return {
         package: [
             each for each in allowed if each in direct
@@ -58,13 +57,13 @@ def arrows(allowed: dict[str, set[str]]) -> dict[str, list[str]]:
 
 
 def rows_of(allowed: dict[str, set[str]]) -> list[list[str]]:
-    """Packages by row, the top row first; neighbours in the order of what they import."""
+    """Return packages by row, the top row first; in a row, sorted by the positions of their imports."""
     level: dict[str, int] = {}
     for package in reversed(allowed):
         level[package] = 1 + max((level[each] for each in allowed[package]), default=-1)
     rows = [[name for name in allowed if level[name] == number] for number in range(max(level.values()) + 1)]
     drawn = arrows(allowed)
-    for _ in range(8):  # a package moves to the middle of its neighbours in the rows around it
+    for _ in range(8):  # each package moves to the mean position of connected packages
         place = {name: (index + 0.5) / len(row) for row in rows for index, name in enumerate(row)}
         for row in rows:
             wanted = {

@@ -1,4 +1,4 @@
-"""Write the files that a package has of the commands: manual pages and completions of shells.
+"""Write the manual pages and shell completions of the commands for a package.
 
 `python tools/command_files.py DIRECTORY` writes below DIRECTORY/usr/share.
 """
@@ -27,7 +27,7 @@ COMPLETIONS = {
 
 
 def roff(text: str) -> str:
-    """Text as roff shows it: dashes as such, no line that roff takes for a command."""
+    """Escape text for roff: dashes, and lines that roff would interpret as commands."""
     text = text.replace("\\", "\\e").replace("-", "\\-")
     return "\n".join("\\&" + line if line.startswith((".", "'")) else line for line in text.splitlines())
 
@@ -47,7 +47,7 @@ def options(command: click.Command, context: click.Context) -> Iterator[str]:
 
 
 def described(command: click.Command, words: str, heading: str) -> Iterator[str]:
-    """A command, and those of a group."""
+    """Yield the description of a command and, for a group, of its commands."""
     context = click.Context(command, info_name=words, max_content_width=100)
     usage = " ".join(command.collect_usage_pieces(context))
     yield f".{heading} {roff(words).upper() if heading == 'SH' else roff(words)}"
@@ -60,7 +60,7 @@ def described(command: click.Command, words: str, heading: str) -> Iterator[str]
 
 
 def page(name: str) -> str:
-    """The manual page of a command of the program."""
+    """Return the manual page of a command of the program."""
     command = load(name)
     body = "\n".join(described(command, f"openmsmq {name}", "SH"))
     return f"""{title(f"openmsmq-{name}")}
@@ -77,7 +77,7 @@ def title(name: str) -> str:
 
 
 def main_page() -> str:
-    """The manual page of the program."""
+    """Return the manual page of the program."""
     rows = "\n".join(f".TP\n.BR openmsmq\\-{roff(name)} (1)\n{roff(COMMANDS[name].help)}" for name in sorted(COMMANDS))
     about = "\n".join(paragraphs(cli.help or ""))
     return f"""{title("openmsmq")}

@@ -1,6 +1,6 @@
 """Write the tables of docs/command-line.md: the operations of the HTTP API with their commands, and all commands.
 
-With --check, exit with status 1 where the tables are not those of this version.
+With --check, exit with status 1 if the tables are out of date.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from openmsmq.console.derived import ACTIONS
 from openmsmq.console.resources import OPERATIONS
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "command-line.md"
-#: How commands reach an operation, by the place of its action.
+#: Place of an action -> how commands perform it.
 WAYS = {
     "files": "files or HTTP", "accounts": "files", "queue manager": "RPC",
     "queue manager and accounts": "RPC", "daemon": "HTTP",
 }  # fmt: skip
-#: Operations that are no actions, or that commands reach otherwise.
+#: Operations that are not actions, or that commands perform in another way.
 COMMANDS_BY_HAND = {
     "POST /session": ("none: sessions are for browsers, commands log in with each request", ""),
     "DELETE /session": ("none, as with `POST /session`", ""),
@@ -31,12 +31,12 @@ COMMANDS_BY_HAND = {
     "GET /queues/{queue}/messages/{lookup}/body": ("`openmsmq msg body QUEUE ID`", "RPC"),
 }
 WAYS_BY_HAND = {"definitions": "HTTP or RPC; `--local` HTTP or files", "top": "HTTP or RPC", "queue list": "RPC"}
-#: Commands in one cell of a table: more would make it too wide to read.
+#: Maximum commands in a table cell, to limit its width.
 COMMANDS_PER_ROW = 4
 
 
 def usage(words: str) -> str:
-    """A command with the arguments that it needs."""
+    """Return a command with its required arguments."""
     first, *rest = words.split()
     command = load(first)
     for word in rest:
@@ -47,7 +47,7 @@ def usage(words: str) -> str:
 
 
 def needs(command: click.Command, each: click.Parameter) -> str:
-    """An argument, or an option with what it takes."""
+    """Return an argument, or an option with its value."""
     if isinstance(each.type, click.Choice):
         return str(each.type.choices[0])
     if isinstance(each, click.Argument):
@@ -74,7 +74,7 @@ def operations() -> Iterator[str]:
 
 
 def commands() -> Iterator[str]:
-    """A row for each command that does something."""
+    """Yield a row for each command that is not just a group."""
     for name in COMMANDS:
         for words, command in leaves(name, load(name)):
             said = command.get_short_help_str(1000).replace("|", "\\|")
@@ -90,7 +90,7 @@ def leaves(words: str, command: click.Command) -> Iterator[tuple[str, click.Comm
 
 
 def with_table(text: str, name: str, head: str, rows: Iterable[str]) -> str:
-    """The document with a table between its markers. Raises ValueError where they are missing."""
+    """Return the document with a table between its markers. Raises ValueError if they are missing."""
     columns = head.count("|") - 1
     table = "\n".join([head, "|" + "---|" * columns, *rows])
     begin, end = f"<!-- {name}: made by tools/command_line.py -->", f"<!-- end of {name} -->"

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Builds the connector for Spark, `src/openmsmq/spark/connector.jar`, from connector/.
+"""Build the connector for Spark, `src/openmsmq/spark/connector.jar`, from connector/.
 
     .venv/bin/python tools/connector.py                if a source is newer: `make connector`
-    python tools/connector.py --into DIRECTORY         the jar there, in its package: the build hook (hatch_build.py)
+    python tools/connector.py --into DIRECTORY         in its package in DIRECTORY: the build hook (hatch_build.py)
 
-Needs javac of a JDK 17 or later, and PySpark, whose jars have the interfaces.
+Needs javac of JDK 17 or later, and PySpark, whose jars contain the interfaces.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "connector"
-JAR = Path("openmsmq", "spark", "connector.jar")  # below src, and in a wheel
+JAR = Path("openmsmq", "spark", "connector.jar")  # path below src, and in a wheel
 RELEASE = 17
 NO_SPARK = "no PySpark"
-_MOMENT = (1980, 1, 1, 0, 0, 0)  # of the files in the jar, which is the same whenever it is built
+_MOMENT = (1980, 1, 1, 0, 0, 0)  # fixed time of the files in the jar, for reproducible builds
 
 
 def lacking() -> str | None:
-    """What is missing here for building, if anything is."""
+    """Return what is missing for the build; None if nothing is."""
     if not SOURCES.exists():
         return "no connector/"
     javac = shutil.which("javac")
@@ -59,7 +59,7 @@ def build(target: Path) -> None:
 
 
 def main() -> int:
-    """Build beside the sources, unless the jar is current. Returns an exit code."""
+    """Build next to the sources, unless the jar is current. Returns an exit code."""
     target = ROOT / "src" / JAR
     inputs = [Path(__file__), *(path for path in SOURCES.rglob("*") if path.is_file())]
     if target.exists() and target.stat().st_mtime > max(path.stat().st_mtime for path in inputs):

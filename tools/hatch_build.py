@@ -1,11 +1,11 @@
-"""The build hook: distributions have the modules that are generated from the IDL, and openmsmq the extension modules.
+"""The build hook: adds modules generated from IDL to all distributions, and extension modules to openmsmq.
 
 `OPENMSMQ_BUILD` in the environment says what to make: `native` fails where a wheel with machine code can't be built,
-`pure` does not try. Without it a wheel is pure where there is no C compiler or no headers of Python; a warning says so.
-An editable install has no extension modules of its own: `make` builds them beside the sources (native.py).
+`pure` does not try. If it is unset, a wheel is pure if there is no C compiler or Python headers, with a warning. An
+editable install does not build extension modules: `make` builds them next to the sources (native.py).
 
-openmsmq also has the connector for Spark (connector.py), if there are javac and PySpark; a warning says so if not. With
-OPENMSMQ_BUILD=native, PySpark is installed for that where there is javac.
+openmsmq also includes the connector for Spark (connector.py) if javac and PySpark are available; otherwise there is a
+warning. With OPENMSMQ_BUILD=native, PySpark is installed for this if there is javac.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ import native
 
 COMPILERS = ["mypy==2.4.1", "setuptools==84.2.1"]
 SPARK = ["pyspark==4.3.0"]
-EDITABLE = "editable"  # hatchling's name of that version of a wheel
+EDITABLE = "editable"  # hatchling's name for an editable wheel
 
 
 class NativeModules(BuildHookInterface):  # type: ignore[type-arg, misc]
-    """Generates the interfaces, builds extension modules and packs them. Raises CalledProcessError, RuntimeError."""
+    """Generates the interfaces, builds extension modules and adds them to the wheel. Raises CalledProcessError,
+    RuntimeError."""
 
     def dependencies(self) -> list[str]:
         if not self.config["native"] or self._why_pure() is not None:
@@ -66,7 +67,8 @@ class NativeModules(BuildHookInterface):  # type: ignore[type-arg, misc]
             self._directory.cleanup()
 
     def _why_pure(self) -> str | None:
-        """Why no machine code is built, if none is. Raises RuntimeError where it is demanded."""
+        """Return why no native code is built; None if it is built. Raises RuntimeError if native code is required but
+        cannot be built."""
         wanted = os.environ.get("OPENMSMQ_BUILD", "")
         if wanted not in ("", "native", "pure"):
             raise RuntimeError(f"OPENMSMQ_BUILD={wanted}: known are native and pure")

@@ -1,8 +1,8 @@
-"""The import contract of packages, by the table of docs/architecture.md, for `lint-imports` (pyproject.toml).
+"""The import contract of packages, from the table in docs/architecture.md, for `lint-imports` (pyproject.toml).
 
-A row of the table is a package, what it is, and the packages that it may import, which stand below it: so imports go
-down the table only, and there are no circles. `everything` allows all packages below. Modules that are in no package
-(`openmsmq.aio`, `openmsmq.compiled`) are free. Root packages after the first one have one row each.
+A row of the table has a package, its description, and the packages that it may import, which must be in rows below it.
+Imports therefore only go down the table, without cycles. `everything` allows all packages below. Modules outside of
+packages (`openmsmq.aio`, `openmsmq.compiled`) are not restricted. Root packages after the first one have one row each.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Link = tuple[str, str]  # importing and imported module, without the first root 
 
 
 def allowed_imports(document: str) -> dict[str, set[str]]:
-    """What each package may import, in the order of the table. Raises ValueError for a row that allows itself, a row
-    above it or a package that has no row."""
+    """Return the allowed imports of each package in table order. Raises ValueError for a row that allows itself, a row
+    above it or a package without a row."""
     allowed: dict[str, set[str]] = {}
     rows = re.findall(r"^\| `(\w+)` \|.*\| ([^|]*) \|$", document, re.M)
     below = [name for name, _ in rows]
@@ -32,7 +32,7 @@ def allowed_imports(document: str) -> dict[str, set[str]]:
 
 
 def broken_imports(allowed: Mapping[str, set[str]], links: Iterable[Link]) -> Iterator[str]:
-    """The imports between packages that no row allows."""
+    """Yield the imports between packages that no row allows."""
     for importer, imported in sorted(links):
         package, wanted = importer.partition(".")[0], imported.partition(".")[0]
         if package in allowed and wanted in allowed and wanted != package and wanted not in allowed[package]:

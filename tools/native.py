@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Builds the extension modules that `openmsmq.compiled` lists.
+"""Build the extension modules listed in `openmsmq.compiled`.
 
-    .venv/bin/python tools/native.py           beside their sources, if a source is newer: `make compiled`
-    python tools/native.py --into DIRECTORY    a whole package tree of them there: the build hook (hatch_build.py)
+    .venv/bin/python tools/native.py           next to their sources, if a source is newer: `make compiled`
+    python tools/native.py --into DIRECTORY    a package tree in DIRECTORY: the build hook (hatch_build.py)
 
-Needs a C compiler and the headers of Python; mypy and setuptools too. Without the first two, modules beside the sources
-are removed, and Python interprets.
+Needs a C compiler, the Python headers, mypy and setuptools. Without a compiler or headers, extension modules next to
+the sources are removed, and the code runs interpreted.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ SOURCES = ROOT / "src"
 PACKAGES = (SOURCES / "msrpc", SOURCES / "openmsmq")
 LISTS = SOURCES / "openmsmq" / "compiled.py"
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
-STABLE_SUFFIX = ".abi3.so"  # what is written in C for the stable ABI serves later interpreters as well
-GROUP = "openmsmq.native"  # mypyc puts the code of all modules into `openmsmq/native__mypyc`, and a shim beside each
-# What is compiled in, beside the modules themselves: constants and declarations of what they import.
+STABLE_SUFFIX = ".abi3.so"  # modules in C for the stable ABI also work with later interpreters
+GROUP = "openmsmq.native"  # mypyc puts all code into `openmsmq/native__mypyc`, and a shim next to each module
+# Directories whose constants and declarations are compiled into the modules that import them.
 INPUTS = (
     "msrpc",
     "msrpc/idl",
@@ -52,15 +52,15 @@ INPUTS = (
     "openmsmq/store",
     "openmsmq/transport",
 )
-# Directories of IDL files, the packages that are generated from them, and where these are.
+# Directories of IDL files, and the packages generated from them.
 GENERATED = (("msrpc/interfaces", "msrpc.interfaces"), ("openmsmq/idl", "openmsmq.interfaces"))
 # Hidden symbols and no procedure linkage table: functions call each other, and the interpreter, directly.
 DIRECT_CALLS = ["-fvisibility=hidden", "-fno-plt"]
-LARGEST_LOG = 4000  # characters of what a compiler said
+LARGEST_LOG = 4000  # maximum characters of compiler output
 
 
 def lists() -> ModuleType:
-    """`openmsmq.compiled`, without the package: which may not be importable yet."""
+    """Return `openmsmq.compiled`, loaded without its package, which may not be importable yet."""
     spec = importlib.util.spec_from_file_location("compiled", LISTS)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -73,36 +73,36 @@ def source_in_c(module: str) -> Path:
 
 
 def is_stable(module: str) -> bool:
-    """Whether the source of a module that is written in C asks for the stable ABI."""
+    """Whether the C source of a module uses the stable ABI."""
     return "#define Py_LIMITED_API" in source_in_c(module).read_text()
 
 
 def product(module: str) -> Path:
-    """Where the extension module of a module belongs."""
+    """Return the path of the extension module of a module."""
     suffix = STABLE_SUFFIX if source_in_c(module).exists() and is_stable(module) else SUFFIX
     return SOURCES / f"{module.replace('.', '/')}{suffix}"
 
 
 def products() -> list[Path]:
-    """The extension modules that belong beside the sources."""
+    """Return the paths of all extension modules next to the sources."""
     found = lists()
     return [product(module) for module in (*found.MODULES, *found.WRITTEN_IN_C, f"{GROUP}__mypyc")]
 
 
 def inputs() -> Iterator[Path]:
-    """What the extension modules are made of."""
+    """Yield the input files of the extension modules."""
     yield from (Path(__file__).resolve(), LISTS)
     for name in INPUTS:
         yield from (path for path in (SOURCES / name).iterdir() if path.suffix in (".py", ".c", ".h", ".idl"))
 
 
 def present() -> list[Path]:
-    """All extension modules beside the sources that this interpreter would import."""
+    """Return the existing extension modules next to the sources that this interpreter would import."""
     return [path for home in PACKAGES for suffix in (SUFFIX, STABLE_SUFFIX) for path in home.rglob(f"*{suffix}")]
 
 
 def is_current() -> bool:
-    """Whether all extension modules are there and none is older than any source."""
+    """Whether all extension modules exist and none is older than any source."""
     expected = products()
     if set(expected) != set(present()):
         return False
@@ -115,7 +115,7 @@ def remove() -> None:
 
 
 def lacking() -> str | None:
-    """What is missing here for building, if anything is."""
+    """Return what is missing for the build; None if nothing is."""
     if not shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0]):
         return "no C compiler"
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
@@ -124,15 +124,16 @@ def lacking() -> str | None:
 
 
 def generate() -> None:
-    """Bring the interfaces up to date; see `msrpc.idl.build`. Raises CalledProcessError. The source distribution of the
-    client has them, and no compiler."""
+    """Update the generated interfaces; see `msrpc.idl.build`. The source distribution of the client contains them, but
+    not the IDL compiler. Raises CalledProcessError."""
     if not (SOURCES / "msrpc").exists():
         return
     subprocess.run([sys.executable, __file__, "--generate"], check=True, stdout=subprocess.DEVNULL)
 
 
 def run_idl_compiler() -> None:
-    """What `generate` runs in a process of its own: by the sources, whatever extension modules lie beside them."""
+    """Run the IDL compiler from the sources, ignoring extension modules; `generate` calls this in a separate
+    process."""
 
     def find_sources(path: str) -> FileFinder:
         if SOURCES not in (Path(path), *Path(path).parents):
@@ -166,13 +167,14 @@ def build(target: Path) -> None:
 
 
 def compile_all(target: Path, scratch: Path) -> None:
-    """What `build` runs in a process of its own, because mypyc and setuptools want it to themselves."""
+    """Compile all modules; `build` calls this in a separate process, because mypyc and setuptools change global
+    state."""
     from mypyc.build import mypycify
     from setuptools import Extension, setup
     from setuptools.command.build_ext import build_ext
 
     class ParallelBuild(build_ext):  # type: ignore[misc]
-        """Compiles the files of an extension side by side, as setuptools does with extensions only."""
+        """Compiles the files of an extension in parallel; setuptools does this only for whole extensions."""
 
         def build_extensions(self) -> None:
             compile_some = self.compiler.compile
@@ -186,17 +188,17 @@ def compile_all(target: Path, scratch: Path) -> None:
             super().build_extensions()
 
     found = lists()
-    # The files whose names are constants of the group come out as one extension and a shim for each module.
+    # These modules become one extension for the group, plus a shim for each module.
     paths = [f"{module.replace('.', '/')}.py" for module in found.MODULES]
     extensions = mypycify(
-        # Not as strict as `make lint`: who builds a wheel has none of the packages that are imported.
+        # Not as strict as `make lint`: imported packages are not installed when a wheel is built.
         ["--config-file", os.devnull, "--ignore-missing-imports", "--cache-dir", str(scratch / "cache"), *paths],
         group_name=GROUP, opt_level="2", debug_level="0", multi_file=True, target_dir=str(scratch / "c"),
     )  # fmt: skip
     for extension in extensions:
-        # mypyc 2.4 puts headers of a group beside its code, and looks for them above.
+        # mypyc 2.4 puts headers of a group next to its code, but looks for them one directory above.
         extension.include_dirs.append(str(scratch / "c" / GROUP.partition(".")[0]))
-        # The compilers of users warn of what those of mypyc's authors do not.
+        # Other compilers may warn where those of the mypyc authors do not.
         options = [option for option in extension.extra_compile_args if option != "-Werror"]
         extension.extra_compile_args = options + DIRECT_CALLS
     extensions += [
@@ -219,7 +221,7 @@ def compile_all(target: Path, scratch: Path) -> None:
 
 
 def main() -> int:
-    """Build beside the sources, unless all is there and current. Returns an exit code."""
+    """Build next to the sources, unless everything is current. Returns an exit code."""
     if is_current():
         return 0
     remove()
@@ -237,7 +239,7 @@ def main() -> int:
             return 1
         for path in products():
             shutil.move(Path(directory, path.relative_to(SOURCES)), path)
-            os.utime(path, (began, began))  # a source that was edited meanwhile is newer
+            os.utime(path, (began, began))  # so that sources edited meanwhile are newer
     return 0
 
 

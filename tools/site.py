@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Collect the pages of the site in build/docs, for `make docs` (mkdocs.yml). With --check, check all links of the site.
 
-The tree keeps its shape, so links between documents stay as they are. Generated in addition: a page for each source
+The directory structure is kept, so links between documents stay valid. Generated in addition: a page for each source
 file that a document links to, with links to the line of the named symbol; the HTTP operations of docs/openapi.json; and
 the Python API.
 """
@@ -42,7 +42,7 @@ API = {
 
 
 def line_of(source: Path, name: str) -> int | None:
-    """The line where a Python file defines `name`, `Class.name` or a table; None for any other text."""
+    """Return the line where a Python file defines `name`, `Class.name` or a table; None for any other text."""
     if source.suffix != ".py":
         return None
     body: list[ast.stmt] = ast.parse(source.read_text(encoding="utf-8")).body
@@ -59,7 +59,7 @@ def line_of(source: Path, name: str) -> int | None:
 
 
 def page(path: Path) -> str:
-    """A document whose links to other files of the project lead to their pages."""
+    """Return a document in which links to source files refer to their pages."""
 
     def linked(match: re.Match[str]) -> str:
         text, target, anchor = match[1], match[2], match[3] or ""
@@ -81,7 +81,7 @@ def page(path: Path) -> str:
 
 
 def show_source(file: Path) -> None:
-    """A page with the text of a file, whose lines have anchors."""
+    """Write a page with the text of a file and an anchor per line."""
     name = file.relative_to(ROOT)
     language = LANGUAGES.get(file.suffix, "text")
     text = file.read_text(encoding="utf-8")
@@ -89,7 +89,7 @@ def show_source(file: Path) -> None:
 
 
 def http_api() -> str:
-    """The HTTP operations by tag."""
+    """Return a page with the HTTP operations by tag."""
     document = json.loads((ROOT / "docs" / "openapi.json").read_text(encoding="utf-8"))
     lines = [
         "# HTTP API", "",
@@ -110,7 +110,7 @@ def http_api() -> str:
 
 
 def python_api() -> str:
-    """Directives for mkdocstrings."""
+    """Return a page with directives for mkdocstrings."""
     lines = ["# Python API", "", "Generated from docstrings. Introduction and examples: [client.md](client.md)."]
     for title, modules in API.items():
         lines += ["", f"## {title}"]
@@ -126,7 +126,7 @@ def write(name: PurePosixPath, text: str) -> None:
 
 
 class Anchors(HTMLParser):
-    """The identifiers of a page, and its links within the site."""
+    """Collects the identifiers of a page and its links within the site."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -142,14 +142,14 @@ class Anchors(HTMLParser):
 
 
 def broken_links(site: Path) -> Iterator[str]:
-    """Links of a built site to files or anchors that do not exist."""
+    """Yield links of a built site to files or anchors that do not exist."""
     pages = {}
     for path in sorted(site.rglob("*.html")):
         pages[path] = Anchors()
         pages[path].feed(path.read_text(encoding="utf-8"))
     for path, found in pages.items():
         if path.name == "404.html":
-            continue  # its links are absolute, for any place of the site
+            continue  # its links are absolute, because it is shown for any path
         for link in sorted(found.links):
             parts = urlsplit(link)
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""The blocking client (`openmsmq.client.sync`), made of the one for asyncio: `.venv/bin/python tools/sync_client.py`.
+"""The blocking client (`openmsmq.client.sync`), generated from the asyncio client: `.venv/bin/python
+tools/sync_client.py`.
 
-`--check` only compares, for `make lint`. A `Pool` is asked as a `Runner` is, so the rest is a matter of words.
+`--check` only compares, for `make lint`. `Pool` has the same interface as `Runner`, so most changes are word
+replacements.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ DOCSTRING = '''\
 Generated from asynchronous.py by tools/sync_client.py; never edited.
 """'''
 
-# What differs in more than words; each stands once in the source.
+# Passages that need more than word replacements; each occurs exactly once in the source.
 PASSAGES = (
     ("            await self.machine_id()\n", "            self.machine_id  # noqa: B018 - asks\n"),
     ("    async def machine_id(self)", "    @property\n    def machine_id(self)"),
@@ -50,7 +52,7 @@ WORDS = (
 
 
 def synchronous(source: str) -> str:
-    """The text of the blocking client. Raises ValueError where a passage is not there exactly once."""
+    """Return the text of the blocking client. Raises ValueError unless each passage occurs exactly once."""
     _, _, code = source.partition('"""\n\nfrom __future__')
     text = f"{DOCSTRING}\n\nfrom __future__{code}"
     for passage, instead in PASSAGES:

@@ -1,4 +1,4 @@
-"""Errors: HRESULTs, failed calls, broken protocols, refused logins, stubs that do not decode."""
+"""Errors: HRESULTs, failed calls, protocol violations, refused logins, malformed stubs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ E = TypeVar("E", bound="HResultError")
 
 
 def raised_for(kind: type[HResultError]) -> Callable[[K], K]:
-    """Decorate a subclass of `kind`: from now on it is raised wherever this package raises `kind`.
+    """Decorate a subclass of `kind`, which is then raised wherever this package raises `kind`.
 
-    For a program with a tree of errors of its own: `class Lost(ProgramError, RpcConnectionError)`. Code that catches
-    `kind` catches the subclass. There is one such subclass in a process. Raises ValueError for a second one, or for a
-    class that is not a subclass of `kind`.
+    This is for programs with their own exception hierarchy: `class Lost(ProgramError, RpcConnectionError)`. Code that
+    catches `kind` also catches the subclass. Only one subclass per process is possible. Raises ValueError for a second
+    one, or for a class that is not a subclass of `kind`.
     """
 
     def register(subclass: K) -> K:
@@ -38,8 +38,8 @@ def raised_class(kind: type[E]) -> type[E]:
 class HResultError(Exception):
     """An operation failed with an HRESULT ([MS-ERREF] 2.1).
 
-    `hresult` is unsigned; `name` is its symbolic name; `detail` says what was wrong with which value. The text of the
-    exception has the detail as `printable` makes it.
+    `hresult` is unsigned; `name` is its symbolic name; `detail` names the invalid value. The text of the exception
+    contains the detail after `printable`.
     """
 
     hresult: int = ComResult.E_FAIL
@@ -55,7 +55,7 @@ class HResultError(Exception):
 
     @property
     def name(self) -> str:
-        """The name of the HRESULT, the number where none is known."""
+        """Name of the HRESULT, or its number if unknown."""
         return f"0x{self.hresult:08X}"
 
 
@@ -71,13 +71,13 @@ class ComError(HResultError):
 
 
 class LimitReached(HResultError):
-    """A client, or all together, would hold more than they may; the text names the limit."""
+    """A limit per client or in total would be exceeded; the message names it."""
 
     hresult: int = ComResult.E_OUTOFMEMORY
 
 
 class RpcError(HResultError):
-    """An operation failed without an answer from the server. Made of its text alone, and shown as it."""
+    """An operation failed without a response from the server. It has only a text."""
 
     def __init__(self, detail: str = "") -> None:
         super().__init__(None, detail)
@@ -85,27 +85,27 @@ class RpcError(HResultError):
 
 
 class NdrError(RpcError, ValueError):
-    """A value can't be encoded; the message names the field. This is the caller's mistake."""
+    """A value cannot be encoded; the message names the field. This is an error of the caller."""
 
     hresult: int = ComResult.E_INVALIDARG
 
 
 class ProtocolError(RpcError):
-    """Something broke the rules of the protocol."""
+    """A protocol violation."""
 
 
 class LocalProtocolError(ProtocolError):
-    """The program that uses this package broke the rules; nothing was sent."""
+    """A protocol violation by the program that uses this package; nothing was sent."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer broke the rules; the connection cannot go on."""
+    """A protocol violation by the peer; the connection is unusable."""
 
 
 class RpcConnectionError(RpcError, ConnectionError):
-    """The connection was refused or lost before the answer came.
+    """The connection was refused, or lost before the response.
 
-    `outcome_unknown`: the request may have reached the server, and whether it was carried out is not known.
+    `outcome_unknown`: the request may have reached the server, so it is unknown whether it was executed.
     """
 
     hresult: int = ComResult.RPC_S_SERVER_UNAVAILABLE
@@ -116,7 +116,7 @@ class RpcConnectionError(RpcError, ConnectionError):
 
 
 class AnswerTimeout(RpcConnectionError):
-    """The server accepted the request and did not answer in time."""
+    """The server accepted the request but did not respond in time."""
 
 
 class BindError(RpcConnectionError):
@@ -131,7 +131,7 @@ class BindError(RpcConnectionError):
 
 
 class AuthenticationError(HResultError, PermissionError):
-    """A security provider refused: bad password, bad token, bad signature, or too weak a negotiation.
+    """A security provider refused the peer: bad password, bad token, bad signature, or too weak a negotiation.
 
     `user`: the name given by the client, if its password was wrong or the user is unknown.
     """
@@ -149,21 +149,21 @@ class LoginRefused(AuthenticationError):
 
 
 class LogonUnavailable(AuthenticationError):
-    """A login could not be checked: this does not count as a failed attempt of the client."""
+    """A login could not be checked. It does not count as a failed attempt of the client."""
 
 
 class KerberosUnavailable(RpcError):
-    """Kerberos was asked for and is not available; the message says what to do."""
+    """Kerberos was requested but is not available; the message has the remedy."""
 
-    requirement = "msrpc[kerberos]"  # what pip installs to have it
+    requirement = "msrpc[kerberos]"  # package to install with pip
 
 
 class WinbindUnavailable(RpcError):
-    """Winbind was asked for and is not available here; the message says what to do."""
+    """Winbind was requested but is not available; the message has the remedy."""
 
 
 class BadStubData(Exception):
-    """A stub does not decode: too short, a count that does not fit, a union without arm, a value out of range.
+    """A stub cannot be decoded: too short, an inconsistent count, a union without arm, a value out of range.
 
-    The peer's mistake; on the wire it becomes the fault RPC_X_BAD_STUB_DATA (1783).
+    This is an error of the peer, which gets the fault RPC_X_BAD_STUB_DATA (1783).
     """

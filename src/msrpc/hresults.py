@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ComResult(IntEnum):
-    """Results of calls to objects; and two of Windows, as HRESULTs."""
+    """Results of calls to objects, and two Windows errors as HRESULTs."""
 
     S_OK = 0
     S_FALSE = 1
@@ -52,7 +52,7 @@ class ComResult(IntEnum):
 
 
 class ResolverError(IntEnum):
-    """Error codes of an object resolver, in place of an HRESULT ([MS-DCOM] 3.1.2.5.1; [MS-ERREF] 2.2)."""
+    """Error codes of an object resolver, used instead of an HRESULT ([MS-DCOM] 3.1.2.5.1; [MS-ERREF] 2.2)."""
 
     OR_INVALID_OXID = 1910
     OR_INVALID_OID = 1911

@@ -1,4 +1,4 @@
-"""How much of something bounded each source holds, so that no source takes what all share."""
+"""Usage of a limited resource per source, so that a single source cannot exhaust it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ Source = TypeVar("Source", bound=Hashable)
 
 
 class Shares(Generic[Source]):
-    """Counts what sources hold: at most `each` of one source, at most `total` of all. Every operation takes constant
-    time, and a source that holds nothing takes no memory."""
+    """Counts usage per source: at most `each` per source and `total` in all. Every operation takes constant time, and a
+    source without usage takes no memory."""
 
     def __init__(self, total: int, each: int) -> None:
         if not 1 <= each <= total:
@@ -21,15 +21,16 @@ class Shares(Generic[Source]):
         self._by_source: dict[Source, int] = {}
 
     def of(self, source: Source) -> int:
-        """How much a source holds."""
+        """Return the amount held by a source."""
         return self._by_source.get(source, 0)
 
     def has_room(self, source: Source, amount: int = 1) -> bool:
-        """Whether a source may take so much more."""
+        """Whether a source may take `amount` more."""
         return self.held + amount <= self.total and self.of(source) + amount <= self.each
 
     def take(self, source: Source, amount: int = 1) -> bool:
-        """Take so much for a source. False, with nothing taken, if that exceeds its share or the total."""
+        """Take `amount` for a source. Returns False, without taking anything, if its share or the total would be
+        exceeded."""
         if not self.has_room(source, amount):
             return False
         self.charge(source, amount)
@@ -41,7 +42,7 @@ class Shares(Generic[Source]):
         self._by_source[source] = self.of(source) + amount
 
     def give_back(self, source: Source, amount: int = 1) -> None:
-        """A source holds so much less. Raises ValueError if it holds less than that."""
+        """Give back `amount` of a source. Raises ValueError if it holds less."""
         left = self.of(source) - amount
         if left < 0:
             raise ValueError(f"{source!r} holds {self.of(source)}, not {amount}")

@@ -1,4 +1,4 @@
-"""Untrusted text (names, text from a peer) for display: terminal, log, message of an exception."""
+"""Make untrusted text (names, text from a peer) safe to display in terminals, logs and exceptions."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _LINE_ENDS = re.compile("\r\n?")
 
 
 def printable(text: str, *, multiline: bool = False) -> str:
-    """`text` with escapes such as \\x1b and \\u202e for all that a terminal obeys or that is not seen.
+    """Return `text` with escapes such as \\x1b and \\u202e for characters that control a terminal or are invisible.
 
     These are control characters (C0, DEL, C1), format characters (bidirectional controls, zero-width ones), line and
-    paragraph separators, halves of surrogate pairs, and what Unicode has not assigned. With `multiline` line feeds and
-    tabs stay, and other ends of lines become line feeds. Programs that make HTML or markup escape the result of this.
+    paragraph separators, unpaired surrogates, and unassigned characters. With `multiline`, line feeds and tabs are
+    kept, and other line ends become line feeds. Programs that generate HTML or markup must also escape the result.
     """
     if text.isprintable():
         return text
@@ -24,5 +24,5 @@ def printable(text: str, *, multiline: bool = False) -> str:
 
 
 def is_visible(character: str) -> bool:
-    """Whether a character shows itself, or is a space of some width, and does nothing else."""
+    """Whether a character is visible, or a space with a width, and has no other effect."""
     return character.isprintable() or unicodedata.category(character) == "Zs"

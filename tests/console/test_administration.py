@@ -60,7 +60,7 @@ def test_who_holds_a_queue_exclusively_is_seen_and_can_be_closed(client: Client,
         opened.close()
         with other.open(path, "receive", exclusive=True):
             assert client.get("/handles", queue=queue)["matching"] == 1
-        assert refusal(404, lambda: client.act("DELETE", f"/handles/{found[0]['id']}")) == "that is closed already"
+        assert refusal(404, lambda: client.act("DELETE", f"/handles/{found[0]['id']}")) == "this handle is closed"
         with held.open(path, "receive"):
             pass
     closed = client.get("/audit", action="handle.close")["records"][0]

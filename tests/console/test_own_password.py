@@ -38,7 +38,7 @@ def test_a_token_changes_no_password(own: OwnWeb) -> None:
     body = json.dumps({"current": PASSWORD, "password": NEW}).encode()
     headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
     answer = ask(own.daemon, "PUT", "/api/v1/session/password", body, headers)
-    assert answer.status == 403 and "a token changes no password" in answer.json["detail"]
+    assert answer.status == 403 and "a token cannot change the password" in answer.json["detail"]
 
 
 def test_the_command_asks_for_both(own: OwnWeb) -> None:

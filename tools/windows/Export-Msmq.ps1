@@ -1,9 +1,9 @@
-# Writes what Message Queuing of this machine has as JSON, for: openmsmq adopt inventory --file EXPORT.json
+# Exports the contents of Message Queuing on this machine as JSON, for: openmsmq adopt inventory --file EXPORT.json
 #
-# NEVER RUN ON WINDOWS SO FAR: made from the published specification [MC-MQAC] only. A grammar of PowerShell
+# NEVER RUN ON WINDOWS SO FAR: written from the published specification [MC-MQAC] only. A PowerShell grammar
 # (tree-sitter-powershell 0.26) parses it, and a test compares its members with the interfaces. Run it as an administrator in
-# Windows PowerShell 5.1, and look at the "errors" in what it writes:  .\Export-Msmq.ps1 -Path EXPORT.json
-# It changes nothing. What it can't read goes into "errors", with the reason.
+# Windows PowerShell 5.1, and check "errors" in its output:  .\Export-Msmq.ps1 -Path EXPORT.json
+# It changes nothing. Values that it cannot read are listed in "errors", with the reason.
 param([string]$Path = 'EXPORT.json')
 
 $errors = @{}

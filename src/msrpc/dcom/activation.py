@@ -1,4 +1,4 @@
-"""Activation properties ([MS-DCOM] 2.2.22): what a client asks for when it makes an object, and the answer."""
+"""Activation properties ([MS-DCOM] 2.2.22): request of a client to create an object, and the response."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _well_known(number: int) -> UUID:
 IID_IN, IID_OUT = _well_known(0x1A2), _well_known(0x1A3)
 CLSID_IN, CLSID_OUT = _well_known(0x338), _well_known(0x339)
 VERSION: Final = d.COMVERSION(5, 7)
-_DESTINATION: Final = 2  # destCtx; its value means nothing to anybody (2.2.22.1)
+_DESTINATION: Final = 2  # destCtx; the value has no meaning (2.2.22.1)
 _INSTANTIATION, _SCM_REQUEST, _LOCATION = _well_known(0x1AB), _well_known(0x1AA), _well_known(0x1A4)
 _SCM_REPLY = _well_known(0x1B6)
 _READ: Final[dict[UUID, type]] = {
@@ -34,7 +34,7 @@ _REQUIRED: Final = (_INSTANTIATION, _SCM_REQUEST, _LOCATION)
 
 @dataclass(frozen=True, slots=True)
 class ActivationRequest:
-    """Request of a client: an object of a class, by a list of interfaces."""
+    """Request for an object of a class, with a list of interfaces."""
 
     clsid: UUID
     iids: tuple[UUID, ...]
@@ -43,7 +43,7 @@ class ActivationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """Where the objects of an answer live."""
+    """Location of the objects in a response."""
 
     oxid: int
     bindings: Bindings
@@ -64,7 +64,7 @@ def parse_request(objref: bytes) -> ActivationRequest:
 
 
 def make_request(clsid: UUID, iids: tuple[UUID, ...]) -> bytes:
-    """pActProperties of a client, without any of the optional properties."""
+    """Encode pActProperties of a client, without optional properties."""
     raw = [iid.bytes_le for iid in iids]
     return _objref(IID_IN, CLSID_IN, [
         (_INSTANTIATION, d.InstantiationInfoData(clsid.bytes_le, cIID=len(raw), pIID=raw, clientCOMVersion=VERSION)),
@@ -74,7 +74,7 @@ def make_request(clsid: UUID, iids: tuple[UUID, ...]) -> bytes:
 
 
 def make_answer(exported: Exported, results: list[tuple[UUID, int, StandardReference | None]]) -> bytes:
-    """ppActProperties: for each interface its HRESULT and reference."""
+    """Encode ppActProperties: HRESULT and reference for each interface."""
     reply = d.customREMOTE_REPLY_SCM_INFO(
         exported.oxid, exported.bindings.to_wire(), exported.rem_unknown, exported.authentication_hint, VERSION
     )
@@ -82,12 +82,12 @@ def make_answer(exported: Exported, results: list[tuple[UUID, int, StandardRefer
     out = d.PropsOutInfo(
         len(results), [iid.bytes_le for iid, _, _ in results], [hresult for _, hresult, _ in results], references
     )
-    # In this order: there are clients (impacket) that look at the place and not at the class.
+    # The order matters to clients such as impacket, which use the position instead of the class.
     return _objref(IID_OUT, CLSID_OUT, [(CLSID_OUT, out), (_SCM_REPLY, d.ScmReplyInfoData(None, reply))])
 
 
 def parse_answer(objref: bytes) -> tuple[Exported, list[tuple[UUID, int, StandardReference | None]]]:
-    """Read what `make_answer` makes. Raises BadStubData."""
+    """Parse the result of `make_answer`. Raises BadStubData."""
     properties = _properties(objref, CLSID_OUT, {_SCM_REPLY: d.ScmReplyInfoData, CLSID_OUT: d.PropsOutInfo})
     if _SCM_REPLY not in properties or CLSID_OUT not in properties:
         raise BadStubData("an activation was answered without ScmReplyInfoData or PropsOutInfo")
@@ -105,12 +105,12 @@ def parse_answer(objref: bytes) -> tuple[Exported, list[tuple[UUID, int, Standar
 
 
 def interface_pointer(data: bytes) -> d.MInterfacePointer:
-    """An OBJREF as a parameter (2.2.14)."""
+    """Encode an OBJREF as a parameter (2.2.14)."""
     return d.MInterfacePointer(len(data), data)
 
 
 def _properties(objref: bytes, clsid: UUID, known: dict[UUID, type] | None = None) -> dict[UUID, Any]:
-    """The properties of a BLOB that we know, by class; the others are passed over (3.1.2.5.2.3)."""
+    """Return the known properties in a BLOB by class; others are ignored (3.1.2.5.2.3)."""
     known = _READ if known is None else known
     reference = unpack(objref)
     if not isinstance(reference, CustomReference) or reference.clsid != clsid:

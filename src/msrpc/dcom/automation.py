@@ -1,9 +1,9 @@
 """Objects for Automation ([MS-OAUT] 3.1): one table of operations, called by vtable or by name through IDispatch.
 
-A class of objects names its coclass; its methods are named as the operations of the newest revision of its interfaces:
-`Open`, `get_Label`, `put_Label`. Every revision is bound to them by opnum, because revisions only append operations;
-what differs is how an operation is called by name, and the interface of the objects that it returns. A method gets the
-context and the arguments, None for those that are left out, and returns the result or a coroutine of it.
+A class of objects specifies its coclass. Its methods have the names of the operations of the newest revision of its
+interfaces: `Open`, `get_Label`, `put_Label`. Every revision is bound to them by opnum, because revisions only append
+operations; they differ in calls by name and in the interfaces of returned objects. A method gets the context and the
+arguments, None for omitted ones, and returns the result or an awaitable of it.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _PREFIXES: Final = {"method": "", "propget": "get_", "propput": "put_", "propput
 DISPID_PROPERTYPUT: Final = -3
 DISPID_UNKNOWN: Final = -1
 _IID_NULL = bytes(16)
-_FIRST_OPNUM: Final = 7  # behind those of IUnknown and IDispatch
+_FIRST_OPNUM: Final = 7  # after those of IUnknown and IDispatch
 _INTEGERS: Final = {"long": VT.I4, "short": VT.I2, "HRESULT": VT.ERROR}
 
 
 @dataclass(frozen=True, slots=True)
 class AutomationArgument:
-    """A parameter: `kind` is its type without pointers; what is the name of an interface, is an object."""
+    """A parameter: `kind` is its type without pointers; the name of an interface means an object."""
 
     name: str
     kind: str
@@ -49,7 +49,7 @@ class AutomationArgument:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """An operation of an interface. `method` is the name of the Python method that carries it out."""
+    """An operation of an interface. `method` is the name of the Python method that implements it."""
 
     member: Member
     method: str
@@ -58,7 +58,7 @@ class Slot:
 
 
 class _Slots:
-    """The operations of an interface, by opnum and by DISPID, and their names."""
+    """Operations of an interface by opnum and by DISPID, and their names."""
 
     def __init__(self, interface: Interface, default: Interface) -> None:
         newest = {m.opnum: m for m in default.all_members} if _stem(default) == _stem(interface) else {}
@@ -75,12 +75,12 @@ class _Slots:
 
 @cache
 def slots_of(interface: Interface, default: Interface) -> _Slots:
-    """The table of an interface of a class whose default interface is given."""
+    """Return the table of an interface of a class with a default interface."""
     return _Slots(interface, default)
 
 
 def _stem(interface: Interface) -> str:
-    """The name without the number of the revision."""
+    """Return the name of an interface without the revision number."""
     return interface.name.rstrip("0123456789")
 
 
@@ -95,9 +95,9 @@ def _arguments(parameters: tuple[Parameter, ...]) -> tuple[tuple[AutomationArgum
 
 
 class AutomationObject:
-    """An object with dual interfaces. Subclasses provide `coclass` and the methods; `interfaces_by_name` are those that
-    parameters can have, `library` describes all classes; `not_implemented` names the methods that answer E_NOTIMPL, as
-    their specification demands."""
+    """An object with dual interfaces. Subclasses provide `coclass` and the methods; `interfaces_by_name` are the
+    interfaces of parameters, `library` describes all classes; `not_implemented` are the methods that return E_NOTIMPL,
+    as specified."""
 
     coclass: ClassVar[CoClass]
     interfaces_by_name: ClassVar[Mapping[str, Interface]]
@@ -106,12 +106,12 @@ class AutomationObject:
 
     @classmethod
     def interfaces(cls) -> tuple[Interface, ...]:
-        """The dual interfaces."""
+        """Return the dual interfaces."""
         return cls.coclass.interfaces
 
     @classmethod
     def missing(cls) -> Iterator[str]:
-        """The operations that have neither a method nor the right to have none; for a check at the start."""
+        """Yield the operations that should have a method but do not; for a check at startup."""
         for interface in cls.interfaces():
             for slot in slots_of(interface, cls.coclass.default).by_opnum.values():
                 if slot.method not in cls.not_implemented and not hasattr(cls, slot.method):
@@ -122,12 +122,12 @@ class AutomationObject:
         return iid in (IUnknown.uuid, o.IDispatch.uuid) or any(iid == i.uuid for i in self.interfaces())
 
     def released(self) -> None:
-        """Nobody holds the object any more."""
+        """Called when the last reference to the object is released."""
 
     # -- calls -------------------------------------------------------------------------------------------------
 
     def call(self, context: CallContext, operation: Operation, request: Any) -> Any:
-        """See `server.ComObject`."""
+        """See `server.ServedObject`."""
         if context.interface.members is None or operation.opnum < _FIRST_OPNUM:
             return getattr(self, operation.name)(context, request)
         slot = self._slots(context).by_opnum[operation.opnum]
@@ -138,7 +138,7 @@ class AutomationObject:
         return self._response(context, operation, slot, result)
 
     def run(self, context: CallContext, slot: Slot, arguments: list[Any]) -> Any:
-        """Carry out an operation. Raises HResultError."""
+        """Run an operation. Raises HResultError."""
         if slot.method in self.not_implemented:
             raise ComError(ComResult.E_NOTIMPL, f"{slot.member.name} is reserved")
         method: Callable[..., Any] = getattr(self, slot.method)
@@ -170,13 +170,13 @@ class AutomationObject:
         return context.marshal(value, self._iid(kind))
 
     def _iid(self, kind: str) -> UUID:
-        """The interface of a result as the called revision declares it."""
+        """Return the interface of a result as declared by the called revision."""
         if kind in ("IDispatch", "IUnknown"):
             return o.IDispatch.uuid if kind == "IDispatch" else IUnknown.uuid
         return self.interfaces_by_name[kind].uuid
 
     def _slots(self, context: CallContext) -> _Slots:
-        """Return the slots of the interface through which the object is called; IDispatch alone means the newest
+        """Return the slots of the interface through which the object is called; plain IDispatch means the newest
         revision."""
         interface = context.interface if context.interface.members is not None else self.coclass.default
         return slots_of(interface, self.coclass.default)
@@ -188,7 +188,7 @@ class AutomationObject:
         return o.IDispatch_GetTypeInfoCount_Response(pctinfo=1)
 
     def GetTypeInfo(self, context: CallContext, q: Any) -> Any:
-        """3.1.4.2: of the interface through which the object is called; the language does not matter."""
+        """3.1.4.2: for the interface through which the object is called; the language is ignored."""
         if q.iTInfo:
             raise ComError(ComResult.DISP_E_BADINDEX, f"there is one type information, not {q.iTInfo + 1}")
         interface = context.interface if context.interface.members is not None else self.coclass.default
@@ -196,7 +196,8 @@ class AutomationObject:
         return o.IDispatch_GetTypeInfo_Response(ppTInfo=pointer)
 
     def GetIDsOfNames(self, context: CallContext, q: Any) -> Any:
-        """3.1.4.3: the member, then names of its parameters, which are their positions. Case does not matter."""
+        """3.1.4.3: the DISPID of a member, then those of its parameters, which are their positions.
+        Case-insensitive."""
         if q.riid != _IID_NULL:
             raise ComError(ComResult.DISP_E_UNKNOWNINTERFACE, "riid is not IID_NULL")
         slots = self._slots(context)
@@ -243,11 +244,11 @@ class AutomationObject:
 
     @staticmethod
     def _invoked(slots: _Slots, dispid: int, flags: int) -> Slot:
-        """The operation that is meant. Raises ComError DISP_E_MEMBERNOTFOUND."""
+        """Return the operation for a DISPID and flags. Raises ComError DISP_E_MEMBERNOTFOUND."""
         wanted = flags & (METHOD | GET | PUT | PUTREF)
-        if wanted & (PUT | PUTREF):  # revisions differ in which of the two they declare
+        if wanted & (PUT | PUTREF):  # revisions declare one or the other
             wanted |= PUT | PUTREF
-        if wanted & (METHOD | GET):  # scripts do not know which of the two it is
+        if wanted & (METHOD | GET):  # scripts cannot distinguish the two
             wanted |= METHOD | GET
         for slot in slots.by_dispid.get(dispid, ()):
             if _KINDS[slot.member.kind] & wanted:
@@ -255,8 +256,8 @@ class AutomationObject:
         raise ComError(ComResult.DISP_E_MEMBERNOTFOUND, f"no member {dispid} for flags {flags:#x}")
 
     def _exception(self, response: Any, slot: Slot, error: HResultError) -> Any:
-        """A failed operation is an exception with the HRESULT of its own (3.1.4.4 allows either; the objects of Windows
-        do so)."""
+        """Return a failure as an exception that contains its HRESULT (3.1.4.4 allows either; Windows objects do
+        this)."""
         logger.debug("%s::%s failed: %s", self.coclass.name, slot.member.name, error)
         response.pExcepInfo = o.EXCEPINFO(
             bstrSource=bstr(self.coclass.name), bstrDescription=bstr(str(error)),
@@ -291,14 +292,14 @@ def _marshal(context: CallContext) -> Callable[[Any, bool], Any]:
 
 
 def _signed(kind: str, value: int) -> int:
-    """Numbers of the model are unsigned, a long is not: 0xFFFFFFFF is -1."""
+    """Convert an unsigned number of the model to a signed type: 0xFFFFFFFF becomes -1 for a long."""
     bits = 16 if kind == "short" else 32
     value &= (1 << bits) - 1
     return value if kind == "HRESULT" or value < 1 << (bits - 1) else value - (1 << bits)
 
 
 def _read(argument: AutomationArgument, wire: Any, context: CallContext) -> Any:
-    """An argument of a call by vtable."""
+    """Decode an argument of a vtable call."""
     kind = argument.kind
     if kind == "BSTR":
         return text_of(wire)
@@ -313,7 +314,7 @@ def _read(argument: AutomationArgument, wire: Any, context: CallContext) -> Any:
 
 
 def _invoked_arguments(slot: Slot, q: Any, context: CallContext, response: Any) -> list[Any]:
-    """The arguments of a call by name, in the order of the parameters. Raises ComError; sets pArgErr."""
+    """Return the arguments of a call by name in parameter order. Raises ComError; sets pArgErr."""
     passed = _passed(q)
     named = q.pDispParams.rgdispidNamedArgs or []
     inputs = slot.inputs
@@ -325,7 +326,7 @@ def _invoked_arguments(slot: Slot, q: Any, context: CallContext, response: Any) 
             response.pArgErr = index
             raise ComError(ComResult.DISP_E_PARAMNOTFOUND, f"{slot.member.name} has no parameter {dispid}")
         given[position] = index
-    for number in range(positional):  # they come last first
+    for number in range(positional):  # they are in reverse order
         if number >= len(inputs) or number in given:
             raise ComError(ComResult.DISP_E_BADPARAMCOUNT, f"{slot.member.name} takes {len(inputs)} arguments")
         given[number] = len(passed) - 1 - number
@@ -346,7 +347,7 @@ def _invoked_arguments(slot: Slot, q: Any, context: CallContext, response: Any) 
 
 
 def _passed(q: Any) -> list[Any]:
-    """rgvarg with what is passed by reference in its place. Raises ComError."""
+    """Return rgvarg with arguments passed by reference inserted. Raises ComError."""
     parameters = q.pDispParams
     passed = list(parameters.rgvarg or [])
     named = parameters.rgdispidNamedArgs or []

@@ -1,4 +1,4 @@
-"""DUALSTRINGARRAY ([MS-DCOM] 2.2.19): where an object resolver or exporter listens, and how to authenticate there."""
+"""DUALSTRINGARRAY ([MS-DCOM] 2.2.19): addresses of an object resolver or exporter, and its authentication services."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msrpc.interfaces.ms_dcom import DUALSTRINGARRAY
 from msrpc.ndr import BadStubData
 
 TCP = 7  # ncacn_ip_tcp ([C706] Appendix I)
-# Every reference brings the bindings of its resolver, and there are few resolvers. Larger ones are not remembered.
+# Every reference contains the bindings of its resolver, and there are few resolvers. Larger bindings are not cached.
 _REMEMBERED: Final = 256
 _REMEMBERED_SIZE: Final = 1024  # bytes
 WINNT, SPNEGO = 10, 9  # RPC_C_AUTHN_WINNT and RPC_C_AUTHN_GSS_NEGOTIATE ([MS-RPCE] 2.2.1.1.7)
@@ -19,14 +19,14 @@ WINNT, SPNEGO = 10, 9  # RPC_C_AUTHN_WINNT and RPC_C_AUTHN_GSS_NEGOTIATE ([MS-RP
 
 @dataclass(frozen=True, slots=True)
 class Bindings:
-    """`addresses` are (protocol sequence, network address), where the address of an exporter is `host[port]`;
-    `security` are (authentication service, principal), best first."""
+    """`addresses` are (protocol sequence, network address); the address of an exporter is `host[port]`. `security` are
+    (authentication service, principal), best first."""
 
     addresses: tuple[tuple[int, str], ...]
     security: tuple[tuple[int, str], ...] = ()
 
     def units(self) -> tuple[list[int], int]:
-        """The 16-bit units of the array, and the index of the first one of the security bindings."""
+        """Return the 16-bit units of the array, and the index of the first unit of the security bindings."""
         words: list[int] = []
         for tower, address in self.addresses:
             words += [tower, *_units(address), 0]
@@ -42,17 +42,17 @@ class Bindings:
         return words, offset
 
     def pack(self) -> bytes:
-        """The packet version, 2.2.19.1."""
+        """Encode the packet version, 2.2.19.1."""
         return _packed(self)
 
     def to_wire(self) -> DUALSTRINGARRAY:
-        """The IDL version, 2.2.19.2."""
+        """Encode the IDL version, 2.2.19.2."""
         words, offset = self.units()
         return DUALSTRINGARRAY(len(words), offset, words)
 
     @classmethod
     def parse(cls, words: list[int], offset: int) -> Bindings:
-        """Raises BadStubData."""
+        """Decode the units of an array. Raises BadStubData."""
         if offset > len(words):
             raise BadStubData(f"wSecurityOffset {offset} is behind the {len(words)} units of the string bindings")
         addresses, at = [], 0
@@ -69,12 +69,12 @@ class Bindings:
 
     @classmethod
     def from_wire(cls, wire: DUALSTRINGARRAY) -> Bindings:
-        """Raises BadStubData."""
+        """Decode the IDL version. Raises BadStubData."""
         return cls.parse(wire.aStringArray, wire.wSecurityOffset)
 
     @classmethod
     def unpack(cls, data: bytes, at: int = 0) -> tuple[Bindings, int]:
-        """The packet version at an offset, and where it ends. Raises BadStubData."""
+        """Decode the packet version at an offset; also return its end offset. Raises BadStubData."""
         if len(data) - at < 4:
             raise BadStubData("a DUALSTRINGARRAY is cut short")
         count, offset = struct.unpack_from("<HH", data, at)
@@ -87,7 +87,7 @@ class Bindings:
 
 @lru_cache(_REMEMBERED)
 def _parsed(units: bytes, offset: int) -> Bindings:
-    """Raises BadStubData."""
+    """Decode packed units (cached). Raises BadStubData."""
     return Bindings.parse(list(struct.unpack(f"<{len(units) // 2}H", units)), offset)
 
 
@@ -103,7 +103,7 @@ def _units(text: str) -> tuple[int, ...]:
 
 
 def _text(words: list[int], start: int, end: int) -> tuple[str, int]:
-    """A text that ends with a zero, and where the next thing begins."""
+    """Return a zero-terminated text, and the index after it."""
     at = start
     while at < end and words[at]:
         at += 1

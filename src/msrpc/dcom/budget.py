@@ -1,4 +1,4 @@
-"""Limits on what clients may hold: each source up to a share, all together up to a total."""
+"""Limits on resources of clients: a share per source, and a total."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from msrpc.errors import LimitReached
 
 
 class ObjectBudget:
-    """An amount of one thing, `what`, counted by source: a host, or a user of a host. The names of the settings behind
-    `total` and `share` go into errors."""
+    """A budget for a resource `what`, counted by source: a host, or a user of a host. Errors contain the names of the
+    settings for `total` and `share`."""
 
     def __init__(self, what: str, total: int, share: int, settings: tuple[str, str] = ("", "")) -> None:
         self._what, self.total, self.share = what, total, share
@@ -18,11 +18,11 @@ class ObjectBudget:
         self._by_source: Final[dict[object, int]] = {}
 
     def held_by(self, source: object) -> int:
-        """How much a source has taken."""
+        """Return the amount taken by a source."""
         return self._by_source.get(source, 0)
 
     def take(self, source: object, amount: int = 1) -> None:
-        """Count `amount` for a source. Raises LimitReached, and nothing is counted, if that is too much."""
+        """Take `amount` for a source. Raises LimitReached, without taking anything, if it exceeds a limit."""
         held = self._by_source.get(source, 0) + amount
         if held > self.share or self.taken + amount > self.total:
             raise LimitReached(detail=self._refusal(source, held > self.share))
@@ -30,7 +30,7 @@ class ObjectBudget:
         self.taken += amount
 
     def give_back(self, source: object, amount: int = 1) -> None:
-        """Count `amount` no more."""
+        """Return `amount` to the budget."""
         left = self._by_source[source] - amount
         if left:
             self._by_source[source] = left
@@ -45,7 +45,7 @@ class ObjectBudget:
 
 
 class Charge:
-    """Share of a budget that one object has taken for its source."""
+    """The amount of a budget that an object has taken for its source."""
 
     __slots__ = ("_budget", "_source", "amount")
 
@@ -54,7 +54,7 @@ class Charge:
         self.amount = 0
 
     def set(self, amount: int) -> None:
-        """The object has so much now. Raises LimitReached, and nothing is changed."""
+        """Set the amount. Raises LimitReached, without any change, if it exceeds a limit."""
         if amount > self.amount:
             self._budget.take(self._source, amount - self.amount)
         elif amount < self.amount:

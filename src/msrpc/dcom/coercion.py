@@ -21,12 +21,12 @@ _NUMBERS: Final = frozenset([*_RANGES, VT.R4, VT.R8, VT.CY, VT.DATE, VT.DECIMAL,
 
 
 def to_integer(variant: Variant, vt: int) -> int:
-    """An integer of type `vt`. Raises ComError: DISP_E_TYPEMISMATCH or DISP_E_OVERFLOW."""
+    """Convert to an integer of type `vt`. Raises ComError: DISP_E_TYPEMISMATCH or DISP_E_OVERFLOW."""
     found = variant.resolved
     number = _number(found, vt)
     low, high = _RANGES[vt]
     if found.vt in (VT.UI4, VT.UINT) and vt in (VT.I4, VT.INT) and number > high:
-        number -= 1 << 32  # programs write 0xFFFFFFFF where a long of -1 is meant
+        number -= 1 << 32  # programs pass 0xFFFFFFFF for a long of -1
     if not low <= number <= high:
         raise ComError(ComResult.DISP_E_OVERFLOW, f"{number} is not in {low} to {high}")
     return number
@@ -51,7 +51,7 @@ def _number(found: Variant, vt: int) -> int:
         number = Decimal(value)
         if not number.is_finite():
             raise _mismatch(found, vt)
-        if number.adjusted() > _MOST_DIGITS:  # and no work for a million of them
+        if number.adjusted() > _MOST_DIGITS:  # avoid expensive work for huge numbers
             raise ComError(ComResult.DISP_E_OVERFLOW, f"a number of {number.adjusted() + 1} digits")
         return int(number.to_integral_value(ROUND_HALF_EVEN))
     except (InvalidOperation, ValueError, TypeError):
@@ -59,7 +59,7 @@ def _number(found: Variant, vt: int) -> int:
 
 
 def to_boolean(variant: Variant) -> bool:
-    """Raises ComError DISP_E_TYPEMISMATCH."""
+    """Convert to a boolean. Raises ComError DISP_E_TYPEMISMATCH."""
     found = variant.resolved
     if found.vt == VT.BSTR:
         text = (found.value or "").strip().lower()
@@ -74,7 +74,7 @@ def to_boolean(variant: Variant) -> bool:
 
 
 def to_text(variant: Variant) -> str | None:
-    """A BSTR. Raises ComError DISP_E_TYPEMISMATCH."""
+    """Convert to a BSTR: text, or None for NULL. Raises ComError DISP_E_TYPEMISMATCH."""
     found = variant.resolved
     if found.vt == VT.BSTR:
         text: str | None = found.value
@@ -93,7 +93,7 @@ def to_text(variant: Variant) -> str | None:
 
 
 def to_object(variant: Variant) -> Any:
-    """An object or None. Raises ComError DISP_E_TYPEMISMATCH."""
+    """Convert to an object or None. Raises ComError DISP_E_TYPEMISMATCH."""
     found = variant.resolved
     if found.vt in (VT.DISPATCH, VT.UNKNOWN):
         return found.value

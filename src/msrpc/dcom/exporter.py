@@ -1,8 +1,8 @@
-"""The object exporter ([MS-DCOM] 3.1.1): which objects others may call, by which interfaces, and who holds them.
+"""The object exporter ([MS-DCOM] 3.1.1): exported objects, their interfaces, and the references of clients.
 
-An object lives as long as a client holds a reference to one of its interfaces and is not known to be gone (`pinging`).
-The identifier of an interface (IPID) is random, but it is sent in clear in each request, so it proves nothing: an
-object is used by its owner only.
+An object lives while a client holds a reference to one of its interfaces and is not known to be gone (`pinging`). The
+identifier of an interface (IPID) is random, but is sent in clear text in each request, so it does not authenticate a
+caller: only its owner may use an object.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from msrpc.rpc.pdu import AuthLevel
 
 logger = logging.getLogger(__name__)
 
-REFERENCES: Final = 5  # that a marshaled interface comes with; 3.1.1.5.1 recommends this
+REFERENCES: Final = 5  # references in a marshaled interface; 3.1.1.5.1 recommends this number
 MOST_OBJECTS: Final = 100_000
 MOST_OBJECTS_OF_PEER: Final = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectOwner:
-    """Owner of an object, or caller: a user, or an anonymous client of a host, at a level of authentication ([MC-MQAC]
+    """Owner of an object, or caller: a user, or an anonymous client on a host, with its authentication level ([MC-MQAC]
     3.1.4.1; deviation D-191)."""
 
     host: str
@@ -42,19 +42,19 @@ class ObjectOwner:
 
     @property
     def source(self) -> tuple[str, str | None]:
-        """Source whose budget is charged."""
+        """The source whose budget is charged."""
         return self.host, self.sid
 
     def admits(self, caller: ObjectOwner) -> bool:
-        """Whether a caller may use what this owner has: the same user, from any host, because references may be passed
-        to another process of his. Requests that are not signed do nothing in the name of a user who signs; Windows
-        activates at a higher level than it calls, so integrity is enough for an object made at privacy."""
+        """Whether a caller may use objects of this owner. It must be the same user, from any host, because references
+        may be passed to another process of the user. Unsigned requests must not act for a user who signs. Windows
+        activates at a higher level than it calls, so integrity is sufficient for an object created at privacy."""
         if self.sid is None:
             return caller.sid is None and caller.host == self.host
         return caller.sid == self.sid and caller.level >= min(self.level, AuthLevel.PKT_INTEGRITY)
 
 
-#: Owner of objects that any caller with the IPID may call: those that a client exports for its server.
+#: Owner of objects that any caller with the IPID may call: objects that a client exports for its server.
 ANYBODY: Final = None
 
 
@@ -62,14 +62,14 @@ class Exportable(Protocol):
     """Interface of an exported object."""
 
     def query(self, iid: UUID) -> bool:
-        """Whether the object has this interface now."""
+        """Whether the object currently has this interface."""
 
     def released(self) -> None:
-        """Nobody holds the object any more, or its holder is gone."""
+        """Called when the last reference is released or the holder is gone."""
 
 
 class ExportedInterface:
-    """An interface of an exported object (an IPID entry). References are counted: public ones together, private ones by
+    """An interface of an exported object (an IPID entry). References are counted: public ones in total, private ones by
     client."""
 
     __slots__ = ("iid", "ipid", "object", "private", "public")
@@ -85,17 +85,17 @@ class ExportedInterface:
 
 
 class ExportedObject:
-    """An object that others may call (an OID entry). `called` is the time of the last call in seconds."""
+    """An exported object (an OID entry). `called` is the time of the last call in seconds."""
 
     __slots__ = ("called", "interfaces", "oid", "owner", "target")
 
     def __init__(self, oid: int, target: Exportable, owner: ObjectOwner | None, called: float) -> None:
         self.oid, self.target, self.owner, self.called = oid, target, owner, called
-        self.interfaces: tuple[ExportedInterface, ...] = ()  # few: a dictionary would take 130 bytes more
+        self.interfaces: tuple[ExportedInterface, ...] = ()  # few; a dictionary would take 130 bytes more
 
 
 class Exporter:
-    """The objects of one process. `clock` is in seconds; `random(n)` returns n random bytes."""
+    """The exported objects of a process. `clock` is in seconds; `random(n)` returns n random bytes."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Exporter:
 
     @property
     def interfaces(self) -> int:
-        """How many interfaces of objects are held."""
+        """Number of interfaces with references."""
         return len(self._interfaces)
 
     # -- references --------------------------------------------------------------------------------------------
@@ -136,9 +136,9 @@ class Exporter:
         owner: ObjectOwner | None = ANYBODY,
         references: int = REFERENCES,
     ) -> StandardReference:
-        """Create a reference to an interface (3.1.1.5.1); an object that was not exported now belongs to `owner`.
-        Raises ComError: E_NOINTERFACE, or E_OUTOFMEMORY when the process or the owner has too many objects; then this
-        object ends, because no client can hold a reference to it.
+        """Create a reference to an interface (3.1.1.5.1); a newly exported object belongs to `owner`. Raises ComError:
+        E_NOINTERFACE, or E_OUTOFMEMORY if the process or the owner has too many objects; this object is then released,
+        because no client can hold a reference to it.
         """
         if not target.query(iid):
             raise ComError(ComResult.E_NOINTERFACE, f"{type(target).__name__} has no interface {iid}")
@@ -149,12 +149,12 @@ class Exporter:
         return StandardReference(iid, references, self.oxid, exported.oid, UUID(bytes_le=interface.ipid), resolver)
 
     def admit(self, target: Exportable, owner: ObjectOwner) -> None:
-        """Make room for an object before something that can't be undone is done for it. It ends like others if no
-        reference to it is ever given away. Raises ComError E_OUTOFMEMORY."""
+        """Export an object before an action for it that cannot be undone. If it never gets a reference, it ends like
+        other objects without references. Raises ComError E_OUTOFMEMORY."""
         self._exported(target, owner)
 
     def withdraw(self, target: Exportable) -> None:
-        """An object to which there is no reference ends, if it was admitted."""
+        """Release an admitted object if there is no reference to it."""
         exported = self._by_target.get(id(target))
         if exported is not None and not exported.interfaces:
             self._end(exported)
@@ -196,9 +196,8 @@ class Exporter:
         return interface.object.target
 
     def find(self, ipid: bytes, caller: ObjectOwner) -> ExportedInterface | None:
-        """Return the target of a call, None for nothing; the object counts as called. Raises ComError E_ACCESSDENIED
-        for an
-        object of another owner: permissions come before all else in 3.1.1.5.4."""
+        """Return the target of a call, None if there is none, and record the time of the call. Raises ComError
+        E_ACCESSDENIED for an object of another owner: 3.1.1.5.4 checks permissions first."""
         interface = self._interfaces.get(ipid)
         if interface is not None:
             self._permit(interface, caller)
@@ -243,7 +242,7 @@ class Exporter:
         return ComResult.S_OK
 
     def release(self, ipid: bytes, caller: ObjectOwner, public: int, private: int) -> None:
-        """RemRelease for one interface. An object without references ends. Raises ComError E_ACCESSDENIED."""
+        """RemRelease for one interface. An object without references is released. Raises ComError E_ACCESSDENIED."""
         interface = self._interfaces.get(ipid)
         if interface is not None:
             self._permit(interface, caller)
@@ -290,7 +289,7 @@ class Exporter:
         _released(exported.target)
 
     def collect(self) -> int:
-        """End what belongs to clients that are gone (3.1.1.6.2, 3.1.2.6); returns how many objects."""
+        """Release the objects of clients that are gone (3.1.1.6.2, 3.1.2.6). Returns their number."""
         now = self._clock()
         dropped = self.pings.expire(now)
         gone = [
@@ -299,29 +298,29 @@ class Exporter:
             if exported.oid in self._objects and now - exported.called >= self._ping_period
         ]
         for exported in gone:
-            logger.info("object %#x of %s is not pinged any more and ends", exported.oid, exported.owner)
+            logger.info("released object %#x: client %s stopped pinging it", exported.oid, exported.owner)
             self._end(exported)
         return len(gone)
 
     def _gone(self, dropped: Sequence[int], now: float) -> Iterator[ExportedObject]:
-        """Objects in no ping set: those which were dropped from theirs, and those whose clients never made one."""
+        """Yield objects in no ping set: those dropped from their sets, and those whose clients never created one."""
         unset = [oid for oid, e in self._objects.items() if now - e.called >= 3 * self._ping_period]
         for oid in dict.fromkeys([*dropped, *unset]):
             if not self.pings.holds(oid) and oid in self._objects:
                 yield self._objects[oid]
 
     def end_all(self) -> None:
-        """The process ends."""
+        """Release all objects, because the process ends."""
         for exported in list(self._objects.values()):
             self._end(exported)
 
     def _identifier(self) -> int:
-        """A number that is not zero, for an OXID, OID or SETID."""
+        """Return a random nonzero number for an OXID, OID or SETID."""
         return int.from_bytes(self._random(8), "little") or 1
 
 
 def _released(target: Exportable) -> None:
     try:
         target.released()
-    except Exception:  # the object is gone for its clients, even if it failed to free a resource
+    except Exception:  # the object is gone for its clients, even if it could not free a resource
         logger.exception("the release of %s failed", type(target).__name__)

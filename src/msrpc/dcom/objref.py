@@ -1,4 +1,4 @@
-"""OBJREF ([MS-DCOM] 2.2.18): how a reference to an object travels."""
+"""OBJREF ([MS-DCOM] 2.2.18): the wire format of references to objects."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _STANDARD, _HANDLER, _CUSTOM, _EXTENDED = 1, 2, 4, 8
 _HEADER = struct.Struct("<II16s")
 _STD = struct.Struct("<IIQQ16s")
 NOPING = 0x1000  # SORF_NOPING
-_MAXIMUM_KEPT = 512  # bytes of a reference that is kept for the next time
+_MAXIMUM_KEPT = 512  # maximum size of a cached reference in bytes
 
 
 @dataclass(frozen=True, slots=True)
 class StandardReference:
-    """A reference to an interface of an object. GUIDs as `UUID`; `resolver` is where its exporter can be looked up.
+    """A reference to an interface of an object. `resolver` has the addresses of the resolver that knows its exporter.
 
     Attributes:
         iid: the interface for which it was marshaled.
-        public_refs: references that its receiver holds now, and releases some time.
+        public_refs: references that the receiver now holds and must release.
         oxid, oid: exporter and object.
         ipid: the interface of the object, which calls name as their object UUID.
-        flags: `NOPING` for an object that lives without pings.
+        flags: `NOPING` for an object that needs no pings.
     """
 
     iid: UUID
@@ -41,27 +41,27 @@ class StandardReference:
     flags: int = 0
 
     def pack(self) -> bytes:
-        """An OBJREF_STANDARD (2.2.18.4)."""
+        """Encode an OBJREF_STANDARD (2.2.18.4)."""
         std = _STD.pack(self.flags, self.public_refs, self.oxid, self.oid, self.ipid.bytes_le)
         return _HEADER.pack(_SIGNATURE, _STANDARD, self.iid.bytes_le) + std + self.resolver.pack()
 
     def to_wire(self) -> STDOBJREF:
-        """Return the result of RemQueryInterface."""
+        """Convert to the result of RemQueryInterface."""
         return STDOBJREF(self.flags, self.public_refs, self.oxid, self.oid, self.ipid.bytes_le)
 
 
 @dataclass(frozen=True, slots=True)
 class CustomReference:
-    """An object by value: `data` in a form that the class `clsid` knows (2.2.18.6)."""
+    """An object by value: `data` is in the format of the class `clsid` (2.2.18.6)."""
 
     iid: UUID
     clsid: UUID
     data: bytes
 
     def pack(self) -> bytes:
-        """An OBJREF_CUSTOM."""
+        """Encode an OBJREF_CUSTOM."""
         head = _HEADER.pack(_SIGNATURE, _CUSTOM, self.iid.bytes_le)
-        # The last field means nothing; clients write the size of what follows and of these two fields there.
+        # The last field is unused; clients write the size of the data plus 8 there.
         return head + struct.pack("<16sII", self.clsid.bytes_le, 0, len(self.data) + 8) + self.data
 
 
@@ -69,7 +69,7 @@ Reference = StandardReference | CustomReference
 
 
 def unpack(data: bytes) -> Reference:
-    """Read an OBJREF of any form, of OBJREF_HANDLER and OBJREF_EXTENDED what is standard in them. Raises
+    """Decode an OBJREF of any form; for OBJREF_HANDLER and OBJREF_EXTENDED, only the standard part. Raises
     BadStubData."""
     return _unpack_again(data) if len(data) <= _MAXIMUM_KEPT else _unpack(data)
 
@@ -93,5 +93,5 @@ def _unpack(data: bytes) -> Reference:
     return StandardReference(UUID(bytes_le=iid), refs, oxid, oid, UUID(bytes_le=ipid), resolver, sorf)
 
 
-# A client passes the same reference with each message that it sends.
+# Clients pass the same reference with each message that they send.
 _unpack_again: Final = lru_cache(1024)(_unpack)

@@ -20,11 +20,11 @@ from msrpc.rpc.faults import NCA_S_UNK_IF, RPC_S_ACCESS_DENIED, RPC_X_BAD_STUB_D
 
 logger = logging.getLogger(__name__)
 
-FIRST_OPNUM: Final = 3  # those of IUnknown do not travel
+FIRST_OPNUM: Final = 3  # operations of IUnknown are not called remotely
 
 
 def check_header(this: d.ORPCTHIS, flags: tuple[int, ...] = (0,)) -> None:
-    """ORPCTHIS of a request (2.2.13.3). Raises `Fault`."""
+    """Check ORPCTHIS of a request (2.2.13.3). Raises `Fault`."""
     version = this.version
     if version.MajorVersion != VERSION.MajorVersion or version.MinorVersion > VERSION.MinorVersion:
         raise Fault(ComResult.RPC_E_VERSION_MISMATCH)
@@ -33,7 +33,7 @@ def check_header(this: d.ORPCTHIS, flags: tuple[int, ...] = (0,)) -> None:
 
 
 def failure(operation: Operation, hresult: int) -> Any:
-    """A response that says `hresult` and nothing else."""
+    """Return a response with only an HRESULT."""
     assert operation.response is not None
     response = operation.response()
     response.result = hresult & 0xFFFFFFFF
@@ -41,20 +41,20 @@ def failure(operation: Operation, hresult: int) -> Any:
 
 
 def refused(call: Call, error: ComError) -> None:
-    """A call named an object of another owner, which counts as a guess. Raises `Fault` when the client has used up its
-    tries.
+    """Record a call to an object of another owner, which counts as a guess. Raises `Fault` once the client has made too
+    many guesses.
     """
     logger.warning("%s::%d from %s: %s", call.interface.name, call.opnum, call.peer, error.detail)
     call.failed_guess()
 
 
 class OrpcInterface(ServedInterface):
-    """An interface of objects as the RPC runtime sees it; see `rpc.call.Interface`."""
+    """An interface of objects for the RPC runtime; see `rpc.call.Interface`."""
 
-    first_opnum = FIRST_OPNUM  # those below are IUnknown's, which no object is called by
+    first_opnum = FIRST_OPNUM  # lower opnums are those of IUnknown, which are not called remotely
 
     def call(self, call: Call) -> None:
-        """Serve one call to the object that it names."""
+        """Dispatch a call to its object."""
         operation = self.description.operations[call.opnum]
         target, described = self._target(call)
         try:
@@ -79,7 +79,7 @@ class OrpcInterface(ServedInterface):
             self._finish(context, operation, response, before)
 
     def _target(self, call: Call) -> tuple[Any, Interface]:
-        """The object that a call names and its interface. Raises `Fault`."""
+        """Return the object of a call and its interface. Raises `Fault`."""
         ipid = call.object_uuid.bytes_le if call.object_uuid is not None else bytes(16)
         server = self.server
         if ipid == server.exporter.rem_unknown:
@@ -122,7 +122,7 @@ class OrpcInterface(ServedInterface):
         self._finish(context, operation, response, before)
 
     def _finish(self, context: CallContext, operation: Operation, response: Any, before: int) -> None:
-        """Send a response; what was written for it has to be on the disk first."""
+        """Send a response once everything written for it is on the disk."""
         context.end()
         call = context.call
         if call.over:
@@ -140,7 +140,7 @@ class OrpcInterface(ServedInterface):
 
 
 def _continues(interface: Interface | None, other: Interface) -> bool:
-    """Whether an interface is another one or is derived from it."""
+    """Whether an interface is `other` or derived from it."""
     while interface is not None:
         if interface.uuid == other.uuid:
             return True
@@ -152,8 +152,8 @@ REMOTE_UNKNOWN: Final = {d.IRemUnknown.uuid, d.IRemUnknown2.uuid}
 
 
 class RemUnknown:
-    """The Remote Unknown of the exporter (3.1.1.5.6, 3.1.1.5.7): clients ask for further interfaces of an object there,
-    and count references."""
+    """The Remote Unknown of the exporter (3.1.1.5.6, 3.1.1.5.7): clients use it to query further interfaces of an
+    object, and to add and release references."""
 
     def __init__(self, server: ComServer) -> None:
         self._server = server
@@ -162,11 +162,11 @@ class RemUnknown:
         return iid in REMOTE_UNKNOWN
 
     def released(self) -> None:
-        """It stays as long as the process."""
+        """Do nothing: this object lives as long as the process."""
 
     def call(self, context: CallContext, operation: Operation, request: Any) -> Any:
-        """Raise ComError E_ACCESSDENIED, and change nothing, if one of the named objects belongs to another owner (note
-        42 of 3.1.1.5.4).
+        """Run an operation. Raises ComError E_ACCESSDENIED, without any change, if one of the objects belongs to
+        another owner (note 42 of 3.1.1.5.4).
         """
         ipids = [request.ripid] if hasattr(request, "ripid") else [r.ipid for r in request.InterfaceRefs]
         try:
@@ -217,7 +217,7 @@ class RemUnknown:
         return d.IRemUnknown2_RemQueryInterface2_Response(phr=statuses, ppMIF=pointers)
 
     def _known(self, context: CallContext, ipid: bytes, iids: Sequence[bytes]) -> None:
-        """Raises ComError for an object that is not there, and for too many interfaces."""
+        """Check a query. Raises ComError for an unknown object, and for too many interfaces."""
         check_count(len(iids))
         if self._server.exporter.find(ipid, context.owner) is None:
             raise ComError(ComResult.RPC_E_INVALID_OBJECT, f"no interface {UUID(bytes_le=ipid)}")
@@ -231,7 +231,7 @@ class RemUnknown:
 
 
 def interfaces_of(server: ComServer) -> list[OrpcInterface]:
-    """The RPC interfaces that calls to the objects of a server arrive at."""
+    """Return the RPC interfaces for calls to the objects of a server."""
     server.rem_unknown = RemUnknown(server)
     described = {i.uuid: i for i in (*server.interfaces.values(), d.IRemUnknown, d.IRemUnknown2)}
     return [OrpcInterface(server, interface) for interface in described.values()]

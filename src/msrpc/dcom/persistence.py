@@ -1,6 +1,6 @@
-"""Objects passed by value: their state as IPersistStream saves it, and in-memory streams for it.
+"""Objects passed by value: their state as saved by IPersistStream, and in-memory streams for it.
 
-This module never creates an object of a named class. The saved state is passed on unchanged: a `SavedObject` can only
+This module never instantiates the class of an object. The saved state is passed on unchanged: a `SavedObject` can only
 save itself again. A program that trusts the class creates the object itself.
 """
 
@@ -22,33 +22,33 @@ from msrpc.interfaces.ms_dtyp import ULARGE_INTEGER
 from msrpc.ndr import Interface, Operation
 
 INTERFACES: Final = (com.ISequentialStream, com.IStream, com.IPersist, com.IPersistStream)
-_PERSISTENT: Final = (com.IPersistStream, com.IPersistStreamInit)  # what objects are asked for, in this order
+_PERSISTENT: Final = (com.IPersistStream, com.IPersistStreamInit)  # interfaces to query, in this order
 CLSID_SIZE: Final = 16
 _PIECE: Final = 64 * 1024  # bytes of one RemoteWrite
 _STREAM_TYPE: Final = 2  # STGTY_STREAM
 
-Publish = Callable[["MemoryStream"], MInterfacePointer | None]  # an object of ours as an IStream for the other process
+Publish = Callable[["MemoryStream"], MInterfacePointer | None]  # exports a stream as an IStream for the other process
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectState:
-    """State of an object: its class, and the output of IPersistStream::Save."""
+    """State of an object: its class and the output of IPersistStream::Save."""
 
     clsid: UUID
     data: bytes
 
     def pack(self) -> bytes:
-        """The CLSID and the data, as OleSaveToStream writes them."""
+        """Encode the CLSID and the data, as OleSaveToStream does."""
         return self.clsid.bytes_le + self.data
 
     @classmethod
     def unpack(cls, packed: bytes) -> ObjectState:
-        """The inverse, of at least CLSID_SIZE bytes."""
+        """Decode the result of `pack`, which has at least CLSID_SIZE bytes."""
         return cls(UUID(bytes_le=packed[:CLSID_SIZE]), packed[CLSID_SIZE:])
 
 
 class MemoryStream:
-    """An IStream to be written to once, from its beginning; it takes `limit` bytes, which count for `charge`."""
+    """A write-once, sequential IStream of at most `limit` bytes, which are charged to `charge`."""
 
     def __init__(self, limit: int, charge: Charge | None = None) -> None:
         self._limit, self._charge = limit, charge
@@ -60,10 +60,10 @@ class MemoryStream:
         return iid in (IUnknown.uuid, com.ISequentialStream.uuid, com.IStream.uuid)
 
     def released(self) -> None:
-        """Keep the written data: it is still to be read."""
+        """Do nothing: the written data is still needed."""
 
     def close(self) -> bytes:
-        """No more writing; returns what was written."""
+        """Close the stream and return the written data."""
         self._closed = True
         written, self._pieces, self._size = b"".join(self._pieces), [], 0
         if self._charge is not None:
@@ -83,7 +83,7 @@ class MemoryStream:
 
     def call(self, context: CallContext, operation: Operation, request: Any) -> Any:
         method = getattr(self, operation.name, None)
-        if method is None:  # reading, seeking and what else a file could do
+        if method is None:  # reading, seeking and other operations
             raise ComError(ComResult.STG_E_INVALIDFUNCTION, f"{operation.name}: this stream can only be written")
         return method(request)
 
@@ -100,8 +100,8 @@ class MemoryStream:
 
 
 class SavedObject:
-    """An object that consists of its state: it can be saved (IPersistStream), and nothing else. The state counts for
-    `charge` until it is released."""
+    """An object that consists only of its state and can only be saved (IPersistStream). The state is charged to
+    `charge` until the object is released."""
 
     def __init__(self, state: ObjectState, charge: Charge | None = None) -> None:
         self.state, self._charge = state, charge
@@ -130,7 +130,7 @@ class SavedObject:
 
     def Save(self, context: CallContext, q: Any) -> Any:
         target = context.unmarshal(q.pStm)
-        if isinstance(target, MemoryStream):  # both are objects of this process
+        if isinstance(target, MemoryStream):  # both objects are in this process
             target.write(self.state.data)
             return com.IPersistStream_Save_Response()
         if not isinstance(target, ForeignReference):
@@ -161,9 +161,9 @@ async def state_of(
     causality: bytes | None = None,
     charge: Charge | None = None,
 ) -> ObjectState:
-    """Have an object of another process save itself, into a stream of `limit` bytes, which count for `charge` while it
-    is written. Raises ComError: E_INVALIDARG for an object that can't be saved, STG_E_MEDIUMFULL; RpcConnectionError,
-    LimitReached."""
+    """Return the state of an object in another process: let it save itself into a stream of at most `limit` bytes,
+    which are charged to `charge` while it is written. Raises ComError: E_INVALIDARG for an object that cannot be saved,
+    STG_E_MEDIUMFULL; RpcConnectionError, LimitReached."""
     interface, persistent = await _persistent(exporter, ipid)
     stream = MemoryStream(limit, charge)
 
@@ -177,7 +177,7 @@ async def state_of(
 
     try:
         clsid = UUID(bytes_le=(await ask("GetClassID")).pClassID)
-        await ask("Save", pStm=publish(stream), fClearDirty=0)  # it is a copy: the object itself stays changed
+        await ask("Save", pStm=publish(stream), fClearDirty=0)  # only a copy is saved, so the object must stay dirty
         return ObjectState(clsid, stream.close())
     finally:
         stream.close()

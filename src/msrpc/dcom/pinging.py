@@ -1,4 +1,4 @@
-"""Ping sets ([MS-DCOM] 1.3.6, 3.1.2): clients name the objects that they hold once, and then only ping the set."""
+"""Ping sets ([MS-DCOM] 1.3.6, 3.1.2): clients list the objects that they hold once, and then only ping the set."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_SETS_OF_PEER: Final = 1024
 
 
 class PingSet:
-    """The objects that one client holds. `expires` in seconds of the owner's clock."""
+    """The objects that a client holds. `expires` in seconds of the clock of the exporter."""
 
     __slots__ = ("expires", "oids", "peer", "sequence")
 
@@ -22,19 +22,19 @@ class PingSet:
 
 
 class PingSets:
-    """All ping sets of a resolver. `exists` says whether there is an object; `timeout` in seconds."""
+    """All ping sets of a resolver. `exists` returns whether an object exists; `timeout` in seconds."""
 
     def __init__(self, new_identifier: Callable[[], int], exists: Callable[[int], bool], timeout: float) -> None:
         self._new_identifier, self._exists, self._timeout = new_identifier, exists, timeout
         self._sets: dict[int, PingSet] = {}
-        self._holders: dict[int, int] = {}  # OID -> how many sets have it
+        self._holders: dict[int, int] = {}  # OID -> number of sets that contain it
         self._of_peer: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._sets)
 
     def holds(self, oid: int) -> bool:
-        """Whether an object is in a set."""
+        """Whether an object is in any set."""
         return oid in self._holders
 
     def ping(self, identifier: int, now: float) -> int:
@@ -48,13 +48,13 @@ class PingSets:
     def change(
         self, identifier: int, sequence: int, add: Iterable[int], remove: Iterable[int], peer: str, now: float
     ) -> tuple[int, int]:
-        """ComplexPing (3.1.2.5.1.3): the identifier of the set, a new one for 0, and the status. A set is changed by
-        the host that made it: its identifier, which travels in clear, must not end the objects of another one."""
+        """ComplexPing (3.1.2.5.1.3); returns the identifier of the set (a new one for 0) and the status. Only the host
+        that created a set may change it: its identifier, sent in clear text, must not let another host end objects."""
         if identifier:
             found = self._sets.get(identifier)
             if found is None or found.peer != peer:
                 return identifier, ResolverError.OR_INVALID_SET
-            # Numbers that do not rise are accepted (clients send 0 each time); only an older one changes nothing.
+            # Equal numbers are accepted (clients always send 0); only a lower number is ignored.
             if found.sequence > sequence:
                 return identifier, 0
         else:
@@ -80,7 +80,7 @@ class PingSets:
         return identifier, status
 
     def expire(self, now: float) -> list[int]:
-        """End the sets that were not pinged in time; returns the objects that are in no set any more because of it."""
+        """Drop the sets that were not pinged in time. Returns the objects that are then in no set."""
         dropped: list[int] = []
         for identifier in [i for i, found in self._sets.items() if found.expires <= now]:
             found = self._sets.pop(identifier)
@@ -91,7 +91,7 @@ class PingSets:
         return dropped
 
     def _let_go(self, oid: int) -> bool:
-        """Take an object out of one set; returns whether that was the last one."""
+        """Remove an object from one set. Returns whether it was the last one."""
         self._holders[oid] -= 1
         if self._holders[oid]:
             return False

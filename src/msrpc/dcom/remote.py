@@ -1,8 +1,8 @@
-"""Objects of other processes ([MS-DCOM] 3.2): finding their exporters, calling them, holding and releasing references.
+"""Objects of other processes ([MS-DCOM] 3.2): locate their exporters, call them, hold and release references.
 
-An exporter is located through the object resolver that a reference names, at port 135 or at the port in the address: a
-program that may not listen at port 135 publishes its own (deviation D-84). Only the ports of the addresses are used;
-the host is the one that the reference came from, or one that was named beforehand (deviation D-193).
+An exporter is located through the object resolver in a reference, at port 135 or at the port in the address: a program
+that may not listen on port 135 publishes its own port (deviation D-84). Only the ports of the addresses are used; the
+host is the one that sent the reference, or a configured one (deviation D-193).
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from msrpc.rpc.pdu import SyntaxId
 logger = logging.getLogger(__name__)
 
 RESOLVER_PORT: Final = 135
-TIME_LIMIT: Final = 10.0  # seconds that an object of a client may take for one of its own calls
+TIME_LIMIT: Final = 10.0  # maximum seconds for a call to an object of a client
 PING_PERIOD: Final = 120.0  # seconds, 3.2.2
-PERIODS: Final = 3  # without an answer to a ping, and the other process is gone (3.1.2.2)
-IDLE: Final = 10.0  # seconds that a connection stays open when no object behind it is held
-RETRY_AFTER: Final = 5.0  # seconds without another attempt where a connection could not be made
-MOST_EXPORTERS: Final = 256  # processes of clients that are connected to; each takes a connection, and one for pings
+PERIODS: Final = 3  # periods without a ping reply after which a process is gone (3.1.2.2)
+IDLE: Final = 10.0  # seconds that a connection stays open without held objects
+RETRY_AFTER: Final = 5.0  # seconds before another attempt after a failed connection
+MOST_EXPORTERS: Final = 256  # maximum connected client processes; each takes one connection, plus one for pings
 MOST_EXPORTERS_OF_HOST: Final = 64
-_MOST_PLACES: Final = 4  # where an exporter is looked for
-_MOST_FAILURES: Final = 1024  # places that are remembered for RETRY_AFTER
-_SHORTEST_PAUSE: Final = 5.0  # seconds between pings that fail
+_MOST_PLACES: Final = 4  # maximum addresses tried for an exporter
+_MOST_FAILURES: Final = 1024  # maximum failed addresses kept for RETRY_AFTER
+_SHORTEST_PAUSE: Final = 5.0  # minimum seconds between pings after a failure
 _ADDRESS: Final = re.compile(r"(?P<host>.*?)(\[(?P<port>\d+)\])?")
 Spawn = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class HostPort:
-    """Where something listens."""
+    """Address of a listening process."""
 
     host: str
     port: int
@@ -57,8 +57,8 @@ class HostPort:
 def places(
     bindings: Bindings, default_port: int | None, host: str, named: frozenset[str] = frozenset()
 ) -> list[HostPort]:
-    """Where to look for what is behind a DUALSTRINGARRAY that came from `host`: there, at the TCP ports that it
-    has, then at addresses of it whose host is among the `named` ones (lower case)."""
+    """Return the addresses to try for a DUALSTRINGARRAY sent by `host`: first its TCP ports on that host, then its
+    addresses whose host is in `named` (lower case)."""
     own: dict[HostPort, None] = {}
     others: dict[HostPort, None] = {}
     for tower, address in bindings.addresses:
@@ -73,8 +73,8 @@ def places(
 
 
 class RemoteExporter:
-    """Another process whose objects are called. `users` is how many objects of it are held and calls are under way: the
-    connection is closed when there have been none for a while."""
+    """Another process whose objects are called. `users` is the number of held objects and calls in progress; the
+    connection is closed after it has been 0 for `IDLE` seconds."""
 
     def __init__(self, oxid: int, connection: AsyncConnection, rem_unknown: bytes, resolver: HostPort) -> None:
         self.oxid, self.rem_unknown, self.resolver = oxid, rem_unknown, resolver
@@ -88,13 +88,13 @@ class RemoteExporter:
 
     @property
     def local_host(self) -> str:
-        """The address of this machine from which the process is reached."""
+        """The local address of the connection."""
         return self._connection.local_host
 
     async def call(
         self, interface: Interface, ipid: bytes, operation: Operation, request: Any, causality: bytes | None = None
     ) -> Any:
-        """Call an object; returns the response with any HRESULT. Raises ComError for a fault, RpcConnectionError."""
+        """Call an object and return the response, with any HRESULT. Raises ComError for a fault, RpcConnectionError."""
         request.orpcthis = d.ORPCTHIS(version=VERSION, cid=causality or os.urandom(16))
         syntax = SyntaxId(interface.uuid, interface.version)
         try:
@@ -105,7 +105,7 @@ class RemoteExporter:
             )
         except RpcFault as fault:
             raise ComError(fault.status, f"{interface.name}::{operation.name}") from fault
-        except LoginRefused as error:  # the resolver has accepted this login; it is the object that refuses the caller
+        except LoginRefused as error:  # the resolver has accepted this login, so the object refuses the caller
             raise ComError(RPC_S_ACCESS_DENIED, f"{interface.name}::{operation.name}") from error
         return operation.decode_response(answer.stub, answer.byte_order)
 
@@ -120,14 +120,14 @@ class RemoteExporter:
         return found
 
     async def release(self, references: Sequence[tuple[bytes, int]]) -> None:
-        """RemRelease of public references. Raises ComError."""
+        """Release public references (RemRelease). Raises ComError."""
         listed = [d.REMINTERFACEREF(ipid, count, 0) for ipid, count in references]
         await self._unknown(
             "RemRelease", d.IRemUnknown_RemRelease_Request(cInterfaceRefs=len(listed), InterfaceRefs=listed)
         )
 
     async def add_references(self, ipid: bytes, count: int) -> None:
-        """RemAddRef of public references. Raises ComError."""
+        """Add public references (RemAddRef). Raises ComError."""
         reference = d.REMINTERFACEREF(ipid, count, 0)
         request = d.IRemUnknown_RemAddRef_Request(cInterfaceRefs=1, InterfaceRefs=[reference])
         await self._unknown("RemAddRef", request)
@@ -143,15 +143,15 @@ class RemoteExporter:
         self._connection.close()
 
 
-_Key = tuple[str, int]  # the host that sent a reference, and the OXID: no host can name an exporter of another host
+_Key = tuple[str, int]  # sending host and OXID: a host cannot name an exporter of another host
 
 
 class RemoteProcesses:
-    """The exporters that this process knows, and the objects that it pings.
+    """The known exporters, and the objects to ping.
 
-    `security` is how it authenticates at the hosts that are `named`; elsewhere it is anonymous. References may lead to
-    these hosts, too. `budget` counts exporters by the host that references to them came from. Where a connection could
-    not be made, none is tried for `retry_after` seconds.
+    `security` is used to authenticate to the hosts in `named`, to which references may also refer; calls to other hosts
+    are anonymous. `budget` counts exporters by the host that sent references to them. After a failed connection, there
+    is no other attempt for `retry_after` seconds.
     """
 
     def __init__(
@@ -172,23 +172,23 @@ class RemoteProcesses:
         self._exporters: dict[_Key, asyncio.Future[RemoteExporter]] = {}
         self._held: dict[HostPort, dict[int, int]] = {}  # resolver -> OID -> references to the object here
         self._pinging: dict[HostPort, asyncio.Task[None]] = {}
-        self._failed: dict[HostPort, float] = {}  # until when nothing is tried there
+        self._failed: dict[HostPort, float] = {}  # time before which there is no other attempt
 
     @property
     def exporters(self) -> int:
-        """How many processes are known."""
+        """Number of known processes."""
         return len(self._exporters)
 
     async def exporter_of(self, reference: StandardReference, host: str) -> RemoteExporter:
-        """The exporter of a reference that came from `host`, asked for at its resolver if it is not known. Raises
+        """Return the exporter of a reference sent by `host`; an unknown one is looked up at its resolver. Raises
         RpcConnectionError, ComError, LimitReached."""
         return await self._known((host, reference.oxid), lambda: self._resolve(reference, host))
 
     @asynccontextmanager
     async def reached(self, given: StandardReference, host: str) -> AsyncIterator[RemoteExporter]:
-        """The exporter of an object that came as a parameter from `host`, for a limited time; at the end the references
-        that came with it are given back. Raises ComError RPC_E_DISCONNECTED for a process that can't be reached or is
-        slow, LimitReached."""
+        """Yield the exporter of an object that `host` passed as a parameter, for a limited time; the passed references
+        are released at the end. Raises ComError RPC_E_DISCONNECTED if the process cannot be reached or is slow,
+        LimitReached."""
         try:
             async with asyncio.timeout(TIME_LIMIT):
                 exporter = await self.exporter_of(given, host)
@@ -207,7 +207,7 @@ class RemoteProcesses:
             raise ComError(ComResult.RPC_E_DISCONNECTED, f"a process can't be reached: {error}") from error
 
     async def adopt(self, oxid: int, bindings: Bindings, rem_unknown: bytes, resolver: HostPort) -> RemoteExporter:
-        """The exporter that an activation has named. Raises RpcConnectionError, LimitReached."""
+        """Return the exporter named by an activation. Raises RpcConnectionError, LimitReached."""
 
         async def made() -> RemoteExporter:
             connection = await self._connect(places(bindings, None, resolver.host, self._named))
@@ -216,7 +216,7 @@ class RemoteProcesses:
         return await self._known((resolver.host, oxid), made)
 
     async def resolver(self, place: HostPort) -> AsyncConnection:
-        """A connection to an object resolver. Raises RpcConnectionError."""
+        """Return a connection to an object resolver. Raises RpcConnectionError."""
         return await self._connect([place])
 
     async def _known(self, key: _Key, make: Callable[[], Awaitable[RemoteExporter]]) -> RemoteExporter:
@@ -230,7 +230,7 @@ class RemoteProcesses:
         return await asyncio.shield(known)
 
     async def _made(self, key: _Key, make: Callable[[], Awaitable[RemoteExporter]]) -> RemoteExporter:
-        """A new exporter; one that can't be reached is forgotten at once. Raises as `exporter_of`."""
+        """Create an exporter; forget it if it cannot be reached. Raises as `exporter_of`."""
         try:
             async with asyncio.timeout(TIME_LIMIT):
                 exporter = await make()
@@ -241,11 +241,11 @@ class RemoteProcesses:
                 raise RpcConnectionError(f"no answer within {TIME_LIMIT:g} s") from None
             raise
         self._use(exporter)
-        asyncio.get_running_loop().call_soon(self._leave, exporter)  # closed if no caller waits for it any more
+        asyncio.get_running_loop().call_soon(self._leave, exporter)  # closes it if no caller waits for it
         return exporter
 
     def _take(self, host: str) -> None:
-        """Make room for one exporter more. Raises LimitReached."""
+        """Reserve capacity for another exporter. Raises LimitReached."""
         try:
             self._budget.take(host)
         except LimitReached:
@@ -255,7 +255,7 @@ class RemoteProcesses:
             self._budget.take(host)
 
     async def _resolve(self, reference: StandardReference, host: str) -> RemoteExporter:
-        """ResolveOxid2, 3.2.4.1.2.2."""
+        """Look up an exporter by ResolveOxid2 (3.2.4.1.2.2)."""
         failure: Exception = RpcConnectionError("the reference names no object resolver that TCP reaches")
         for place in places(reference.resolver, RESOLVER_PORT, host, self._named):
             try:
@@ -314,12 +314,12 @@ class RemoteProcesses:
             exporter.closing = asyncio.get_running_loop().call_later(self._idle, self._end_exporter, exporter)
 
     def _end_exporter(self, exporter: RemoteExporter) -> None:
-        """Nobody has used it for a while."""
+        """Close an exporter that has been idle."""
         for key, known in self._exporters.items():
             if known.done() and known.result() is exporter:
                 self._end(key)
                 return
-        exporter.close()  # another one has its place: it was not open any more
+        exporter.close()  # it was already closed and has been replaced
 
     def _end(self, key: _Key) -> None:
         exporter = self._exporters.pop(key).result()
@@ -331,7 +331,7 @@ class RemoteProcesses:
     # -- pings -------------------------------------------------------------------------------------------------
 
     def hold(self, exporter: RemoteExporter, oid: int, flags: int = 0) -> None:
-        """An object is held: it is pinged until it is dropped (3.2.6.1)."""
+        """Hold an object: ping it until it is dropped (3.2.6.1)."""
         self._use(exporter)
         if flags & NOPING:
             return
@@ -342,7 +342,7 @@ class RemoteProcesses:
             self._pinging[place] = asyncio.ensure_future(self._ping(place))
 
     def drop(self, exporter: RemoteExporter, oid: int) -> None:
-        """An object is not held any more."""
+        """Stop holding an object."""
         held = self._held.get(exporter.resolver, {})
         if held.get(oid, 0) > 1:
             held[oid] -= 1
@@ -357,8 +357,8 @@ class RemoteProcesses:
             task.cancel()
 
     async def _ping(self, place: HostPort) -> None:
-        """Say every period that we live, and what we hold. A resolver that does not answer for three periods is gone,
-        and so are its objects."""
+        """Ping a resolver every period, with changes of the held objects. A resolver that does not answer for three
+        periods is gone, and so are its objects."""
         setid, known, sequence = 0, set[int](), 0
         loop = asyncio.get_running_loop()
         answered, pause = loop.time(), 0.0
@@ -375,7 +375,7 @@ class RemoteProcesses:
                     elif not await _simple_ping(connection, setid):
                         setid, known = 0, set()
                 answered, pause = loop.time(), 0.0
-            except (RpcConnectionError, RpcFault, OSError) as error:  # a time-out, too
+            except (RpcConnectionError, RpcFault, OSError) as error:  # including a timeout
                 if loop.time() - answered >= PERIODS * self._ping_period:
                     logger.warning(
                         "the object resolver at %s:%d has not answered for %d periods; its objects are abandoned: %s",
@@ -387,11 +387,11 @@ class RemoteProcesses:
                 if not pause:
                     logger.info("the object resolver at %s:%d could not be pinged: %s", place.host, place.port, error)
                 pause = min(self._ping_period, 2 * pause or _SHORTEST_PAUSE)
-            shortest = min(self._ping_period, _SHORTEST_PAUSE)  # a set that is unknown there is created again
+            shortest = min(self._ping_period, _SHORTEST_PAUSE)  # a set that the resolver does not know is created again
             await asyncio.sleep(pause or (self._ping_period if setid or not held else shortest))
 
     def close(self) -> None:
-        """Close all connections; what is held is not pinged any more."""
+        """Close all connections and stop pinging."""
         for place in list(self._pinging):
             self._stop_pinging(place)
         for known in self._exporters.values():
@@ -404,7 +404,7 @@ class RemoteProcesses:
 async def _complex_ping(
     connection: AsyncConnection, setid: int, sequence: int, add: list[int], remove: list[int]
 ) -> int:
-    """The identifier of the set; 0 if the resolver does not know it."""
+    """Send ComplexPing and return the identifier of the set; 0 if the resolver does not know it."""
     operation = d.IObjectExporter.operation("ComplexPing")
     request = d.ComplexPing_Request(setid, sequence & 0xFFFF, len(add), len(remove), add or None, remove or None)
     answer = operation.decode_response(await connection.call(operation.opnum, operation.encode_request(request)))

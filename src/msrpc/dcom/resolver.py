@@ -1,4 +1,4 @@
-"""The object resolver at the port of the endpoint mapper ([MS-DCOM] 3.1.2): where exporters are, pings, activation."""
+"""The object resolver at the port of the endpoint mapper ([MS-DCOM] 3.1.2): locating exporters, pings, activation."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _Service(ServedInterface):
 
 
 class ObjectExporter(_Service):
-    """IObjectExporter (3.1.2.5.1). A client that only checks whether the server is alive need not authenticate."""
+    """IObjectExporter (3.1.2.5.1). Clients may call ServerAlive without authentication."""
 
     description = d.IObjectExporter
     open_opnums = frozenset([3, 5])
@@ -95,13 +95,13 @@ class ObjectExporter(_Service):
         return d.ServerAlive_Response()
 
     def ServerAlive2(self, call: Call, q: Any) -> Any:
-        """3.1.2.5.1.6: bindings without endpoints."""
+        """3.1.2.5.1.6: returns bindings without endpoints."""
         bindings = self.server.resolver_bindings(call.connection.local_host)
         return d.ServerAlive2_Response(VERSION, bindings.to_wire())
 
 
 def _activate(context: CallContext, clsid: UUID, iids: Sequence[UUID], factory: bool) -> list[Result]:
-    """Make an object, or find its class factory, and query it for interfaces (3.1.2.5.2.3.3). Raises ComError."""
+    """Create an object, or find its class factory, and query it for interfaces (3.1.2.5.2.3.3). Raises ComError."""
     server = context.server
     check_count(len(iids))
     if clsid not in server.classes:
@@ -111,7 +111,7 @@ def _activate(context: CallContext, clsid: UUID, iids: Sequence[UUID], factory: 
 
 
 def references(context: CallContext, target: ServedObject, iids: Sequence[UUID]) -> list[Result]:
-    """For each interface a reference or why there is none. Raises ComError E_NOINTERFACE if there is none at all."""
+    """Return a reference or an error for each interface. Raises ComError E_NOINTERFACE if there is no reference."""
     results: list[Result] = []
     for iid in iids:
         try:
@@ -127,7 +127,7 @@ def references(context: CallContext, target: ServedObject, iids: Sequence[UUID])
 
 
 class Activation(_Service):
-    """IActivation (3.1.2.5.2.1), which every resolver has to offer."""
+    """IActivation (3.1.2.5.2.1), which every resolver must provide."""
 
     description = d.IActivation
 
@@ -188,7 +188,7 @@ class RemoteScmActivator(_Service):
 
 
 class ClassFactory:
-    """IClassFactory of a class ([MS-COM]; the only method that travels is CreateInstance)."""
+    """IClassFactory of a class ([MS-COM]; the only remote method is CreateInstance)."""
 
     def __init__(self, clsid: UUID) -> None:
         self._clsid = clsid
@@ -197,19 +197,19 @@ class ClassFactory:
         return iid in (c.IClassFactory.uuid, d.IUnknown.uuid)
 
     def released(self) -> None:
-        """It holds nothing."""
+        """Do nothing: a class factory holds no resources."""
 
     def call(self, context: CallContext, operation: Operation, request: Any) -> Any:
         return getattr(self, operation.name)(context, request)
 
     def CreateInstance(self, context: CallContext, q: Any) -> Any:
-        """An object by one interface."""
+        """Create an object and return one interface."""
         ((_, _, reference),) = _activate(context, self._clsid, [UUID(bytes_le=q.riid)], factory=False)
         assert reference is not None
         return c.IClassFactory_CreateInstance_Response(ppvObject=interface_pointer(reference.pack()))
 
     def LockServer(self, context: CallContext, q: Any) -> Any:
-        """The server runs anyway."""
+        """Do nothing: the server keeps running anyway."""
         return c.IClassFactory_LockServer_Response()
 
 

@@ -1,4 +1,4 @@
-"""A DCOM server: one exporter, the classes whose objects it makes, and the context of a call to an object."""
+"""A DCOM server: an exporter, the classes of objects, and the context of a call to an object."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from msrpc.rpc.call import Call
 from msrpc.rpc.pdu import AuthLevel
 
 _SECURITY = ((WINNT, ""), (SPNEGO, ""))
-_BYTES: Final = 512 << 20, 128 << 20  # in all, and of one user of a host
+_BYTES: Final = 512 << 20, 128 << 20  # in total, and per user of a host
 _COUNT: Final = 65_536, 4_096
-MOST_INTERFACES: Final = 256  # that one request asks for; all objects together have less
+MOST_INTERFACES: Final = 256  # maximum interfaces in a request; all objects together have fewer
 
 
 def is_awaitable(result: object) -> TypeGuard[Awaitable[Any]]:
-    """Whether the answer to a call comes later; several times as fast as `inspect.isawaitable`."""
+    """Whether the result of a call is awaitable; several times as fast as `inspect.isawaitable`."""
     return hasattr(result, "__await__")
 
 
@@ -36,20 +36,20 @@ class Host(Protocol):
 
     @property
     def position(self) -> int:
-        """How far the store has been written."""
+        """The current end of the store's log."""
 
     def when_durable(self, action: Callable[[], object]) -> None:
-        """Run an action once everything written up to now is on the disk."""
+        """Run an action once everything written so far is on the disk."""
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run a coroutine in parallel with the calls."""
+        """Run a coroutine concurrently with calls."""
 
 
 class ServedObject(Exportable, Protocol):
     """An object that is called through the server."""
 
     def call(self, context: CallContext, operation: Operation, request: Any) -> Any | Awaitable[Any]:
-        """Carry out an operation of `context.interface`; returns the response. Raises HResultError."""
+        """Run an operation of `context.interface` and return the response. Raises HResultError."""
 
 
 Factory = Callable[["CallContext"], ServedObject]
@@ -57,8 +57,8 @@ Factory = Callable[["CallContext"], ServedObject]
 
 @dataclass(slots=True)
 class Budgets:
-    """Resources that the objects of a client hold, counted by its user and host: bytes of messages, notifications that
-    wait, event sinks."""
+    """Resources of the objects of clients, counted by user and host: bytes of messages, pending notifications, and
+    event sinks."""
 
     message_bytes: ObjectBudget = field(
         default_factory=lambda: ObjectBudget("bytes of messages in automation objects", *_BYTES)
@@ -69,10 +69,10 @@ class Budgets:
 
 @dataclass(slots=True)
 class ComServer:
-    """`port` is where calls to objects arrive, known once it is open; `minimum_level` is what callers have to
-    negotiate. `interfaces` are all that objects can have, by IID, `classes` what makes them, by CLSID. `remote` is how
-    objects of others are called, `cancelled` the HRESULT of a call that is cancelled. Where the `resolver_port` is not
-    135, references name it (deviation D-84)."""
+    """A server. `port` is the port for calls to objects, set once it is open; `minimum_level` is the minimum
+    authentication level of callers. `interfaces` are all interfaces of objects by IID, `classes` the factories by
+    CLSID. `remote` calls objects of other processes; `cancelled` is the HRESULT of a canceled call. If `resolver_port`
+    is not 135, references contain it (deviation D-84)."""
 
     exporter: Exporter
     host: Host
@@ -88,26 +88,28 @@ class ComServer:
     rem_unknown: ServedObject = field(init=False)
 
     def resolver_bindings(self, local_host: str) -> Bindings:
-        """Where the object resolver is, without endpoint: the address at which the client reached us, and the name."""
+        """Bindings of the object resolver, without endpoint: the address that the client used, and the computer
+        name."""
         return Bindings(tuple((TCP, host) for host in self._hosts(local_host)), _SECURITY)
 
     def reference_bindings(self, local_host: str) -> Bindings:
-        """Where the object resolver is, as references say it."""
+        """Bindings of the object resolver in references."""
         if self.resolver_port == RESOLVER_PORT:
             return self.resolver_bindings(local_host)
         addresses = tuple((TCP, f"{host}[{self.resolver_port}]") for host in self._hosts(local_host))
         return Bindings(addresses, _SECURITY)
 
     def exporter_bindings(self, local_host: str) -> Bindings:
-        """Where calls to objects go."""
+        """Bindings for calls to objects."""
         return Bindings(tuple((TCP, f"{host}[{self.port}]") for host in self._hosts(local_host)), _SECURITY)
 
     def _hosts(self, local_host: str) -> list[str]:
         return list(dict.fromkeys(host for host in (local_host, self.computer_name) if host))
 
     def authentication_hint(self, call: Call) -> int:
-        """The level at which the caller may use the objects that it makes now; RPC_C_AUTHN_LEVEL_NONE is 1 ([MS-RPCE]
-        2.2.1.1.8). Windows activates at integrity and calls at a lower level, unless the server says more."""
+        """Return the level at which the caller may use the objects that it creates in this call; RPC_C_AUTHN_LEVEL_NONE
+        is 1 ([MS-RPCE] 2.2.1.1.8). Windows activates at integrity and calls at a lower level, unless the server
+        requires more."""
         own = min(int(call.caller.level), int(AuthLevel.PKT_INTEGRITY))
         return max(int(self.minimum_level), own, int(AuthLevel.NONE))
 
@@ -116,7 +118,7 @@ _HERE: Final = "this machine"
 
 
 def owner_of(call: Call) -> ObjectOwner:
-    """Return the caller of a call. All addresses by which this machine reaches itself are one host."""
+    """Return the caller of a call. All local addresses of this machine count as one host."""
     host, caller = call.peer, call.caller
     if host == call.connection.local_host or host.startswith(("127.", "::1", "::ffff:127.")):
         host = _HERE
@@ -124,8 +126,8 @@ def owner_of(call: Call) -> ObjectOwner:
 
 
 def check_count(interfaces: int) -> None:
-    """Raises ComError E_INVALIDARG for a request that asks for more interfaces than any object has (deviation D-192):
-    each costs the time of a reference."""
+    """Check the number of interfaces in a request, because each costs the time of a reference. Raises ComError
+    E_INVALIDARG if it exceeds the number of existing interfaces (deviation D-192)."""
     if interfaces > MOST_INTERFACES:
         raise ComError(
             ComResult.E_INVALIDARG, f"{interfaces} interfaces are asked for at once, limit {MOST_INTERFACES}"
@@ -133,7 +135,7 @@ def check_count(interfaces: int) -> None:
 
 
 class ForeignReference:
-    """An object of another process, to which a caller on `host` gave a reference."""
+    """An object of another process, to which a caller on `host` passed a reference."""
 
     __slots__ = ("host", "reference")
 
@@ -142,7 +144,7 @@ class ForeignReference:
 
 
 class ServedInterface:
-    """An interface for the RPC runtime (`rpc.call.Interface`), except for the calls."""
+    """Base of interfaces for the RPC runtime (`rpc.call.Interface`); subclasses handle calls."""
 
     first_opnum = 0
     open_opnums: frozenset[int] = frozenset()
@@ -160,7 +162,7 @@ class ServedInterface:
 
     @property
     def version(self) -> tuple[int, int]:
-        """0.0 for interfaces of objects ([MS-DCOM] 2.1)."""
+        """The version; 0.0 for interfaces of objects ([MS-DCOM] 2.1)."""
         return self.description.version
 
     @property
@@ -176,9 +178,9 @@ class CallContext:
     """One call to an object, or an activation.
 
     Attributes:
-        interface: the one that is called.
-        causality: the CID of the chain of calls that it belongs to (2.2.6, 3.1.1.5.4).
-        must_wait: what is answered may go out only when everything written up to now is on the disk.
+        interface: the called interface.
+        causality: the CID of the chain of calls (2.2.6, 3.1.1.5.4).
+        must_wait: the response must be sent only after everything written so far is on the disk.
     """
 
     __slots__ = ("_passed", "call", "causality", "interface", "must_wait", "server")
@@ -189,28 +191,28 @@ class CallContext:
         self._passed: list[Exportable] = []
 
     def end(self) -> None:
-        """The call is over: release objects whose last references arrived with it."""
+        """End the call: release objects whose last references were passed with it."""
         for target in self._passed:
             self.server.exporter.withdraw(target)
         self._passed.clear()
 
     @property
     def owner(self) -> ObjectOwner:
-        """The caller, which owns the objects that the call makes."""
+        """The caller, which owns the objects that the call creates."""
         return owner_of(self.call)
 
     @property
     def local_host(self) -> str:
-        """The address at which the client reached us."""
+        """The local address that the client used."""
         return self.call.connection.local_host
 
     def reference(self, target: ServedObject, iid: UUID) -> StandardReference:
-        """A reference to give to the caller. Raises ComError."""
+        """Create a reference for the caller. Raises ComError."""
         resolver = self.server.reference_bindings(self.local_host)
         return self.server.exporter.marshal(target, iid, resolver, self.owner)
 
     def marshal(self, target: Any, iid: UUID) -> MInterfacePointer | None:
-        """An object as a parameter; None is NULL. Raises ComError E_NOINTERFACE."""
+        """Encode an object as a parameter; None becomes NULL. Raises ComError E_NOINTERFACE."""
         if target is None:
             return None
         if isinstance(target, ForeignReference):
@@ -218,7 +220,7 @@ class CallContext:
         return interface_pointer(self.reference(target, iid).pack())
 
     def unmarshal(self, pointer: MInterfacePointer | None) -> Any:
-        """An object that the caller passes: one of ours, a ForeignReference, or None. Raises ComError."""
+        """Decode an object passed by the caller: a local object, a ForeignReference, or None. Raises ComError."""
         if pointer is None:
             return None
         try:

@@ -1,4 +1,5 @@
-"""Type information of objects ([MS-OAUT] 3.7, 3.11): what tools show of an object, made of its interface's tables.
+"""Type information of objects ([MS-OAUT] 3.7, 3.11): descriptions of objects for tools, generated from the interface
+tables.
 
 An interface is described as a dispatch interface: its members without those of IDispatch, results as the type of the
 function. A class is described by the interfaces that it implements and calls. Both are in one type library.
@@ -35,13 +36,13 @@ _MEMBERID_NIL: Final = -1
 
 
 def _texts(name: str, wanted: int) -> list[o.FLAGGED_WORD_BLOB]:
-    """The name, the description and the help file, as far as they are wanted (3.7.4.8); there are only names."""
+    """Return name, description and help file, as far as requested (3.7.4.8); only names exist."""
     return [bstr(text if wanted & bit else None) for text, bit in ((name, 1), (None, 2), (None, 8))]
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryObject:
-    """Content of a type library: interfaces, then classes."""
+    """Contents of a type library: interfaces, then classes."""
 
     name: str
     guid: UUID
@@ -49,11 +50,11 @@ class LibraryObject:
     types: tuple[Interface | CoClass, ...]
 
     def index(self, described: Interface | CoClass) -> int:
-        """The position of a type; it also is how others refer to it (HREFTYPE)."""
+        """Return the position of a type, which is also its HREFTYPE."""
         return self.types.index(described)
 
     def described(self, index: int) -> TypeInfo | ClassInfo:
-        """Raises ComError TYPE_E_ELEMENTNOTFOUND."""
+        """Return the type information at an index. Raises ComError TYPE_E_ELEMENTNOTFOUND."""
         if not 0 <= index < len(self.types):
             raise ComError(ComResult.TYPE_E_ELEMENTNOTFOUND, f"{self.name} has {len(self.types)} types")
         found = self.types[index]
@@ -61,7 +62,7 @@ class LibraryObject:
 
 
 class _Described:
-    """Base of the objects of type information."""
+    """Base class of type information objects."""
 
     interface: Interface
 
@@ -69,7 +70,7 @@ class _Described:
         return iid in (IUnknown.uuid, self.interface.uuid)
 
     def released(self) -> None:
-        """It holds nothing."""
+        """Do nothing: the object holds no resources."""
 
     def call(self, context: CallContext, operation: Operation, request: Any) -> Any:
         method = getattr(self, operation.name, None)
@@ -117,14 +118,14 @@ class TypeLibrary(_Described):
         return o.ITypeLib_GetLibAttr_Response(ppTLibAttr=attributes)
 
     def GetDocumentation(self, context: CallContext, q: Any) -> Any:
-        """3.11.4.7: -1 is the library itself."""
+        """3.11.4.7: index -1 is the library itself."""
         library = self._library
         name = library.name if q.index == _MEMBERID_NIL else library.described(q.index).name
         texts = _texts(name, q.refPtrFlags)
         return o.ITypeLib_GetDocumentation_Response(pBstrName=texts[0], pBstrDocString=texts[1], pBstrHelpFile=texts[2])
 
     def IsName(self, context: CallContext, q: Any) -> Any:
-        """3.11.4.8: of a type, a member or a parameter; case does not matter."""
+        """3.11.4.8: whether a type, member or parameter has this name; case-insensitive."""
         wanted = q.szNameBuf.lower()
         for described in self._library.types:
             members = described.all_members if isinstance(described, Interface) else ()
@@ -161,7 +162,7 @@ class _InLibrary(_Described):
 
 
 class ClassInfo(_InLibrary):
-    """ITypeInfo of a class: which interfaces it has, and which it calls."""
+    """ITypeInfo of a class: the interfaces that it implements and those that it calls."""
 
     kind = _CLASS_KIND
 
@@ -233,7 +234,7 @@ class TypeInfo(_InLibrary):
         return o.ITypeInfo_GetFuncDesc_Response(ppFuncDesc=_function(self._member(q.index)))
 
     def GetNames(self, context: CallContext, q: Any) -> Any:
-        """3.7.4.5: of a member, then of its parameters."""
+        """3.7.4.5: the name of a member, then those of its parameters."""
         member = self._by_id(q.memid)
         names = [member.name, *[p.name for p in member.parameters if "in" in p.attributes]][: q.cMaxNames]
         blobs: list[o.FLAGGED_WORD_BLOB | None] = [bstr(name) for name in names]
@@ -284,7 +285,7 @@ def _parameter(parameter: Parameter) -> o.ELEMDESC:
 
 
 def _described(written: str) -> o.TYPEDESC:
-    """A type as it is written: pointers to interfaces are VT_DISPATCH, other pointers VT_PTR."""
+    """Convert a declared type: pointers to interfaces become VT_DISPATCH, other pointers VT_PTR."""
     name = written.rstrip("*")
     stars = len(written) - len(name)
     if name not in _TYPES:

@@ -1,4 +1,4 @@
-"""VARIANT, SAFEARRAY and BSTR ([MS-OAUT] 2.2.23 to 2.2.30) ⇄ Python values that keep their types."""
+"""VARIANT, SAFEARRAY and BSTR ([MS-OAUT] 2.2.23 to 2.2.30): conversion to and from Python values with types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from msrpc.ndr.runtime import NULL
 from msrpc.ndr.serialization import HEADERS, serialize
 
 Unmarshal = Callable[[MInterfacePointer | None], Any]
-Marshal = Callable[[Any, bool], MInterfacePointer | None]  # an object, and whether by IDispatch
+Marshal = Callable[[Any, bool], MInterfacePointer | None]  # arguments: an object, and whether to use IDispatch
 
 
 class VT(IntEnum):
@@ -51,8 +51,8 @@ class VT(IntEnum):
     BYREF = 0x4000
 
 
-MISSING: Final = ComResult.DISP_E_PARAMNOTFOUND  # a VT_ERROR of this value stands for an argument that is left out
-# Type -> the arm of the union, and the one by reference.
+MISSING: Final = ComResult.DISP_E_PARAMNOTFOUND  # a VT_ERROR with this value marks an omitted argument
+# Type -> arm of the union, and arm by reference.
 _ARMS: Final[dict[int, tuple[str, str]]] = {
     VT.I8: ("llVal", "pllVal"), VT.I4: ("lVal", "plVal"), VT.UI1: ("bVal", "pbVal"), VT.I2: ("iVal", "piVal"),
     VT.R4: ("fltVal", "pfltVal"), VT.R8: ("dblVal", "pdblVal"), VT.BOOL: ("boolVal", "pboolVal"),
@@ -63,7 +63,7 @@ _ARMS: Final[dict[int, tuple[str, str]]] = {
     VT.ARRAY: ("parray", "pparray"), VT.RECORD: ("brecVal", "brecVal"),
 }  # fmt: skip
 _OBJECTS: Final = (VT.UNKNOWN, VT.DISPATCH)
-# Element type -> the type of the array on the wire, its member, the bytes and the `struct` format of an element.
+# Element type -> wire type of the array, its member, size in bytes and `struct` format of an element.
 _ELEMENTS: Final[dict[int, tuple[int, str, int, str]]] = {
     VT.I1: (VT.I1, "ByteStr", 1, "b"), VT.UI1: (VT.I1, "ByteStr", 1, "B"),
     VT.I2: (VT.I2, "WordStr", 2, "h"), VT.UI2: (VT.I2, "WordStr", 2, "H"), VT.BOOL: (VT.I2, "WordStr", 2, "h"),
@@ -82,13 +82,13 @@ _BY_WIRE_TYPE: Final = {VT.I1: VT.UI1, VT.I2: VT.I2, VT.I4: VT.I4, VT.I8: VT.I8}
 _NULL_BSTR = 0xFFFFFFFF
 _SIZE_OF_SCALAR: Final[dict[int, int]] = {int(VT.EMPTY): 20, int(VT.NULL): 20} | dict.fromkeys(
     map(int, (VT.I8, VT.UI8, VT.R8, VT.DATE, VT.CY)), 32
-)  # bytes; of the others 24
+)  # size in bytes; 24 for other types
 
 
 @dataclass(frozen=True, slots=True)
 class SafeArray:
-    """An array of `vt`. `values` are in the order of the wire: bytes for VT_UI1, otherwise a list; `bounds` are (lower,
-    count) by dimension, leftmost first."""
+    """An array of `vt`. `values` are in wire order: bytes for VT_UI1, otherwise a list; `bounds` are (lower, count) by
+    dimension, leftmost first."""
 
     vt: int
     values: Any
@@ -96,13 +96,13 @@ class SafeArray:
 
     @classmethod
     def of(cls, vt: int, values: Any) -> SafeArray:
-        """One dimension that begins at 0."""
+        """Return an array with one dimension that begins at 0."""
         return cls(vt, values, ((0, len(values)),))
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A value of an Automation type. `vt` may have VT.BYREF; `value` is the value itself then, too.
+    """A value of an Automation type. `vt` may include VT.BYREF; `value` is still the value itself.
 
     By type: int, float, bool; str or None (a NULL BSTR); int of ten-thousandths for VT_CY; float of days since
     1899-12-30 for VT_DATE; Decimal; an object or None; `SafeArray`; `Variant` for VT_VARIANT by reference; None for the
@@ -114,7 +114,7 @@ class Variant:
 
     @property
     def resolved(self) -> Variant:
-        """Without references."""
+        """The value with references resolved."""
         found = self
         while found.vt == VT.VARIANT | VT.BYREF:
             found = found.value
@@ -122,7 +122,7 @@ class Variant:
 
     @property
     def is_missing(self) -> bool:
-        """Whether it stands for an argument that was left out."""
+        """Whether this marks an omitted argument."""
         return self.vt == VT.EMPTY or (self.vt == VT.ERROR and self.value == MISSING)
 
 
@@ -134,7 +134,7 @@ NOTHING: Final = Variant(VT.ERROR, int(MISSING))
 
 
 def bstr(text: str | None) -> o.FLAGGED_WORD_BLOB:
-    """A text or NULL."""
+    """Encode a text, or None as NULL."""
     if text is None:
         return o.FLAGGED_WORD_BLOB(_NULL_BSTR, 0, [])
     raw = text.encode("utf-16-le", "surrogatepass")
@@ -143,7 +143,7 @@ def bstr(text: str | None) -> o.FLAGGED_WORD_BLOB:
 
 
 def text_of(blob: o.FLAGGED_WORD_BLOB | None) -> str | None:
-    """The text of a BSTR. Raises ComError E_INVALIDARG for one of an odd number of bytes."""
+    """Decode the text of a BSTR. Raises ComError E_INVALIDARG for an odd number of bytes."""
     if blob is None or blob.cBytes == _NULL_BSTR:
         return None
     if blob.cBytes != 2 * blob.clSize:
@@ -195,11 +195,11 @@ def _decimal(raw: o.DECIMAL) -> Decimal:
     digits = Decimal((raw.Hi32 << 64) | raw.Lo64).as_tuple().digits
     return Decimal(
         (raw.sign >> 7 & 1, digits, -raw.scale)
-    )  # arithmetic would round to 28 digits; a DECIMAL may have 29
+    )  # arithmetic would round to 28 digits, but a DECIMAL can have 29
 
 
 def _array(raw: Any, vt: int, unmarshal: Unmarshal) -> SafeArray | None:
-    """2.2.30.10. Raises ComError E_INVALIDARG where types, features or bounds disagree."""
+    """Decode a SAFEARRAY (2.2.30.10). Raises ComError E_INVALIDARG if types, features or bounds are inconsistent."""
     if raw is None or raw is NULL:
         return None
     union = raw.uArrayStructs
@@ -243,7 +243,7 @@ def _elements(union: o.SAFEARRAYUNION, element: int, unmarshal: Unmarshal) -> An
 
 
 def to_wire(variant: Variant, marshal: Marshal) -> o.wireVARIANTStr:
-    """The inverse. Raises ComError."""
+    """Encode a VARIANT. Raises ComError."""
     vt, value = variant.vt, variant.value
     wire = o.wireVARIANTStr(vt=vt)
     base = VT.ARRAY if vt & VT.ARRAY else vt & ~VT.BYREF
@@ -255,7 +255,7 @@ def to_wire(variant: Variant, marshal: Marshal) -> o.wireVARIANTStr:
         is_pointer = base in (VT.BSTR, VT.ARRAY, *_OBJECTS)
         raw = _raw(base, vt, value, marshal) if is_pointer or value is not None else None
         if raw is None and (base == VT.ARRAY or (is_pointer and vt & VT.BYREF)):
-            raw = NULL  # a pointer to a NULL
+            raw = NULL  # a pointer to NULL
         setattr(wire, _ARMS[base][bool(vt & VT.BYREF)], raw)
     wire.clSize = (_size(wire, base) + 7) // 8
     return wire
@@ -312,7 +312,7 @@ def _wire_array(array: SafeArray, marshal: Marshal) -> o._wireSAFEARRAY:
 
 
 def _size(wire: o.wireVARIANTStr, base: int) -> int:
-    """Bytes of a VARIANT on the wire."""
+    """Return the size of a VARIANT on the wire in bytes."""
     if base == VT.BSTR and not wire.vt & VT.BYREF:
         return 36 + 2 * (wire.bstrVal.clSize if wire.bstrVal is not None else 0)
     if wire.vt & (VT.BYREF | VT.ARRAY) or base in (VT.DECIMAL, *_OBJECTS):

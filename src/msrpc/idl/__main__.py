@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the paths of the modules. Returns an exit code."""
+    """Compile IDL files and print the paths of the modules. Returns an exit code."""
     options = _parser().parse_args(arguments)
     try:
         for file in options.files:

@@ -1,4 +1,4 @@
-"""From IDL files to modules. Nothing is generated where a package is used."""
+"""Generate modules from IDL files, at build time only."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from msrpc.idl.python_emitter import NDR64_SUFFIX, module_name
 from msrpc.idl.semantics import Analyzer
 from msrpc.idl.wiretypes import LibraryType
 
-#: The IDL files of this package, for `import` in others, and the package of the modules that are generated from them.
+#: Directory of this package's IDL files, which others can import, and the package of the modules generated from them.
 OWN: Final[Mapping[Path, str]] = {Path(__file__).parents[1] / "interfaces": "msrpc.interfaces"}
 
 
 class IdlSources:
-    """Directories in which imported IDL files are looked for, with the package of the modules generated from each. An
-    empty package is none: modules that are imported by their name alone. A directory stands before those after it, and
-    before the one of this package."""
+    """Directories searched for imported IDL files, each with the package of its generated modules. An empty package
+    means that modules are imported by name only. Directories are searched in order, that of this package last."""
 
     def __init__(self, directories: Mapping[Path, str]) -> None:
         self._directories: Final = {**directories, **OWN}
 
     def find(self, name: str) -> tuple[Path, str]:
-        """The path of an IDL file, and the name of its module. Raises IdlError."""
+        """Return the path of an IDL file and the name of its module. Raises IdlError."""
         for directory, package in self._directories.items():
             if (directory / name).is_file():
                 return directory / name, f"{package}.{module_name(name)}".lstrip(".")
@@ -39,11 +38,11 @@ class IdlSources:
         return Analyzer(lambda file: parse(self.find(file)[0].read_text(encoding="utf-8"), file)).analyze(name)
 
     def module_of(self, name: str) -> str:
-        """The name of the module of an IDL file. Raises IdlError."""
+        """Return the name of the module of an IDL file. Raises IdlError."""
         return self.find(name)[1]
 
     def generate(self, name: str) -> dict[str, str]:
-        """The modules of one IDL file, by their names: their sources. Raises IdlError."""
+        """Return the modules of an IDL file: name -> source. Raises IdlError."""
         library, module = self.compile(name), module_name(name)
         return {
             module: generate(library, name, self.module_of),
@@ -54,10 +53,9 @@ class IdlSources:
 def write_modules(
     files: Iterable[Path], target: Path, package: str = "", included: Mapping[Path, str] | None = None
 ) -> list[Path]:
-    """Write the modules of each IDL file into `target`, unless they are there as they should be; each is replaced at
-    once.
+    """Write the modules of each IDL file into `target`, unless they are up to date. Files are replaced atomically.
 
-    `package` is the package that `target` is. `included` has further directories of IDL files with their packages.
+    `package` is the name of the package `target`. `included` has further directories of IDL files with their packages.
     Returns the paths of the modules. Raises IdlError, OSError.
     """
     target.mkdir(parents=True, exist_ok=True)
@@ -77,7 +75,7 @@ def _write(path: Path, text: str) -> None:
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             stream.write(text)
-            # Every user who may read the package may read these: a temporary file is for its owner alone.
+            # Generated modules are readable for all users, unlike temporary files.
             os.fchmod(handle, 0o644)
         os.replace(temporary, path)
     except BaseException:

@@ -1,7 +1,7 @@
 """Tokens of the IDL text (C706 chapter 6, with the MIDL spellings of the published appendices).
 
-`tokenize` is a generator of `Lexeme`; comments and preprocessor lines other than `#define NAME VALUE`
-carry no meaning for the wire and are dropped.
+`tokenize` is a generator of `Lexeme`; comments and preprocessor lines other than `#define NAME VALUE` do not affect the
+wire format and are dropped.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class IdlError(Exception):
-    """The IDL text is not what the compiler understands; the message names file and line."""
+    """Invalid or unsupported IDL; the message names file and line."""
 
 
 class Lexeme(NamedTuple):
@@ -37,7 +37,7 @@ _TOKEN = re.compile(
 
 
 def tokenize(text: str, filename: str) -> Iterator[Lexeme]:
-    """Yield the tokens of `text`, ending with one of kind "end". Raises IdlError on a character that is none."""
+    """Yield the tokens of `text`, ending with one of kind "end". Raises IdlError for an invalid character."""
     position, line = 0, 1
     while position < len(text):
         match = _TOKEN.match(text, position)

@@ -1,17 +1,16 @@
-"""From the types of NDR 2.0 to those of NDR64 ([MS-RPCE] 2.2.5), which the same declarations have in that syntax.
+"""Conversion of types of NDR 2.0 to those of NDR64 ([MS-RPCE] 2.2.5) for the same declarations.
 
-What is different, and where the back ends find it:
+The differences, and the attributes in which back ends find them:
 
-- Pointers have 8 bytes, aligned to 8, in arrays of reference pointers, too (2.2.5.3.5): `Pointer.size`.
+- Pointers have 8 bytes, aligned to 8, also in arrays of reference pointers (2.2.5.3.5): `Pointer.size`.
 - Maximum counts, offsets and actual counts have 8 bytes (2.2.5.3.2, 2.2.5.3.3): `Array.count_size`.
 - Enumerations have 4 bytes, with or without `v1_enum` (2.2.4.6, 2.2.5.2): `Enum.size`. They are read as unsigned
-  integers, as those with `v1_enum` are in NDR 2.0: their members are 0 to 32,767 (2.2.4.11), and no negative number
-  comes in.
+  integers, as those with `v1_enum` in NDR 2.0: their members are 0 to 32,767 (2.2.4.11), never negative.
 - `__int3264` is a hyper (2.2.4.1.2).
-- Structures end at a multiple of their alignment. The gap behind the last member that is neither conformant nor varying
-  travels before the elements of a conformant array (2.2.5.3.4.1): `Struct.ndr64`.
-- Unions are aligned like their largest arm, and so is the arm behind the discriminant (2.2.5.3.4.4), whichever is
-  selected, also one without a member: `Union.ndr64`.
+- Structures end at a multiple of their alignment. The padding after the last member that is neither conformant nor
+  varying comes before the elements of a conformant array (2.2.5.3.4.1): `Struct.ndr64`.
+- Unions are aligned like their largest arm, and so is the arm after the discriminant (2.2.5.3.4.4), even if the
+  selected arm is smaller or has no member: `Union.ndr64`.
 """
 
 from __future__ import annotations
@@ -25,10 +24,11 @@ _INT3264 = ("__int3264", "signed __int3264", "unsigned __int3264")
 
 
 class Widening:
-    """Makes the types of NDR64. The same type becomes the same one each time, so that structures may be recursive."""
+    """Converts types to NDR64. The same type is always converted to the same object, so that structures may be
+    recursive."""
 
     def __init__(self) -> None:
-        self._made: dict[int, tuple[w.WireType, w.WireType]] = {}  # with the original, whose identity is the key
+        self._made: dict[int, tuple[w.WireType, w.WireType]] = {}  # with the original, to keep its id() valid
 
     def type(self, wire_type: w.WireType) -> w.WireType:
         """Convert a type of NDR 2.0 to NDR64."""

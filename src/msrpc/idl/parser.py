@@ -1,7 +1,7 @@
 """A recursive descent parser for the subset of MIDL in which the Open Specifications publish their interfaces.
 
-It reads more than the code generator emits: object interfaces, dispatch interfaces, coclasses and libraries are
-parsed too, because MS-DCOM, MS-OAUT and MC-MQAC use them.
+It parses more than the code generator emits: object interfaces, dispatch interfaces, coclasses and libraries are parsed
+too, because MS-DCOM, MS-OAUT and MC-MQAC use them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _PRECEDENCE = [
     ["+", "-"],
     ["*", "/", "%"],
 ]
-# Attributes whose arguments are opaque text: nothing on the wire depends on them.
+# Attributes whose arguments are opaque text and do not affect the wire format.
 _UUID_ATTRIBUTES = frozenset(["uuid"])
 
 
@@ -113,7 +113,7 @@ class _Parser:
             while self._accept(","):
                 self._file.imports.append(self._take().text.strip('"'))
             self._accept(";")
-        elif self._accept("cpp_quote") or self._accept("importlib"):  # neither is IDL: text for C, a type library
+        elif self._accept("cpp_quote") or self._accept("importlib"):  # not IDL: text for C, or a type library
             self._expect("(")
             self._take()
             self._expect(")")
@@ -131,14 +131,14 @@ class _Parser:
         _, name, value = self._take().text.split(None, 2)
         try:
             expression = _Parser(value, self._filename).sole_expression()
-        except IdlError:  # not a constant but text, which stands for a type where one is expected
+        except IdlError:  # not a constant: text that may be used as a type
             with contextlib.suppress(IdlError):
                 self._macros[name] = list(tokenize(value, self._filename))[:-1]
             return
         self._file.definitions.append((self._interface, s.Constant(name, expression)))
 
     def sole_expression(self) -> s.Expression:
-        """The expression that the whole text is."""
+        """Parse the whole text as an expression."""
         expression = self._expression()
         if self._token.kind != "end":
             raise self._error("the end of the expression")
@@ -205,7 +205,7 @@ class _Parser:
                 self._expect(";")
                 interface.operations.append(s.OperationDecl(name, attributes, result, pointers, parameters, line))
                 return
-            if interface.is_dispatch:  # a property: nothing of it travels but through Invoke
+            if interface.is_dispatch:  # a property is accessed only through Invoke
                 self._expect(";")
                 return
             self._at = start

@@ -1,11 +1,11 @@
-"""The back end that emits Python: a class a structure, straight-line code to decode and encode it.
+"""The Python back end: a class for each structure, with straight-line code to decode and encode it.
 
 Runs of members with a fixed layout become one `struct` call. Code is emitted twice for decoding (both byte orders) and
 once for encoding. Pointees follow the outermost construct (C706 14.3.12.3), so each structure has a function for its
-body, where pointers are referent identifiers, and one for what its pointers refer to.
+body, in which pointers are referent identifiers, and one for its pointees.
 
-NDR64 is little-endian only ([MS-RPCE] 2.2.5). Its codecs, for the same classes, are in a module of their own, which
-`ndr.runtime` imports when it is needed first.
+NDR64 is little-endian only ([MS-RPCE] 2.2.5). Its codecs for the same classes are in a separate module, which
+`ndr.runtime` imports on first use.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ _new = object.__new__
 
 
 def generate(library: w.LibraryType, idl: str, module_of: Callable[[str], str] = module_name) -> str:
-    """Return the text of the Python module for what one IDL file declares. `module_of` returns the full names of the
-    modules of IDL files."""
+    """Return the text of the Python module for the declarations of an IDL file. `module_of` returns the full names of
+    the modules of IDL files."""
     return _Module(library, idl, module_of).text()
 
 
 def generate_ndr64(library: w.LibraryType, idl: str, module_of: Callable[[str], str] = module_name) -> str:
-    """Return the text of the module with the NDR64 codecs of what one IDL file declares; arguments as for `generate`.
-    Its name is that of the other module with `NDR64_SUFFIX`."""
+    """Return the text of the module with the NDR64 codecs for the declarations of an IDL file; arguments as for
+    `generate`. Its name is that of the other module plus `NDR64_SUFFIX`."""
     return _Ndr64Module(library, idl, module_of).text()
 
 
@@ -66,10 +66,10 @@ class _Module:
         self.library, self.idl = library, idl
         self.symbols = Symbols(idl, module_of)
         self.tables = Tables(self.symbols)
-        self.shared: dict[str, str] = {}  # signature -> the class of arguments that has it
+        self.shared: dict[str, str] = {}  # signature -> class of arguments with this signature
 
     def head(self, content: str) -> list[str]:
-        """The lines before all others: call it last, when it is known what they need."""
+        """Return the first lines of the module. Must be called last, when all imports are known."""
         head = [_HEADER.format(content=content)]
         for module, names in sorted(self.symbols.foreign.items()):
             head.append(f"from {module} import {', '.join(sorted(names))}")
@@ -101,7 +101,7 @@ class _Module:
             return lines
         arguments, body = [], []
         for member, annotation, default in members:
-            if default.endswith("()") or default == "[]":  # each structure gets one of its own
+            if default.endswith("()") or default == "[]":  # a new object for each structure
                 arguments.append(f"{member}: {annotation} = _UNSET")
                 body.append(f"        self.{member} = {default} if {member} is _UNSET else {member}")
             else:
@@ -179,8 +179,8 @@ class _Module:
     def arguments_of(
         self, interface: w.InterfaceType, operation: w.OperationType
     ) -> Iterator[tuple[str, str, list[w.Field], bool]]:
-        """Yield for the request and the response of an operation: a letter for the direction, the name of the class of
-        its arguments, these, and whether no operation before had this class."""
+        """Yield, for the request and the response of an operation: a letter for the direction, the name of the class of
+        the arguments, the arguments, and whether the class is new."""
         result = [w.Field("result", operation.result)] if operation.result else []
         for letter, role, fields in (
             ("q", "Request", operation.inputs),
@@ -193,7 +193,7 @@ class _Module:
                 yield letter, f"{prefix}{operation.name}_{role}", fields, True
 
     def _codecs(self, letter: str, name: str, fields: list[w.Field]) -> list[str]:
-        """A class of arguments and its codecs: `_q_NAME` or `_r_NAME` = (decode, decode big-endian, encode)."""
+        """Return a class of arguments and its codecs: `_q_NAME` or `_r_NAME` = (decode, decode big-endian, encode)."""
         announced = announced_sizes(fields) if letter == "r" else ()
         body = self._class(name, flatten_parameters(fields), announced)
         functions = {order: f"_d{letter}_{name}{suffix}" for suffix, order in (("", "<"), ("_be", ">"))}
@@ -208,8 +208,8 @@ class _Module:
         return [*body, f"_{letter}_{name} = ({', '.join(codecs)})"]
 
     def _by_signature(self, role: str, fields: list[w.Field]) -> tuple[str, list[w.Field], bool]:
-        """Operations for Automation are many and of few shapes: those whose arguments have the same types share a
-        class, in which the arguments are numbered."""
+        """Return the shared class for arguments of the same types; in it, arguments are numbered. Automation has many
+        operations with few different signatures."""
         numbered = [
             f if f.name in _IMPLICIT else w.Field(f"a{index}", f.type, f.switch, f.range, f.directions)
             for index, f in enumerate(fields, -1 if fields and fields[0].name in _IMPLICIT else 0)
@@ -263,7 +263,7 @@ class _Ndr64Module(_Module):
         return "\n".join(head + body) + "\n"
 
     def _codecs(self, letter: str, name: str, fields: list[w.Field]) -> list[str]:
-        """The codecs of a class of arguments: `_q_NAME` or `_r_NAME` = (decode, encode)."""
+        """Return the codecs of a class of arguments: `_q_NAME` or `_r_NAME` = (decode, encode)."""
         announced = announced_sizes(fields) if letter == "r" else ()
         wide = list(map(self._wide.field, fields))
         decoder, encoder = f"_d{letter}_{name}", f"_e{letter}_{name}"
@@ -287,7 +287,7 @@ def _names(names: list[str]) -> str:
 
 
 def _signature(wire_type: w.WireType) -> str:
-    """A text that is the same for types which travel alike."""
+    """Return a text that is equal for types with the same wire format."""
     match wire_type:
         case w.Primitive(format=fmt):
             return fmt

@@ -1,4 +1,4 @@
-"""The code that decodes: bodies first, then what their pointers refer to, for one byte order."""
+"""Generates decoders for one byte order: bodies first, then pointees."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from msrpc.idl.python_emitter import (
     selector,
 )
 
-LARGEST_COUNT = 0x7FFFFFFF  # of elements, where counts have 64 bits
+LARGEST_COUNT = 0x7FFFFFFF  # maximum elements if counts have 64 bits
 
 
 class Decoder(Emitter):
@@ -75,7 +75,7 @@ class Decoder(Emitter):
         return self.lines
 
     def _end_of_fixed_part(self, struct: w.Struct) -> None:
-        """In NDR64 the gap up to the alignment of a structure travels ([MS-RPCE] 2.2.5.3.4.1)."""
+        """Skip the padding at the end of a structure, which only NDR64 transfers ([MS-RPCE] 2.2.5.3.4.1)."""
         if struct.ndr64:
             self.align(struct.alignment)
 
@@ -170,7 +170,7 @@ class Decoder(Emitter):
                 self.align(union.alignment)
             self.scalar_of(union.discriminant, tag)
             self.flush()
-            if follows:  # what selects stands behind the union, where it is read again
+            if follows:  # the selector follows the union and is read there again
                 self.line(f"{switch} = {tag}")
             else:
                 with self.block(f"if {tag} != {switch}:"):
@@ -233,7 +233,7 @@ class Decoder(Emitter):
     def _pointer(
         self, pointer: w.Pointer, target: str, owner: str, where: str, null: str = "None", switch: str = ""
     ) -> None:
-        """`target` holds a referent identifier; replace it by what it refers to."""
+        """Decode a pointee: replace the referent identifier in `target` by the value."""
         self.flush()
         if pointer.kind == "ref":
             self._pointee(pointer.to, target, owner, where, null="None", switch=switch)
@@ -257,7 +257,7 @@ class Decoder(Emitter):
     def _pointee(
         self, wire_type: w.WireType, target: str, owner: str, where: str, null: str = "NULL", switch: str = ""
     ) -> None:
-        """Decode a complete construct, with what its own pointers refer to."""
+        """Decode a complete construct, including the pointees of its own pointers."""
         match wire_type:
             case w.Pointer() as inner:
                 self.scalar_of(inner, target)
@@ -271,7 +271,8 @@ class Decoder(Emitter):
                 self._deferred(field, target, owner, where)
 
     def _conformant(self, array: w.Array, target: str, owner: str, where: str) -> None:
-        """C706 14.3.3: maximum count, for varying arrays offset and actual count, then the elements."""
+        """Decode a conformant array (C706 14.3.3): maximum count; for varying arrays, offset and actual count; then the
+        elements."""
         self.flush()
         maximum = self.local("n")
         self.count(array, maximum)
@@ -280,7 +281,7 @@ class Decoder(Emitter):
             self._elements_deferred(array.element, target, owner, where)
 
     def _counted(self, array: w.Array, maximum: str, target: str, owner: str, where: str) -> None:
-        """The part of an array behind its maximum count: for varying ones offset and actual count, the elements."""
+        """Decode an array after its maximum count: for varying arrays, offset and actual count; then the elements."""
         count = maximum
         if array.ndr64 and array.fixed is None:  # [MS-RPCE] 3.1.1.5.3.2.2.1
             self.flush()
@@ -295,7 +296,7 @@ class Decoder(Emitter):
                 self.line(f"raise BadStubData(f'{where}: elements {{{offset}}} to {{{offset}}} + {{{count}}} "
                           f"of {{{maximum}}}')")  # fmt: skip
         self.flush()
-        if array.fixed is None:  # here, because the count of a structure is compared with a field before the array
+        if array.fixed is None:  # only here: the count of a structure is compared with a field before the array
             self._check_count(where, maximum, array.size, owner)
         if array.varying:
             self._check_count(where, count, array.length, owner)
@@ -314,7 +315,7 @@ class Decoder(Emitter):
         check = f"if {absent}{count} != {wanted}: raise {error}"
         if self.available is None:
             self.line(check)
-        else:  # a parameter may come after the array whose size it holds
+        else:  # the size may be a parameter after the array
             self.late.append(check)
             self.lines.insert(self.preamble, f"    {count} = None")
 
@@ -328,7 +329,7 @@ class Decoder(Emitter):
         with self.block(f"if any(b[{end} - {size}:{end}]):"):
             self.line(f"raise BadStubData('{where}: no terminator')")
         self.line(f"{target} = b[p:{end} - {size}].decode({codec!r}{errors})")
-        with self.block(f"if '\\0' in {target}:"):  # what is behind it some would see and others not
+        with self.block(f"if '\\0' in {target}:"):  # programs disagree on the text after it
             self.line(f"raise BadStubData('{where}: a string with an embedded NUL')")
         self.line(f"p = {end}")
         self.forget_alignment()
@@ -338,7 +339,7 @@ class Decoder(Emitter):
         size = w.minimum_size(element)
         if size == 0:
             raise IdlError(f"{where}: elements of size 0")
-        if not isinstance(element, w.Struct):  # of those each is aligned by itself, so none brings no padding
+        if not isinstance(element, w.Struct):  # structures are aligned individually: none, no padding
             self.align(element.alignment)
         end = self.local("e")
         self.line(f"{end} = p + {size} * {count}")
@@ -394,5 +395,5 @@ class Decoder(Emitter):
 
 
 def _kind(wire_type: w.WireType) -> str:
-    """Names the type of a pointee, so that full pointers to different types are not taken for the same."""
+    """Return a name for the type of a pointee, to distinguish full pointers to different types."""
     return str(getattr(wire_type, "name", "")) or type(wire_type).__name__.lower()

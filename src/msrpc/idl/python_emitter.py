@@ -1,4 +1,4 @@
-"""Base of decoder and encoder: lines of code, known alignment, facts about wire types."""
+"""Base of decoder and encoder: lines of code, known alignment, properties of wire types."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from msrpc.idl import syntax as s
 from msrpc.idl import wiretypes as w
 from msrpc.idl.lexer import IdlError
 
-NDR64_SUFFIX = "_ndr64"  # of the module with the NDR64 codecs of the classes of another
+NDR64_SUFFIX = "_ndr64"  # suffix of modules with NDR64 codecs
 
 
 def module_name(idl: str) -> str:
-    """`ms-mqmq.idl` -> `ms_mqmq`."""
+    """Return the module name of an IDL file: `ms_mqmq` for `ms-mqmq.idl`."""
     return idl.removesuffix(".idl").replace("-", "_")
 
 
@@ -25,7 +25,7 @@ def class_fields(struct: w.Struct | w.Union) -> list[w.Field]:
 
 
 def flatten_parameters(fields: list[w.Field]) -> list[w.Field]:
-    """The arms of a union declared in place become attributes of the structure around it."""
+    """Replace a union declared in place by its arms, which become attributes of the enclosing structure."""
     flat: list[w.Field] = []
     for f in fields:
         if isinstance(f.type, w.Union) and not f.type.name:
@@ -36,8 +36,9 @@ def flatten_parameters(fields: list[w.Field]) -> list[w.Field]:
 
 
 def announced_sizes(outputs: list[w.Field]) -> list[str]:
-    """The arguments of the request that `size_is` of varying arrays of the response names: the arrays travel with these
-    as max_count, however few elements they have. A response has them as attributes; None stands for the elements."""
+    """Return the request arguments that are `size_is` of varying arrays in the response: they are the max_count of
+    these arrays, even if there are fewer elements. Responses have them as attributes; None means the number of
+    elements."""
     known = {f.name for f in outputs}
     targets = [f.type.to if isinstance(f.type, w.Pointer) else f.type for f in outputs]
     arrays = [target for target in targets if isinstance(target, w.Array) and target.varying]
@@ -61,12 +62,12 @@ _UNSIGNED = {2: "H", 4: "I", 8: "Q"}
 
 
 def scalar_format(wire_type: w.Primitive | w.Enum | w.Pointer) -> str:
-    """The character of `struct` for a scalar, and for a pointer as its referent identifier."""
+    """Return the `struct` format character for a scalar, or for the referent identifier of a pointer."""
     return wire_type.format if isinstance(wire_type, w.Primitive) else _UNSIGNED[wire_type.size]
 
 
 def static_size(wire_type: w.WireType) -> int | None:
-    """Size on the wire if it never varies and the type's own alignment holds at its start; else None."""
+    """Return the size on the wire if it is constant for a correctly aligned start; else None."""
     match wire_type:
         case w.Primitive() | w.Opaque() | w.Enum() | w.Pointer():
             return wire_type.size
@@ -83,7 +84,8 @@ def static_size(wire_type: w.WireType) -> int | None:
 
 
 def python_expression(expression: s.Expression, owner: str) -> str:
-    """An IDL expression over the fields of `owner`. Dereferences vanish: pointers are transparent in Python."""
+    """Convert an IDL expression over the fields of `owner` to Python. Dereferences are omitted: pointers are
+    transparent."""
     match expression:
         case s.Number(value=value):
             return str(value)
@@ -97,7 +99,7 @@ def python_expression(expression: s.Expression, owner: str) -> str:
             return f"({operator}{python_expression(operand, owner)})"
         case s.Binary(operator=operator, left=left, right=right):
             spelled = {"/": "//", "&&": "and", "||": "or"}.get(operator, operator)
-            shift = "31 & " if operator in ("<<", ">>") else ""  # a shift by what was sent must not eat the memory
+            shift = "31 & " if operator in ("<<", ">>") else ""  # a shift by a received number must not exhaust memory
             return f"({python_expression(left, owner)} {spelled} ({shift}{python_expression(right, owner)}))"
         case s.Conditional(condition=a, then=b, otherwise=c):
             return (
@@ -121,7 +123,7 @@ class Symbols:
         self.foreign: dict[str, set[str]] = {}
 
     def struct(self, fmt: str, method: str) -> str:
-        """The name of a module-level bound method of Struct(fmt)."""
+        """Return the name of a module-level bound method of Struct(fmt)."""
         return self.structs.setdefault(f"Struct({fmt!r}).{method}", f"_S{len(self.structs)}")
 
     def use(self, struct: w.Struct | w.Union, name: str) -> str:
@@ -136,7 +138,7 @@ class Symbols:
 
 
 class Emitter(ABC):
-    """Lines of code plus what is known of the alignment of the current position: p % modulus == remainder."""
+    """Collects lines of code, and tracks the alignment of the current position: p % modulus == remainder."""
 
     def __init__(self, symbols: Symbols, order: str) -> None:
         self.symbols, self.order = symbols, order
@@ -147,9 +149,9 @@ class Emitter(ABC):
         self.run_size = 0
         self.counter = 0
         self.suffix = "_be" if order == ">" else ""
-        self.available: set[str] | None = None  # names that size_is may refer to; None: all fields
+        self.available: set[str] | None = None  # names to which size_is may refer; None: all fields
         self.late: list[str] = []
-        self.preamble = 0  # where a parameter's function may set locals to None
+        self.preamble = 0  # position at which locals can be set to None
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
@@ -160,7 +162,7 @@ class Emitter(ABC):
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """An indented block that may or may not run: alignment knowledge from inside does not survive it."""
+        """Emit an indented block that is executed conditionally: the alignment after it is unknown."""
         self.flush()
         self.line(head)
         self.depth += 1

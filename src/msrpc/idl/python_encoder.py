@@ -1,4 +1,4 @@
-"""The code that encodes, little-endian: bodies first, then what their pointers refer to."""
+"""Generates little-endian encoders: bodies first, then pointees."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Encoder(Emitter):
         self.line("return")
 
     def _maximum(self, array: w.Array, count: str, owner: str, where: str) -> str:
-        """The name of the maximum count, after the checks of the count against size_is and length_is."""
+        """Emit the checks of a count against size_is and length_is. Return the name of the maximum count."""
         if not array.varying:
             self._check(where, count, array.size, owner)
             return count
@@ -109,7 +109,7 @@ class Encoder(Emitter):
         self.count(array, count)
 
     def call(self, function: str, parameters: list[w.Field], announced: Collection[str] = ()) -> list[str]:
-        """The function for an operation; `announced` are sizes that the request has (`announced_sizes`)."""
+        """Return the function for an operation; `announced` are sizes in the request (`announced_sizes`)."""
         self.announced = frozenset(announced)
         self.lines += ["", "", f"def {function}(o):"]
         self.line("w = bytearray()")
@@ -286,7 +286,8 @@ class Encoder(Emitter):
                       f"announced')")  # fmt: skip
 
     def _data(self, element: w.WireType, value: str, string: bool = False, where: str = "") -> str:
-        """The name of what holds the elements: encoded bytes for characters, the list itself otherwise."""
+        """Return the name of the variable with the elements: encoded bytes for characters, otherwise the list
+        itself."""
         if not is_wchar(element) and not string:
             return value
         self.flush()

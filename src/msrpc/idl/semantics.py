@@ -1,4 +1,4 @@
-"""The semantic pass: names to wire types, attributes to pointer kinds, array levels, unions and ranges."""
+"""The semantic pass: resolves names to wire types, and attributes to pointer kinds, array levels, unions and ranges."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ _PRIMITIVES: dict[str, w.Primitive] = {
 _WCHAR = w.Primitive("wchar_t", "H", 2)
 _GUID = w.Opaque("GUID", 16, 4)
 _CONTEXT_HANDLE = w.Opaque("context_handle", 20, 4)
-# Types whose Python form is ours: a GUID is 16 bytes in little-endian order, an HRESULT is unsigned.
+# Types with a special Python form: a GUID is 16 bytes in little-endian order, an HRESULT is unsigned.
 _OVERRIDES: dict[str, w.WireType] = {
     "GUID": _GUID, "UUID": _GUID, "uuid_t": _GUID, "wchar_t": _WCHAR, "HRESULT": _PRIMITIVES["HRESULT"],
 }  # fmt: skip
 
 
 class NotMarshalled(IdlError):
-    """A type that only exists in memory, such as a C union. An error only where something that travels uses it."""
+    """A type that only exists in memory, such as a C union. It is an error only if transferred data uses it."""
 
 
-# What MIDL gives a method that has no id(): this, 0x10000 for each interface between, and its index.
+# DISPIDs that MIDL assigns to methods without id(): this, plus 0x10000 per interface in between, plus the index.
 _METHODS = 0x60010000
 _FLAGS = frozenset(["in", "out", "optional", "retval"])
 
@@ -77,7 +77,7 @@ class Analyzer:
         self._file = ""
 
     def analyze(self, filename: str) -> w.LibraryType:
-        """Return what `filename` itself declares; imported files are resolved but not included."""
+        """Return the declarations of `filename`; imported files are resolved but not included."""
         tree = self._import(filename)
         self._own = w.LibraryType({}, [], [], [])
         self._declare(tree, filename, own=True)
@@ -160,8 +160,8 @@ class Analyzer:
         return w.InterfaceType(parsed.name, str(parsed.uuid), (int(major), int(minor or 0)), operations)
 
     def _object_interface(self, parsed: s.InterfaceDecl) -> w.InterfaceType:
-        """Interfaces of objects continue their base, and their calls carry ORPCTHIS and ORPCTHAT in front of the
-        parameters ([MS-DCOM] 2.2.13.1)."""
+        """Convert an interface of objects: it continues its base, and ORPCTHIS and ORPCTHAT precede the parameters of
+        its calls ([MS-DCOM] 2.2.13.1)."""
         base = self._objects.get("IDispatch" if parsed.is_dispatch else parsed.base or "")
         if base is None and parsed.base:
             raise IdlError(f"{parsed.name}: unknown base {parsed.base!r}")
@@ -274,7 +274,7 @@ class Analyzer:
                 )
 
     def _typedef_of(self, tag: str) -> str:
-        """The typedef name of a tagged type, which is how the specifications speak of it; else the tag."""
+        """Return the typedef name of a tagged type, which the specifications use; else the tag."""
         for name, (body, levels, _, _) in self._typedefs.items():
             if not levels and body is self._tags[tag]:
                 return name
@@ -376,7 +376,7 @@ class Analyzer:
     # -- members and parameters ------------------------------------------------------------------------------
 
     def _members(self, members: list[s.MemberDecl], parameter: bool) -> list[w.Field]:
-        """Resolve members in order; unions come last, because one declared in place needs the type of its switch."""
+        """Resolve members; unions last, because one declared in place needs the type of its switch."""
         resolved: dict[int, w.Field] = {}
         for unions in (False, True):
             for index, member in enumerate(members):
@@ -408,7 +408,7 @@ class Analyzer:
         return w.Field(declarator.name, built, range=bounds)
 
     def _typedef_range(self, body: s.TypeExpression) -> tuple[int, int] | None:
-        """The range that a typedef of a scalar carries."""
+        """Return the range of a scalar typedef; None if there is none."""
         while isinstance(body, s.TypeName) and body.name in self._typedefs:
             body, levels, attributes, _ = self._typedefs[body.name]
             if levels:
@@ -431,7 +431,7 @@ class Analyzer:
             if not named:
                 raise IdlError(f"switch_is({switch.text}) names no scalar field next to it")
             discriminant: w.WireType = named[0]
-            if "switch_type" in member.attributes:  # the selector may travel wider than the field that it repeats
+            if "switch_type" in member.attributes:  # the selector may be wider than the field that it repeats
                 wider = member.attributes["switch_type"][0]
                 assert isinstance(wider, s.Name)
                 discriminant = self._named(wider.text)
@@ -491,7 +491,7 @@ class Analyzer:
     ) -> tuple[_Levels, list[w.PointerKind | None], w.WireType | None, bool]:
         """Unfold typedefs that hide pointers or arrays (LPWSTR, PSID), so that attributes reach every level.
 
-        The kinds are what typedefs say of their pointers, None where they say nothing.
+        The kinds are those that typedefs specify for their pointers, None if they specify none.
         """
         string = False
         levels = list(levels)
@@ -499,7 +499,7 @@ class Analyzer:
         while isinstance(body, s.TypeName):
             if body.name == "void":
                 return levels, kinds, None, string
-            if body.name in self._interface_names:  # what points to an object travels as its OBJREF, and may be NULL
+            if body.name in self._interface_names:  # a pointer to an object is an OBJREF on the wire and may be NULL
                 pointers = [index for index, level in enumerate(levels) if level == "*"]
                 if not pointers:
                     raise NotMarshalled(f"{body.name} is an interface, which travels only behind a pointer")
@@ -532,8 +532,8 @@ class Analyzer:
     def _kind(
         self, index: int, of_typedef: w.PointerKind | None, attributes: s.Attributes, parameter: bool
     ) -> w.PointerKind:
-        """Attributes speak of the outermost pointer, before what its typedef says; parameters default to ref. Pointers
-        to interfaces are unique in any place ([MS-DCOM] 2.2.14)."""
+        """Return the kind of a pointer. Attributes apply to the outermost pointer and override its typedef; parameters
+        default to ref. Pointers to interfaces are always unique ([MS-DCOM] 2.2.14)."""
         if index > 0:
             return of_typedef or self._pointer_default
         explicit = _explicit_kind(attributes) or of_typedef
@@ -574,7 +574,7 @@ class Analyzer:
 
 
 def _tag_for(definition: s.Typedef) -> str:
-    """The tag of a type declared without one: all its declarators must find the same type."""
+    """Return a tag for a type declared without one, so that all its declarators find the same type."""
     for declarator in definition.declarators:
         if not declarator.levels:
             return declarator.name
@@ -624,7 +624,7 @@ def _reaches(start: w.WireType, target: w.WireType, seen: set[int]) -> bool:
 
 
 def _depth(interface: w.InterfaceType) -> int:
-    """How many interfaces an interface of objects continues, IUnknown among them."""
+    """Return the number of base interfaces of an interface of objects, including IUnknown."""
     return 0 if interface.base is None else 1 + _depth(interface.base)
 
 

@@ -1,4 +1,4 @@
-"""The syntax tree of an IDL file: what the parser found, before names are resolved."""
+"""The syntax tree of an IDL file: the result of the parser, before names are resolved."""
 
 from __future__ import annotations
 
@@ -43,13 +43,14 @@ class Conditional:
 
 Expression = Name | Number | Text | Unary | Binary | Conditional
 
-# Attribute name -> arguments; an argument left out (`size_is(,n)`) is None.
+# Attribute name -> arguments; an omitted argument (`size_is(,n)`) is None.
 Attributes = dict[str, list[Expression | None]]
 
 
 @dataclass(slots=True)
 class Declarator:
-    """`levels` runs from the outside in: "*" for a pointer, an Expression or None (`[]`) for an array dimension."""
+    """`levels` are ordered from the outside in: "*" for a pointer, an Expression or None (`[]`) for an array
+    dimension."""
 
     name: str
     levels: list[str | Expression | None]
@@ -95,7 +96,7 @@ class UnionType:
     arms: list[ArmDecl] | None
     switch: tuple[TypeExpression, str] | None = None  # encapsulated: discriminant type and name
     union_name: str = ""
-    switch_type: TypeExpression | None = None  # from the attribute of its typedef
+    switch_type: TypeExpression | None = None  # from an attribute of its typedef
 
 
 @dataclass(slots=True)
@@ -148,7 +149,7 @@ class InterfaceDecl:
 
     @property
     def is_object(self) -> bool:
-        """Whether it is an interface of objects; Automation writes `odl` or `dual` instead of `object`."""
+        """Whether this is an interface of objects; Automation uses `odl` or `dual` instead of `object`."""
         return self.is_dispatch or self.base is not None or bool({"object", "odl", "dual"} & self.attributes.keys())
 
 
@@ -169,7 +170,7 @@ class File:
 
 
 def names_in(expression: Expression) -> set[str]:
-    """The names that an expression refers to."""
+    """Return the names to which an expression refers."""
     match expression:
         case Name(text=text):
             return {text}

@@ -1,7 +1,7 @@
 """The back end for the engine: tables of literals at the end of each generated module, read by `ndr.tables`.
 
-There are no tables for features that no frequently called interface uses; the interpreted codec handles them: full
-pointers, structures with a trailing array, unions with a name, arrays of fixed size and of references, floating point,
+There are no tables for features that no frequently called interface uses. The Python codec handles them: full pointers,
+structures with a trailing array, unions with a name, arrays of fixed size and of references, floating point,
 expressions that calculate.
 """
 
@@ -18,13 +18,14 @@ _CONTENTS = {"bytes": 0, "GUID": 1, "context_handle": 2}
 
 
 class Tables:
-    """The tables of one module. `symbols` learns of the structures of other modules."""
+    """The tables of one module. Structures of other modules are added to `symbols`."""
 
     def __init__(self, symbols: Symbols) -> None:
         self._symbols = symbols
 
     def structures(self, structs: Sequence[w.Struct | w.Union]) -> list[str]:
-        """The lines that give `ndr.tables` the structures of a module; all are announced before any is declared."""
+        """Return the lines that register the structures of a module with `ndr.tables`; all are announced before any is
+        declared."""
         supported = [struct for struct in structs if isinstance(struct, w.Struct) and _is_supported(struct, set())]
         announced = [
             f"_announce({struct.name}, {struct.alignment}, {struct.recursive}, {w.has_pointers(struct)}, "
@@ -37,7 +38,8 @@ class Tables:
         return [*announced, *declared]
 
     def arguments(self, class_name: str, parameters: list[w.Field]) -> str:
-        """The arguments of `ndr.tables.codec` that describe `parameters`; empty if there can be no table of them."""
+        """Return the arguments of `ndr.tables.codec` that describe `parameters`; empty if tables do not support
+        them."""
         if not all(_is_supported(p.type, set()) for p in parameters):
             return ""
         return f"({class_name}, {self._fields(parameters, {p.name for p in parameters})})"
@@ -81,7 +83,7 @@ class Tables:
 
 
 def _is_supported(wire_type: w.WireType, seen: set[int]) -> bool:
-    """Whether there are tables of all that a type leads to; `seen` are the structures on the way."""
+    """Whether tables support a type and everything that it contains; `seen` are the enclosing structures."""
     match wire_type:
         case w.Primitive(format=fmt):
             return fmt not in "fd"
@@ -117,7 +119,8 @@ def _pointed_to(expression: s.Expression | None) -> s.Expression | None:
 
 
 def _count(expression: s.Expression | None, parameters: set[str] | None) -> str:
-    """A number, the name of a member, or None where nothing can be compared; `parameters`: what is in the same stub."""
+    """Return a number, the name of a member, or None if there is nothing to compare; `parameters` are those in the same
+    stub."""
     match _pointed_to(expression):
         case s.Number(value=value):
             return str(value)

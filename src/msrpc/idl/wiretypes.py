@@ -1,7 +1,7 @@
 """Wire types: the resolved types of NDR 2.0 (C706 chapter 14), with alignment, sizes and pointer kinds.
 
-The semantic pass makes these from the syntax tree; back ends and test generators read them. `ndr64.Widening` makes
-those of NDR64 from them: types that travel in another way have `ndr64` set.
+The semantic pass creates these from the syntax tree; back ends and test generators read them. `ndr64.Widening` converts
+them to NDR64: types with another wire format have `ndr64` set.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PointerKind = Literal["ref", "unique", "full"]
 
 @dataclass(eq=False, slots=True)
 class Primitive:
-    """A scalar with a fixed size. `format` is its character for `struct`."""
+    """A scalar with a fixed size. `format` is its `struct` format character."""
 
     name: str
     format: str
@@ -29,7 +29,7 @@ class Primitive:
 
 @dataclass(eq=False, slots=True)
 class Opaque:
-    """Bytes of fixed size that Python sees as `bytes`: GUIDs, context handles, fixed arrays of bytes."""
+    """Data of fixed size that is `bytes` in Python: GUIDs, context handles, fixed arrays of bytes."""
 
     name: str  # "GUID", "context_handle" or "bytes"
     size: int
@@ -45,7 +45,7 @@ class Enum:
 
     @property
     def size(self) -> int:
-        """Both sizes are read as unsigned integers (D-198)."""
+        """Size in bytes. Values are read as unsigned integers (D-198)."""
         return 4 if self.v1 or self.ndr64 else 2
 
     @property
@@ -70,9 +70,9 @@ class Pointer:
 
 @dataclass(eq=False, slots=True)
 class Array:
-    """`fixed` elements, or as many as travel: conformant, with `varying` when offset and count precede the elements.
+    """An array of `fixed` elements, or a conformant array; it is `varying` if offset and count precede the elements.
 
-    `string` adds the terminator that `[string]` demands. `size` and `length` are the expressions of size_is/length_is.
+    `string` adds the terminator that `[string]` requires. `size` and `length` are the expressions of size_is/length_is.
     """
 
     element: WireType
@@ -85,14 +85,13 @@ class Array:
 
     @property
     def count_size(self) -> int:
-        """The size of the maximum count, the offset and the actual count, which is their alignment, too."""
+        """Size and alignment of the maximum count, the offset and the actual count."""
         return 8 if self.ndr64 else 4
 
     @property
     def alignment(self) -> int:
-        """Alignment as a member of a structure. In NDR64 the maximum count, which travels before the structure, does
-        not add to
-        it: it would make gaps in structures of smaller members (D-197)."""
+        """Alignment as a member of a structure. In NDR64, the maximum count, which is transferred before the structure,
+        is ignored: it would cause padding in structures of smaller members (D-197)."""
         if (self.fixed is not None or self.ndr64) and not self.varying:
             return self.element.alignment
         return max(self.count_size, self.element.alignment)
@@ -106,7 +105,7 @@ class ArmType:
 
 @dataclass(eq=False, slots=True)
 class Union:
-    """`name` is empty for a union declared in place: its arms become attributes of the enclosing structure."""
+    """A union. `name` is empty if it is declared in place: its arms become attributes of the enclosing structure."""
 
     name: str
     discriminant: Primitive | Enum
@@ -121,7 +120,7 @@ class Union:
 
     @property
     def arm_alignment(self) -> int:
-        """The alignment of the arm that needs the largest one: in NDR64 that of all of them."""
+        """The largest alignment of an arm, which is that of all arms in NDR64."""
         return max((arm.field.type.alignment for arm in self.arms if arm.field), default=1)
 
 
@@ -129,11 +128,11 @@ class Union:
 class Field:
     name: str
     type: WireType
-    switch: str = ""  # for a union: the name of the field that selects
+    switch: str = ""  # for a union: name of the field that selects the arm
     range: tuple[int, int] | None = None
     directions: frozenset[str] = frozenset()
-    selector: Expression | None = None  # of a union, where what selects is calculated from `switch`
-    switch_follows: bool = False  # of a union: the field that selects stands behind it
+    selector: Expression | None = None  # for a union: expression over `switch` that selects the arm, if any
+    switch_follows: bool = False  # for a union: the selecting field follows it
 
 
 @dataclass(eq=False, slots=True)
@@ -146,7 +145,7 @@ class Struct:
 
     @property
     def conformant(self) -> Array | None:
-        """The trailing conformant array, whose count travels before the structure (C706 14.3.7.1)."""
+        """The trailing conformant array, whose count precedes the structure (C706 14.3.7.1)."""
         if self.fields and isinstance(last := self.fields[-1].type, Array) and last.fixed is None:
             return last
         return None
@@ -216,7 +215,7 @@ class InterfaceType:
 
 @dataclass(eq=False, slots=True)
 class CoClassType:
-    """A class of objects. Of `sources` it is the caller: events."""
+    """A class of objects. Its objects call the interfaces in `sources` (events)."""
 
     name: str
     uuid: str
@@ -227,7 +226,7 @@ class CoClassType:
 
 @dataclass(eq=False, slots=True)
 class LibraryType:
-    """Everything one IDL file declares, imports excluded from `own_types`."""
+    """The declarations of an IDL file, without imported ones."""
 
     constants: dict[str, int]
     enums: list[Enum]
@@ -237,7 +236,7 @@ class LibraryType:
 
 
 def has_pointers(wire_type: WireType) -> bool:
-    """Whether pointees of this type follow the outermost construct (C706 14.3.12.3)."""
+    """Whether a type has pointees, which follow the outermost construct (C706 14.3.12.3)."""
     match wire_type:
         case Pointer():
             return True
@@ -252,7 +251,7 @@ def has_pointers(wire_type: WireType) -> bool:
 
 
 def minimum_size(wire_type: WireType, depth: int = 0) -> int:
-    """The fewest bytes one element of this type takes; used to refuse counts that the bytes left can't hold."""
+    """Return the minimum size of an element in bytes, used to reject counts that exceed the remaining data."""
     match wire_type:
         case Primitive() | Opaque() | Enum() | Pointer():
             return wire_type.size

@@ -1,18 +1,18 @@
-/* NDR 2.0 (C706 chapter 14) and NDR64 ([MS-RPCE] 2.2.5) by tables: does the work of the generated Python code for
-   well-formed values.
+/* Table-driven codec for NDR 2.0 (C706 chapter 14) and NDR64 ([MS-RPCE] 2.2.5), which replaces the generated Python
+   code for well-formed values.
 
-   `msrpc.idl.table_backend` writes the tables. The engine only answers where everything is as declared; at anything
-   else it stops, and the interpreted codec of the same operation takes the same argument from the start: that one knows
-   what to say of it. So the engine may refuse what the interpreted codec accepts, never the other way round.
+   `msrpc.idl.table_backend` writes the tables. The engine stops at any value that does not match its declaration. The
+   interpreted codec of the same operation then processes the same argument from the start and reports the error. The
+   engine may therefore reject values that the interpreted codec accepts, but never the reverse.
 
-   Bodies come first, then what their pointers refer to, so each construct is walked twice. When decoding, the place of
-   a pointer holds None (NULL, which is final) or True (to be replaced) between the two walks. A new object is stored
-   where it belongs before it is filled: on an error only the outermost object has to be released.
+   Bodies precede pointees, so each construct is processed in two passes. In decoding, the slot of a pointer holds None
+   (NULL, which is final) or True (to be replaced) between the passes. A new object is stored in its owner before it is
+   filled, so that only the outermost object must be released after an error.
 
-   A structure has a table for each of the two syntaxes. In NDR64 pointers and counts have 8 bytes, structures end at a
-   multiple of their alignment, and unions are aligned, too; tables have the sizes of all else.
+   A structure has a table for each of the two syntaxes. In NDR64, pointers and counts have 8 bytes, structures end at a
+   multiple of their alignment, and unions are aligned; the tables contain all other sizes.
 
-   Members of the generated classes are `__slots__`, whose offsets are read from their descriptors once. Tables live as
+   Members of the generated classes are `__slots__`, whose offsets are read once from their descriptors. Tables live as
    long as the process. */
 
 #define PY_SSIZE_T_CLEAN
@@ -23,10 +23,10 @@
 #include <structmember.h>
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
-#define DEEPEST 16 /* as MAXIMUM_DEPTH of ndr.runtime */
-#define LATE 16    /* counts of arrays among the arguments of one call */
+#define DEEPEST 16 /* same as MAXIMUM_DEPTH of ndr.runtime */
+#define LATE 16    /* maximum deferred array counts in the arguments of a call */
 #define FIRST_REFERENT 0x20000
-#define LARGEST_COUNT 0x7FFFFFFF /* of elements, where counts have 64 bits: as in idl.python_decoder */
+#define LARGEST_COUNT 0x7FFFFFFF /* maximum elements if counts have 64 bits, as in idl.python_decoder */
 
 typedef enum { SCALAR, OPAQUE, POINTER, ARRAY, STRUCT, UNION } Kind;
 typedef enum { BYTES, GUID, HANDLE } Content;
@@ -37,7 +37,7 @@ typedef struct Type Type;
 
 typedef struct { /* an expression of size_is or length_is */
     Source source;
-    bool late; /* of an argument: the parameter it names may come after the array */
+    bool late; /* for an argument: the named parameter may follow the array */
     int64_t constant;
     Py_ssize_t offset;
 } Count;
@@ -45,7 +45,7 @@ typedef struct { /* an expression of size_is or length_is */
 typedef struct {
     const Type *type;
     Py_ssize_t offset;
-    Py_ssize_t selector; /* of a union: where the member is that switch_is names */
+    Py_ssize_t selector; /* for a union: offset of the member named by switch_is */
     bool ranged;
     int64_t low, high;
 } Member;
@@ -59,13 +59,13 @@ typedef struct {
 
 struct Type {
     Kind kind;
-    char format;                /* SCALAR, and the discriminant of a UNION: as `struct` has it, 'u' for a wchar_t */
-    Py_ssize_t size, alignment; /* SCALAR, OPAQUE; UNION: of the discriminant, and the largest one of its arms */
+    char format;                /* SCALAR, and discriminant of a UNION: `struct` character, 'u' for a wchar_t */
+    Py_ssize_t size, alignment; /* SCALAR, OPAQUE; UNION: size of the discriminant, largest alignment of an arm */
     Content content;            /* OPAQUE */
     bool unique;                /* POINTER: may be NULL */
     const Type *to;             /* POINTER, ARRAY */
     bool varying, string;       /* ARRAY */
-    Py_ssize_t minimum;         /* ARRAY: the fewest bytes of an element */
+    Py_ssize_t minimum;         /* ARRAY: minimum size of an element in bytes */
     Count size_is, length_is;   /* ARRAY */
     Record *record;             /* STRUCT */
     Arm *arms;                  /* UNION */
@@ -174,7 +174,7 @@ static bool read_deferred(Reader *r, const Member *member, const Type *type, PyO
 static bool read_pointee(Reader *r, const Member *member, const Type *type, PyObject *owner, PyObject **slot,
                          PyObject *null);
 
-/* The bytes of something of this alignment and size if they are there, otherwise NULL. */
+/* Returns a pointer to the next bytes with this alignment and size, or NULL if there are too few. */
 static ALWAYS_INLINE const uint8_t *take(Reader *r, Py_ssize_t alignment, Py_ssize_t size)
 {
     Py_ssize_t begin = (r->at + alignment - 1) & ~(alignment - 1);
@@ -275,7 +275,7 @@ static bool read_opaque(Reader *r, const Type *type, PyObject **slot)
     return true;
 }
 
-/* A reference leads to something, with any number as its identifier. */
+/* A reference pointer is never NULL; its identifier may be any number. */
 static ALWAYS_INLINE bool read_referent(Reader *r, const Type *pointer, PyObject **slot)
 {
     uint64_t referent;
@@ -324,7 +324,7 @@ static bool read_union(Reader *r, const Member *member, const Type *type, PyObje
     return arm->empty || read_body(r, &arm->member, arm->member.type, owner, slot_of(owner, arm->member.offset));
 }
 
-/* The part of a member that lies in its construct. */
+/* Decodes the part of a member that is in its construct. */
 static bool read_body(Reader *r, const Member *member, const Type *type, PyObject *owner, PyObject **slot)
 {
     switch (type->kind) {
@@ -370,7 +370,7 @@ static bool read_text(Reader *r, const Type *element, const uint8_t *bytes, Py_s
     return put(slot, PyUnicode_DecodeUTF16((const char *)bytes, 2 * units, "surrogatepass", &order));
 }
 
-/* The terminator is part of the count; what is behind an embedded one, some would see and others not. */
+/* The count includes the terminator. An embedded one is an error, because programs disagree on the text after it. */
 static bool read_string(Reader *r, const Type *element, int64_t count, PyObject **slot)
 {
     const uint8_t *bytes = take(r, element->size, element->size * count);
@@ -417,7 +417,7 @@ static bool read_array(Reader *r, const Member *member, const Type *array, PyObj
     return read_elements(r, member, array, count, owner, slot) && read_deferred(r, member, array, owner, slot);
 }
 
-/* A complete construct, with what its own pointers refer to. `null` is what an inner NULL pointer becomes. */
+/* Decodes a complete construct with its pointees. `null` is the value for an inner NULL pointer. */
 static bool read_pointee(Reader *r, const Member *member, const Type *type, PyObject *owner, PyObject **slot,
                          PyObject *null)
 {
@@ -434,7 +434,7 @@ static bool read_pointee(Reader *r, const Member *member, const Type *type, PyOb
     return read_pointee(r, member, type->to, owner, slot, the_null);
 }
 
-/* What the pointers in a member refer to. */
+/* Decodes the pointees of a member. */
 static bool read_deferred(Reader *r, const Member *member, const Type *type, PyObject *owner, PyObject **slot)
 {
     const Arm *arm;
@@ -476,7 +476,7 @@ static bool read_argument(Reader *r, const Member *member, PyObject *owner)
     return type->kind != POINTER || !member->ranged || (integer_of(*slot, &value) && within(member, value));
 }
 
-/* The arguments in a stub, or NULL; an exception may be set then. */
+/* Decodes the arguments in a stub. Returns NULL on failure, possibly with an exception set. */
 static PyObject *decode(const Record *record, bool big, PyObject *stub)
 {
     Reader r = {.bytes = (const uint8_t *)PyBytes_AS_STRING(stub), .size = PyBytes_GET_SIZE(stub), .big = big,
@@ -498,7 +498,7 @@ static PyObject *decode(const Record *record, bool big, PyObject *stub)
 /* -- encoding -------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    PyObject *bytes; /* larger than what is written */
+    PyObject *bytes; /* allocated size may exceed the written data */
     Py_ssize_t at;
     uint32_t referent;
     bool ndr64;
@@ -509,7 +509,7 @@ static bool write_body(Writer *w, const Member *member, const Type *type, PyObje
 static bool write_deferred(Writer *w, const Member *member, const Type *type, PyObject *owner, PyObject *value);
 static bool write_pointee(Writer *w, const Member *member, const Type *type, PyObject *owner, PyObject *value);
 
-/* Room for something of this alignment and size, or NULL. */
+/* Reserves space with this alignment and size; returns NULL on failure. */
 static ALWAYS_INLINE uint8_t *give(Writer *w, Py_ssize_t alignment, Py_ssize_t size)
 {
     Py_ssize_t begin = (w->at + alignment - 1) & ~(alignment - 1);
@@ -743,7 +743,7 @@ static bool write_argument(Writer *w, const Member *member, PyObject *owner)
     return write_body(w, member, type, owner, value) && write_deferred(w, member, type, owner, value);
 }
 
-/* The stub of arguments, or NULL; an exception may be set then. */
+/* Encodes arguments to a stub. Returns NULL on failure, possibly with an exception set. */
 static PyObject *encode(const Record *record, PyObject *owner)
 {
     Writer w = {.bytes = PyBytes_FromStringAndSize(NULL, 256), .referent = FIRST_REFERENT, .ndr64 = record->ndr64};
@@ -758,7 +758,7 @@ static PyObject *encode(const Record *record, PyObject *owner)
 
 /* -- tables: tuples, as table_backend writes them ------------------------------------------------------------------ */
 
-typedef struct { /* what a table is of */
+typedef struct { /* context in which a table is read */
     PyTypeObject *class;
     bool late, ndr64;
 } Scope;
@@ -812,7 +812,7 @@ static bool parse_member(PyObject *table, const Scope *scope, Member *member)
     if (selector != Py_None && (member->selector = offset_of(scope->class, selector)) < 0)
         return false;
     member->type = parse_type(type, scope);
-    if (member->type != NULL && member->type->kind != UNION) /* the arms of a union have slots, it has none */
+    if (member->type != NULL && member->type->kind != UNION) /* the arms of a union have slots, the union has none */
         member->offset = offset_of(scope->class, name);
     return member->type != NULL && member->offset >= 0;
 }
@@ -942,7 +942,7 @@ static bool fill_record(Record *record, PyObject *members, PyObject *absent, boo
     return true;
 }
 
-/* -- what Python sees ------------------------------------------------------------------------------------------ */
+/* -- Python interface ------------------------------------------------------------------------------------------ */
 
 typedef struct {
     PyObject_HEAD

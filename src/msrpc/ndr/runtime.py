@@ -19,7 +19,7 @@ from msrpc.errors import BadStubData, NdrError
 
 ByteOrder = Literal["<", ">"]
 
-MAXIMUM_DEPTH = 16  # nested PROPVARIANTs; no legitimate caller comes near, and each level costs a Python frame
+MAXIMUM_DEPTH = 16  # nested PROPVARIANTs; far more than any valid call has, and each level takes a Python frame
 
 
 class Null:
@@ -40,14 +40,14 @@ class Null:
 
 
 NULL = Null()
-UNSET: Final = object()  # the default of members that are created for each structure
+UNSET: Final = object()  # default of members that are created for each structure
 PADDING = tuple(bytes(n) for n in range(8))
-_FIRST_REFERENT = 0x20000  # as MIDL numbers them; the values mean nothing
+_FIRST_REFERENT = 0x20000  # as MIDL; the values have no meaning
 
 
 class Structure:
     """Base of generated classes. Their `__slots__` are the members in the order of the IDL. They are not dataclasses,
-    which would create the methods of some 600 classes at each start: 0.5 s of processor time."""
+    which would have to create the methods of about 600 classes at each start (0.5 s of CPU time)."""
 
     __slots__: tuple[str, ...] = ()
     __hash__ = None  # type: ignore[assignment]  # they can change
@@ -63,7 +63,7 @@ class Structure:
 
 
 class DecodeState:
-    """Per call: the full pointers met so far and the depth of recursive types."""
+    """State of one decoding: the full pointers found so far, and the depth of recursive types."""
 
     __slots__ = ("depth", "full")
 
@@ -72,8 +72,7 @@ class DecodeState:
         self.depth = 0
 
     def alias(self, referent: int, kind: str) -> Any:
-        """Return the object that a full pointer refers to and that was met before. Raises BadStubData if it has another
-        type."""
+        """Return the already decoded object of a full pointer. Raises BadStubData if it has another type."""
         found, value = self.full[referent]
         if found != kind:
             raise BadStubData(f"a full pointer to {kind} refers to {found}")
@@ -86,7 +85,7 @@ class DecodeState:
 
 
 class EncodeState:
-    """Per call: the next referent identifier."""
+    """State of one encoding: the next referent identifier."""
 
     __slots__ = ("next",)
 
@@ -95,12 +94,12 @@ class EncodeState:
 
 
 def guid_from_big_endian(raw: bytes) -> bytes:
-    """A GUID in big-endian data representation -> the 16 little-endian bytes used everywhere in this project."""
+    """Convert a GUID in big-endian data representation to the 16 little-endian bytes used in this project."""
     return raw[3::-1] + raw[5:3:-1] + raw[7:5:-1] + raw[8:]
 
 
 def handle_from_big_endian(raw: bytes) -> bytes:
-    """A context handle (attributes and UUID) in big-endian data representation -> 20 little-endian bytes."""
+    """Convert a context handle (attributes and UUID) in big-endian data representation to 20 little-endian bytes."""
     return raw[3::-1] + guid_from_big_endian(raw[4:])
 
 
@@ -108,7 +107,7 @@ def short_of(name: str) -> BadStubData:
     return BadStubData(f"{name}: more elements announced than bytes left")
 
 
-# TypeError, ValueError and ZeroDivisionError: expressions of size_is over NULL, or dividing by what was sent.
+# TypeError, ValueError and ZeroDivisionError: size_is expressions over NULL, or division by a received number.
 _DECODE_ERRORS = (
     struct.error, UnicodeDecodeError, IndexError, OverflowError, TypeError, ValueError, ZeroDivisionError,
 )  # fmt: skip
@@ -121,9 +120,9 @@ _Decode = Callable[[bytes], Any]
 _Encode = Callable[[Any], bytes]
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # there is one of each; to hash what it has takes long
+@dataclass(frozen=True, slots=True, eq=False)  # operations are unique, and hashing their contents would be slow
 class Operation:
-    """One procedure: its classes of arguments and its codecs. `None` codecs: the opnum is not used on the wire."""
+    """A procedure: its classes of arguments and its codecs. Codecs are None if the opnum is not used on the wire."""
 
     opnum: int
     name: str
@@ -138,8 +137,7 @@ class Operation:
 
     @property
     def ndr64(self) -> Operation:
-        """The operation with the same classes of arguments and codecs for NDR64. The first use imports the module that
-        has them."""
+        """The operation with the same classes of arguments and codecs for NDR64. The first use imports their module."""
         found = _in_ndr64.get(self)
         if found is None:
             found = _in_ndr64[self] = _made_ndr64(self)
@@ -184,7 +182,7 @@ _in_ndr64: dict[Operation, Operation] = {}
 
 def _made_ndr64(operation: Operation) -> Operation:
     request, response = operation.request, operation.response
-    if request is None or response is None:  # not used on the wire
+    if request is None or response is None:  # the opnum is not used on the wire
         return operation
     decode_request, encode_request = _ndr64_codecs("_q_", request)
     decode_response, encode_response = _ndr64_codecs("_r_", response)
@@ -204,7 +202,7 @@ def _no_big_endian(stub: bytes) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter as Automation sees it: `type` as written in the IDL, `attributes` of in, out, optional, retval."""
+    """A parameter for Automation: `type` as written in the IDL, `attributes` from in, out, optional, retval."""
 
     name: str
     type: str
@@ -213,8 +211,8 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A method or property accessor for Automation. `kind`: method, propget, propput or propputref; without `opnum` it
-    is called through Invoke only."""
+    """A method or property accessor for Automation. `kind`: method, propget, propput or propputref; without `opnum`, it
+    can only be called through Invoke."""
 
     opnum: int | None
     name: str
@@ -225,10 +223,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Interface:
-    """An interface as its IDL declares it. `operations` is indexed by opnum and begins with those of `base`.
+    """An interface as declared in IDL. `operations` is indexed by opnum and begins with those of `base`.
 
-    `members` are those of the interface itself, None where it is not for Automation. The arguments of its operations
-    are numbered: a0, a1 and so on, for the parameters that go in and for those that come out.
+    `members` are those of the interface itself, None if it is not for Automation. The arguments of the operations of an
+    Automation interface are numbered (a0, a1, ...), separately for input and output parameters.
     """
 
     name: str
@@ -240,7 +238,7 @@ class Interface:
 
     @property
     def all_members(self) -> tuple[Member, ...]:
-        """Members with those of the bases, by opnum."""
+        """Members including those of the bases, by opnum."""
         inherited = () if self.base is None else self.base.all_members
         return inherited + (self.members or ())
 
@@ -253,7 +251,7 @@ class Interface:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CoClass:
-    """A class of objects: what its objects implement, and the interfaces of `sources`, which they call."""
+    """A class of objects: `interfaces` that its objects implement, and `sources` that they call."""
 
     name: str
     uuid: UUID

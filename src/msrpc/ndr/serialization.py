@@ -1,4 +1,4 @@
-"""Type serialization version 1 ([MS-RPCE] 2.2.6): one structure with its own headers, outside of any call."""
+"""Type serialization version 1 ([MS-RPCE] 2.2.6): a structure with its own headers, outside of calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ T = TypeVar("T")
 
 
 def serialize(value: Any) -> bytes:
-    """A structure of a generated module with both headers, a multiple of 8 bytes. Raises NdrError."""
+    """Encode a structure of a generated module with both headers; the size is a multiple of 8 bytes. Raises
+    NdrError."""
     kind = type(value)
     module = sys.modules[kind.__module__]
     out = bytearray()
@@ -34,7 +35,7 @@ def serialize(value: Any) -> bytes:
 
 
 def deserialize(kind: type[T], data: bytes) -> T:
-    """The inverse; either byte order. Raises BadStubData."""
+    """Decode the result of `serialize`, in either byte order. Raises BadStubData."""
     if len(data) < HEADERS:
         raise BadStubData(f"{kind.__name__}: {len(data)} bytes hold no serialization headers")
     version, order, _, _ = _COMMON.unpack_from(data)
@@ -54,7 +55,8 @@ def deserialize(kind: type[T], data: bytes) -> T:
 
 
 def size_of(data: bytes) -> int:
-    """Bytes of the serialized structure at the beginning of `data`, headers included. Raises BadStubData."""
+    """Return the size in bytes of the serialized structure at the start of `data`, including headers. Raises
+    BadStubData."""
     if len(data) < HEADERS:
         raise BadStubData(f"{len(data)} bytes hold no serialization headers")
     (length,) = struct.unpack_from("<I" if data[1] == _LITTLE else ">I", data, 8)

@@ -9,13 +9,13 @@ Members = tuple[tuple[str, Any, str | None, tuple[int, int] | None], ...]
 
 try:
     from msrpc.ndr.engine import announce, codec, declare
-except ImportError:  # not built here
+except ImportError:  # the engine is not compiled
 
     def announce(kind: type, alignment: int, recursive: bool, has_pointers: bool, ndr64: bool, /) -> None:
-        """No-op without the compiled engine, which is told of a structure before its members."""
+        """Announce a structure to the engine before its members; this fallback does nothing."""
 
     def declare(kind: type, members: Members, absent: tuple[str, ...], ndr64: bool, /) -> None:
-        """No-op without the compiled engine, which is told the members of a structure."""
+        """Declare the members of a structure to the engine; this fallback does nothing."""
 
     def codec(
         order: str,
@@ -26,7 +26,7 @@ except ImportError:  # not built here
         ndr64: bool = False,
         /,
     ) -> Callable[[Any], Any]:
-        """The interpreted codec itself."""
+        """Return a compiled codec; this fallback returns the interpreted one."""
         return interpreted
 
 

@@ -1,7 +1,7 @@
-"""Logins of all entry points in one place: counted by source and by user, throttled, logged and reported.
+"""Logins of all entry points: counted by source and by user, throttled, logged and reported.
 
-RPC and DCOM are throttled by `rpc.server_binding` and tell `LoginAttempts` what has happened; HTTP and Arrow Flight ask
-it. All share one `PeerFailures`, so that a host does not get a second allowance at another entry point.
+`rpc.server_binding` throttles RPC and DCOM and reports outcomes to `LoginAttempts`; HTTP and Arrow Flight query it
+before a login. All share one `PeerFailures`, so that a host does not get separate allowances at different entry points.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ logger = logging.getLogger(__name__)
 
 DOORS: Final = ("rpc", "http", "flight")
 OUTCOMES: Final = ("ok", "refused", "delayed")
-THROTTLED: Final = 10.0  # seconds that a host with too many failures waits
-_FIRST_DELAY, _LONGEST_DELAY = 1.0, 900.0  # seconds after failures; they double
-_FREE: Final = 3  # failures before the first delay: people mistype
-REMEMBERED: Final = 10_000  # users at hosts
-USERS_OF_PEER: Final = 256  # of these, at one host
+THROTTLED: Final = 10.0  # delay in seconds for a host with too many failures
+_FIRST_DELAY, _LONGEST_DELAY = 1.0, 900.0  # seconds; the delay doubles with each failure
+_FREE: Final = 3  # failures until the first delay, to allow for typing errors
+REMEMBERED: Final = 10_000  # maximum entries (a user at a host)
+USERS_OF_PEER: Final = 256  # of these, per host
 FORGOTTEN_AFTER: Final = 2 * _LONGEST_DELAY  # seconds after the last failure
-_ALL_OTHERS: Final = "\0"  # users of a host for which no more are counted
+_ALL_OTHERS: Final = "\0"  # shared entry of the other users of a host
 
 
 class _Failures(NamedTuple):
-    """`until` when the next try waits, and when the last one was (`at`): seconds of the clock."""
+    """Failures of a user at a host: `until` when further attempts are delayed, and `at` when the last one failed, in
+    seconds of the clock."""
 
     tries: int
     until: float
@@ -45,33 +46,33 @@ class Reporter(Protocol):
 
 
 class NoReporter:
-    """Nobody wants to know of logins."""
+    """Null reporter: ignores logins."""
 
     def succeeded(self, door: str, sid: str, user: str, peer: str, token: str) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def failed(self, door: str, user: str, peer: str) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 class Delays:
-    """How long a user at an address has to wait after wrong passwords: 1 s after three failures, twice as long after
-    each further one. Failures at one address do not delay logins from another.
+    """Delays of a user at an address after wrong passwords: 1 s after three failures, twice as long after each further
+    failure. Failures at one address do not delay logins from another.
 
     The table holds `USERS_OF_PEER` users per address; further ones share one entry, so that failures under other names
-    do not end anybody's delay. A user without attempts for `FORGOTTEN_AFTER` seconds is forgotten.
+    do not end existing delays. A user without attempts for `FORGOTTEN_AFTER` seconds is forgotten.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock: Final = clock
-        self._failures: OrderedDict[tuple[str, str], _Failures] = OrderedDict()  # the latest failure at the end
-        self._users: Counter[str] = Counter()  # by peer
+        self._failures: OrderedDict[tuple[str, str], _Failures] = OrderedDict()  # latest failure last
+        self._users: Counter[str] = Counter()  # entries by peer
 
     def __len__(self) -> int:
         return len(self._failures)
 
     def left(self, user: str, peer: str) -> float:
-        """Seconds until the next try; 0 for none."""
+        """Return the seconds until the next attempt is allowed; 0 for now."""
         known = self._failures.get(self._key(user, peer))
         return max(0.0, known.until - self._clock()) if known is not None else 0.0
 
@@ -105,8 +106,8 @@ class Delays:
 
 
 class LoginAttempts:
-    """Failed logins at one daemon. A `door` is "http", "flight" or "rpc"; a `peer` is a host. An empty user is one that
-    is not named before the login, as with a token.
+    """Failed logins at one daemon. A `door` is "http", "flight" or "rpc"; a `peer` is a host. The user is empty if it
+    is unknown before the login, as with a token.
 
     Attributes:
         counts: logins by door and outcome: ok, refused, delayed.
@@ -123,7 +124,7 @@ class LoginAttempts:
         )
 
     def wait(self, door: str, user: str, peer: str) -> float:
-        """Seconds until a login is looked at; 0 for now. A login that has to wait is counted."""
+        """Return the seconds until a login attempt is allowed; 0 for now. A delayed attempt is counted."""
         throttled = THROTTLED if self._failures.refuses(peer, Attempt.LOGIN) else 0.0
         seconds = max(self._delays.left(user, peer) if user else 0.0, throttled)
         if seconds:
@@ -131,7 +132,7 @@ class LoginAttempts:
         return seconds
 
     def failed(self, door: str, user: str, peer: str) -> None:
-        """A password or a token was wrong."""
+        """Record a wrong password or token."""
         self.counts[door, "refused"] += 1
         self._failures.count(peer, Attempt.LOGIN)
         if user:
@@ -140,7 +141,7 @@ class LoginAttempts:
         logger.warning("login by %s from %s refused", door, peer)
 
     def succeeded(self, door: str, sid: str, user: str, peer: str, token: str = "") -> None:
-        """Somebody has logged in, with the token of that identifier if there is one."""
+        """Record a login; `token` is the identifier of the token used, if any."""
         self.counts[door, "ok"] += 1
         self._delays.succeeded(user, peer)
         self._reporter.succeeded(door, sid, user, peer, token)
@@ -148,11 +149,11 @@ class LoginAttempts:
     # -- rpc.security.LoginObserver ------------------------------------------------------------------------------
 
     def logged_in(self, identity: Identity, peer: str) -> None:
-        """Somebody has logged in by RPC."""
+        """Record an RPC login."""
         self.counts["rpc", "ok"] += 1
         self._reporter.succeeded("rpc", identity.sid or "", identity.user, peer, "")
 
     def refused(self, user: str, peer: str) -> None:
-        """Somebody has failed by RPC, which has counted and logged that."""
+        """Record a failed RPC login, which the RPC server has already counted for throttling and logged."""
         self.counts["rpc", "refused"] += 1
         self._reporter.failed("rpc", user or "a user without name", peer)

@@ -1,7 +1,7 @@
-"""A link by which one user logs in to the console once, within minutes. The data directory has the hash of its secret.
+"""One-time links for console logins, valid for 15 minutes. The data directory has the hash of the secret.
 
-A user who can write the data directory makes the link; the daemon redeems it. The secret is in the fragment of the
-link: it is in no request line and in no log, and reaches the server in the body of a form.
+A user who can write the data directory creates a link; the daemon redeems it. The secret is in the fragment of the
+link, so that it is in no request line and no log; it reaches the server in the body of a form.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Final
 from openmsmq.files.private import write_private
 
 _FILE: Final = "login-link.json"
-SECONDS: Final = 900  # that a link holds
+SECONDS: Final = 900  # lifetime of a link
 
 
 def create_link(data_dir: Path, user: str, clock: Callable[[], float] = time.time) -> str:
-    """The secret of a new link for a user; the one before holds no longer. Raises PrivateFileError."""
+    """Create a link for a user and return its secret; the previous link becomes invalid. Raises PrivateFileError."""
     secret = secrets.token_urlsafe(32)
     known = {"user": user, "hash": _hashed(secret), "until": clock() + SECONDS}
     write_private(data_dir / _FILE, (json.dumps(known) + "\n").encode())
@@ -30,7 +30,7 @@ def create_link(data_dir: Path, user: str, clock: Callable[[], float] = time.tim
 
 
 def redeem_link(data_dir: Path, secret: str, clock: Callable[[], float] = time.time) -> str | None:
-    """The user of a link, which ends by this; None for a wrong secret, or a link that was used or is too old."""
+    """Use up a link and return its user; None for a wrong secret, or a used or expired link."""
     path = data_dir / _FILE
     try:
         known = json.loads(path.read_bytes())
@@ -41,7 +41,7 @@ def redeem_link(data_dir: Path, secret: str, clock: Callable[[], float] = time.t
         return None
     try:
         path.unlink()
-    except OSError:  # used at the same moment, or it can't be used up
+    except OSError:  # used concurrently, or the file cannot be removed
         return None
     return user
 

@@ -1,8 +1,8 @@
 """The file of users for NTLM authentication.
 
 JSON with mode 0600, replaced atomically, and changed by one process at a time under the lock file `users.lock`. It
-holds NT hashes, which are as good as passwords to an attacker, so it is refused when others may read it. SIDs follow
-[MS-DTYP] 2.4.2: a machine SID drawn once, and a RID from 1000 that is never given twice.
+contains NT hashes, which are equivalent to passwords, so it is rejected if other users may read it. SIDs follow
+[MS-DTYP] 2.4.2: a machine SID generated once, and a RID from 1000 that is never reused.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from openmsmq.model.roles import Role, role_of
 
 logger = logging.getLogger(__name__)
 
-# RIDs below are Windows' own.
+# Lower RIDs are reserved for Windows.
 FIRST_RID: Final = 1000
 # [MS-SAMR] 3.1.1.8.4: a user name has at most 20 characters on Windows; domain accounts may have 256 as UPN.
 MAX_NAME: Final = 256
-_PATIENCE: Final = 10.0  # seconds that a change waits for those of other processes
+_PATIENCE: Final = 10.0  # maximum wait for changes by other processes, in seconds
 _FORBIDDEN: Final = re.compile(r'["/\\\[\]:;|=,+*?<>\x00-\x1f]')
 
 
 class UsersFileError(Exception):
-    """The file cannot be used, or the change makes no sense."""
+    """The file is unusable, or the change is invalid."""
 
 
 class NoSuchAccount(UsersFileError):
-    """There is no user or group of that name."""
+    """There is no user or group with this name."""
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """One account. Names compare without regard to case. `role` bounds what it may do by HTTP."""
+    """An account. Names are case-insensitive. `role` limits what it may do by HTTP."""
 
     name: str
     sid: str
@@ -53,7 +53,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class UserGroup:
-    """A group of users who get rights together. `members` are SIDs of users."""
+    """A group of users, which can be granted rights. `members` are SIDs of users."""
 
     name: str
     sid: str
@@ -65,12 +65,12 @@ class _Content(NamedTuple):
 
     users: Mapping[str, User]
     groups: Mapping[str, UserGroup]
-    machine_sid: str  # empty without a file
+    machine_sid: str  # empty if there is no file
     next_rid: int
 
 
 class UsersFile:
-    """Users and groups on disk. `lookup` reads the file again when it has changed: the daemon needs no notification."""
+    """Users and groups on disk. `lookup` rereads the file after a change, so that the daemon needs no notification."""
 
     def __init__(
         self,
@@ -94,13 +94,13 @@ class UsersFile:
         self._logged = ""
 
     def list(self) -> list[User]:
-        """All users, by name. A file that does not exist holds none. Raises `UsersFileError`."""
+        """Return all users, sorted by name; none if the file does not exist. Raises `UsersFileError`."""
         self._load()
         return sorted(self._users.values(), key=lambda user: user.name.casefold())
 
     def add(self, name: str, password: str, *, administrator: bool = False, role: Role = Role.ADMINISTRATOR) -> User:
-        """A new user with a new SID. Raises `UsersFileError` if the name is taken or impossible, or for an empty
-        password, with which anybody could log in."""
+        """Add a user with a new SID. Raises `UsersFileError` if the name is taken or invalid, or if the password is
+        empty."""
         _check_password(name, password)
         return self.restore(name, nt_hash(password), administrator=administrator, role=role)
 
@@ -117,8 +117,8 @@ class UsersFile:
         return user
 
     def _new_sid(self, name: str) -> str:
-        """The SID of a new user or group: they share names and numbers. Raises `UsersFileError` if the name is taken or
-        impossible."""
+        """Return a SID for a new user or group; they share names and RIDs. Raises `UsersFileError` if the name is taken
+        or invalid."""
         check_account_name(name)
         for known, what in ((self._users, "user"), (self._groups, "group")):
             if name.casefold() in known:
@@ -128,7 +128,7 @@ class UsersFile:
         return sid
 
     def remove(self, name: str) -> None:
-        """Remove a user, also from its groups. Raises `UsersFileError` if there is no such user."""
+        """Remove a user, also from groups. Raises `UsersFileError` if there is no such user."""
         with self._changing("user.remove", name):
             sid = self._get(name).sid
             del self._users[name.casefold()]
@@ -137,7 +137,7 @@ class UsersFile:
     # -- groups ----------------------------------------------------------------------------------------------------
 
     def groups(self) -> tuple[UserGroup, ...]:
-        """All groups, by name. Raises `UsersFileError`."""
+        """Return all groups, sorted by name. Raises `UsersFileError`."""
         self._load()
         return tuple(sorted(self._groups.values(), key=lambda group: group.name.casefold()))
 
@@ -150,13 +150,13 @@ class UsersFile:
         return group
 
     def remove_group(self, name: str) -> None:
-        """Rights that were given to it stay in descriptors, for nobody. Raises `UsersFileError` if there is none."""
+        """Remove a group. Its rights stay in descriptors, without effect. Raises `UsersFileError` if there is none."""
         with self._changing("group.remove", name):
             self._get_group(name)
             del self._groups[name.casefold()]
 
     def change_members(self, name: str, join: Iterable[str] = (), leave: Iterable[str] = ()) -> UserGroup:
-        """Users, by name, join and leave a group. Raises `UsersFileError` if there is no such group or user."""
+        """Add and remove members of a group by name. Raises `UsersFileError` if there is no such group or user."""
         with self._changing("group.members", name):
             group = self._get_group(name)
             members = group.members | {self._get(user).sid for user in join}
@@ -165,17 +165,17 @@ class UsersFile:
         return changed
 
     def groups_of(self, sid: str) -> frozenset[str]:
-        """The SIDs of the groups that a user is in. A file that can't be read knows none, and the log says so."""
+        """Return the SIDs of the groups of a user; none, and an error in the log, if the file cannot be read."""
         return self._groups_of.get(sid, frozenset()) if self._readable() else frozenset()
 
     def sid_of(self, name: str) -> str | None:
-        """The SID of a user or a group; None for a name that is neither's. Raises `UsersFileError`."""
+        """Return the SID of a user or group; None for an unknown name. Raises `UsersFileError`."""
         self._load()
         found = self._users.get(name.casefold()) or self._groups.get(name.casefold())
         return found.sid if found else None
 
     def names(self) -> dict[str, str]:
-        """SID -> name, of users and groups. Raises `UsersFileError`."""
+        """Return the names of users and groups: SID -> name. Raises `UsersFileError`."""
         self._load()
         users = {user.sid: user.name for user in self._users.values()}
         return users | {group.sid: group.name for group in self._groups.values()}
@@ -183,41 +183,40 @@ class UsersFile:
     # -- users -----------------------------------------------------------------------------------------------------
 
     def set_password(self, name: str, password: str) -> None:
-        """Raises `UsersFileError` if there is no such user, or for an empty password."""
+        """Set the password of a user. Raises `UsersFileError` for an unknown user or an empty password."""
         _check_password(name, password)
         with self._changing("user.password", name):
             self._users[name.casefold()] = replace(self._get(name), nt_hash=nt_hash(password))
 
     def set_administrator(self, name: str, administrator: bool) -> None:
-        """Make a user an administrator of the queue manager, or one no longer. Raises `UsersFileError` if there is no
-        such user."""
+        """Grant or revoke the administrator right of a user. Raises `UsersFileError` if there is no such user."""
         with self._changing("user.administrator" if administrator else "user.no-administrator", name):
             self._users[name.casefold()] = replace(self._get(name), administrator=administrator)
 
     def set_role(self, name: str, role: Role) -> None:
-        """Bound what a user may do by HTTP. Raises `UsersFileError` if there is no such user."""
+        """Limit what a user may do by HTTP. Raises `UsersFileError` if there is no such user."""
         with self._changing(f"user.role.{role.word}", name):
             self._users[name.casefold()] = replace(self._get(name), role=role)
 
     def role_of(self, name: str) -> Role:
-        """Return the highest role of a user by HTTP; the lowest role for an unknown user."""
+        """Return the role of a user for HTTP; the lowest role for an unknown user."""
         user = self._users.get(name.casefold()) if self._readable() else None
         return user.role if user is not None else Role.MONITOR
 
     def is_administrator(self, sid: str) -> bool:
-        """Whether the user of a SID is an administrator. A file that cannot be read knows nobody."""
+        """Whether the user with a SID is an administrator; false if the file cannot be read."""
         return self._readable() and sid in self._administrators
 
     @property
     def machine_sid(self) -> str:
-        """The SID under which this file's users live; drawn when the file is first written."""
+        """The machine SID of this file's accounts, generated when the file is first written."""
         self._load()
         return self._machine_sid
 
     def lookup(self, domain: str, user: str) -> tuple[bytes, str] | None:
-        """The NT hash and SID for `ntlm.UserLookup`. Any domain is taken: the users are local.
+        """Return the NT hash and SID of a user (for `ntlm.UserLookup`). The domain is ignored: the users are local.
 
-        A file that cannot be read knows nobody, and the log says so.
+        Returns None, and logs an error, if the file cannot be read.
         """
         if not self._readable():
             return None
@@ -225,11 +224,11 @@ class UsersFile:
         return (found.nt_hash, found.sid) if found else None
 
     def check(self) -> None:
-        """Read the file. Raises `UsersFileError` if that is not possible; one that does not exist holds no users."""
+        """Read the file; a missing file is valid. Raises `UsersFileError` if it is unusable."""
         self._load()
 
     def _readable(self) -> bool:
-        """Load the file; if that fails, the log says so once: at each login it would be the same line."""
+        """Load the file and return whether it is usable. An error is logged only once, not with each login."""
         try:
             self._load()
         except UsersFileError as error:
@@ -269,7 +268,7 @@ class UsersFile:
         self._administrators = frozenset(user.sid for user in self._users.values() if user.administrator)
 
     def is_own(self, sid: str) -> bool:
-        """Whether a SID is of an account of this machine, whether or not it is still there, and not of a domain."""
+        """Whether a SID belongs to this machine and not to a domain, even if the account no longer exists."""
         return self._readable() and bool(self._machine_sid) and sid.startswith(f"{self._machine_sid}-")
 
     def _new_machine_sid(self) -> str:
@@ -278,7 +277,7 @@ class UsersFile:
 
     @contextmanager
     def _changing(self, action: str, name: str) -> Iterator[None]:
-        """Lock, load, and write the file; no other process changes it meanwhile."""
+        """Change the file: lock it, load it, and write it at the end."""
         try:
             with locked(self._path.with_suffix(".lock"), _PATIENCE):
                 self._load()
@@ -288,7 +287,7 @@ class UsersFile:
         except OSError as error:
             raise UsersFileError(f"{self._path}: {error}") from error
         finally:
-            self._content = None  # what the file says counts, and not what was to be
+            self._content = None  # the file is authoritative: discard the attempted change
 
     def _write(self) -> None:
         content = {
@@ -311,7 +310,7 @@ class UsersFile:
 
 
 def check_account_name(name: str) -> None:
-    """Raises `UsersFileError` for what can't be the name of a user or a group."""
+    """Check the name of a user or group. Raises `UsersFileError` if it is invalid."""
     if not name or len(name) > MAX_NAME or _FORBIDDEN.search(name) or name.upper().startswith("S-1-"):
         raise UsersFileError(f"{name[:60]!r} cannot be the name of a user or a group")
 
@@ -332,7 +331,7 @@ def _parse(data: bytes) -> _Content:
             raise ValueError(f"entry of {user.name} is malformed")
         users[user.name.casefold()] = user
     groups = {}
-    for entry in content.get("groups", []):  # files before groups have none
+    for entry in content.get("groups", []):  # missing in old files
         group = UserGroup(str(entry["name"]), str(entry["sid"]), frozenset(map(str, entry["members"])))
         if not group.sid.startswith("S-1-"):
             raise ValueError(f"group {group.name} is malformed")

@@ -1,4 +1,4 @@
-"""Alarms that are on, and those that were; silencing them, and their thresholds."""
+"""Active and past alarms, silences, and thresholds."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class RemedyStepView(Output, frozen=True):
 
     action: Annotated[str, doc("Name of the action.", "queue.show")]
     arguments: Annotated[dict[str, str], doc("Its arguments.", {"queue": "mq1\\private$\\orders"})]
-    words: Annotated[str, doc("What it does, for a link or a button.", "Open the queue")]
-    command: Annotated[str, doc("The command that does it.", "openmsmq queue show orders")]
+    words: Annotated[str, doc("Text for a link or a button.", "Open the queue")]
+    command: Annotated[str, doc("The command for it.", "openmsmq queue show orders")]
 
 
 class SilenceView(Output, frozen=True):
@@ -69,7 +69,7 @@ class SilenceView(Output, frozen=True):
     alarm: Annotated[ConditionName, _CONDITION]
     subject: Subject
     since: Annotated[EpochSeconds, doc("When it was set, in seconds since 1970.")]
-    until: Annotated[EpochSeconds, doc("When it ends by itself, in seconds since 1970.")]
+    until: Annotated[EpochSeconds, doc("When it expires, in seconds since 1970.")]
     user: Annotated[str, doc("Name of the user who set it; empty for a command in the data directory.", "alice")]
     reason: Annotated[str, doc("Why it was set.", "the reader is being replaced")]
 
@@ -81,7 +81,7 @@ class KnownAlarm(Output, frozen=True):
     queue: Annotated[str, doc("Name of the queue; empty for the machine.")]
     since: Annotated[EpochSeconds, doc("When it was raised, in seconds since 1970.")]
     value: Annotated[int, doc("The value when it was raised, in `unit`.")]
-    threshold: Annotated[int, doc("The threshold when it was raised, in `unit`.")]
+    threshold: Annotated[int, doc("The threshold at the last check while the alarm was active, in `unit`.")]
     unit: Annotated[str, doc("Unit of value and threshold.", "MB")]
     sentence: Annotated[str, doc("What is wrong, with the value at the last check.")]
     remedy: Annotated[str, doc("What to do about it.")]
@@ -93,7 +93,7 @@ class KnownAlarm(Output, frozen=True):
 class AlarmEventView(Output, frozen=True):
     """An alarm was raised or cleared."""
 
-    seq: Annotated[int, doc("Number of the event; it rises by one.")]
+    seq: Annotated[int, doc("Number of the event; increases by one.")]
     state: Annotated[Literal["raised", "cleared"], doc("What happened.")]
     at: Annotated[EpochSeconds, doc("When it happened, in seconds since 1970.")]
     alarm: Annotated[KnownAlarm, doc("The alarm.")]
@@ -103,7 +103,7 @@ class AlarmEventView(Output, frozen=True):
 class AlarmList(Output, frozen=True):
     """Alarms and the last events."""
 
-    active: Annotated[list[KnownAlarm], doc("The alarms that are on, the longest first.")]
+    active: Annotated[list[KnownAlarm], doc("Active alarms, the oldest first.")]
     events: Annotated[list[AlarmEventView], doc("Alarms raised and cleared recently, the newest first.")]
     machine: Annotated[str, doc("Name of the machine.", "mq1")]
     command: CommandText
@@ -119,14 +119,14 @@ class AlarmList(Output, frozen=True):
 
 
 class NewSilence(Input, frozen=True):
-    """A condition whose notifications are to be suppressed for a time."""
+    """A condition to silence for a time."""
 
     alarm: Annotated[ConditionName, _CONDITION]
     reason: Annotated[
         str,
         Meta(
             min_length=1, max_length=_LONGEST_REASON, examples=["the reader is being replaced"],
-            description="Why, for others who see the alarm.",
+            description="Reason, shown to other users.",
         ),
     ]  # fmt: skip
     subject: Subject = ""
@@ -134,13 +134,13 @@ class NewSilence(Input, frozen=True):
         str,
         Meta(
             max_length=20, examples=["2h"],
-            description="How long: 90 (seconds), 10m, 2h, 3d; at least a minute, at most 30 days.",
+            description="Duration: 90 (seconds), 10m, 2h, 3d; 1 minute to 30 days.",
         ),
     ] = "1h"  # fmt: skip
 
 
 class SilenceQuery(Input, frozen=True):
-    """A silence that is to end."""
+    """A silence to end."""
 
     alarm: Annotated[ConditionName, _CONDITION]
     subject: Subject = ""
@@ -166,28 +166,28 @@ class ThresholdView(Output, frozen=True):
         EpochSeconds | None,
         doc("When it was set here, in seconds since 1970; null for the threshold of the setting."),
     ]
-    user: Annotated[str, doc("Name of the user who set it here; else empty.", "alice")]
+    user: Annotated[str, doc("Name of the user who set it here, otherwise empty.", "alice")]
 
 
 class ThresholdList(Output, frozen=True):
     """Thresholds in force."""
 
-    thresholds: Annotated[list[ThresholdView], doc("Those of conditions, then those of single queues.")]
+    thresholds: Annotated[list[ThresholdView], doc("Thresholds of conditions, then those of single queues.")]
     command: CommandText
 
 
 class NewThreshold(Input, frozen=True):
-    """A threshold that is to be set."""
+    """A threshold to set."""
 
     alarm: Annotated[ConditionName, _CONDITION]
     threshold: Annotated[
-        int, Meta(ge=0, le=_HIGHEST, examples=[3600], description="In the unit of the condition (0: never).")
+        int, Meta(ge=0, le=_HIGHEST, examples=[3600], description="Threshold in the unit of the condition (0: never).")
     ]
     subject: Subject = ""
 
 
 class ThresholdQuery(Input, frozen=True):
-    """A threshold that is to be that of the setting again."""
+    """A threshold to reset to that of the setting."""
 
     alarm: Annotated[ConditionName, _CONDITION]
     subject: Subject = ""
@@ -206,14 +206,14 @@ def _alarm_document(alarm: KnownAlarm, found: AlarmList) -> dict[str, Any]:
 
 
 def _event_document(event: AlarmEventView, found: AlarmList) -> dict[str, Any]:
-    """The document for webhooks and messages."""
+    """Return the document for webhooks and messages."""
     known = msgspec.to_builtins(event.alarm)
     del known["silenced"]
     return {"seq": event.seq, "state": event.state, "at": event.at, "machine": found.machine, **known}
 
 
 def _said(silence: SilenceView) -> str:
-    """`silenced until … by alice: oldest of orders (reason)`"""
+    """Return a line such as `silenced until … by alice: oldest of orders (reason)`."""
     about = f"{silence.alarm} of {silence.subject}" if silence.subject else silence.alarm
     by = f" by {silence.user}" if silence.user else ""
     return f"silenced until {time_text(silence.until)}{by}: {about} ({silence.reason})"
@@ -296,7 +296,7 @@ def silence_alarm(site: ActionSite, given: NewSilence) -> ChangedSilence:
     `alarm_queue` receive nothing. When the silence ends, they receive the result: alarms that were raised in the
     meantime and are still active, and those that were cleared. For administrators of the queue manager.
     """
-    from openmsmq.admin.selection import parse_age  # with the client, which `openmsmq alarms` does not need
+    from openmsmq.admin.selection import parse_age  # imports the client, which `openmsmq alarms` does not need
 
     _demand_administrator(site)
     try:
@@ -407,7 +407,7 @@ def set_threshold(site: ActionSite, given: NewThreshold) -> ChangedThreshold:
     ),
 )  # fmt: skip
 def reset_threshold(site: ActionSite, given: ThresholdQuery) -> ChangedThreshold:
-    """Remove a threshold that was set while the daemon ran, so that the setting holds again."""
+    """Remove a threshold that was set while the daemon was running, so that the setting applies again."""
 
     def on_change(before: ThresholdRule | None) -> None:
         known = {"threshold": before.threshold} if before is not None else None
@@ -418,18 +418,18 @@ def reset_threshold(site: ActionSite, given: ThresholdQuery) -> ChangedThreshold
 
 
 def _about(given: NewSilence | SilenceQuery | NewThreshold | ThresholdQuery) -> str:
-    """The object of an audit record."""
+    """Return the object of an audit record."""
     return f"{given.alarm} {given.subject}".strip()
 
 
 def _demand_administrator(site: ActionSite) -> None:
-    """Silences hold for everybody; the role operator is enough. Raises AccessDenied."""
+    """Silences affect all users, so administrators only; the role operator is sufficient. Raises AccessDenied."""
     if not site.caller.administrator:
         raise AccessDenied(detail=missing_administrator(site.caller.name))
 
 
 def _thresholds(site: ActionSite) -> dict[tuple[str, str], ThresholdView]:
-    """All thresholds in force: those of conditions, then those of queues. Raises OSError, AlarmRuleError."""
+    """Return all thresholds in force: those of conditions, then those of queues. Raises OSError, AlarmRuleError."""
     directory = site.data_dir
     settings, rules = settings_in_force(directory), AlarmRulesFile(directory).read()
     values = {name: entry["value"] for name, entry in settings.items()}

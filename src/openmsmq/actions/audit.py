@@ -15,25 +15,25 @@ from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import ActionCommand, CountOption, Input, Output, Pages, Rows, action
 from openmsmq.admin.audit import VERSION, AuditFilter, AuditLog
 
-_LARGEST: Final = 1000  # records in an answer
+_LARGEST: Final = 1000  # maximum records in a response
 Pattern = Annotated[str, Meta(max_length=1024)]
 
 
 class AuditQuery(Input, frozen=True):
-    """Which records are meant."""
+    """Selects records."""
 
     action: Annotated[Pattern, doc("Pattern for the action, such as queue.*.", "queue.*")] = "*"
-    object: Annotated[Pattern, doc("Pattern for what it was done to, such as *orders*.", "*orders*")] = "*"
-    by: Annotated[Pattern, doc("Pattern for who did it: name or SID.", "alice")] = "*"
+    object: Annotated[Pattern, doc("Pattern for the name of the object, such as *orders*.", "*orders*")] = "*"
+    by: Annotated[Pattern, doc("Pattern for the name or SID of the user.", "alice")] = "*"
     denied: Annotated[bool, doc("Only denied actions.")] = False
     before: Annotated[Annotated[int, Meta(ge=1, le=(1 << 53) - 1)] | None, doc("Only records before that number.")] = (
         None
     )
-    limit: Annotated[int, Meta(ge=1, le=_LARGEST, description="Most records in the answer: the newest that fit.")] = 100
+    limit: Annotated[int, Meta(ge=1, le=_LARGEST, description="Maximum number of records; the newest are shown.")] = 100
 
 
 class ActorView(Output, frozen=True):
-    """Author of a change."""
+    """The user who made a change."""
 
     name: Annotated[str, doc("Name of the user.")]
     sid: Annotated[str | None, doc("SID of the user; null for users of the operating system.")]
@@ -42,21 +42,21 @@ class ActorView(Output, frozen=True):
 class SettingOrigin(Output, frozen=True):
     """The origin of a change."""
 
-    door: Annotated[str, doc("The way in.", "rpc", "http", "flight", "cli")]
+    door: Annotated[str, doc("Entry point.", "rpc", "http", "flight", "cli")]
     peer: Annotated[str | None, doc("Address of the peer; null if there is none.")]
 
 
 class AuditRecordView(Output, frozen=True):
     """A record of the audit log."""
 
-    seq: Annotated[str, doc("Number of the record; it rises by one.", "17")]
+    seq: Annotated[str, doc("Number of the record; increases by one.", "17")]
     time: Annotated[str, doc("When it was recorded (UTC).", "2026-11-22T12:00:00.000Z")]
     actor: Annotated[ActorView, doc("Who made the change.")]
-    origin: Annotated[SettingOrigin, doc("From where.")]
+    origin: Annotated[SettingOrigin, doc("Origin of the change.")]
     action: Annotated[str, doc("The action.", "queue.create")]
     type: Annotated[str, doc("Type of the object.", "queue")]
     object: Annotated[str, doc("Name of the object.")]
-    count: Annotated[int | None, doc("How many messages or other things; null if it is one.")]
+    count: Annotated[int | None, doc("Number of affected messages or other objects; null if it is one.")]
     before: Annotated[dict[str, Any] | None, doc("The values that differ, before the change.")]
     after: Annotated[dict[str, Any] | None, doc("The values that differ, after the change.")]
     result: Annotated[str, doc("`ok`, or `denied`.")]
@@ -65,7 +65,7 @@ class AuditRecordView(Output, frozen=True):
 class AuditPage(Output, frozen=True):
     """Records of the audit log."""
 
-    records: Annotated[list[AuditRecordView], doc("The newest first.")]
+    records: Annotated[list[AuditRecordView], doc("Records, newest first.")]
     command: CommandText
 
 
@@ -113,9 +113,9 @@ def _difference(record: AuditRecordView) -> str:
     ),
 )  # fmt: skip
 def list_records(site: ActionSite, given: AuditQuery) -> AuditPage:
-    """Show who changed what, from where and how much: the newest records that fit.
+    """Show who changed what, from where and how much: the newest matching records.
 
-    Patterns have * and ?.
+    Patterns can contain * and ?.
     """
     wanted = AuditFilter(given.action, given.object, given.by, given.denied, given.before)
     newest: deque[AuditRecordView] = deque(maxlen=given.limit or None)

@@ -24,43 +24,43 @@ logger = logging.getLogger(__name__)
 
 MOST_RUNNING: Final = 4
 MOST_KEPT: Final = 100
-FAILURES: Final = 20  # that are kept of a job
+FAILURES: Final = 20  # maximum failures kept per job
 _SAVE_EVERY: Final = 1.0  # seconds
 _UNENDED: Final = ("running", "paused")
 JobState = Literal["running", "paused", "done", "failed", "canceled", "interrupted"]
 
 
 class JobFailure(msgspec.Struct, frozen=True):
-    """A message that a job could not deal with, and that is where it was."""
+    """A message that a job could not process; it was not moved."""
 
     id: Annotated[str, doc("Identifier of the message.", r"{6f9619ff-8b86-d011-b42d-00c04fc964ff}\2049")]
-    detail: Annotated[str, doc("Why.")]
+    detail: Annotated[str, doc("The reason.")]
 
 
 class JobView(msgspec.Struct, frozen=True):
     """A job: work on many messages, or a backup."""
 
     id: Annotated[str, doc("Its identifier.", "5f0c21ab")]
-    kind: Annotated[Literal["messages", "backup"], doc("What kind of work it is.")]
+    kind: Annotated[Literal["messages", "backup"], doc("Kind of work.")]
     what: Annotated[str, doc("The action.", "move")]
     object: Annotated[str, doc("Name of the queue, or directory of the backup.", "orders")]
     user: Annotated[str, doc("Name of the user who started it.")]
     sid: Annotated[str, doc("SID of that user.")]
-    origin: Annotated[str, doc("From where it was started.", "http 10.0.0.7")]
+    origin: Annotated[str, doc("Entry point and address from which it was started.", "http 10.0.0.7")]
     state: Annotated[
         JobState,
         doc("`interrupted`: the process that did the work ended; `failed`: an error ended it, see `detail`."),
     ]
     started: Annotated[EpochSeconds, doc("When it was started, in seconds since 1970.")]
     ended: Annotated[EpochSeconds | None, doc("When it ended, in seconds since 1970; null until then.")] = None
-    to: Annotated[str, doc("Queue that the messages go to; empty for none, or that of each message.")] = ""
+    to: Annotated[str, doc("Target queue; empty for none, or for the destination of each message.")] = ""
     total: Annotated[int, doc("Messages in the queue when the job started.")] = 0
     looked: Annotated[int, doc("Number of messages examined.")] = 0
-    done: Annotated[int, doc("Messages that it has dealt with. After an interruption: at least.")] = 0
-    failed: Annotated[int, doc("Messages that it could not deal with, and that are where they were.")] = 0
-    ways: Annotated[dict[str, int], doc("How many messages went in which way.")] = msgspec.field(default_factory=dict)
+    done: Annotated[int, doc("Processed messages; after an interruption, the minimum.")] = 0
+    failed: Annotated[int, doc("Messages that could not be processed and were not moved.")] = 0
+    ways: Annotated[dict[str, int], doc("Number of messages by method.")] = msgspec.field(default_factory=dict)
     failures: Annotated[list[JobFailure], doc("The first failures.")] = msgspec.field(default_factory=list)
-    detail: Annotated[str, doc("Why it ended, if not because all was done; else empty.")] = ""
+    detail: Annotated[str, doc("Why it ended early; empty if all work was done.")] = ""
 
     @property
     def is_over(self) -> bool:
@@ -72,7 +72,7 @@ class CanceledJob(Exception):
 
 
 class BackgroundJob:
-    """One job, for the thread that does the work. `view` is what others see."""
+    """A job, for the thread that does its work. `view` is its public state."""
 
     def __init__(self, jobs: Jobs, view: JobView) -> None:
         self._jobs: Final = jobs
@@ -83,7 +83,7 @@ class BackgroundJob:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the work may go on now: neither paused nor canceled."""
+        """Whether the work may continue: neither paused nor canceled."""
         return self._go.is_set() and not self.canceled
 
     def wait(self) -> None:
@@ -93,7 +93,7 @@ class BackgroundJob:
             raise CanceledJob
 
     def note(self, **figures: object) -> None:
-        """New figures, which reach the file once a second."""
+        """Update figures; they are saved at most once a second."""
         self._jobs.note(self, figures)
 
     def pause(self) -> None:
@@ -108,7 +108,7 @@ class BackgroundJob:
 
 
 class Jobs:
-    """All jobs of a process, and those before it that are still in the list. Threads share it."""
+    """All jobs of this process, and earlier ones that are still in the list. Thread-safe."""
 
     def __init__(self, file: Path | None = None, clock: Callable[[], float] = time.time) -> None:
         """Read the file; without a file, the list is in memory only. Jobs that the file records as running were
@@ -130,7 +130,7 @@ class Jobs:
             self._save()
 
     def views(self) -> list[JobView]:
-        """The newest first."""
+        """Return all jobs, newest first."""
         with self._lock:
             return [job.view for job in reversed(self._jobs.values())]
 
@@ -139,8 +139,8 @@ class Jobs:
             return self._jobs.get(identifier)
 
     def begin(self, kind: Literal["messages", "backup"], **values: str | int) -> BackgroundJob:
-        """A new job, which is in the file before its work begins. Raises ActionRefused while too many are under way, or
-        where the file cannot be written."""
+        """Create a job and save it before its work begins. Raises ActionRefused if too many jobs are running or the
+        file cannot be written."""
         identifier = secrets.token_hex(4)
         view = msgspec.convert(
             {"id": identifier, "kind": kind, "state": "running", "started": int(self._clock()), **values}, JobView

@@ -35,7 +35,7 @@ _BY_HAND: Final = "one command makes backups and lists them"
 
 
 class BackupView(Output, frozen=True):
-    """A backup that was, or is being, made through HTTP."""
+    """A finished or running backup made through HTTP."""
 
     name: Annotated[str, doc("Its directory in the directory of backups.", "nightly")]
     state: Annotated[
@@ -56,12 +56,12 @@ class BackupList(Output, frozen=True):
 
     directory: Annotated[str, doc("The directory of backups.", "/var/backups/openmsmq")]
     backups: Annotated[list[BackupView], doc("The backups, the newest first.")]
-    outside: Annotated[list[str], doc("Files that are not in the data directory, so not in any of the backups.")]
+    outside: Annotated[list[str], doc("Files outside of the data directory, which no backup contains.")]
     command: CommandText
 
 
 class NewBackup(Input, frozen=True):
-    """A backup to be made."""
+    """A backup to start."""
 
     name: Annotated[
         Annotated[str, Meta(min_length=1, max_length=100)] | None,
@@ -114,7 +114,7 @@ def list_backups(site: ActionSite, given: Empty) -> BackupList:
 
 
 def _ended(started: BackupView, found: BackupList) -> MadeBackup | None:
-    """Raises ActionRefused for a backup that failed."""
+    """Return the backup if it is finished; None while it is running. Raises ActionRefused if it failed."""
     where = f"{found.directory}/{started.name}"
     made = next((each for each in found.backups if each.name == started.name), None)
     if made is None or made.state not in ("running", "done"):
@@ -216,8 +216,8 @@ def _make(site: ActionSite, job: BackgroundJob, target: Path, text: str) -> None
 
 
 def _demand_room(data_dir: Path, directory: Path) -> None:
-    """Raises ActionRefused if space is short. Data written during the backup also needs space, so success is not
-    guaranteed.
+    """Check the free space. Raises ActionRefused if it is not sufficient. Data written during the backup also needs
+    space, so success is not guaranteed.
     """
     needed = 0
     for path in data_dir.rglob("*"):
@@ -243,7 +243,7 @@ def _known(making: BackupJob, directory: Path, name: str) -> BackupView:
 
 
 def _directory(site: ActionSite) -> Path:
-    """Raises ActionRefused where there is none."""
+    """Return the directory of backups. Raises ActionRefused if none is configured."""
     if not site.backups.directory:
         raise ActionRefused(
             409, "the setting backup_directory is not set: set it to the directory for backups made through HTTP"
@@ -252,7 +252,7 @@ def _directory(site: ActionSite) -> Path:
 
 
 def document_of(made: MadeBackup) -> dict[str, Any]:
-    """The document that `backup --json` prints."""
+    """Return the document that `backup --json` prints."""
     known = msgspec.structs.asdict(made)
     return {"backup": known.pop("where"), **known}
 

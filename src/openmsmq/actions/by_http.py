@@ -1,4 +1,4 @@
-"""Actions that another process does: as requests of the HTTP API of a daemon."""
+"""Perform actions through the HTTP API of a daemon."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def perform(http: HttpRequests, action: Action, given: Input) -> Any:
 
 
 def _followed(http: HttpRequests, job: Job, started: Any) -> Any:
-    """Raises ApiError for a job that failed."""
+    """Wait until a job has ended, and return the output of the action. Raises ApiError if the job failed."""
     try:
         while (found := job.ended(started, _ask(http, job.look, Empty()))) is None:
             time.sleep(_LOOK)
@@ -54,8 +54,8 @@ def _all_pages(http: HttpRequests, action: Action, pages: Pages, given: Input) -
 
 
 def _number(http: HttpRequests, text: str, before: int | None) -> int:
-    """Return the number of the last row of a page, where the next page continues: numbers must fall, or there would be
-    no end."""
+    """Return the number of the last row of a page, where the next page continues. Raises ApiError unless numbers
+    decrease: the list might be endless."""
     number = int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0
     if number < 1 or (before is not None and number >= before):
         raise ApiError(f"{http.url}: the numbers of rows do not fall from page to page")
@@ -83,7 +83,7 @@ def plan(http: HttpRequests, action: Action, given: Input) -> ActionPlan[Any, An
 
 
 def _ask(http: HttpRequests, action: Action, given: Input, more: Mapping[str, Mapping[str, Any]] | None = None) -> Any:
-    """`more` has further parameters, in `query` and in `body`."""
+    """Send the request of an action. `more` has further parameters in `query` and `body`."""
     own = action.in_path
     path = action.path.format(**{name: step(str(getattr(given, name))) for name in own})
     query, body = dict((more or {}).get("query", {})), dict((more or {}).get("body", {}))
@@ -102,7 +102,7 @@ def _ask(http: HttpRequests, action: Action, given: Input, more: Mapping[str, Ma
 
 @dataclass(frozen=True, slots=True)
 class ActionsByHttp:
-    """Actions that a daemon does, as the user of a token or of a password."""
+    """Performs actions through a daemon, as the user of a token or password."""
 
     http: HttpRequests
 

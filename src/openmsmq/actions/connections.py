@@ -17,13 +17,11 @@ from openmsmq.model.text import time_text
 class ConnectionView(Output, frozen=True):
     """Connections of one address, user and entry point."""
 
-    door: Annotated[str, doc("The way in: rpc, mqqb (another queue manager), http, flight.", "rpc")]
-    address: Annotated[str, doc("The other side's address; local on a Unix socket.", "10.0.0.7")]
-    user: Annotated[
-        str, doc("Name of the user, empty for callers that have not logged in; of mqqb the queue manager.", "alice")
-    ]
-    interfaces: Annotated[list[str], doc("Interfaces of RPC that are in use.", ["qmcomm"])]
-    connections: Annotated[int, doc("Open connections. 0 where only open queues are known.")]
+    door: Annotated[str, doc("Entry point: rpc, mqqb (another queue manager), http, flight.", "rpc")]
+    address: Annotated[str, doc("Address of the peer; local on a Unix socket.", "10.0.0.7")]
+    user: Annotated[str, doc("Name of the user, empty for anonymous callers; for mqqb, the queue manager.", "alice")]
+    interfaces: Annotated[list[str], doc("RPC interfaces in use.", ["qmcomm"])]
+    connections: Annotated[int, doc("Open connections; 0 if only open queues are known.")]
     handles: Annotated[int, doc("Queues that are open.")]
     since: Annotated[EpochSeconds, doc("When the oldest of them was opened, in seconds since 1970.")]
 
@@ -31,7 +29,7 @@ class ConnectionView(Output, frozen=True):
 class ConnectionList(Output, frozen=True):
     """Connected clients."""
 
-    connections: Annotated[list[ConnectionView], doc("Those with most open queues first.")]
+    connections: Annotated[list[ConnectionView], doc("Connections, those with the most open queues first.")]
     command: CommandText
 
 
@@ -52,7 +50,7 @@ class ConnectionList(Output, frozen=True):
     ),
 )  # fmt: skip
 def list_connections(site: ActionSite, given: Empty) -> ConnectionList:
-    """Show who is connected: by which way, from which address, as which user, since when, with how many open queues."""
+    """Show connected clients: entry point, address, user, time, and number of open queues."""
     found = msgspec.json.Decoder(ConnectionView).decode_lines(daemon_of(site).lines("connections"))
     return ConnectionList(found, site.command)
 

@@ -21,7 +21,7 @@ DeadLetterQueue = Literal["deadletter", "xactdeadletter"]
 
 
 class DeadLetterReasonView(Output, frozen=True):
-    """Why a message is a dead letter."""
+    """The reason of dead letters."""
 
     slug: Annotated[str, doc("The reason as one word.", "expired-unread")]
     name: Annotated[str, doc("Name of the message class.", "RECEIVE_TIMEOUT")]
@@ -31,17 +31,17 @@ class DeadLetterReasonView(Output, frozen=True):
 
 
 class DeadLetterGroupView(Output, frozen=True):
-    """Dead letters of one reason that were meant for one queue."""
+    """Dead letters with the same reason and destination."""
 
     queue: Annotated[str, doc("The dead-letter queue that they are in.", "deadletter")]
     reason: Annotated[str, doc("The reason as one word.", "expired-unread")]
     name: Annotated[str, doc("Name of the message class.", "RECEIVE_TIMEOUT")]
     sentence: Annotated[str, doc("What happened.")]
     remedy: Annotated[str, doc("What to do about it.")]
-    fails_again: Annotated[bool, doc("Whether they would die again as they are.")]
-    destination: Annotated[str, doc("Format name of the queue that they were meant for.")]
+    fails_again: Annotated[bool, doc("Whether they would become dead letters again if sent unchanged.")]
+    destination: Annotated[str, doc("Format name of the destination queue.")]
     messages: Annotated[int, doc("Number of messages.")]
-    bytes: Annotated[int, doc("Their bytes.")]
+    bytes: Annotated[int, doc("Total size in bytes.")]
     first_sent: Annotated[EpochSeconds, doc("When the first was sent, in seconds since 1970.")]
     last_sent: Annotated[EpochSeconds, doc("When the last was sent, in seconds since 1970.")]
     command: CommandText
@@ -57,7 +57,7 @@ class DeadLetterGroups(Output, frozen=True):
 
 
 class GroupsQuery(Input, frozen=True):
-    """Which dead letters are meant."""
+    """Selects dead letters."""
 
     queue: Annotated[DeadLetterQueue | None, doc("Only this queue; both by default.")] = None
 
@@ -68,7 +68,7 @@ class GroupsQuery(Input, frozen=True):
     commands=(ActionCommand("dlq list", {"queue": "--queue"}, by_hand="it takes criteria and examines all messages"),),
 )  # fmt: skip
 def list_groups(site: ActionSite, given: GroupsQuery) -> DeadLetterGroups:
-    """Dead letters by reason and destination."""
+    """Show dead letters by reason and destination."""
     found: list[DeadLetterGroupView] = []
     scanned, complete = 0, True
     failed: list[str] = []
@@ -77,7 +77,7 @@ def list_groups(site: ActionSite, given: GroupsQuery) -> DeadLetterGroups:
         try:
             selection = select(site.manager, [path_of(name)], Criteria(), time.time(), scan=SCANNED, previews=False)
         except MsmqError as error:
-            if len(failed) == len(names) - 1:  # there is none whose letters can be shown
+            if len(failed) == len(names) - 1:  # no queue could be read
                 raise
             failed.append(name)
             LEFT_OUT.note("lists of dead letters", name, error)

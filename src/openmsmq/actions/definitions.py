@@ -25,13 +25,13 @@ WithLocal = Annotated[bool, doc("Also users, groups, rights on the machine and s
 
 
 class DefinitionsQuery(Input, frozen=True):
-    """Which definitions are meant."""
+    """Selects definitions."""
 
     local: WithLocal = False
 
 
 class DefinitionsRequest(Input, frozen=True):
-    """Definitions to be imported."""
+    """Definitions to import."""
 
     document: Annotated[
         dict[str, Any],
@@ -44,22 +44,22 @@ class DefinitionsRequest(Input, frozen=True):
 
 
 class PlannedStep(Output, frozen=True):
-    """A difference between what there is and a document."""
+    """A difference between the current state and a document."""
 
-    said: Annotated[str, doc("What would be done, or why it can't be.", "create queue orders")]
+    said: Annotated[str, doc("The planned change, or why it is not possible.", "create queue orders")]
     can: Annotated[bool, doc("Whether an import does it.")]
 
 
 class Differences(Output, frozen=True):
-    """Steps of an import, before it."""
+    """The planned steps of an import."""
 
     steps: Annotated[list[PlannedStep], doc("The steps, in this order.")]
-    token: Annotated[str, doc("What the import needs; it holds for these steps only.")]
+    token: Annotated[str, doc("Token that the import requires; valid only for these steps.")]
     command: CommandText
 
 
 class DoneStep(Output, frozen=True):
-    """A step that was done, or was not."""
+    """The result of a step."""
 
     said: Annotated[str, doc("The planned change.", "create queue orders")]
     result: Annotated[str, doc("`done`, `left`, or the error.", "done")]
@@ -69,7 +69,7 @@ class Imported(Output, frozen=True):
     """Results of an import."""
 
     steps: Annotated[list[DoneStep], doc("The steps, in this order.")]
-    failed: Annotated[int, doc("How many steps failed.")]
+    failed: Annotated[int, doc("Number of failed steps.")]
     command: CommandText
 
 
@@ -82,7 +82,7 @@ class _Local:
 
 
 def definitions_of(site: ActionSite, *, local: bool, secrets: bool = False) -> Document:
-    """The document of a queue manager; `secrets` are hashes of passwords. Raises MsmqError, `UNREADABLE`."""
+    """Return the document of a queue manager; `secrets` includes password hashes. Raises MsmqError, `UNREADABLE`."""
     names = site.accounts.names()
     if not local:
         return export(site.manager, names)
@@ -96,9 +96,9 @@ def definitions_of(site: ActionSite, *, local: bool, secrets: bool = False) -> D
     commands=(ActionCommand("definitions export", {"local": "--local"}, by_hand=_FILE),),
 )  # fmt: skip
 def export_definitions(site: ActionSite, given: DefinitionsQuery) -> dict[str, Any]:
-    """Definitions as one document.
+    """Export definitions as one document.
 
-    Hashes of passwords are never in it.
+    It never contains password hashes.
     """
     return definitions_of(site, local=given.local)
 
@@ -116,9 +116,9 @@ def export_definitions(site: ActionSite, given: DefinitionsQuery) -> dict[str, A
     ),
 )  # fmt: skip
 def import_definitions(site: ActionSite, given: DefinitionsRequest) -> ActionPlan[Differences, Imported]:
-    """Make what a document has and is not so here.
+    """Apply the differences of a document to the current state.
 
-    Where one step fails, the others are done; the answer is a problem, with the results of all as `steps`.
+    If a step fails, the others are still done; the response is then a problem with the results of all steps as `steps`.
     """
     try:
         here = definitions_of(site, local=given.local)
@@ -130,7 +130,7 @@ def import_definitions(site: ActionSite, given: DefinitionsRequest) -> ActionPla
     option = " --local" if given.local else ""
 
     def carry_out() -> Imported:
-        if site.daemon is not None:  # by the protocols, the daemon has a record of each step
+        if site.daemon is not None:  # without the HTTP process, the daemon records each step
             can = sum(step.can for step in planned)
             site.record("definitions.import", "machine", site.machine, count=can)
         done = [DoneStep(step.said, apply(step)) for step in steps]
@@ -159,7 +159,7 @@ def _sid(site: ActionSite, who: str, local: _Local | None) -> str:
 
 
 def _local(site: ActionSite) -> _Local:
-    """Raises MsmqError unless the caller administers the queue manager."""
+    """Return the local accounts. Raises MsmqError unless the caller administers the queue manager."""
     site.demand_administrator()
     users = UsersFile(site.users_file, on_change=lambda name, user: site.record(name, "user", user))
     return _Local(users, machine_guard(site))

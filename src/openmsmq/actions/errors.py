@@ -1,4 +1,4 @@
-"""Why an action was not done."""
+"""Errors of actions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ActionIncomplete(Exception):
 
 class InputError(ValueError):
     """A value is not allowed: the HTTP status is 422; a command reports a usage error. `pointer` as in ActionRefused;
-    `errors` are sentences by pointer where several values are wrong.
+    `errors` maps pointers to sentences if several values are wrong.
     """
 
     def __init__(self, detail: str, pointer: str = "", errors: Mapping[str, str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Filters of messages, as inputs have them."""
+"""Conversion of message filters in inputs to criteria and command options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from openmsmq.model.reasons import find_reason
 
 #: Fields of `Criteria` with the same name in inputs.
 _SAME: Final = ("find", "label", "correlation", "destination", "older", "newer", "larger", "smaller", "text")
-#: Fields of inputs, and how the commands spell them.
+#: Field of inputs -> option of commands.
 _OPTIONS: Final = {
     "find": "--find", "label": "--label", "correlation": "--correlation", "reason": "--reason",
     "destination": "--meant-for", "older": "--older", "newer": "--newer", "larger": "--larger", "smaller": "--smaller",
@@ -20,8 +20,8 @@ _OPTIONS: Final = {
 
 
 def criteria_of(where: Any, at: str = "") -> Criteria:
-    """The criteria of an input that has some of their fields; `at` is the JSON pointer of that input. Raises
-    InputError for a reason that does not exist."""
+    """Return the criteria in an input, which may have only some of the fields; `at` is the JSON pointer of that input.
+    Raises InputError for an unknown reason."""
     given = {name: getattr(where, name, None) for name in _SAME}
     reason, ids = getattr(where, "reason", None), getattr(where, "ids", None)
     try:
@@ -42,5 +42,5 @@ def options_of(where: Any) -> list[str]:
 
 
 def as_text(words: list[str]) -> str:
-    """Options behind a command, for a shell; empty for none."""
+    """Return options as text to append to a shell command; empty if there are none."""
     return "".join(f" {quote(word)}" for word in words)

@@ -1,4 +1,4 @@
-"""Open queue handles, exclusive ones and waiting reads; and closing them. For administrators."""
+"""List and close open queue handles, with their sharing modes and waiting reads. For administrators."""
 
 from __future__ import annotations
 
@@ -22,44 +22,44 @@ _SEVERAL: Final = "it closes several"
 
 
 class OpenHandleView(Output, frozen=True):
-    """An open queue."""
+    """An open queue handle."""
 
     id: Annotated[str, doc("Its identifier, until the daemon ends.", "1f")]
     queue: Annotated[str, doc("Identifier of the queue.", "p7")]
     name: QueueName
-    access: Annotated[str, doc("For what it is open.", "receive")]
+    access: Annotated[str, doc("Access mode.", "receive")]
     since: Annotated[EpochSeconds, doc("When it was opened, in seconds since 1970.")]
     exclusive: Annotated[bool, doc("Whether the handle excludes other receivers (share mode DENY_RECEIVE).")]
-    waiting: Annotated[int, doc("Number of its reads that wait for messages.")]
+    waiting: Annotated[int, doc("Number of its waiting reads.")]
     cursors: Annotated[int, doc("Number of its cursors.")]
     held: Annotated[int, doc("Messages locked by two-phase receives that are not yet ended.")]
     user: Annotated[str, doc("Name of the user; empty if unknown.")]
     sid: Annotated[str, doc("SID of the user.")]
-    origin: Annotated[str, doc("The way in and the address behind it.", "rpc 10.0.0.7")]
+    origin: Annotated[str, doc("Entry point and client address.", "rpc 10.0.0.7")]
 
 
 class HandleList(Output, frozen=True):
-    """One page of open queues."""
+    """One page of open queue handles."""
 
-    handles: Annotated[list[OpenHandleView], doc("Those that fit: exclusive ones first, then those that wait.")]
-    matching: Annotated[int, doc("How many fit.")]
-    all: Annotated[int, doc("How many there are.")]
+    handles: Annotated[list[OpenHandleView], doc("Matching handles: exclusive ones, then those with waiting reads.")]
+    matching: Annotated[int, doc("Number of matches.")]
+    all: Annotated[int, doc("Total number.")]
     next: Next
     command: CommandText
 
 
 class HandleQuery(Input, frozen=True):
-    """Which open queues are meant."""
+    """Selects open queue handles."""
 
     queue: Annotated[Text | None, doc("Identifier of a queue.", "p7")] = None
     exclusive: Annotated[bool, doc("Only handles that exclude other receivers.")] = False
-    waiting: Annotated[bool, doc("Only those with reads that wait for messages.")] = False
+    waiting: Annotated[bool, doc("Only handles with waiting reads.")] = False
     limit: Limit = 100
     cursor: Cursor = None
 
 
 class NamedHandle(Input, frozen=True):
-    """An open queue."""
+    """An open queue handle."""
 
     handle: Annotated[str, doc("Its identifier.", "1f")]
 
@@ -79,7 +79,7 @@ def _note(found: HandleList) -> str:
 
 
 def rows(handles: Callable[[Any], list[OpenHandleView]], note: Callable[[Any], str] | None = None) -> Rows:
-    """How commands show open queues; nothing for none."""
+    """Return how commands show open handles; no output if there are none."""
     columns = ("handle", "queue", "access", "share", "waiting", "held", "user", "from", "since")
     return Rows(lambda output: handles(output) or None, columns, _cells, note=note)
 
@@ -110,7 +110,7 @@ def list_handles(site: ActionSite, given: HandleQuery) -> HandleList:
         and (not given.waiting or row.waiting)
     ]
     page, following = cut(daemon, found, _place, "handles", given.limit, given.cursor)
-    seen = daemon.queues() if given.queue is not None else ()  # the command has no queue that the user may not see
+    seen = daemon.queues() if given.queue is not None else ()  # the command must not name an invisible queue
     words = [row["name"] for row in seen if row["id"] == given.queue]
     words += [f"--{name}" for name in ("exclusive", "waiting") if getattr(given, name)]
     return HandleList(page, len(found), len(known), following, join(["openmsmq", "handle", "list", *words]))
@@ -128,7 +128,7 @@ def get_handle(site: ActionSite, given: NamedHandle) -> OpenHandleView:
     """Show an open queue handle."""
     found = next((row for row in _all(site) if row.id == given.handle), None)
     if found is None:
-        raise ActionRefused(404, "that is closed already")
+        raise ActionRefused(404, "this handle is closed")
     return found
 
 
@@ -142,7 +142,7 @@ def close_handle(site: ActionSite, given: NamedHandle) -> OpenHandleView:
     daemon = daemon_of(site)
     row = daemon.change("close_handle", id=given.handle)
     if row is None:
-        raise ActionRefused(404, "that is closed already")
+        raise ActionRefused(404, "this handle is closed")
     daemon.changed()
     return msgspec.convert(row, OpenHandleView)
 

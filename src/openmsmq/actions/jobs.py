@@ -29,12 +29,12 @@ from openmsmq.model.errors import MsmqError
 from openmsmq.model.roles import Role
 from openmsmq.model.text import counted, time_text
 
-_CHECK_EVERY: Final = 5.0  # seconds between checks that the login of who started a job still holds
-_NEWER: Final = 100_000  # messages that came later, and were passed over, after which a job ends
+_CHECK_EVERY: Final = 5.0  # seconds between checks that the login of the job's user is still valid
+_NEWER: Final = 100_000  # number of skipped newer messages after which a job ends
 
 
 class NewJob(Input, frozen=True):
-    """Work on the messages of a queue: all that is given has to hold for a message."""
+    """Work on messages of a queue that match all given conditions."""
 
     queue: QueueText
     act: ActWord
@@ -52,16 +52,16 @@ class NewJob(Input, frozen=True):
     newer: Annotated[Seconds | None, doc("Seconds in the queue, at most.")] = None
     larger: Annotated[Seconds | None, doc("Bytes of the body, at least.")] = None
     smaller: Annotated[Seconds | None, doc("Bytes of the body, at most.")] = None
-    all: Annotated[bool, doc("All messages; needed where there is no condition.")] = False
-    limit: Annotated[int, Meta(ge=0, description="Most messages that it is done to; 0 for no limit.")] = 0
+    all: Annotated[bool, doc("All messages; required without conditions.")] = False
+    limit: Annotated[int, Meta(ge=0, description="Maximum number of messages; 0 for no limit.")] = 0
     to: Annotated[
         Annotated[str, Meta(max_length=1024)] | None,
-        doc("Name of the queue to go to; `move` and `copy` need it.", "orders"),
+        doc("Name of the target queue; required for `move` and `copy`.", "orders"),
     ] = None
     time_to_be_received: Annotated[
         Lifetime | None, doc("New time limit to be received, in seconds from the time of sending.")
     ] = None
-    transaction: Annotated[bool, doc("The queue to go to is transactional: needed where it is remote.")] = False
+    transaction: Annotated[bool, doc("Treat the target queue as transactional (required if it is remote).")] = False
 
 
 class NamedJob(Input, frozen=True):
@@ -73,7 +73,7 @@ class NamedJob(Input, frozen=True):
 class JobList(Output, frozen=True):
     """Jobs."""
 
-    jobs: Annotated[list[JobView], doc("One's own jobs, those of all users for administrators; the newest first.")]
+    jobs: Annotated[list[JobView], doc("Jobs of the user (for administrators, of all users), newest first.")]
     command: CommandText
 
 
@@ -125,16 +125,16 @@ def _on_job(word: str) -> tuple[ActionCommand, ...]:
     ),
 )  # fmt: skip
 def list_jobs(site: ActionSite, given: Empty) -> JobList:
-    """Jobs that are under way, and the results of the last ones.
+    """Show running jobs and the results of the last ones.
 
-    The list has 100 jobs at most, and survives a restart.
+    The list has at most 100 jobs and survives a restart.
     """
     return JobList([view for view in site.jobs.views() if _is_seen(site, view)], site.command)
 
 
 @action("job.show", http="GET /jobs/{job}", role=Role.MONITOR, place="daemon", commands=_on_job("show"))
 def get_job(site: ActionSite, given: NamedJob) -> JobDetails:
-    """One job with its progress, or its result."""
+    """Show a job with its progress or result."""
     return JobDetails(_job(site, given).view, site.command)
 
 
@@ -150,11 +150,11 @@ def _job(site: ActionSite, given: NamedJob) -> BackgroundJob:
     return job
 
 
-# -- pausing, going on, ending -------------------------------------------------------------------------------------
+# -- pausing, resuming, canceling ----------------------------------------------------------------------------------
 
 
 def _changeable(site: ActionSite, given: NamedJob, *states: str) -> BackgroundJob:
-    """Raises ActionRefused for a job in another state, or one that cannot be stopped."""
+    """Return a job that is in one of `states`. Raises ActionRefused if it is not, or cannot be paused or canceled."""
     job = _job(site, given)
     if job.view.kind != "messages":
         raise ActionRefused(409, f"the job {given.job} is a {job.view.kind}, which cannot be paused or canceled")
@@ -174,7 +174,7 @@ def pause_job(site: ActionSite, given: NamedJob) -> JobDetails:
 
 @action("job.resume", http="POST /jobs/{job}/resume", role=Role.OPERATOR, commands=_on_job("resume"), **_OF_JOBS)
 def resume_job(site: ActionSite, given: NamedJob) -> JobDetails:
-    """Go on with a paused job."""
+    """Resume a paused job."""
     job = _changeable(site, given, "paused")
     site.record("job.resume", "job", given.job)
     job.resume()
@@ -183,7 +183,7 @@ def resume_job(site: ActionSite, given: NamedJob) -> JobDetails:
 
 @action("job.cancel", http="POST /jobs/{job}/cancel", role=Role.OPERATOR, commands=_on_job("cancel"), **_OF_JOBS)
 def cancel_job(site: ActionSite, given: NamedJob) -> JobDetails:
-    """End a job between two messages. Changes made before are kept."""
+    """Cancel a job between two messages. Changes already made are kept."""
     job = _changeable(site, given, "running", "paused")
     site.record("job.cancel", "job", given.job)
     job.cancel()
@@ -219,7 +219,7 @@ def start_job(site: ActionSite, given: NewJob) -> JobDetails:
         if given.to is not None and missing(manager, [path_of(given.to)]):
             raise InputError(f"there is no queue {given.to}", "/to")
         with manager.open(row["open"], "peek"):
-            pass  # or the caller may not read it, which is said now
+            pass  # also reports an error if the caller may not read it
     bound = int(daemon.call("sequence"))
     job = site.jobs.begin(
         "messages", what=given.act, object=row["name"], user=site.caller.name, sid=site.caller.sid, origin=site.origin,
@@ -235,7 +235,7 @@ def start_job(site: ActionSite, given: NewJob) -> JobDetails:
 
 
 def _command(site: ActionSite, given: NewJob) -> str:
-    """Single messages are named by commands of their own."""
+    """Return the equivalent command, which names single messages by their identifiers."""
     if given.ids is None:
         return site.command
     where = MessageFilter(ids=given.ids)
@@ -245,7 +245,7 @@ def _command(site: ActionSite, given: NewJob) -> str:
 def _recorded(given: NewJob, job: BackgroundJob) -> dict[str, Any]:
     known = {name: value for name, value in msgspec.to_builtins(given).items() if name not in ("queue", "act")}
     if "ids" in known:
-        known["ids"] = len(known["ids"] or ())  # one value of a record is short
+        known["ids"] = len(known["ids"] or ())  # values of audit records are short
     return {"job": job.view.id, **{name: value for name, value in known.items() if value}}
 
 
@@ -255,12 +255,12 @@ def _record_end(site: ActionSite, view: JobView) -> None:
 
 
 def end_of(view: JobView) -> dict[str, Any]:
-    """How a job has ended, for the audit log."""
+    """Describe the end of a job for the audit log."""
     return {"state": view.state, "what": view.what, "object": view.object, "failed": view.failed}
 
 
 def _check(given: NewJob, row: Any) -> Criteria:
-    """Raises InputError naming what does not fit."""
+    """Check the input and return its criteria. Raises InputError that names invalid fields."""
     criteria = criteria_of(given)
     is_all = criteria == Criteria()
     if is_all != given.all:
@@ -288,7 +288,7 @@ class _Work:
         self._failures: Final[list[JobFailure]] = []
 
     def run(self, job: BackgroundJob) -> None:
-        """Raises CanceledJob, MsmqError, ConnectionError."""
+        """Process the messages. Raises CanceledJob, MsmqError, ConnectionError."""
         given, row = self._given, self._site.queue
         to = path_of(given.to) if given.to is not None else None
         changes = MessageEdits(time_to_be_received=given.time_to_be_received)
@@ -338,7 +338,7 @@ class _Work:
             self._failures.append(JobFailure(identifier, str(error)))
 
     def _tell(self, job: BackgroundJob) -> None:
-        """Raises AccessDenied once the login of who started the job no longer holds."""
+        """Report progress. Raises AccessDenied once the login of the job's user is no longer valid."""
         job.note(
             looked=self._looked, done=self._done, failed=self._failed, ways=dict(self._ways),
             failures=list(self._failures),
@@ -347,7 +347,7 @@ class _Work:
             self._check_login()
 
     def _check_login(self) -> None:
-        """Raises AccessDenied. An open connection is reused without another login."""
+        """Check the login of the job's user, since an open connection needs no new login. Raises AccessDenied."""
         self._checked = time.monotonic()
         daemon_of(self._site).call("whoami")
 

@@ -9,7 +9,7 @@ from openmsmq.model.default_descriptors import default_machine_security
 
 
 def machine_guard(site: ActionSite) -> Guard:
-    """Who may do what with the queue manager; changes are recorded. Raises NoDataDirectory."""
+    """Return the guard of the queue manager; changes are recorded in the audit log. Raises NoDataDirectory."""
 
     def on_change(before: str, after: str) -> None:
         site.record(

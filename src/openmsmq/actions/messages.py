@@ -58,7 +58,7 @@ class MessageSummaryView(Output, frozen=True):
     size: Annotated[int, doc("Bytes of its body.")]
     recoverable: Annotated[bool, doc("Whether it survives a restart of the daemon.")]
     transactional: Annotated[bool, doc("Whether it was sent in a transaction.")]
-    destination: Annotated[str, doc("Format name of the queue that it was sent to.")]
+    destination: Annotated[str, doc("Format name of the destination queue.")]
     body: Annotated[str, doc("The beginning of its body.")]
 
 
@@ -84,7 +84,7 @@ class MessageBody(Output, frozen=True):
 class MessageDetails(Output, frozen=True):
     """A message with every property."""
 
-    summary: Annotated[MessageSummaryView, doc("The message as lists have it.")]
+    summary: Annotated[MessageSummaryView, doc("The message as shown in lists.")]
     reason: Annotated[DeadLetterReasonView | None, doc("Why it is a dead letter; null if it is none.")]
     body: Annotated[MessageBody, doc("Its body.")]
     properties: Annotated[
@@ -95,7 +95,7 @@ class MessageDetails(Output, frozen=True):
 
 
 class PageQuery(Input, frozen=True):
-    """Which messages of a queue are meant: all that is given has to hold."""
+    """Selects messages of a queue that match all given conditions."""
 
     queue: QueueText
     find: Annotated[Text | None, doc("Text in the label or body, or 8 characters or more of the identifier.")] = None
@@ -117,7 +117,7 @@ class NamedMessage(Input, frozen=True):
 
 
 class ShownMessage(Input, frozen=True):
-    """A message of a queue, and how its body is shown."""
+    """A message of a queue, and the form in which to show its body."""
 
     queue: QueueText
     lookup: Annotated[str, doc("Its lookup identifier.", "7")]
@@ -125,7 +125,7 @@ class ShownMessage(Input, frozen=True):
 
 
 class NewMessage(Input, frozen=True):
-    """A message that is to be sent. Its body is `text` or `base64`."""
+    """A message to send. Its body is `text` or `base64`."""
 
     queue: QueueText
     text: Annotated[str | None, doc("The body as text.", "Hello")] = None
@@ -134,7 +134,7 @@ class NewMessage(Input, frozen=True):
     priority: Annotated[int, Meta(ge=0, le=7, description="Its priority.")] = 3
     recoverable: Annotated[bool, doc("Survives a restart of the daemon.")] = False
     transaction: Annotated[
-        bool, doc("Send it in a transaction; needed for a transactional queue of another machine.")
+        bool, doc("Send it in a transaction (required for a transactional queue of another machine).")
     ] = False
     time_to_reach_queue: Annotated[
         Lifetime | None, doc("Seconds until it expires if it has not reached its queue; null for never.")
@@ -172,10 +172,10 @@ def summary_of(message: Message) -> MessageSummaryView:
     commands=(ActionCommand("peek", {"queue": "QUEUE", "limit": "--count"}, by_hand=_STREAMS),),
 )  # fmt: skip
 def list_messages(site: ActionSite, given: PageQuery) -> MessagePage:
-    """Messages of a queue, in pages.
+    """List the messages of a queue, in pages.
 
-    A search reads at most 5,000 messages for a page and takes about two seconds at most. Its page may have few messages
-    or none and still a `next`: the next page continues where this one has stopped.
+    For one page, a search reads at most 5,000 messages and takes at most about two seconds. A page can have few or no
+    messages and still a `next`: the next page continues where this one stopped.
     """
     row, daemon = site.queue, daemon_of(site)
     after = None
@@ -204,7 +204,7 @@ def list_messages(site: ActionSite, given: PageQuery) -> MessagePage:
 
 
 def messages_behind(manager: QueueManager, row: Mapping[str, Any], after: int | None) -> Generator[Message, None, None]:
-    """Yield the messages after a lookup identifier; for None, from the first one on."""
+    """Yield the messages after a lookup identifier; with None, all messages."""
     access = Access.PEEK_ADMIN if row["kind"] == "outgoing" else Access.PEEK
     with manager.open(row["open"], access) as opened:
         if row["kind"] == "outgoing":  # MS-MQRR reads queues of this machine only
@@ -246,7 +246,7 @@ def _looked_up(opened: MessageQueue, identifier: int, direction: DirectionWord) 
 
 
 def message_at(site: ActionSite, lookup: str) -> Message:
-    """The message of a queue by its lookup identifier. Raises ActionRefused, MessageNotFound."""
+    """Return the message of a queue with a lookup identifier. Raises ActionRefused, MessageNotFound."""
     row = site.queue
     is_number = lookup.isascii() and lookup.isdecimal() and len(lookup) <= 20 and not int(lookup) >> 64
     if not is_number or row["kind"] == "outgoing":
@@ -260,7 +260,7 @@ def message_at(site: ActionSite, lookup: str) -> Message:
     commands=(ActionCommand("msg find", {"queue": "QUEUE", "lookup": "--id"}, by_hand=_STREAMS),),
 )  # fmt: skip
 def get_message(site: ActionSite, given: ShownMessage) -> MessageDetails:
-    """One message with every property."""
+    """Show a message with every property."""
     return details_of(message_at(site, given.lookup), _command("peek", site.queue), given.view)
 
 
@@ -341,7 +341,7 @@ def send_message(site: ActionSite, given: NewMessage) -> Sent:
 
 
 def message_of(given: NewMessage) -> Message:
-    """Raises InputError naming the member that is wrong."""
+    """Build the message to send. Raises InputError that names the invalid member."""
     if (given.text is None) == (given.base64 is None):
         raise InputError("give text or base64, and not both", errors={"/text": "or base64", "/base64": "or text"})
     value: str | bytes = given.text if given.text is not None else b""
@@ -371,7 +371,7 @@ def message_of(given: NewMessage) -> Message:
 
 
 def path_name(name: str) -> str:
-    """A format name for what a person typed: `orders` becomes a direct one."""
+    """Convert a name that a user typed to a format name: `orders` becomes a direct one."""
     if not name or "=" in name:
         return name
     return f"DIRECT=OS:{path_of(name)}"

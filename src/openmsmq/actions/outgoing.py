@@ -1,4 +1,4 @@
-"""Outgoing queues, and why they wait."""
+"""Outgoing queues, and why their messages wait."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Waiting(Output, frozen=True):
     name: QueueName
     state: Annotated[str, doc("State of the connection.", "WAITING")]
     messages: Annotated[int, doc("Number of messages.")]
-    bytes: Annotated[int, doc("Their bytes.")]
+    bytes: Annotated[int, doc("Total size in bytes.")]
     explanation: Annotated[list[str], doc("Sentences: why its messages wait, and what to do.")]
     command: CommandText
 
@@ -34,7 +34,7 @@ class Waiting(Output, frozen=True):
 class OutgoingList(Output, frozen=True):
     """Outgoing queues."""
 
-    queues: Annotated[list[Waiting], doc("Those with most messages first, at most 100.")]
+    queues: Annotated[list[Waiting], doc("Outgoing queues with the most messages first, at most 100.")]
     all: Annotated[int, doc("Number of outgoing queues that the user may see.")]
     command: CommandText
 
@@ -47,7 +47,7 @@ class OutgoingList(Output, frozen=True):
     ),
 )  # fmt: skip
 def list_outgoing(site: ActionSite, given: Empty) -> OutgoingList:
-    """Outgoing queues, and why they wait."""
+    """Show outgoing queues, and why their messages wait."""
     rows = [row for row in daemon_of(site).queues() if row["kind"] == "outgoing"]
     rows.sort(key=lambda row: (-row["messages"], row["name"].casefold()))
     known = {queue["format_name"].casefold(): queue for queue in site.manager.outgoing()}
@@ -117,7 +117,7 @@ def pause_queue(site: ActionSite, given: NamedQueue) -> Waiting:
     ),
 )  # fmt: skip
 def resume_queue(site: ActionSite, given: NamedQueue) -> Waiting:
-    """Let the messages of an outgoing queue go on."""
+    """Release the messages of a paused outgoing queue."""
     return _act(site, "resume")
 
 
@@ -134,14 +134,14 @@ def resume_queue(site: ActionSite, given: NamedQueue) -> Waiting:
 def delete_outgoing(site: ActionSite, given: QueueRemoval) -> Removal:
     """Delete an outgoing queue with its messages.
 
-    They become dead letters, and are acknowledged, as their senders have asked.
+    The messages become dead letters and are acknowledged, if their senders requested it.
     """
     _demand_outgoing(site)
 
     def delete() -> int:
         count = daemon_of(site).change("delete_outgoing", id=site.queue["id"])
         if count is None:
-            raise ActionRefused(404, "that is gone already")
+            raise ActionRefused(404, "this outgoing queue no longer exists")
         return int(count)
 
     return removal(site, given, delete, "outgoing delete")

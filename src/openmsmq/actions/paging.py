@@ -13,7 +13,7 @@ from openmsmq.actions.fields import doc
 from openmsmq.actions.site import DaemonCalls
 
 Row = TypeVar("Row")
-#: It has a name in it, of up to a thousand characters.
+#: It contains a name of up to 1000 characters.
 Cursor = Annotated[
     Annotated[str, msgspec.Meta(max_length=16384)] | None,
     doc("`next` of the page before; null for the first page."),
@@ -25,14 +25,14 @@ def cut(
     daemon: DaemonCalls, found: list[Row], key: Callable[[Row], tuple[Any, ...]], order: str, limit: int,
     cursor: str | None, *, backwards: bool = False,
 ) -> tuple[list[Row], str | None]:  # fmt: skip
-    """Sort `found`, which is changed; the page behind a cursor, and the cursor of the next one, None at the end.
+    """Sort `found` in place. Return the page after a cursor, and the cursor of the next page, None at the end.
 
     Args:
-        key: the place of a row, different for each, of numbers, bools and texts.
-        order: names this order; a cursor belongs to one.
+        key: returns the sort key of a row, which is unique and consists of numbers, bools and texts.
+        order: name of this order; a cursor is only valid for its order.
 
     Raises:
-        ActionRefused: the cursor is none, or of another order.
+        ActionRefused: the cursor is invalid or belongs to another order.
     """
     found.sort(key=key, reverse=backwards)
     start = 0

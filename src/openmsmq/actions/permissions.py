@@ -1,4 +1,4 @@
-"""Who may do what with a queue, or with the queue manager itself."""
+"""Permissions of queues and of the queue manager itself."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class AceView(Output, frozen=True):
     name: Annotated[str, doc("Its name, or its SID if the name is unknown.", "Everyone")]
     rights: Annotated[list[str], doc("The rights in words.", ["WriteMessage"])]
     mask: Annotated[int, doc("The rights as an access mask.")]
-    inherit_only: Annotated[bool, doc("Whether it counts for objects within only.")]
+    inherit_only: Annotated[bool, doc("Whether it applies only to child objects.")]
 
 
 class Permissions(Output, frozen=True):
-    """Who may do what."""
+    """Owner and access control list of a queue or of the queue manager."""
 
     queue: Annotated[str, doc("Name of the queue.", r"mq1\private$\orders")]
     owner: Annotated[str | None, doc("SID of the owner, who may always change the permissions.")]
@@ -76,13 +76,13 @@ class PermissionsQuery(Input, frozen=True):
     """Object whose permissions are shown."""
 
     queue: QueueText = ""
-    user: Annotated[Text | None, doc("Show what this user may do after all, with its groups.")] = msgspec.field(
+    user: Annotated[Text | None, doc("Show the effective rights of this user and its groups.")] = msgspec.field(
         name="for", default=None
     )
 
 
 class PermissionsChange(Input, frozen=True, kw_only=True):
-    """Rights that a user or group gets or loses."""
+    """A change of the rights of a user or group."""
 
     queue: QueueText = ""
     change: Annotated[
@@ -92,7 +92,7 @@ class PermissionsChange(Input, frozen=True, kw_only=True):
     user: Annotated[AccountText, doc(_ACCOUNT, "alice")]
     rights: Annotated[
         Annotated[list[RightWord], Meta(max_length=40)],
-        doc("Words for rights, or masks; `revoke` and `undeny` take all without any.", ["WriteMessage", "PeekMessage"]),
+        doc("Rights as words or masks; for `revoke` and `undeny`, all by default.", ["WriteMessage", "PeekMessage"]),
     ] = msgspec.field(default_factory=list)
     confirm: Annotated[bool, doc("Required if the change locks out a user.")] = False
 
@@ -100,12 +100,12 @@ class PermissionsChange(Input, frozen=True, kw_only=True):
 class NewSddl(Input, frozen=True):
     """A descriptor that replaces the current one."""
 
-    new: Annotated[str, doc("Owner, group and entries, as far as SDDL has them.")]
+    new: Annotated[str, doc("Owner, group and entries, as far as the SDDL contains them.")]
     queue: QueueText = ""
 
 
 class QueueOwner(Input, frozen=True):
-    """A user who is to own a queue."""
+    """A new owner of a queue."""
 
     queue: QueueText
     who: Annotated[AccountText, doc(_ACCOUNT)]
@@ -125,7 +125,7 @@ class PermissionsChanged(Output, frozen=True):
     command: CommandText
 
 
-# -- how commands show it --------------------------------------------------------------------------------------------
+# -- output of commands ----------------------------------------------------------------------------------------------
 
 
 def _shown(found: Permissions) -> list[str]:
@@ -177,7 +177,7 @@ _SHOW_PLAN: Final = LineView(_planned_lines, _change_document)
 
 
 def _changing(words: str, spelled: Mapping[str, Any], text: str = "", *, part: bool = False) -> ActionCommand:
-    """A command that changes permissions; or what one does that shows them, where it is given an option."""
+    """Return a command that changes permissions or, with `part`, the part of a command that also shows them."""
     return ActionCommand(
         words, {**spelled, "confirm": Always(True)} if "change" in spelled else spelled, _SHOW_CHANGED, help=text,
         show_plan=_SHOW_PLAN, question=_question, yes="Do not ask for confirmation.",
@@ -189,7 +189,7 @@ def _changing(words: str, spelled: Mapping[str, Any], text: str = "", *, part: b
 
 
 def _guard(site: ActionSite) -> Guard:
-    """Raises ActionRefused for a queue of the system."""
+    """Return the guard of the queue or queue manager. Raises ActionRefused for a system queue."""
     if not site.queue:
         return machine_guard(site)
     if site.queue["kind"] not in ("queue", ""):
@@ -208,7 +208,7 @@ ChangePlan = ActionPlan[PermissionsChanged, PermissionsChanged]
 def _plan(
     site: ActionSite, change: Change, parts: SecurityInformation, said: str, *, confirmed: bool = True
 ) -> ChangePlan:
-    """Nothing is changed where `said` is empty."""
+    """Plan a change of a descriptor. If `said` is empty, nothing changes."""
     guard = _guard(site)
     before = guard.read()
     after = change(before)
@@ -300,7 +300,7 @@ def replace_permissions(site: ActionSite, given: NewSddl) -> ChangePlan:
     except ValueError as error:
         raise InputError(str(error), "/new") from None
     before, parts = _guard(site).read(), SecurityInformation(0)
-    for part, differs in (  # parts that do not change require no right: a new owner requires TakeQueueOwnership
+    for part, differs in (  # omit unchanged parts: a new owner, for example, requires TakeQueueOwnership
         (SecurityInformation.OWNER, new.owner not in (None, before.owner)),
         (SecurityInformation.GROUP, new.group not in (None, before.group)),
         (SecurityInformation.DACL, "D:" in given.new.upper() and new.dacl != before.dacl),
@@ -324,7 +324,7 @@ def replace_permissions(site: ActionSite, given: NewSddl) -> ChangePlan:
     ),
 )  # fmt: skip
 def get_permissions(site: ActionSite, given: PermissionsQuery) -> Permissions:
-    """Who may do what, in words."""
+    """Show the permissions in words."""
     guard = _guard(site)
     descriptor = guard.read()
     names = site.accounts.named({descriptor.owner or "", *(ace.sid for ace in descriptor.dacl or ())} - {""})
@@ -336,7 +336,7 @@ def get_permissions(site: ActionSite, given: PermissionsQuery) -> Permissions:
         ]
     if given.user is not None:
         if site.daemon is None:
-            site.accounts.sid(given.user)  # or a mistyped name would be shown with the rights of everyone
+            site.accounts.sid(given.user)  # raises for a mistyped name, which would get the rights of everyone
         effective = list(
             words_of(permissions.effective(descriptor, site.accounts.sids(given.user), guard.rights), guard.rights)
         )
@@ -357,7 +357,7 @@ def get_permissions(site: ActionSite, given: PermissionsQuery) -> Permissions:
     ),
 )  # fmt: skip
 def change_permissions(site: ActionSite, given: PermissionsChange) -> ChangePlan:
-    """Grant, deny or revoke."""
+    """Grant, deny or revoke rights."""
     rights = _guard(site).rights
     sid, mask, takes = site.accounts.sid(given.user), _ALL, given.change in ("revoke", "undeny")
     if given.rights:

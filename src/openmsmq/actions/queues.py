@@ -1,4 +1,4 @@
-"""Overview and queues: lists, single ones, and changes of them."""
+"""Overview of the machine; list, show and change queues."""
 
 from __future__ import annotations
 
@@ -27,16 +27,14 @@ from openmsmq.model.errors import AccessDenied, QueueNotFound, ReceiveTimeout
 from openmsmq.model.roles import Role
 from openmsmq.model.text import counted
 
-ANY_COUNT: Final = -1  # for commands, which ask instead
-_HERE: Final = ".\\"  # of path names: the machine of the server
+ANY_COUNT: Final = -1  # for commands, which ask for confirmation instead
+_HERE: Final = ".\\"  # prefix of path names on the machine of the server
 
 Kind = Literal["queue", "subqueue", "journal", "deadletter", "outgoing", "connector"]
 Kilobytes = Annotated[int, Meta(ge=0, le=INFINITE - 1)]
 QueueName = Annotated[str, doc("Name of the queue.", r"mq1\private$\orders")]
-Limit = Annotated[int, Meta(ge=1, le=LARGEST_PAGE, description="Most rows in the answer.")]
-Believed = Annotated[
-    int, Meta(ge=0, description="Number of messages that are believed to be there; another number is refused.")
-]
+Limit = Annotated[int, Meta(ge=1, le=LARGEST_PAGE, description="Maximum number of rows.")]
+Believed = Annotated[int, Meta(ge=0, description="Expected number of messages; any other number is refused.")]
 Label = Annotated[str, Meta(max_length=124), doc("Text for people, at most 124 characters.")]
 Quota = Annotated[Kilobytes | None, doc("Quota of the queue in kilobytes, if there is one.")]
 JournalQuota = Annotated[Kilobytes | None, doc("Quota of the journal in kilobytes, if there is one.")]
@@ -56,22 +54,22 @@ class QueueView(Output, frozen=True):
     """A queue."""
 
     id: Annotated[str, doc("Its identifier, by which other operations name it.", "p7")]
-    kind: Annotated[Kind, doc("What it is.")]
+    kind: Annotated[Kind, doc("Kind of the queue.")]
     name: QueueName
     label: Annotated[str, doc("Text for people.")]
-    transactional: Annotated[bool, doc("Whether it takes messages in transactions only.")]
+    transactional: Annotated[bool, doc("Whether it is transactional.")]
     journaling: Annotated[bool, doc("Whether copies of received messages are kept.")]
     messages: Annotated[int, doc("Number of messages.")]
-    bytes: Annotated[int, doc("Their bytes.")]
-    came: Annotated[int, doc("Messages that came since the daemon started.")]
-    left: Annotated[int, doc("Messages that left since the daemon started.")]
+    bytes: Annotated[int, doc("Total size in bytes.")]
+    came: Annotated[int, doc("Messages enqueued since the daemon started.")]
+    left: Annotated[int, doc("Messages removed since the daemon started.")]
     grown: Annotated[int, doc("Growth in messages over the last five minutes.")]
     journal_messages: Annotated[int, doc("Number of messages in its journal.")]
-    journal_bytes: Annotated[int, doc("Their bytes.")]
+    journal_bytes: Annotated[int, doc("Total size in bytes.")]
     quota: Annotated[int | None, doc("Quota in kilobytes, if there is one.")]
-    handles: Annotated[int, doc("How often it is open.")]
-    readers: Annotated[int, doc("How often it is open for receiving.")]
-    waiting: Annotated[int, doc("Number of reads that wait for messages.")]
+    handles: Annotated[int, doc("Number of open handles.")]
+    readers: Annotated[int, doc("Number of handles open for receiving.")]
+    waiting: Annotated[int, doc("Number of waiting reads.")]
     exclusive: Annotated[bool, doc("Whether a client has it open exclusively.")]
     state: Annotated[str, doc("State of an outgoing queue; empty for others.")]
 
@@ -83,7 +81,7 @@ class QueueDetails(Output, frozen=True):
     format_name: Annotated[str, doc("Its format name, or path name.")]
     oldest: Annotated[
         EpochSeconds | None,
-        doc("When the first message came, in seconds since 1970; null for none, or if it may not be read."),
+        doc("When the first message arrived, in seconds since 1970; null if there is none or it may not be read."),
     ]
     properties: Annotated[dict[str, str | int | bool | None], doc("Properties; empty for queues that have none.")]
     command: CommandText
@@ -93,7 +91,7 @@ class QueueList(Output, frozen=True):
     """One page of queues."""
 
     queues: Annotated[list[QueueView], doc("The queues.")]
-    matching: Annotated[int, doc("Number of queues that fit the query.")]
+    matching: Annotated[int, doc("Number of matching queues.")]
     all: Annotated[int, doc("Number of queues that the user may see.")]
     next: Next
     command: CommandText
@@ -104,7 +102,7 @@ class KindSum(Output, frozen=True):
 
     queues: Annotated[int, doc("Number of queues.")]
     messages: Annotated[int, doc("Number of messages.")]
-    bytes: Annotated[int, doc("Their bytes.")]
+    bytes: Annotated[int, doc("Total size in bytes.")]
 
 
 class Overview(Output, frozen=True):
@@ -122,7 +120,7 @@ class Overview(Output, frozen=True):
 
 
 class ListQuery(Input, frozen=True):
-    """Which queues are meant."""
+    """Selects queues."""
 
     filter: Annotated[Text | None, doc("Text in the name, or a pattern with * and ?.", "*orders*")] = None
     kind: Annotated[Kind | None, doc("Only queues of this kind.")] = None
@@ -142,12 +140,12 @@ class NamedQueue(Input, frozen=True):
 
 
 class NewQueue(Input, frozen=True):
-    """A queue that is to be created."""
+    """A queue to create."""
 
     name: Annotated[str, Meta(min_length=1, max_length=400), doc("Name of a private queue, or a path name.", "orders")]
     public: Annotated[bool, doc("A public queue, which the directory keeps; NAME is orders or .\\orders.")] = False
     label: Label = ""
-    transactional: Annotated[bool, doc("Takes messages in transactions only.")] = False
+    transactional: Annotated[bool, doc("Create a transactional queue.")] = False
     journal: Journaling = False
     quota: Quota = None
     journal_quota: JournalQuota = None
@@ -162,11 +160,11 @@ class PlannedQueue(Output, frozen=True):
     """A queue that would be created."""
 
     path_name: Annotated[str, doc("Its path name.", r".\private$\orders")]
-    exists: Annotated[bool, doc("Whether there is one of that name already.")]
+    exists: Annotated[bool, doc("Whether the queue already exists.")]
 
 
 class CreatedQueue(Output, frozen=True):
-    """A queue that was created, as reported through the protocols of MSMQ."""
+    """A created queue, as reported by the MSMQ protocols."""
 
     path_name: str
     format_name: str
@@ -188,14 +186,14 @@ class QueueChange(Input, frozen=True):
 
 
 class QueueRemoval(Input, frozen=True):
-    """A queue that is to be deleted or emptied."""
+    """A queue to delete or purge."""
 
     queue: QueueText
     count: Believed
 
 
 class Deleted(Output, frozen=True):
-    """Messages that are gone, or would be."""
+    """Deleted messages, or those that would be deleted."""
 
     queue: QueueName
     messages: Annotated[int, doc("Number of messages.")]
@@ -205,7 +203,7 @@ class Deleted(Output, frozen=True):
 
 
 Removal = ActionPlan[Deleted, Deleted]
-#: What a queue of applications has that its list does not show.
+#: Properties of application queues that lists do not include.
 _PROPERTIES: Final = (
     "label", "journal", "quota", "journal_quota", "base_priority", "authenticate", "priv_level", "transactional",
     "multicast_address", "delivery_limit", "poison_to_deadletter", "create_time", "modify_time", "instance", "type",
@@ -233,7 +231,7 @@ def queue_of(row: Mapping[str, Any]) -> QueueView:
     commands=(ActionCommand("top", by_hand="it runs continuously and shows other values"),),
 )  # fmt: skip
 def overview(site: ActionSite, given: Empty) -> Overview:
-    """The machine at a glance."""
+    """Show an overview of the machine."""
     rows = daemon_of(site).queues()
     sums: dict[str, list[int]] = {}
     for row in rows:
@@ -257,14 +255,14 @@ def overview(site: ActionSite, given: Empty) -> Overview:
     pages=Pages("queues", "limit", LARGEST_PAGE, "cursor"), commands=(ActionCommand("queue list", by_hand=_BY_RPC),),
 )  # fmt: skip
 def list_queues(site: ActionSite, given: ListQuery) -> QueueList:
-    """Queues: filter, sort, page."""
+    """List queues with filter, order and pages."""
     daemon = daemon_of(site)
     rows = daemon.queues()
     found = [row for row in rows if matches(row, given)]
     field, descending = given.sort.lstrip("-"), given.sort.startswith("-")
 
     def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Sort key. Names that differ only in case are in the order of their identifiers."""
+        """Return the sort key. Names that differ only in case are ordered by identifier."""
         name = (row["name"].casefold(), row["id"])
         return name if field == "name" else (-row[field] if descending else row[field], *name)
 
@@ -287,11 +285,11 @@ def matches(row: Mapping[str, Any], query: ListQuery) -> bool:
     return wanted in name
 
 
-_LIST_AGE: Final = 1.1  # seconds that a list of the HTTP process may be old
+_LIST_AGE: Final = 1.1  # maximum age of a list of the HTTP process in seconds
 
 
 def queue_named(http: HttpRequests, name: str) -> QueueView:
-    """The queue of a name as people type it. Raises ApiNotFound."""
+    """Return the queue with a name as users type it. Raises ApiNotFound."""
     wanted = shown(path_of(name)).casefold()
     text = wanted.removeprefix(_HERE)
     query = ListQuery(filter=f"*{text}" if "*" in text or "?" in text else text, limit=0)
@@ -317,7 +315,7 @@ def _is_called(queue: QueueView, wanted: str) -> bool:
     commands=(ActionCommand("queue show", {"queue": "NAME"}, by_hand=_BY_RPC),),
 )  # fmt: skip
 def get_queue(site: ActionSite, given: NamedQueue) -> QueueDetails:
-    """One queue."""
+    """Show a queue."""
     row = site.queue
     properties: dict[str, Any] = {}
     oldest = None

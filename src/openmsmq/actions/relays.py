@@ -16,12 +16,12 @@ from openmsmq.model.relay_states import RelayState, RelayStep
 from openmsmq.model.roles import Role
 from openmsmq.model.text import counted, duration_text, time_text
 
-_OVER: Final = ("done", "returned")  # states in which nothing is carried
+_OVER: Final = ("done", "returned")  # states in which no messages are moved
 _QUEUE: Final = "Path name of the local queue; also NAME;journal, deadletter or xactdeadletter."
 
 
 class RefusedMessageView(Output, frozen=True):
-    """A message that this machine cannot store; it stays on the other machine."""
+    """A message that was refused by the machine it goes to; it stays at the source."""
 
     message: Annotated[str, doc("Its identifier.")]
     reason: Annotated[str, doc("The reason.")]
@@ -50,12 +50,12 @@ class RelayView(Output, frozen=True):
             "queue, get the name of the queue here."
         ),
     ]
-    since: Annotated[EpochSeconds, doc("When it came into this state, in seconds since 1970.")]
+    since: Annotated[EpochSeconds, doc("When it entered this state, in seconds since 1970.")]
     began: Annotated[EpochSeconds, doc("Time of creation, in seconds since 1970.")]
-    moved: Annotated[int, doc("Messages that it has carried, both ways.")]
+    moved: Annotated[int, doc("Messages moved in both directions.")]
     bytes: Annotated[int, doc("Bytes of these messages.")]
-    last: Annotated[EpochSeconds, doc("When it carried the last one, in seconds since 1970; 0 for never.")]
-    rate: Annotated[float, doc("Messages a second, over the last minute.")]
+    last: Annotated[EpochSeconds, doc("When the last message was moved, in seconds since 1970; 0 for never.")]
+    rate: Annotated[float, doc("Messages per second over the last minute.")]
     waiting: Annotated[int | None, doc("Messages still to be moved; null if unknown.")]
     lag: Annotated[
         int | None,
@@ -63,12 +63,12 @@ class RelayView(Output, frozen=True):
     ]
     empty_since: Annotated[
         EpochSeconds,
-        doc("Since when nothing was found where it reads, in seconds since 1970; 0 if there is something."),
+        doc("Since when the source has been empty, in seconds since 1970; 0 if it is not empty."),
     ]
     seconds_left: Annotated[int | None, doc("Time until all are moved at the current rate; null if unknown.")]
     trouble: Annotated[str, doc("Why nothing moves; empty while it works.")]
     trouble_since: Annotated[EpochSeconds, doc("Since when, in seconds since 1970; 0 without trouble.")]
-    refused: Annotated[list[RefusedMessageView], doc("Messages that this machine cannot store.")]
+    refused: Annotated[list[RefusedMessageView], doc("Messages refused by the machine they go to.")]
     unconfirmed: Annotated[
         int,
         doc(
@@ -76,24 +76,24 @@ class RelayView(Output, frozen=True):
             "they have arrived."
         ),
     ]
-    steps: Annotated[list[RelayStep], doc("What can be done with it now.")]
+    steps: Annotated[list[RelayStep], doc("Steps that are possible now.")]
 
 
 class RelayList(Output, frozen=True):
     """Relays."""
 
-    relays: Annotated[list[RelayView], doc("In the order of their queues.")]
+    relays: Annotated[list[RelayView], doc("Relays, sorted by queue.")]
     command: CommandText
 
 
 class RelayQuery(Input, frozen=True):
-    """Which relays are meant."""
+    """Selects relays."""
 
     relay: Annotated[Text | None, doc(_QUEUE, ".\\private$\\orders")] = None
 
 
 class NewRelay(Input, frozen=True):
-    """A relay that is to begin."""
+    """A relay to create."""
 
     queue: QueueText
     host: Annotated[Text, doc("The other machine: computer name or address.", "oldserver")]
@@ -115,7 +115,7 @@ class RelayStepInput(Input, frozen=True):
             "back; shadow: fetch messages again; forget: delete its record; end: end a bridge."
         ),
     ]  # fmt: skip
-    force: Annotated[bool, doc("End it although messages are left.")] = False
+    force: Annotated[bool, doc("End the relay even if messages are left.")] = False
     replies: Annotated[
         bool,
         doc(
@@ -144,7 +144,7 @@ def _path_of(name: str) -> str:
 
 
 def relay_queue(text: str) -> str:
-    """The path name of a queue as relays have it."""
+    """Return the path name of a queue as used by relays."""
     system = SYSTEM_QUEUES.get(text.lower())
     if system is not None:
         return f".\\{system.rpartition(chr(92))[2].lower()}"
@@ -152,7 +152,7 @@ def relay_queue(text: str) -> str:
 
 
 def _remote_of(queue: str, given: str | None) -> str:
-    """The path name at the other machine, without computer name."""
+    """Return the path name at the other machine, without computer name."""
     name = relay_queue(given or queue)
     computer, separator, rest = name.partition("\\")
     return rest if separator and (computer == "." or rest.lower().startswith(("private$", "system$"))) else name
@@ -187,12 +187,12 @@ def _cells(each: RelayView) -> list[Any]:
 
 
 def _durations(each: RelayView) -> tuple[str, str]:
-    """By how much it is behind, and the time until all are carried; empty once it is over."""
+    """Return the lag and the remaining time as text; empty once the relay has ended."""
     return ("", "") if each.state in _OVER else (_duration(each.lag), _duration(each.seconds_left))
 
 
 def change_line(each: RelayView) -> str:
-    """A relay in one line."""
+    """Describe a relay in one line."""
     behind, remaining = _durations(each)
     figures = [f"{each.moved:,} moved", f"{each.rate:,.1f}/s"]
     figures += [f"{'?' if each.waiting is None else f'{each.waiting:,}'} left"] if each.state not in _OVER else []
@@ -225,7 +225,7 @@ _SHOWN: Final = LineView(
     ),
 )  # fmt: skip
 def list_relays(site: ActionSite, given: RelayQuery) -> RelayList:
-    """Relays of queues from and to other machines."""
+    """Show the relays of queues from and to other machines."""
     wanted = None if given.relay is None else relay_queue(given.relay).lower()
     found = [row for row in _rows(site) if wanted is None or row.queue.lower() == wanted]
     if wanted is not None and not found:
@@ -266,7 +266,7 @@ def _missing(queue: str) -> ActionRefused:
     ),
 )  # fmt: skip
 def begin_relay(site: ActionSite, given: NewRelay) -> ChangedRelay:
-    """Begin to carry messages from or to a queue of another machine."""
+    """Create a relay that moves messages from or to a queue of another machine."""
     queue = _path_of(site.queue["name"])
     row = daemon_of(site).change(
         "begin_relay", queue=queue, host=given.host, remote=_remote_of(queue, given.remote), state=given.state
@@ -312,7 +312,7 @@ def _step_command(
     ),
 )  # fmt: skip
 def step_relay(site: ActionSite, given: RelayStepInput) -> ChangedRelay:
-    """Take the next step with a relay."""
+    """Perform the next step of a relay."""
     row = daemon_of(site).change(
         "step_relay", queue=relay_queue(given.relay), step=given.step, force=given.force, replies=given.replies
     )
@@ -324,13 +324,13 @@ def step_relay(site: ActionSite, given: RelayStepInput) -> ChangedRelay:
 
 
 def has_journal(name: str) -> bool:
-    """Whether a queue is one of programs: no journal and none of the queues of the machine."""
+    """Whether a queue is an application queue: neither a journal nor a system queue."""
     local = relay_queue(name).rpartition(".\\")[2]
     return ";" not in local and not local.lower().startswith("system$")
 
 
 def _senders(relay: RelayView, here: str) -> list[str]:
-    """Return what to change for the senders of a queue that has moved, by what they use; nothing for journals and dead
+    """Return instructions for the senders of a moved queue, by the kind of name they use; none for journals and dead
     letters, which have no senders."""
     local = relay.queue.removeprefix(".\\")
     if not has_journal(relay.queue):

@@ -1,4 +1,4 @@
-"""Sending one message again with changes: a new message takes the place of it, or is sent besides."""
+"""Resend a message with changes: a new message replaces the original or is sent in addition to it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from openmsmq.model.roles import Role
 
 Seconds = Annotated[int, Meta(ge=0, le=INFINITE - 1)]
 Number = Annotated[int, Meta(ge=0, le=0xFFFFFFFF)]
-#: Kinds of queues whose messages were meant for another queue.
+#: Kinds of queues whose messages had another destination.
 _MEANT_ELSEWHERE: Final = ("deadletter", "journal")
 KEPT: Final = "sent, and the original stays"
 
 
 class ChangedMessage(Input, frozen=True):
-    """A message that is sent again with changes. Omitted properties do not change."""
+    """A message to resend with changes. Omitted properties do not change."""
 
     queue: QueueText
     lookup: Annotated[str, doc("Lookup identifier of the message.", "7")]
@@ -43,8 +43,8 @@ class ChangedMessage(Input, frozen=True):
             "orders",
         ),
     ] = None
-    keep: Annotated[bool, doc("Leave the original where it is.")] = False
-    transaction: Annotated[bool, doc("Send in a transaction: needed for a transactional queue that is remote.")] = False
+    keep: Annotated[bool, doc("Keep the original.")] = False
+    transaction: Annotated[bool, doc("Send in a transaction (required for a remote transactional queue).")] = False
     text: Annotated[str | None, doc("New body, as text in the form of the old one.")] = None
     label: Annotated[Annotated[str, Meta(max_length=249)] | None, doc("New label.")] = None
     priority: Annotated[Annotated[int, Meta(ge=0, le=7)] | None, doc("New priority.")] = None
@@ -67,19 +67,19 @@ class ChangedMessage(Input, frozen=True):
 
 
 class SentAgain(Output, frozen=True):
-    """A message that was sent again."""
+    """A message that was resent."""
 
     id: Annotated[str, doc("Identifier of the new message.", r"{6f9619ff-8b86-d011-b42d-00c04fc964ff}\2050")]
     original: MessageId
     queue: Annotated[str, doc("Queue of the original.", "orders")]
-    to: Annotated[str, doc("Queue that it was sent to.", "orders")]
-    how: Annotated[str, doc("How it went.", SENT_THEN_REMOVED)]
+    to: Annotated[str, doc("Destination queue.", "orders")]
+    how: Annotated[str, doc("How the message was resent.", SENT_THEN_REMOVED)]
     record: RecordNumber
     command: CommandText
 
 
 def target_of(row: Any, message: Message) -> str:
-    """The queue to which a message goes by default."""
+    """Return the default destination of a message."""
     return message.destination_queue_format_name if row["kind"] in _MEANT_ELSEWHERE else str(row["open"])
 
 
@@ -94,9 +94,9 @@ def target_of(row: Any, message: Message) -> str:
     ),
 )  # fmt: skip
 def resend_message(site: ActionSite, given: ChangedMessage) -> SentAgain:
-    """Send a message again, with changes.
+    """Resend a message with changes.
 
-    The new message has an identifier of its own. The original is removed, unless it is to be kept.
+    The new message has a new identifier. The original is removed unless `keep` is set.
     """
     row, manager = site.queue, site.manager
     message = message_at(site, given.lookup)
@@ -143,7 +143,7 @@ def _send(
 
 
 def _take(manager: QueueManager, row: Any, message: Message, transaction: Transaction) -> None:
-    """Receive the original in a transaction, for which a cursor has to stand on it."""
+    """Receive the original in a transaction, which requires a cursor at the message."""
     with manager.open(row["open"], protocol="qmcomm") as source:
         for cursor, found in walk(source):
             if found.id == message.id:
@@ -161,7 +161,7 @@ def _remove(source: MessageQueue, message: Message, identifier: str) -> None:
 
 
 def _changed(message: Message, given: ChangedMessage) -> Message:
-    """The message with the changes. Raises InputError naming the field that is wrong."""
+    """Return the message with the changes. Raises InputError that names the invalid field."""
     values: dict[str, Any] = {
         "label": given.label, "priority": given.priority, "application_tag": given.application_tag,
         "acknowledgements_requested": given.acknowledge, TEXT: given.text,

@@ -1,4 +1,4 @@
-"""Doing something to many messages: a dry run finds them and gives a token, without which nothing is done."""
+"""Actions on many messages: a dry run finds them and returns a token, which the action requires."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from openmsmq.admin.selection import Chosen, Criteria, Selection, act, parse_tok
 from openmsmq.model.reasons import reason_of
 from openmsmq.model.roles import Role
 
-MOST: Final = 1000  # messages of one operation: it is answered when all of it is done
+MOST: Final = 1000  # messages of one operation, which responds after all of them
 _SAMPLE: Final = 20
 _FAILURES: Final = 100
-_VALID: Final = 900.0  # seconds that a dry run counts
+_VALID: Final = 900.0  # lifetime of a dry run in seconds
 _LINE_BY_LINE: Final = "it reports each message as it is processed, without a limit"
 _COMMANDS: Final = (
     "msg move", "msg copy", "msg resend", "msg delete", "dlq return", "dlq resend", "dlq purge", "journal resend",
@@ -44,7 +44,7 @@ ActDone = Annotated[str, doc("The action.", "return")]
 
 
 class MessageFilter(Input, frozen=True):
-    """Which messages: all that is given has to hold."""
+    """Selects messages that match all given conditions."""
 
     ids: Annotated[Annotated[list[Text], Meta(max_length=MOST)] | None, doc("Identifiers of messages.")] = None
     find: Annotated[Text | None, doc("Text in the label or body, or 8 characters or more of the identifier.")] = None
@@ -63,7 +63,7 @@ class MessageFilter(Input, frozen=True):
 
 
 class Edits(Input, frozen=True):
-    """Changes to messages that are sent again."""
+    """Changes to messages that are resent."""
 
     label: Annotated[Annotated[str, Meta(max_length=249)] | None, doc("New label.")] = None
     text: Annotated[str | None, doc("New body, as text.")] = None
@@ -77,19 +77,19 @@ class Edits(Input, frozen=True):
 
 
 class PlanRequest(Input, frozen=True):
-    """Request of a dry run."""
+    """A request for a dry run."""
 
     act: ActWord
     queue: Annotated[str, Meta(max_length=20, description="Identifier of the queue.", examples=["p7"])]
-    where: Annotated[MessageFilter, doc("Which messages are meant.")] = MessageFilter()
-    all: Annotated[bool, doc("All messages; needed where `where` is empty.")] = False
-    limit: Annotated[int, Meta(ge=1, le=MOST, description="Most messages that it is done to.")] = MOST
+    where: Annotated[MessageFilter, doc("Selects the messages.")] = MessageFilter()
+    all: Annotated[bool, doc("All messages; required if `where` is empty.")] = False
+    limit: Annotated[int, Meta(ge=1, le=MOST, description="Maximum number of messages.")] = MOST
     to: Annotated[
         Annotated[str, Meta(max_length=1024)] | None,
-        doc("Name of the queue to go to; `move` and `copy` need it.", "orders"),
+        doc("Name of the target queue; required for `move` and `copy`.", "orders"),
     ] = None
-    changes: Annotated[Edits, doc("Changes to messages that are sent again.")] = Edits()
-    transaction: Annotated[bool, doc("The queue to go to is transactional: needed where it is remote.")] = False
+    changes: Annotated[Edits, doc("Changes to messages that are resent.")] = Edits()
+    transaction: Annotated[bool, doc("Treat the target queue as transactional (required if it is remote).")] = False
 
 
 class SelectedMessageView(Output, frozen=True):
@@ -98,7 +98,7 @@ class SelectedMessageView(Output, frozen=True):
     id: MessageId
     label: Annotated[str, doc("Its label.")]
     reason: Annotated[str | None, doc("Why it is a dead letter, as one word; null if it is none.")]
-    to: Annotated[str, doc("Where it would go; empty for nowhere.")]
+    to: Annotated[str, doc("Target queue; empty for none.")]
     size: Annotated[int, doc("Bytes of its body.")]
     fails_again: Annotated[bool, doc("Whether the message, sent unchanged, would become a dead letter again.")]
 
@@ -108,29 +108,29 @@ class DryRun(Output, frozen=True):
 
     act: ActDone
     queue: QueueName
-    count: Annotated[int, doc("Number of messages that are meant.")]
+    count: Annotated[int, doc("Number of selected messages.")]
     bytes: Annotated[int, doc("Bytes of their bodies.")]
     scanned: Annotated[int, doc("Number of messages examined.")]
     complete: Annotated[bool, doc("Whether all messages were examined, that is, no limit was reached.")]
     sample: Annotated[list[SelectedMessageView], doc("The first of the messages.")]
-    warnings: Annotated[list[str], doc("What to know before it is done.")]
-    selection: Annotated[str, doc("For `/operations`: exactly these messages, and none that arrive later.")]
-    seconds: Annotated[int, doc("How long `selection` holds, in seconds.")]
+    warnings: Annotated[list[str], doc("Warnings.")]
+    selection: Annotated[str, doc("Token for `/operations`: exactly these messages, and none that arrive later.")]
+    seconds: Annotated[int, doc("Validity of `selection` in seconds.")]
     command: CommandText
 
 
 class Order(Input, frozen=True):
-    """A dry run that is to be carried out."""
+    """A dry run to carry out."""
 
     selection: Annotated[str, Meta(max_length=200_000, description="`selection` of the dry run.")]
-    count: Annotated[int, Meta(ge=0, description="`count` of the dry run, so that it was read.")]
+    count: Annotated[int, Meta(ge=0, description="`count` of the dry run, as confirmation.")]
 
 
 class FailedMessage(Output, frozen=True):
-    """A message that could not be dealt with, and is where it was."""
+    """A message that could not be processed; it was not moved."""
 
     id: MessageId
-    detail: Annotated[str, doc("Why.")]
+    detail: Annotated[str, doc("The reason.")]
     hresult: Annotated[str, doc("The error.", "0xC00E0025")]
 
 
@@ -138,10 +138,10 @@ class Result(Output, frozen=True):
     """Result of an action."""
 
     act: ActDone
-    done: Annotated[int, doc("Messages that were dealt with.")]
-    failed: Annotated[int, doc("Messages that could not be, and are where they were.")]
+    done: Annotated[int, doc("Processed messages.")]
+    failed: Annotated[int, doc("Messages that could not be processed and were not moved.")]
     gone: Annotated[int, doc("Messages that another client had already received.")]
-    ways: Annotated[dict[str, int], doc("How many in which way: in one transaction, or sent and then removed.")]
+    ways: Annotated[dict[str, int], doc("Number of messages by method: in one transaction, or sent and then removed.")]
     failures: Annotated[list[FailedMessage], doc("The first that failed.")]
     record: RecordNumber
     command: CommandText
@@ -184,11 +184,11 @@ def dry_run(site: ActionSite, given: PlanRequest) -> DryRun:
                    for words in _COMMANDS),
 )  # fmt: skip
 def operate(site: ActionSite, given: Order) -> Result:
-    """Do what a dry run has found."""
+    """Carry out a dry run."""
     daemon = daemon_of(site)
     known = daemon.unseal(given.selection, "selection")
     if known.get("sid") != site.caller.sid or time.time() - known["now"] > _VALID:
-        raise ActionRefused(409, "this dry run is not yours, or too old: make it again")
+        raise ActionRefused(409, "this dry run has expired or belongs to another user: run it again")
     plan = msgspec.convert(known["plan"], PlanRequest)
     token = parse_token(known["token"])
     if token.found != given.count:
@@ -239,7 +239,7 @@ def _carried_out(
 
 
 def check_act(act_: Act, to: str | None, where: MessageFilter, all_: bool, row: Mapping[str, Any]) -> None:
-    """Raises InputError naming what does not fit."""
+    """Check an action and its target. Raises InputError that names invalid fields."""
     wrong: dict[str, str] = {}
     if (where == MessageFilter()) != all_:
         wrong["/all"] = "select messages: conditions in `where`, or `all`, not both"
@@ -267,7 +267,7 @@ def _shown(plan: PlanRequest, chosen: Chosen) -> SelectedMessageView:
 
 
 def command_of(plan: PlanRequest, row: Mapping[str, Any]) -> str:
-    """The equal command, for a shell."""
+    """Return the equivalent shell command."""
     words = ["openmsmq"]
     if row["kind"] == "deadletter" and plan.act in ("return", "resend", "delete"):
         words += ["dlq", "purge" if plan.act == "delete" else plan.act, "--queue", row["name"]]

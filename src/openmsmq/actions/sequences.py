@@ -1,4 +1,4 @@
-"""The transactional sequences that other queue managers send into queues here. For administrators."""
+"""Incoming transactional sequences from other queue managers. For administrators."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ _SOURCE: Final = "Identifier of the queue manager that sends."
 
 
 class SequenceView(Output, frozen=True):
-    """How far a queue manager is with a queue."""
+    """The position of a queue manager that sends transactional messages to a queue."""
 
     queue: Annotated[str, doc("Identifier of the queue.", "p7")]
     name: QueueName
     source: Annotated[str, doc(_SOURCE)]
     sequence: Annotated[str, doc("Identifier of the sequence: a number of 64 bits.", "17")]
     number: Annotated[int, doc("Number of the last message that was accepted.")]
-    rejected: Annotated[int, doc("How many messages were rejected.")]
-    accessed: Annotated[EpochSeconds, doc("When a message came last, in seconds since 1970.")]
+    rejected: Annotated[int, doc("Number of rejected messages.")]
+    accessed: Annotated[EpochSeconds, doc("When the last message arrived, in seconds since 1970.")]
 
 
 class SequenceList(Output, frozen=True):
     """Transactional sequences."""
 
-    sequences: Annotated[list[SequenceView], doc("Those that fit, the latest first.")]
-    matching: Annotated[int, doc("How many fit.")]
+    sequences: Annotated[list[SequenceView], doc("Matching sequences, latest first.")]
+    matching: Annotated[int, doc("Number of matches.")]
     command: CommandText
 
 
 class SequenceQuery(Input, frozen=True):
-    """Which sequences are meant."""
+    """Selects sequences."""
 
     queue: Annotated[Text | None, doc("Identifier of a queue.", "p7")] = None
     source: Annotated[Text | None, doc(_SOURCE)] = None
@@ -55,11 +55,11 @@ class SequenceName(Input, frozen=True):
 
 
 class ForgottenSequence(Output, frozen=True):
-    """A sequence that was forgotten, or would be."""
+    """A sequence that was, or would be, forgotten."""
 
     queue: QueueName
     source: Annotated[str, doc(_SOURCE)]
-    sequence: Annotated[SequenceView, doc("How far it was.")]
+    sequence: Annotated[SequenceView, doc("The sequence before it was forgotten.")]
     done: Annotated[bool, doc("Whether it was forgotten.")]
     command: CommandText
 
@@ -108,7 +108,7 @@ def _sequences(site: ActionSite, queue: str | None, source: str | None) -> list[
     ),
 )  # fmt: skip
 def list_sequences(site: ActionSite, given: SequenceQuery) -> SequenceList:
-    """Transactional sequences from other queue managers."""
+    """Show transactional sequences from other queue managers."""
     found = _sequences(site, given.queue, given.source)
     name = f" {quote(found[0].name)}" if given.queue is not None and found else ""
     return SequenceList(found[: given.limit], len(found), f"openmsmq sequence list{name}")
@@ -134,9 +134,9 @@ def list_sequences(site: ActionSite, given: SequenceQuery) -> SequenceList:
     ),
 )  # fmt: skip
 def forget_sequence(site: ActionSite, given: SequenceName) -> ActionPlan[ForgottenSequence, ForgottenSequence]:
-    """Forget a sequence: the next one starts over.
+    """Forget a sequence: the next message begins a new one.
 
-    What its source sends next begins a new sequence: messages that it sends again are accepted once more.
+    Messages that the source resends are accepted again and may be duplicates.
     """
     name, source = site.queue["name"], str(given.source)
     missing = f"{name} has no sequence of the queue manager {source[:40]}"

@@ -13,15 +13,15 @@ from openmsmq.model.roles import Role
 
 
 class SeriesQuery(Input, frozen=True):
-    """Which figures are meant."""
+    """Selects figures."""
 
-    range: Annotated[Range, doc("Ten minutes by the second, or a day by the minute.")] = "10m"
+    range: Annotated[Range, doc("10 minutes with a point per second, or a day with a point per minute.")] = "10m"
 
 
 class Series(Output, frozen=True):
     """Figures over time."""
 
-    points: Annotated[list[Rates], doc("The oldest first. Empty until the server has run for two seconds.")]
+    points: Annotated[list[Rates], doc("Points, oldest first. Empty until the server has run for two seconds.")]
 
 
 @action(
@@ -29,7 +29,7 @@ class Series(Output, frozen=True):
     commands=(ActionCommand("series", {"range": "[10m|24h]"}, by_hand="it draws lines"),),
 )  # fmt: skip
 def series(site: ActionSite, given: SeriesQuery) -> Series:
-    """Messages, their rates, latency and disk over time."""
+    """Show messages, rates, latency and disk over time."""
     return Series(daemon_of(site).rates(given.range))
 
 

@@ -16,10 +16,10 @@ class CurrentUser(Output, frozen=True):
     user: Annotated[str, doc("Name of the user.", "alice")]
     sid: Annotated[str, doc("SID of the user.")]
     administrator: Annotated[bool, doc("Whether the user is an administrator of the queue manager.")]
-    role: Annotated[RoleWord, doc("What the user may do at most.")]
+    role: Annotated[RoleWord, doc("Highest role of the user.")]
     csrf: Annotated[
         str | None,
-        doc("For the header X-CSRF-Token of changes by a session with a cookie; null without one."),
+        doc("Value of the header X-CSRF-Token for changes in a cookie session; null without one."),
     ]
 
 
@@ -39,7 +39,7 @@ def _said(found: CurrentUser) -> str:
                                "role": found.role},
             ),
             help="Ask the HTTP API whose token --token-file or OPENMSMQ_TOKEN has, and in what role. Exit code 5 if it "
-            "holds no longer.",
+            "is no longer valid.",
         ),
     ),
 )  # fmt: skip

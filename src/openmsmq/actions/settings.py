@@ -1,4 +1,4 @@
-"""The settings that a daemon runs with, for administrators."""
+"""The effective settings of a daemon, for administrators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DEFAULT: Final = "default"  # origin of a setting that has its default value
 
 
 class SettingQuery(Input, frozen=True):
-    """Which settings are meant."""
+    """Selects settings."""
 
     name: Annotated[
         str,

@@ -20,50 +20,51 @@ if TYPE_CHECKING:
 
 
 class AccountNames(Protocol):
-    """Users and groups, as security descriptors name them."""
+    """Users and groups in security descriptors."""
 
     def names(self) -> Mapping[str, str]:
-        """Names by SID."""
+        """Return all known names: SID -> name."""
 
     def named(self, sids: Collection[str]) -> Mapping[str, str]:
-        """Names of these SIDs, also of those that `names` does not list."""
+        """Return the names of these SIDs, including those that `names` does not list."""
 
     def sid(self, who: str) -> str:
-        """Raises UnknownAccount, MsmqError."""
+        """Return the SID of a user or group. Raises UnknownAccount, MsmqError."""
 
     def sids(self, who: str | None) -> Collection[str]:
-        """All that a user is in an access check, or an anonymous caller. Raises UnknownAccount, MsmqError."""
+        """Return all SIDs of a user, or of an anonymous caller (None), in an access check. Raises UnknownAccount,
+        MsmqError."""
 
 
 class DaemonCalls(Protocol):
     """Operations that only the running daemon can do, as the caller."""
 
     def queues(self) -> list[dict[str, Any]]:
-        """A row for each queue that the caller may see."""
+        """Return a row for each queue that the caller may see."""
 
     def queue(self, identifier: str) -> dict[str, Any]:
-        """The row of a queue. Raises QueueNotFound, also for one that the caller may not see."""
+        """Return the row of a queue. Raises QueueNotFound, also if the caller may not see the queue."""
 
     def call(self, operation: str, **given: Any) -> Any:
-        """The answer of an operation of `doors.console`. Raises MsmqError."""
+        """Call an operation of `doors.console` and return its result. Raises MsmqError."""
 
     def change(self, operation: str, **given: Any) -> Any:
-        """Do an operation that changes something, which is recorded in the audit log."""
+        """Call an operation that makes a change, which is recorded in the audit log."""
 
     def lines(self, operation: str) -> bytes:
-        """Do an operation that answers with lines of JSON."""
+        """Call an operation that returns lines of JSON."""
 
     def changed(self) -> None:
-        """Rows of queues are not what they were."""
+        """Drop cached rows of queues, because they have changed."""
 
     def rates(self, span: Range) -> list[Rates]:
-        """Figures over time. Raises AccessDenied."""
+        """Return figures over time. Raises AccessDenied."""
 
     def seal(self, document: Any) -> str:
-        """A document as text that the server knows again."""
+        """Convert a document to text that the server can verify later."""
 
     def unseal(self, text: str, what: str) -> Any:
-        """Raises ActionRefused for a text that is not of this server."""
+        """Return a sealed document. Raises ActionRefused if this server did not seal it."""
 
 
 ConnectManager = Callable[[], "AbstractContextManager[QueueManager]"]
@@ -83,11 +84,11 @@ class ActionCaller:
 
     @property
     def administers(self) -> bool:
-        """Whether actions for administrators of the queue manager are for this caller."""
+        """Whether the caller may perform actions for administrators of the queue manager."""
         return self.administrator and self.role is Role.ADMINISTRATOR
 
 
-#: A user who may write the files of a daemon.
+#: The caller of commands that write the files of a daemon.
 OPERATOR_OF_FILES: Final = ActionCaller("", "", True, Role.ADMINISTRATOR)
 
 
@@ -95,11 +96,11 @@ OPERATOR_OF_FILES: Final = ActionCaller("", "", True, Role.ADMINISTRATOR)
 class ActionSite:
     """The files of one daemon, and its queues.
 
-    `visible` has the names of the queues that the caller may see; None for all queues. `command` is the command that
-    does the same as the action under way. `manager` is the queue manager, for actions that ask it, and `queue` the one
-    of its queues that the input names. `backups` are those by HTTP. `daemon` is there where its HTTP process acts; as
-    are `jobs`, `connect`, which gives work in the background its own use of the queue manager, and `origin`, as audit
-    records have it.
+    `visible` returns the names of the queues that the caller may see; None for all queues. `command` is the command
+    equivalent to the current action. `manager` is the queue manager, for actions that call it, and `queue` the queue
+    that the input names. `backups` are those made through HTTP. Only in the HTTP process, the following are set:
+    `daemon`, `jobs`, `connect` (which gives background work its own client of the queue manager), and `origin` for
+    audit records.
     """
 
     directory: Path
@@ -120,7 +121,7 @@ class ActionSite:
 
     @property
     def data_dir(self) -> Path:
-        """Raises NoDataDirectory for a directory in which no daemon has started."""
+        """The data directory. Raises NoDataDirectory if no daemon has been started with it."""
         from openmsmq.admin import data_directories  # a command by HTTP does not need it
 
         return data_directories.demand(self.directory)
@@ -139,7 +140,7 @@ class ActionSite:
         return replace(self, caller=replace(self.caller, name=found.name, sid=found.sid))
 
     def demand_administrator(self) -> None:
-        """Raises MsmqError unless the caller administers the queue manager."""
+        """Check that the caller administers the queue manager. Raises MsmqError."""
         if not self.caller.administers:
             caller = self.caller
             lacks = (

@@ -1,4 +1,4 @@
-"""A row of the table of actions, and how commands spell and show it. No I/O: `run` gets what it works with."""
+"""The types of the table of actions: rows, and how commands spell and show them. No I/O: `run` gets a site."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ Done = TypeVar("Done")
 
 
 class Input(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Fields that a request may have; others are refused."""
+    """Fields of a request; unknown fields are refused."""
 
 
 class Output(msgspec.Struct, frozen=True):
-    """Fields of an answer."""
+    """Fields of a response."""
 
 
 class Empty(Input, frozen=True):
     """No parameters."""
 
 
-#: What an action does to the daemon.
+#: Effect of an action on the daemon.
 Effect = Literal["reads", "changes", "destroys"]
-#: Where commands do an action: in the data directory of a daemon, or by its HTTP API; in the data directory, also with
-#: users of its domain; at a queue manager, by the protocols of MSMQ; the same, with users and groups by name; by the
-#: HTTP API of a daemon.
+#: Where commands perform an action. files: in the data directory of a daemon, or through its HTTP API. accounts: in the
+#: data directory, including users of its domain. queue manager: through the MSMQ protocols. queue manager and accounts:
+#: the same, with users and groups by name. daemon: through the HTTP API of a daemon.
 WorkPlace = Literal["files", "accounts", "queue manager", "queue manager and accounts", "daemon"]
 
 
@@ -64,7 +64,7 @@ class Job(NamedTuple):
 
 
 class DryRunAt(NamedTuple):
-    """The operation of HTTP that makes a dry run: method and path, its name, summary and statuses."""
+    """The HTTP operation for a dry run: method and path, name, summary and statuses."""
 
     http: str
     name: str
@@ -73,14 +73,14 @@ class DryRunAt(NamedTuple):
 
 
 class Without(NamedTuple):
-    """A flag that makes a field false, which is true without the flag."""
+    """A flag that sets a field to false; without the flag, it is true."""
 
     option: str
     help: str
 
 
 class Either(NamedTuple):
-    """A flag that gives a field one of two values: `on` with the flag, `off` without it."""
+    """A flag that sets a field to one of two values: `on` with the flag, `off` without it."""
 
     option: str
     on: str
@@ -89,14 +89,14 @@ class Either(NamedTuple):
 
 
 class Always(NamedTuple):
-    """A value that the command gives without an option. `only`: the command is for this value, and not for others."""
+    """A fixed value that the command sets. `only`: the command is only for this value."""
 
     value: Any
     only: bool = False
 
 
 class CountOption(NamedTuple):
-    """How a command spells the number of rows of an action with pages: the first ones of all pages, or all for 0."""
+    """The option for the number of rows of an action with pages, counted over all pages; 0 for all rows."""
 
     option: str
     default: int
@@ -107,7 +107,7 @@ Spelling = str | Without | Either | Always | CountOption
 
 
 class Flag(NamedTuple):
-    """A flag of the command alone."""
+    """A flag that only the command has."""
 
     option: str
     help: str
@@ -117,9 +117,9 @@ class Flag(NamedTuple):
 class Rows:
     """How a command shows a list: a table, or with --json a document for each row.
 
-    `rows` gets the output, and may return None for no table. `empty` is shown in place of a table without rows; `head`
-    are lines before the table, `note` a line on standard error after it. `single` is one document in place of those of
-    the rows.
+    `rows` gets the output, and may return None for no table. `empty` is shown instead of a table without rows; `head`
+    returns lines before the table, `note` a line on standard error after it. `single` returns one document instead of
+    one per row.
     """
 
     rows: Callable[[Any], Sequence[Any] | None]
@@ -134,8 +134,8 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class LineView:
-    """How a command shows the output: a line or several, or with --json a document, if there is one. `err`: on standard
-    error."""
+    """How a command shows the output: as one or more lines, or with --json as a document, if there is one. `err`: on
+    standard error."""
 
     text: Callable[[Any], str | list[str]]
     document: Callable[[Any], Mapping[str, Any]] | None = None
@@ -146,9 +146,10 @@ View = Rows | LineView
 
 
 class Pages(NamedTuple):
-    """A list that is returned in pages. An output has `rows`, at most the value of the field `limit`, which is at most
-    `largest`. The field `after` is where the next page begins: before the `number` of the last row, if numbers decrease
-    from row to row; otherwise at the cursor in `next` of the output.
+    """A list that is returned in pages. `rows` is the field of the output with the rows, and `limit` the field of the
+    input with their maximum number, which is at most `largest`. `after` is the field of the input with the start of the
+    page: if numbers decrease from row to row, the `number` of the last row; otherwise the cursor in `next` of the
+    output.
     """
 
     rows: str
@@ -162,16 +163,15 @@ class Pages(NamedTuple):
 class ActionCommand:
     """A command of an action.
 
-    `spelled` has the fields of the input that the command sets, in this order, and how: `NAME`, `USER...` and
-    `[USER]...` are arguments, `--role` and `--for USER` options. `help` is the text of the action by default, `more`
-    what the command says after its sentence. `views` are flags that show the output in another way. `as_user` is the
-    help of --user: by HTTP, the command logs in with the password of that user, and in a data directory it acts for
-    that user.
+    `spelled` maps the fields of the input that the command sets, in this order, to their spelling: `NAME`, `USER...`
+    and `[USER]...` are arguments, `--role` and `--for USER` options. `help` defaults to the text of the action; `more`
+    is appended to it. `views` are flags that show the output in another form. `as_user` is the help of --user: by HTTP,
+    the command logs in with the password of that user; in a data directory, it acts for that user.
 
-    `show_plan` shows the output of a dry run; the command has --dry-run then. `question` makes of that output what is
-    asked before the change, empty for nothing; the command has --yes then. `yes` and `dry_run` are the help of these.
-    `instead` is the action that the command does where it is given a field that its own action does not have.
-    `by_hand` is why the command is written by hand.
+    With `show_plan`, which shows the output of a dry run, the command has --dry-run. With `question`, the command has
+    --yes; `question` returns the question to ask before the change from the output of a dry run, empty for none. `yes`
+    and `dry_run` are the help texts of these options. `instead` is the action that the command performs if it is given
+    a field that its own action does not have. `by_hand` is the reason why the command is not generated.
     """
 
     words: str
@@ -191,19 +191,24 @@ class ActionCommand:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A row. `run` gets the site and the input, and returns the output; or an ActionPlan, where there is a dry run.
+    """A row of the table.
 
-    `http` is method and path, empty for an action that is a command only; fields that are not in the path are in the
-    query of GET and DELETE, else in the body, but for those of `queries`.
-    `role` is what the caller needs at least; `administrators`: it is for administrators of the queue manager only.
-    `audit` are patterns of what it records; it can record nothing else. `refuses` are errors of `run` with their
-    statuses, `statuses` those of ActionRefused. `founds`: it may make a data directory before the daemon's first start.
-    `pages`: HTTP gives the list in pages; where `run` has the files, a limit of 0 is all of it.
-    `job`: it goes on after the answer by HTTP. `place` is where commands do it.
-    `planned` is the output of a dry run, for which the role `looking` is enough, if there is one. `dry_run` is how HTTP
-    asks for one: an operation of its own, or a parameter `dry_run` in `body` or `query`. `bound`: a dry run gives a
-    token, in the field `token` of its output, without which nothing is done and which holds for this plan only.
-    `partial`: what an output leaves out for which `is_partial` is true; its status is 207.
+    Attributes:
+        run: gets the site and the input; returns the output, or an ActionPlan if there is a dry run.
+        http: method and path, empty if there is only a command. Fields that are not in the path are in the query for
+            GET and DELETE, else in the body, except those in `queries`.
+        place: where commands perform the action.
+        role: the minimum role of the caller; `administrators`: only for administrators of the queue manager.
+        audit: patterns of its audit records; it can record nothing else.
+        refuses: errors of `run` and their statuses; `statuses` are those of ActionRefused.
+        founds: it may create a data directory before the daemon's first start.
+        planned: the output of a dry run; the role `looking`, if set, is sufficient for it.
+        dry_run: how HTTP requests a dry run: a separate operation, or a parameter `dry_run` in `body` or `query`.
+        bound: a dry run returns a token in the field `token` of its output. The change requires the token, which is
+            valid only for this plan.
+        partial: what an output leaves out if `is_partial` is true; its status is 207.
+        pages: HTTP returns the list in pages; if `run` reads files, a limit of 0 means all rows.
+        job: the action continues after the HTTP response.
     """
 
     name: str
@@ -233,7 +238,7 @@ class Action:
 
     @property
     def summary(self) -> str:
-        """The sentence that says what it does."""
+        """The sentence that describes the action."""
         return cleandoc(self.run.__doc__ or "").partition("\n\n")[0].replace("\n", " ").rstrip(".")
 
     @property
@@ -251,11 +256,12 @@ class Action:
 
     @property
     def in_path(self) -> list[str]:
-        """The fields that are in the path."""
+        """Names of the fields in the path."""
         return _IN_PATH.findall(self.path)
 
     def perform(self, site: ActionSite, given: Input) -> Any:
-        """Do it. Raises MsmqError for a caller that may not, ActionRefused, and what `refuses` has."""
+        """Perform the action. Raises MsmqError if the caller lacks the right, ActionRefused, and the errors in
+        `refuses`."""
         found = self._run(site, given)
         return found.carry_out() if isinstance(found, ActionPlan) else found
 
@@ -271,7 +277,7 @@ class Action:
         return self.run(replace(site, record=self._recorder(site), command=self.command_for(site, given)), given)
 
     def _recorder(self, site: ActionSite) -> Callable[..., int | None]:
-        """Records only what the row says."""
+        """Return a recorder that accepts only the records in `audit`."""
 
         def record(action: str, *arguments: Any, **named: Any) -> int | None:
             if not any(fnmatchcase(action, pattern) for pattern in self.audit):
@@ -281,7 +287,7 @@ class Action:
         return record
 
     def command_for(self, site: ActionSite, given: Input) -> str:
-        """The commands that do the same; secrets are asked for."""
+        """Return the equivalent commands; they prompt for secrets."""
         own = self.in_path
         defaults = {each.name: default_of(each) for each in msgspec.structs.fields(self.input)}
         set_ = {name for name in defaults if name not in own and getattr(given, name) != defaults[name]}
@@ -324,7 +330,7 @@ def _can_say(command: ActionCommand, given: Input) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ActionsHere:
-    """Actions that this process does on a site."""
+    """Performs actions in this process on a site."""
 
     site: ActionSite
 
@@ -335,17 +341,17 @@ class ActionsHere:
         return action.plan(self.site, given)
 
 
-#: How a command spells a field that is a secret: it is typed, or read from standard input.
+#: Spelling of a secret field: it is prompted for, or read from standard input.
 PASSWORD: Final = "--password-stdin"
 
 
 def default_of(each: msgspec.structs.FieldInfo) -> Any:
-    """The default of a field of an input; NODEFAULT for one that has to be given."""
+    """Return the default of a field of an input; NODEFAULT if it is required."""
     return each.default if each.default_factory is msgspec.NODEFAULT else each.default_factory()
 
 
 def action(name: str, **row: Any) -> Callable[[Callable[[ActionSite, Any], Any]], Action]:
-    """Make a row of a function; its annotations are input and output. `row` has the other fields of `Action`."""
+    """Create a row from a function, whose annotations are input and output. `row` has the other fields of `Action`."""
 
     def made(run: Callable[[ActionSite, Any], Any]) -> Action:
         hints = get_type_hints(run)

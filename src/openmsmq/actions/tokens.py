@@ -19,7 +19,7 @@ _REFUSES: Final = {TokensFileError: 409}
 _CREATE: Final = """Make a token and print it, which can't be done later: the file has its hash.
 
 It ends with its days, with `revoke`, and with the user; a new password does not end it. With --url a user makes their
-own, with their password, because a token makes no tokens.
+own, with their password, because a token cannot create tokens.
 """
 
 
@@ -29,24 +29,24 @@ class KnownToken(Output, frozen=True):
     id: Annotated[str, doc("Identifier of the token.", "5f0c21ab")]
     name: Annotated[str, doc("What the token is for.", "nightly backup")]
     user: Annotated[str, doc("User whose rights the token has.", "alice")]
-    role: Annotated[RoleWord, doc("What the token may do at most.")]
-    created: Annotated[EpochSeconds, doc("When it was made, in seconds since 1970.")]
-    expires: Annotated[EpochSeconds, doc("When it ends, in seconds since 1970.")]
+    role: Annotated[RoleWord, doc("Highest role of the token.")]
+    created: Annotated[EpochSeconds, doc("When it was created, in seconds since 1970.")]
+    expires: Annotated[EpochSeconds, doc("When it expires, in seconds since 1970.")]
     used: Annotated[
         EpochSeconds | None,
-        doc("When it was used last, in seconds since 1970, to a minute; null for never."),
+        doc("Time of last use in seconds since 1970, accurate to a minute; null for never."),
     ]
 
 
 class TokenList(Output, frozen=True):
     """Tokens, by user and name."""
 
-    tokens: Annotated[list[KnownToken], doc("Those of the user, or of all users for an administrator.")]
+    tokens: Annotated[list[KnownToken], doc("Tokens of the user (for administrators, of all users).")]
     command: CommandText
 
 
 class NewToken(Input, frozen=True):
-    """A token that is to be made."""
+    """A token to create."""
 
     name: Annotated[
         str,
@@ -56,25 +56,25 @@ class NewToken(Input, frozen=True):
         ),
     ]  # fmt: skip
     role: Annotated[RoleWord, doc("Highest role of the token; at most that of the user who creates it.")] = "monitor"
-    days: Annotated[int, Meta(ge=1, le=LONGEST_DAYS, description="How long it holds, in days.", examples=[30])] = DAYS
+    days: Annotated[int, Meta(ge=1, le=LONGEST_DAYS, description="Days until it expires.", examples=[30])] = DAYS
 
 
 class CreatedToken(Output, frozen=True):
     """A new token with its secret."""
 
-    secret: Annotated[str, doc("Shown this once; scripts send `Authorization: Bearer SECRET`.", "omq_…")]
+    secret: Annotated[str, doc("Shown only once; scripts send `Authorization: Bearer SECRET`.", "omq_…")]
     token: Annotated[KnownToken, doc("The token.")]
     command: CommandText
 
 
 class TokenRevocation(Input, frozen=True):
-    """A token that is to end."""
+    """A token to revoke."""
 
     token: Annotated[str, doc("Identifier of the token.", "5f0c21ab")]
 
 
 class RevokedToken(Output, frozen=True):
-    """A token that holds no longer."""
+    """A revoked token."""
 
     token: Annotated[KnownToken, doc("The token.")]
     command: CommandText
@@ -95,7 +95,7 @@ def _cells(each: KnownToken) -> list[str]:
     ),
 )  # fmt: skip
 def list_tokens(site: ActionSite, given: Empty) -> TokenList:
-    """Show tokens: identifier, name, user, role, when they end, and when each was used last, to a minute."""
+    """Show tokens: identifier, name, user, role, expiry, and time of last use with an accuracy of one minute."""
     caller, uses = site.caller, read_uses(site.data_dir)
     found = [_known(token, uses) for token in _file(site).list() if caller.administers or token.sid == caller.sid]
     return TokenList(found, site.command)
@@ -117,16 +117,16 @@ def list_tokens(site: ActionSite, given: Empty) -> TokenList:
     ),
 )  # fmt: skip
 def create_token(site: ActionSite, given: NewToken) -> CreatedToken:
-    """Make a token for scripts.
+    """Create a token for scripts.
 
-    It ends with its days, when it is revoked, and with the user; a new password does not end it. Users make their own,
-    with their password, because a token makes no tokens.
+    It ends when it expires or is revoked, or when the user is removed; a new password does not end it. Users create
+    their own tokens, with their password, because a token cannot create tokens.
     """
     caller, role = site.caller, role_of(given.role)
     if caller.token:
-        raise AccessDenied(detail="a token makes no tokens: log in with a password")
+        raise AccessDenied(detail="a token cannot create tokens: log in with a password")
     if role > caller.role:
-        raise AccessDenied(detail=f"a token of the role {role.word} is more than your own role, {caller.role.word}")
+        raise AccessDenied(detail=f"a token of the role {role.word} exceeds your own role, {caller.role.word}")
     secret, token = _file(site).create(given.name, caller.name, caller.sid, role, given.days)
     return CreatedToken(secret, _known(token, {}), site.command)
 
@@ -144,7 +144,7 @@ def create_token(site: ActionSite, given: NewToken) -> CreatedToken:
     ),
 )  # fmt: skip
 def revoke_token(site: ActionSite, given: TokenRevocation) -> RevokedToken:
-    """End a token at once."""
+    """Revoke a token with immediate effect."""
     file, caller = _file(site), site.caller
     found = next((token for token in file.list() if token.id == given.token), None)
     if found is None or not (caller.administers or found.sid == caller.sid):

@@ -1,4 +1,4 @@
-"""Distributed transactions: which there are, why one does not end, and ending it by hand. For administrators."""
+"""Distributed transactions: list, explain and manually resolve them. For administrators."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PartnerView(Output, frozen=True):
     contact: Annotated[str, doc("Its contact identifier, a GUID.")]
     role: Annotated[Literal["superior", "subordinate"], doc("Superior decides; subordinate follows this one.")]
     state: Annotated[str, doc("State of the enlistment.", "in doubt")]
-    trying: Annotated[str, doc("What is repeated until it answers; empty for nothing.", "asking it for the outcome")]
+    trying: Annotated[str, doc("The request that is repeated; empty if none.", "asking it for the outcome")]
     failure: Annotated[str, doc("Why the last attempt failed, or the state was entered; may be empty.")]
 
 
@@ -40,11 +40,11 @@ class HeldMessages(Output, frozen=True):
 
 
 class PossibleResolution(Output, frozen=True):
-    """A way to end a transaction by hand."""
+    """A possible manual resolution of a transaction."""
 
     resolution: Annotated[Resolution, doc("The decision.")]
-    does: Annotated[str, doc("What it does here.")]
-    warning: Annotated[str, doc("What may be wrong about it.")]
+    does: Annotated[str, doc("Effect of the decision here.")]
+    warning: Annotated[str, doc("Risk of the decision.")]
 
 
 class DistributedTransactionView(Output, frozen=True):
@@ -58,25 +58,25 @@ class DistributedTransactionView(Output, frozen=True):
             "superior."),
     ]  # fmt: skip
     state: Annotated[DistributedState, doc("Its state.", "in doubt")]
-    since: Annotated[EpochSeconds, doc("When it began, or was taken up after a restart, in seconds since 1970.")]
+    since: Annotated[EpochSeconds, doc("When it began, or was restored after a restart, in seconds since 1970.")]
     partners: Annotated[list[PartnerView], doc("The transaction managers that take part.")]
     held: Annotated[list[HeldMessages], doc("The messages that it holds, by queue.")]
-    explanation: Annotated[list[str], doc("What it waits for, who decides, and what to do.")]
-    resolutions: Annotated[list[PossibleResolution], doc("How an administrator can end it now; none: by itself.")]
+    explanation: Annotated[list[str], doc("What it waits for, which machine decides, and what to do.")]
+    resolutions: Annotated[list[PossibleResolution], doc("Possible resolutions; empty if it ends automatically.")]
 
 
 class DistributedTransactionList(Output, frozen=True):
     """Distributed transactions."""
 
     transactions: Annotated[
-        list[DistributedTransactionView], doc("Those that wait for another machine first, then the oldest.")
+        list[DistributedTransactionView], doc("Transactions that wait for another machine first, then by age.")
     ]
-    matching: Annotated[int, doc("How many there are.")]
+    matching: Annotated[int, doc("Total number.")]
     command: CommandText
 
 
 class DistributedTransactionQuery(Input, frozen=True):
-    """How many transactions are meant."""
+    """Limits the number of transactions."""
 
     limit: Annotated[Limit, doc("Show at most this many.")] = 100
 
@@ -95,22 +95,22 @@ class DistributedTransactionDetails(Output, frozen=True):
 
 
 class TransactionEnd(Input, frozen=True):
-    """How a distributed transaction is to end."""
+    """A resolution of a distributed transaction."""
 
     transaction: Annotated[Text, doc("Its identifier: 32 hexadecimal digits, or a GUID.", _ID)]
     resolution: Annotated[
         Resolution,
-        doc("For one that is in doubt, commit or abort; for one that is committed here and unconfirmed, forget."),
+        doc("commit or abort if it is in doubt; forget if it is committed here but unconfirmed."),
     ]  # fmt: skip
 
 
 class ResolvedTransaction(Output, frozen=True):
-    """A transaction that was ended by hand, or would be."""
+    """A transaction that was, or would be, resolved manually."""
 
-    transaction: Annotated[DistributedTransactionView, doc("As it was before.")]
+    transaction: Annotated[DistributedTransactionView, doc("State before the resolution.")]
     resolution: Annotated[Resolution, doc("The decision.")]
-    does: Annotated[str, doc("What it does here.")]
-    warning: Annotated[str, doc("What may be wrong about it.")]
+    does: Annotated[str, doc("Effect of the decision here.")]
+    warning: Annotated[str, doc("Risk of the decision.")]
     state: Annotated[str, doc("Its state afterwards: `ended`, or what is left to do.", "ended")]
     done: Annotated[bool, doc("Whether it was done.")]
     command: CommandText
@@ -161,7 +161,8 @@ def _all(site: ActionSite) -> list[DistributedTransactionView]:
 
 
 def _identifier(text: str) -> str:
-    """The hexadecimal digits of a unit of work; a GUID has its first three parts the other way round."""
+    """Return the hexadecimal digits of a unit of work; a GUID has the bytes of its first three parts in reverse
+    order."""
     try:
         return (UUID(text).bytes_le if "-" in text else bytes.fromhex(text)).hex()
     except ValueError:
@@ -198,7 +199,7 @@ def _missing(text: str) -> ActionRefused:
     ),
 )  # fmt: skip
 def list_transactions(site: ActionSite, given: DistributedTransactionQuery) -> DistributedTransactionList:
-    """Distributed transactions."""
+    """Show distributed transactions."""
     found = _all(site)
     return DistributedTransactionList(found[: given.limit], len(found), site.command)
 
@@ -217,7 +218,7 @@ def list_transactions(site: ActionSite, given: DistributedTransactionQuery) -> D
     ),
 )  # fmt: skip
 def get_transaction(site: ActionSite, given: NamedTransaction) -> DistributedTransactionDetails:
-    """A distributed transaction, explained."""
+    """Explain a distributed transaction."""
     return DistributedTransactionDetails(_find(site, given.transaction), site.command)
 
 
@@ -242,10 +243,10 @@ def get_transaction(site: ActionSite, given: NamedTransaction) -> DistributedTra
 def resolve_transaction(
     site: ActionSite, given: TransactionEnd
 ) -> ActionPlan[ResolvedTransaction, ResolvedTransaction]:
-    """End a distributed transaction by hand.
+    """Resolve a distributed transaction manually.
 
-    A heuristic decision: the superior of a transaction that is in doubt may have decided otherwise, and then the
-    machines differ for good. The role monitor is enough for a dry run.
+    This is a heuristic decision: the superior of a transaction in doubt may have decided otherwise, and then the
+    machines differ permanently. The role monitor is sufficient for a dry run.
     """
     found = _find(site, given.transaction)
     chosen = next((each for each in found.resolutions if each.resolution == given.resolution), None)

@@ -46,7 +46,7 @@ class KnownUser(Output, frozen=True):
 
 
 class KnownGroup(Output, frozen=True):
-    """A group of users who get rights together."""
+    """A group of users, which can be granted rights."""
 
     name: GroupName
     sid: Annotated[str, doc("SID of the group.", "S-1-5-21-1-2-3-1001")]
@@ -62,7 +62,7 @@ class UserList(Output, frozen=True):
 
 
 class NewUser(Input, frozen=True):
-    """A user who is to be added."""
+    """A user to add."""
 
     name: Annotated[AccountName, doc("Name of the user.", "carol")]
     password: Annotated[NewPassword, doc("Password of the user.")]
@@ -74,7 +74,7 @@ class NewUser(Input, frozen=True):
 
 
 class UserChange(Input, frozen=True):
-    """Changes of a user; what is not given stays. A new password ends the sessions of the user, not the tokens."""
+    """Changes of a user. Omitted values do not change. A new password ends the sessions of the user, not the tokens."""
 
     user: UserName
     password: Annotated[NewPassword, doc("The new password.")] | UnsetType = UNSET
@@ -87,7 +87,7 @@ class UserChange(Input, frozen=True):
 class OwnPassword(Input, frozen=True):
     """A new password of the caller."""
 
-    current: Annotated[str, Meta(max_length=1024), doc("The password that holds now.", "old secret")]
+    current: Annotated[str, Meta(max_length=1024), doc("The current password.", "old secret")]
     password: Annotated[NewPassword, doc("The new password.", "new secret")]
 
 
@@ -98,7 +98,7 @@ class NamedUser(Input, frozen=True):
 
 
 class NewGroup(Input, frozen=True):
-    """A group that is to be added."""
+    """A group to add."""
 
     name: Annotated[AccountName, doc("Name of the group.", "clerks")]
     members: Annotated[AccountNames, doc("Names of the first members.", ["alice"])] = msgspec.field(
@@ -107,13 +107,11 @@ class NewGroup(Input, frozen=True):
 
 
 class GroupChange(Input, frozen=True):
-    """Users who join or leave a group."""
+    """Users to add to and remove from a group."""
 
     group: GroupName
-    join: Annotated[AccountNames, doc("Names of users who become members.")] = msgspec.field(default_factory=list)
-    leave: Annotated[AccountNames, doc("Names of users who are members no longer.")] = msgspec.field(
-        default_factory=list
-    )
+    join: Annotated[AccountNames, doc("Names of users to add.")] = msgspec.field(default_factory=list)
+    leave: Annotated[AccountNames, doc("Names of users to remove.")] = msgspec.field(default_factory=list)
 
 
 class NamedGroup(Input, frozen=True):
@@ -237,9 +235,9 @@ def change_user(site: ActionSite, given: UserChange) -> CommandResultView:
     ),
 )  # fmt: skip
 def change_own_password(site: ActionSite, given: OwnPassword) -> CommandResultView:
-    """Change the own password.
+    """Change the caller's own password.
 
-    It ends the sessions of the user, also this one, but no tokens. Callers with a token are refused.
+    This ends the sessions of the user, including this one, but no tokens. Callers with a token are refused.
     """
     assert site.daemon is not None
     checked = site.daemon.change("check_password", password=given.current)
@@ -295,7 +293,7 @@ def create_group(site: ActionSite, given: NewGroup) -> AddedAccount:
     ),
 )  # fmt: skip
 def change_group(site: ActionSite, given: GroupChange) -> CommandResultView:
-    """Make users members of a group, or members no longer, from their next call on."""
+    """Add users to a group or remove them, effective from their next call."""
     if not (given.join or given.leave):
         raise ActionRefused(422, "nothing to change; allowed: join, leave")
     _file(site).change_members(given.group, given.join, given.leave)
@@ -314,20 +312,20 @@ def delete_group(site: ActionSite, given: NamedGroup) -> CommandResultView:
 
 
 def _file(site: ActionSite) -> UsersFile:
-    """Raises NoDataDirectory where neither the file nor the data directory is there."""
+    """Return the users file. Raises NoDataDirectory if neither the file nor the data directory exists."""
     if not site.users_file.exists():
         data_directories.demand(site.directory)
     return UsersFile(site.users_file, on_change=lambda name, user: site.record(name, "user", user))
 
 
 def _new_file(site: ActionSite) -> UsersFile:
-    """For users who are there before the daemon's first start."""
+    """Return the users file, which is created if needed: users can be added before the daemon's first start."""
     site.users_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     return UsersFile(site.users_file, on_change=lambda name, user: site.record(name, "user", user))
 
 
 def _demand_other(site: ActionSite, name: str) -> None:
-    """An administrator must not lose the server with a click. Raises ActionRefused."""
+    """Refuse changes of the caller's own account, which could lock out the last administrator. Raises ActionRefused."""
     if site.caller.name and name.casefold() == site.caller.name.casefold():
         raise ActionRefused(
             409,

@@ -1,7 +1,7 @@
-"""Operator tasks without a command line and without printing; the command line and other front ends are built on it.
+"""Operator tasks for the command line and other front ends. They print nothing.
 
 - Queues: `naming`, `permissions`, `guards`, `machine_guard`, `overview`, `series`, `explaining` (why messages wait).
-- Messages: `selection` finds them, `acting` changes them, `dead_letters` groups them, `editing` prepares a resend,
+- Messages: `selection` finds them, `acting` acts on them, `dead_letters` groups them, `editing` prepares a resend,
   `body_text` and `message_json` show them.
 - The machine: `settings`, `backup`, `audit`, `tokens`, `alarms`, `metrics`, `distributed` (transactions).
 - Documents: `definitions` compares and applies them; `inventory`, `inventory_export` and `inventory_remarks` describe

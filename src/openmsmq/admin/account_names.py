@@ -1,4 +1,4 @@
-"""Names of accounts of another machine, and what they are called here."""
+"""Mapping of accounts of another machine to accounts of this machine."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from openmsmq.model.sddl import from_sddl
 from openmsmq.model.security import Ace, sid_at
 
 Accounts = Mapping[str, str]  # name or SID there -> name or SID here
-#: SIDs that mean the same everywhere begin with these; `S-1-5-21-` are accounts of a machine or domain.
+#: Prefix of SIDs of a machine or domain; all other SIDs have the same meaning on every machine.
 _OF_SOMEBODY: Final = "s-1-5-21-"
 _AUDIT: Final = 2  # SYSTEM_AUDIT_ACE_TYPE
 _SID_OF_AUDIT: Final = 8  # bytes of header and mask
 
 
 def read_accounts(value: Any) -> dict[str, str]:
-    """A document of names and SIDs there, and what they are here. Raises ValueError."""
+    """Check a JSON document that maps names and SIDs there to those here, and return the mapping with case-folded keys.
+    Raises ValueError."""
     if not isinstance(value, dict) or not all(isinstance(name, str) for pair in value.items() for name in pair):
         raise ValueError('a file of accounts is a JSON object such as {"OLD\\\\alice": "alice"}')
     return {name.casefold(): here for name, here in value.items()}
 
 
 def mapped(queue: Document, accounts: Accounts) -> Document:
-    """A queue of a document of definitions with the names of this machine. Raises DefinitionsError where a descriptor
-    says more than words can, and has accounts that are called otherwise here."""
+    """Return a queue definition with its accounts replaced by those of this machine. Raises DefinitionsError if
+    accounts must be replaced in a descriptor that is only available as SDDL."""
     found = dict(queue)
     if found.get("owner"):
         found["owner"] = accounts.get(found["owner"].casefold(), found["owner"])
@@ -48,7 +49,8 @@ def _entry(entry: str, accounts: Accounts) -> str:
 
 
 def _parts(entry: str) -> tuple[str, str, list[str]]:
-    """Kind, name, which may have spaces, and rights. What has no right that is known is all name."""
+    """Split an entry into kind, name (which may contain spaces) and rights. If no right is known, the rest is the
+    name."""
     try:
         return parse_entry(entry, QUEUE_RIGHTS)
     except ValueError:
@@ -57,7 +59,7 @@ def _parts(entry: str) -> tuple[str, str, list[str]]:
 
 
 def _in_sddl(sddl: str) -> list[str]:
-    """The SIDs in a descriptor: owner, group, and those of the entries, of auditing too."""
+    """Return the SIDs in a descriptor: owner, group, and those of all entries, including audit entries."""
     descriptor = from_sddl(sddl)
     entries = (*(descriptor.dacl or ()), *(descriptor.sacl or ()))
     named = (descriptor.owner, descriptor.group, *map(_sid_of, entries))
@@ -65,21 +67,21 @@ def _in_sddl(sddl: str) -> list[str]:
 
 
 def _sid_of(ace: Ace) -> str:
-    """Empty for an entry of a kind that is kept as bytes; that of auditing has its SID behind the mask ([MS-DTYP]
-    2.4.4.10)."""
+    """Return the SID of an entry; empty for types that are stored as bytes. An audit entry is also stored as bytes,
+    with its SID after the mask ([MS-DTYP] 2.4.4.10)."""
     return sid_at(ace.raw, _SID_OF_AUDIT) if ace.raw and ace.type == _AUDIT else ace.sid
 
 
 def accounts_of(queue: Document) -> list[str]:
-    """The SIDs and names that the owner and the rights of a queue name, each once, also those in SDDL. Raises
-    ValueError for SDDL that is wrong."""
+    """Return the distinct SIDs and names in the owner, rights and SDDL of a queue definition. Raises ValueError for
+    invalid SDDL."""
     found = [queue.get("owner") or "", *(_parts(entry)[1] for entry in queue.get("permissions", ()))]
     found += _in_sddl(queue["sddl"]) if "sddl" in queue else []
     return [each for each in dict.fromkeys(found) if each]
 
 
 def unknown(queues: list[Document]) -> dict[str, list[str]]:
-    """SID of an account of the other machine or its domain -> names of queues that name it."""
+    """Return a mapping: SID of an account of the other machine or its domain -> names of the queues that use it."""
     found: dict[str, list[str]] = {}
     for queue in queues:
         for account in accounts_of(queue):

@@ -1,4 +1,4 @@
-"""Actions on selected messages (`selection.act`): delete, move, copy, return, send again."""
+"""Actions on selected messages (`selection.act`): delete, move, copy, return, resend."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from openmsmq.model.message import Message
 
 Edit = Callable[[Message], Message]
 Act = Literal["delete", "move", "copy", "return", "resend"]
-#: What needs a queue to go to, and what has none.
+#: Actions that require a target queue, and actions that have none.
 NEEDS_TARGET: Final = ("move", "copy")
 HAS_NO_TARGET: Final = ("delete", "return")
 
 
 @dataclass(frozen=True, slots=True)
 class MessageAction:
-    """`queues` are those that the messages are in. `to`: a path name or format name; None for the queue that each
-    message was meant for. `in_transaction`: the target is transactional, which is known by itself of queues that are
-    here."""
+    """An action on messages in `queues`. `to`: path name or format name of the target; None for the original
+    destination of each message. `in_transaction`: treat the target as transactional; for queues of this queue manager,
+    this is detected."""
 
     act: Act
     queues: tuple[str, ...]
@@ -37,8 +37,8 @@ class MessageAction:
 
 @contextmanager
 def action(qm: QueueManager, deed: MessageAction, edit: Edit | None = None) -> Iterator[Action]:
-    """Does the deed to a message on which a cursor stands, and says how. `edit` changes what is sent, before the
-    changes of the deed."""
+    """Yield a function that performs an action on the message at a cursor and returns how it did so. `edit` changes the
+    message to send, before the changes of the action."""
     goes_in = deed.in_transaction or (deed.to is not None and is_transactional(qm, deed.to))
     both = deed.to is not None and goes_in and all(is_transactional(qm, queue) for queue in deed.queues)
     with Forwarding(qm) as forwarding:
@@ -64,7 +64,7 @@ def action(qm: QueueManager, deed: MessageAction, edit: Edit | None = None) -> I
 
 
 def _changed(deed: MessageAction, message: Message, edit: Edit | None) -> Message:
-    """Raises MsmqError for a text that the type of the body has no form for."""
+    """Return the changed message. Raises MsmqError if the body type cannot represent the new text."""
     try:
         return deed.changes.apply(message if edit is None else edit(message))
     except ValueError as error:

@@ -1,7 +1,7 @@
 """Silences and thresholds of alarms that operators set while a daemon runs: `alarm-rules.json` in the data directory.
 
-A silence covers a condition of one object or of all objects, until a time. While it holds, alarms are raised, cleared
-and shown as usual, and nobody is notified. A threshold here takes precedence over the setting of the same condition.
+A silence covers a condition of one object or of all objects until it expires. Meanwhile, alarms are raised, cleared and
+shown as usual, but no notifications are sent. A threshold here takes precedence over the setting of the same condition.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class AlarmRuleError(Exception):
 
 
 def subject_key(subject: str) -> str:
-    """A text that all names of an object of alarms share; empty for the whole condition."""
+    """Return the key that all names of an object of alarms share; empty for the whole condition."""
     return key_of(short_name(subject.strip()))
 
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """`subject` is the name of a queue or transaction, empty for every object of the condition. Times in seconds since
-    1970."""
+    """A silence. `subject` is the name of a queue or transaction, empty for every object of the condition. Times in
+    seconds since 1970."""
 
     alarm: str
     subject: str
@@ -62,24 +62,25 @@ class ThresholdRule:
 
 @dataclass(frozen=True, slots=True)
 class AlarmRules:
-    """The content of the file, by condition and `subject_key`."""
+    """The contents of the file, by condition and `subject_key`."""
 
     silences: Mapping[tuple[str, str], Silence]
     thresholds: Mapping[tuple[str, str], ThresholdRule]
 
     def silence_of(self, alarm: str, queue: str, now: float) -> Silence | None:
-        """The silence that covers an object of a condition; of two, the one that ends last."""
+        """Return the silence that covers an object of a condition: of two, the one that ends last. None if there is
+        none."""
         known = (self.silences.get((alarm, key)) for key in {subject_key(queue), ""})
         return max((each for each in known if each is not None and now < each.until),
                    key=lambda each: each.until, default=None)  # fmt: skip
 
     def in_force(self, now: float) -> list[Silence]:
-        """Silences that have not expired, the first to expire first."""
+        """Return the silences that have not expired, the first to expire first."""
         found = [each for each in self.silences.values() if now < each.until]
         return sorted(found, key=lambda each: (each.until, each.alarm, each.subject))
 
     def over(self, thresholds: Mapping[str, int], by_queue: QueueThresholds) -> tuple[dict[str, int], QueueThresholds]:
-        """These thresholds, of conditions and of single queues, with those of the file in place of them."""
+        """Return the thresholds of conditions and of single queues, overridden by those of the file."""
         of_conditions = {rule.alarm: rule.threshold for (_, key), rule in self.thresholds.items() if not key}
         single = {place: rule.threshold for place, rule in self.thresholds.items() if place[1]}
         return {**thresholds, **of_conditions}, {**by_queue, **single}
@@ -96,7 +97,7 @@ class AlarmRulesFile:
         self._clock: Final = clock
 
     def read(self) -> AlarmRules:
-        """Raises AlarmRuleError, which is logged."""
+        """Read the file. Raises AlarmRuleError, which is also logged."""
         try:
             return self._file.value()
         except PrivateFileError as error:
@@ -105,8 +106,8 @@ class AlarmRulesFile:
     def silence(
         self, alarm: str, subject: str, seconds: int, user: str, reason: str, on_change: Callable[[], object]
     ) -> Silence:
-        """Silence a condition from now on; a silence of the same is replaced. Raises AlarmRuleError, and what
-        `on_change` raises, which is called before the change."""
+        """Silence a condition for `seconds`; an existing silence of the same subject is replaced. `on_change` is called
+        before the change. Raises AlarmRuleError, and exceptions of `on_change`."""
         now = int(self._clock())
         made = Silence(alarm, subject.strip(), now, now + seconds, user, reason)
         with self._changing() as known:
@@ -133,7 +134,8 @@ class AlarmRulesFile:
     def set_threshold(
         self, alarm: str, subject: str, threshold: int, user: str, on_change: Callable[[ThresholdRule | None], object]
     ) -> ThresholdRule:
-        """Set the threshold of a condition, or of one queue. `on_change` gets the rule before. Raises as `silence`."""
+        """Set the threshold of a condition, or of one queue. `on_change` gets the previous rule. Raises as
+        `silence`."""
         if subject.strip() and alarm not in OF_QUEUES:
             allowed = ", ".join(OF_QUEUES)
             raise AlarmRuleError(f"{alarm} has no thresholds of single queues; alarms that have: {allowed}")
@@ -149,7 +151,7 @@ class AlarmRulesFile:
     def reset_threshold(
         self, alarm: str, subject: str, on_change: Callable[[ThresholdRule | None], object]
     ) -> ThresholdRule:
-        """Remove a threshold, so that the setting holds again. Raises as `set_threshold`."""
+        """Remove a threshold, so that the setting applies again. Raises as `set_threshold`."""
         place = alarm, subject_key(subject)
         with self._changing() as known:
             found = known.thresholds.get(place)
@@ -165,7 +167,7 @@ class AlarmRulesFile:
 
     @contextmanager
     def _changing(self) -> Iterator[AlarmRules]:
-        """The rules, while nobody else changes it. Raises AlarmRuleError."""
+        """Yield the rules while holding the lock of the file. Raises AlarmRuleError."""
         try:
             with locked(self._file.path.with_suffix(".lock")):
                 yield self.read()

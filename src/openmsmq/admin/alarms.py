@@ -1,11 +1,11 @@
-"""Alarms: one table of conditions, what is raised and cleared of a look at the figures, and the file that remembers it.
+"""Alarms: the table of conditions, raising and clearing alarms from figures, and the file of active alarms.
 
-An alarm is raised once, when a figure reaches its threshold, and cleared once, when it has come back by a fifth or its
-object is gone; in between nothing is said. `alarms.json` in the data directory has what is on, so that a restart does
-not raise it again, and the last events, for webhooks and mail.
+An alarm is raised once, when a figure reaches its threshold. It is cleared once, when the figure is 20% below the
+threshold (for minimum thresholds: 25% above) or its object is gone. `alarms.json` in the data directory has the active
+alarms, so that a restart does not raise them again, and the last events for webhooks and mail.
 
-While a condition is silenced (`alarm_rules`), its events are marked so, and not delivered. When the silence ends, what
-has become of it is delivered: an alarm that was raised meanwhile and is still on, or one that was cleared.
+While a condition is silenced (`alarm_rules`), its events are marked as silenced and not delivered. When the silence
+ends, the current state is delivered: an alarm that was raised meanwhile and is still active, or one that was cleared.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from openmsmq.model.text import counted, duration_text
 logger = logging.getLogger(__name__)
 
 ALARMS_FILE: Final = "alarms.json"
-MOST_OF_CONDITION: Final = 100  # alarms of one condition that are on at once; further objects wait for their turn
-EVENTS: Final = 200  # the last ones, that the file keeps
+MOST_OF_CONDITION: Final = 100  # maximum active alarms per condition; further objects must wait
+EVENTS: Final = 200  # last events kept in the file
 _FORMAT: Final = 1
-DELIVERED_FILE: Final = "alarms.delivered"  # by webhook
+DELIVERED_FILE: Final = "alarms.delivered"  # last event delivered by webhook
 MAILED_FILE: Final = "alarms.mailed"
-_CLEARS: Final = 0.8  # of the threshold
+_CLEARS: Final = 0.8  # factor of the threshold below which an alarm clears
 
 State = Literal["raised", "cleared"]
 
 
 class Condition(NamedTuple):
-    """`setting` has the threshold in `unit`, 0 for never; `low`: what is bad is to be below it;
-    `noun` is what a number of messages counts. The sentence has the
-    places {object}, {value} and {threshold}, which have their units. `steps` are what the remedy says, as actions."""
+    """A condition. `setting` has the threshold in `unit`, 0 for never; `low`: raise the alarm below the threshold;
+    `noun` names what is counted if the unit is messages. `sentence` has the placeholders {object}, {value} and
+    {threshold}, which include units. `steps` are the actions of the remedy."""
 
     name: str
     setting: str
@@ -94,25 +94,24 @@ CONDITIONS: Final = (
 )  # fmt: skip
 BY_NAME: Final = {condition.name: condition for condition in CONDITIONS}
 
-#: (condition, object) -> figure; None where it is not known yet, which changes nothing. The object of the machine
-#: itself is empty.
+#: (condition, object) -> figure; None if unknown so far, which changes nothing. The object is empty for the machine.
 Readings = Mapping[tuple[str, str], "float | None"]
 
 
 #: (condition, `key_of` a queue) -> threshold, 0 for never.
 QueueThresholds = Mapping[tuple[str, str], int]
 _NONE: Final[QueueThresholds] = MappingProxyType({})
-OF_QUEUES: Final = ("quota", "oldest", "outgoing")  # conditions of which a queue may have a threshold of its own
+OF_QUEUES: Final = ("quota", "oldest", "outgoing")  # conditions with thresholds per queue
 
 
 def key_of(queue: str) -> str:
-    """Return the key shared by all names of a queue of this machine; a format name is its own key, case-insensitive."""
+    """Return the key shared by all names of a queue of this machine; for a format name, the name in lower case."""
     name = queue.lower()
     return name if "=" in name else name.rpartition("\\private$\\")[2]
 
 
 def parse_thresholds(text: str) -> dict[tuple[str, str], int]:
-    """`orders:oldest=60, bills:quota=0`. Raises ValueError."""
+    """Parse `orders:oldest=60, bills:quota=0`. Raises ValueError."""
     found = {}
     for part in filter(None, map(str.strip, text.split(","))):
         name, _, value = part.rpartition("=")
@@ -126,8 +125,8 @@ def parse_thresholds(text: str) -> dict[tuple[str, str], int]:
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """One that is on, `since` seconds from 1970 on; `value` and `threshold` are those when it was raised, `now` is the
-    value at the last look, while it is on. `queue` is the object's name, empty for the machine."""
+    """An active alarm, raised at `since` (seconds since 1970). `value` is the figure at that time, `now` the figure at
+    the last check, and `threshold` the current threshold. `queue` is the object's name, empty for the machine."""
 
     name: str
     queue: str
@@ -152,7 +151,7 @@ class Alarm:
 
 
 def figure_text(number: int, condition: Condition) -> str:
-    """A figure with its unit, for a sentence."""
+    """Return a figure with its unit, for a sentence."""
     if condition.unit == "s":
         return duration_text(number)
     return counted(number, condition.noun) if condition.unit == "messages" else f"{number:,} {condition.unit}"
@@ -160,8 +159,8 @@ def figure_text(number: int, condition: Condition) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An alarm was raised or cleared. `seq` rises by one and goes on after a restart; `at` in seconds since 1970. One
-    that is `silenced` is not delivered."""
+    """An alarm was raised or cleared. `seq` increases by one per event, also across restarts; `at` in seconds since
+    1970. A `silenced` event is not delivered."""
 
     seq: int
     state: State
@@ -172,9 +171,9 @@ class Event:
 
 @dataclass(slots=True)
 class Alarms:
-    """Active alarms and their history. `beyond` counts, by condition, objects over the threshold for which no alarm is
-    on, because there are `MOST_OF_CONDITION` already. `told` are the alarms of which the last event that was delivered
-    says that they are on."""
+    """Active alarms and their history. `beyond` counts, by condition, objects over the threshold without an alarm
+    because `MOST_OF_CONDITION` alarms are already active. `told` are the alarms whose last delivered event was
+    `raised`."""
 
     active: dict[tuple[str, str], Alarm] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
@@ -186,14 +185,14 @@ class Alarms:
         self, readings: Readings, thresholds: Mapping[str, int], now: float, by_queue: QueueThresholds = _NONE,
         is_silenced: Callable[[str, str], bool] = lambda name, queue: False,
     ) -> list[Event]:  # fmt: skip
-        """Return the alarms raised and cleared by these readings. `thresholds` has one for each condition, `by_queue`
+        """Return the alarms raised and cleared by these readings. `thresholds` are those of conditions, `by_queue`
         those of single queues. `is_silenced` gets a condition and an object."""
         happened = []
         for key, alarm in list(self.active.items()):
             threshold = by_queue.get((alarm.name, key_of(alarm.queue)), thresholds[alarm.name])
             value = readings.get(key)
             back = value is not None and _is_over(alarm.name, value, threshold)
-            if not threshold or back or key not in readings:  # the last: its queue is gone, or empty
+            if not threshold or back or key not in readings:  # not in readings: the queue is gone or empty
                 del self.active[key]
                 happened.append(self._happened("cleared", alarm, now, is_silenced(*key) or key not in self.told))
             elif value is not None:
@@ -245,14 +244,14 @@ def _is_over(name: str, value: float, threshold: int) -> bool:
 
 
 def read_alarms(data_dir: Path) -> Alarms:
-    """Read the file of a data directory; empty without one. Raises OSError, ValueError for a damaged file."""
+    """Read the file of a data directory; empty if it does not exist. Raises OSError; ValueError for a damaged file."""
     try:
         content = json.loads((data_dir / ALARMS_FILE).read_text(encoding="utf-8"))
         active = list(LEFT_OUT.each("alarms", content["active"], _alarm))
         events = list(LEFT_OUT.each("alarm events", content["events"], _event))
         known = {(alarm.name, alarm.queue): alarm for alarm in active if alarm.name in BY_NAME}
         beyond = {name: int(count) for name, count in content.get("beyond", {}).items() if name in BY_NAME}
-        told = LEFT_OUT.each("alarms", content.get("told", content["active"]), _alarm)  # earlier versions told all
+        told = LEFT_OUT.each("alarms", content.get("told", content["active"]), _alarm)  # absent in old files
         return Alarms(
             known, [event for event in events if event.alarm.name in BY_NAME], int(content["seq"]), beyond,
             {(alarm.name, alarm.queue): alarm for alarm in told if alarm.name in BY_NAME},
@@ -269,12 +268,12 @@ def _event(entry: Mapping[str, Any]) -> Event:
 
 
 def write_alarms(data_dir: Path, document: Mapping[str, Any]) -> None:
-    """Raises PrivateFileError."""
+    """Write the file of a data directory. Raises PrivateFileError."""
     write_private(data_dir / ALARMS_FILE, (json.dumps(document, indent=1) + "\n").encode())
 
 
 def document_of(alarms: Alarms) -> dict[str, Any]:
-    """Return the document to write: a copy, which another thread may use."""
+    """Return the document to write: a copy that another thread may use."""
     return {
         "format": _FORMAT, "seq": alarms.seq, "active": [asdict(alarm) for alarm in alarms.active.values()],
         "events": [asdict(event) for event in alarms.events], "beyond": alarms.beyond,
@@ -283,7 +282,7 @@ def document_of(alarms: Alarms) -> dict[str, Any]:
 
 
 def read_delivered(data_dir: Path, name: str = DELIVERED_FILE) -> int | None:
-    """The number of the last event that was delivered, by webhook or as the file `name` says; None before the first."""
+    """Return the number of the last delivered event from the file `name`; None before the first delivery."""
     try:
         return int((data_dir / name).read_text(encoding="ascii"))
     except FileNotFoundError:
@@ -294,7 +293,7 @@ def read_delivered(data_dir: Path, name: str = DELIVERED_FILE) -> int | None:
 
 
 def write_delivered(data_dir: Path, seq: int, name: str = DELIVERED_FILE) -> None:
-    """Where that fails, a restart delivers it again, and the log says so."""
+    """Save the number of the last delivered event. A failure is logged; a restart then delivers the event again."""
     try:
         write_private(data_dir / name, f"{seq}\n".encode())
     except PrivateFileError as error:
@@ -302,7 +301,7 @@ def write_delivered(data_dir: Path, seq: int, name: str = DELIVERED_FILE) -> Non
 
 
 def event_document(event: Event, machine: str) -> dict[str, Any]:
-    """An event as webhooks and messages have it."""
+    """Return an event as the document for webhooks and messages."""
     alarm = event.alarm
     return {
         "seq": event.seq, "state": event.state, "at": event.at, "machine": machine, "alarm": alarm.name,
@@ -314,7 +313,7 @@ def event_document(event: Event, machine: str) -> dict[str, Any]:
 
 def _alarm(entry: Any) -> Alarm:
     value = int(entry["value"])
-    now = int(entry.get("now", value))  # a file of an earlier version has none
+    now = int(entry.get("now", value))  # absent in files of earlier versions
     return Alarm(str(entry["name"]), str(entry["queue"]), int(entry["since"]), value, int(entry["threshold"]), now)
 
 

@@ -1,7 +1,7 @@
-"""The audit log: who changed what, from where and how much of it. JSON lines in files of bounded size.
+"""The audit log: changes with user, origin and amount, as JSON lines in files of bounded size.
 
-Several processes write it, the daemon and commands that work on its data directory, so each record is appended under a
-lock. `audit.jsonl` is the newest file, `audit.jsonl.1` the one before it.
+The daemon and commands that use its data directory append records under a lock. `audit.jsonl` is the newest file,
+`audit.jsonl.1` the previous one.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from openmsmq.model.text import printable
 
 AUDIT_FILE: Final = "audit.jsonl"
 _LOCK_FILE: Final = "audit.lock"
-FILES: Final = 10  # the newest and those before it
-MEGABYTES: Final = 10  # of one
-VERSION: Final = 1  # of records
-_LONGEST: Final = 256  # characters of a value
-_TAIL: Final = 64 << 10  # bytes at the end of a file in which the last record begins
+FILES: Final = 10  # number of files
+MEGABYTES: Final = 10  # per file
+VERSION: Final = 1  # record format
+_LONGEST: Final = 256  # maximum characters of a value
+_TAIL: Final = 64 << 10  # bytes at the end of a file that contain the start of the last record
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """Which records: `action` is a pattern with * and ?, so are `name` of the object and `by`, of the actor's name or
-    SID, without regard to case; `before` is the number of a record, and only older ones are meant."""
+    """Selects records: `action`, `name` (of the object) and `by` (name or SID of the actor) are case-insensitive
+    patterns with * and ?; `before` selects records with lower numbers."""
 
     action: str = "*"
     name: str = "*"
@@ -58,7 +58,7 @@ class AuditFilter:
     before: int | None = None
 
     def fits(self, record: Mapping[str, Any]) -> bool:
-        """Whether a record, as `AuditLog.read` gives it, is meant."""
+        """Whether a record from `AuditLog.read` is selected."""
         actor, by = record["actor"], self.by.casefold()
         return (
             fnmatchcase(record["action"], self.action)
@@ -70,8 +70,8 @@ class AuditFilter:
 
 
 class AuditRecorder(Protocol):
-    """Writes into the audit log before a change is made; may raise to prevent it. Returns the number of the record, or
-    None where no log is kept."""
+    """Writes an audit record before a change; may raise to prevent the change. Returns the number of the record, or
+    None if auditing is disabled."""
 
     def __call__(
         self, action: str, kind: str, name: str, before: dict[str, Any] | None = None,
@@ -80,16 +80,16 @@ class AuditRecorder(Protocol):
 
 
 class AuditLog:
-    """The files of one data directory."""
+    """The audit log of one data directory."""
 
     def __init__(self, data_dir: Path, *, size: int = MEGABYTES << 20, files: int = FILES) -> None:
-        """`size` in bytes, of one of `files`."""
+        """`size` is the maximum size in bytes of each of `files` files."""
         self._path = data_dir / AUDIT_FILE
         self._size, self._files = size, files
-        self._end = (0, 0, 0)  # inode, length and number of the last record that was written here
+        self._end = (0, 0, 0)  # inode, length and last record number after our last write
 
     def append(self, entry: AuditEntry, *, sync: bool = True) -> int:
-        """Write a record, and wait for the disk with `sync`. Returns its number. Raises OSError."""
+        """Write a record and return its number; with `sync`, wait until it is on the disk. Raises OSError."""
         with self._locked() as handle:
             number = self._last_number(handle) + 1
             line = (json.dumps(_document(entry, number, time.time()), ensure_ascii=True) + "\n").encode()
@@ -101,13 +101,13 @@ class AuditLog:
                 if sync:
                     os.fdatasync(handle)
             except OSError:
-                os.ftruncate(handle, at)  # or the next record would stand behind half of this one
+                os.ftruncate(handle, at)  # else the next record would follow a partial one
                 raise
             self._end = status.st_ino, at + len(line), number
             return number
 
     def read(self) -> Iterator[dict[str, Any]]:
-        """All records, the oldest first. What is damaged is left out, and logged. Raises OSError."""
+        """Yield all records, oldest first. Damaged ones are left out and logged. Raises OSError."""
         for number in range(self._files - 1, -1, -1):
             path = self._path if number == 0 else self._numbered(number)
             if not path.exists():
@@ -117,7 +117,7 @@ class AuditLog:
                     try:
                         record = json.loads(line)
                         if not _is_record(record):
-                            raise ValueError("it has not the members of a record")
+                            raise ValueError("it does not have the members of a record")
                     except (ValueError, RecursionError) as error:
                         LEFT_OUT.note("audit records", f"line {place} of {path}", error)
                     else:
@@ -125,8 +125,8 @@ class AuditLog:
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        """The newest file, with room in it, and nobody else writes it. A file of its own is locked: those with records
-        change their names."""
+        """Yield a handle of the newest file, rotated if full, while holding the lock. The lock is a separate file,
+        because rotation renames files with records."""
         with locked(self._path.with_name(_LOCK_FILE)):
             handle = open_own(self._path)
             try:
@@ -137,7 +137,7 @@ class AuditLog:
                 os.close(handle)
 
     def _rotate(self, handle: int) -> int:
-        """Begin a new file, whose first record goes on with the numbers; returns it in place of `handle`."""
+        """Start a new file, which continues the record numbers. Return its handle, which replaces `handle`."""
         number = self._last_number(handle)
         for index in range(self._files - 2, 0, -1):
             if self._numbered(index).exists():
@@ -184,7 +184,7 @@ def _document(entry: AuditEntry, number: int, now: float) -> dict[str, Any]:
 
 
 def _is_record(record: Any) -> bool:
-    """Whether a document has what `_document` writes."""
+    """Whether a document has the members that `_document` writes."""
     try:
         actor, origin, thing = record["actor"], record["from"], record["object"]
         texts = (record["seq"], record["time"], record["action"], record["result"], actor["name"], origin["door"],

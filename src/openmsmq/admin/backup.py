@@ -1,8 +1,8 @@
 """Backups of a data directory, also while its daemon runs, and restoring them.
 
-A backup is a directory like a data directory, with a manifest that is written last: what has none is not finished. The
-log is copied as `store.copying` says; the directory of public queues by SQLite's own copy; every other file is written
-atomically, so one read gets it complete.
+A backup is a directory like a data directory, plus a manifest that is written last: without it, the backup is
+incomplete. `store.copying` copies the log, and SQLite copies the directory of public queues. Every other file is
+written atomically, so that one read returns consistent contents.
 """
 
 from __future__ import annotations
@@ -30,23 +30,24 @@ MANIFEST: Final = "backup.json"
 STORE: Final = "store"
 FORMAT: Final = 1
 _DATABASES: Final = (".sqlite",)
-#: Beginnings of names: reports of repairs, logs, half-made files, and what is true of this machine alone.
+#: Prefixes of files that are not copied: repair reports, logs, temporary files, and files that concern only this
+#: machine.
 _NOT_COPIED: Final = ("quarantine-", "audit", ".", JOBS_FILE, ADDRESS_FILE)
 _PIECE: Final = 1 << 20
 
 
 class BackupError(Exception):
-    """The backup, or the place for it, is not what it has to be; the message says what is wrong."""
+    """The backup or its target is not usable; the message says why."""
 
 
-#: What making a backup raises.
+#: Errors of a backup.
 FAILURES: Final = (BackupError, StoreError, PrivateFileError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
 class BackupSummary:
-    """Contents of a backup: messages that survive a restart (recoverable and transactional ones), definitions of queues
-    and others, segments of the log, and bytes of them; `files` besides."""
+    """Contents of a backup: recoverable and transactional messages, definitions of queues and other objects, segments
+    of the log with their size in bytes, and the number of other files."""
 
     messages: int
     definitions: int
@@ -56,13 +57,13 @@ class BackupSummary:
 
 
 def back_up(data_dir: Path, target: Path, time: str) -> BackupSummary:
-    """Copy a data directory into an empty or new one, and read the copy once more.
+    """Copy a data directory into an empty or new directory, and verify the copy.
 
     Args:
-        time: of the backup, for the manifest.
+        time: time of the backup, for the manifest.
 
     Raises:
-        BackupError: the target is in use, or what was copied is damaged.
+        BackupError: the target is in use, or the copy is damaged.
         StoreError, OSError: as `copy_log`.
     """
     _make_empty(target)
@@ -91,10 +92,9 @@ def back_up(data_dir: Path, target: Path, time: str) -> BackupSummary:
 
 
 def restore(backup: Path, data_dir: Path) -> BackupSummary:
-    """Make a data directory of a backup. Its files belong to the owner of the directory, where root restores.
+    """Restore a backup into a data directory. If root restores, the files get the owner of the directory.
 
-    Raises BackupError for a backup that is not finished or not as it was written, and for a directory that holds a
-    store already; OSError.
+    Raises BackupError if the backup is incomplete or modified, or if the directory already contains a store; OSError.
     """
     manifest = _verified(backup)
     _make_empty(data_dir)
@@ -107,12 +107,12 @@ def restore(backup: Path, data_dir: Path) -> BackupSummary:
 
 
 def verify(backup: Path) -> BackupSummary:
-    """Read a backup through. Raises BackupError for one that is not finished or not as it was written; OSError."""
+    """Read and check all files of a backup. Raises BackupError if it is incomplete or modified; OSError."""
     return _summary(_verified(backup))
 
 
 def _verified(backup: Path) -> dict[str, Any]:
-    """The manifest of a backup whose files are as it says. Raises BackupError, OSError."""
+    """Check the files of a backup against its manifest, and return the manifest. Raises BackupError, OSError."""
     manifest = _manifest(backup)
     for name, expected in manifest["files"].items():
         if not (backup / name).is_file() or _checked(backup / name) != expected:
@@ -144,7 +144,7 @@ def _manifest(backup: Path) -> dict[str, Any]:
 
 
 def _make_empty(directory: Path) -> None:
-    """Raises BackupError where something is already."""
+    """Create a directory. Raises BackupError if it exists and is not empty."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     held = next(iter(os.listdir(directory)), None)
     if held is not None:
@@ -152,14 +152,14 @@ def _make_empty(directory: Path) -> None:
 
 
 def _all(directory: Path) -> Iterator[str]:
-    """Names of the files within, relative, with slashes."""
+    """Yield the relative paths of all files in a directory, with slashes."""
     for path in directory.rglob("*"):
         if path.is_file() and not path.is_symlink():
             yield path.relative_to(directory).as_posix()
 
 
 def _others(data_dir: Path) -> list[str]:
-    """The files of a data directory besides the store."""
+    """Return the files of a data directory to copy, except those of the store."""
     names = []
     for name in _all(data_dir):
         parts = Path(name).parts
@@ -185,7 +185,7 @@ def _copy_database(source: Path, target: Path) -> None:
 
 
 def _copy_file(source: Path, target: Path) -> None:
-    """Byte by byte; zeros, which are most of the last segment, take no room."""
+    """Copy a file. Blocks of zeros, which make up most of the last segment, become holes."""
     handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as file, source.open("rb") as content:
         while piece := content.read(_PIECE):
@@ -211,7 +211,7 @@ def _checked(path: Path) -> dict[str, Any]:
 
 
 def _give_to_owner(directory: Path) -> None:
-    """Root restores for a daemon that runs as another user."""
+    """If root restores, give the files to the owner of the directory: the daemon runs as that user."""
     if os.geteuid() == 0:
         owner = directory.stat()
         for path in directory.rglob("*"):

@@ -1,4 +1,4 @@
-"""Message bodies for people and for machines: what a body is, as text for a terminal and as a value for JSON."""
+"""Message bodies: detect the format; convert to text for a terminal and to a JSON value."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from openmsmq.model.message import Message
 from openmsmq.model.nrbf import NrbfError, decode_nrbf, looks_like_nrbf
 from openmsmq.model.text import printable
 
-HEX_LINES = 32  # of 16 bytes each; --body-only and --json give all bytes
+HEX_LINES = 32  # lines of 16 bytes; --body-only and --json output all bytes
 _BYTE_ORDER_MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
-_LATIN = 0x250  # where scripts that are unlikely in chance bytes end
+_LATIN = 0x250  # end of the Latin scripts
 
 
 class Shown(NamedTuple):
-    """`kind` says what the body was taken for: empty, text, json, xml, nrbf, binary, or a VARTYPE such as vt_i4.
-    `value` is what JSON shows; None for binary, whose bytes are in the message's own body."""
+    """A converted body. `kind` is the detected format: empty, text, json, xml, nrbf, binary, or a VARTYPE such as
+    vt_i4. `value` is for JSON; None for binary, whose bytes are in the body property of the message."""
 
     kind: str
     text: str
@@ -30,7 +30,7 @@ class Shown(NamedTuple):
 
 
 def show(message: Message) -> Shown:
-    """Return a body as text: by its type first, then by its content. Any bytes can be shown."""
+    """Convert the body of a message according to its body type, or else its content. Any body can be shown."""
     try:
         value = message.decode()
     except BodyError:
@@ -114,7 +114,7 @@ def _pretty(value: Any) -> str:
 
 
 def _pretty_xml(text: str) -> str | None:
-    """Indented; None for what is no XML, or declares entities, which may be bombs."""
+    """Indent XML. Returns None for text that is not XML or that declares entities, which may be an expansion attack."""
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
         return None
     try:
@@ -132,7 +132,7 @@ def _without_declaration(text: str) -> str:
 
 
 def _drop_indentation(node: Any) -> None:
-    """Remove text of nothing but spaces between elements, which toprettyxml would add to."""
+    """Remove white space between elements, to which toprettyxml would add."""
     children = list(node.childNodes)
     between = [child for child in children if child.nodeType == minidom.Node.TEXT_NODE]
     if len(children) > len(between) and all(not child.data.strip() for child in between):
@@ -157,7 +157,7 @@ def hex_lines(body: bytes, most: int = 16 * HEX_LINES) -> Iterable[str]:
 
 
 def jsonable(value: Any) -> Any:
-    """A value as JSON has it: what JSON lacks becomes text, bytes hexadecimal, whole numbers stay exact."""
+    """Convert a value for JSON: bytes become hexadecimal, types that JSON lacks become text, integers stay exact."""
     if isinstance(value, dict):
         return {str(name): jsonable(part) for name, part in value.items()}
     if isinstance(value, list):

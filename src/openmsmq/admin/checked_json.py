@@ -1,4 +1,4 @@
-"""Documents of JSON that somebody else sent: read more strictly than `json` does."""
+"""Strict parsing of untrusted JSON."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, NoReturn
 
 
 class RepeatedMember(ValueError):
-    """An object has a member twice; the message names it."""
+    """An object has a duplicate member; the message names it."""
 
 
 def parsed(data: bytes) -> Any:
-    """A document; None for what is no JSON, which has neither NaN nor numbers without end."""
+    """Parse a document; None if it is not valid JSON, which has neither NaN nor infinity."""
     try:
         return strict(data)
     except ValueError:
@@ -20,7 +20,7 @@ def parsed(data: bytes) -> Any:
 
 
 def strict(data: bytes | str) -> Any:
-    """A document. Raises ValueError for what is no JSON, and for an object that has a member twice."""
+    """Parse a document. Raises ValueError for invalid JSON and for duplicate members."""
     try:
         return json.loads(data, parse_constant=_refused, parse_float=_finite, object_pairs_hook=_members)
     except RecursionError:
@@ -37,7 +37,7 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refused(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not valid JSON")
 
 
 def _finite(text: str) -> float:

@@ -1,7 +1,7 @@
-"""Two queues, message by message: what is in one only, and what is in both.
+"""Compare two queues message by message: messages in only one of them, and in both.
 
-A message that went from one queue manager to another keeps what its programs gave it and the time of its sending, but
-not always its identifier; so messages are compared by their content.
+A message that is moved between queue managers keeps the properties set by its sender and the send time, but not always
+its identifier. Messages are therefore compared by content.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from openmsmq.model.message import Message
 
-MOST_NAMED: Final = 100  # messages on each side
+MOST_NAMED: Final = 100  # messages listed per side
 _COMPARED: Final = (
     "body", "body_type", "label", "priority", "message_class", "application_tag", "correlation_identifier", "extension",
     "sent_time", "response_queue_format_name", "delivery_guarantee",
@@ -30,8 +30,8 @@ class OneSided(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Comparison of two queues: numbers of messages, of those in both, and of those in one only, with the names of the
-    first few. named. `in_order`: those in both are in the same order."""
+    """Comparison of two queues: the number of messages in each and in both, and at most `MOST_NAMED` messages that are
+    in only one. `in_order`: the messages in both have the same order."""
 
     left: int
     right: int
@@ -46,7 +46,7 @@ class Comparison(NamedTuple):
 
 
 def compare(left: Iterable[Message], right: Iterable[Message]) -> Comparison:
-    """Compare two queues. A digest of 16 bytes and a position are kept per message."""
+    """Compare two queues. Memory use: a 16-byte digest and a position per message."""
     places: defaultdict[bytes, list[int]] = defaultdict(list)
     shown: dict[int, OneSided] = {}
     count_left = 0
@@ -55,7 +55,7 @@ def compare(left: Iterable[Message], right: Iterable[Message]) -> Comparison:
         shown[count_left] = _shown(message)
         count_left += 1
     for standing in places.values():
-        standing.reverse()  # the first one is found first
+        standing.reverse()  # so that pop() returns the first position
     count_right = both = latest = 0
     in_order = True
     right_only: list[OneSided] = []

@@ -1,5 +1,5 @@
-"""Whether a directory is the data directory of a daemon. A command that finds nothing in a directory must not say that
-there is nothing: it may look in the wrong place."""
+"""Check that a directory is the data directory of a daemon. Commands must not report an empty result for a wrong
+directory."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _REMEDY: Final = "--data-dir or OPENMSMQ_DATA_DIR names the data directory of th
 
 
 class NoDataDirectory(OSError):
-    """The path is not a data directory; the message names it and says how to name the right one."""
+    """The path is not a data directory; the message names it and says how to specify the right one."""
 
 
 def is_started(data_dir: Path) -> bool:
-    """Whether a daemon has started with it. Raises OSError."""
+    """Whether a daemon has been started with this directory. Raises OSError."""
     return (data_dir / SETTINGS_FILE).exists() or (data_dir / STORE).exists()
 
 
 def demand(data_dir: Path) -> Path:
-    """The directory, if a daemon has started with it, or users were added to it for its first start. Raises
-    NoDataDirectory, OSError."""
+    """Return the directory if a daemon has been started with it, or if users were added to it before the first start.
+    Raises NoDataDirectory, OSError."""
     if not data_dir.is_dir():
         problem = "is not a directory" if data_dir.exists() else "does not exist"
         raise NoDataDirectory(f"{data_dir} {problem}; {_REMEDY}")

@@ -1,4 +1,4 @@
-"""Dead letters by reason and destination, with what an operator can do about each kind."""
+"""Dead letters grouped by reason and destination, with possible actions for each reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from openmsmq.model.reasons import DeadLetterReason, reason_of
 
 
 class DeadLetterGroup(NamedTuple):
-    """Dead letters of one reason that were meant for one queue; `first` and `last` are when they were sent."""
+    """Dead letters with the same reason and destination; `first` and `last` are send times."""
 
     reason: DeadLetterReason
     destination: str
@@ -21,7 +21,7 @@ class DeadLetterGroup(NamedTuple):
 
 
 def groups(letters: Iterable[Chosen]) -> list[DeadLetterGroup]:
-    """The largest first."""
+    """Return the groups of dead letters, the largest first."""
     found: dict[tuple[int, str], DeadLetterGroup] = {}
     for letter in letters:
         key = letter.message_class, letter.destination

@@ -1,8 +1,8 @@
-"""Queues, rights, users and settings as one document: to look at, to compare, and to make another queue manager the
-same.
+"""Definitions: queues, rights, users and settings as one document, to view, to compare, and to apply to another queue
+manager.
 
-A document has the members `queues`, and where the data directory is at hand `machine`, `groups`, `users` and
-`settings`. Rights are in words and with names, because SIDs of users differ from machine to machine.
+A document has the member `queues` and, if the data directory is available, `machine`, `groups`, `users` and `settings`.
+Rights are words with account names, because SIDs of users differ between machines.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from openmsmq.model.security import SecurityDescriptor, allow, deny
 
 logger = logging.getLogger(__name__)
 
-#: Properties of a queue that a document has.
+#: Queue properties in a document.
 DEFINED: Final = (
     "label", "transactional", "journal", "quota", "journal_quota", "authenticate", "priv_level", "base_priority",
     "type", "multicast_address", "delivery_limit", "poison_to_deadletter",
 )  # fmt: skip
-_FIXED: Final = ("transactional",)  # what only a new queue can have otherwise
+_FIXED: Final = ("transactional",)  # properties that cannot be changed after creation
 _EVERYTHING: Final = SecurityInformation.OWNER | SecurityInformation.DACL
 
-#: What files of the data directory raise that can't be used.
+#: Errors for unusable files of the data directory.
 UNREADABLE: Final = (UsersFileError, PrivateFileError, OSError)
 
-SidOf = Callable[[str], str]  # the SID of a name; raises ValueError
+SidOf = Callable[[str], str]  # returns the SID of a name; raises ValueError
 Document = dict[str, Any]
 
 
 class DefinitionChange(NamedTuple):
-    """One difference between what there is and what a document wants, and how to end it. `apply` is None for what can't
-    be done, or is not done by an import; `said` says why then."""
+    """A difference between the current state and a document, and the step that removes it. `apply` is None if an import
+    cannot or does not do it; `said` then says why."""
 
     said: str
     apply: Callable[[], object] | None
@@ -58,8 +58,8 @@ LEFT: Final = "left"
 
 
 def apply(step: DefinitionChange) -> str:
-    """Do a step: `done`, `left`, or what was wrong, also where that is a fault of this program: the other steps go
-    on."""
+    """Apply a step. Returns `done`, `left` or an error text. Unexpected exceptions are also returned as text, so that
+    the other steps can continue."""
     if step.apply is None:
         return LEFT
     try:
@@ -89,8 +89,8 @@ def export(
     qm: QueueManager, names: Mapping[str, str], local: Local | None = None, settings: Mapping[str, Any] | None = None,
     *, secrets: bool = False,
 ) -> Document:  # fmt: skip
-    """The document of a queue manager. `names`: SID -> name. Without `secrets` users have no hashes, which are as good
-    as passwords. Raises MsmqError, UsersFileError."""
+    """Return the document of a queue manager. `names`: SID -> name. Without `secrets`, password hashes, which are
+    equivalent to passwords, are left out. Raises MsmqError, UsersFileError."""
     document: Document = {"format": FORMAT, "queues": [definition_of(qm, path, names) for path in _sorted(qm.queues())]}
     if local is not None:
         document["machine"] = _rights(local.machine.read(), names, MACHINE_RIGHTS)
@@ -114,14 +114,14 @@ def _sorted(paths: list[str]) -> list[str]:
 
 
 def _short(path: str) -> str:
-    """The name of a private queue without its computer, which differs between machines."""
+    """Return the name of a private queue without its computer, which differs between machines."""
     return path.partition("\\")[2].partition("\\")[2] or path
 
 
 def definition_of(qm: QueueManager, path: str, names: Mapping[str, str]) -> Document:
-    """A queue as a document has it.
+    """Return the definition of a queue.
 
-    Only the name, and `unreadable`, of a queue that the caller may not see, or that was deleted meanwhile."""
+    If the caller may not see the queue, or if it was deleted meanwhile: only its name and `unreadable`."""
     try:
         values = qm.properties(path, *DEFINED)
     except UNANSWERED:
@@ -146,7 +146,7 @@ def definition_of(qm: QueueManager, path: str, names: Mapping[str, str]) -> Docu
 def defined(
     name: str, values: Mapping[str, Any] | None, descriptor: SecurityDescriptor | None, names: Mapping[str, str]
 ) -> Document:
-    """A queue as a document has it, of what is known of it: None where that is nothing."""
+    """Return the definition of a queue from its properties and descriptor; None for unknown ones."""
     rights = {} if descriptor is None else _rights(descriptor, names, QUEUE_RIGHTS)
     return {"name": name, **_plain(values or {}), **rights}
 
@@ -156,12 +156,12 @@ def _plain(values: Mapping[str, Any]) -> Document:
 
 
 def unreadable(document: Document) -> list[str]:
-    """The names of queues of which an export has not all."""
+    """Return the names of queues that an export contains only partly."""
     return [queue["name"] for queue in document["queues"] if "unreadable" in queue]
 
 
 def _rights(descriptor: SecurityDescriptor, names: Mapping[str, str], rights: tuple[NamedRight, ...]) -> Document:
-    """In words, or as SDDL where words do not say all."""
+    """Return rights as words, or as SDDL if words cannot express them."""
     simple = all(ace.type in (0, 1) and not ace.flags for ace in descriptor.dacl or ())
     if descriptor.sacl is not None or descriptor.dacl is None or not simple:
         return {"sddl": to_sddl(descriptor)}
@@ -170,14 +170,15 @@ def _rights(descriptor: SecurityDescriptor, names: Mapping[str, str], rights: tu
     return {"owner": owner, "permissions": [" ".join((e.kind, e.name, *e.rights)) for e in entries]}
 
 
-# -- what differs --------------------------------------------------------------------------------------------------
+# -- differences ---------------------------------------------------------------------------------------------------
 
 
 def plan(
     qm: QueueManager, document: Any, here: Document, sid_of: SidOf, local: Local | None = None
 ) -> list[DefinitionChange]:
-    """The steps from `here` to a document, in the order in which they have to go: groups and users before the rights
-    that name them. What is here only stays. Raises DefinitionsError for a document that is wrong anywhere."""
+    """Return the steps from the current state `here` to a document in the required order: groups and users before
+    rights that name them. Objects that are not in the document are kept. Raises DefinitionsError for an invalid
+    document."""
     wanted = parse(document)
     _check_names(wanted, sid_of, local)
     steps: list[DefinitionChange] = []
@@ -201,7 +202,7 @@ def plan(
 
 
 def _check_names(wanted: Document, sid_of: SidOf, local: Local | None) -> None:
-    """Raises DefinitionsError for an owner, an entry or a member that is unknown and that no step adds."""
+    """Check accounts. Raises DefinitionsError if an owner, entry or member is unknown and not added by a step."""
     users = {user["name"].casefold() for user in wanted.get("users", []) if "nt_hash" in user}
     added = users | {group["name"].casefold() for group in wanted.get("groups", [])} if local is not None else set()
     guarded: list[tuple[str, Document, tuple[NamedRight, ...]]] = [
@@ -266,7 +267,8 @@ def _created(name: str, wanted: Document) -> str:
 
 
 def _create(qm: QueueManager, path: str, properties: Document, wanted: Document, sid_of: SidOf) -> None:
-    """With its security descriptor, or not at all: with the default one, others could use it at once."""
+    """Create a queue with its security descriptor in one step: until it is set, the default would let others use the
+    queue."""
     descriptor = None
     if wanted.keys() & {"owner", "permissions", "sddl"}:
         given = _descriptor(wanted, QUEUE_RIGHTS, sid_of)
@@ -275,7 +277,7 @@ def _create(qm: QueueManager, path: str, properties: Document, wanted: Document,
 
 
 def _of_rights(said: str, guard: Guard, wanted: Document, here: Document, sid_of: SidOf) -> list[DefinitionChange]:
-    """Owner and entries, each only if it differs: a new owner needs another right."""
+    """Return the steps that change owner and entries, each only if different, because they need different rights."""
     parts = SecurityInformation(0)
     if "sddl" in wanted:
         if wanted["sddl"] == here.get("sddl"):
@@ -304,7 +306,7 @@ def _of_rights(said: str, guard: Guard, wanted: Document, here: Document, sid_of
 
 
 def _descriptor(wanted: Document, rights: tuple[NamedRight, ...], sid_of: SidOf) -> SecurityDescriptor:
-    """Raises ValueError naming the entry that is wrong."""
+    """Convert rights to a security descriptor. Raises ValueError that names the invalid entry."""
     if "sddl" in wanted:
         return from_sddl(wanted["sddl"])
     aces = []

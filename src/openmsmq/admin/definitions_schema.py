@@ -1,7 +1,7 @@
 """The schema of a document of definitions: every member, its type and its limits.
 
-What `parse` lets through differs from a document that can be imported only in what the queue manager decides: whether
-the caller has the rights, and whether there is room.
+A document that `parse` accepts can still fail to import for reasons that only the queue manager knows: missing rights
+or exceeded quotas.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ Kilobytes = Annotated[int, Meta(ge=0, le=INFINITE)]
 
 
 class DefinitionsError(Exception):
-    """The document is not a valid document of definitions; the message says where."""
+    """Invalid document of definitions; the message says where."""
 
 
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A part of a document, with no other members than these. What is not there stays as it is."""
+    """A part of a document. Unknown members are errors; missing members mean unchanged."""
 
 
 class Rights(_Part, frozen=True):
-    """Who may do what: in words, or as SDDL where words do not say all."""
+    """Owner and access control list: as words, or as SDDL if words cannot express them."""
 
     owner: str | UnsetType | None = UNSET
     permissions: list[str] | UnsetType = UNSET
@@ -45,7 +45,7 @@ class Rights(_Part, frozen=True):
 
 
 class QueueDefinition(Rights, frozen=True, kw_only=True):
-    """`unreadable`: the error that the author of the document got when reading a part, by name."""
+    """A queue. `unreadable` maps the name of a part to the error that occurred when the export read it."""
 
     name: str
     label: str | UnsetType = UNSET
@@ -91,9 +91,9 @@ class DefinitionsDocument(_Part, frozen=True):
 
 
 def parse(document: Any) -> dict[str, Any]:
-    """The document with its values in canonical form. Raises DefinitionsError naming the first member that is wrong."""
+    """Check a document and return it in canonical form. Raises DefinitionsError that names the first invalid member."""
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise DefinitionsError(f"no definitions of format {FORMAT}")
+        raise DefinitionsError(f"this is not a document of definitions of format {FORMAT}")
     try:
         parsed = msgspec.convert(document, DefinitionsDocument)
     except msgspec.ValidationError as error:
@@ -170,8 +170,8 @@ def _check_rights(rights: Rights, known: tuple[NamedRight, ...]) -> None:
 
 
 def parse_entry(text: str, rights: tuple[NamedRight, ...]) -> tuple[str, str, list[str]]:
-    """`allow NAME RIGHT...`, where the name may have spaces: the rights are the last words that are rights. Raises
-    ValueError."""
+    """Parse `allow NAME RIGHT...`. The name may contain spaces: the trailing words that are known rights are the
+    rights. Raises ValueError."""
     kind, _, rest = text.partition(" ")
     words = rest.split(" ")
     cut = len(words)

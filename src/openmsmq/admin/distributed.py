@@ -1,4 +1,4 @@
-"""Sentences about a distributed transaction for the operator: what it waits for, who decides, what to do."""
+"""Explanations of a distributed transaction for the operator: what it waits for, which machine decides, what to do."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from openmsmq.model.text import counted
 
 
 class PartnerState(NamedTuple):
-    """A transaction manager that takes part. `is_waited_for`: the transaction can't end without its answer; `failure`
-    and `is_answered` are about the last attempt to get that."""
+    """A transaction manager that takes part. `is_waited_for`: the transaction cannot end without its answer; `failure`
+    and `is_answered` describe the last attempt to get it."""
 
     host: str
     is_superior: bool
@@ -20,8 +20,8 @@ class PartnerState(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """A distributed transaction: `identifier` as text; `locked` and `sent` are numbers of messages. `is_on`:
-    the setting distributed_transactions is not off, so partners can be called."""
+    """A distributed transaction: `identifier` as text; `locked` and `sent` are numbers of messages. `is_on`: the
+    setting distributed_transactions is not off, so that partners can be contacted."""
 
     identifier: str
     state: DistributedState
@@ -32,7 +32,7 @@ class Standing(NamedTuple):
 
     @property
     def superior(self) -> str:
-        """The host that decides; empty for this one."""
+        """The host that decides; empty for this host."""
         return next((one.host for one in self.partners if one.is_superior), "")
 
     @property
@@ -52,7 +52,7 @@ _BY_ITSELF: Final = "No action needed: it ends automatically."
 
 
 def explanation(it: Standing) -> list[str]:
-    """Two or three sentences."""
+    """Explain the state of a transaction in two or three sentences."""
     match it.state:
         case "in doubt":
             return _in_doubt(it)
@@ -114,7 +114,7 @@ def _tries(it: Standing, answered: str) -> list[str]:
 
 
 def with_host(host: str, failure: str) -> str:
-    """A failure with the name of the machine, which most have already."""
+    """Return a failure text that starts with the host name."""
     return failure if failure.startswith(host) else f"{host}: {failure}"
 
 

@@ -1,4 +1,4 @@
-"""Changes to a message before it is sent again."""
+"""Changes to a message before it is resent."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from openmsmq.model.bodies import BodyError
 from openmsmq.model.constants import INFINITE, VarType
 from openmsmq.model.message import Message
 
-TEXT: Final = "text"  # the body as text, in the document that is edited; otherwise it is in base64 as `body`
-#: What the document has; the queue manager sets the rest.
+TEXT: Final = "text"  # member with the body as text; a binary body is in `body`, in base64
+#: Properties in the document; the queue manager sets the others.
 _EDITABLE: Final = (
     "label", "body_type", "priority", "delivery_guarantee", "acknowledgements_requested", "journaling_requested",
     "application_tag", "correlation_identifier", "time_to_reach_queue", "time_to_be_received",
@@ -22,7 +22,7 @@ _EDITABLE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class MessageEdits:
-    """Changed properties; None means unchanged. Times in seconds, starting when it is sent. `body` is text, or raw
+    """Changed properties; None means unchanged. Times in seconds, counted from the resend. `body` is text or raw
     bytes."""
 
     label: str | None = None
@@ -32,7 +32,7 @@ class MessageEdits:
     time_to_be_received: int | None = None
 
     def apply(self, message: Message) -> Message:
-        """The changed message. Raises ValueError for text that the type of the body has no form for."""
+        """Return the changed message. Raises ValueError if the body type cannot represent the text."""
         values = {
             name: value
             for name in ("label", "priority", "time_to_reach_queue", "time_to_be_received")
@@ -57,7 +57,7 @@ def document(message: Message) -> dict[str, Any]:
 
 
 def edited(message: Message, changed: Mapping[str, Any]) -> Message:
-    """The message with the values of an edited document. Raises ValueError naming what is wrong."""
+    """Return the message with the values of an edited document. Raises ValueError that names the invalid member."""
     for name in changed:
         if name not in (*_EDITABLE, TEXT, "body"):
             raise ValueError(f"{name!r} can't be changed; allowed: {', '.join(_EDITABLE)}, {TEXT}, body")
@@ -76,7 +76,7 @@ def edited(message: Message, changed: Mapping[str, Any]) -> Message:
 
 
 def _text_of(message: Message) -> str | None:
-    """The body as text, if the same bytes come of that text."""
+    """Return the body as text; None if encoding the text again would give different bytes."""
     try:
         value = message.decode()
     except BodyError:
@@ -101,8 +101,8 @@ _ENCODINGS: Final = {VarType.VT_BSTR: "utf-16-le", VarType.VT_LPWSTR: "utf-16-le
 
 
 def _encoded(message: Message, text: str) -> dict[str, Any]:
-    """The body for a text in place of that of a message, in the form of its type; UTF-8 where that says nothing. Raises
-    ValueError for a type that holds no text."""
+    """Encode text as the body of a message according to its body type; UTF-8 if the type is not known. Raises
+    ValueError for a type that is not text."""
     kind = message.body_type
     if kind in _ENCODINGS:
         ended = "\0" if kind != VarType.VT_BSTR and message.body.endswith(b"\0") else ""

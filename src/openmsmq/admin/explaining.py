@@ -1,4 +1,4 @@
-"""Why messages for another machine wait, in lines, from what management says of an outgoing queue."""
+"""Explain why messages for another machine wait, from the management properties of an outgoing queue."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from openmsmq.model.text import counted, time_text
 
-# ConnectionHistory.Status ([MS-MQMQ] 2.3.12.25): what happened, and what to do. `{hop}` is the address.
+# ConnectionHistory.Status ([MS-MQMQ] 2.3.12.25): event and remedy. `{hop}` is the address.
 _STATUS = {
     0x00000000: ("connecting to {hop}", "wait a moment and look again"),
     0x00000001: ("{hop} has answered, and the session is not open yet", "wait a moment and look again"),

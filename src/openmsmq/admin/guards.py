@@ -1,4 +1,4 @@
-"""Security descriptors that can be looked at and changed, wherever they are. That of a queue is at its queue
+"""Access to security descriptors, regardless of where they are stored. That of a queue is stored by its queue
 manager."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from openmsmq.model.security import SecurityDescriptor
 
 
 class Guard(Protocol):
-    """A security descriptor that can be looked at and changed."""
+    """A security descriptor that can be read and changed."""
 
     name: str
     rights: tuple[NamedRight, ...]
@@ -23,7 +23,7 @@ class Guard(Protocol):
 
 
 class QueueGuard:
-    """Guard of a queue; raises MsmqError."""
+    """The security descriptor of a queue. Methods raise MsmqError."""
 
     rights: tuple[NamedRight, ...] = QUEUE_RIGHTS
 

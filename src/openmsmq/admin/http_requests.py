@@ -1,8 +1,8 @@
-"""Requests of the HTTP API of a daemon, with a token or with a name and a password; answers whose members are checked.
+"""Client of the HTTP API of a daemon, with a token or with a name and a password.
 
-The server may be hostile, slow or something else than a daemon. Each request has a time limit from its first byte to
-the last one of its answer, and answers have a largest size. Redirects are not followed: the token reaches nobody but
-the server that was named. Each member of an answer is checked.
+The server may be hostile, slow or not a daemon. Each request has a time limit from its first byte to the last byte of
+the response, and responses have a maximum size. Redirects are not followed, so that the token is sent only to the
+specified server. Every member of a response is checked.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ import msgspec
 from openmsmq import __version__
 from openmsmq.admin.checked_json import parsed
 
-SECONDS: Final = 70.0  # for a request: the server gives up after 60
+SECONDS: Final = 70.0  # per request; the server's limit is 60
 _CONNECT_SECONDS: Final = 10.0
-_LARGEST: Final = 16 << 20  # bytes of an answer
-_LONGEST_DETAIL: Final = 500  # characters of an error that are shown
+_LARGEST: Final = 16 << 20  # maximum bytes of a response
+_LONGEST_DETAIL: Final = 500  # maximum characters of an error text
 _PREFIX: Final = "/api/v1"
 _END: Final = "-----END CERTIFICATE-----"
 MOST_PAGES: Final = 2000
@@ -38,13 +38,14 @@ _DONE: Final = (200, 201, 202, 207)
 
 
 class ApiError(Exception):
-    """The server did not do what was asked; the message names its URL and says what to do. `problem` is its answer."""
+    """The request failed; the message names the URL and the remedy. `problem` is the problem document of the
+    response."""
 
     problem: Mapping[str, Any] = MappingProxyType({})
 
 
 class ApiRefused(ApiError):
-    """The token, or what it may do, is not enough."""
+    """The token or password is not accepted, or its rights are not sufficient."""
 
 
 class ApiNotFound(ApiError):
@@ -52,11 +53,11 @@ class ApiNotFound(ApiError):
 
 
 class ApiUnreachable(ApiError):
-    """No answer of the API: nobody listens, TLS fails, or something else than the API answers."""
+    """The API could not be reached: no listener, TLS failure, or another service answers."""
 
 
 class ApiTimeout(ApiError):
-    """The answer did not come in time."""
+    """The response did not arrive in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,8 @@ class HttpCredentials:
     """Credentials of a request: a header, and the remedy if they do not suffice."""
 
     header: str = field(repr=False)
-    unknown: str  # what to do where the server knows nobody of that kind (401)
-    denied: str  # where it knows them, and they may not (403)
+    unknown: str  # remedy if the server does not know them (401)
+    denied: str  # remedy if their rights are not sufficient (403)
 
 
 def by_token(token: str) -> HttpCredentials:
@@ -84,13 +85,13 @@ def by_password(user: str, password: str) -> HttpCredentials:
 
 
 class HttpRequests:
-    """Requests of the API at a URL. A connection is kept from one to the next."""
+    """Sends requests to the API at a URL and reuses its connection."""
 
     def __init__(
         self, url: str, who: HttpCredentials, trust: ssl.SSLContext | None = None, seconds: float | None = None
     ) -> None:
-        """`trust` says which certificates count; None for those that the system trusts. `seconds` is for one request.
-        Raises ValueError for a URL that a token can't be sent to."""
+        """`trust` determines the trusted certificates; None for those of the system. `seconds` is the time limit of a
+        request. Raises ValueError for a URL to which a token must not be sent."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise ValueError(f"{url!r} is no URL of a server: https://HOST:PORT is meant")
@@ -128,13 +129,13 @@ class HttpRequests:
     def ask(
         self, method: str, path: str, query: Mapping[str, str] | None = None, body: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """The document with which a request is answered. A change, which is anything but GET, is sent once.
+        """Send a request and return the document of the response. A change (any method except GET) is sent only once.
 
         Raises ApiError.
         """
         target = f"{self._path}{_PREFIX}{path}" + (f"?{urlencode(query)}" if query else "")
         if method != "GET":
-            self.close()  # a change goes over a connection that nobody has closed meanwhile, for it is sent once
+            self.close()  # new connection: the server may have closed this one, and changes are not retried
         kept = self._connection.sock is not None
         try:
             try:
@@ -169,7 +170,7 @@ class HttpRequests:
         return document
 
     def _exchange(self, method: str, target: str, document: Mapping[str, Any] | None) -> tuple[int, str, bytes]:
-        """Status, media type and body. Raises OSError, HTTPException."""
+        """Send a request; return status, media type and body. Raises OSError, HTTPException."""
         connection = self._connection
         deadline = time.monotonic() + self._seconds
         connection.response_class = cast(
@@ -209,10 +210,10 @@ class HttpRequests:
         error.problem = document
         return error
 
-    # -- what an answer has ----------------------------------------------------------------------------------------
+    # -- contents of responses -------------------------------------------------------------------------------------
 
     def struct(self, document: Mapping[str, Any], wanted: Any) -> Any:
-        """A document as a type of msgspec; it may have other members, too. Raises ApiUnreachable."""
+        """Convert a document to a msgspec type; additional members are ignored. Raises ApiUnreachable."""
         try:
             return msgspec.convert(document, wanted)
         except msgspec.ValidationError as error:
@@ -226,7 +227,7 @@ class HttpRequests:
 
 
 class _Timed:
-    """A socket of which reads end at a deadline, however many there are: as `http.client` uses it."""
+    """A socket for `http.client` with one deadline for all reads together."""
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._sock, self._deadline = sock, deadline
@@ -256,28 +257,28 @@ class _TimedReader(io.RawIOBase):
 
 
 def trusting(file: str) -> ssl.SSLContext:
-    """Certificates that those in a PEM file vouch for, and these themselves. Raises OSError, ssl.SSLError."""
+    """Trust the certificates in a PEM file and those that they have issued. Raises OSError, ssl.SSLError."""
     return _context(Path(file).read_text(encoding="ascii", errors="replace"))
 
 
 def trusting_only(file: str) -> ssl.SSLContext:
-    """Trust a server that shows the first certificate of a PEM file, regardless of the names in it: a daemon on this
-    machine, which has written the path of this file. Raises OSError, ssl.SSLError."""
+    """Trust only the first certificate in a PEM file, without checking names. For a daemon on this machine, which has
+    written the path of the file. Raises OSError, ssl.SSLError."""
     first, end, _ = Path(file).read_text(encoding="ascii", errors="replace").partition(_END)
-    context = _context(first + end)  # without those behind it, which have issued certificates of others, too
+    context = _context(first + end)  # without the CA certificates after it, which may have issued others
     context.check_hostname = False
     return context
 
 
 def _context(certificates: str) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=certificates)
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # so that the server's own certificate will do
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # wants what self-signed ones mostly do not have
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # accept the server certificate itself as trust anchor
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # requires extensions that self-signed certificates often lack
     return context
 
 
 def step(name: str) -> str:
-    """A name as one step of a path. Raises ApiNotFound for an empty one, which the path would lose."""
+    """Quote a name as one segment of a path. Raises ApiNotFound for an empty name, which would change the path."""
     if not name:
         raise ApiNotFound("a name is empty")
     return quote(name, safe="")

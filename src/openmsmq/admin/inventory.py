@@ -1,8 +1,9 @@
-"""Inventory of another machine's queue manager, as one document: queues, rights, counts, outgoing queues, and facts
-that could not be learned, with the reason.
+"""Inventory of another machine's queue manager, as one document: queues, rights, counts, outgoing queues, and missing
+facts with the reason.
 
-MS-MQMR gives names and counts, MS-MQMP properties and rights, and MS-MQRR, or MS-MQMP, the first message of a queue.
-Windows may refuse all remote calls of MS-MQMP; then the rest is still there. One bad queue never spoils the list.
+MS-MQMR provides names and counts, MS-MQMP properties and rights, and MS-MQRR or MS-MQMP the first message of a queue.
+Windows may refuse all remote calls of MS-MQMP; the document then contains the rest. An error with one queue does not
+affect the others.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ from openmsmq.model.message import NULL_GUID
 from openmsmq.model.security import SecurityDescriptor
 
 FORMAT: Final = 1
-AT_ONCE: Final = 32  # queues that are asked for at the same time, on one connection
-#: Errors that mean that an interface is not served to this caller at all.
+AT_ONCE: Final = 32  # concurrent queries for queues on one connection
+#: Errors that mean that an interface is not available to this caller.
 NOT_SERVED: Final = (CallerRefused, ProtocolUnavailable, BindError)
-#: Accounts that every Windows machine has ([MS-DTYP] 2.4.2.4), for people; documents of definitions keep the SIDs.
+#: Accounts that every Windows machine has ([MS-DTYP] 2.4.2.4), with names for display; documents of definitions keep
+#: the SIDs.
 WELL_KNOWN_ACCOUNTS: Final[dict[str, str]] = {
     "S-1-1-0": "Everyone", "S-1-3-0": "Creator Owner", "S-1-5-2": "Network", "S-1-5-4": "Interactive",
     "S-1-5-6": "Service", "S-1-5-7": "Anonymous Logon", "S-1-5-11": "Authenticated Users",
@@ -38,7 +40,7 @@ WELL_KNOWN_ACCOUNTS: Final[dict[str, str]] = {
     "S-1-5-32-544": "Administrators", "S-1-5-32-545": "Users", "S-1-5-32-546": "Guests",
     "S-1-5-32-551": "Backup Operators",
 }  # fmt: skip
-#: What no machine says.
+#: Objects that no protocol lists.
 UNLISTED: Final = "public queues that are not open"
 _YES_NO: Final[dict[str, bool | None]] = {"YES": True, "NO": False}
 
@@ -47,7 +49,7 @@ Said = Callable[[int, int], None]
 
 
 class NotLearned(msgspec.Struct, frozen=True):
-    """Something that is not in the document, and why."""
+    """A fact that is missing in the document, and the reason."""
 
     item: str
     reason: str
@@ -63,7 +65,7 @@ class SequenceSender(msgspec.Struct, frozen=True):
 
 
 class FirstMessage(msgspec.Struct, frozen=True):
-    """The first message of a queue: the one that has waited longest, unless priorities differ."""
+    """The first message of a queue. It is the oldest one unless priorities differ."""
 
     sent: int  # seconds since 1970
     queue_manager: str
@@ -72,8 +74,7 @@ class FirstMessage(msgspec.Struct, frozen=True):
 
 
 class InventoryQueue(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue. `definition` is what a document of definitions has of it, as far as it is known; None is what nobody
-    knows."""
+    """A queue. `definition` is its entry in a document of definitions, as far as known. None means unknown."""
 
     name: str
     kind: QueueGroup
@@ -93,7 +94,7 @@ class InventoryQueue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InventoryOutgoing(msgspec.Struct, frozen=True, kw_only=True):
-    """An outgoing queue: messages of this machine for another one."""
+    """An outgoing queue of the other machine."""
 
     format_name: str
     state: str = ""
@@ -106,14 +107,15 @@ class InventoryOutgoing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InventoryService(msgspec.Struct, frozen=True):
-    """A protocol or port, and whether it answers: `answer` is empty where it does, else why not."""
+    """A protocol or port. `answer` is empty if it answers, else the reason."""
 
     name: str
     answer: str
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything. `source` is `protocols` or the name of the script that wrote it; `accounts`: SID -> name."""
+    """The inventory of a machine. `source` is `protocols` or the name of the script that wrote it; `accounts`: SID ->
+    name."""
 
     format: Literal[1] = FORMAT
     host: str
@@ -133,12 +135,12 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_inventory(text: bytes) -> Inventory:
-    """A document that was written before. Raises ValueError saying where it is wrong."""
+    """Parse an inventory document. Raises ValueError with the position of the error."""
     return msgspec.json.decode(text, type=Inventory)
 
 
 def reason_of(error: Exception) -> str:
-    """Why something was not learned, in a few words."""
+    """Return a short reason why a fact is missing."""
     name, text = error.name if isinstance(error, MsmqError) else type(error).__name__, str(error)
     return text if text.startswith(name) else f"{name}: {text}" if text else name
 
@@ -147,10 +149,10 @@ async def take(
     manager: QueueManager, host: str, *, peek: bool = True, said: Said = lambda done, of: None,
     listed: Mapping[str, Document] | None = None,
 ) -> Inventory:  # fmt: skip
-    """Ask a queue manager for everything. With `peek` the first message of each queue that has some is looked at.
-    `listed` are the public queues of the machine that a directory has, with what it says of them; None where none was
-    asked. `said` is called with the number of queried queues and their total. Raises MsmqError if MS-MQMR does not list
-    the queues, and connection errors."""
+    """Take the inventory of a queue manager. With `peek`, the first message of each queue that is not empty is read.
+    `listed` are the public queues of the machine in a directory, with their definitions; None if no directory was
+    queried. `said` is called with the number of queried queues and their total. Raises MsmqError if MS-MQMR does not
+    list the queues, and connection errors."""
     machine = await manager.management()
     qmcomm = await _refusal(manager.machine_id)
     inquiry = _Inquiry(manager, peek, qmcomm, listed or {})
@@ -205,7 +207,7 @@ _SYSTEM: Final = ("deadletter", "xactdeadletter", "journal")
 
 
 async def _at_once(steps: Iterable[Awaitable[Any]]) -> list[Any]:
-    """Return the results of steps in order, with some of them under way at the same time."""
+    """Run at most `AT_ONCE` steps concurrently. Return their results in order."""
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def one(step: Awaitable[Any]) -> Any:
@@ -221,7 +223,8 @@ async def _at_once(steps: Iterable[Awaitable[Any]]) -> list[Any]:
 
 
 async def _refusal(call: Callable[[], Awaitable[object]]) -> str:
-    """Why an interface is not served to this caller; empty if it is, also where just this call fails."""
+    """Return why an interface is not available to this caller; empty if it is, even if this call fails for another
+    reason."""
     try:
         await call()
     except NOT_SERVED as error:
@@ -234,24 +237,25 @@ async def _refusal(call: Callable[[], Awaitable[object]]) -> str:
 
 
 class _Inquiry:
-    """Asks for queues, one by one, and remembers which protocols are not served."""
+    """Queries single queues and records which protocols are not available."""
 
     def __init__(self, manager: QueueManager, peek: bool, qmcomm: str, listed: Mapping[str, Document]) -> None:
-        """`listed`: what the directory says of public queues."""
+        """`listed`: definitions of public queues in the directory."""
         self._listed: Final = {name.lower(): definition for name, definition in listed.items()}
         self.general: list[NotLearned] = []
         self._manager, self._peek, self._qmcomm = manager, peek, qmcomm
         self._read_by: set[str] = set()
 
     def reading(self) -> list[InventoryService]:
-        """By which protocols messages were looked at."""
+        """Return the protocols by which messages were read."""
         refused = self._manager.remote_read_refused
         if refused is not None:
             return [InventoryService("MS-MQRR: reading", reason_of(refused))]
         return [InventoryService("MS-MQRR: reading", "")] if "remoteread" in self._read_by else []
 
     async def active(self, name: str) -> Document | None:
-        """The management properties of a queue that is open or has messages; None for one that is gone or refused."""
+        """Return the management properties of a queue that is open or has messages; None if it is gone or access is
+        refused."""
         try:
             return await self._manager.management(name)
         except UNANSWERED:
@@ -261,7 +265,8 @@ class _Inquiry:
             return None
 
     async def queue(self, path: str, kind: QueueGroup, open_paths: set[str]) -> InventoryQueue:
-        """`path`: of a private queue with its computer, of a public one without, of a system queue its short name."""
+        """Query a queue. `path` is the path name, for public queues without the computer, or the short name of a system
+        queue."""
         missing: list[NotLearned] = []
         name = SYSTEM_QUEUES[path] if kind == "system" else f".\\{_without_computer(path)}"
         short = path if kind == "system" else short_name(path)
@@ -275,7 +280,7 @@ class _Inquiry:
                 security = await self._learn(missing, "rights", name, _parsed(security))
             definition = defined(short, values, security, {})
         definition = known | definition
-        if "sddl" in definition and "permissions" in definition:  # the directory's, and the machine's own
+        if "sddl" in definition and "permissions" in definition:  # one from the directory, one from the machine
             del definition["permissions" if "sddl" in known else "sddl"]
         first = None
         if self._peek and kind != "system" and figures.get("message_count", 1):
@@ -297,7 +302,7 @@ class _Inquiry:
         """Return the result of a step; None, and an entry in `missing`, if it fails."""
         try:
             return await step
-        except BindError as error:  # no connection was lost: the interface is not there
+        except BindError as error:  # the connection is intact, but the interface is not available
             missing.append(NotLearned(item, reason_of(error)))
         except UNANSWERED:
             raise
@@ -329,13 +334,13 @@ async def _parsed(security: bytes) -> SecurityDescriptor:
 
 
 def _without_computer(path: str) -> str:
-    """`private$\\orders` of `OLD\\private$\\orders`."""
+    """Return `private$\\orders` for `OLD\\private$\\orders`."""
     computer, separator, rest = path.partition("\\")
     return rest if separator and not computer.lower().startswith("private$") else path
 
 
 def short_name(path: str) -> str:
-    """`orders` of `OLD\\private$\\orders`, and of `OLD\\orders`."""
+    """Return `orders` for `OLD\\private$\\orders` and for `OLD\\orders`."""
     return path.rpartition("\\")[2]
 
 
@@ -344,7 +349,7 @@ def _is_outgoing(found: Document | None) -> bool:
 
 
 def outgoing_of(found: Mapping[str, Any]) -> InventoryOutgoing:
-    """An outgoing queue, of its management properties."""
+    """Convert the management properties of an outgoing queue."""
     return InventoryOutgoing(
         format_name=found.get("format_name") or "", state=found.get("state") or "",
         next_hops=list(found.get("next_hops") or ()), messages=found.get("message_count"),
@@ -358,6 +363,6 @@ def sender_of(row: Mapping[str, Any]) -> SequenceSender:
 
 
 def named_accounts(queues: Iterable[InventoryQueue]) -> dict[str, str]:
-    """The well-known accounts that queues name."""
+    """Return the well-known accounts that queues use: SID -> name."""
     used = {account for queue in queues for account in accounts_of(queue.definition)}
     return {sid: name for sid, name in WELL_KNOWN_ACCOUNTS.items() if sid in used}

@@ -1,7 +1,7 @@
 """Read the output of `tools/windows/Export-Msmq.ps1` as an inventory.
 
-Its members have the names of the automation objects of [MC-MQAC]; rights are security
-descriptors, together with the names of accounts.
+Its members are named as in the automation objects of [MC-MQAC]. Rights are security descriptors, with the names of
+their accounts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from openmsmq.model.errors import MsmqError
 from openmsmq.model.security import SecurityDescriptor
 
 _SYSTEM: Final = {"DEADLETTER": "deadletter", "DEADXACT": "xactdeadletter", "JOURNAL": "journal"}
-# Enumerations of the IDL, [MC-MQAC] 6: what is UNKNOWN is not here.
+# Enumerations of the IDL, [MC-MQAC] 6, without UNKNOWN.
 _FOREIGN: Final = {0: True, 1: False}
 _TRANSACTIONAL: Final = {0: True, 1: False}
 _PUBLIC: Final = 0
@@ -37,7 +37,7 @@ _STATES: Final = {
     0: "LOCAL CONNECTION", 1: "DISCONNECTED", 2: "WAITING", 3: "NEED VALIDATION", 4: "ONHOLD", 5: "INACTIVE",
     6: "CONNECTED", 7: "DISCONNECTING", 8: "LOCKED",
 }  # fmt: skip
-#: What definitions call the properties, and how their values are read. Quotas come as signed numbers: -1 is none.
+#: Property in definitions -> property in the export and conversion. Quotas are signed numbers; -1 means none.
 _PROPERTIES: Final[dict[str, tuple[str, Any]]] = {
     "label": ("Label", str), "transactional": ("IsTransactional2", bool), "journal": ("Journal", bool),
     "quota": ("Quota", lambda value: int(value) & INFINITE),
@@ -47,7 +47,7 @@ _PROPERTIES: Final[dict[str, tuple[str, Any]]] = {
 }  # fmt: skip
 
 
-#: The members of MSMQQueueInfo that are read.
+#: Members of MSMQQueueInfo that are read.
 OF_INFO: Final = tuple(name for name, _ in _PROPERTIES.values())
 
 
@@ -68,7 +68,7 @@ class _Export(msgspec.Struct, frozen=True):
 
 
 def read_export(text: bytes, source: str = "Export-Msmq.ps1") -> Inventory:
-    """`source` is what wrote it. Raises ValueError saying where the document is wrong."""
+    """Parse an export. `source` is the program that wrote it. Raises ValueError with the position of the error."""
     found = msgspec.json.decode(text.removeprefix(codecs.BOM_UTF8), type=_Export)
     errors = dict(found.errors)
     active = {str(each.get("FormatName") or each.get("format_name") or "").lower() for each in found.active}
@@ -97,12 +97,12 @@ def _is_public(each: Document) -> bool:
 
 
 def _number(value: Any) -> int | None:
-    """Convert a VARIANT that may come as text; None for nothing. Raises ValueError."""
+    """Convert a VARIANT that may be text; None if empty. Raises ValueError."""
     return None if value is None or value == "" else int(value)
 
 
 def _queue(each: Document, kind: QueueGroup, active: set[str], errors: dict[str, str]) -> InventoryQueue:
-    """Convert a queue; facts that were not learned are taken out of `errors`."""
+    """Convert a queue. Its missing facts are removed from `errors`."""
     about = each.get("path_name") or each.get("format_name") or ""
     missing = [
         NotLearned(item.removeprefix(f"{about}: "), errors.pop(item))

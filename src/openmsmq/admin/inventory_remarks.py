@@ -1,4 +1,4 @@
-"""Consequences of an inventory for a move: what will not work here, what to do, and what to know."""
+"""Remarks on an inventory before a move: unsupported features, required steps, and notes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from openmsmq.model.constants import INFINITE
 from openmsmq.model.text import counted
 
 Weight = Literal["not here", "to do", "to know"]
-_MANY: Final = 1000  # messages in a journal that is not read
+_MANY: Final = 1000  # messages in a journal that is probably not read
 
 
 class Remark(NamedTuple):
-    """`about` is a queue or `the machine`; `weight` says whether something does not work here, has to be done, or is
-    just to be known."""
+    """A remark. `about` is a queue or `the machine`; `weight` says whether it is unsupported here, a required step, or
+    a note."""
 
     weight: Weight
     about: str
@@ -26,7 +26,7 @@ class Remark(NamedTuple):
     do: str
 
 
-#: Destinations that this queue manager can't send to, by how their format names begin.
+#: Destinations that this queue manager cannot send to, by prefix of the format name.
 _DESTINATIONS: Final = (
     ("MULTICAST=", "a multicast address", "give the receivers queues of their own, and send to each of them"),
     ("DIRECT=HTTP://", "a queue by HTTP", "send by DIRECT=OS: or DIRECT=TCP: instead; port 1801 must be open"),
@@ -36,8 +36,8 @@ _DESTINATIONS: Final = (
 
 
 def _destination(format_name: str) -> tuple[str, str] | None:
-    """Return a destination that can't be reached from here, and what to do; the first one of a multiple-element
-    name."""
+    """Return the first destination in a format name that cannot be reached from here, and the remedy; None if all
+    can."""
     for element in format_name.upper().split(","):
         for begin, what, do in _DESTINATIONS:
             if element.strip().startswith(begin):
@@ -46,7 +46,7 @@ def _destination(format_name: str) -> tuple[str, str] | None:
 
 
 class _Check(NamedTuple):
-    """A condition of a queue: `said` is empty where it does not hold."""
+    """A condition of a queue: `said` returns its description, empty if it does not apply."""
 
     weight: Weight
     said: Callable[[InventoryQueue], str]
@@ -58,7 +58,7 @@ def _property(name: str) -> Callable[[InventoryQueue], Any]:
 
 
 def _journal(queue: InventoryQueue) -> str:
-    """A journal that nobody empties: its quota is unlimited, or it holds more than the queue does."""
+    """Describe a journal that is probably not read; empty if there is none."""
     count = queue.journal_messages or 0
     if not count or count < max(_MANY, queue.messages or 0):
         return ""
@@ -76,7 +76,7 @@ def _unlearned(queue: InventoryQueue) -> str:
     return "; ".join(f"{each.item} not learned: {each.reason}" for each in queue.not_learned)
 
 
-#: In the order in which they are shown.
+#: In display order.
 _CHECKS: Final = (
     _Check(
         "not here", lambda q: f"it takes what is sent to {q.definition['multicast_address']}"
@@ -131,7 +131,7 @@ _CHECKS: Final = (
 
 
 def remarks(found: Inventory) -> list[Remark]:
-    """Return the remarks, the weightiest first; then those of the machine, then by queue."""
+    """Return the remarks by decreasing weight; those about the machine first, then by queue."""
     found_remarks = [*_of_machine(found)]
     for queue in found.queues:
         checks = ((check, check.said(queue)) for check in _CHECKS)
@@ -193,17 +193,17 @@ def _of_outgoing(queue: InventoryOutgoing) -> Iterator[Remark]:
 
 
 class InventoryDefinitions(NamedTuple):
-    """A document for `openmsmq definitions import`, and what is not in it: name of a queue -> why."""
+    """A document for `openmsmq definitions import`, and the queues left out: name -> reason."""
 
     document: Document
     left_out: dict[str, str]
 
 
 def definitions_of(found: Inventory, accounts: Accounts) -> InventoryDefinitions:
-    """The private queues, with accounts as they are called here.
+    """Return the definitions of the private queues, with their accounts replaced by those of this machine.
 
-    A queue of which it is not known whether it is transactional, or whose rights are not known, is left out: it would
-    be made otherwise than it is, and others could use it."""
+    A queue is left out if its rights, or whether it is transactional, are unknown. It would be created differently, and
+    other users could access it."""
     queues, left_out = [], {}
     for queue in found.queues:
         definition = {key: value for key, value in queue.definition.items() if key in _KEPT and value is not None}

@@ -1,4 +1,4 @@
-"""The file with the jobs of a daemon: which work is under way in the background, and how earlier work ended."""
+"""The file with the background jobs of a daemon: running jobs and results of earlier ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class JobsFileError(PrivateFileError):
 
 
 def read_jobs(file: Path) -> bytes | None:
-    """Return the contents of the file; None without one. Raises JobsFileError."""
+    """Return the contents of the file; None if it does not exist. Raises JobsFileError."""
     try:
         return file.read_bytes()
     except FileNotFoundError:
@@ -25,5 +25,5 @@ def read_jobs(file: Path) -> bytes | None:
 
 
 def write_jobs(file: Path, data: bytes) -> None:
-    """Raises JobsFileError; the file is as it was then."""
+    """Replace the contents of the file. Raises JobsFileError; the file is then unchanged."""
     write_private(file, data, error=JobsFileError)

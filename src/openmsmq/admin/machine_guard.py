@@ -1,5 +1,5 @@
-"""The security descriptor of a machine: in a file of its data directory, because no published interface carries it
-without a directory service."""
+"""The security descriptor of a machine. It is stored in a file of the data directory, because no published interface
+transfers it without a directory service."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ MACHINE_FILE: Final = "machine.sddl"
 
 
 class MachineGuard:
-    """Guard of a queue manager, whose daemon notices a change within a second; raises PrivateFileError for an unusable
-    can't be used. `default` is what holds without a file."""
+    """The security descriptor of a queue manager. Its daemon applies a change within a second. `default` is used if
+    there is no file. Methods raise PrivateFileError if the file is unusable."""
 
     rights: tuple[NamedRight, ...] = MACHINE_RIGHTS
     name: str = "the queue manager"
@@ -29,7 +29,7 @@ class MachineGuard:
         default: SecurityDescriptor,
         on_change: Callable[[str, str], object] = lambda before, after: None,
     ) -> None:
-        """`on_change` gets the descriptor before and after as SDDL, before each change is written."""
+        """`on_change` is called before each change with the old and the new descriptor as SDDL."""
         self._path = data_dir / MACHINE_FILE
         self._file = machine_file(data_dir)
         self._default = default
@@ -46,5 +46,5 @@ class MachineGuard:
 
 
 def machine_file(data_dir: Path) -> CachedFile[SecurityDescriptor | None]:
-    """Read the file of a data directory; None without one."""
+    """Return the cached file of a data directory; its value is None if the file does not exist."""
     return CachedFile(data_dir / MACHINE_FILE, lambda data: from_sddl(data.decode()), None)

@@ -10,12 +10,13 @@ from typing import Any
 from openmsmq.model.message import Message
 
 _IDENTIFIERS = ("identifier", "correlation_identifier", "transaction_identifier")
-IDENTIFIER, DECODED = "id", "decoded"  # additional members in JSON for people: the identifier, the decoded body
+IDENTIFIER, DECODED = "id", "decoded"  # additional members for readers: the identifier, the decoded body
 _GUIDS = ("source_machine_identifier", "connector_type_identifier")
 
 
 def to_json(message: Message) -> dict[str, Any]:
-    """Every property; bytes in base64 but identifiers in hexadecimal, so that `from_json` gives the same message."""
+    """Return all properties of a message; `from_json` restores the same message. Bytes are in base64, identifiers in
+    hexadecimal."""
     result: dict[str, Any] = {}
     for field in fields(Message):
         value = getattr(message, field.name)
@@ -28,8 +29,8 @@ def to_json(message: Message) -> dict[str, Any]:
 
 
 def from_json(values: Mapping[str, Any]) -> Message:
-    """The inverse of `to_json`; what is for people is ignored. Raises ValueError naming an unknown or malformed
-    property."""
+    """Convert the result of `to_json` to a message; the additional members for readers are ignored. Raises ValueError
+    that names an unknown or malformed property."""
     known = {field.name: field for field in fields(Message)}
     properties: dict[str, Any] = {}
     for name, value in values.items():

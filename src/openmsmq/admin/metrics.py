@@ -1,9 +1,9 @@
-"""Figures of a queue manager as text for Prometheus (exposition format 0.0.4). No I/O and no clock: the caller passes
-the figures.
+"""Figures of a queue manager as text for Prometheus (exposition format 0.0.4). It does no I/O and reads no clock: the
+caller passes the figures.
 
-Names and labels are a table, so that dashboards and alerts can be checked against it. Aggregated figures have as many
-series as the table allows, for any number of queues; figures of single queues are rendered separately, because adding
-wants to add the two up.
+Names and labels are a table, so that dashboards and alerts can be checked against it. The number of series of
+aggregated figures does not depend on the number of queues. Figures of single queues are rendered separately, because
+queries that sum over series would otherwise count both.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from openmsmq.model.reasons import REASONS
 from openmsmq.model.relay_states import RELAY_STATES
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-MOST_SERIES: Final = 50_000  # of one answer: more is an error, never a part of them
+MOST_SERIES: Final = 50_000  # per response; more series are an error, the response is never truncated
 
 KINDS: Final = ("queue", "journal", "deadletter", "outgoing", "connector")
-OTHER_REASON: Final = "other"  # for classes that no specification names
+OTHER_REASON: Final = "other"  # for classes that are not specified
 
 
 class Family(NamedTuple):
-    """`known` has the label values that are there from the start, as zeros; None where they are not known before."""
+    """A metric. `known` are the label values that are always present, initially 0; None if they are not known in
+    advance."""
 
     name: str
     kind: str  # counter, gauge or histogram
@@ -102,8 +103,8 @@ FAMILIES: Final = (
     Family("build_info", "gauge", "1, with what runs.", ("version", "python", "compiled")),
 )  # fmt: skip
 _RELAY: Final = ("queue", "host", "state")
-#: Figures of single queues, by the family that is asked for. Labels are queue and kind; windows_exporter has name,
-#: relays have the other machine and their state.
+#: Figures of single queues, by requested family. Labels are queue and kind; for windows_exporter, name; for relays,
+#: also the other machine and the state.
 QUEUE_FAMILIES: Final = {
     "messages": (
         Family("queue_messages", "gauge", "Messages in a queue.", ("queue", "kind")),
@@ -143,23 +144,23 @@ _WINDOWS_PREFIX: Final = "windows_msmq_"
 
 
 Figure = int | float | Histogram
-#: Label values -> figure; a figure alone for a family without labels.
+#: Label values -> figure; only the figure for a family without labels.
 Figures = Mapping[str, Figure | Mapping[tuple[str, ...], Figure]]
 
 
 def render(figures: Figures) -> str:
-    """Aggregated figures by the names of `FAMILIES`. A family that is not given is not there, because a zero would be a
-    claim; one that is has all the labels that are known, with zeros.
+    """Render aggregated figures, keyed by the names of `FAMILIES`. A family without a figure is omitted, because a 0
+    would be false. A family with a figure has all its known labels, with 0 for those not given.
 
-    Raises ValueError for a name, a number of labels or a kind of figure that the table does not have, and for too many
+    Raises ValueError for a name, number of labels or kind of figure that does not match the table, and for too many
     series.
     """
     return _text(_PREFIX, FAMILIES, figures)
 
 
 def render_queues(family: str, figures: Figures) -> str:
-    """Figures of single queues by the names of `QUEUE_FAMILIES[family]`. Raises as `render`, and ValueError for another
-    family."""
+    """Render figures of single queues, keyed by the names of `QUEUE_FAMILIES[family]`. Raises as `render`, and
+    ValueError for an unknown family."""
     if family not in QUEUE_FAMILIES:
         raise ValueError(f"unknown family {family!r}; allowed: {', '.join(QUEUE_FAMILIES)}")
     return _text(_WINDOWS_PREFIX if family == "windows" else _PREFIX, QUEUE_FAMILIES[family], figures)

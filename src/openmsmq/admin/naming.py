@@ -1,4 +1,4 @@
-"""Names of queues as people type them."""
+"""Queue names as users type them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ DEAD_LETTER_QUEUES: Final = ("deadletter", "xactdeadletter")
 
 
 def public_path_of(name: str) -> str:
-    """`orders` is short for `.\\orders`, a public queue of the server; a path name stays what it is."""
+    """Return the path name of a public queue: `.\\orders` for `orders`; a path name is returned unchanged."""
     return name if "\\" in name else f".\\{name}"
 
 
 def shown(name: str) -> str:
-    """The short name of a system queue; any other as it is."""
+    """Return the short name of a system queue; any other name unchanged."""
     return next((short for short, full in SYSTEM_QUEUES.items() if full.lower() == name.lower()), name)

@@ -1,7 +1,7 @@
-"""How queues change from look to look, by the protocols or by the HTTP API.
+"""Changes of queues between samples, which are taken through the protocols or the HTTP API.
 
-The protocols carry depths and sizes, so the only rate that follows from them is the net change of the depth. The HTTP
-API also has the messages that came and went, and how many readers wait.
+The protocols provide depths and sizes, so that only the net change of the depth can be computed. The HTTP API also
+provides the numbers of messages that were enqueued and removed, and of waiting readers.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Order = Literal["messages", "grown"]
 
 class Depth(NamedTuple):
     """Figures of a queue; `state` is empty for a queue of this machine. `came` and `left` count messages since the
-    start of the daemon, `waiting` is how many reads wait, `grown` how many messages more it holds than five minutes
-    ago; None where that is not known."""
+    start of the daemon, `waiting` is the number of waiting reads, `grown` the growth in messages over the last five
+    minutes; None if unknown."""
 
     name: str
     messages: int
@@ -34,9 +34,9 @@ class Depth(NamedTuple):
 
 
 class QueueRates(NamedTuple):
-    """Messages a second since the last look, None at the first, and where they are not known: `change` of the depth,
-    those that `came`, those that `left`. `oldest`: when the message arrived or was sent that is first in the queue, in
-    seconds since 1970; None where the queue is empty or may not be read."""
+    """Messages per second since the previous sample, None for the first one and if unknown: `change` of the depth,
+    messages that `came`, and messages that `left`. `oldest`: when the first message of the queue arrived or was sent,
+    in seconds since 1970; None if the queue is empty or may not be read."""
 
     depth: Depth
     change: float | None
@@ -46,31 +46,31 @@ class QueueRates(NamedTuple):
 
 
 class DepthSource(Protocol):
-    """Where depths come from. Keys are what the source knows queues by."""
+    """A source of depths. Its keys identify queues."""
 
     @property
     def counts(self) -> bool:
-        """Whether it has the figures that may be None."""
+        """Whether the source provides the figures that may be None."""
 
     @property
     def seconds(self) -> float:
-        """For how long it may show the same figures."""
+        """Maximum age of its figures in seconds."""
 
     @property
     def left_out(self) -> Mapping[str, str]:
-        """Queues that the last look could not show, with the name of the error."""
+        """Queues that the last sample does not include, with the name of the error."""
 
     def sample(self) -> dict[str, Depth]:
-        """Each queue that the caller may see."""
+        """Return the depth of every queue that the caller may see."""
 
     def oldest(self, key: str, depth: Depth) -> int | None:
-        """When the first message of a queue came, in seconds since 1970; None where there is none, or it may not be
-        read."""
+        """Return when the first message of a queue arrived, in seconds since 1970; None if there is none or it may not
+        be read."""
 
 
 class ByProtocols:
-    """Private queues, the dead-letter queues, and outgoing queues that are in use. `left_out` has the queues that the
-    server does not show to this caller, with the name of the error."""
+    """Depths of private queues, dead-letter queues and active outgoing queues through the protocols. `left_out` has the
+    queues that the server does not show to this caller, with the name of the error."""
 
     counts = False
     seconds: float = 0.0
@@ -101,7 +101,7 @@ class ByProtocols:
 
     def oldest(self, key: str, depth: Depth) -> int | None:
         if depth.state:
-            return None  # messages of outgoing queues are for administrators
+            return None  # only administrators may read messages of outgoing queues
         try:
             with self._qm.open(path_of(key), "peek") as opened:
                 message = opened.peek(0)
@@ -115,7 +115,7 @@ class ByProtocols:
 def rows(
     now: Mapping[str, Depth], before: Mapping[str, Depth] | None, seconds: float, order: Order = "messages"
 ) -> dict[str, QueueRates]:
-    """The fullest first, or those that have grown most; of the same figure those that change most."""
+    """Return the rates sorted by `order`, largest first; ties are sorted by change."""
     found = {}
     for key, depth in now.items():
         change = came = left = None
@@ -139,5 +139,5 @@ def _place(row: QueueRates, order: Order) -> tuple[int, float, str]:
 
 
 def with_age(source: DepthSource, shown: Iterable[tuple[str, QueueRates]]) -> list[QueueRates]:
-    """The rows with the time of the message that is first, which takes a look into each queue that is not empty."""
+    """Add the time of the first message to rows; this reads from each queue that is not empty."""
     return [row._replace(oldest=source.oldest(key, row.depth)) if row.depth.messages else row for key, row in shown]

@@ -1,4 +1,4 @@
-"""Grant and revoke rights in a security descriptor, and compute effective rights. No queue manager is called."""
+"""Grant and revoke rights in a security descriptor, and compute effective rights. Makes no calls to a queue manager."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from openmsmq.model.security import (
     specific,
 )
 
-#: What people call those that every machine has.
+#: Names for accounts that exist on every machine.
 WELL_KNOWN: Final = {
     "everyone": security.EVERYONE, "anonymous": security.ANONYMOUS, "anonymous logon": security.ANONYMOUS,
     "authenticated": security.AUTHENTICATED_USERS, "authenticated users": security.AUTHENTICATED_USERS,
@@ -35,7 +35,8 @@ _KINDS: Final = {ACCESS_ALLOWED_ACE_TYPE: "allow", ACCESS_DENIED_ACE_TYPE: "deny
 
 
 class AceInfo(NamedTuple):
-    """One entry for people: `kind` is allow, deny or the number of another type; `inherit_only` counts for nothing."""
+    """An entry of an access control list for display. `kind` is allow, deny or the number of another type; an entry
+    with `inherit_only` has no effect here."""
 
     kind: str
     sid: str
@@ -46,7 +47,8 @@ class AceInfo(NamedTuple):
 
 
 def sid_for(who: str, look_up: Callable[[str], str | None]) -> str:
-    """The SID of a user or a group: a SID, a well-known name, or a name that `look_up` knows. Raises ValueError."""
+    """Return the SID for a SID, a well-known name, or the name of a user or group that `look_up` finds. Raises
+    ValueError."""
     if who.lower() in WELL_KNOWN:
         return WELL_KNOWN[who.lower()]
     if who.upper().startswith("S-1-"):
@@ -67,7 +69,7 @@ def name_for(sid: str, names: Mapping[str, str]) -> str:
 def entries(
     descriptor: SecurityDescriptor, names: Mapping[str, str], rights: tuple[NamedRight, ...] = QUEUE_RIGHTS
 ) -> Iterator[AceInfo]:
-    """The entries of the access control list in the order in which they are checked."""
+    """Yield the entries of the access control list in the order in which they are evaluated."""
     for ace in descriptor.dacl or ():
         kind = _KINDS.get(ace.type, f"type {ace.type}")
         name = name_for(ace.sid, names) if ace.sid else "?"
@@ -76,7 +78,7 @@ def entries(
 
 
 def granted(descriptor: SecurityDescriptor, sid: str, mask: int) -> SecurityDescriptor:
-    """With these rights for a SID. What was denied of them to the same SID no longer is."""
+    """Return the descriptor with these rights granted to a SID. Denials of these rights to the same SID are removed."""
     return _with(_without(descriptor, sid, mask, ACCESS_DENIED_ACE_TYPE), allow(sid, mask))
 
 
@@ -87,20 +89,20 @@ def denied(descriptor: SecurityDescriptor, sid: str, mask: int) -> SecurityDescr
 
 
 def revoked(descriptor: SecurityDescriptor, sid: str, mask: int, *, denials: bool = False) -> SecurityDescriptor:
-    """Without these rights for a SID, as Set-MsmqQueueAcl -Remove; with `denials` without the denials of them. What
-    groups have is left."""
+    """Return the descriptor without grants of these rights to a SID, as Set-MsmqQueueAcl -Remove; with `denials`,
+    without denials instead. Rights of groups are unchanged."""
     return _without(descriptor, sid, mask, ACCESS_DENIED_ACE_TYPE if denials else ACCESS_ALLOWED_ACE_TYPE)
 
 
 def effective(
     descriptor: SecurityDescriptor, sids: Collection[str], rights: tuple[NamedRight, ...] = QUEUE_RIGHTS
 ) -> int:
-    """The rights that a caller has who is all of `sids`."""
+    """Return the rights of a caller with these SIDs."""
     bits = {1 << bit for right in rights for bit in range(32) if right.mask & (1 << bit)}
     return sum(bit for bit in bits if descriptor.grants(sids, bit))
 
 
-#: What a queue is for; without all of it nothing is left but its permissions.
+#: All rights except those to view and change permissions.
 _USES: Final = int(QueueAccessMask.GENERIC_ALL) & ~int(
     QueueAccessMask.GET_QUEUE_PERMISSIONS | QueueAccessMask.CHANGE_QUEUE_PERMISSIONS
 )
@@ -109,7 +111,7 @@ _USES: Final = int(QueueAccessMask.GENERIC_ALL) & ~int(
 def lost(
     before: SecurityDescriptor, after: SecurityDescriptor, sids: Collection[str], names: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Describe in lines who is locked out by a change: the caller (`sids`) from the permissions; the owner and the
+    """Return warnings about a change that locks out the caller (`sids`) from the permissions, or the owner and the
     administrators from the queue. An owner may always see and change the permissions."""
     lines = []
     change, read = int(QueueAccessMask.CHANGE_QUEUE_PERMISSIONS), int(QueueAccessMask.GET_QUEUE_PERMISSIONS)
@@ -142,7 +144,8 @@ def _somebody(descriptor: SecurityDescriptor, mask: int) -> bool:
 
 
 def _with(descriptor: SecurityDescriptor, entry: Ace) -> SecurityDescriptor:
-    """The entry joins one of its kind for the same SID. No list, which grants everything, becomes one that says so."""
+    """Add an entry, merged with an entry of the same kind and SID. A missing list, which grants everything, first
+    becomes an explicit one."""
     aces = descriptor.dacl
     if aces is None:
         aces = (allow(security.EVERYONE, int(QueueAccessMask.GENERIC_ALL)),)
@@ -156,7 +159,7 @@ def _with(descriptor: SecurityDescriptor, entry: Ace) -> SecurityDescriptor:
 
 
 def _without(descriptor: SecurityDescriptor, sid: str, mask: int, kind: int) -> SecurityDescriptor:
-    """Entries of other kinds, and what is inherited only, stay as they are."""
+    """Remove rights from entries of this kind and SID. Other kinds and inherit-only entries are unchanged."""
     if descriptor.dacl is None:
         return descriptor
     kept = []

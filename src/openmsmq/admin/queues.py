@@ -1,4 +1,4 @@
-"""Properties of a queue to check before messages are received from it or sent to it."""
+"""Checks of queues before messages are received from or sent to them."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ from openmsmq.model.message import Message
 
 
 def is_transactional(qm: QueueManager, path: str) -> bool:
-    """Whether a queue of this queue manager takes messages in transactions only. False for one of another machine, of
-    which nothing is known here, and for journals and dead-letter queues, which are read without. Raises AccessDenied
-    for a caller who may neither see the properties of the queue nor send to it."""
+    """Whether a queue of this queue manager is transactional. False for queues of other machines, which are unknown
+    here, and for journals and dead-letter queues, which are read without transactions. Raises AccessDenied if the
+    caller may neither see the properties of the queue nor send to it."""
     is_connector = path.upper().startswith("CONNECTOR=")
     if (";" in path and not is_connector) or path.upper().startswith("MACHINE="):
         return False
     try:
         return bool(qm.management(path)["transactional"] == "YES")
-    except QueueNotFound:  # nothing has been sent there; or it is missing, as opening it will show
+    except QueueNotFound:  # nothing was sent to it yet, or it is missing, which opening it will report
         return False
     except AccessDenied:
         return _takes_transactions(qm, path)
 
 
 def missing(qm: QueueManager, names: Iterable[str]) -> list[str]:
-    """Return the names of queues of this queue manager that do not exist. Queues of other machines can't be checked
-    here."""
+    """Return the names of queues of this queue manager that do not exist. Queues of other machines are not checked."""
     return [name for name in dict.fromkeys(names) if _is_missing(qm, name)]
 
 
@@ -38,13 +37,14 @@ def _is_missing(qm: QueueManager, name: str) -> bool:
         raise
     except QueueNotFound:
         return True
-    except MsmqError:  # no queue object, one of another machine, or not for this caller
+    except MsmqError:  # not a queue, on another machine, or not accessible to this caller
         return False
     return False
 
 
 def _takes_transactions(qm: QueueManager, path: str) -> bool:
-    """By sending in a transaction that is aborted: it takes no other right than the one to send."""
+    """Whether a queue accepts a message in a transaction, tested with a transaction that is aborted. This requires only
+    the right to send."""
     transaction = qm.transaction()
     try:
         with qm.open(path, "send") as opened:

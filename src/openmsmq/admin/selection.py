@@ -1,8 +1,8 @@
-"""Which messages of a queue are meant, and doing something to just these.
+"""Select messages of queues and act on exactly those.
 
-First a look finds them (`select`), then each is acted on (`act`), by its identifier: what arrives in between is never
-touched. A `Selection` has a token, which says up to which sequence number was looked and how many were found; with it a
-later call means the same messages, and says so if fewer are left or if more have become visible.
+`select` finds the messages, and `act` acts on each by its identifier, so that messages that arrive in between are never
+touched. A `Selection` has a token with the highest sequence number read and the number of messages found. With the
+token, a later call selects the same messages and reports if fewer are left or more have become visible.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from openmsmq.model.errors import MsmqError
 from openmsmq.model.message import Message, identifier_text
 from openmsmq.model.text import printable
 
-_PART: Final = 8  # characters of an identifier: fewer are in many of them by chance
-_PREVIEW: Final = 200  # characters of a body
+_PART: Final = 8  # minimum characters of an identifier; fewer match many identifiers by chance
+_PREVIEW: Final = 200  # maximum characters of a body
 _TOKEN: Final = re.compile(r"([0-9a-f]+)-([0-9]+)")
 _SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _BYTES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -31,7 +31,7 @@ _BYTES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 @dataclass(frozen=True, slots=True)
 class Criteria:
-    """All of them have to hold; what is None is not asked for.
+    """Criteria for messages; all that are not None must match.
 
     Attributes:
         ids: identifiers as text, `{guid}\\number`.
@@ -40,8 +40,8 @@ class Criteria:
         correlation: a correlation identifier as text.
         classes: message classes.
         destination: text in the format name of the destination, without regard to case.
-        older: seconds that it has been in the queue, at least; `newer` at most.
-        larger: bytes of the body, at least; `smaller` at most.
+        older: minimum time in the queue in seconds; `newer`: maximum.
+        larger: minimum size of the body in bytes; `smaller`: maximum.
         text: text in the body as it is shown, without regard to case.
     """
 
@@ -58,7 +58,7 @@ class Criteria:
     text: str | None = None
 
     def matches(self, message: Message, now: float) -> bool:
-        """Whether a message is meant; `now` in seconds since 1970."""
+        """Whether a message matches; `now` in seconds since 1970."""
         age, size = now - (message.arrival_time or message.sent_time), len(message.body)
         return (
             (self.ids is None or message.id in self.ids)
@@ -83,7 +83,7 @@ class Chosen(NamedTuple):
 
     id: str
     queue: str
-    lookup: int  # its lookup identifier, 0 where the protocol has none
+    lookup: int  # lookup identifier, 0 if the protocol has none
     sent: int
     message_class: int
     label: str
@@ -95,7 +95,7 @@ class Chosen(NamedTuple):
 @dataclass(slots=True)
 class Selection:
     """Result of a scan of some queues. `scanned` messages were read; `bound` is the highest sequence number among them,
-    0 where the protocol has none. `complete` is False if a limit ended the scan."""
+    0 if the protocol has none. `complete` is False if a limit ended the scan."""
 
     chosen: list[Chosen] = field(default_factory=list)
     scanned: int = 0
@@ -104,7 +104,7 @@ class Selection:
 
     @property
     def token(self) -> str:
-        """Return the token for a later call on the same selection; empty if sequence numbers are not known."""
+        """Token for a later call on the same selection; empty if sequence numbers are unknown."""
         return f"{self.bound:x}-{len(self.chosen)}" if self.bound or not self.scanned else ""
 
 
@@ -116,14 +116,15 @@ class SelectionToken(NamedTuple):
 
 
 class ActionResult(NamedTuple):
-    """Outcome for a message: `how`, or an error and the message is unchanged. Neither: the message was gone."""
+    """Outcome for a message: `how` it was handled, or the error (the message is then unchanged). If both are None, the
+    message was gone."""
 
     chosen: Chosen
     how: str | None
     error: MsmqError | None
 
 
-#: Does something to a message on which the cursor stands; returns how.
+#: Acts on the message at the cursor; returns how.
 Action = Callable[[Cursor, Message], str]
 
 
@@ -139,8 +140,8 @@ def select(
     protocol: ProtocolWord = "auto",
     previews: bool = True,
 ) -> Selection:
-    """Look for messages. `limit` bounds how many are found and `scan` how many are looked at, 0 not. Nothing beyond the
-    bound of `token` is meant. Without `previews` bodies are not looked at. Raises MsmqError."""
+    """Find messages. `limit` is the maximum number to find and `scan` the maximum number to read, 0 for no limit.
+    Messages beyond the bound of `token` are ignored. Without `previews`, bodies are not decoded. Raises MsmqError."""
     found = Selection()
     for name in queues:
         for message in _matching(qm, name, criteria, now, found, limit, scan, token, protocol):
@@ -152,7 +153,8 @@ def search(
     qm: QueueManager, queue: str, criteria: Criteria, now: float, found: Selection, *, limit: int, scan: int,
     protocol: ProtocolWord = "auto",
 ) -> Generator[Message, None, None]:  # fmt: skip
-    """The messages themselves, while they are found; `found` counts. Close it, or the queue stays open for a while."""
+    """Yield matching messages while the queue is read; `found` counts them. Close the generator, or the queue stays
+    open for a while."""
     with closing(_matching(qm, queue, criteria, now, found, limit, scan, None, protocol)) as messages:
         for message in messages:
             found.chosen.append(_chosen(queue, message, False))
@@ -185,18 +187,18 @@ def _chosen(queue: str, message: Message, with_preview: bool) -> Chosen:
 
 
 def act(qm: QueueManager, selection: Selection, action: Action) -> Iterator[ActionResult]:
-    """Do something to each message that was selected, in the order of its queue. One that somebody has taken meanwhile
-    is left out; one that fails stays, and the others go on. Raises MsmqError where a queue can't be opened, and
-    ConnectionError."""
+    """Apply an action to each selected message, in queue order. For messages that were received meanwhile, the result
+    is empty; after an error, the message stays and the next one follows. Raises MsmqError if a queue cannot be opened,
+    and ConnectionError."""
     by_queue: dict[str, dict[str, Chosen]] = {}
     for chosen in selection.chosen:
         by_queue.setdefault(chosen.queue, {})[chosen.id] = chosen
     for name, left in by_queue.items():
-        with qm.open(name, protocol="qmcomm") as opened:  # whose cursors receive in transactions
+        with qm.open(name, protocol="qmcomm") as opened:  # its cursors can receive in transactions
             for cursor, message in walk(opened):
                 known = left.pop(message.id, None)
                 if known is not None:
-                    message.lookup_identifier = known.lookup  # which MS-MQMP does not carry
+                    message.lookup_identifier = known.lookup  # MS-MQMP does not transfer it
                     yield _done(known, action, cursor, message)
                 if not left:
                     break
@@ -212,7 +214,7 @@ def _done(chosen: Chosen, action: Action, cursor: Cursor, message: Message) -> A
 
 
 def parse_token(text: str) -> SelectionToken:
-    """Raises ValueError."""
+    """Parse the text of a token. Raises ValueError."""
     found = _TOKEN.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is not a selection; a dry run shows one, such as 1f3-100")
@@ -220,12 +222,12 @@ def parse_token(text: str) -> SelectionToken:
 
 
 def parse_age(text: str) -> float:
-    """Seconds: `90`, `10m`, `2h`, `3d`. Raises ValueError."""
+    """Parse a time such as `90`, `10m`, `2h` or `3d`; return seconds. Raises ValueError."""
     return _quantity(text, _SECONDS, "a time such as 90, 10m, 2h or 3d")
 
 
 def parse_size(text: str) -> int:
-    """Bytes: `4096`, `64k`, `2m`. Raises ValueError."""
+    """Parse a size such as `4096`, `64k` or `2m`; return bytes. Raises ValueError."""
     return int(_quantity(text, _BYTES, "a size in bytes such as 4096, 64k or 2m"))
 
 
@@ -237,7 +239,7 @@ def _quantity(text: str, units: dict[str, int], what: str) -> float:
 
 
 def preview(message: Message) -> str:
-    """The beginning of a body in one line."""
+    """Return the start of a body as one line."""
     text = printable(" ".join(body_text.show(message).text.split()))
     return text if len(text) <= _PREVIEW else text[: _PREVIEW - 1] + "…"
 
@@ -247,7 +249,7 @@ def _within(wanted: str, text: str) -> bool:
 
 
 def _found(wanted: str, message: Message) -> bool:
-    """The body comes last: it has to be decoded."""
+    """Whether text is in the message. The body is checked last, because it must be decoded."""
     is_named = len(wanted) >= _PART and _within(wanted, message.id)
     return is_named or _within(wanted, message.label) or _within(wanted, body_text.show(message).text)
 

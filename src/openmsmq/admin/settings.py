@@ -1,4 +1,4 @@
-"""The settings that a daemon runs with, and where each came from: it writes them down when it starts."""
+"""The effective settings of a daemon with their sources. The daemon saves them when it starts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ SETTINGS_FILE: Final = "settings.json"
 
 
 def settings_in_force(data_dir: Path) -> dict[str, Any]:
-    """Name -> value and source (default, file, environment, option), as the last start had them; empty before the
-    first. Raises OSError."""
+    """Return the settings of the last start: name -> value and source (default, file, environment, option). Empty
+    before the first start. Raises OSError."""
     try:
         content = json.loads((data_dir / SETTINGS_FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -25,6 +25,6 @@ def settings_in_force(data_dir: Path) -> dict[str, Any]:
 
 
 def write_settings(data_dir: Path, settings: Mapping[str, Any]) -> None:
-    """Raises PrivateFileError."""
+    """Save the settings in a data directory. Raises PrivateFileError."""
     text = json.dumps(settings, indent=1, sort_keys=True, default=str)
     write_private(data_dir / SETTINGS_FILE, (text + "\n").encode())

@@ -1,7 +1,7 @@
-"""Tokens by which scripts log in to the HTTP server: `tokens.json` in the data directory has their hashes, and
-`token-uses.json` when each was used last.
+"""API tokens for the HTTP server: `tokens.json` in the data directory has their hashes, `token-uses.json` the times of
+their last use.
 
-The daemon and commands change the first file under a lock; the second one belongs to the daemon. A token is 256 random
+The daemon and commands change the first file under a lock; only the daemon writes the second one. A token is 256 random
 bits, so its SHA-256 does not help an attacker who reads the file.
 """
 
@@ -24,7 +24,7 @@ from openmsmq.model.roles import Role, role_of
 TOKENS_FILE: Final = "tokens.json"
 USES_FILE: Final = "token-uses.json"
 PREFIX: Final = "omq_"
-DAYS: Final = 90  # that a token holds unless another number is given
+DAYS: Final = 90  # default lifetime of a token
 LONGEST_DAYS: Final = 366
 LONGEST_NAME: Final = 100
 MOST_OF_USER: Final = 100
@@ -32,12 +32,12 @@ _DAY: Final = 86400
 
 
 class TokensFileError(Exception):
-    """The file can't be used, or the change makes no sense; the message says why."""
+    """The file is unusable, or the change is invalid; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiToken:
-    """`id` names it for people; `name` says what it is for; times in seconds since 1970."""
+    """A token. `id` is its public identifier; `name` describes its purpose; times in seconds since 1970."""
 
     id: str
     name: str
@@ -50,7 +50,7 @@ class ApiToken:
 
 
 class TokensFile:
-    """The tokens of one data directory. What reads it notices changes of other processes."""
+    """The tokens of one data directory. Changes by other processes are noticed."""
 
     def __init__(
         self,
@@ -67,24 +67,25 @@ class TokensFile:
         self._on_change: Final = on_change
 
     def list(self) -> list[ApiToken]:
-        """All, by user and name; also those that have expired in the last days. Raises TokensFileError."""
+        """Return all tokens, sorted by user and name, including those that expired recently. Raises TokensFileError."""
         return sorted(
             self._known().values(), key=lambda token: (token.user.casefold(), token.name.casefold(), token.id)
         )
 
     def get(self, identifier: str) -> ApiToken | None:
-        """The token of an identifier, as long as it holds. Raises TokensFileError."""
+        """Return the token with an identifier; None if unknown or expired. Raises TokensFileError."""
         token = self._known().get(identifier)
         return token if token is not None and self._clock() < token.expires else None
 
     def find(self, secret: str) -> ApiToken | None:
-        """The token that was given away as `secret`, as long as it holds. Raises TokensFileError."""
+        """Return the token with this secret; None if unknown or expired. Raises TokensFileError."""
         hashed = _hashed(secret)
         found = next((token for token in self._known().values() if token.hash == hashed), None)
         return None if found is None else self.get(found.id)
 
     def create(self, name: str, user: str, sid: str, role: Role, days: int = DAYS) -> tuple[str, ApiToken]:
-        """A new token of a user, and the secret, which nobody can find out later. Raises TokensFileError."""
+        """Create a token for a user. Return its secret, which cannot be recovered later, and the token. Raises
+        TokensFileError."""
         if not name or len(name) > LONGEST_NAME or not name.isprintable():
             raise TokensFileError(f"the name of a token has 1 to {LONGEST_NAME} printable characters, not {name!r}")
         if not 1 <= days <= LONGEST_DAYS:
@@ -102,7 +103,7 @@ class TokensFile:
         return secret, token
 
     def revoke(self, identifier: str) -> ApiToken:
-        """It holds no longer. Raises TokensFileError if there is none."""
+        """Revoke a token and return it. Raises TokensFileError if there is none."""
         with self._changing() as known:
             token = known.get(identifier)
             if token is None:
@@ -115,7 +116,7 @@ class TokensFile:
 
     @contextmanager
     def _changing(self) -> Iterator[dict[str, ApiToken]]:
-        """The tokens, while nobody else changes the file. Raises TokensFileError."""
+        """Yield the tokens while holding the lock of the file. Raises TokensFileError."""
         try:
             with locked(self._file.path.with_suffix(".lock")):
                 yield self._known()
@@ -136,7 +137,7 @@ class TokensFile:
 
 
 class TokenUses:
-    """When tokens were used. The daemon notes each use, and has the file written once a minute if there was one."""
+    """Times of the last use of tokens. The daemon records each use and writes the file at most once a minute."""
 
     PERIOD: Final = 60.0  # seconds
 
@@ -161,12 +162,12 @@ class TokenUses:
 
 
 def write_uses(data_dir: Path, uses: Mapping[str, int]) -> None:
-    """Raises PrivateFileError."""
+    """Write the file. Raises PrivateFileError."""
     write_private(data_dir / USES_FILE, (json.dumps(uses) + "\n").encode())
 
 
 def read_uses(data_dir: Path) -> dict[str, int]:
-    """Token -> when it was used last, in seconds since 1970; a file that can't be read says nothing."""
+    """Read the file: token -> time of its last use in seconds since 1970. Empty if the file cannot be read."""
     try:
         content = json.loads((data_dir / USES_FILE).read_text(encoding="utf-8"))
         return {str(key): int(used) for key, used in content.items()}

@@ -1,5 +1,5 @@
-"""Where the HTTP server of a daemon is: the daemon writes it into its data directory while it serves, for commands on
-the same machine. A port may follow from others or be chosen by the system, so the settings do not have it."""
+"""Address of the HTTP server of a daemon. The daemon writes it into its data directory while it serves, for commands on
+the same machine. The settings may not have the port: it can depend on other ports or be chosen by the system."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Final, NamedTuple
 from openmsmq.files.private import write_private
 
 ADDRESS_FILE: Final = "web-address.json"
-_THIS_MACHINE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # by which those that stand for all are reached
+_THIS_MACHINE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # loopback address for each wildcard address
 
 
 class WebAddress(NamedTuple):
-    """`certificate`: the PEM file that the server shows, empty without TLS."""
+    """URL of the server. `certificate` is the PEM file with its certificate, empty without TLS."""
 
     url: str
     certificate: str
 
 
 def address_of(host: str, port: int, certificate: Path | None) -> WebAddress:
-    """For who is on the machine of a server that listens so."""
+    """Return the address for clients on the machine of a server that listens on `host`."""
     host = _THIS_MACHINE.get(host, host)
     scheme = "http" if certificate is None else "https"
     shown = f"[{host}]" if ":" in host else host
@@ -29,18 +29,18 @@ def address_of(host: str, port: int, certificate: Path | None) -> WebAddress:
 
 
 def write_address(data_dir: Path, address: WebAddress) -> None:
-    """Raises PrivateFileError."""
+    """Write the address into a data directory. Raises PrivateFileError."""
     write_private(data_dir / ADDRESS_FILE, (json.dumps(address._asdict()) + "\n").encode())
 
 
 def forget_address(data_dir: Path) -> None:
-    """No server is there any more. Raises OSError."""
+    """Remove the address, because the server has stopped. Raises OSError."""
     (data_dir / ADDRESS_FILE).unlink(missing_ok=True)
 
 
 def read_address(data_dir: Path) -> WebAddress | None:
-    """None where no daemon serves HTTP, or the directory is not for this user. Raises ValueError for another
-    content."""
+    """Read the address; None if no daemon serves HTTP or this user may not read the directory. Raises ValueError for
+    invalid contents."""
     path = data_dir / ADDRESS_FILE
     try:
         found = json.loads(path.read_text(encoding="utf-8"))

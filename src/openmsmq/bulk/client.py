@@ -1,10 +1,10 @@
 """Client of the bulk plane: positions, snapshots, claims of consumer groups, staged sends.
 
-A position is a sequence number, per queue; a range `start, end` holds the messages with start < sequence <= end.
-`queue` is a path name (`.\\private$\\orders`, or `orders` for short), a format name, or empty for the sources that
-belong to the machine; `source` is one of `schema.SOURCES`.
+A position is a sequence number of a queue; a range `start, end` contains the messages with start < sequence <= end.
+`queue` is a path name (`.\\private$\\orders`, or `orders` for short), a format name, or empty for sources of the
+machine; `source` is one of `schema.SOURCES`.
 
-Every failure is an MsmqError with its HRESULT, or a ConnectionError; both name the thing.
+Every failure is an MsmqError with its HRESULT, or a ConnectionError; both name the object.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from openmsmq.model.errors import AccessDenied, HResult, MsmqError, error_for
 logger = logging.getLogger(__name__)
 
 DEFAULT_PORT = 18020
-# gRPC's own pauses are up to two minutes: longer than a queue manager needs for a restart. Its
-# `min_reconnect_backoff_ms` is not a pause but the time limit of an attempt, including handshakes; the default, 20 s,
-# is right.
+# gRPC's default reconnect delays are up to two minutes, longer than a restart of the queue manager takes. Its
+# `min_reconnect_backoff_ms` is not a delay but the time limit of an attempt, including handshakes; the default of 20 s
+# is suitable.
 _RECONNECT = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000)]
 
 
 @dataclass(frozen=True, slots=True)
 class QueueInfo:
-    """A queue and what is in it. `queue` and `source` are what the other calls take; `count` is of the messages that
-    readers may take, `stable` as in `QueuePosition`."""
+    """A queue and its contents. `queue` and `source` can be passed to the other calls; `count` is the number of
+    messages available to readers, `stable` as in `QueuePosition`."""
 
     queue: str
     source: str
@@ -50,7 +50,7 @@ class QueueInfo:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How many messages a reader can take behind a position, and the last stable sequence, as in `QueuePosition`."""
+    """The number of messages available after a position, and the last stable sequence, as in `QueuePosition`."""
 
     count: int
     stable: int
@@ -58,10 +58,9 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class QueuePosition:
-    """Where a queue stands: `first` and `last` sequence of what readers may take (both 0 for an empty queue), and how
-    many those are. An offset may advance to `stable`: nothing can appear at or below it that was not there before. It
-    falls when somebody takes hold of an old message; an offset that is further stays where it is. `queue` is its path
-    name, however it was called."""
+    """State of a queue: `first` and `last` sequence of the available messages (both 0 for an empty queue), and their
+    `count`. An offset may advance to `stable`: no new messages can appear at or below it. `stable` decreases when an
+    old message is locked; an offset beyond it then stays unchanged. `queue` is the path name of the queue."""
 
     first: int
     last: int
@@ -72,7 +71,7 @@ class QueuePosition:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Messages with start < sequence <= end; `bytes` in the store."""
+    """Messages with start < sequence <= end; `bytes` is their size in the store."""
 
     start: int
     end: int
@@ -82,7 +81,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """A range as `ranges` of nearly equal count, in order and without gaps."""
+    """A range divided into `ranges` of nearly equal count, in order and without gaps."""
 
     end: int
     ranges: tuple[Range, ...]
@@ -91,7 +90,7 @@ class ReadPlan:
 @dataclass(frozen=True, slots=True)
 class Claim:
     """Messages claimed by a consumer group: `count` messages with start < sequence <= end. Only the latest `token` of a
-    group can read it. Nothing was there to claim if `count` is 0; `end` is `start` then."""
+    group can read it. If `count` is 0, there was nothing to claim, and `end` equals `start`."""
 
     start: int
     end: int
@@ -101,8 +100,8 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
-    """A consumer group of a queue: everything that it claimed up to `cursor` is removed, and `count` messages up to
-    `end` are claimed now. Until they are committed or released, ordinary readers don't see them."""
+    """A consumer group of a queue: all messages that it claimed up to `cursor` are removed, and `count` messages up to
+    `end` are currently claimed. They are hidden from ordinary readers until they are committed or released."""
 
     queue: str
     source: str
@@ -114,9 +113,10 @@ class GroupInfo:
 
 @dataclass(frozen=True, slots=True)
 class StageInfo:
-    """Messages of a sink's batch that wait for `finalize`. `owner` is a SID; what is not `sealed` is still being
-    written; `queues` are where they go; `query` is whose batch it is. The queue manager drops the stages of a sink when
-    `idle_seconds`, since the last keep-alive from its writer, reach its setting stage_time_limit."""
+    """A stage: messages of a batch of a sink that wait for `finalize`. `owner` is a SID; a stage that is not `sealed`
+    is still being written; `queues` are the destinations; `query` identifies the query of the batch. The queue manager
+    drops the stages of a sink when `idle_seconds`, the time since the last keep-alive from its writer, reaches the
+    setting stage_time_limit."""
 
     handle: str
     sink: str
@@ -131,7 +131,7 @@ class StageInfo:
 
 
 class BulkClient:
-    """One connection; may be used by several threads. Use it as a context manager, or `close` it."""
+    """A connection. Thread-safe. Use it as a context manager, or `close` it."""
 
     def __init__(
         self,
@@ -141,14 +141,14 @@ class BulkClient:
         password: str = "",
         tls_root: str | Path | bytes | None = None,
     ) -> None:
-        """Nothing is sent before the first call.
+        """Create a client. It connects with the first call.
 
         Args:
             host: name or address.
-            port: of Arrow Flight.
+            port: port of Arrow Flight.
             user: None for an anonymous caller.
-            password: of the user; travels as it is, so off loopback the server insists on TLS.
-            tls_root: certificate (file or PEM bytes) that the server's is checked against; None for plain text.
+            password: password of the user. It is sent in clear text, so the server requires TLS except on loopback.
+            tls_root: root certificate (file or PEM bytes) for the server's certificate; None for plain text.
         """
         self.location = f"{host}:{port}"
         scheme = "grpc+tcp" if tls_root is None else "grpc+tls"
@@ -173,27 +173,27 @@ class BulkClient:
     def close(self) -> None:
         self._flight.close()
 
-    # -- looking ---------------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------------
 
     def queues(self) -> list[QueueInfo]:
-        """Everything that the caller may read, journals and system queues too."""
+        """Return all queues that the caller may read, including journals and system queues."""
         return [QueueInfo(**values) for values in self._act("queues")]
 
     def check(self, queue: str, source: str = "queue") -> str:
-        """The path name of a queue, however it is called. Raises MsmqError for one that the caller can't read."""
+        """Return the path name of a queue. Raises MsmqError if the caller cannot read it."""
         return self.position(queue, source).queue or queue
 
     def position(self, queue: str, source: str = "queue", group: str | None = None) -> QueuePosition:
-        """Where a queue stands; for a `group`, its own claim does not hold `stable` back."""
+        """Return the state of a queue; for a `group`, its own claim does not hold back `stable`."""
         return QueuePosition(**self._act("position", queue=queue, source=source, group=group))
 
     def lag(self, queue: str, source: str = "queue", start: int = 0, group: str | None = None) -> Lag:
-        """How much waits behind a position; what `group` has claimed there counts for it."""
+        """Return the number of messages after a position, including those claimed by `group`."""
         return Lag(**self._act("lag", queue=queue, source=source, start=start, **_given({"group": group})))
 
     def incarnation(self) -> str | None:
-        """Which life of the store this is: a restore from a backup begins a new one. None if the queue manager is of
-        a version that does not say."""
+        """Return the identifier of this incarnation of the store, which changes when a backup is restored. None if the
+        version of the queue manager does not support it."""
         try:
             answer: str = self._act("incarnation")["incarnation"]
         except MsmqError as error:
@@ -226,18 +226,18 @@ class BulkClient:
         group: str | None = None,
         token: str | None = None,
     ) -> ReadPlan:
-        """Divide what lies behind `start`.
+        """Divide the messages after `start` into ranges.
 
         Args:
-            queue, source: which queue.
-            start: behind this position.
-            end: up to it; None for the last stable position.
-            partitions: how many ranges at most; empty ones are left out.
-            max_messages, max_bytes: stop when so much is reached; at least one message is taken.
-            group, token: divide the claim of a group instead of what everybody may read.
+            queue, source: the queue.
+            start: position after which the first range begins.
+            end: last position; None for the last stable one.
+            partitions: maximum number of ranges; empty ones are left out.
+            max_messages, max_bytes: limits of the total; at least one message is included.
+            group, token: divide the claim of a group instead of the unclaimed messages.
 
         Returns:
-            The end, which is `end` if no limit was reached, and the ranges.
+            The last position, which is `end` unless a limit was reached, and the ranges.
         """
         answer = self._act(
             "plan", queue=queue, source=source, start=start, end=end, partitions=partitions,
@@ -257,19 +257,19 @@ class BulkClient:
         token: str | None = None,
         on_damaged: Callable[[list[int]], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The messages with start < sequence <= end, in the order of their sequence, a few thousand a batch.
+        """Yield the messages with start < sequence <= end in the order of their sequence, a few thousand per batch.
 
         Args:
-            queue, source: which queue.
+            queue, source: the queue.
             start, end: the range; `end` None for the last stable position.
-            columns: names from MESSAGE_SCHEMA, in the order wanted; None for all.
+            columns: names from MESSAGE_SCHEMA in the desired order; None for all.
             include_body: False makes `body` null.
-            group, token: read the claim of a group instead of what everybody may read.
-            on_damaged: is called with the lookup identifiers of messages that the queue manager can't decode, and that
-                are left out; None logs them as errors.
+            group, token: read the claim of a group instead of the unclaimed messages.
+            on_damaged: called with the lookup identifiers of messages that the queue manager cannot decode and leaves
+                out; None logs them as errors.
 
         Returns:
-            Record batches of MESSAGE_SCHEMA, or of its named columns.
+            Record batches of MESSAGE_SCHEMA, or of the requested columns.
         """
         ticket = {
             "queue": queue, "source": source, "start": start, "end": end,
@@ -290,7 +290,7 @@ class BulkClient:
     # -- consumer groups -------------------------------------------------------------------------------------
 
     def cursor(self, queue: str, group: str, source: str = "queue") -> int | None:
-        """How far the group has removed messages; None if the queue manager does not know the group."""
+        """Return the position up to which the group has removed messages; None if the group is unknown."""
         cursor: int | None = self._act("cursor", queue=queue, source=source, group=group)["cursor"]
         return cursor
 
@@ -305,18 +305,18 @@ class BulkClient:
         source: str = "queue",
         token: str | None = None,
     ) -> Claim:
-        """Remove what the group's former claim holds at or below `start`, and claim what lies behind.
+        """Remove the messages of the group's previous claim at or below `start`, and claim messages after it.
 
-        The same call gives the same range again while the claim stands, also after a restart of the queue manager, and
-        fences the earlier token. Claimed messages are hidden from all other readers.
+        A repeated call returns the same range while the claim exists, also after a restart of the queue manager, and
+        fences the previous token. Claimed messages are hidden from all other readers.
 
         Args:
-            queue, source: which queue.
+            queue, source: the queue.
             group: name of the consumer group.
-            start: position that the group has got to: the end of a claim that it has done with, or its cursor.
-            max_messages, max_bytes: stop when so much is claimed; at least one message is taken.
-            wait_seconds: how long to wait for a first message; the queue manager answers after 60 at most.
-            token: of the former claim; then it is an error if another one has fenced it. None takes the group over.
+            start: current position of the group: the end of a finished claim, or its cursor.
+            max_messages, max_bytes: limits of the claim; at least one message is included.
+            wait_seconds: maximum wait for a first message in seconds; the queue manager waits at most 60.
+            token: token of the previous claim, which must not have been fenced. None takes over the group.
         """
         return Claim(
             **self._act(
@@ -326,9 +326,9 @@ class BulkClient:
         )  # fmt: skip
 
     def commit(self, queue: str, group: str, end: int, source: str = "queue", token: str | None = None) -> int:
-        """Receive what the group has claimed at or below `end`, for good. Again, it changes nothing.
+        """Remove the messages that the group has claimed at or below `end`. A repeated call changes nothing.
 
-        With `token` it is an error if another claim of the group has fenced this one.
+        With `token`, it is an error if another claim of the group has fenced this one.
 
         Returns:
             The cursor.
@@ -338,10 +338,10 @@ class BulkClient:
         return cursor
 
     def release(self, queue: str, group: str, source: str = "queue", forget: bool = False) -> int:
-        """Put back what the group has claimed; with `forget`, drop its cursor too.
+        """Put back the messages that the group has claimed; with `forget`, also delete its cursor.
 
         Returns:
-            How many messages were put back.
+            The number of messages put back.
         """
         count: int = self._act("release", queue=queue, source=source, group=group, forget=forget)["count"]
         return count
@@ -360,24 +360,24 @@ class BulkClient:
         collect: Callable[[int, list[Refusal]], None] | None = None,
         query: str = "",
     ) -> Staged:
-        """Store messages that nobody sees yet, durably.
+        """Store messages durably without making them visible.
 
         Args:
             sink: name of the sink.
-            batch: number of the batch, which rises.
-            partition, attempt: which part of it, and which try.
+            batch: number of the batch; increases.
+            partition, attempt: partition of the batch, and attempt to write it.
             batches: rows with columns of WRITE_COLUMNS.
-            default_queue: where rows without `destination_queue` go.
-            transactional: whether the rows for outgoing queues are sent as messages of a transaction; the queues of
-                this machine know by themselves. None for no.
-            collect: go on without rows that can't be sent. It is called between two batches and at the end, with a
-                number and the refused rows before that one, in order; of rows before that number nothing more will be
-                said, and they need not be kept.
-            query: identity of the query whose batch this is, the same for all its batches: a sink belongs to one query.
+            default_queue: destination of rows without `destination_queue`.
+            transactional: whether rows for outgoing queues are sent as transactional messages; for queues of this
+                machine, this is detected. None means no.
+            collect: skip rows that cannot be sent. It is called between batches and at the end, with a row number and
+                the refused rows before it, in order. The result for rows before that number is final, so they need not
+                be kept.
+            query: identity of the query of all batches; a sink belongs to one query.
 
         Raises:
-            MsmqError: without `collect` the first row that can't be sent, by its number; with or without, what is not
-                a matter of a row. Nothing is staged.
+            MsmqError: without `collect`, for the first row that cannot be sent, with its number; in any case, for
+                failures that do not concern a single row. Nothing is staged.
         """
         command = {
             "sink": sink, "batch": batch, "partition": partition, "attempt": str(attempt),
@@ -396,12 +396,12 @@ class BulkClient:
             for batch_ in batches:
                 sending = sending or begin(batch_.schema)
                 sending.write(batch_)
-            sending = sending or begin(pa.schema([("body", pa.binary())]))  # an empty stage is a stage
+            sending = sending or begin(pa.schema([("body", pa.binary())]))  # an empty stage is valid
             return sending.finish()
         except BaseException:
             if sending is not None:
                 sending.abandon()
-                if sending.staged is not None:  # complete, and then `collect` failed
+                if sending.staged is not None:  # the stage is complete, but `collect` failed
                     with suppress(MsmqError, ConnectionError):
                         self.forget(sink, stages=[sending.staged])
             raise
@@ -409,13 +409,13 @@ class BulkClient:
     def finalize(
         self, sink: str, batch: int, stages: Iterable[Staged | str], query: str = "", once: bool = False
     ) -> None:
-        """Make exactly these stages visible, at once, and drop all others of this and earlier batches of the sink.
+        """Make exactly these stages visible, atomically, and drop all others of this and earlier batches of the sink.
 
-        A repeated call for the last batch of the sink succeeds and changes nothing. `once` says that no other batch
-        comes, so that the queue manager forgets the sink some time later.
+        A repeated call for the last batch of the sink succeeds and changes nothing. `once`: there are no further
+        batches, so that the queue manager forgets the sink some time later.
 
         Raises:
-            MsmqError: a stage is not there, the batch is older than the last one of the sink, or another `query` has
+            MsmqError: a stage does not exist, the batch is older than the last one of the sink, or another `query` has
                 written the sink.
         """
         handles = [stage if isinstance(stage, str) else stage.handle for stage in stages]
@@ -423,30 +423,30 @@ class BulkClient:
         self._act("finalize", sink=sink, batch=batch, stages=handles, **_given(options))
 
     def renew(self, sink: str) -> None:
-        """Keep-alive: the stages of the sink are still wanted, though nothing is written now."""
+        """Send a keep-alive, so that the stages of the sink are kept although nothing is written."""
         self._act("renew", sink=sink)
 
     def groups(self) -> list[GroupInfo]:
-        """Consumer groups of all queues that the caller may receive from."""
+        """Return the consumer groups of all queues that the caller may receive from."""
         return [GroupInfo(**values) for values in self._act("groups")]
 
     def stages(self) -> list[StageInfo]:
-        """Return stages that are not finalized: the caller's; for administrators, everybody's."""
+        """Return stages that are not finalized: those of the caller; for administrators, all."""
         return [StageInfo(**values) for values in self._act("stages")]
 
     def last_batch(self, sink: str) -> int | None:
-        """The last batch of the sink that was finalized; None if there is none."""
+        """Return the last finalized batch of the sink; None if there is none."""
         batch: int | None = self._act("last_batch", sink=sink)["batch"]
         return batch
 
     def forget(
         self, sink: str, batch: int | None = None, stages: Iterable[Staged | str] | None = None, memory: bool = False
     ) -> int:
-        """Drop stages of a sink that were not finalized: all, those of one batch, or the named ones. With `memory` also
-        the number of its last batch and its query, so that another query may write it.
+        """Drop stages of a sink that are not finalized: all, those of one batch, or the given ones. With `memory`, also
+        forget its last batch number and query, so that another query may write it.
 
         Returns:
-            How many stages there were.
+            The number of dropped stages.
         """
         handles = None if stages is None else [stage if isinstance(stage, str) else stage.handle for stage in stages]
         count: int = self._act("forget", sink=sink, batch=batch, stages=handles, **_given({"memory": memory or None}))[
@@ -484,7 +484,7 @@ class BulkClient:
 
 
 def _given(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Arguments without those that are not given: earlier servers do not know all of them."""
+    """Return the arguments that are not None, since older servers do not support all of them."""
     return {name: value for name, value in arguments.items() if value is not None}
 
 

@@ -1,7 +1,8 @@
-"""The columns of messages that are read and written in bulk.
+"""Columns of messages for bulk reads and writes.
 
-Only types that Spark has: no unsigned integers, no fixed-size binary; timestamps are microseconds, UTC. Every field is
-nullable for Arrow, because readers compare schemas exactly and Spark's own are; `Column.null` says when it is null.
+Only types that Spark supports are used: no unsigned integers, no fixed-size binary; timestamps are microseconds in UTC.
+Every field is nullable in Arrow, because readers compare schemas exactly and Spark's fields are nullable; `Column.null`
+says when a value is null.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ class Column(NamedTuple):
     """One column.
 
     Attributes:
-        name: of the column.
-        type: of Arrow.
-        meaning: one line for people.
-        null: when the value is null when read; empty for never.
-        default: what a writer gets who leaves it out or gives null; None for columns that are not written.
+        name: name of the column.
+        type: Arrow type.
+        meaning: description in one line.
+        null: when the value is null in reads; empty for never.
+        default: value if a writer omits the column or passes null; None for columns that cannot be written.
     """
 
     name: str
@@ -78,16 +79,16 @@ MESSAGE_SCHEMA = pa.schema([pa.field(column.name, column.type) for column in COL
 """Schema of every record batch that is read."""
 
 WRITE_COLUMNS = {column.name: column.type for column in COLUMNS if column.default is not None}
-"""Name and type of what a writer may give, in any order. Only `body` is required. `destination_queue` names the queue
-that a row goes to, as path name or format name."""
+"""Names and types of the columns that can be written, in any order. Only `body` is required. `destination_queue` is the
+path name or format name of the destination of a row."""
 
 END_OF_ROWS = b"end"
-"""Metadata that ends the rows of a stage: a stream also ends when who writes it fails."""
+"""Metadata that marks the end of the rows of a stage. The end of the stream is not sufficient: it may be due to a
+failure of the writer."""
 
 
 def as_unicode(text: str) -> str:
-    """Text as Arrow takes it: U+FFFD for each surrogate without its other half, because one label must not end a
-    stream."""
+    """Replace unpaired surrogates with U+FFFD: Arrow rejects them, and a single label must not end a stream."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

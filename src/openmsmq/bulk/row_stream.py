@@ -1,4 +1,4 @@
-"""The client's half of an upload: rows on their way to a stage, and what the server says of them meanwhile."""
+"""Client side of an upload: sends rows to a stage and reads the server's replies meanwhile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FAILURES = (flight.FlightError, pa.ArrowException, OSError)
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A row that can't be sent, by its number among all rows of its stage, and why."""
+    """A row that cannot be sent: its number among all rows of the stage, and the reason."""
 
     row: int
     error: MsmqError
@@ -29,15 +29,15 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Messages that are stored and visible to nobody before `finalize` names their `handle`."""
+    """Messages that are stored, but not visible before `finalize` is called with their `handle`."""
 
     handle: str
     rows: int
 
 
 class RowStream:
-    """Rows being sent to a stage. The server's replies are read at the same time; otherwise both sides could wait for
-    each other."""
+    """Sends rows to a stage. The server's replies are read concurrently; otherwise, both sides could wait for each
+    other."""
 
     def __init__(
         self,
@@ -56,10 +56,10 @@ class RowStream:
         self._listener.start()
 
     def _listen(self) -> None:
-        with suppress(*FAILURES):  # the writer gets the reason when it closes
+        with suppress(*FAILURES):  # closing the stream raises the reason
             while (answer := self._answers.read()) is not None:
                 reply = json.loads(answer.to_pybytes())
-                if "handle" in reply:  # the last one
+                if "handle" in reply:  # the last reply
                     self.staged = Staged(reply["handle"], reply["rows"])
                 self._replies.put(reply)
 
@@ -71,7 +71,7 @@ class RowStream:
         self._hear()
 
     def finish(self) -> Staged:
-        """All rows were written."""
+        """Finish the stage after all rows were written."""
         try:
             self._writer.write_metadata(END_OF_ROWS)
             self._close()
@@ -83,7 +83,7 @@ class RowStream:
         return self.staged
 
     def abandon(self) -> None:
-        """Give up the stage: without the end-of-data marker the server drops it."""
+        """Abandon the stage: without the end-of-data marker, the server drops it."""
         with suppress(*FAILURES):
             self._close()
 
@@ -96,7 +96,8 @@ class RowStream:
         self._writer.close()
 
     def _failure(self, error: BaseException) -> Exception:
-        """Return the error that the server reported: writing only sees that the stream has ended; closing says why."""
+        """Return the error that the server reported: a failed write only shows that the stream has ended; closing it
+        returns the reason."""
         if not getattr(error, "extra_info", b""):
             try:
                 self._close()
@@ -105,7 +106,7 @@ class RowStream:
         return self._translated(error)
 
     def _hear(self) -> None:
-        """Pass on the replies so far."""
+        """Process the replies received so far."""
         while not self._replies.empty():
             reply = self._replies.get()
             if self._collect is not None:

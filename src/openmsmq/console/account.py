@@ -18,7 +18,7 @@ from openmsmq.model.roles import Role
 
 
 class LoginRequest(Input, frozen=True):
-    """A name and a password of the users file."""
+    """Name and password of a user."""
 
     user: Annotated[
         str, msgspec.Meta(min_length=1, max_length=256, description="Name of the user.", examples=["alice"])
@@ -35,17 +35,17 @@ def open_session(asked: WebRequest) -> Response:
 
 
 def begin(services: Services, given: LoginRequest, peer: str) -> tuple[str, CurrentUser]:
-    """The secret of a new session, and whose it is. Raises Problem."""
+    """Log in with a password. Return the secret of the new session and its user. Raises Problem."""
     return _begun(services, services.login(given.user, given.password, peer))
 
 
 def begin_by_link(services: Services, link: str, peer: str) -> str:
-    """The secret of a new session, by a link that logs in once. Raises Problem."""
+    """Log in with a one-time link. Return the secret of the new session. Raises Problem."""
     return _begun(services, services.login_by_link(link, peer))[0]
 
 
 def begin_by_openid(services: Services, state: str, code: str, redirect: str, peer: str) -> str:
-    """The secret of a new session, by a code of the OpenID provider. Raises Problem."""
+    """Log in with a code from the OpenID provider. Return the secret of the new session. Raises Problem."""
     return _begun(services, services.login_by_openid(state, code, redirect, peer))[0]
 
 
@@ -56,7 +56,7 @@ def _begun(services: Services, known: Mapping[str, Any]) -> tuple[str, CurrentUs
 
 
 def set_cookie(response: Response, settings: WebSettings, secret: str) -> None:
-    """With an empty secret it goes."""
+    """Set the session cookie; delete it if `secret` is empty."""
     response.set_cookie(
         settings.cookie, secret, max_age=int(SESSION_SECONDS) if secret else 0, path="/", secure=settings.tls,
         httponly=True, samesite="strict",

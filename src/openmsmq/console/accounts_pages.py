@@ -28,7 +28,7 @@ class AccountPages:
             Route("/tokens", show(self._tokens), methods=["GET"]),
             Route("/tokens", change(self._create_token, self._tokens), methods=["POST"]),
         ]
-        #: The pages on which forms are, by the paths of the forms.
+        #: Path of a form -> the page that contains it, which is shown again if the form is refused.
         self.behind: Final = {
             **dict.fromkeys(
                 ("/users", "/users/{user}", "/users/{user}/remove", "/groups", "/groups/{group}/remove"), self._users

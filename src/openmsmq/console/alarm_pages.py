@@ -1,4 +1,4 @@
-"""Pages of the console for alarms: those that are on, silences, thresholds and history."""
+"""Pages of the console for alarms: active alarms, silences, thresholds and history."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from openmsmq.console.derived import handler_of
 from openmsmq.console.forms import inputs
 from openmsmq.console.pages import Console, Page
 
-#: Durations that the dialog offers, and their words.
+#: Duration that the dialog offers -> its label.
 _DURATIONS: Final = {
     "30m": "30 minutes", "1h": "an hour", "2h": "2 hours", "8h": "8 hours", "1d": "a day", "7d": "a week",
 }  # fmt: skip
-#: Condition -> what its threshold is, for people.
+#: Condition -> label of its threshold.
 _MEANS: Final = {
     "disk": "Free disk, less than", "quota": "Share of a quota", "sync": "Sync of the disk",
     "deadletters": "Dead letters in ten minutes", "oldest": "Age of the first message",
@@ -30,11 +30,11 @@ _MEANS: Final = {
 assert set(_MEANS) == set(BY_NAME)
 
 
-_MOST: Final = 50  # alarms that a list shows
+_MOST: Final = 50  # alarms in a list
 
 
 class AskedSilence(NamedTuple):
-    """The condition and the object that the dialog is about."""
+    """The condition and the object that the dialog silences."""
 
     alarm: str
     subject: str
@@ -50,7 +50,7 @@ class AlarmPages:
             Route("/alarms/ask-silence", console.changing(self._ask_silence, self._alarms), methods=["POST"]),
             Route("/alarms/thresholds", console.changing(self._set_threshold, self._alarms), methods=["POST"]),
         ]
-        #: The pages on which forms are, by the paths of the forms.
+        #: Path of a form -> the page that contains it, which is shown again if the form is refused.
         self.behind: Final[dict[str, Page]] = {
             "/alarms/silences": self._ask_silence,
             **dict.fromkeys(
@@ -78,7 +78,7 @@ class AlarmPages:
         )  # fmt: skip
 
     async def _ask_silence(self, request: Request, caller: WebCaller) -> Response:
-        """The form that silences a condition."""
+        """Show the form that silences a condition."""
         form = request.state.form
         asked = AskedSilence(form.get("alarm", ""), form.get("subject", ""))
         return await self._console.render(
@@ -87,7 +87,7 @@ class AlarmPages:
         )  # fmt: skip
 
     async def _set_threshold(self, request: Request, caller: WebCaller) -> Response:
-        """The threshold of a queue, whose condition the form has."""
+        """Set the threshold of a queue for the condition in the form."""
         row, form = alarms.set_threshold, request.state.form
         request.path_params["alarm"] = form.get("alarm", "")
         await self._console.ask(handler_of(row), request, caller, **inputs(row, form))

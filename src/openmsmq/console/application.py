@@ -1,6 +1,6 @@
-"""The ASGI application: hosts, headers, who asks, and the way from a request to the handler of its operation and back.
+"""The ASGI application: checks hosts, adds headers, authenticates callers, and routes requests to operation handlers.
 
-Handlers run in threads, because the client of the queue manager blocks; the loop only moves bytes.
+Handlers run in threads, because the client of the queue manager blocks; the event loop only moves bytes.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
-# With the policy no-referrer, browsers would say "Origin: null" where a form of ours is sent.
+# Not no-referrer: browsers would then send our own forms with "Origin: null".
 _HEADERS: Final = {
     b"content-security-policy": _POLICY.encode(), b"x-content-type-options": b"nosniff",
     b"referrer-policy": b"same-origin", b"cross-origin-opener-policy": b"same-origin",
     b"cross-origin-resource-policy": b"same-origin", b"cache-control": b"no-store", b"x-frame-options": b"DENY",
 }  # fmt: skip
-_REFRESH: Final = "x-openmsmq-refresh"  # a page that is open asks by itself: nobody uses it
+_REFRESH: Final = "x-openmsmq-refresh"  # header of automatic refreshes, which do not count as use of the session
 _STRICT_TRANSPORT: Final = b"max-age=31536000"
 
 
 class Web:
-    """The application of one process."""
+    """The web application of this process."""
 
     def __init__(self, services: Services, operations: tuple[HttpOperation, ...]) -> None:
         self.services: Final = services
@@ -69,14 +69,14 @@ class Web:
         ]
 
     def application(self, more: list[Route]) -> ASGIApp:
-        """The application with these routes besides."""
+        """Return the ASGI application with `more` routes added."""
         handlers = {404: self._not_found, 405: self._not_found}
         return self._guarded(Starlette(routes=[*self.routes, *more], exception_handlers=handlers))
 
     # -- operations ------------------------------------------------------------------------------------------------
 
     def _route(self, path: str, operations: tuple[HttpOperation, ...]) -> Route:
-        """One for all methods of a path, or the answer to another method would not name them all."""
+        """Return one route for all methods of a path, so that a 405 response lists all of them."""
         by_method = {operation.method: operation for operation in operations if operation.path == path}
 
         async def perform(request: Request) -> Response:
@@ -118,7 +118,7 @@ class Web:
             raise Problem(504, f"the queue manager has not answered within {WORK_SECONDS:.0f} s") from None
 
     async def read(self, request: Request) -> bytes:
-        """The body of a request. Raises Problem for one that is too large or too slow."""
+        """Return the body of a request. Raises Problem if it is too large or too slow."""
         parts, size = [], 0
         try:
             async with asyncio.timeout(BODY_SECONDS):
@@ -132,17 +132,17 @@ class Web:
                           headers={"Connection": "close"}) from None  # fmt: skip
         return b"".join(parts)
 
-    # -- who asks --------------------------------------------------------------------------------------------------
+    # -- callers ---------------------------------------------------------------------------------------------------
 
     async def caller(self, request: Request) -> WebCaller:
-        """By cookie, bearer token, or name and password. Raises Problem without a login that the daemon accepts."""
+        """Authenticate by cookie, bearer token, or name and password. Raises Problem if the daemon accepts no login."""
         sessions, value = self.services.sessions, request.headers.get("authorization")
         peer = peer_of(request)
         if value is None:
             secret = self._cookie_in(request)
             session = sessions.find(secret, used=_REFRESH not in request.headers) if secret else None
             if session is None:
-                raise Problem(401, "no login, or one that has ended", headers=CHALLENGE)
+                raise Problem(401, "not logged in, or the login has ended", headers=CHALLENGE)
             try:
                 return await self.caller_of(session, peer)
             except AccessDenied as error:
@@ -156,7 +156,7 @@ class Web:
         return self._caller(await self.work(self.services.login_by_token, token, peer), peer)
 
     async def caller_of(self, session: WebSession, peer: str) -> WebCaller:
-        """Whose session that is. Raises AccessDenied for one that the daemon no longer accepts."""
+        """Return the caller of a session. Raises AccessDenied if the daemon no longer accepts the session."""
         return self._caller(await self.work(self._whoami, session.ticket), peer, session)
 
     def _whoami(self, ticket: str) -> Mapping[str, Any]:
@@ -168,7 +168,7 @@ class Web:
                       Role(known["role"]), known["token"], session)  # fmt: skip
 
     def demand_role(self, handler: Callable[[WebRequest], Any], caller: WebCaller) -> None:
-        """Raises AccessDenied where the caller's role is less than the operation of a handler wants."""
+        """Check the caller's role for the operation of a handler. Raises AccessDenied if it is too low."""
         self._demand(self._roles[handler], caller)
 
     @staticmethod
@@ -177,16 +177,16 @@ class Web:
             raise AccessDenied(detail=missing_role(wanted, caller.name, caller.role, caller.token))
 
     def demand_own_page(self, request: Request, session: WebSession | None, token: str | None) -> None:
-        """Raises Problem for a change that another site made a browser ask for. Every browser says from where it asks;
-        a session with a cookie has to show its token, too."""
+        """Reject changes requested by pages of other sites (CSRF). Checks the headers Sec-Fetch-Site and Origin and,
+        for a cookie session, its CSRF token. Raises Problem."""
         site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
         if site not in (None, "same-origin", "none") or (origin is not None and origin != self.origin(request)):
-            raise Problem(403, "another site asks for this")
+            raise Problem(403, "refused: this request comes from a page of another site")
         if session is not None and not same(token, session.csrf):
             raise Problem(403, "the CSRF token of this session is missing or wrong (header X-CSRF-Token)")
 
     def origin(self, request: Request) -> str:
-        """The origin of the pages here, as the browser has asked for them."""
+        """Return the origin of our pages under the host name that the browser used."""
         return f"{'https' if self.services.settings.tls else 'http'}://{request.headers.get('host', '')}"
 
     def _cookie_in(self, request: Request) -> str | None:
@@ -196,7 +196,7 @@ class Web:
             return None
         return found.value if found is not None else None
 
-    # -- what is not in the table -----------------------------------------------------------------------------------
+    # -- routes that are not in the table ---------------------------------------------------------------------------
 
     async def _openapi(self, request: Request) -> Response:
         return Response(self._openapi_text, media_type="application/json")
@@ -213,7 +213,7 @@ class Web:
                           headers=getattr(error, "headers", None))  # fmt: skip
         return problem_response(problem, request)
 
-    # -- around everything -----------------------------------------------------------------------------------------
+    # -- wrappers --------------------------------------------------------------------------------------------------
 
     def endpoint(self, work: Endpoint) -> Endpoint:
         """Wrap an endpoint so that its exceptions become responses."""
@@ -237,7 +237,7 @@ class Web:
         return answer
 
     def _guarded(self, app: ASGIApp) -> ASGIApp:
-        """The application behind the check of hosts, and with the headers that every answer has."""
+        """Wrap the application: check the host and add the headers that every response has."""
 
         async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != "http":
@@ -268,8 +268,8 @@ class Web:
         return guarded
 
     def _is_for_us(self, scope: Scope) -> bool:
-        """A page of another site that lets its name resolve to this address (DNS rebinding) shows another name. An
-        address cannot be used for this attack."""
+        """Whether the Host header names this server. In a DNS rebinding attack, it has the name of the other site. An
+        IP address cannot be used for this attack."""
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
         if len(hosts) != 1:
             return False
@@ -279,7 +279,8 @@ class Web:
 
 
 def _has_two_lengths(scope: Scope) -> bool:
-    """RFC 9112 6.1: such a request may be an attempt to smuggle another one behind it, so the connection ends."""
+    """Whether a request has both length headers: a possible request smuggling attempt, so the connection must be closed
+    (RFC 9112 6.1)."""
     names = {name for name, _ in scope["headers"]}
     return b"content-length" in names and b"transfer-encoding" in names
 

@@ -1,4 +1,4 @@
-"""HTTP connections with limits: how many, how long they may take for their headers, and not read their answers."""
+"""HTTP connections with limits on their number, the time for request headers, and the time without reading."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from openmsmq.console.limits import ANSWER_BYTES, ANSWER_SECONDS, CONNECTIONS, C
 
 logger = logging.getLogger(__name__)
 
-SWEEP: float = 1.0  # seconds between two looks at all connections
+SWEEP: float = 1.0  # seconds between two checks of all connections
 
 
 class BoundedProtocol(H11Protocol):
@@ -23,9 +23,9 @@ class BoundedProtocol(H11Protocol):
     open_connections: ClassVar[set[BoundedProtocol]] = set()
     peers: ClassVar[Counter[str]] = Counter()
     _peer = ""
-    _since = 0.0  # when it began to wait for headers
-    _stuck: float | None = None  # since when the peer has read next to nothing
-    _unread = 0  # bytes of the answer then
+    _since = 0.0  # start of the wait for headers
+    _stuck: float | None = None  # since when the peer has read less than ANSWER_BYTES
+    _unread = 0  # bytes of the response that were unread at `_stuck`
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         address: Any = transport.get_extra_info("peername")
@@ -53,7 +53,7 @@ class BoundedProtocol(H11Protocol):
             super().data_received(data)
 
     def resume_writing(self) -> None:
-        self._stuck = None  # the peer reads, however often the buffer fills again before somebody looks
+        self._stuck = None  # the peer reads, even if the buffer is full again at the next check
         super().resume_writing()
 
     def on_response_complete(self) -> None:
@@ -61,7 +61,7 @@ class BoundedProtocol(H11Protocol):
         super().on_response_complete()
 
     def check_time(self, now: float) -> None:
-        """Give up a connection that has been slow or deaf for too long."""
+        """Abort the connection if the peer has been too slow to send headers or to read the response."""
         busy = self.cycle is not None and not self.cycle.response_complete
         if not busy and now - self._since > HEADERS_SECONDS:
             self.transport.abort()
@@ -76,7 +76,7 @@ class BoundedProtocol(H11Protocol):
 
 
 async def sweep() -> None:
-    """Look at all connections, until this is cancelled."""
+    """Check all connections periodically until canceled."""
     loop = asyncio.get_running_loop()
     while True:
         await asyncio.sleep(SWEEP)

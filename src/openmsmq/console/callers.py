@@ -1,8 +1,9 @@
-"""Authentication of requests: sessions by cookie, tokens, or name and password with each request; and CSRF protection
-for browsers. Tokens are known to the daemon (`admin.tokens`).
+"""Authentication of requests by session cookie, by token, or by name and password; CSRF protection for browsers. The
+daemon checks tokens (`admin.tokens`).
 
-A session is a ticket of the daemon under 256 random bits, of which this process keeps the hash. It ends by itself, by
-`close`, and when the daemon no longer accepts its ticket: with the password, the user, or the daemon.
+A session maps 256 random bits, of which this process keeps only the hash, to a ticket of the daemon. It ends when it
+expires, with `close`, and when the daemon no longer accepts its ticket: after a change of the password, the deletion of
+the user, or a restart of the daemon.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from openmsmq.model.roles import Role
 
 @dataclass(slots=True)
 class WebSession:
-    """Named by a cookie; changes need `csrf`."""
+    """A login session, identified by a cookie; changes also need `csrf`."""
 
     ticket: str = field(repr=False)
     sid: str
@@ -38,8 +39,8 @@ class WebSession:
 
 @dataclass(frozen=True, slots=True)
 class WebCaller:
-    """The user authenticated by the daemon for this request, with its limits; `token` is the identifier of the token by
-    which they log in, empty for none."""
+    """The user authenticated by the daemon for this request, with its limits; `token` is the identifier of the token
+    used to log in, empty for none."""
 
     ticket: str = field(repr=False)
     name: str
@@ -52,21 +53,22 @@ class WebCaller:
 
     @property
     def administers(self) -> bool:
-        """Whether what is for administrators only is for this one, here."""
+        """Whether the caller may use the pages that only administrators may use."""
         return self.administrator and self.role is Role.ADMINISTRATOR
 
 
 class WebSessions:
-    """All of them, in memory. Threads may share it."""
+    """All sessions, in memory. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock: Final = clock
         self._lock: Final = threading.Lock()
-        self._sessions: Final[OrderedDict[bytes, WebSession]] = OrderedDict()  # least lately used first
+        self._sessions: Final[OrderedDict[bytes, WebSession]] = OrderedDict()  # least recently used first
         self._of_user: Final[dict[str, OrderedDict[bytes, None]]] = {}  # in the same order
 
     def open(self, ticket: str, sid: str, name: str) -> tuple[str, WebSession]:
-        """A new one, and the secret that names it. The least used one of the same user, or of all, may end for it."""
+        """Open a session. Return the secret that identifies it, and the session. If there are too many sessions of this
+        user, or in total, the least recently used one ends."""
         secret = secrets.token_urlsafe(32)
         now = self._clock()
         session = WebSession(ticket, sid, name, secrets.token_urlsafe(32), now, now)
@@ -83,7 +85,7 @@ class WebSessions:
         return secret, session
 
     def find(self, secret: str, *, used: bool = True) -> WebSession | None:
-        """The session that a secret names, as long as it holds. Unless `used` is false, that is a use of it."""
+        """Return the session of a secret; None if unknown or expired. Unless `used` is false, this counts as use."""
         key, now = _hashed(secret), self._clock()
         with self._lock:
             session = self._sessions.get(key)
@@ -124,7 +126,8 @@ def _hashed(secret: str) -> bytes:
 
 
 def basic(value: str) -> tuple[str, str] | None:
-    """User and password of an Authorization header (RFC 7617); None for another scheme or a malformed one."""
+    """Return user and password from an Authorization header (RFC 7617); None for another scheme or a malformed
+    value."""
     scheme, _, encoded = value.partition(" ")
     if scheme.lower() != "basic":
         return None
@@ -137,12 +140,12 @@ def basic(value: str) -> tuple[str, str] | None:
 
 
 def bearer(value: str) -> str | None:
-    """The token in an Authorization header (RFC 6750); None for anything else."""
+    """Return the token from an Authorization header (RFC 6750); None for anything else."""
     scheme, _, token = value.partition(" ")
     found = token.strip()
     return found if scheme.lower() == "bearer" and found.startswith(PREFIX) else None
 
 
 def same(given: str | None, expected: str) -> bool:
-    """Whether two secrets are the same, in equal time."""
+    """Compare two secrets in constant time."""
     return given is not None and hmac.compare_digest(given.encode(), expected.encode())

@@ -1,4 +1,4 @@
-"""Charts of figures over time, as coordinates for a template: no scripts, no library, a sentence for each."""
+"""Charts of figures over time as SVG coordinates for a template, each with a sentence; they need no scripts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 from openmsmq.admin.series import Rates, shown, thinned
 
 WIDTH, HEIGHT = 600, 120  # units of the drawing
-POINTS: Final = 120  # at most, of a line
+POINTS: Final = 120  # maximum per line
 
 
 class Drawn(NamedTuple):
-    """A line to draw: a member of `Rates`, by what it is multiplied to be shown, whether a point that stands for some
-    time has the mean of it or what it was in the end, and the class of its color in style.css."""
+    """A line to draw: `field` is a member of `Rates`, which is multiplied by `scale`. A point that covers several
+    samples shows their mean, or the last one if `mean` is false. `look` is the class of its color in style.css."""
 
     name: str
     field: str
@@ -25,7 +25,7 @@ class Drawn(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """A chart to draw."""
+    """Definition of a chart."""
 
     title: str
     unit: str
@@ -45,13 +45,13 @@ SUBJECTS: Final = (
     Subject("Free on the disk of the data directory", " GB",
             (Drawn("free", "free", 2**-30, mean=False, look="quiet-line"),)),
 )  # fmt: skip
-_TIMES: Final = 5  # below a chart
+_TIMES: Final = 5  # labels below a chart
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line that is drawn by `path`, as SVG has it, over the `area` below it; `values`, as they are shown, are oldest
-    first and None where there is none."""
+    """A line of a chart: `path` and the `area` below it are SVG path data. `values` are scaled, oldest first, None
+    where unknown."""
 
     drawn: Drawn
     path: str
@@ -61,9 +61,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Lines that share one scale, from 0 to `top`. `start` and `end` are times, `sentence` says what is to be seen.
-    `ticks` are the numbers next to the chart, the largest first; `heights` where they are, `clocks` the times below it;
-    `at` has the time of each point in seconds since 1970."""
+    """Lines that share one scale, from 0 to `top`. `start` and `end` are times, `sentence` describes the chart in
+    words. `ticks` are the numbers next to the chart, largest first, at `heights`; `clocks` are the times below it; `at`
+    is the time of each point in seconds since 1970."""
 
     title: str
     unit: str
@@ -87,7 +87,7 @@ def charts(found: Sequence[Rates]) -> list[Chart]:
 
 
 def seconds_of_a_point(found: Sequence[Rates]) -> int:
-    """How many seconds a point of a chart stands for."""
+    """Return the number of seconds that a point of a chart covers."""
     if len(found) < 2:
         return 1
     kept = thinned(found, POINTS)
@@ -100,7 +100,7 @@ def _chart(subject: Subject, kept: list[Rates]) -> Chart:
 
 
 def chart(subject: Subject, at: Sequence[float], columns: Sequence[list[float | None]]) -> Chart:
-    """Return a chart of values at some times, at least two of them: a column for each line."""
+    """Return a chart of values at the times `at` (at least two), with a column for each line."""
     top = nice(max((value for values in columns for value in values if value is not None), default=0))
     lines = [
         Line(drawn, path(values, top), values, area(values, top))
@@ -116,12 +116,13 @@ def chart(subject: Subject, at: Sequence[float], columns: Sequence[list[float | 
 
 
 def parts_of(top: float) -> int:
-    """Into how many parts lines divide a scale, so that each has a number with few digits."""
+    """Return the number of parts into which grid lines divide a scale, so that their numbers have few digits."""
     return 4 if str(top).startswith("2") else 5
 
 
 def _clocks(at: Sequence[float]) -> list[str]:
-    """Some of the times, from the first one to the last one; with seconds where there are less than five minutes."""
+    """Return at most `_TIMES` evenly spaced times, including the first and last; with seconds for less than 5
+    minutes."""
     pattern = "%H:%M" if at[-1] - at[0] >= 300 else "%H:%M:%S"
     times = min(_TIMES, len(at))
     places = [round(step * (len(at) - 1) / (times - 1)) for step in range(times)]
@@ -129,7 +130,7 @@ def _clocks(at: Sequence[float]) -> list[str]:
 
 
 def spark(values: Sequence[float | None], width: int = 92, height: int = 24) -> tuple[str, str]:
-    """Line and area of a small chart without axes; empty for fewer than two values."""
+    """Return line and area of a small chart without axes; empty strings for fewer than two values."""
     if len(values) < 2:
         return "", ""
     top = max((value for value in values if value is not None), default=0) * 1.1 or 1
@@ -150,7 +151,7 @@ def _said(line: Line, unit: str) -> str:
 
 
 def path(values: Sequence[float | None], top: float, width: int = WIDTH, height: int = HEIGHT) -> str:
-    """With gaps where there is no value; what stands between two of them is a dot."""
+    """Return the line as SVG path data, with a gap at each None; a value between two gaps is a dot."""
     across, down = width / (len(values) - 1), height / top
     parts, begun = [], False
     for index, value in enumerate(values):
@@ -162,7 +163,7 @@ def path(values: Sequence[float | None], top: float, width: int = WIDTH, height:
 
 
 def area(values: Sequence[float | None], top: float, width: int = WIDTH, height: int = HEIGHT) -> str:
-    """Return the area below a line, as SVG path."""
+    """Return the area below a line as SVG path data."""
     across, down = width / (len(values) - 1), height / top
     parts: list[str] = []
     for index, value in enumerate(values):
@@ -177,7 +178,7 @@ def area(values: Sequence[float | None], top: float, width: int = WIDTH, height:
 
 
 def nice(most: float) -> float:
-    """The next of 1, 2 and 5 times a power of ten; at least 1."""
+    """Round up to 1, 2 or 5 times a power of ten; at least 1."""
     step = 1.0
     while True:
         for factor in (1, 2, 5):

@@ -1,4 +1,4 @@
-"""Operations of the API that follow from the table of actions."""
+"""Operations of the API, generated from the table of actions."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _DRY_RUN: Final = ("dry_run", DryRun, False)
 
 
 def operations_of(action: Action) -> Iterator[HttpOperation]:
-    """Yield the HTTP operations of an action: one, and another one for a dry run that has its own path."""
+    """Yield the HTTP operations of an action: the action, and its dry run if that has its own path."""
     kept = {each.name: _declared(each) for each in msgspec.structs.fields(action.input)}
     rest = {name: declared for name, declared in kept.items() if name not in action.in_path}
     queries = set(rest) if action.method in ("GET", "DELETE") else set(action.queries)
@@ -102,12 +102,12 @@ def operations_of(action: Action) -> Iterator[HttpOperation]:
 
 
 def _struct(action: Action, fields: list[Any], part: str = "") -> type[Input]:
-    """The input with these fields alone."""
+    """Return a struct type with only these fields of the input."""
     if not fields:
         return Empty
     if [field[0] for field in fields] == [each.name for each in msgspec.structs.fields(action.input)]:
         return action.input
-    fields = sorted(fields, key=len)  # those without a default come first
+    fields = sorted(fields, key=len)  # fields without a default first
     made = msgspec.defstruct(
         action.input.__name__ + part, fields, bases=(Input,), frozen=True, forbid_unknown_fields=True,
         namespace={"__doc__": action.input.__doc__},
@@ -154,7 +154,7 @@ def _answer(output: Any, status: int) -> Response:
 
 
 def perform(action: Action, asked: WebRequest, given: Input, *, dry_run: bool = False, token: str = "") -> Any:
-    """The output of an action, or of its dry run, for the caller of a request. Raises Problem, MsmqError."""
+    """Run an action, or its dry run, for the caller of a request; return its output. Raises Problem, MsmqError."""
     with action_errors(action), site_of(action, asked) as site:
         if action.planned is None:
             return action.perform(site, given)
@@ -170,7 +170,7 @@ def perform(action: Action, asked: WebRequest, given: Input, *, dry_run: bool = 
 
 @contextmanager
 def action_errors(action: Action) -> Iterator[None]:
-    """Convert the errors of an action into a Problem, or leave an MsmqError."""
+    """Convert the errors of an action into a Problem; an MsmqError passes unchanged."""
     try:
         yield
     except ActionRefused as refused:
@@ -215,7 +215,7 @@ def site_of(action: Action, asked: WebRequest) -> Iterator[ActionSite]:
 
 @dataclass(frozen=True, slots=True)
 class ConsoleDaemon:
-    """The daemon, as the caller of a request."""
+    """The daemon, accessed as the caller of a request."""
 
     asked: WebRequest
 
@@ -250,18 +250,18 @@ class ConsoleDaemon:
 
 
 def may_see_figures(asked: WebRequest) -> bool:
-    """Sums over queues that the user may not see are for administrators, unless anonymous callers may learn them."""
+    """Whether the caller may see sums over all queues: administrators may, and everyone if open metrics are enabled."""
     return asked.caller.administrator or asked.services.settings.open_metrics
 
 
 def demand_figures(asked: WebRequest) -> None:
-    """Raises AccessDenied for a caller who may not see sums over all queues."""
+    """Check that the caller may see sums over all queues. Raises AccessDenied."""
     if not may_see_figures(asked):
         raise AccessDenied(detail=f"figures of all queues: {missing_administrator(asked.caller.name)}")
 
 
 class ConsoleAccounts:
-    """Users and groups of the machine, and of its domain."""
+    """Users and groups of the machine and of its domain."""
 
     def __init__(self, daemon: ConsoleDaemon) -> None:
         self._daemon: Final = daemon
@@ -295,15 +295,15 @@ _BY_NAME: Final = {derived.name: derived for derived in OPERATIONS}
 
 
 def operation_of(action: Action) -> HttpOperation:
-    """The operation of an action."""
+    """Return the operation of an action."""
     return _BY_NAME[action.run.__name__]
 
 
 def handler_of(action: Action) -> Callable[[WebRequest], Any]:
-    """The handler of the operation of an action."""
+    """Return the handler of the operation of an action."""
     return operation_of(action).handler
 
 
 def body_of(action: Action) -> type[Input]:
-    """Return the type of the body of a request for an action."""
+    """Return the type of the request body of an action."""
     return operation_of(action).body or Empty

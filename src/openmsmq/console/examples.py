@@ -1,4 +1,4 @@
-"""Examples of requests and answers, made of the `examples` of their fields."""
+"""Examples of requests and responses, built from the `examples` of their fields."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _UUID: Final = "6f9619ff-8b86-d011-b42d-00c04fc964ff"
 
 
 def example_of(kind: Any) -> Any:
-    """A value of a type as JSON has it. A struct has the fields without a default and those with an example; if there
-    are none, its first field."""
+    """Return an example of a type as a JSON value. A struct contains its required fields and those with an example; if
+    there are none, its first field."""
     return _value(inspect.type_info(kind))
 
 

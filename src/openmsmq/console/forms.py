@@ -1,4 +1,4 @@
-"""Forms of pages that do one action each: their fields are those of its input."""
+"""Forms of pages; each runs one action, and its fields are those of the action's input."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from openmsmq.model.text import counted, time_text
 
 
 class PageForm(NamedTuple):
-    """`path` gets the form, `row` does what it asks for. `after` is the page to go to then, with fields of the path and
-    of the output in braces; or a sentence of the output for a page that says what was done."""
+    """A form posted to `path` that runs the action `row`. `after` is the page shown next, with fields of the path and
+    of the output in braces; or a function that returns a sentence about the output for a page with the result."""
 
     path: str
     row: Action
@@ -73,7 +73,7 @@ FORMS: Final = (
 
 
 def inputs(row: Action, form: Mapping[str, str]) -> dict[str, Any]:
-    """`query` and `body` of a request for an action, of the fields of a form. Raises Problem naming a field."""
+    """Convert the fields of a form to `query` and `body` of a request. Raises Problem that names the field."""
     wanted = operation_of(row)
     return {"query": _input(wanted.query, form), "body": None if wanted.body is None else _input(wanted.body, form)}
 
@@ -91,7 +91,7 @@ def _input(wanted: type, form: Mapping[str, str]) -> Any:
             values[field.name] = given != "false"
         elif inspect.IntType in kinds and (given.strip() or field.required):
             values[field.name] = _number(field.name, given)
-        elif inspect.IntType in kinds:  # empty: none, where there may be none
+        elif inspect.IntType in kinds:  # an empty field means None where None is allowed
             values |= {field.name: None} if inspect.NoneType in kinds else {}
         elif given or field.required or (isinstance(text, inspect.StrType) and not text.min_length):
             values[field.name] = given
@@ -99,7 +99,7 @@ def _input(wanted: type, form: Mapping[str, str]) -> Any:
 
 
 def _kinds(described: inspect.Type) -> Iterator[inspect.Type]:
-    """Yield the types that values of a field may have."""
+    """Yield the types that a field accepts."""
     if isinstance(described, inspect.Metadata):
         yield from _kinds(described.type)
     elif isinstance(described, inspect.UnionType):
@@ -110,7 +110,7 @@ def _kinds(described: inspect.Type) -> Iterator[inspect.Type]:
 
 
 def _number(name: str, given: str) -> int:
-    """Raises Problem naming the field."""
+    """Parse a whole number. Raises Problem that names the field."""
     number = whole(given)
     if number is None:
         raise Problem(422, f"{name.replace('_', ' ')} must be a whole number, not {given[:40] or 'empty'}")
@@ -118,7 +118,7 @@ def _number(name: str, given: str) -> int:
 
 
 def converted(values: Mapping[str, Any], wanted: type) -> Any:
-    """Raises Problem naming the field."""
+    """Convert the values of a form to a struct. Raises Problem that names the field."""
     try:
         return msgspec.convert(values, wanted)
     except msgspec.ValidationError as error:
@@ -126,6 +126,6 @@ def converted(values: Mapping[str, Any], wanted: type) -> Any:
 
 
 def whole(text: str) -> int | None:
-    """The number that somebody typed; None for anything else, which is refused then."""
+    """Parse a typed number, which may have commas; None for anything else."""
     text = text.replace(",", "").strip()
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None

@@ -28,11 +28,11 @@ from openmsmq.model.histogram import Histogram
 from openmsmq.model.left_out import LEFT_OUT
 
 Figures: TypeAlias = metrics.Figure | Mapping[tuple[str, ...], metrics.Figure]
-_PATIENCE: Final = 2.0  # seconds that the daemon may take to say that it is there
+_PATIENCE: Final = 2.0  # seconds that the daemon may take to answer
 
 
 class QueueMetricsQuery(Input, frozen=True):
-    """`queue` is a pattern as in the list of queues."""
+    """Parameters of the metrics of queues. `queue` is a pattern as in the list of queues."""
 
     queue: Text = "*"
     family: Literal["messages", "windows", "readers", "flow", "relays"] = "messages"
@@ -51,7 +51,7 @@ def routes(web: Web) -> list[Route]:
         verbose = "verbose" in request.query_params
         lines = [f"{name}: {said}" for name, said in checks.items()] if verbose or not ready else ["ok"]
         age = services.history.age
-        if verbose and age is not None:  # no reason to be taken out of service: messages do not need it
+        if verbose and age is not None:  # does not affect readiness: message traffic does not need figures
             lines.append(f"figures: {age:.0f} s old")
         return PlainTextResponse("\n".join(lines) + "\n", 200 if ready else 503)
 
@@ -75,7 +75,7 @@ def routes(web: Web) -> list[Route]:
 
 
 def check(services: Services) -> dict[str, str]:
-    """Return each precondition of work -> "ok", or a problem."""
+    """Return a mapping: precondition -> "ok" or a description of the problem."""
     try:
         found: dict[str, str] = services.link.ask("health").result(_PATIENCE)[0]
     except FutureTimeout:
@@ -86,7 +86,7 @@ def check(services: Services) -> dict[str, str]:
 
 
 def aggregated(services: Services) -> str:
-    """Return the metrics of the daemon and of this process, without names of queues. Unavailable ones are left out."""
+    """Return the metrics of the daemon and of this process, without queue names. Unavailable metrics are left out."""
     found: dict[str, Any] = services.link.call("figures")
     settings = services.settings
     sources: dict[str, Callable[[], Figures]] = {name: partial(_figure, name, value) for name, value in found.items()}
@@ -102,7 +102,7 @@ def aggregated(services: Services) -> str:
 
 
 def _deepest(services: Services) -> str:
-    """Figures of the queues with most messages, as many as the setting `metrics_queues` says."""
+    """Return metrics of the `metrics_queues` (setting) queues with the most messages."""
     count = services.settings.metrics_queues
     if not count:
         return ""
@@ -115,7 +115,7 @@ def _deepest(services: Services) -> str:
 
 
 def _figure(name: str, value: Any) -> Figures:
-    """A figure of the daemon as `admin.metrics` has it."""
+    """Convert a figure of the daemon to the form of `admin.metrics`."""
     match name:
         case "logins_total" | "messages_refused_total":
             return {tuple(key.split(" ")): count for key, count in value.items()}
@@ -135,8 +135,8 @@ def _histogram(numbers: list[Any]) -> Histogram:
 
 
 def by_queue(services: Services, ticket: str, query: QueueMetricsQuery) -> str:
-    """Figures of the queues that a user may see. Raises Problem for too many, and AccessDenied for relays unless the
-    user is an administrator."""
+    """Return metrics of the queues that a user may see. Raises Problem if there are too many, and AccessDenied for
+    relays unless the user is an administrator."""
     wanted = ListQuery(filter=query.queue)
     if query.family == "relays":
         _, lines = services.link.ask("relays", ticket=ticket).result()
@@ -184,7 +184,7 @@ def _of(row: Mapping[str, Any], family: str) -> list[tuple[str, tuple[str, ...],
 
 
 def _of_relay(row: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...], int]]:
-    """Samples of a relay. Unknown figures are left out."""
+    """Return the samples of a relay. Unknown figures are left out."""
     labels = (row["queue"], row["host"], row["state"])
     figures = {
         "messages_moved_total": row["moved"], "messages_left": row["waiting"],
@@ -194,7 +194,7 @@ def _of_relay(row: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...], int]]:
 
 
 def _size(directory: Path) -> int:
-    """Return the size of the files in a directory; a file may disappear meanwhile."""
+    """Return the total size of the files in a directory in bytes. Files may disappear meanwhile."""
     total = 0
     for entry in os.scandir(directory):
         try:

@@ -1,4 +1,4 @@
-"""Figures of the last ten minutes by the second, and of the last day by the minute; they are gone with this process."""
+"""Figures of the last 10 minutes per second and of the last day per minute, in memory only."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from openmsmq.processes.link import DaemonLink
 
 logger = logging.getLogger(__name__)
 
-SECOND: Final = 1.0  # between two samples, unless they take long
+SECOND: Final = 1.0  # seconds between two samples, unless sampling takes long
 MINUTE: Final = 60.0
-_SHARE: Final = 0.02  # of the time, at most, that samples may take
+_SHARE: Final = 0.02  # maximum share of the time spent on samples
 _RECENT, _DAY = 600, 24 * 60  # samples
 
 
 class Timed(NamedTuple):
-    """How many times something was done since the start of the daemon, and how long all of it took."""
+    """Number of operations since the start of the daemon, and their total duration."""
 
     times: int = 0
     seconds: float = 0.0
 
 
 class Sample(NamedTuple):
-    """Figures of all application queues, at a time in seconds since 1970: current messages, and, counted since the
-    start of the daemon, those that came, that left, and that nobody received (which are among those that left). Then
-    syncs of the disk, calls by RPC, and bytes of the disk that are free, None where that is not known."""
+    """Figures of all application queues at the time `at` (seconds since 1970). `messages` is the current number.
+    Counted since the start of the daemon are `came` (enqueued), `left` (removed) and `dead` (removed without being
+    received, included in `left`). Then disk syncs, RPC calls, and the free bytes of the disk (None if unknown)."""
 
     at: float
     messages: int
@@ -47,14 +47,14 @@ class Sample(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Queues, and messages in them, by kind of queue."""
+    """Numbers of queues and of their messages, by kind of queue."""
 
     queues: Mapping[str, int]
     messages: Mapping[str, int]
 
 
 def sample_of(figures: Mapping[str, Any], at: float, free: int | None) -> Sample:
-    """A sample of the figures that the daemon gives."""
+    """Convert the figures of the daemon to a sample."""
     return Sample(
         at, figures["messages"]["queue"], figures["messages_in_total"]["queue"], figures["messages_out_total"]["queue"],
         sum(figures["messages_dead_total"].values()), _timed([figures["store_sync_duration_seconds"]]),
@@ -63,7 +63,7 @@ def sample_of(figures: Mapping[str, Any], at: float, free: int | None) -> Sample
 
 
 def _timed(histograms: Iterable[Sequence[float]]) -> Timed:
-    """Together: each has a count for each bucket, and then the sum of the seconds."""
+    """Add up histograms, each of which is a count per bucket followed by the sum of the seconds."""
     found = [(sum(counts), seconds) for *counts, seconds in histograms]
     return Timed(int(sum(count for count, _ in found)), sum(seconds for _, seconds in found))
 
@@ -89,14 +89,14 @@ def _mean(before: Timed, after: Timed) -> float | None:
 
 
 class FigureHistory:
-    """Threads may share it."""
+    """Samples of the last 10 minutes and of the last day. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock: Final = threading.Lock()
         self._recent: Final[deque[Sample]] = deque(maxlen=_RECENT + 1)
         self._day: Final[deque[Sample]] = deque(maxlen=_DAY + 1)
-        self.sums: Sums | None = None  # of the last figures; None before the first ones
-        self._taken: float | None = None  # seconds of the clock that never goes back
+        self.sums: Sums | None = None  # of the latest figures; None before the first sample
+        self._taken: float | None = None  # monotonic time of the last sample
 
     def add(self, sample: Sample) -> None:
         with self._lock:
@@ -106,14 +106,14 @@ class FigureHistory:
                 self._day.append(sample)
 
     def rates(self, span: Range) -> list[Rates]:
-        """The oldest first."""
+        """Return the rates of a time range, oldest first."""
         with self._lock:
             samples = list(self._recent if span == "10m" else self._day)
         return rates(samples)
 
     @property
     def age(self) -> float | None:
-        """Seconds since the last sample was taken; None before the first one."""
+        """Seconds since the last sample; None before the first one."""
         with self._lock:
             return None if self._taken is None else time.monotonic() - self._taken
 
@@ -127,9 +127,9 @@ class FigureHistory:
 def record(
     link: DaemonLink, history: FigureHistory, directory: str | Path, wait: Callable[[float], object] = time.sleep
 ) -> None:  # fmt: skip
-    """Take a sample a second, with the free space on the disk of a directory, or less often if that would take more
-    than 2% of the time; until the daemon is gone. A failed sample is left out: charts have a gap there, and pages show
-    the age of the figures."""
+    """Take one sample per second until the daemon closes the connection; less often if sampling would take more than 2%
+    of the time. A sample includes the free space on the disk of `directory`. A failed sample is left out: charts have a
+    gap there, and pages show the age of the figures."""
     while True:
         started = time.monotonic()
         try:

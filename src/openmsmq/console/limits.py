@@ -1,4 +1,4 @@
-"""How much, and for how long: what a hostile, a slow or a dying peer may take."""
+"""Limits on the resources that a hostile, slow or failing peer can use."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ BODY: Final = 6 << 20  # bytes of a request: a message of 4 MiB in base64, and i
 CONNECTIONS: Final = 256
 CONNECTIONS_PER_PEER: Final = 64
 HEADERS: Final = 32 << 10  # bytes of request line and headers
-HEADERS_SECONDS: Final = 10.0  # from the connection, or the last answer, to whole headers
+HEADERS_SECONDS: Final = 10.0  # from connect or the last response until the headers are complete
 BODY_SECONDS: Final = 60.0
-ANSWER_SECONDS: Final = 30.0  # in which a peer has to read some of its answer, at least this many bytes:
+ANSWER_SECONDS: Final = 30.0  # time in which a peer must read at least ANSWER_BYTES of a response
 ANSWER_BYTES: Final = 64 << 10
-THREADS: Final = 16  # requests that are worked on at once; the others wait
-WORK_SECONDS: Final = 60.0  # for a request to get its answer
+THREADS: Final = 16  # concurrent requests; more requests wait
+WORK_SECONDS: Final = 60.0  # maximum time of a request
 
-STREAMS: Final = 32  # of events, each of which holds a connection
+STREAMS: Final = 32  # event streams; each occupies a connection
 STREAMS_PER_USER: Final = 8
 SESSIONS: Final = 1000
 SESSIONS_PER_USER: Final = 20

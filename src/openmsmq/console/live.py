@@ -1,4 +1,4 @@
-"""Figures as they change, for pages that are open: server-sent events."""
+"""Live figures for open pages, as server-sent events."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from openmsmq.model.roles import Role
 from openmsmq.model.shares import Shares
 
 MEDIA_TYPE: Final = "text/event-stream"
-_LOOK: Final = 0.5  # seconds between looks for a new sample
-_HEARTBEAT: Final = 15.0  # seconds; then the login is checked, too
+_LOOK: Final = 0.5  # seconds between checks for a new sample
+_HEARTBEAT: Final = 15.0  # seconds; the login is then checked again
 
 
 class Streams:
-    """How many are open, in all and of each user by the SID; the event loop counts them."""
+    """Number of open streams, in total and per user SID. Only the event loop changes it."""
 
     shares: ClassVar[Shares[str]] = Shares(STREAMS, STREAMS_PER_USER)
 
@@ -42,11 +42,11 @@ def events(asked: WebRequest) -> Response:
 
 
 async def _stream(asked: WebRequest) -> AsyncIterator[bytes]:
-    """A snapshot at once, and one with each sample; nothing of the past. A client that does not read gets fewer."""
+    """Yield a snapshot immediately and one per sample, no history. A client that does not read gets fewer."""
     services, loop = asked.services, asyncio.get_running_loop()
     history: FigureHistory = services.history
     last, checked = 0.0, loop.time()
-    if not Streams.shares.take(asked.caller.sid):  # several were answered at once
+    if not Streams.shares.take(asked.caller.sid):  # several requests were accepted at the same time
         return
     try:
         while True:
@@ -60,7 +60,7 @@ async def _stream(asked: WebRequest) -> AsyncIterator[bytes]:
                 yield b": still there\n\n"
             await asyncio.sleep(_LOOK)
     except (MsmqError, ConnectionError):
-        return  # the login has ended, or the daemon
+        return  # the login has ended, or the daemon has stopped
     finally:
         Streams.shares.give_back(asked.caller.sid)
 

@@ -24,7 +24,7 @@ class MachinePages:
             Route("/audit", console.looking(self._audit), methods=["GET"]),
             Route("/settings", console.looking(self._settings), methods=["GET"]),
         ]
-        self.behind: Final[dict[str, Page]] = {}  # they have no forms that change anything
+        self.behind: Final[dict[str, Page]] = {}  # these pages have no forms that change anything
 
     async def _audit(self, request: Request, caller: WebCaller) -> Response:
         pairs = [(name, value) for name, value in request.query_params.multi_items() if value]

@@ -1,8 +1,7 @@
-"""Alarms by e-mail: one mail for all that happens within a short time.
+"""Alarms by e-mail: one mail for all events within a short time.
 
-It runs in a thread of the web process, as webhooks do, so a mail server that is slow or gone holds up nothing. A mail
-that fails `TRIES` times is dropped and logged; `alarms.mailed` has the number of the last event that was
-sent.
+It runs in a thread of the web process, as webhooks do, so a slow or unavailable mail server blocks nothing. A mail that
+fails `TRIES` times is dropped and logged; the file `alarms.mailed` contains the number of the last event sent.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from openmsmq.model.text import counted, printable, time_text
 logger = logging.getLogger(__name__)
 
 TRIES: Final = 5
-GATHER: Final = 30.0  # seconds after the first event, in which others join its mail
-_SECONDS: Final = 15.0  # for each step of a try
-_FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0  # seconds between tries; they double
-_PERIOD: Final = 2.0  # seconds between looks for events
+GATHER: Final = 30.0  # seconds after the first event in which later events are added to its mail
+_SECONDS: Final = 15.0  # seconds per step of an attempt
+_FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0  # seconds between attempts, increasing exponentially
+_PERIOD: Final = 2.0  # seconds between checks for events
 _PORTS: Final = {"starttls": 587, "tls": 465, "none": 25}
 
 
@@ -41,7 +40,7 @@ class SendMail(Protocol):
 
 @dataclass(slots=True)
 class AlarmMailer:
-    """`machine` is the name that readers see. `is_served` is as for `Webhook`."""
+    """Sends alarms by e-mail. `machine` is the name of this machine in the mails; `is_served` is as for `Webhook`."""
 
     data_dir: Path
     machine: str
@@ -53,7 +52,7 @@ class AlarmMailer:
     clock: Callable[[], float] = time.time
 
     def run(self) -> None:
-        """Until the process ends."""
+        """Deliver events until the process ends."""
         while True:
             try:
                 self.deliver()
@@ -62,7 +61,7 @@ class AlarmMailer:
             self.wait(_PERIOD)
 
     def deliver(self) -> None:
-        """Send what has happened since the last mail, once it is old enough for others to have joined it."""
+        """Send the events since the last mail, after waiting for further events to join it."""
         try:
             alarms = read_alarms(self.data_dir)
         except (OSError, ValueError) as error:
@@ -89,7 +88,7 @@ class AlarmMailer:
 
 
 def mail_of(events: list[Event], machine: str, sender: str, recipients: tuple[str, ...]) -> EmailMessage:
-    """One mail about events: what was raised first, with what to do."""
+    """Return one mail about events: raised alarms first, with their remedies."""
     raised = [event for event in events if event.state == "raised"]
     cleared = [event for event in events if event.state == "cleared"]
     parts = [f"{len(each)} {word}" for each, word in ((raised, "raised"), (cleared, "cleared")) if each]
@@ -105,14 +104,15 @@ def mail_of(events: list[Event], machine: str, sender: str, recipients: tuple[st
     mail["From"], mail["To"] = sender, ", ".join(recipients)
     mail["Subject"] = printable(("Cleared: " if len(events) == len(cleared) == 1 else "") + subject)[:200]
     mail["Date"], mail["Message-ID"] = formatdate(), make_msgid(domain="openmsmq")
-    mail["Auto-Submitted"] = "auto-generated"  # RFC 3834: nobody's holiday answers it
+    mail["Auto-Submitted"] = "auto-generated"  # RFC 3834: suppresses automatic replies
     mail.set_content("\n".join(lines))
     return mail
 
 
 def sending(server: str, tls: str, user: str, password: str, context: ssl.SSLContext | None = None) -> SendMail:
-    """By SMTP to `server`, a host with or without a port. `tls` is "starttls", "tls" from the first byte, or "none";
-    with the first two, the server has to show a certificate that `context` trusts, the system's if it is None."""
+    """Return a function that sends mail by SMTP to `server` (a host, optionally with a port). `tls` is "starttls",
+    "tls" (implicit) or "none"; with the first two, `context` (default: that of the system) must trust the server's
+    certificate."""
     host, port = host_and_port(server, tls)
 
     def send(mail: EmailMessage) -> None:
@@ -123,7 +123,7 @@ def sending(server: str, tls: str, user: str, password: str, context: ssl.SSLCon
             connection = smtplib.SMTP(host, port, timeout=_SECONDS)
         with connection:
             if tls == "starttls":
-                connection.starttls(context=trusted)  # raises where the server has none
+                connection.starttls(context=trusted)  # raises if the server does not support it
             if user:
                 connection.login(user, password)
             connection.send_message(mail)
@@ -132,7 +132,7 @@ def sending(server: str, tls: str, user: str, password: str, context: ssl.SSLCon
 
 
 def host_and_port(server: str, tls: str) -> tuple[str, int]:
-    """Raises ValueError for a port that is none."""
+    """Split a host with an optional port. Raises ValueError for an invalid port."""
     host, separator, port = server.rpartition(":")
     if not separator or (":" in host and not host.startswith("[")):
         host, port = server, ""

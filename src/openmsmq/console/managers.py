@@ -1,4 +1,4 @@
-"""Connections to the daemon for users: a client of the queue manager for each ticket and peer, kept for a while."""
+"""Pool of connections to the daemon: a client of the queue manager per ticket and peer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Kept:
 
 
 class Managers:
-    """Threads share it, and a manager may be used by several."""
+    """Clients of the queue manager by ticket and peer. Thread-safe; several threads may use one client."""
 
     def __init__(self, socket_path: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._path: Final = socket_path
@@ -36,7 +36,7 @@ class Managers:
 
     @contextmanager
     def of(self, ticket: str, peer: str) -> Iterator[QueueManager]:
-        """The queue manager as the user of a ticket sees it. Nothing is sent before the first call."""
+        """Yield a client of the queue manager for the user of a ticket. It connects with the first call."""
         key = Ticket(ticket, peer)
         with self._lock:
             kept = self._kept.pop(key, None) or _Kept(self._connected(key))
@@ -57,7 +57,7 @@ class Managers:
         return QueueManager(pool, pool)
 
     def _too_many(self) -> list[QueueManager]:
-        """Return clients that were not used for a while, and the oldest beyond the limit; they are no longer kept."""
+        """Remove and return idle clients and the oldest ones beyond the limit."""
         now = self._clock()
         unused = [key for key, kept in self._kept.items() if not kept.users]
         stale = [key for key in unused if now - self._kept[key].left > _IDLE_SECONDS]

@@ -22,9 +22,9 @@ _IDENTIFIER: Final = re.compile(r"\{?([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12
 
 @dataclass(slots=True)
 class MessageSearch:
-    """Result of a search. `queue` and `lookup` are those of the message, empty if it was not found; an outgoing queue
-    has no lookup identifiers. `scanned` messages of `searched` queues were read; `left` are rows of queues that were
-    not read to the end, `unread` names of queues that refused."""
+    """Result of a search. `queue` and `lookup` locate the message and are empty if it was not found; messages in
+    outgoing queues have no lookup identifier. `scanned` messages in `searched` queues were read. `left` are rows of
+    queues that were not read to the end, `unread` are names of queues that could not be read."""
 
     identifier: str
     queue: str = ""
@@ -36,8 +36,8 @@ class MessageSearch:
 
 
 def parse_identifier(text: str) -> str | None:
-    r"""The start of the identifiers that are meant: `{guid}\number`, or `{guid}\` for a GUID alone, which is that of
-    the sending queue manager ([MS-MQMQ] 2.2.8). None for any other text."""
+    r"""Return the prefix of the identifiers to search for: `{guid}\number`, or `{guid}\` for a GUID alone, which is
+    that of the sending queue manager ([MS-MQMQ] 2.2.8). None for any other text."""
     found = _IDENTIFIER.fullmatch(text.strip().lower())
     return None if found is None else f"{{{found.group(1)}}}\\{int(found.group(2)) if found.group(2) else ''}"
 
@@ -45,9 +45,9 @@ def parse_identifier(text: str) -> str | None:
 def find_message(
     asked: WebRequest, identifier: str, clock: Callable[[], float] = time.monotonic, most: int = SCANNED
 ) -> MessageSearch:
-    """Read queues until a message is found, `most` messages are read, or about `FOUND_SECONDS` have passed. Queues with
-    few messages come first, so that a long queue does not keep the others from being read. Raises MsmqError if the
-    queues can't be listed."""
+    """Read queues until a message is found, `most` messages are read, or about `FOUND_SECONDS` have passed. Shorter
+    queues are read first, so that a long queue does not keep the others from being read. Raises MsmqError if the queues
+    can't be listed."""
     found, until = MessageSearch(identifier), clock() + FOUND_SECONDS
     rows = [row for row in asked.services.rows.of(asked.caller.ticket) if row["messages"]]
     rows.sort(key=lambda row: int(row["messages"]))

@@ -1,4 +1,4 @@
-"""Messages for browsers: the bytes of a body, messages as a file, and the form that sends one again."""
+"""Messages for browsers: body bytes, export as a file, and the form that resends a message."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ OPERATIONS: Final = (
 
 
 class MessageExport(Input, frozen=True):
-    """The messages that a file is to have: the first that match."""
+    """Selects the messages to export: the first ones that match."""
 
     where: MessageFilter = MessageFilter()
     first: Annotated[int, Meta(ge=1, le=MOST)] = MOST
 
 
 def export(asked: WebRequest) -> Response:
-    """Lines of JSON, as `openmsmq export` writes and `openmsmq import` reads them. Raises Problem for more than a
-    request may take: the command has no limit."""
+    """Return messages as JSON lines, the format of `openmsmq export` and `openmsmq import`. Raises Problem if the file
+    would exceed the limit of a request; the command has no limit."""
     lines: list[bytes] = []
     size = 0
     with action_errors(get_message), site_of(get_message, asked) as site:
@@ -86,12 +86,12 @@ def export(asked: WebRequest) -> Response:
     )  # fmt: skip
 
 
-# -- sending one again ---------------------------------------------------------------------------------------------
+# -- resending -----------------------------------------------------------------------------------------------------
 
 
 class ResendingForm(NamedTuple):
-    """A message, and the fields of the form that sends it again as the form shows them. `is_text`: the body can be
-    changed. `to`: the queue that it goes to by default."""
+    """A message, and the fields of the form that resends it, as shown. `is_text`: the body can be edited. `to`: the
+    default destination queue."""
 
     details: MessageDetails
     fields: dict[str, str]
@@ -127,8 +127,8 @@ def _fields(message: Message, text: str | None) -> dict[str, str]:
 
 
 def changes_in(form: Mapping[str, str], shown: Mapping[str, str]) -> dict[str, str]:
-    """The fields of a form that are not as they were shown. Browsers send each end of a line as CR and LF; text that
-    had none of these gets its own back."""
+    """Return the fields of a form that the user has changed. Browsers send each line end as CR LF; text without CR LF
+    gets its own line ends back."""
     given = {**dict.fromkeys(_BOXES, "false"), **form}
     changed = {name: value for name, value in given.items() if name not in shown or value != _as_sent(shown[name])}
     for name in ("time_to_reach_queue", "time_to_be_received"):
@@ -142,6 +142,6 @@ def changes_in(form: Mapping[str, str], shown: Mapping[str, str]) -> dict[str, s
 
 
 def _as_sent(value: str) -> str:
-    """Return a value as a browser sends it back from a page."""
+    """Return a value as a browser would send it back from the form."""
     text = printable(value, multiline=True)
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\n", "\r\n")

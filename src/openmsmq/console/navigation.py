@@ -1,4 +1,4 @@
-"""The navigation that pages share: links, how much each has, and which is the page that is shown."""
+"""The navigation shared by all pages: links with counts, and the current page."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from openmsmq.model.errors import MsmqError
 
 
 class NavigationEntry(NamedTuple):
-    """A page: `counted` is the member of `Counts` shown with it; `bad` if a number there is bad news. `manages` and
-    `administers` restrict its users; `group` begins a group."""
+    """A page: `counted` is the member of `Counts` shown with it; `bad` if a count above 0 is a problem. `manages` and
+    `administers` restrict its users; `group` starts a group."""
 
     path: str
     text: str
@@ -52,8 +52,8 @@ ENTRIES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Queues of applications, messages in dead-letter queues, outgoing queues, alarms that are on and not silenced, and
-    jobs that are under way."""
+    """Numbers of application queues, messages in dead-letter queues, outgoing queues, active alarms that are not
+    silenced, and running jobs."""
 
     queues: int = 0
     dead_letters: int = 0
@@ -63,7 +63,7 @@ class Counts:
 
 
 class NavigationLink(NamedTuple):
-    """A link as a page shows it."""
+    """A navigation link for a template."""
 
     path: str
     text: str
@@ -74,9 +74,9 @@ class NavigationLink(NamedTuple):
 
 
 def counts_of(services: Services, caller: WebCaller) -> Counts:
-    """For administrators, who see all queues: what the daemon said last. For others: counts of the queues that they may
-    see, kept for `_KEPT` seconds, because the daemon checks the rights of each queue. Zeros for what can't be read: an
-    error page still has its navigation."""
+    """Return the counts for a caller. Administrators see all queues, so they get the latest figures of the daemon.
+    Others get counts of the queues that they may see, cached for `_KEPT` seconds, because the daemon checks the rights
+    of each queue. Counts that cannot be read are 0, so that error pages still have the navigation."""
     if not caller.administrator:
         return services.recent.of(caller.ticket, lambda: _counts_seen_by(services, caller), _KEPT)
     sums = services.history.sums
@@ -108,7 +108,7 @@ def _alarms(services: Services, caller: WebCaller) -> int:
 
 
 def links(path: str, counts: Counts, caller: WebCaller) -> list[NavigationLink]:
-    """Return the entries for a user, on the page of a path."""
+    """Return the links that a user may see, with the page at `path` as the current one."""
     return [
         NavigationLink(
             entry.path, entry.text, getattr(counts, entry.counted) if entry.counted else 0, entry.bad,

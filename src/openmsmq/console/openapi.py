@@ -1,4 +1,5 @@
-"""The OpenAPI document (3.1), made of the table of routes: `python -m openmsmq.console.openapi` prints it."""
+"""The OpenAPI document (3.1), generated from the table of operations: `python -m openmsmq.console.openapi` prints
+it."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ _REFERENCE: Final = "#/components/schemas/{name}"
 _OF_ALL: Final = (400, 401, 403, 421, 422, 429, 500, 503, 504)
 _OF_CHANGES: Final = (413, 415)
 _PARAMETER: Final = re.compile(r"\{([a-z]+)\}")
-#: What the operations are about: the first part of their path -> name and description of the tag.
+#: First part of the path of operations -> name and description of their tag.
 _TAGS: Final = {
     "alarms": ("Alarms", "Figures that are over their threshold, and what to do."),
     "audit": ("Audit log", "Who changed what, and from where."),
@@ -49,7 +50,7 @@ _TAGS: Final = {
     "users": ("Users and groups", "Accounts of the users file."),
 }  # fmt: skip
 _PROBLEM_EXAMPLE: Final = {
-    "type": "/problems/404", "title": "There is no such thing", "status": 404,
+    "type": "/problems/404", "title": "Not found", "status": 404,
     "detail": "MQ_ERROR_QUEUE_NOT_FOUND: there is no queue 7", "request_id": "1f0c",
     "hresult": "0xC00E0003",
 }  # fmt: skip
@@ -83,7 +84,7 @@ _EVENT: Final = "event: figures\ndata: {}\n\n"
 
 
 def document(operations: Iterable[HttpOperation]) -> dict[str, Any]:
-    """The whole document; the same for the same table."""
+    """Return the document; it depends only on the operations."""
     table = list(operations)
     types = [
         kind
@@ -93,7 +94,7 @@ def document(operations: Iterable[HttpOperation]) -> dict[str, Any]:
     ]
     _, schemas = msgspec.json.schema_components(dict.fromkeys(types), ref_template=_REFERENCE)
     for schema in schemas.values():
-        if "description" in schema:  # a docstring; Python before 3.13 leaves the indentation of the source in it
+        if "description" in schema:  # from a docstring, which Python before 3.13 does not dedent
             schema["description"] = inspect.cleandoc(schema["description"])
     paths: dict[str, dict[str, Any]] = {}
     for operation in table:
@@ -155,7 +156,7 @@ def _described(operation: HttpOperation) -> dict[str, Any]:
 
 
 def _conditions(operation: HttpOperation) -> str:
-    """Who may ask, what is recorded, and the command that does the same."""
+    """Describe the required role, the audit record, and the equivalent command."""
     more = operation.extensions
     sentences = [f"Needs the role {operation.role.word}." if operation.needs_login else "Needs no login."]
     if more.get("x-effect") == "destroys":
@@ -204,7 +205,7 @@ def _parameter(name: str, place: str, required: bool, schema: dict[str, Any]) ->
 
 
 def _example(schema: dict[str, Any]) -> Any:
-    """A value that a parameter may have, of its schema."""
+    """Return an example of a parameter from its schema."""
     for part in (schema, *schema.get("anyOf", ())):
         if "enum" in part:
             return part["enum"][0]
@@ -219,7 +220,7 @@ def _example(schema: dict[str, Any]) -> Any:
 
 
 def text(operations: Iterable[HttpOperation]) -> str:
-    """Return the text of the file in the repository."""
+    """Return the document as the text of the file in the repository."""
     return json.dumps(document(operations), indent=1, ensure_ascii=False) + "\n"
 
 

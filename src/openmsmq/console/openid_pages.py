@@ -1,4 +1,4 @@
-"""Login by OpenID Connect: the way of the browser to the provider and back. The daemon checks what it brings back."""
+"""Login by OpenID Connect: redirects to the provider and back. The daemon checks the returned code."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from openmsmq.console.pages import Console, own_path
 from openmsmq.console.problems import Problem
 
 CALLBACK: Final = "/login/openid/callback"
-_SECONDS: Final = 600  # that the browser keeps the state
-_LONGEST: Final = 4096  # characters of what the browser brings
+_SECONDS: Final = 600  # lifetime of the cookie with the state
+_LONGEST: Final = 4096  # characters per returned parameter
 
 
 class OpenIdPages:
     """Routes of one console; none if no provider is set.
 
-    The browser has to bring back the state in a cookie, too, so that nobody can log another browser in as themselves.
-    That cookie is SameSite=Lax, because the provider sends the browser here. The session's is Strict: a browser would
-    not send it with a redirect that the provider began, so a page goes on to the next one.
+    The browser must also return the state in a cookie, so that an attacker cannot log another browser in to the
+    attacker's account. That cookie is SameSite=Lax, because the provider redirects the browser here. The session cookie
+    is Strict: browsers do not send it with a redirect that the provider started, so a page continues to the next page.
     """
 
     def __init__(self, console: Console) -> None:
@@ -78,7 +78,7 @@ class OpenIdPages:
         return response
 
     def _set_cookie(self, response: Response, value: str) -> None:
-        """With an empty value it goes."""
+        """Set the state cookie; delete it if `value` is empty."""
         response.set_cookie(
             self._cookie, value, max_age=_SECONDS if value else 0, path="/", secure=self._services.settings.tls,
             httponly=True, samesite="lax",

@@ -1,8 +1,9 @@
-"""The console: pages made here. What they show and do is what the API shows and does. They work without scripts. The
-two that there are bring figures and charts up to date, and add a theme, keys and copying.
+"""The console: pages rendered by the server, which show and do what the API shows and does.
 
-Names, labels and bodies come from anybody. They reach a page by one way, the expressions of templates, which escape
-HTML and make control characters, bidirectional and zero-width ones visible (`model.text.printable`).
+Pages work without scripts. The two scripts refresh figures and charts, and add a theme, keyboard shortcuts and copying.
+
+Names, labels and bodies are untrusted. They reach a page only through template expressions, which escape HTML and make
+control, bidirectional and zero-width characters visible (`model.text.printable`).
 """
 
 from __future__ import annotations
@@ -46,24 +47,24 @@ _STATIC: Final = {
     "login-link.js": "text/javascript",
 }  # fmt: skip
 _THEME: Final = "openmsmq-theme"  # cookie that console.js sets
-_HIDDEN: Final = "openmsmq-hidden"  # cookie that console.js sets: columns of the table of queues, with dots between
+_HIDDEN: Final = "openmsmq-hidden"  # cookie that console.js sets: hidden columns of the queue table, dot-separated
 _COLUMNS: Final = {
     "size": "Size", "quota": "Of quota", "past": "10 minutes", "growth": "Growth", "readers": "Readers",
     "state": "State",
 }  # fmt: skip
-_KEPT: Final = "kept_"  # before the names of fields that a login keeps
-_UNSEEN: Final = ("id", "selection", "queue", "act", "lookup")  # fields that nobody types
+_KEPT: Final = "kept_"  # prefix of form fields that are kept during a login
+_UNSEEN: Final = ("id", "selection", "queue", "act", "lookup")  # fields that are not typed by the user
 _THEMES: Final = ("light", "dark")
 PAGE_ROWS: Final = 100
 _NOTHING_YET: Final = Rates(0.0, 0, 0.0, 0.0, 0.0, None, None, None)
-_WHERE: Final = ("find", "label", "reason", "destination", "text")  # fields of a plan that filter by text
+_WHERE: Final = ("find", "label", "reason", "destination", "text")  # fields of a plan that are text filters
 _AGES: Final = ("older", "newer")
 _PLANNED: Final = ("act", "queue", *_WHERE, *_AGES, "first", "to", "ttl")
 Page = Callable[[Request, WebCaller], Awaitable[Response]]
 
 
 class Console:
-    """The pages of one application."""
+    """The pages of the console."""
 
     def __init__(self, web: Web) -> None:
         self.web: Final = web
@@ -98,7 +99,7 @@ class Console:
             Route("/in-background", change(self._start_job, self._plan), methods=["POST"]),
             *(self._static(name, media_type) for name, media_type in _STATIC.items()),
         ]
-        #: The pages on which forms are, by the paths of the forms.
+        #: Path of a form -> the page that contains it, which is shown again if the form is refused.
         self.behind: Final[dict[str, Page]] = {
             "/queues": self._new_queue, "/outgoing/{queue}/pause": self._outgoing,
             "/outgoing/{queue}/resume": self._outgoing, "/handles/{handle}/close": self._handles,
@@ -106,7 +107,7 @@ class Console:
             **{f"/jobs/{{job}}/{act}": self._job for act in ("pause", "resume", "cancel")},
         }  # fmt: skip
 
-    # -- what is the same of all pages -----------------------------------------------------------------------------
+    # -- common to all pages ---------------------------------------------------------------------------------------
 
     def looking(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
         async def look(request: Request) -> Response:
@@ -122,7 +123,8 @@ class Console:
         return self.answering(look)
 
     def changing(self, page: Page, behind: Page | None = None) -> Callable[[Request], Awaitable[Response]]:
-        """The work of a form. If it is refused, the page `behind` it stays, with a sentence and with what was typed."""
+        """Return the endpoint of a form. If the form is refused, its page `behind` is shown again with the error and
+        the typed values."""
 
         async def change(request: Request) -> Response:
             try:
@@ -154,7 +156,7 @@ class Console:
         return self.answering(change)
 
     async def _login_over(self, request: Request, problem: Problem) -> Response:
-        """A form was sent after the end of the login: its page has a login, which keeps what was typed."""
+        """Answer a form that was sent after the end of the login: show a login form that keeps the typed values."""
         self.web.demand_own_page(request, None, None)
         await self._form(request)
         kept = [pair for pair in request.state.pairs if not _is_secret(pair[0])]
@@ -167,7 +169,8 @@ class Console:
         self, request: Request, *, next_: str, wrong: str | None = None, name: str = "", again: str | None = None,
         kept: Sequence[tuple[str, str]] = (),
     ) -> Response:  # fmt: skip
-        """`again` is the path of the form that was sent after the end of a login, and `kept` what was in it."""
+        """Show the login form. If another form was sent after the end of the login, `again` is its path and `kept` are
+        its fields."""
         title = "Log in" if again is None else "Log in again"
         return await self.render(
             request, "login.html", title, next=next_, wrong=wrong, name=name, again=again, kept=kept,
@@ -193,7 +196,7 @@ class Console:
         return self.web.endpoint(answer)
 
     async def _form(self, request: Request) -> dict[str, str]:
-        """The fields of a form, each once; `request.state.ids` gets all that are called `id`. Raises Problem."""
+        """Return the fields of a form, one value each; `request.state.ids` gets all values of `id`. Raises Problem."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/x-www-form-urlencoded":
             raise Problem(415, "a form has to be application/x-www-form-urlencoded")
@@ -207,8 +210,8 @@ class Console:
         return dict(pairs)
 
     async def render(self, request: Request, template: str, title: str, **values: Any) -> HTMLResponse:
-        """Render a page for the logged-in user. Its template also gets `problem`, why a form was refused, and `typed`,
-        what was in that form, which was sent to the path `posted`."""
+        """Render a page for the logged-in user. If a form was refused, the template also gets the reason `problem`, the
+        values `typed`, and the path `posted` of the form."""
         state, services = request.state, self.web.services
         caller: WebCaller | None = getattr(state, "caller", None)
         problem = getattr(state, "problem", None)
@@ -232,8 +235,8 @@ class Console:
         return HTMLResponse(text)
 
     async def ask(self, handler: Callable[[WebRequest], Any], request: Request, caller: WebCaller, **given: Any) -> Any:
-        """Call a handler and return its answer. `like` is the handler of an operation whose role is needed, if
-        `handler` is not one itself."""
+        """Call a handler and return its answer. If `handler` does not belong to an operation, `like` is the handler of
+        the operation whose role is required."""
         self.web.demand_role(given.get("like", handler), caller)
         asked = WebRequest(self.web.services, caller, dict(request.path_params), given.get("query"), given.get("body"))
         return await self.web.work(handler, asked)
@@ -271,7 +274,7 @@ class Console:
         return await self.render(request, "login_link.html", "Log in")
 
     async def _login_by_link(self, request: Request) -> Response:
-        """The secret comes in the body, so no log has it."""
+        """Log in with a one-time link. Its secret is in the body of the request, so that no access log contains it."""
         form = await self._form(request)
         self.web.demand_own_page(request, None, None)
         secret = await self.web.work(
@@ -288,7 +291,7 @@ class Console:
         account.set_cookie(response, self.web.services.settings, "")
         return response
 
-    # -- looking ---------------------------------------------------------------------------------------------------
+    # -- views -----------------------------------------------------------------------------------------------------
 
     async def _overview(self, request: Request, caller: WebCaller) -> Response:
         query = parse_query(SeriesQuery, request.query_params.multi_items())
@@ -306,7 +309,7 @@ class Console:
         )  # fmt: skip
 
     def sparks(self, shown: Sequence[QueueView]) -> dict[str, tuple[str, str]]:
-        """Lines of how many messages queues had in the last ten minutes, by their identifiers."""
+        """Return small charts of the number of messages in the last ten minutes, by queue identifier."""
         history = self.web.services.queue_history
         return {queue.id: depth_of(history.of(queue.id)) for queue in shown}
 
@@ -322,8 +325,8 @@ class Console:
         )  # fmt: skip
 
     async def _find(self, request: Request, caller: WebCaller) -> Response:
-        """The page of the queue that has this name, or the only one whose name has it; that of a message by its
-        identifier; else a list of queues."""
+        """Show the queue that has this name or, if there is only one, whose name contains it; the message with this
+        identifier; or else a list of queues."""
         wanted = request.query_params.get("filter", "").strip()
         rows = await self.web.work(self.web.services.rows.of, caller.ticket)
         named, holding = found_by(wanted, rows)
@@ -361,7 +364,7 @@ class Console:
         return await self.render(request, "outgoing.html", "Outgoing queues", found=found, command=found.command)
 
     async def attention(self, caller: WebCaller, found: list[KnownAlarm]) -> list[tuple[KnownAlarm, dict[str, Any]]]:
-        """Alarms, each with its badge and the link to where it is seen to."""
+        """Return alarms, each with its badge and the link to its remedy."""
         by_name = {row["name"]: row["id"] for row in await self.web.work(self.web.services.rows.of, caller.ticket)}
         return [(alarm, wording.attention(alarm, by_name.get(alarm.queue))) for alarm in found]
 
@@ -401,11 +404,11 @@ class Console:
 
         return Route(f"/static/{name}", self.answering(give), methods=["GET"])
 
-    # -- changing --------------------------------------------------------------------------------------------------
+    # -- changes ---------------------------------------------------------------------------------------------------
 
     def forms(self, pages: Mapping[str, Page]) -> list[Route]:
-        """Routes of the forms that do one action each, and of the one that plans one for many messages. `pages` has the
-        page on which a form is, by the path of the form; it stays when the form is refused."""
+        """Return routes of the forms that run one action each, and of the form that plans an action on many messages.
+        `pages` maps the path of a form to its page, which is shown again if the form is refused."""
         return [
             Route("/plan", self.changing(self._plan, pages.get("/plan")), methods=["POST"]),
             *(
@@ -422,7 +425,7 @@ class Console:
         return await self.render(request, "done.html", "Done", said=form.after(done), command=done.command)
 
     async def _plan(self, request: Request, caller: WebCaller) -> Response:
-        """A dry run of what a form asks for; its page has the form that does it."""
+        """Show a dry run of the action of a form, with a form that runs the action."""
         plan = _plan_of(request.state.form, request.state.ids)
         found = await self.ask(handler_of(selections.dry_run), request, caller, body=plan)
         asked = [(name, value) for name, value in request.state.form.items() if name in _PLANNED and value]
@@ -436,7 +439,7 @@ class Console:
         )  # fmt: skip
 
     async def _start_job(self, request: Request, caller: WebCaller) -> Response:
-        """Do what a dry run has shown some of to all that match, in the background."""
+        """Start a background job that applies the action of a dry run to all matching messages."""
         form = request.state.form
         given = {name: value for name, value in form.items() if value}
         if given.get("act") == "delete" and "sure" not in given:
@@ -461,7 +464,7 @@ class Console:
 
 
 def _plan_of(form: Mapping[str, str], ids: list[str]) -> selections.PlanRequest:
-    """Raises Problem."""
+    """Read a plan from the fields of a form. Raises Problem."""
     given = {name: value for name, value in form.items() if value}
     where = {"ids": ids} if ids else where_of(given)
     values: dict[str, Any] = {
@@ -478,7 +481,7 @@ def _plan_of(form: Mapping[str, str], ids: list[str]) -> selections.PlanRequest:
 
 
 def _is_secret(name: str) -> bool:
-    """Whether a field of a form is not kept: the token of its page, and passwords."""
+    """Whether a field must not be kept: the CSRF token and passwords."""
     return name == "csrf" or "password" in name
 
 
@@ -487,13 +490,13 @@ def _first(form: Mapping[str, str]) -> int:
 
 
 def where_of(form: Mapping[str, str]) -> dict[str, Any]:
-    """The filter of messages in a form."""
+    """Return the message filter in a form."""
     where: dict[str, Any] = {name: form[name] for name in _WHERE if form.get(name)}
     return where | {name: whole(form[name]) for name in _AGES if form.get(name)}
 
 
 def shown_query(query: Any) -> Any:
-    """Limit a query to `PAGE_ROWS` rows: a page of more is large and slow."""
+    """Limit a query to `PAGE_ROWS` rows: pages with more rows are large and slow."""
     return msgspec.structs.replace(query, limit=min(query.limit, PAGE_ROWS))
 
 
@@ -507,8 +510,8 @@ def link_to(path: str, query: msgspec.Struct, **changes: Any) -> str:
 
 
 def found_by(wanted: str, rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
-    """Identifiers of the queues that are called so, in full or without the name of the machine, and of those whose
-    names have it in them."""
+    """Return identifiers of the queues with this name, with or without the machine name, and of those whose names
+    contain it."""
     key = wanted.casefold()
     names = [(str(row["id"]), str(row["name"]).casefold()) for row in rows]
     named = [
@@ -520,6 +523,6 @@ def found_by(wanted: str, rows: Sequence[Mapping[str, Any]]) -> tuple[list[str],
 
 
 def own_path(text: str | None) -> str:
-    """Where to go after a login: a path of this server, or its first page."""
+    """Return the page to show after a login: `text` if it is a path of this server, else the start page."""
     own = text is not None and text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable()
     return text if own and text is not None else "/"

@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 has them: a document that says what was wrong with which member, and the HRESULT."""
+"""Errors as RFC 9457 problem documents, with the HRESULT and the invalid members."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from openmsmq.model.text import printable
 
 MEDIA_TYPE: Final = "application/problem+json"
 _TITLES: Final = {
-    400: "The request is malformed", 401: "Log in first", 403: "Not allowed", 404: "There is no such thing",
+    400: "The request is malformed", 401: "Log in first", 403: "Not allowed", 404: "Not found",
     405: "Not for this resource", 408: "The request took too long", 409: "Conflicts with the current state",
     412: "Changed in the meantime", 413: "Too large", 415: "Another media type is needed", 421: "Not for this host",
-    422: "A value is not allowed", 428: "A condition is needed", 429: "Too many tries", 500: "A mistake of the server",
-    503: "Not available now", 504: "The queue manager did not answer in time", 507: "No room",
+    422: "A value is not allowed", 428: "A condition is needed", 429: "Too many attempts", 500: "Internal server error",
+    503: "Not available now", 504: "The queue manager did not answer in time", 507: "Insufficient storage",
 }  # fmt: skip
-#: What the queue manager says -> what HTTP has for it; anything else is a value that was not allowed.
+#: Error of the queue manager -> HTTP status; all other errors are 422.
 _STATUSES: Final = {
     HResult.MQ_ERROR_ACCESS_DENIED: 403, HResult.STATUS_ACCESS_DENIED: 403,
     HResult.MQ_ERROR_QUEUE_NOT_FOUND: 404, HResult.MQ_ERROR_MESSAGE_NOT_FOUND: 404,
@@ -33,7 +33,7 @@ _STATUSES: Final = {
 
 
 class Problem(Exception):
-    """An answer that says what was wrong. `errors` maps JSON pointers, or names of parameters, to sentences."""
+    """An error response. `errors` maps JSON pointers or parameter names to sentences."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Problem(Exception):
         self.errors, self.headers, self.extra = dict(errors or {}), dict(headers or {}), extra
 
     def document(self, request_id: str) -> dict[str, Any]:
-        """The members of the document. `type` is a page that this server has."""
+        """Return the members of the document. `type` is a page of this server."""
         found: dict[str, Any] = {
             "type": f"/problems/{self.status}", "title": _TITLES.get(self.status, "Error"), "status": self.status,
             "detail": printable(self.detail), "request_id": request_id,
@@ -63,12 +63,12 @@ class Problem(Exception):
 
 
 def explained(status: int) -> str | None:
-    """Return the meaning of a status; None for an unused one."""
+    """Return the title of a status; None for a status that is not used."""
     return _TITLES.get(status)
 
 
 def of_error(error: MsmqError) -> Problem:
-    """Convert an error of the queue manager."""
+    """Convert an error of the queue manager to a Problem."""
     status = 422
     for hresult, known in _STATUSES.items():
         if error.hresult == hresult:

@@ -1,9 +1,8 @@
-"""How many messages queues had, and how many came and left, by queue: every ten seconds for an hour, and every minute
-for a day.
+"""History per queue of messages, arrivals and departures: every 10 seconds for an hour, and every minute for a day.
 
-A thread asks the daemon for them, whether anybody looks or not. A queue has an entry only where something has changed.
-An entry takes 16 bytes. An idle queue takes about 600 bytes, one that changes all the time 29 kB. All entries together
-take `MOST_BYTES` at most: where busy queues need more, the oldest minutes of all queues are forgotten earlier.
+A thread polls the daemon, even if no page shows the figures. An entry of 16 bytes is added only if the figures of the
+queue have changed. An idle queue takes about 600 bytes, a busy queue 29 kB. All entries together take at most
+`MOST_BYTES`: if busy queues need more, the oldest samples of all queues are dropped early.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ from openmsmq.processes.link import DaemonLink
 
 logger = logging.getLogger(__name__)
 
-STEP, SPAN = 10.0, 3600.0  # seconds between two looks, and that are kept
-DAY_STEP, DAY_SPAN = 60.0, 86400.0  # the same of the day
-MOST_BYTES: Final = 128 << 20  # of entries
-_FIELDS: Final = 4  # of an entry: seconds since 1970, messages, came, left
+STEP, SPAN = 10.0, 3600.0  # seconds between two samples, and seconds that are kept
+DAY_STEP, DAY_SPAN = 60.0, 86400.0  # same for the day
+MOST_BYTES: Final = 128 << 20  # maximum total size of the entries
+_FIELDS: Final = 4  # fields of an entry: seconds since 1970, messages, came, left
 _ENTRY: Final = 4 * _FIELDS  # bytes
 _MASK: Final = 0xFFFFFFFF
-_SHARE: Final = 0.02  # of the time, at most, that looks may take
+_SHARE: Final = 0.02  # maximum share of the time spent on samples
 
 PastRange = Literal["10m", "1h", "24h"]
 _SECONDS: Final[dict[PastRange, float]] = {"10m": 600.0, "1h": SPAN, "24h": DAY_SPAN}
 
 
 class QueueFigures(NamedTuple):
-    """A queue as it is: `came` and `left` are counted since the start of the daemon."""
+    """Current figures of a queue; `came` and `left` are counted since the start of the daemon."""
 
     id: str
     messages: int
@@ -44,8 +43,8 @@ class QueueFigures(NamedTuple):
 
 
 class QueuePoint(NamedTuple):
-    """A queue at a time in seconds since 1970; `came` and `left` are counted since the start of the daemon, modulo
-    2**32."""
+    """Figures of a queue at a time in seconds since 1970; `came` and `left` are counted since the start of the daemon,
+    modulo 2**32."""
 
     at: float
     messages: int
@@ -54,7 +53,7 @@ class QueuePoint(NamedTuple):
 
 
 class _Ring:
-    """Looks that are `step` seconds apart, for `span` seconds."""
+    """Samples every `step` seconds for `span` seconds."""
 
     def __init__(self, step: float, span: float) -> None:
         self.step: Final = step
@@ -83,7 +82,7 @@ class _Ring:
         self.forget(now - self.span)
 
     def forget(self, oldest: float) -> None:
-        """Drop entries older than `oldest`, except the last one before it of each queue, which has the state at that
+        """Drop entries older than `oldest`, except the last one of each queue before it, which has the state at that
         time."""
         while self.looks and self.looks[0] < oldest:
             self.looks.popleft()
@@ -98,7 +97,7 @@ class _Ring:
             self.entries -= gone // _FIELDS
 
     def forget_some(self) -> None:
-        """The oldest eighth of the looks, two at least."""
+        """Drop the oldest eighth of the samples, at least two."""
         count = max(2, len(self.looks) // 8)
         self.forget(self.looks[count - 1] + 0.001 if count < len(self.looks) else self.looks[-1])
 
@@ -116,17 +115,18 @@ class _Ring:
 
 
 class QueueHistory:
-    """Figures of all queues, by their identifiers. Thread-safe."""
+    """History of all queues, by queue identifier. Thread-safe."""
 
     def __init__(self, most: int = MOST_BYTES) -> None:
-        """`most` bytes of entries are kept."""
+        """Keep at most `most` bytes of entries."""
         self._lock: Final = threading.Lock()
         self._most: Final = most
         self._hour: Final = _Ring(STEP, SPAN)
         self._day: Final = _Ring(DAY_STEP, DAY_SPAN)
 
     def note(self, rows: Iterable[QueueFigures], now: float) -> None:
-        """Keep how all queues are, and forget those that are not among them. Looks that come too early are left out."""
+        """Record a sample of all queues, and drop queues that are not in it. A sample that comes too early is
+        ignored."""
         with self._lock:
             if not self._hour.is_due(now):
                 return
@@ -140,11 +140,11 @@ class QueueHistory:
 
     @property
     def bytes(self) -> int:
-        """Bytes of entries."""
+        """Total size of the entries in bytes."""
         return _ENTRY * (self._hour.entries + self._day.entries)
 
     def of(self, queue: str, span: PastRange = "10m") -> list[QueuePoint]:
-        """The oldest first, one for each look since the queue is known; a look finds what the last change left."""
+        """Return the points of a queue, oldest first: one per sample since the queue is known."""
         with self._lock:
             ring = self._day if span == "24h" else self._hour
             since = ring.looks[-1] - _SECONDS[span] if ring.looks else 0.0
@@ -152,14 +152,14 @@ class QueueHistory:
 
 
 def step_of(points: list[QueuePoint]) -> float:
-    """Seconds between two looks."""
+    """Return the seconds between two samples."""
     gaps = sorted(after.at - before.at for before, after in pairwise(points))
     return DAY_STEP if gaps and gaps[len(gaps) // 2] >= DAY_STEP / 2 else STEP
 
 
 def record_queues(link: DaemonLink, history: QueueHistory, wait: Callable[[float], object] = time.sleep) -> None:
-    """Note all queues every ten seconds, or less often where that would take more than two hundredths of the time;
-    return when the daemon is gone."""
+    """Record a sample every 10 seconds until the daemon closes the connection; less often if that would take more than
+    2% of the time."""
     while True:
         started = time.monotonic()
         try:

@@ -30,7 +30,7 @@ from openmsmq.model.errors import MsmqError
 from openmsmq.model.reasons import REASONS
 from openmsmq.model.rights import QUEUE_RIGHTS
 
-#: Rights that are granted most, and the words of their buttons.
+#: Frequently granted rights -> labels of their buttons.
 _USUAL: Final = {
     "WriteMessage": "Send", "ReceiveMessage": "Receive", "PeekMessage": "Read", "FullControl": "Everything",
 }  # fmt: skip
@@ -38,7 +38,7 @@ _CHANGES: Final = {"grant": "Grant", "revoke": "Revoke granted rights", "deny": 
 _ABOUT_FIGURES: Final = ("queue.html", "queue_activity.html")
 _VIEWS: Final = {"auto": "As it is", "json": "JSON", "xml": "XML", "text": "Text", "hex": "Hex"}
 _AGES: Final = {600: "10 minutes", 3600: "hour", 86400: "day"}  # seconds
-#: Acknowledgments that a sender usually asks for, by their bits ([MS-MQMP] 2.2.3.2).
+#: Usual combinations of acknowledgment bits ([MS-MQMP] 2.2.3.2) -> their descriptions.
 _ACKNOWLEDGMENTS: Final = {
     0: "none", 4: "failure to reach the queue", 12: "failure to be received", 5: "reaching the queue, or not",
     14: "being received, or not",
@@ -51,13 +51,13 @@ _FLOW: Final = Subject("Messages a second", "/s", (Drawn("came", "came"), Drawn(
 
 
 class ActivityQuery(Input, frozen=True):
-    """How much of the past is shown."""
+    """The time range to show."""
 
     range: PastRange = "10m"
 
 
 class Tab(NamedTuple):
-    """A part of what is known of a queue."""
+    """A tab of the pages of a queue."""
 
     text: str
     path: str
@@ -66,8 +66,8 @@ class Tab(NamedTuple):
 
 
 class QueueFrame(NamedTuple):
-    """Parts common to all pages of a queue; `parent` is the queue whose journal or subqueue it is; `compact`: the tiles
-    are not the subject of the page, so a narrow screen leaves them out."""
+    """Parts common to all pages of a queue; `parent` is the queue whose journal or subqueue it is; `compact`: hide the
+    tiles on narrow screens, because they are not the main content."""
 
     tiles: list[Tile]
     tabs: list[Tab]
@@ -97,14 +97,14 @@ class QueuePages:
             Route("/queues/{queue}/rights", change(self._change_rights, self.rights), methods=["POST"]),
         ]
 
-        #: The pages on which forms are, by the paths of the forms.
+        #: Path of a form -> the page that contains it, which is shown again if the form is refused.
         self.behind: Final = {
             "/queues/{queue}/send": self.send, "/queues/{queue}/settings": self.settings,
             "/queues/{queue}/purge": self.messages, "/queues/{queue}/delete": self.messages,
             "/outgoing/{queue}/delete": self.messages, "/plan": self._planned,
         }  # fmt: skip
 
-    # -- what all share --------------------------------------------------------------------------------------------
+    # -- common parts ----------------------------------------------------------------------------------------------
 
     async def _render(
         self, request: Request, caller: WebCaller, template: str, details: QueueDetails, tab: str, **values: Any
@@ -134,8 +134,9 @@ class QueuePages:
         return QueueFrame(tiles_of(details, self._services.queue_history.of(queue.id)), tabs, parent, compact)
 
     def _parent(self, queue: QueueView, caller: WebCaller) -> QueueView | None:
-        """None also for one that the user may not see. The identifier of a journal is that of its queue and a j; the
-        name of a subqueue is that of its queue with something after a semicolon."""
+        """Return the parent of a journal or subqueue; None if there is none or the user may not see it. The identifier
+        of a journal is that of its queue followed by "j"; the name of a subqueue is that of its queue, a semicolon and
+        a suffix."""
         if queue.kind == "journal" and queue.id != "journal":
             try:
                 return queue_of(self._services.queue(caller.ticket, queue.id.removesuffix("j")))
@@ -154,7 +155,7 @@ class QueuePages:
     # -- messages --------------------------------------------------------------------------------------------------
 
     async def messages(self, request: Request, caller: WebCaller) -> Response:
-        """The messages of a queue."""
+        """Show the messages of a queue."""
         query = shown_query(_query(messages.list_messages, request))
         details = await self._details(request, caller)
         page, refused = None, ""
@@ -169,7 +170,7 @@ class QueuePages:
         )  # fmt: skip
 
     async def _planned(self, request: Request, caller: WebCaller) -> Response:
-        """The page of the queue for which a form asked for a dry run."""
+        """Show the page of the queue that a form for a dry run names."""
         request.path_params["queue"] = request.state.form.get("queue", "")
         return await self.messages(request, caller)
 
@@ -186,7 +187,7 @@ class QueuePages:
         )  # fmt: skip
 
     async def edit(self, request: Request, caller: WebCaller) -> Response:
-        """The form that sends a message again: all that may be changed is filled in."""
+        """Show the form that resends a message, filled in with the values that can be changed."""
         details = await self._details(request, caller)
         found = await self._console.ask(resending_form, request, caller, like=_LOOK)
         return await self._render(
@@ -198,7 +199,8 @@ class QueuePages:
         )  # fmt: skip
 
     async def _resend(self, request: Request, caller: WebCaller) -> Response:
-        """Pass only changed values, so that characters which a page cannot show stay unchanged."""
+        """Resend a message. Only changed values are passed, so that characters that a page cannot show are
+        preserved."""
         shown = await self._console.ask(resending_form, request, caller, like=_LOOK)
         given = changes_in(request.state.form, shown.fields)
         values = inputs(resending.resend_message, given)
@@ -206,7 +208,7 @@ class QueuePages:
         return await self._console.render(request, "resent.html", "Sent again", found=done, command=done.command)
 
     async def _export(self, request: Request, caller: WebCaller) -> Response:
-        """The messages that are ticked, or the first that match, as a file of JSON lines."""
+        """Return the selected messages, or the first ones that match, as a file of JSON lines."""
         form = request.state.form
         where = {"ids": request.state.ids} if request.state.ids else where_of(form)
         first = {"first": whole(form["first"])} if form.get("first") and not request.state.ids else {}
@@ -215,7 +217,7 @@ class QueuePages:
         return response
 
     async def send(self, request: Request, caller: WebCaller) -> Response:
-        """The form that sends a message."""
+        """Show the form that sends a message."""
         details = await self._details(request, caller)
         return await self._render(request, caller, "send.html", details, "Messages")
 
@@ -261,14 +263,14 @@ class QueuePages:
         )
 
     async def settings(self, request: Request, caller: WebCaller) -> Response:
-        """The properties of a queue, in a form for those who may change them."""
+        """Show the properties of a queue, as a form if the user may change them."""
         details = await self._details(request, caller)
         return await self._render(request, caller, "queue_settings.html", details, "Settings", privacy=_PRIVACY)
 
     # -- rights ----------------------------------------------------------------------------------------------------
 
     async def rights(self, request: Request, caller: WebCaller) -> Response:
-        """Who may do what with a queue."""
+        """Show the rights of users on a queue."""
         pairs = [(name, value) for name, value in request.query_params.multi_items() if value]
         query = parse_query(operation_of(permissions.get_permissions).query, pairs)
         details = await self._details(request, caller)
@@ -281,7 +283,7 @@ class QueuePages:
         )  # fmt: skip
 
     async def _change_rights(self, request: Request, caller: WebCaller) -> Response:
-        """A dry run, and its page has the form that does it."""
+        """Show a dry run of a change of rights, with a form that makes the change."""
         form = request.state.form
         values = {
             "change": form.get("change"), "user": form.get("user"), "rights": [form.get("right", "")],
@@ -321,11 +323,11 @@ def _links(queue: QueueView, query: msgspec.Struct) -> dict[str, Any]:
 
 
 def _query(row: Action, request: Request) -> Any:
-    """The parameters of an action in a query that may also have those of the other action of a page of messages. Empty
-    fields of forms are left out."""
+    """Return the parameters of an action from a query that may also contain those of the other action on the page.
+    Empty form fields are left out."""
     own = operation_of(row).query
     shared = {*operation_of(messages.list_messages).query.__struct_fields__, "view"} - {*own.__struct_fields__}
     given = request.query_params.multi_items()
-    if request.method == "POST":  # a form of that page was refused
+    if request.method == "POST":  # a form of the page was refused
         given = [each for each in request.state.form.items() if each[0] in own.__struct_fields__]
     return parse_query(own, [(name, value) for name, value in given if value and name not in shared])

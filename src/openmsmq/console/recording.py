@@ -1,4 +1,4 @@
-"""The audit log, for what this process does by several calls that each say less: the daemon records its own share."""
+"""Audit records for operations that this process performs with several calls; the daemon records each call itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def record_interrupted(settings: WebSettings, jobs: Iterable[JobView]) -> None:
-    """Write that jobs of an earlier process were interrupted."""
+    """Record that jobs of an earlier process were interrupted."""
     if not settings.audit:
         return
     log = AuditLog(settings.directory, size=settings.audit_bytes)
@@ -41,8 +41,8 @@ def record(
     before: Mapping[str, Any] | None = None,
     after: Mapping[str, Any] | None = None,
 ) -> int | None:
-    """Write a record before the change is made. Returns its number; None where none is written. Raises Problem where it
-    can't be written and has to be."""
+    """Write a record before the change is made. Returns its number; None if none is written. Raises Problem if a
+    required record cannot be written."""
     settings = asked.services.settings
     if not settings.audit:
         return None

@@ -1,4 +1,4 @@
-"""Services of the handlers, and the parameters of the process."""
+"""Services that handlers use, and the settings of the web process."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from openmsmq.model.errors import AccessDenied
 from openmsmq.processes.link import DaemonLink
 
 T = TypeVar("T")
-_FRESH: Final = 1.0  # seconds that rows of queues count as new: a page and its next one ask for the same ones
+_FRESH: Final = 1.0  # lifetime of cached rows in seconds, so that a page and its next one use the same rows
 _LINES: Final = msgspec.json.Decoder(dict[str, Any])
-#: Not Basic: browsers would ask for a password, keep it, and send it by themselves.
+#: Not Basic: browsers would ask for a password, keep it and send it automatically.
 CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="openmsmq"'}
 
 
 @dataclass(frozen=True, slots=True)
 class WebSettings:
-    """See `server.web.WebServer`. `hosts` are the names of the machine; `open_metrics`: sums are for everybody;
-    `metrics_queues`: of how many queues `/metrics` has figures; `openid`: host of the OpenID provider, empty for none;
-    `backups`: where backups go, empty for nowhere; `outside`: files that are not in the data directory."""
+    """See `server.web.WebServer`. `hosts` are the names of the machine; `open_metrics`: everyone may see sums;
+    `metrics_queues`: number of queues in `/metrics`; `openid`: host of the OpenID provider, empty for none; `backups`:
+    directory of backups, empty for none; `outside`: files outside the data directory."""
 
     host: str
     port: int
@@ -97,7 +97,7 @@ class QueueRows:
         self._kept: dict[str, tuple[float, Future[list[dict[str, Any]]]]] = {}
 
     def of(self, ticket: str) -> list[dict[str, Any]]:
-        """Raises MsmqError."""
+        """Return the rows that the user of a ticket may see. Raises MsmqError."""
         now = self._clock()
         with self._lock:
             self._kept = {key: kept for key, kept in self._kept.items() if now - kept[0] < _FRESH}
@@ -116,13 +116,13 @@ class QueueRows:
         return rows.result()
 
     def forget(self, ticket: str) -> None:
-        """The user has changed something, and looks next."""
+        """Drop the cached rows, because the user has changed something."""
         with self._lock:
             self._kept.pop(ticket, None)
 
 
 class RecentValues:
-    """Values by key that count as new for some seconds. Threads may share it."""
+    """Cache of values by key with a lifetime in seconds. Thread-safe."""
 
     _MOST: Final = 1000
 
@@ -132,7 +132,7 @@ class RecentValues:
         self._lock: Final = threading.Lock()
 
     def of(self, key: str, make: Callable[[], T], seconds: float) -> T:
-        """The value that was made less than `seconds` ago, else a new one."""
+        """Return the cached value if it is newer than `seconds`, else a new one."""
         now = self._clock()
         with self._lock:
             known = self._kept.get(key)
@@ -148,7 +148,8 @@ class RecentValues:
 
 
 class Seals:
-    """Documents that this process gives away and knows again: cursors and selections. They end with it."""
+    """Seals documents for clients (cursors and selections), so that it can verify them later. Seals end with the
+    process."""
 
     def __init__(self) -> None:
         self._secret: Final = secrets.token_bytes(32)
@@ -158,7 +159,7 @@ class Seals:
         return urlsafe_b64encode(hmac.digest(self._secret, data, "sha256")[:16] + data).decode().rstrip("=")
 
     def open(self, text: str, what: str) -> Any:
-        """Raises Problem for anything that was not sealed here."""
+        """Return a sealed document. Raises Problem if this process did not seal it."""
         try:
             raw = urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4))
         except ValueError:
@@ -170,7 +171,7 @@ class Seals:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Threads share all of it."""
+    """The services of this process. Thread-safe."""
 
     settings: WebSettings
     link: DaemonLink
@@ -185,8 +186,8 @@ class Services:
     recent: RecentValues = field(default_factory=RecentValues)
 
     def login(self, user: str, password: str, peer: str) -> Mapping[str, Any]:
-        """Ticket, name, SID, role, token, and whether that is an administrator. Raises Problem for a login that the
-        daemon refuses, or does not look at yet."""
+        """Log in; return ticket, name, SID, role, token, and whether the user is an administrator. Raises Problem if
+        the daemon refuses the login, or rejects all logins for a while after too many failures."""
         return self._logged_in("login", user=user, password=password, peer=peer)
 
     def login_by_token(self, token: str, peer: str) -> Mapping[str, Any]:
@@ -194,16 +195,16 @@ class Services:
         return self._logged_in("login_by_token", token=token, peer=peer)
 
     def login_by_link(self, secret: str, peer: str) -> Mapping[str, Any]:
-        """Log in with a link that works once."""
+        """Log in with a one-time link."""
         return self._logged_in("login_by_link", secret=secret, peer=peer)
 
     def begin_openid(self, redirect: str) -> Mapping[str, str]:
-        """`url` at the OpenID provider and `state`. Raises Problem while the provider is not available."""
+        """Return `url` at the OpenID provider, and `state`. Raises Problem while the provider is unavailable."""
         found: Mapping[str, str] = self._asked("begin_openid", redirect=redirect)
         return found
 
     def login_by_openid(self, state: str, code: str, redirect: str, peer: str) -> Mapping[str, Any]:
-        """Log in as `login` does, by a code of the OpenID provider."""
+        """Log in with a code from the OpenID provider; return the same as `login`."""
         return self._logged_in("login_by_openid", state=state, code=code, redirect=redirect, peer=peer)
 
     def _asked(self, operation: str, **given: str) -> Mapping[str, Any]:
@@ -223,6 +224,6 @@ class Services:
         return found
 
     def queue(self, ticket: str, identifier: str) -> dict[str, Any]:
-        """The row of a queue. Raises QueueNotFound, also for what the user may not see."""
+        """Return the row of a queue. Raises QueueNotFound, also if the user may not see the queue."""
         row: dict[str, Any] = self.link.call("queue", ticket=ticket, id=identifier)
         return row

@@ -41,12 +41,12 @@ from openmsmq.model.errors import MsmqError
 from openmsmq.processes import logs
 from openmsmq.processes.link import DaemonLink
 
-_PATIENCE = 5.0  # seconds that the daemon may take to say that it is there
+_PATIENCE = 5.0  # seconds that the daemon may take to answer
 
 
 def main() -> None:
-    """Serve on the address that the daemon gives, over the socket that is file descriptor `argv[1]`. The settings are a
-    line of JSON."""
+    """Serve on the address that the daemon gives, which is at the other end of the socket with file descriptor
+    `argv[1]`. The settings are a line of JSON."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     settings = WebSettings(**json.loads(sys.stdin.readline()))
     logs.configure(settings.log_level, settings.log_format)
@@ -56,7 +56,7 @@ def main() -> None:
     except OSError as error:
         sys.exit(f"HTTP on {settings.host}:{settings.port}: {error}")
     settings = replace(settings, port=listener.getsockname()[1])
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # or the second write of an answer waits for 40 ms
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a second write is delayed by 40 ms
     link = DaemonLink(connection)
     services = Services(settings, link, Managers(settings.socket), QueueRows(link),
                         backups=BackupJob(settings.backups, settings.outside),
@@ -96,12 +96,13 @@ def main() -> None:
         ssl_certfile=settings.certificate or None,
         ssl_keyfile=settings.key or None,
     )
-    gc.freeze()  # the collector need not look at all modules again and again
+    gc.freeze()  # excludes loaded modules from garbage collection
     asyncio.run(_serve(uvicorn.Server(config), listener))
 
 
 def _tell_alarms(settings: WebSettings, link: DaemonLink) -> None:
-    """By webhook, in a thread. A key that can't be read ends the process: nothing may go out unsigned then."""
+    """Start a thread that delivers alarms by webhook. If the key cannot be read, exit: events must not be sent
+    unsigned."""
     try:
         key = Path(settings.webhook_key_file).read_bytes().strip() if settings.webhook_key_file else b""
     except OSError as error:
@@ -115,7 +116,7 @@ def _tell_alarms(settings: WebSettings, link: DaemonLink) -> None:
 
 
 def _mail_alarms(settings: WebSettings, link: DaemonLink) -> None:
-    """By e-mail, in a thread. A password that can't be read ends the process."""
+    """Start a thread that delivers alarms by e-mail. If the password cannot be read, exit."""
     try:
         password = Path(settings.mail_password_file).read_text().strip() if settings.mail_password_file else ""
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Operations of the API: one table routes requests, checks them, and makes the OpenAPI document."""
+"""Operations of the API: one table is used to route and check requests and to generate the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 
 @dataclass(frozen=True, slots=True)
 class WebRequest:
-    """A request that was checked. `caller` is that of an operation which needs a login."""
+    """A checked request. `caller` is set if the operation requires a login."""
 
     services: Services
     caller: WebCaller
@@ -36,20 +36,19 @@ class WebRequest:
 
     @contextmanager
     def queue_manager(self) -> Iterator[QueueManager]:
-        """The queue manager as the caller sees it."""
+        """Yield a client of the queue manager for the caller."""
         with self.services.managers.of(self.caller.ticket, self.caller.peer) as manager:
             yield manager
 
 
 @dataclass(frozen=True, slots=True)
 class HttpOperation:
-    """One method of one path. `answer` is the type of what `handler` returns; None for an answer of other media.
+    """One method of one path. `answer` is the type of what `handler` returns; None if the response is not JSON.
 
-    `statuses` are those of problems that it may answer with, besides those of all. `role` is what a caller needs at
-    least; what the daemon allows them decides, too. `planned` is the type of the answer to a dry run, whose status is
-    200, and `looking` the role that is enough for one, if not `role`. `partial`: what the answer with status 207 leaves
-    out; empty if there is no such answer. `path_fields` describes the parameters in the path, `extensions` go into the
-    OpenAPI document.
+    `statuses` are possible error statuses in addition to those common to all operations. `role` is the minimum role of
+    the caller; the daemon also checks rights. `planned` is the response type of a dry run (status 200), and `looking`
+    the role that it requires, if not `role`. `partial` describes what a response with status 207 leaves out; empty if
+    there is none. `path_fields` describes the parameters in the path. `extensions` are added to the OpenAPI document.
     """
 
     method: str
@@ -72,7 +71,7 @@ class HttpOperation:
     looking: Role | None = None
 
     def role_for(self, query: Any) -> Role:
-        """The role that a caller needs for a request with this query."""
+        """Return the role that a request with this query requires."""
         return self.looking if self.looking is not None and getattr(query, "dry_run", False) else self.role
 
     @property
@@ -85,7 +84,7 @@ class HttpOperation:
 
 
 def parse_query(wanted: type[Input], pairs: Iterable[tuple[str, str]]) -> Any:
-    """Raises Problem naming the parameter."""
+    """Parse and check query parameters. Raises Problem that names the parameter."""
     given: dict[str, str] = {}
     for name, value in pairs:
         if name in given:
@@ -99,10 +98,10 @@ def parse_query(wanted: type[Input], pairs: Iterable[tuple[str, str]]) -> Any:
 
 
 def parse_body(wanted: type[Input], data: bytes) -> Any:
-    """Raises Problem with a JSON pointer. msgspec takes no NaN, no number for a bool, no text for a number."""
+    """Parse and check a JSON body; types are not converted. Raises Problem with a JSON pointer."""
     try:
         answer = msgspec.json.decode(data, type=wanted)
-        strict(data)  # msgspec takes the last of several members of the same name
+        strict(data)  # raises for duplicate members, of which msgspec takes the last
         return answer
     except msgspec.ValidationError as error:
         at, said = _taken_apart(str(error))
@@ -116,7 +115,7 @@ def parse_body(wanted: type[Input], data: bytes) -> Any:
 
 
 def _taken_apart(text: str) -> tuple[str, str]:
-    """The JSON pointer and the sentence of what msgspec says."""
+    """Split an error of msgspec into JSON pointer and sentence."""
     found = _AT.fullmatch(text)
     assert found is not None
     steps = [name or index for name, index in _STEP.findall(found.group(2) or "")]

@@ -1,4 +1,4 @@
-"""Figures at the top of pages, with their past."""
+"""Tiles at the top of pages: figures with their history."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from openmsmq.console import charts
 from openmsmq.console.queue_history import STEP, QueuePoint
 from openmsmq.console.wording import of_quota, since, size
 
-_RATE: Final = 60.0  # seconds, of which a rate of a queue is the mean
-_MISSED: Final = 2  # looks that may come late, before a line has a gap
-_POINTS: Final = 60  # of a line in a tile
+_RATE: Final = 60.0  # seconds over which the rate of a queue is averaged
+_MISSED: Final = 2  # samples that may be missing before a line has a gap
+_POINTS: Final = 60  # points of a line in a tile
 _NONE: Final = KindSum(0, 0, 0)
 
 
 class Tile(NamedTuple):
-    """A figure at the top of a page; `drawn` are line and area of its past."""
+    """A figure at the top of a page; `drawn` are line and area of its history."""
 
     label: str
     value: str
@@ -32,7 +32,8 @@ class Tile(NamedTuple):
 
 
 def flow_of(points: list[QueuePoint]) -> list[tuple[float, float, float]]:
-    """Times, and how many messages came and left a second until then; none across a restart of the daemon."""
+    """Return time, arrivals per second and departures per second between consecutive points; a restart of the daemon,
+    which resets the counters, is skipped."""
     found = []
     for before, after in pairwise(points):
         seconds = after.at - before.at
@@ -42,8 +43,7 @@ def flow_of(points: list[QueuePoint]) -> list[tuple[float, float, float]]:
 
 
 def evenly(at: Sequence[float], values: Sequence[float], step: float = STEP) -> list[float | None]:
-    """Values at times that are `step` seconds apart, from the first to the last one; None where nothing was noted for
-    long."""
+    """Resample values to times `step` seconds apart, from the first to the last time; None in long gaps."""
     if not at:
         return []
     found: list[float | None] = [None] * (round((at[-1] - at[0]) / step) + 1)
@@ -59,12 +59,12 @@ def evenly(at: Sequence[float], values: Sequence[float], step: float = STEP) -> 
 
 
 def even_times(first: float, count: int, step: float = STEP) -> list[float]:
-    """The times of such values."""
+    """Return the times of the values that `evenly` returns."""
     return [first + index * step for index in range(count)]
 
 
 def depth_of(points: Sequence[QueuePoint]) -> tuple[str, str]:
-    """Line and area of how many messages a queue had."""
+    """Return line and area of the number of messages in a queue."""
     return charts.spark(evenly([point.at for point in points], [point.messages for point in points]))
 
 
@@ -92,8 +92,8 @@ def tiles_of(found: QueueDetails, points: list[QueuePoint]) -> list[Tile]:
 
 
 def overview_tiles(found: Overview, rates: Sequence[Rates], now: Rates | None) -> list[Tile]:
-    """Return the tiles of the overview. `now` is None for a user who may not see figures of all queues: such users get
-    sums of their own."""
+    """Return the tiles of the overview. `now` is None for a user who may not see figures of all queues; the tiles are
+    then sums over the queues that the user may see."""
     queues, dead, waiting = (found.sums.get(kind, _NONE) for kind in ("queue", "deadletter", "outgoing"))
     past = thinned(rates, _POINTS)
     syncs = [rate.sync for rate in rates if rate.sync is not None]

@@ -1,4 +1,4 @@
-"""Pages of the console for what an operator keeps up: definitions, backups, moves, clients and sequences."""
+"""Pages of the console for maintenance: definitions, backups, moves, clients and sequences."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from openmsmq.console.table import parse_query
 
 
 class RelayStepText(NamedTuple):
-    """A step as a button, and what it says before it is done."""
+    """Button label and description of a step of a relay."""
 
     words: str
     does: str
     look: str = ""
 
 
-#: Steps of relays; docs/moving.md has the whole way.
+#: Steps of relays; docs/moving.md describes the procedure.
 STEPS: Final[dict[str, RelayStepText]] = {
     "switch": RelayStepText(
         "Switch", "Say that programs send to the queue here from now on. What is left at the other machine, and what "
@@ -46,7 +46,7 @@ STEPS: Final[dict[str, RelayStepText]] = {
     "end": RelayStepText("End the bridge", "End the bridge. Messages stay where they are.", "danger"),
 }  # fmt: skip
 _COMPARE: Final = next(each for each in OPERATIONS if each.name == "compare_definitions")
-_PAGE: Final = 500  # connections
+_PAGE: Final = 500  # connections per page
 _LOOKS: Final = {"shadow": "accent", "switched": "accent", "returning": "warn", "done": "good", "returned": "good"}
 
 
@@ -70,7 +70,7 @@ class UpkeepPages:
             Route("/sequences/plan", change(self._plan_forget, self._sequences), methods=["POST"]),
             Route("/sequences/forget", change(self._forget, self._sequences), methods=["POST"]),
         ]
-        #: The pages on which forms are, by the paths of the forms.
+        #: Path of a form -> the page that contains it, which is shown again if the form is refused.
         self.behind: Final[dict[str, Page]] = dict.fromkeys(("/backups", "/backups/{backup}/verify"), self._backups)
 
     # -- definitions -----------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ class UpkeepPages:
         )
 
     async def _export(self, request: Request, caller: WebCaller) -> Response:
-        """A file. What the user may not read is in it as such."""
+        """Return the definitions as a file, which marks the parts that the user may not read."""
         query = parse_query(operation_of(definitions.export_definitions).query, request.query_params.multi_items())
         found = await self._console.ask(handler_of(definitions.export_definitions), request, caller, query=query)
         document = json.loads(bytes(found.body)) if isinstance(found, Response) else found
@@ -92,7 +92,7 @@ class UpkeepPages:
         )  # fmt: skip
 
     async def _compare(self, request: Request, caller: WebCaller) -> Response:
-        """The differences as a table, and the form that makes them."""
+        """Show the differences as a table, with a form that applies them."""
         values = _document_in(request.state.form)
         body = converted(values, definitions.DefinitionsRequest)
         found = await self._console.ask(_COMPARE.handler, request, caller, body=body)
@@ -163,7 +163,7 @@ class UpkeepPages:
         )  # fmt: skip
 
     async def _plan_step(self, request: Request, caller: WebCaller) -> Response:
-        """Show the effect of a step, with a form that takes it. Raises Problem."""
+        """Show the effect of a step, with a form that performs it. Raises Problem."""
         form = request.state.form
         query = relays.RelayQuery(form.get("relay", ""))
         (it,) = (await self._console.ask(handler_of(relays.list_relays), request, caller, query=query)).relays
@@ -217,9 +217,9 @@ def _document_in(form: dict[str, str]) -> dict[str, Any]:
     try:
         document = json.loads(form.get("document", ""))
     except ValueError as error:
-        raise Problem(422, f"the definitions are no JSON: {error}") from None
+        raise Problem(422, f"the definitions are not valid JSON: {error}") from None
     if not isinstance(document, dict):
-        raise Problem(422, "the definitions are no JSON object")
+        raise Problem(422, "the definitions are not a JSON object")
     return {"document": document, "local": "local" in form}
 
 
@@ -230,7 +230,7 @@ def _parts(said: str, can: bool) -> tuple[str, str, bool]:
 
 
 def _share(relay: RelayView) -> int | None:
-    """How much of what was there has been carried, in percent; None where nobody knows."""
+    """Return the percentage of messages that were moved; None if unknown."""
     if relay.waiting is None:
         return None
     known = relay.moved + relay.waiting

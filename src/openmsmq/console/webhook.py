@@ -1,8 +1,8 @@
-"""Alarms by webhook: each event is posted as JSON, signed with a key that both sides have.
+"""Alarms by webhook: each event is posted as JSON, signed with a shared key.
 
-It runs in a thread of the web process, so a server that is slow, hostile or gone holds up nothing. Each try has a time
-limit, redirects are not followed, and of an answer nothing is read but its status. An event that fails `TRIES` times is
-given up and said in the log; the file of the last one that was delivered keeps a restart from delivering it again.
+It runs in a thread of the web process, so a slow, hostile or unavailable receiver blocks nothing. Each attempt has a
+time limit, redirects are not followed, and only the status of a response is read. An event that fails `TRIES` times is
+dropped and logged. A file with the number of the last delivered event prevents duplicates after a restart.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from openmsmq.admin.alarms import (
 logger = logging.getLogger(__name__)
 
 TRIES: Final = 5
-_SECONDS: Final = 10.0  # of one try: to connect, and for the answer
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds between tries; they double
-_PERIOD: Final = 2.0  # seconds between looks for events
+_SECONDS: Final = 10.0  # time limit of one attempt
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds between attempts, increasing exponentially
+_PERIOD: Final = 2.0  # seconds between checks for events
 SIGNATURE: Final = "X-Openmsmq-Signature"
 
 
 class Post(Protocol):
-    """Posts a document, and returns the status of the answer. Raises OSError, urllib3's HTTPError."""
+    """Posts a document and returns the status of the response. Raises OSError, urllib3's HTTPError."""
 
     def __call__(self, url: str, body: bytes, headers: dict[str, str]) -> int: ...
 
 
 @dataclass(slots=True)
 class Webhook:
-    """`machine` is the name that receivers see; `key` signs, empty for no signature. `is_served` says whether the
-    daemon answers: one that is frozen may have lost its store to another one, whose alarms must not go out
-    twice."""
+    """Delivers alarms by webhook. `machine` is the name of this machine in the events; `key` signs them, empty for no
+    signature. `is_served` returns whether the daemon answers: a frozen daemon may have lost its store to another
+    daemon, which then delivers the same alarms."""
 
     data_dir: Path
     machine: str
@@ -62,7 +62,7 @@ class Webhook:
     clock: Callable[[], float] = time.time
 
     def run(self) -> None:
-        """Until the process ends."""
+        """Deliver events until the process ends."""
         while True:
             try:
                 self.deliver()
@@ -71,7 +71,7 @@ class Webhook:
             self.wait(_PERIOD)
 
     def deliver(self) -> None:
-        """Deliver what has happened since the last time."""
+        """Deliver the events since the last delivery."""
         try:
             alarms = read_alarms(self.data_dir)
         except (OSError, ValueError) as error:
@@ -82,7 +82,7 @@ class Webhook:
         if not self.is_served():
             return
         if not due:
-            if last is not None and alarms.seq > last:  # the rest is silenced
+            if last is not None and alarms.seq > last:  # the rest are silenced
                 write_delivered(self.data_dir, alarms.seq)
             return
         if last is not None and (missed := alarms.events[0].seq - last - 1) > 0:
@@ -115,8 +115,8 @@ class Webhook:
 
 
 def tries(count: int, first: float, longest: float, wait: Callable[[float], object]) -> Iterator[int]:
-    """Numbers of tries; before each but the first, a pause that doubles up to the longest one, in seconds, some of it
-    random."""
+    """Yield attempt numbers from 0. Before each except the first, wait for a randomized pause in seconds, which doubles
+    from `first` up to `longest`."""
     pause = first
     for number in range(count):
         if number:
@@ -126,15 +126,15 @@ def tries(count: int, first: float, longest: float, wait: Callable[[float], obje
 
 
 def signature(key: bytes, now: int, body: bytes) -> dict[str, str]:
-    """The header that proves who posts, and when: HMAC-SHA256 of the time, a dot and the body."""
+    """Return the header that authenticates sender and time: HMAC-SHA256 of the time, a dot and the body."""
     if not key:
         return {}
     return {SIGNATURE: f"t={now},sha256={hmac.digest(key, b'%d.' % now + body, hashlib.sha256).hex()}"}
 
 
 def due_events(alarms: Alarms, last: int | None) -> list[Event]:
-    """Events that are to be delivered, without those that are silenced. A receiver that has got nothing yet gets the
-    alarms that are on. A restored store resets the counter."""
+    """Return the events to deliver, without silenced ones. A receiver that has received nothing yet (`last` is None)
+    gets the active alarms. A restored store resets the counter."""
     if last is None:
         raised = {(event.alarm.name, event.alarm.queue): event for event in alarms.events if event.state == "raised"}
         return [event for key, event in raised.items() if key in alarms.active and not event.silenced]
@@ -144,7 +144,7 @@ def due_events(alarms: Alarms, last: int | None) -> list[Event]:
 
 
 def posting() -> Post:
-    """By urllib3, with the certificates that the system trusts."""
+    """Return a function that posts with urllib3 and the certificates that the system trusts."""
     pool = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(total=_SECONDS))
 
     def post(url: str, body: bytes, headers: dict[str, str]) -> int:
@@ -152,6 +152,6 @@ def posting() -> Post:
         try:
             return int(answer.status)
         finally:
-            answer.close()  # nothing of it is read
+            answer.close()  # the body is not read
 
     return post

@@ -1,6 +1,6 @@
-"""How pages show values to people: times, ages, sizes, names; filters of the templates.
+"""Template filters that format values: times, ages, sizes, names.
 
-A filter that returns Markup has escaped what came from outside, after `printable` made its control characters visible.
+A filter that returns Markup has escaped untrusted text, after `printable` has made its control characters visible.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from openmsmq.model.rights import QUEUE_RIGHTS
 from openmsmq.model.text import counted, duration_text, printable, printable_json, time_text
 
 _NAME: Final = 44  # characters of a name in a list
-_TAIL: Final = 20  # of them, those at the end
+_TAIL: Final = 20  # of these, kept at the end
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 _BAR: Final = 92  # width of the bar of a quota
-#: Kinds of queues whose name begins with that of this machine.
+#: Kinds of queues whose names begin with the name of this machine.
 _LOCAL: Final = ("queue", "subqueue", "journal")
-#: State of an outgoing queue -> how its badge looks.
+#: State of an outgoing queue -> style of its badge.
 _OUTGOING: Final = {"CONNECTED": "good", "ONHOLD": "warn", "WAITING": "bad", "DISCONNECTED": "bad", "LOCKED": "warn"}
 _RIGHTS: Final = {
     "FullControl": "do everything", "ReceiveMessage": "receive messages",
@@ -38,8 +38,7 @@ _RIGHTS: Final = {
     "ChangeQueuePermissions": "change rights", "TakeQueueOwnership": "become the owner",
 }  # fmt: skip
 assert set(_RIGHTS) == {right.word for right in QUEUE_RIGHTS}
-#: Alarm -> words of its badge, how that looks, the page that helps, and the words of the link; without a page, that of
-#: the queue.
+#: Alarm -> text and style of its badge, the page that helps (empty: the page of the queue), and the text of the link.
 _ATTENTION: Final = {
     "disk": ("disk", "bad", "/alarms", "What to do"), "quota": ("quota", "bad", "", "Open queue"),
     "sync": ("slow disk", "warn", "/alarms", "What to do"),
@@ -53,17 +52,17 @@ _ATTENTION: Final = {
 
 
 def shown(value: Any) -> Any:
-    """For each expression of each template: characters that people can't see become visible."""
+    """Make invisible characters visible; applied to every expression of every template."""
     return printable(value, multiline=True) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def exact_time(seconds: int | None) -> str:
-    """`2026-11-22 12:00:00 UTC`; empty for 0 and None."""
+    """Format a time as `2026-11-22 12:00:00 UTC`; empty for 0 and None."""
     return time_text(seconds) if seconds else ""
 
 
 def when(seconds: int | None, now: float | None = None) -> Markup:
-    """The time of day in UTC for today, else the date, too; the exact time on hover. Empty for 0 and None."""
+    """Format a time in UTC, with the date unless it is today; the exact time on hover. Empty for 0 and None."""
     if not seconds:
         return Markup()
     at = datetime.fromtimestamp(seconds, UTC)
@@ -73,17 +72,17 @@ def when(seconds: int | None, now: float | None = None) -> Markup:
 
 
 def age(seconds: float) -> str:
-    """`4 s`, `2 min 3 s`, `3 h 5 min`, `2 d 4 h`."""
+    """Format a duration: `4 s`, `2 min 3 s`, `3 h 5 min`, `2 d 4 h`."""
     return duration_text(seconds)
 
 
 def since(seconds: int) -> str:
-    """How long ago that was."""
+    """Format the time since `seconds` (since 1970)."""
     return age(time.time() - seconds)
 
 
 def size(count: int) -> str:
-    """`640 B`, `1.2 kB`, `67 GB`."""
+    """Format a number of bytes: `640 B`, `1.2 kB`, `67 GB`."""
     value, step = float(count), 0
     while value >= 1000 and step < len(_UNITS) - 1:
         value, step = value / 1000, step + 1
@@ -91,7 +90,7 @@ def size(count: int) -> str:
 
 
 def signed(number: int) -> str:
-    """`+143`, `0`, `-12`."""
+    """Format a number with its sign: `+143`, `0`, `-12`."""
     return f"{number:+,}" if number else "0"
 
 
@@ -102,7 +101,7 @@ def short(text: str, most: int = _NAME) -> str:
 
 
 def called(queue: QueueView) -> str:
-    """The name of a queue of this machine without the machine's."""
+    """Return the name of a queue, for local queues without the machine name."""
     return queue.name.partition("\\")[2] or queue.name if queue.kind in _LOCAL else queue.name
 
 
@@ -116,7 +115,7 @@ def traits(queue: QueueView) -> str:
 
 
 def states(queue: QueueView) -> list[tuple[str, str]]:
-    """Badges of a queue: how each looks, and what it says."""
+    """Return the badges of a queue: style and text of each."""
     found = []
     if queue.state:
         waits = queue.state in ("CONNECTED", "ONHOLD") or queue.messages
@@ -131,12 +130,12 @@ def states(queue: QueueView) -> list[tuple[str, str]]:
 
 
 def of_quota(queue: QueueView) -> float | None:
-    """The share of its quota that a queue uses, in percent; None without a quota."""
+    """Return the percentage of its quota that a queue uses; None without a quota."""
     return None if not queue.quota else 100 * queue.bytes / (queue.quota * 1024)
 
 
 def bar(percent: float) -> Markup:
-    """A share as a bar."""
+    """Draw a percentage as a bar."""
     look = "bad" if percent >= 90 else "warn" if percent >= 75 else ""
     width = round(min(100, percent) * _BAR / 100, 1)
     return Markup(
@@ -146,18 +145,18 @@ def bar(percent: float) -> Markup:
 
 
 def words(value: Any) -> str:
-    """A value of JSON: text as it is, anything else as JSON, with characters that people can't see made visible."""
+    """Format a JSON value: text unchanged, anything else as JSON; invisible characters are made visible."""
     return printable(value) if isinstance(value, str) else printable_json(value)
 
 
 def in_words(right: str) -> str:
-    """Return in words what a right permits."""
+    """Return a right in words."""
     return _RIGHTS.get(right, right)
 
 
 def attention(alarm: KnownAlarm, queue: str | None) -> dict[str, Any]:
-    """An alarm for pages: the badge, a link to where it is seen to, and all links. `queue` is the identifier of its
-    queue, None where there is none."""
+    """Return an alarm for pages: badge, link to the remedy, and all links. `queue` is the identifier of its queue, None
+    if there is none."""
     badge, look, page, words = _ATTENTION.get(alarm.alarm, (alarm.alarm, "warn", "/alarms", "What to do"))
     if not page and queue is None:
         page, words = "/alarms", "What to do"
@@ -166,8 +165,8 @@ def attention(alarm: KnownAlarm, queue: str | None) -> dict[str, Any]:
 
 
 def alarm_text(alarm: KnownAlarm, where: dict[str, Any]) -> Markup:
-    """The sentence of an alarm with the present value in bold, and its queue as a link where it has a page. `where` is
-    what `attention` returns."""
+    """Return the sentence of an alarm with the current value in bold and its queue as a link, if it has a page. `where`
+    is the result of `attention`."""
     condition = BY_NAME[alarm.alarm]
     local = alarm.queue.partition("\\")[2] if "=" not in alarm.queue else ""
     about = Markup("<bdi>{}</bdi>").format(short(local or alarm.queue or "The machine"))
@@ -180,7 +179,7 @@ def alarm_text(alarm: KnownAlarm, where: dict[str, Any]) -> Markup:
 
 
 def links(alarm: KnownAlarm, queue: str | None) -> list[tuple[str, str]]:
-    """The steps of an alarm's remedy as links: path and words. `queue` is the identifier of its queue, None where
+    """Return the steps of an alarm's remedy as links: path and text. `queue` is the identifier of its queue, None if
     there is none."""
     steps = [RemedyStep(step.action, step.arguments) for step in alarm.steps]
     return [(page, step.words) for step in steps if (page := step.page(queue))]
@@ -192,12 +191,12 @@ def sentence(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """For a path of a link."""
+    """Quote text for use in the path of a link."""
     return quote(text, safe="")
 
 
 def values(found: list[float | None]) -> str:
-    """Values of a line as JSON, for scripts."""
+    """Return the values of a line as JSON for scripts."""
     return msgspec.json.encode([None if value is None else round(value, 3) for value in found]).decode()
 
 

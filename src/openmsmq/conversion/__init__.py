@@ -1,4 +1,4 @@
-"""Between the values of `openmsmq.model` and the structures of the wire, in both directions.
+"""Conversion between values of `openmsmq.model` and wire structures, in both directions.
 
-Server handlers and the client share these translations; they know neither sockets nor queues.
+Server handlers and the client share these conversions, which use neither sockets nor queues.
 """

@@ -1,6 +1,6 @@
-"""Management properties and PROPVARIANT ([MS-MQMQ] 2.3.11 and 2.3.12): names, numbers and types, both ways.
+"""Management properties and PROPVARIANT ([MS-MQMQ] 2.3.11 and 2.3.12): names, numbers and types, in both directions.
 
-A value of None is VT_NULL: there is none. Tables are lists of rows here and one vector for each column on the wire.
+None is VT_NULL: there is no value. Tables are lists of rows here, and one vector per column on the wire.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _I4 = range(-(1 << 31), 1 << 31)
 
 
 class Shape(NamedTuple):
-    """How a kind of value becomes a PROPVARIANT, and what the plain value of one is made into."""
+    """Conversion of a kind of value to a PROPVARIANT, and from the plain value of a PROPVARIANT."""
 
     pack: Callable[[Any], PROPVARIANT]
     read: Callable[[Any], Any] = lambda plain: plain
@@ -36,12 +36,13 @@ class ManagementProperty(NamedTuple):
 
 
 def pack(known: dict[str, ManagementProperty], name: str, value: Any) -> PROPVARIANT:
-    """The PROPVARIANT of a property; VT_NULL for None. Counts beyond 32 bits saturate."""
+    """Convert a property to a PROPVARIANT; VT_NULL for None. Counts beyond 32 bits saturate."""
     return PROPVARIANT(vt=VarType.VT_NULL) if value is None else known[name].shape.pack(value)
 
 
 def unpack(known: dict[str, ManagementProperty], name: str, variant: PROPVARIANT) -> Any:
-    """The value of a property: text, int, list, a dictionary for SEQUENCE_INFO, dictionaries for the rows of a table.
+    """Convert a PROPVARIANT to the value of a property: text, int, list, a dictionary for SEQUENCE_INFO, or a list of
+    dictionaries for the rows of a table.
 
     Raises ValueError for vectors and blobs of impossible length, MsmqError for unknown types.
     """
@@ -97,13 +98,14 @@ def _variants(elements: list[PROPVARIANT]) -> PROPVARIANT:
 
 
 def _text_lists(values: Iterable[Iterable[str]]) -> PROPVARIANT:
-    """`VT_LPWSTR | VT_VECTOR | VT_VECTOR` of 2.3.12.25, which no PROPVARIANT can say: a vector of vectors."""
+    """Encode `VT_LPWSTR | VT_VECTOR | VT_VECTOR` of 2.3.12.25, which PROPVARIANT cannot express, as a vector of
+    vectors."""
     return _variants([_texts(value) for value in values])
 
 
 def _signed(value: int) -> int:
-    """A VT_I4: an HRESULT as the negative number that it is, a time after 2038 as its end."""
-    value = int(value)  # a range looks through all its numbers for an enumeration's
+    """Convert to VT_I4: an HRESULT becomes negative, a time after 2038 becomes the maximum."""
+    value = int(value)  # membership of an enumeration value in a range would be a linear search
     if value in _I4:
         return value
     return value - (1 << 32) if value in _UI4 else _I4[-1]
@@ -139,7 +141,7 @@ _TIME = Shape(lambda value: propvariants.pack(VarType.VT_I4, min(value, _I4[-1])
 _LARGE = Shape(lambda value: PROPVARIANT(vt=VarType.VT_I8, hVal=LARGE_INTEGER(value)))
 _SEQUENCE = Shape(_sequence, _read_sequence)
 
-# -- properties, by our names --------------------------------------------------------------------------------------
+# -- properties by name --------------------------------------------------------------------------------------------
 
 MACHINE_PROPERTIES: dict[str, ManagementProperty] = {
     "active_queues": ManagementProperty(1, _TEXTS),

@@ -1,7 +1,7 @@
-"""Message ⇄ UserMessage packet ([MS-MQDMPR] 3.1.7.1.30 to 3.1.7.1.32, [MS-MQRR] 2.2.5).
+"""Conversion between Message and UserMessage packet ([MS-MQDMPR] 3.1.7.1.30 to 3.1.7.1.32, [MS-MQRR] 2.2.5).
 
-What a packet can't carry is left out: names of multicast addresses, machines and connectors as administration or
-response queue, and all but the low 20 bits of the number of a transaction.
+Values that a packet cannot represent are left out: names of multicast addresses, machines and connectors as
+administration or response queue, and all but the low 20 bits of the number of a transaction.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from openmsmq.packet.message_packet import MessagePacket, SubqueueHeader
 from openmsmq.packet.queue_names import ON_SOME_HOST, NameType, QueueName
 from openmsmq.packet.user_message import UserMessage
 
-NAMES_KEPT = 512  # format names that were parsed: most messages have the same few
+NAMES_KEPT = 512  # cached parsed format names: most messages use the same few
 _NEGATIVE, _POSITIVE = 1, 2  # journaling_requested
 _TRANSACTION_BITS = 0xFFFFF
 DEFAULT_PROVIDER_TYPE = 1  # PROV_RSA_FULL, AuthenticationProviderType in [MS-MQDMPR] 3.1.1.12
 
 
 def packet_of(message: Message, subqueue: str = "") -> MessagePacket:
-    """The packet of a message in a queue of this machine, or in one of its subqueues. Times to reach a queue become
-    absolute, as MS-MQRR has it.
+    """Return the packet of a message in a queue of this machine, or in one of its subqueues. Times to reach a queue
+    become absolute, as in MS-MQRR.
 
-    Deviation D-44: the address that the message came from is not kept, so the ExtendedAddressHeader is there and empty.
+    Deviation D-44: the source address is not stored, so the ExtendedAddressHeader is present and empty.
     """
     user_message = user_message_of(message, tells_level=True)
     if message.time_to_reach_queue != INFINITE:
@@ -55,10 +55,10 @@ def packet_of(message: Message, subqueue: str = "") -> MessagePacket:
 
 
 def user_message_of(message: Message, *, tells_level: bool = False) -> UserMessage:
-    """The UserMessage packet of a message in a queue of this machine, as MS-MQQP and MS-MQQB send it.
+    """Return the UserMessage packet of a message in a queue of this machine, as in MS-MQQP and MS-MQQB.
 
-    `tells_level` is for remote reads, which return the AuthenticationLevel. A packet in transfer claims none: the
-    receives it verifies it (deviation D-143).
+    `tells_level` is for remote reads, which return the AuthenticationLevel. A packet in transfer claims none: its
+    receiver verifies it (deviation D-143).
     """
     source = message.source_machine_identifier
     destination = _names(message.destination_queue_format_name)
@@ -108,7 +108,7 @@ def _transaction_header(message: Message) -> TransactionHeader | None:
 
 def _security_header(message: Message, level: int) -> SecurityHeader | None:
     is_signed = bool(message.signature or message.multiple_destination_signature)
-    # [MS-MQMQ] 2.2.20.6: a signature comes with the name of its provider, or is the default provider's.
+    # [MS-MQMQ] 2.2.20.6: a signature has the name of its provider, or is of the default provider.
     by_default = is_signed and (message.default_provider or not message.authentication_provider_name)
     # Deviation D-45: present when it has content, regardless of AuthenticationLevel.
     if not (
@@ -134,7 +134,7 @@ def _security_header(message: Message, level: int) -> SecurityHeader | None:
 
 
 def _properties_header(message: Message) -> MessagePropertiesHeader:
-    """Hash and cipher that nobody has chosen are the defaults (deviation D-184)."""
+    """Return the MessagePropertiesHeader. Unset hash and cipher become the defaults (deviation D-184)."""
     return MessagePropertiesHeader(
         message.acknowledgements_requested,
         message.label,
@@ -154,12 +154,12 @@ def _properties_header(message: Message) -> MessagePropertiesHeader:
 def message_of(
     packet: MessagePacket, *, absolute: bool = True, tells_level: bool = False, here: bytes = NULL_GUID
 ) -> Message:
-    """The message of a packet; its arrival time and lookup identifier come from elsewhere.
+    """Return the message in a packet, without arrival time and lookup identifier.
 
     Args:
-        here: identifier of the queue manager that the packet is for, which a packet to a direct format name leaves out.
-        absolute: what the time to reach the queue is: in MS-MQRR a point in time, otherwise a duration.
-        tells_level: whether the AuthenticationLevel in the packet is true: for remote reads only (deviation D-143).
+        here: identifier of the destination queue manager, which a packet to a direct format name does not contain.
+        absolute: whether the time to reach the queue is a point in time (MS-MQRR) or a duration.
+        tells_level: whether to trust the AuthenticationLevel in the packet: for remote reads only (deviation D-143).
     """
     packed = packet.message
     base, user, properties = packed.base, packed.user, packed.properties
@@ -231,7 +231,7 @@ def _read_names(message: Message, packed: UserMessage, here: bytes) -> None:
         if of_administration is None and administration.type is NameType.PRIVATE:
             of_administration = administration.guid
         hosts[NameType.PRIVATE_ON_ADMINISTRATION] = of_administration or NULL_GUID
-    if user.destination is not None:  # the one that this packet is for, of those that are listed
+    if user.destination is not None:  # the element of the list to which this packet is addressed
         message.destination_queue_format_name = _text(user.destination, hosts)
     if len(several.destination) > 1:
         message.destination_multi_queue_format_name = ",".join(_text(element, hosts) for element in several.destination)
@@ -247,12 +247,12 @@ def _read_names(message: Message, packed: UserMessage, here: bytes) -> None:
 
 
 def _is_of_nobody(name: QueueName, hosts: dict[NameType, bytes]) -> bool:
-    """Whether a private queue is named by its number alone, and the packet does not say on which queue manager."""
+    """Whether a private queue is named only by its number and the packet does not identify the queue manager."""
     return name.type in ON_SOME_HOST and hosts.get(name.type, NULL_GUID) == NULL_GUID
 
 
 def _text(name: QueueName, hosts: dict[NameType, bytes]) -> str:
-    """A format name; one that can't be parsed here is given as it came."""
+    """Return the text of a format name; one that cannot be parsed is returned unchanged."""
     if name.is_distribution_list:
         return str(names.DistributionListFormatName(UUID(bytes_le=name.guid)))
     match name.type:
@@ -265,12 +265,12 @@ def _text(name: QueueName, hosts: dict[NameType, bytes]) -> str:
 
 @lru_cache(NAMES_KEPT)
 def _names(text: str) -> list[QueueName]:
-    """The names in a format name that packets can carry; not to be changed."""
+    """Return the names in a format name that packets can represent. The list is cached and must not be changed."""
     if not text:
         return []
     try:
         parsed = names.parse_format_name(text)
-    except MsmqError:  # as some other program wrote it
+    except MsmqError:  # not a valid format name
         return [QueueName(NameType.DIRECT, direct=text.partition("=")[2] or text)]
     elements = parsed.elements if isinstance(parsed, names.MultipleElementFormatName) else (parsed,)
     return [name for element in elements if (name := _queue_name(element)) is not None]
@@ -290,7 +290,8 @@ def _queue_name(name: names.SingleFormatName) -> QueueName | None:
 
 
 def _on_destination(destination: list[QueueName]) -> QueueName | None:
-    """A private destination is named by its number only; QueueManagerAddress says whose it is."""
+    """Return the name of the destination. A private queue is named only by its number; QueueManagerAddress identifies
+    its queue manager."""
     if not destination:
         return None
     name = destination[0]
@@ -300,7 +301,7 @@ def _on_destination(destination: list[QueueName]) -> QueueName | None:
 
 
 def _on_source(listed: list[QueueName], source: bytes) -> QueueName | None:
-    """A private queue of the sender's machine is named by its number only."""
+    """Return the first name. A private queue of the sender's machine is named only by its number."""
     if not listed:
         return None
     name = listed[0]
@@ -310,7 +311,7 @@ def _on_source(listed: list[QueueName], source: bytes) -> QueueName | None:
 
 
 def _multi_queue_header(header: MultiQueueFormatHeader) -> MultiQueueFormatHeader | None:
-    """Present where one name is not enough, or for a signature."""
+    """Return the header if a list has several names or a signature requires it; otherwise None."""
     lists = (header.destination, header.administration, header.response)
     several = any(len(listed) > 1 or any(name.is_distribution_list for name in listed) for listed in lists)
     return header if several or header.signature else None
@@ -318,7 +319,7 @@ def _multi_queue_header(header: MultiQueueFormatHeader) -> MultiQueueFormatHeade
 
 @lru_cache(NAMES_KEPT)
 def _machine(destination: str) -> bytes:
-    """QueueManagerAddress: the owner of a private destination; the address of a direct one is not kept."""
+    """Return QueueManagerAddress: the owner of a private destination; the address of a direct one is not stored."""
     try:
         parsed = names.parse_format_name(destination)
     except MsmqError:

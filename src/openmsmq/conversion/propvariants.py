@@ -1,4 +1,4 @@
-"""Queue properties and PROPVARIANT ([MS-MQMQ] 2.2.13 and 2.3.1): which type each carries."""
+"""Queue properties and PROPVARIANT ([MS-MQMQ] 2.2.13 and 2.3.1): the type of each property."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ QUEUE_PROPERTY_TYPES: dict[int, VarType] = {
 
 
 def pack(vt: VarType, value: Any) -> PROPVARIANT:
-    """A PROPVARIANT of type `vt`: int, bool, str, 16 bytes of a GUID or, for VT_BLOB, bytes."""
+    """Return a PROPVARIANT of type `vt` for an int, bool, str, a GUID (16 bytes) or, for VT_BLOB, bytes."""
     if vt is VarType.VT_BLOB:
         return PROPVARIANT(vt=vt, blob=BLOB(len(value), value))
     return PROPVARIANT(vt=vt, **{_ATTRIBUTES[vt]: value})
 
 
 def unpack(variant: PROPVARIANT) -> Any:
-    """The value of a PROPVARIANT; None for VT_EMPTY and VT_NULL. Raises MsmqError for other types."""
+    """Return the value of a PROPVARIANT; None for VT_EMPTY and VT_NULL. Raises MsmqError for other types."""
     if variant.vt in (VarType.VT_EMPTY, VarType.VT_NULL):
         return None
     if variant.vt == VarType.VT_BLOB:
@@ -62,7 +62,7 @@ def unpack(variant: PROPVARIANT) -> Any:
 
 
 def property_type(propid: int) -> VarType:
-    """The VARTYPE of a queue property. Raises MsmqError MQ_ERROR_ILLEGAL_PROPID."""
+    """Return the VARTYPE of a queue property. Raises MsmqError MQ_ERROR_ILLEGAL_PROPID."""
     vt = QUEUE_PROPERTY_TYPES.get(propid)
     if vt is None:
         known = ", ".join(str(int(p)) for p in QUEUE_PROPERTY_TYPES)
@@ -71,8 +71,8 @@ def property_type(propid: int) -> VarType:
 
 
 def unpack_properties(propids: list[int], variants: list[PROPVARIANT]) -> dict[int, Any]:
-    """PROPID -> value for properties to create or set. Raises MsmqError MQ_ERROR_PROPERTY for a wrong VARTYPE
-    ([MS-MQMP] 3.1.4.10) and for a property named twice."""
+    """Return the properties to create or set: PROPID -> value. Raises MsmqError MQ_ERROR_PROPERTY for a wrong VARTYPE
+    ([MS-MQMP] 3.1.4.10) and for a duplicate property."""
     values: dict[int, Any] = {}
     for propid, variant in zip(propids, variants, strict=True):
         vt = property_type(propid)
@@ -89,8 +89,8 @@ def unpack_properties(propids: list[int], variants: list[PROPVARIANT]) -> dict[i
 
 
 def pack_properties(propids: list[int], values: list[Any], asked: list[PROPVARIANT]) -> list[PROPVARIANT]:
-    """The values of properties for a client that initialised each element to the right type or VT_NULL; otherwise
-    MsmqError MQ_ERROR_PROPERTY ([MS-MQMP] 3.1.4.9)."""
+    """Return the values of properties for a client. Raises MsmqError MQ_ERROR_PROPERTY if the client has initialized an
+    element to another type than that of the property or VT_NULL ([MS-MQMP] 3.1.4.9)."""
     packed = []
     for propid, value, variant in zip(propids, values, asked, strict=True):
         vt = property_type(propid)

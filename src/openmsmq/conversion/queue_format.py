@@ -17,7 +17,8 @@ _SUFFIX_MASK = 0x0F
 
 
 def to_queue_format(name: names.FormatName) -> QUEUE_FORMAT:
-    """The structure for a format name. Raises IllegalFormatName for a multiple-element one, which has none."""
+    """Convert a format name to QUEUE_FORMAT. Raises IllegalFormatName for a multiple-element format name, which has
+    none."""
     match name:
         case names.PublicFormatName(guid=guid, suffix=suffix):
             return _with_suffix(QUEUE_FORMAT(m_qft=PUBLIC, m_gPublicID=guid.bytes_le), suffix)
@@ -42,7 +43,8 @@ def to_queue_format(name: names.FormatName) -> QUEUE_FORMAT:
 
 
 def from_queue_format(value: QUEUE_FORMAT) -> names.FormatName:
-    """The format name of a structure. Raises IllegalFormatName for QUEUE_FORMAT_TYPE_UNKNOWN and illegal contents."""
+    """Convert QUEUE_FORMAT to a format name. Raises IllegalFormatName for QUEUE_FORMAT_TYPE_UNKNOWN and illegal
+    contents."""
     suffix = _suffix(value.m_SuffixAndFlags)
     match value.m_qft:
         case 1:
@@ -75,7 +77,7 @@ def from_queue_format(value: QUEUE_FORMAT) -> names.FormatName:
 
 
 def _direct(direct_id: str, suffix: Suffix) -> names.FormatName:
-    """The suffix may be in the text, as in 2.1.2, or in the flags only; one of them is enough."""
+    """Return a direct format name. The suffix may be in the text, as in 2.1.2, in the flags, or both."""
     name = names.parse_direct_id(direct_id)
     if name.suffix is Suffix.NONE and suffix is Suffix.JOURNAL:
         return names.parse_direct_id(f"{direct_id};JOURNAL")

@@ -1,8 +1,8 @@
 """CACTransferBufferV2 of a read ([MS-MQMP] 3.1.5.3), as a table of its members.
 
-Each variable-length member has a buffer, the size it was given, a property with the full length, and the error
-for a buffer too small. A message that does not fit is not removed; the full lengths are still returned, because a
-client needs them to try again.
+Each variable-length member has a buffer, its size, a property with the full length, and an error for a buffer that is
+too small. A message that does not fit is not removed; the full lengths are still returned, because the client needs
+them to retry.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAXIMUM_FORMAT_NAME_BUFFER = 1024  # characters, the range of the length members
 
 @dataclass(frozen=True, slots=True)
 class TextMember:
-    """A text of WCHARs with its terminator. `absent_is_null`: an empty text comes back as NULL with length 0."""
+    """A text of WCHARs with its terminator. `absent_is_null`: an empty text is returned as NULL with length 0."""
 
     buffer: str
     size: str
@@ -34,7 +34,7 @@ class TextMember:
     too_small: HResult
     value: Callable[[Message], str]
     absent_is_null: bool
-    shrinks: bool  # whether the size becomes what is returned
+    shrinks: bool  # whether the size is set to the returned length
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def _remaining(seconds: int, message: Message, now: int) -> int:
     return INFINITE if seconds == INFINITE else max(0, message.sent_time + seconds - now)
 
 
-# Members that are filled where the client gave a pointer: (member, value of message and time in seconds).
+# Members to fill if the client passed a pointer: (member, function of message and time in seconds).
 SCALARS: tuple[tuple[str, Callable[[Message, int], Any]], ...] = (
     ("pClass", lambda m, now: m.message_class),
     ("ppMessageID", lambda m, now: objectid(m.identifier)),
@@ -129,7 +129,8 @@ SCALARS_V2: tuple[tuple[str, Callable[[Message, int], Any]], ...] = (
 
 
 def check_sizes(ptb: CACTransferBufferV2) -> None:
-    """Raises MsmqError for a member that is NULL though its size is not 0 ([MS-MQMP] 3.1.5.3)."""
+    """Check the buffer of a read. Raises MsmqError for a member that is NULL although its size is not 0 ([MS-MQMP]
+    3.1.5.3)."""
     old, receive = ptb.old, ptb.old.Receive
     members = [(receive, text) for text in FORMAT_NAMES] + [(old, text) for text in TEXTS[:1]]
     for owner, member in [*members, *((old, member) for member in BYTES[:2])]:
@@ -139,16 +140,16 @@ def check_sizes(ptb: CACTransferBufferV2) -> None:
 
 
 def fill(ptb: CACTransferBufferV2, message: Message, now: int) -> int:
-    """Put a message into the buffer of a read; `now` in seconds since 1970 UTC.
+    """Write a message into the buffer of a read; `now` in seconds since 1970 UTC.
 
-    Returns MQ_OK, or the error of the first member that is too small; then only full lengths are returned.
-    Deviation D-13: the text disregards out parameters of a call that failed.
+    Returns MQ_OK, or the error of the first member that is too small; then only full lengths are returned. Deviation
+    D-13: the specification ignores out parameters of a failed call.
     """
     old, receive = ptb.old, ptb.old.Receive
     assert receive is not None
     status = HResult.MQ_OK
     lengths: list[tuple[object, str, int]] = []
-    texts: list[tuple[object, TextMember, str, int]] = []  # those that have a buffer, and their length with terminator
+    texts: list[tuple[object, TextMember, str, int]] = []  # members with a buffer, and their lengths with terminator
     owners: tuple[tuple[object, tuple[TextMember, ...]], ...] = ((receive, FORMAT_NAMES), (old, TEXTS))
     for owner, members in owners:
         for text in members:
@@ -158,7 +159,7 @@ def fill(ptb: CACTransferBufferV2, message: Message, now: int) -> int:
             if getattr(owner, text.buffer) in _NO_BUFFER:
                 continue
             texts.append((owner, text, value, length))
-            given = getattr(owner, text.length) if text.shrinks else None  # what the client says its buffer holds
+            given = getattr(owner, text.length) if text.shrinks else None  # buffer size given by the client
             if length > getattr(owner, text.size) or (given is not None and length > given):
                 status = status or text.too_small
     contents: list[tuple[BytesMember, bytes]] = []
@@ -193,7 +194,7 @@ def _fill_scalars(ptb: CACTransferBufferV2, message: Message, now: int) -> None:
 
 
 def _fill_text(owner: object, text: TextMember, value: str, length: int) -> None:
-    """`length` in WCHARs with the terminator; 0 for a text that comes back as NULL where its buffer shrinks."""
+    """Write a text. `length` is in WCHARs with the terminator; 0 for a text that is returned as NULL."""
     size = getattr(owner, text.size)
     if not length and text.shrinks:
         setattr(owner, text.buffer, None)
@@ -206,7 +207,7 @@ def _fill_text(owner: object, text: TextMember, value: str, length: int) -> None
     setattr(owner, text.buffer, value + "\0" * (1 + size - length))
 
 
-# -- the client's side ---------------------------------------------------------------------------------------------
+# -- client side ---------------------------------------------------------------------------------------------------
 
 
 MAXIMUM_BODY = 4 << 20
@@ -214,9 +215,9 @@ MAXIMUM_BODY = 4 << 20
 
 @dataclass(slots=True)
 class BufferSizes:
-    """Room that a read asks for: bytes of body, extension and sender, characters of each format name.
+    """Buffer sizes of a read: bytes of body, extension and sender, characters of each format name.
 
-    Buffers travel in both directions, so they begin small and grow with what the queue holds.
+    Buffers are transferred in both directions, so they start small and grow as needed.
     """
 
     body: int = 1024
@@ -237,13 +238,13 @@ class BufferSizes:
         )
 
     def enlarge(self, status: int, ptb: CACTransferBufferV2) -> None:
-        """Make room after a buffer proved too small, with the lengths the server returned, as far as there is any."""
+        """Enlarge the sizes after a buffer was too small, using the lengths that the server returned, if any."""
         old = ptb.old
         before = (self.body, self.extension)
         if status == HResult.MQ_ERROR_BUFFER_OVERFLOW:
             returned = (old.pBodySize or 0, old.pMsgExtensionSize or 0)
             self.body, self.extension = max(self.body, returned[0]), max(self.extension, returned[1])
-            if (self.body, self.extension) == before:  # a server that returns no lengths
+            if (self.body, self.extension) == before:  # the server returned no lengths
                 self.body = min(2 * self.body, MAXIMUM_BODY)
                 self.extension = min(2 * self.extension + 256, MAXIMUM_BODY)
         elif status == HResult.MQ_ERROR_FORMATNAME_BUFFER_TOO_SMALL:
@@ -255,7 +256,7 @@ class BufferSizes:
 def receive_buffer(
     action: ReceiveAction, timeout: int, cursor: int = 0, uow: bytes | None = None, sizes: BufferSizes | None = None
 ) -> CACTransferBufferV2:
-    """A buffer that asks for every property; `timeout` in milliseconds."""
+    """Return a buffer that requests every property; `timeout` in milliseconds."""
     sizes = sizes or BufferSizes()
     receive = CACTransferBufferV1_Receive(RequestTimeout=timeout, Action=action, Cursor=cursor)
     for text in FORMAT_NAMES:
@@ -280,7 +281,7 @@ def receive_buffer(
 
 
 def message_from_receive(ptb: CACTransferBufferV2) -> Message:
-    """The message in a filled buffer."""
+    """Return the message in a filled buffer."""
     old, receive = ptb.old, ptb.old.Receive
     assert receive is not None
 

@@ -1,4 +1,5 @@
-"""CACTransferBufferV2 of a send ([MS-MQMP] 3.1.5.2): from a message to the buffer and back, with every constraint."""
+"""CACTransferBufferV2 of a send ([MS-MQMP] 3.1.5.2): conversion from a message to the buffer and back, with all
+constraints."""
 
 from __future__ import annotations
 
@@ -19,13 +20,12 @@ CACTB_SEND, CACTB_RECEIVE, CACTB_CREATECURSOR = range(3)
 SENDERID_NONE, SENDERID_SID, SENDERID_QM = range(3)
 PROV_RSA_FULL = 1
 NULL_UOW = bytes(16)
-# [MS-MQMP] 2.2.3.2; of the privacy levels also those that [MS-MQMQ] has: 3 (enhanced) and 5 (AES). 0 stands for none.
+# [MS-MQMP] 2.2.3.2, and privacy levels 3 (enhanced) and 5 (AES) of [MS-MQMQ]. 0 means none.
 _PRIVACY_LEVELS = (0, 1, 2, 3, 5)  # 3 and 5: deviation D-25
-_ENHANCED_HERE, _ENHANCED = 2, 3  # in this protocol, and everywhere else
+_ENHANCED_HERE, _ENHANCED = 2, 3  # in this protocol, and elsewhere
 _HASH_ALGORITHMS = (0, 0x8001, 0x8002, 0x8003, 0x8004, 0x800C, 0x800D, 0x800E)
 _ENCRYPTION_ALGORITHMS = (0, 0x6602, 0x6801, 0x660E, 0x660F, 0x6610)  # RC2, RC4, AES of 128, 192 and 256 bits
-#: Numbers of the buffer, the attributes of a message that they become, and their values. The defaults are those of
-#: `Message`.
+#: Numeric member of the buffer, attribute of `Message`, and allowed values. Defaults are those of `Message`.
 _NUMBERS: Final[tuple[tuple[str, str, Collection[int]], ...]] = (
     ("pPriority", "priority", range(8)),
     ("pTrace", "tracing_requested", range(2)),
@@ -41,9 +41,9 @@ T = TypeVar("T")
 
 
 def message_from_send(ptb: CACTransferBufferV2, sender_sid: bytes) -> Message:
-    """The message that a send buffer describes; what servers ignore by 3.1.5.2 is ignored.
+    """Convert a send buffer to a message; members that servers must ignore (3.1.5.2) are ignored.
 
-    `sender_sid` stands in when the buffer names no sender. Raises MsmqError for a value outside its constraints.
+    `sender_sid` is used if the buffer has no sender. Raises MsmqError for a value that violates a constraint.
     """
     old = ptb.old
     if old.uTransferType != CACTB_SEND or old.Send is None:
@@ -51,7 +51,7 @@ def message_from_send(ptb: CACTransferBufferV2, sender_sid: bytes) -> Message:
     message = Message()
     for member, attribute, allowed in _NUMBERS:
         value = getattr(old, member)
-        if value is not None:  # the attribute has the default of the member already
+        if value is not None:  # otherwise the attribute keeps its default
             if value not in allowed:
                 raise _not_allowed(member, value, allowed)
             setattr(message, attribute, value)
@@ -71,7 +71,7 @@ def message_from_send(ptb: CACTransferBufferV2, sender_sid: bytes) -> Message:
             )
         message.correlation_identifier = old.ppCorrelationID
     message.application_tag = old.pApplicationTag or 0
-    if isinstance(old.ppTitle, str):  # neither absent nor NULL, as those below
+    if isinstance(old.ppTitle, str):  # neither absent nor NULL; same for the members below
         message.label = _label(old.ppTitle, old.ulTitleBufferSizeInWCHARs)
     if isinstance(old.ppMsgExtension, bytes):
         message.extension = old.ppMsgExtension
@@ -79,7 +79,7 @@ def message_from_send(ptb: CACTransferBufferV2, sender_sid: bytes) -> Message:
         message.body = old.ppBody
     message.time_to_reach_queue = old.ulAbsoluteTimeToQueue or INFINITE
     # Deviation D-10: the text has this rule for the time to reach the queue only, but clients that set neither leave 0
-    # in both, and do not mean messages that die at once.
+    # in both, and do not want messages that expire immediately.
     message.time_to_be_received = old.ulRelativeTimeToLive or INFINITE
     _read_sender(message, old, sender_sid)
     _read_security(message, old)
@@ -87,14 +87,14 @@ def message_from_send(ptb: CACTransferBufferV2, sender_sid: bytes) -> Message:
 
 
 def is_encrypted(ptb: CACTransferBufferV2) -> bool:
-    """Whether the client has encrypted the body with a symmetric key that it sends along."""
+    """Whether the client has encrypted the body with a symmetric key that is in the buffer."""
     old = ptb.old
     return bool(old.bEncrypted and isinstance(old.ppSymmKeys, bytes) and old.ulSymmKeysSize)
 
 
 def _label(text: str, size: int) -> str:
-    """The label in a buffer of `size` WCHARs: 249 of them at most, as the 250th is the terminator that the server adds
-    ([MS-MQMP] 3.1.5.2). A cut that would leave half of a surrogate pair takes the other half too."""
+    """Return the label in a buffer of `size` WCHARs: at most 249, since the 250th is the terminator that the server
+    adds ([MS-MQMP] 3.1.5.2). A surrogate pair is not split."""
     label = text.partition("\0")[0]
     longest = min(size, MAXIMUM_LABEL)
     if len(label) <= longest // 2 or utf16_length(label) <= longest:
@@ -109,7 +109,7 @@ def _not_allowed(member: str, value: int, allowed: Collection[int]) -> IllegalPr
 
 
 def _absent(buffer: str, size: str, value: int) -> MsmqError:
-    """The error of a buffer that is NULL, whose size is not 0."""
+    """Return the error for a buffer that is NULL although its size is not 0."""
     return MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{buffer} is NULL, but {size} is {value}")
 
 
@@ -168,7 +168,7 @@ def _read_security(message: Message, old: CACTransferBufferV1) -> None:
         return
     message.signature = old.ppSignature
     if old.pulAuthProvNameLenProp is not None:
-        # Two parts in one buffer; the second, an MSMQ 2.0 signature, counts.
+        # The buffer has two parts; only the second, an MSMQ 2.0 signature, is used.
         second = old.pulAuthProvNameLenProp - old.ulProvNameLen
         if not 0 <= second <= old.ulSignatureSize:
             raise MsmqError(
@@ -180,8 +180,8 @@ def _read_security(message: Message, old: CACTransferBufferV1) -> None:
 
 
 def send_buffer(message: Message, uow: bytes | None = None, *, encrypted: bool = False) -> CACTransferBufferV2:
-    """The buffer with which a client sends `message`, in the unit of work `uow` (16 bytes) or in none. `encrypted`: the
-    client has encrypted the body with the key in `symmetric_key`."""
+    """Return the buffer with which a client sends `message` in the unit of work `uow` (16 bytes; None for none).
+    `encrypted`: the client has encrypted the body with the key in `symmetric_key`."""
     label = message.label + "\0" if message.label else ""
     old = CACTransferBufferV1(
         uTransferType=CACTB_SEND,
@@ -233,7 +233,7 @@ def send_buffer(message: Message, uow: bytes | None = None, *, encrypted: bool =
 
 
 def _write_signature(old: CACTransferBufferV1, message: Message) -> None:
-    """An MSMQ 2.0 signature is the second part of the buffer; the first one, which servers ignore, is empty."""
+    """Write an MSMQ 2.0 signature as the second part of the buffer; the first part, which servers ignore, is empty."""
     old.ppSignature, old.ulSignatureSize = message.signature, len(message.signature)
     old.pulSignatureSizeProp = old.ulSignatureSize
     old.pulHashAlg = message.hash_algorithm
@@ -247,7 +247,7 @@ def _write_signature(old: CACTransferBufferV1, message: Message) -> None:
 
 
 def utf16_length(text: str) -> int:
-    """The number of WCHARs a text takes."""
+    """Return the length of a text in WCHARs."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
@@ -260,5 +260,5 @@ def _queue_format(text: str) -> QUEUE_FORMAT | None:
 
 
 def _given(pointer: T | Null | None) -> TypeGuard[T]:
-    """Whether a two-level pointer leads to data."""
+    """Whether a two-level pointer refers to data."""
     return pointer is not None and pointer is not NULL

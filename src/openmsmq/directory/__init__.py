@@ -2,5 +2,5 @@
 
 `provider` is the interface, asynchronous. `embedded` is a directory in one SQLite file, used in a thread; `active` is
 Active Directory by LDAP. `lookup` compares values in queries. `connection` limits the time of queries and notices an
-unavailable directory. Nothing here knows of queues with messages, or of RPC.
+unavailable directory. This package uses neither message queues nor RPC.
 """

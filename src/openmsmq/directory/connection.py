@@ -1,8 +1,8 @@
 """A queue manager's access to its directory: queries have a time limit, and an unavailable directory is noticed.
 
-A directory that did not answer is QueueManager.DirectoryOffline ([MS-MQDMPR] 3.1.1.1): calls fail at once, so that
-nobody waits for it again and again, until `check` finds it back. Failures are the HRESULTs that callers of the
-protocols get.
+After a directory has not answered, QueueManager.DirectoryOffline ([MS-MQDMPR] 3.1.1.1) is set: calls fail immediately,
+so that they do not all wait for the time limit, until `check` finds it available again. Failures are the HRESULTs that
+protocol callers get.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ONLINE_PERIOD: Final = 60.0  # seconds, Directory Online Timer ([MS-MQDMPR] 3.1.
 
 
 class DirectoryConnection:
-    """Asks a provider; without one there is no directory, as in workgroup mode.
+    """Queries a provider. Without a provider there is no directory, as in workgroup mode.
 
     Attributes:
         offline: QueueManager.DirectoryOffline.
@@ -41,14 +41,14 @@ class DirectoryConnection:
     def __init__(self, provider: DirectoryProvider | None, time_limit: float = TIME_LIMIT) -> None:
         """`time_limit` is in seconds."""
         self.provider: Final = provider
-        #: Called with each queue manager that the directory was asked for; it raises nothing.
+        #: Called with each queue manager that is read from the directory; must not raise.
         self.on_machine: Callable[[MachineRecord], object] = lambda record: None
         self._time_limit: Final = time_limit
         self.offline = False
 
     @property
     def exists(self) -> bool:
-        """QueueManager.DirectoryIntegrated: whether there is a directory, be it away or not."""
+        """QueueManager.DirectoryIntegrated: whether there is a directory, even if it is unavailable."""
         return self.provider is not None
 
     async def ask(
@@ -58,22 +58,22 @@ class DirectoryConnection:
         *,
         force: bool = False,
     ) -> T:
-        """The answer to a question.
+        """Run a query or change and return its result.
 
         Args:
-            not_found: the error for an object that is not there.
-            force: ask also while the directory is offline.
+            not_found: the error for a missing object.
+            force: also try while the directory is offline.
 
-        Raises MsmqError: MQ_ERROR_NO_DS where there is no directory or it can't be reached, and
-        MQ_ERROR_NO_RESPONSE_FROM_OBJECT_SERVER where it did not answer in time (what was asked for may be done all the
-        same); `not_found`, MQ_ERROR_QUEUE_EXISTS, AccessDenied; IllegalPropertyValue for what it can't keep.
+        Raises MsmqError: MQ_ERROR_NO_DS if there is no directory or it cannot be reached;
+        MQ_ERROR_NO_RESPONSE_FROM_OBJECT_SERVER if it did not answer in time (a change may still have been made);
+        `not_found`, MQ_ERROR_QUEUE_EXISTS, AccessDenied; IllegalPropertyValue for a value that it cannot store.
         """
         if self.provider is None:
             raise MsmqError(HResult.MQ_ERROR_NO_DS, "this queue manager has no directory (setting directory_provider)")
         if self.offline and not force:
             raise MsmqError(HResult.MQ_ERROR_NO_DS, "the directory is unavailable; the next attempt is within a minute")
         try:
-            async with asyncio.timeout(self._time_limit):  # wait_for may lose that its caller is cancelled
+            async with asyncio.timeout(self._time_limit):  # wait_for may lose a cancellation of its caller
                 answer = await question(self.provider)
         except TimeoutError:
             self._went(f"no answer in {self._time_limit:g} s")
@@ -85,7 +85,7 @@ class DirectoryConnection:
             self._went(str(error))
             raise MsmqError(HResult.MQ_ERROR_NO_DS, f"the directory is unavailable: {error}") from None
         except DirectoryError as error:
-            if isinstance(error, DirectoryDenied):  # callers learn only that they may not, and somebody has to grant it
+            if isinstance(error, DirectoryDenied):  # the caller does not get the reason
                 logger.warning("directory refused a request: %s", error)
             raise _failure(error, not_found) from None
         except (UnicodeEncodeError, OverflowError) as error:

@@ -1,10 +1,11 @@
 """A directory in one SQLite file, which several queue managers of a machine may share.
 
-SQLite's own locks keep them apart, also when one is killed: the file is in WAL mode, changes are transactions, and a
-change is on the disk before it is reported. All of it happens in a thread; the event loop never waits. Names are kept
-as they were written, together with the keys of `lookup`, by which they are found.
+SQLite's locks serialize access, even if a process is killed: the file is in WAL mode, changes are transactions, and a
+change is on the disk before it is reported. All access happens in a thread, so that the event loop never waits. Names
+are stored as written, together with the keys of `lookup`, by which they are found.
 
-The file has no access rights inside: a user who may write it may change everything, so it is for one user (mode 0600).
+There are no access rights within the file: a user who may write it may change everything. It therefore belongs to one
+user (mode 0600).
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ from openmsmq.directory.provider import (
 
 T = TypeVar("T")
 
-BUSY_SECONDS: Final = 5.0  # to wait for another process that writes
+BUSY_SECONDS: Final = 5.0  # maximum wait for a write by another process
 
 
 class EmbeddedDirectory:
     """See the module and `provider.DirectoryProvider`."""
 
     def __init__(self, path: Path) -> None:
-        """Opens nothing yet; the file is made with the first call."""
+        """Opens nothing yet; the first call creates the file."""
         self._path: Final = path
         self._thread: Final = ThreadPoolExecutor(1, "directory")
         self._connection: sqlite3.Connection | None = None
@@ -256,7 +257,7 @@ class EmbeddedDirectory:
     # -- the file ----------------------------------------------------------------------------------------------
 
     async def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run something in the thread. Raises DirectoryAway, and what `work` raises."""
+        """Run `work` in the thread. Raises DirectoryNotConnected, and exceptions of `work`."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
 
     def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -267,7 +268,7 @@ class EmbeddedDirectory:
             raise DirectoryNotConnected(f"{self._path}: {error}") from error
 
     def _connected(self) -> sqlite3.Connection:
-        """The connection to the file of that name: a new one where somebody has put another file in its place."""
+        """Return the connection to the file; a new one if the file has been replaced."""
         if self._connection is not None:
             if self._path.exists() and self._path.stat().st_ino == self._inode:
                 return self._connection
@@ -280,8 +281,8 @@ class EmbeddedDirectory:
         return db
 
     def _open(self, again: bool) -> sqlite3.Connection | None:
-        """A connection that is ready, or None to try `again`: SQLite does not wait for the lock by which the first of
-        several processes sets the mode of a new file."""
+        """Return an initialized connection, or None to try `again`: SQLite does not wait for the lock with which
+        another process sets the mode of a new file."""
         db = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None)
         try:
             db.row_factory = sqlite3.Row
@@ -297,7 +298,7 @@ class EmbeddedDirectory:
         return db
 
     def _prepare(self, db: sqlite3.Connection) -> None:
-        """Raises DirectoryAway for a file of a later release."""
+        """Create the tables of a new file. Raises DirectoryNotConnected for another version of the schema."""
         version = db.execute("PRAGMA user_version").fetchone()[0]
         if version == 0:
             for statement in tables.SCHEMA.split(";\n"):
@@ -322,7 +323,7 @@ class EmbeddedDirectory:
 
 
 def _changing(db: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
-    """Run a change as one transaction, which has the right to write from its beginning on."""
+    """Run a change as one transaction, which takes the write lock when it begins."""
     with _transaction(db):
         return work(db)
 

@@ -1,9 +1,9 @@
-"""Attribute-filter expressions ([MS-MQDMPR] 3.1.7.1.20): which queues a query finds.
+"""Attribute-filter expressions ([MS-MQDMPR] 3.1.7.1.20) in queries for queues.
 
-What is absent compares as in a directory ([RFC 4511] 4.5.1.7, where LESS-THAN is `(&(a<=v)(!(a=v)))`): it equals
-nothing that is there, and is neither less nor greater. An empty text is an absent attribute, so EQUALS "" finds queues
-without one, and NOT-EQUALS "" those that have one. A text is compared without regard to case, a GUID by its 16 octets
-as they travel ([MS-DTYP] 2.3.4.2), in the order of the octets.
+An absent attribute compares as in a directory ([RFC 4511] 4.5.1.7, where LESS-THAN is `(&(a<=v)(!(a=v)))`): it is not
+equal to any value, and neither less nor greater. An empty text is an absent attribute, so EQUALS "" finds queues
+without the attribute, and NOT-EQUALS "" those with it. Texts are compared case-insensitively. GUIDs are compared by
+their 16 octets in transfer order ([MS-DTYP] 2.3.4.2).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from uuid import UUID
 
 
 class Relation(IntEnum):
-    """The operators, by the numbers of RELOPS ([MC-MQAC] 2.2.2.20)."""
+    """The operators, numbered as in RELOPS ([MC-MQAC] 2.2.2.20)."""
 
     EQUALS = 1
     NOT_EQUALS = 2
@@ -32,7 +32,8 @@ Key = str | int | bytes
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """`symbol` in SQL; `compare` two keys that are both there; `of_absent`: whether it holds where one of them is."""
+    """An operator. `symbol` is its SQL operator; `compare` compares two present keys; `of_absent` is the result if
+    exactly one key is absent."""
 
     symbol: str
     compare: Callable[[Any, Any], bool]
@@ -61,7 +62,7 @@ def _number(value: int) -> Key | None:
     return value
 
 
-#: The attributes that can be asked for, and what is compared of them; None for what is absent.
+#: Attribute that queries may use -> function that returns the key to compare, None if absent.
 KEYS: Final[dict[str, Callable[[Any], Key | None]]] = {
     "identifier": _guid,
     "type": _guid,
@@ -76,7 +77,7 @@ KEYS: Final[dict[str, Callable[[Any], Key | None]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """An attribute of QueueRecord, an operator, and the value on its right side."""
+    """A condition: an attribute of QueueRecord, an operator, and the value on the right-hand side."""
 
     attribute: str
     relation: Relation
@@ -84,7 +85,7 @@ class Filter:
 
     @property
     def key(self) -> Key | None:
-        """Return the value to compare the attribute with; None for an absent one."""
+        """Key of the value on the right-hand side; None if absent."""
         return KEYS[self.attribute](self.value)
 
 

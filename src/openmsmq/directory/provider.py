@@ -1,11 +1,11 @@
-"""The seam to a directory: what it keeps, what it is asked, and how it fails.
+"""The interface to a directory: its objects, operations and errors.
 
-The objects are those of [MS-MQDMPR] that extend DirectoryObject, with the attributes that are published; the operations
-stand for the events of 3.1.7.1.18 to 3.1.7.1.24, one for each use of them. A directory may be on another machine: every
+The objects are those of [MS-MQDMPR] that extend DirectoryObject, with their published attributes. The operations
+correspond to the events of 3.1.7.1.18 to 3.1.7.1.24, one for each use. A directory may be on another machine, so every
 operation is asynchronous, may take long, and may fail with `DirectoryNotConnected`.
 
-Who may do what is decided twice. The queue manager checks its caller by the descriptors that the records carry, before
-it asks; a directory with rights of its own then checks the queue manager, and refuses with `DirectoryDenied`.
+Access is checked twice. First, the queue manager checks its caller against the security descriptors in the records.
+Then, a directory with its own rights checks the queue manager and refuses with `DirectoryDenied`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from openmsmq.model.constants import INFINITE
 
 
 class DirectoryError(Exception):
-    """An operation on the directory failed; the text says on what. DirectoryOperationResult of [MS-MQDMPR] 3.1.1.17."""
+    """An operation on the directory failed; the message names the object. DirectoryOperationResult of [MS-MQDMPR]
+    3.1.1.17."""
 
 
 class DirectoryNotConnected(DirectoryError):
-    """DirectoryNotConnected: the directory can't be reached, or has not answered in time."""
+    """DirectoryNotConnected: the directory cannot be reached or has not answered in time."""
 
 
 class ObjectNotFound(DirectoryError):
@@ -36,7 +37,7 @@ class ObjectExists(DirectoryError):
 
 
 class DirectoryDenied(DirectoryError):
-    """AccessDenied: the directory does not let the queue manager do it."""
+    """AccessDenied: the directory refuses the operation to the queue manager."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class QueueRecord:
     Attributes:
         machine: the identifier of the queue manager that hosts the queue.
         path_name: the computer name of that machine, a backslash, and the name of the queue.
-        position: where the queue stands among all in the order of creation, larger for later ones, never 0.
+        position: position in the creation order of all queues; increases, never 0.
     """
 
     identifier: UUID
@@ -94,8 +95,8 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class UserRecord:
-    """User, [MS-MQDMPR] 3.1.1.15. `sid` in the form S-1-... `groups` are the SIDs of the groups that the directory has
-    the user in, also by way of groups; a directory without groups knows none."""
+    """User, [MS-MQDMPR] 3.1.1.15. `sid` in the form S-1-... `groups` are the SIDs of the user's groups, including
+    nested ones; empty if the directory has no groups."""
 
     sid: str
     certificates: tuple[Certificate, ...] = ()
@@ -104,7 +105,8 @@ class UserRecord:
 
 @dataclass(frozen=True, slots=True)
 class ListRecord:
-    """A distribution list ([MS-MQMQ] 2.1.5). `members` are format names of single queues, or DL= of further lists."""
+    """A distribution list ([MS-MQMQ] 2.1.5). `members` are format names of single queues, or DL= names of other
+    lists."""
 
     identifier: UUID
     name: str
@@ -112,93 +114,95 @@ class ListRecord:
 
 
 class DirectoryProvider(Protocol):
-    """A directory. Every method raises DirectoryAway, and DirectoryDenied where something is changed. Names are
-    compared without regard to case."""
+    """A directory. Every method raises DirectoryNotConnected; changes also raise DirectoryDenied. Names are
+    case-insensitive."""
 
     async def close(self) -> None:
-        """Nothing more is asked. Raises nothing."""
+        """Close connections. No calls may follow. Raises nothing."""
 
     # -- machines ----------------------------------------------------------------------------------------------
 
     async def register_machine(self, record: MachineRecord) -> None:
-        """Create the object of a queue manager, or bring it up to date; empty keys leave what is there. Raises
-        ObjectExists where another queue manager has the computer name."""
+        """Create or update the object of a queue manager; empty keys leave the stored ones unchanged. Raises
+        ObjectExists if another queue manager has the computer name."""
 
     async def machine(self, identifier: UUID) -> MachineRecord:
-        """Raises ObjectNotFound."""
+        """Return a machine by identifier. Raises ObjectNotFound."""
 
     async def machine_named(self, name: str) -> MachineRecord:
-        """By computer name or DNS name. Raises ObjectNotFound."""
+        """Return a machine by computer name or DNS name. Raises ObjectNotFound."""
 
     async def machines(self) -> Sequence[MachineRecord]:
-        """All, by name."""
+        """Return all machines, sorted by name."""
 
     async def remove_machine(self, identifier: UUID) -> None:
-        """With the records of its queues. Raises ObjectNotFound."""
+        """Remove a machine and the records of its queues. Raises ObjectNotFound."""
 
     # -- queues ------------------------------------------------------------------------------------------------
 
     async def create_queue(self, record: QueueRecord) -> QueueRecord:
-        """Create Directory Object. Returns the record with what the directory gives: identifier (where it draws its
-        own) and position. Raises ObjectExists, and ObjectNotFound for a machine that it does not know."""
+        """Create Directory Object. Returns the record with the position, and possibly a new identifier, assigned by the
+        directory. Raises ObjectExists, and ObjectNotFound for an unknown machine."""
 
     async def queue(self, identifier: UUID) -> QueueRecord:
-        """Raises ObjectNotFound."""
+        """Return a queue by identifier. Raises ObjectNotFound."""
 
     async def queue_at(self, path_name: str) -> QueueRecord:
-        """By its path name, with the computer name or a DNS name of its machine. Raises ObjectNotFound."""
+        """Return a queue by path name, with the computer name or a DNS name of its machine. Raises ObjectNotFound."""
 
     async def find_queues(self, filters: Sequence[Filter], after: int, limit: int) -> Sequence[QueueRecord]:
-        """Read Directory Begin and Next: the queues that satisfy all `filters` and were created after that position, in
-        the order of creation, at most `limit`."""
+        """Read Directory Begin and Next: return at most `limit` queues that satisfy all `filters` and were created
+        after the position `after`, in the order of creation."""
 
     async def update_queue(self, identifier: UUID, changes: Mapping[str, Any]) -> QueueRecord:
-        """Write Directory: `changes` by attribute of QueueRecord. Returns the new record. Raises ObjectNotFound."""
+        """Write Directory: set attributes of QueueRecord. Returns the new record. Raises ObjectNotFound."""
 
     async def delete_queue(self, identifier: UUID) -> None:
         """Delete Directory Object. Raises ObjectNotFound."""
 
     async def directory_path(self, identifier: UUID) -> str:
-        """Queue.DirectoryPath, as `LDAP://CN=orders,CN=msmq,…`; empty where queues have none. Raises ObjectNotFound."""
-
-    async def format_name_at(self, directory_path: str) -> str:
-        """Get Queue Format Name from ADsPath ([MC-MQAC] 3.12.6.1): of a queue, an alias or a distribution list. Raises
+        """Return Queue.DirectoryPath, such as `LDAP://CN=orders,CN=msmq,…`; empty if queues have none. Raises
         ObjectNotFound."""
 
+    async def format_name_at(self, directory_path: str) -> str:
+        """Return the format name of a queue, an alias or a distribution list by its ADsPath ([MC-MQAC] 3.12.6.1).
+        Raises ObjectNotFound."""
+
     async def deleted_queues(self, machine: UUID) -> Sequence[UUID]:
-        """The queues of a machine that were deleted and whose end it has not confirmed by `confirm_deletion`: others
-        may delete them while the machine is unreachable."""
+        """Return the deleted queues of a machine whose deletion it has not confirmed by `confirm_deletion`: they can be
+        deleted in the directory while the machine is unreachable."""
 
     async def confirm_deletion(self, identifier: UUID) -> None:
-        """The machine that hosted a deleted queue has dropped it."""
+        """Confirm that the machine that hosted a deleted queue has removed it."""
 
     # -- users -------------------------------------------------------------------------------------------------
 
     async def user(self, sid: str) -> UserRecord:
-        """A user without certificates is not known to every directory. Raises ObjectNotFound."""
+        """Return a user by SID. Some directories know only users with certificates. Raises ObjectNotFound."""
 
     async def user_with_certificate(self, digest: bytes) -> UserRecord:
-        """By an element of User.CertificateDigestList. Raises ObjectNotFound."""
+        """Return a user by an element of User.CertificateDigestList. Raises ObjectNotFound."""
 
     async def add_certificate(self, sid: str, certificate: Certificate) -> None:
-        """Add to User.Certificates, in place of one with the same digest."""
+        """Add a certificate to User.Certificates; it replaces one with the same digest."""
 
     async def remove_certificate(self, sid: str, digest: bytes) -> None:
-        """Raises ObjectNotFound."""
+        """Remove a certificate from User.Certificates. Raises ObjectNotFound."""
 
     # -- distribution lists ------------------------------------------------------------------------------------
 
     async def create_list(self, name: str, members: Sequence[str]) -> ListRecord:
-        """Raises ObjectExists."""
+        """Create a distribution list. Raises ObjectExists."""
 
     async def distribution_list(self, identifier: UUID) -> ListRecord:
-        """Raises ObjectNotFound."""
+        """Return a distribution list by identifier. Raises ObjectNotFound."""
 
     async def distribution_lists(self) -> Sequence[ListRecord]:
-        """All, by name."""
+        """Return all distribution lists, sorted by name."""
 
     async def set_members(self, identifier: UUID, add: Sequence[str], remove: Sequence[str]) -> ListRecord:
-        """Format names that are members already, or are none, change nothing. Raises ObjectNotFound."""
+        """Add and remove members; existing members to add and missing ones to remove are ignored. Raises
+        ObjectNotFound."""
 
     async def remove_list(self, identifier: UUID) -> None:
-        """Raises ObjectNotFound."""
+        """Remove a distribution list. Raises ObjectNotFound."""

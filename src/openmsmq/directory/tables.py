@@ -18,7 +18,7 @@ from openmsmq.directory.provider import (
     UserRecord,
 )
 
-VERSION: Final = 1  # of the schema, in PRAGMA user_version
+VERSION: Final = 1  # version of the schema, in PRAGMA user_version
 SCHEMA: Final = """
 CREATE TABLE machine (
     identifier BLOB PRIMARY KEY, computer_name TEXT NOT NULL, name_key TEXT NOT NULL UNIQUE,
@@ -46,7 +46,7 @@ CREATE TABLE member (
     list BLOB NOT NULL REFERENCES list ON DELETE CASCADE, format_name TEXT NOT NULL, name_key TEXT NOT NULL,
     PRIMARY KEY (list, name_key));
 """
-# The column that is compared for an attribute of a query. Paths are put together of two tables.
+# Attribute of a query -> column that is compared. Paths are composed of columns of two tables.
 _COLUMNS: Final = {
     "identifier": "queue.identifier", "type": "queue.type", "label": "queue.label_key",
     "create_time": "queue.create_time", "modify_time": "queue.modify_time",
@@ -59,7 +59,7 @@ _BOOLEANS: Final = ("journaling", "authentication", "transactional")
 
 
 def machine_key(db: sqlite3.Connection, name: str) -> bytes:
-    """The identifier of the machine with a computer name or DNS name; none where there is no such machine."""
+    """Return the identifier of the machine with a computer name or DNS name; empty if there is none."""
     key = name.casefold()
     row = db.execute("SELECT identifier FROM machine WHERE name_key = ?", [key]).fetchone()
     row = row or db.execute("SELECT machine FROM dns_name WHERE name_key = ? ORDER BY machine", [key]).fetchone()
@@ -98,13 +98,13 @@ def to_column(value: Any) -> Any:
 
 
 def keys_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns that are compared, of those texts that are among `values`."""
+    """Return the values of the key columns for the texts among `values`."""
     keys = {"label": "label_key", "multicast_address": "multicast_key"}
     return {key: KEYS[name](values[name]) for name, key in keys.items() if name in values}
 
 
 def condition_of(condition: Filter) -> tuple[str, list[Any]]:
-    """A filter in SQL, as `lookup.holds` decides, and its operands."""
+    """Return a filter as SQL, equivalent to `lookup.holds`, and its operands."""
     column, found, key = _COLUMNS[condition.attribute], OPERATORS[condition.relation], condition.key
     if key is None:
         if condition.relation is Relation.EQUALS:

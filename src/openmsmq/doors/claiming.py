@@ -1,4 +1,4 @@
-"""Operations of the bulk plane: consumer groups, which claim what they read and remove what they have committed."""
+"""Operations of the bulk plane on consumer groups: claim messages for reading, commit and release claims."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.consumer_group import ConsumerGroup
 from openmsmq.queueing.queue import Queue
 
-_POLL = 0.02  # seconds between looks for something to claim: nothing notifies of what becomes stable
+_POLL = 0.02  # seconds between checks for messages to claim: there is no notification when messages become stable
 _LONGEST_WAIT = 60.0
 
 
 class Claiming:
-    """One operation on a queue's groups at a time; long ones go step by step."""
+    """Runs one operation at a time on the groups of a queue; long operations yield to the event loop between steps."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -81,7 +81,7 @@ class Claiming:
         return answer
 
     async def _wait_for_something(self, queue: Queue, group: ConsumerGroup, deadline: float) -> bool:
-        """Returns whether there was something before the deadline."""
+        """Return whether there were messages to claim before the deadline."""
         loop = asyncio.get_running_loop()
         while loop.time() < deadline and not queue.deleted:
             await asyncio.sleep(_POLL)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msrpc.rpc.server import RpcServer
 
-#: Address, identifier of the queue manager or empty, and seconds, of each session.
+#: Returns address, identifier of the queue manager (or empty) and age in seconds of each session.
 OpenSessions = Callable[[], list[tuple[str, str, float]]]
 _LOCAL: Final = "local"
 
@@ -16,7 +16,8 @@ _LOCAL: Final = "local"
 def rows(
     rpc: RpcServer, sessions: Iterable[tuple[str, str, float]], handles: Iterable[dict[str, Any]], now: float
 ) -> list[dict[str, Any]]:
-    """A row for each way in, address and user; `handles` are rows of `Openings`, `now` is in seconds since 1970."""
+    """Return a row for each entry point, address and user. `handles` are rows of `Openings`, `now` is in seconds since
+    1970."""
     found: dict[tuple[str, str, str], dict[str, Any]] = {}
 
     def row(door: str, address: str, user: str, since: float) -> dict[str, Any]:

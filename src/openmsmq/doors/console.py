@@ -1,7 +1,7 @@
 """Daemon side: requests that the HTTP process may make in addition to RPC.
 
-It asks for nothing that a user could not: a login with a password or a token, who a ticket is, the rows of queues that
-its user may see, names of accounts; and, of nobody in particular, sums for metrics.
+It can do nothing that its users could not: log in with a password or a token, identify a ticket, read the rows of
+queues that the user may see, and look up accounts. In addition, it reads sums for metrics, without a user.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _OF_A_DOMAIN: Final = "S-1-5-21-"
 _LONGEST_SID: Final = 200  # characters
-_SLICE: Final = 100  # queues in a turn of the event loop
-#: Operation -> the members of a request and their types; all are needed, no other may be there.
+_SLICE: Final = 100  # queues per event-loop iteration
+#: Operation -> members of a request and their types. All are required, and no others are allowed.
 REQUESTS: Final[dict[str, dict[str, type]]] = {
     "login": {"user": str, "password": str, "peer": str},
     "login_by_token": {"token": str, "peer": str},
@@ -80,24 +80,24 @@ REQUESTS: Final[dict[str, dict[str, type]]] = {
 _MOST_TEXT: Final = 4096  # characters
 _DOOR: Final = "http"
 _NO_OPENID: Final = "no OpenID provider is set: oidc_issuer"
-_MOST_NAMES: Final = 100  # of the domain that are asked for at a time
+_MOST_NAMES: Final = 100  # maximum names in one query of the domain
 
 
 class AccountLookup(Protocol):
-    """Accounts of a domain. Methods raise MsmqError while it does not answer, but `names_of`."""
+    """Accounts of a domain. Methods except `names_of` raise MsmqError while the domain is unavailable."""
 
     async def sid_of(self, name: str) -> str | None:
         """Return the SID of `EXAMPLE\\alice` or `alice@example.com`; None if the domain has no such account."""
 
     async def groups_of(self, sid: str) -> Sequence[str]:
-        """SIDs."""
+        """Return the SIDs of the groups of a user."""
 
     async def names_of(self, sids: Sequence[str]) -> dict[str, str]:
-        """By SID, those that are known."""
+        """Return the known names: SID -> name."""
 
 
 class WebGateway:
-    """Answers one web process at a time."""
+    """Answers the requests of the web process, one connection at a time."""
 
     def __init__(
         self,
@@ -121,13 +121,12 @@ class WebGateway:
         open_sessions: OpenSessions = list,
         openid: OpenIdSettings | None = None,
     ) -> None:
-        """`rpc` is the daemon's server; `logins` are those of all entry points. `syncs` is how
-        long syncs of the store took; `epoch` how often it was taken over. `auditor` gets logins, `uses` those by
-        token; `alarms` are those that are on, `latency` says how long calls take. `forget_sequence`
-        is that of the link, `when_durable` that of the store. `transactions` are the distributed ones, `relays`
-        all relays. `domain` knows
-        accounts besides those of `users`; `open_sessions` are those with other queue managers; `openid` is the
-        provider of logins by OpenID Connect."""
+        """`rpc` is the daemon's server; `logins` counts the logins of all entry points. `syncs` has the durations of
+        store syncs; `epoch` counts takeovers of the store. `auditor` records logins, `uses` those by token; `alarms`
+        are the active ones, `latency` has the durations of calls. `forget_sequence` is that of the link, `when_durable`
+        that of the store. `transactions` are the distributed ones, `relays` all relays. `domain` looks up accounts that
+        are not in `users`; `open_sessions` are those with other queue managers; `openid` is the provider for OpenID
+        Connect."""
         self._openid: Final = None if openid is None else OpenIdLogin(openid)
         self._claim: Final = "" if openid is None else openid.user_claim
         self._domain: Final = domain
@@ -156,11 +155,11 @@ class WebGateway:
         }
 
     async def serve(self, connection: socket.socket) -> None:
-        """Answer requests until the other side has gone, or this is cancelled."""
+        """Answer requests until the peer closes the connection or this is canceled."""
         await Answering("web", self._perform, _operation_of).serve(connection)
 
     def identity(self, ticket: str, peer: str) -> Identity:
-        """For `rpc.tickets`: return the identity of a ticket. Raises AuthenticationError."""
+        """Return the identity of a ticket (for `rpc.tickets`). Raises AuthenticationError."""
         try:
             known = self._tickets.check(ticket)
         except AccessDenied as error:
@@ -168,7 +167,8 @@ class WebGateway:
         return Identity(known.name, "", known.sid, login="http", origin=f"http {peer}")
 
     async def _perform(self, values: Any, data: bytearray) -> Any:
-        """Raises MsmqError: the web process reads what anybody sends, and may be damaged by it."""
+        """Check and run a request. Requests are not trusted, because the web process parses untrusted input and may be
+        compromised. Raises MsmqError."""
         name = values.pop("op", None) if isinstance(values, dict) else None
         if not isinstance(name, str) or name not in REQUESTS or data:
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "no such operation")
@@ -181,10 +181,10 @@ class WebGateway:
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{name} takes {', '.join(wanted) or 'nothing'}")
         return await self._operations[name](**values)
 
-    # -- who -------------------------------------------------------------------------------------------------------
+    # -- users -----------------------------------------------------------------------------------------------------
 
     async def _login(self, user: str, password: str, peer: str) -> dict[str, Any]:
-        """`ticket`, or `wait`: seconds until the next try is looked at. Raises AccessDenied."""
+        """Log in. Returns `ticket`, or `wait`: seconds until another attempt is accepted. Raises AccessDenied."""
         wait = self.logins.wait(_DOOR, user, peer)
         if wait:
             return {"wait": wait}
@@ -206,7 +206,7 @@ class WebGateway:
         return self._logged_in(ticket, peer)
 
     async def _login_by_link(self, secret: str, peer: str) -> dict[str, Any]:
-        """Log in with a link that works once."""
+        """Log in with a one-time link."""
         wait = self.logins.wait(_DOOR, "", peer)
         if wait:
             return {"wait": wait}
@@ -217,7 +217,7 @@ class WebGateway:
         return self._logged_in(ticket, peer)
 
     async def _begin_openid(self, redirect: str) -> dict[str, str]:
-        """`url` at the provider and `state`, or `unavailable` with the reason."""
+        """Return `url` at the provider and `state`, or `unavailable` with the reason."""
         if self._openid is None:
             raise AccessDenied(detail=_NO_OPENID)
         try:
@@ -228,7 +228,7 @@ class WebGateway:
         return {"url": url, "state": state}
 
     async def _login_by_openid(self, state: str, code: str, redirect: str, peer: str) -> dict[str, Any]:
-        """Log in with a code of the OpenID provider."""
+        """Log in with a code from the OpenID provider."""
         if self._openid is None:
             raise AccessDenied(detail=_NO_OPENID)
         wait = self.logins.wait(_DOOR, "", peer)
@@ -257,11 +257,11 @@ class WebGateway:
         return {"ticket": ticket, **self._described(known)}
 
     async def _check_password(self, ticket: str, peer: str, password: str) -> dict[str, Any]:
-        """Whether a password is that of the ticket's user; a wrong one counts as a failed login, and `wait` is the time
-        until the next attempt is checked. Raises AccessDenied for the ticket of a token."""
+        """Check the password of the ticket's user. A wrong one counts as a failed login; `wait` is then the time in
+        seconds until another attempt is accepted. Raises AccessDenied for the ticket of a token."""
         known = self._tickets.check(ticket)
         if known.token:
-            raise AccessDenied(detail="a token changes no password: log in with the password")
+            raise AccessDenied(detail="a token cannot change the password: log in with the password")
         if wait := self.logins.wait(_DOOR, known.name, peer):
             return {"good": False, "wait": wait}
         good = self._tickets.login(known.name, password) is not None
@@ -270,7 +270,7 @@ class WebGateway:
         return {"good": good, "wait": 0}
 
     async def _whoami(self, ticket: str) -> dict[str, Any]:
-        """Raises AccessDenied for a ticket that holds no longer."""
+        """Describe the user of a ticket. Raises AccessDenied if the ticket is no longer valid."""
         return self._described(self._tickets.check(ticket))
 
     def _described(self, known: Known) -> dict[str, Any]:
@@ -284,7 +284,7 @@ class WebGateway:
         return caller.as_administrator() if self._is_administrator(known.sid) else caller
 
     async def _accounts(self, ticket: str) -> dict[str, str]:
-        """SID -> name of users and groups."""
+        """Return the users and groups: SID -> name."""
         self._tickets.check(ticket)
         try:
             return self._users.names()
@@ -292,7 +292,7 @@ class WebGateway:
             raise MsmqError(HResult.MQ_ERROR, str(error)) from None
 
     async def _names(self, ticket: str, sids: list[Any]) -> dict[str, str]:
-        """SID -> name of accounts of the domain, as far as is known."""
+        """Return the known names of accounts of the domain: SID -> name."""
         self._tickets.check(ticket)
         if self._domain is None:
             return {}
@@ -302,8 +302,8 @@ class WebGateway:
         return await self._domain.names_of(wanted[:_MOST_NAMES])
 
     async def _sid(self, ticket: str, name: str) -> dict[str, str]:
-        """`sid` of an account of the domain; empty for a name that the domain is not to be asked for. Raises MsmqError
-        for one that it does not have."""
+        """Return `sid` of an account of the domain; empty for a name that is not looked up in the domain. Raises
+        MsmqError if the domain has no such account."""
         self._tickets.check(ticket)
         if not self._is_of_domain(name):
             return {"sid": ""}
@@ -334,10 +334,10 @@ class WebGateway:
             caller = caller.as_administrator()
         return sorted(caller.sids)
 
-    # -- what ------------------------------------------------------------------------------------------------------
+    # -- objects ---------------------------------------------------------------------------------------------------
 
     async def _queues(self, ticket: str) -> tuple[dict[str, Any], bytes]:
-        """Rows as JSON, one a line, of all queues that the user may see."""
+        """Return the rows of all queues that the user may see as JSON, one per line."""
         caller = self._caller(ticket)
         lines = [
             json.dumps(row).encode()
@@ -347,7 +347,7 @@ class WebGateway:
         return {"result": len(lines)}, b"\n".join(lines)
 
     async def _queue(self, ticket: str, id: str) -> dict[str, Any]:
-        """Raises QueueNotFound, also for what the user may not see."""
+        """Return the row of a queue. Raises QueueNotFound, also if the user may not see the queue."""
         caller = self._caller(ticket)
         queue = rows.find(self._manager, id)
         if queue is None or not rows.is_seen(self._manager, queue, caller):
@@ -355,17 +355,18 @@ class WebGateway:
         return rows.row(self._manager, self.growth, queue)
 
     async def _depths(self) -> tuple[dict[str, Any], bytes]:
-        """Return a line for each queue, regardless of rights: for the history that the HTTP process keeps."""
+        """Return a line for each queue, regardless of rights, for the history in the HTTP process."""
         lines = [line.encode() async for line in _sliced(rows.depths(self._manager))]
         return {"result": len(lines)}, b"\n".join(lines)
 
     async def _deepest(self, count: str) -> list[dict[str, Any]]:
-        """Return rows of the queues with most messages, regardless of rights: for metrics enabled by the operator."""
+        """Return rows of the queues with the most messages, regardless of rights, for metrics enabled by the
+        operator."""
         number = int(count) if count.isascii() and count.isdecimal() and len(count) < 6 else 0
         return rows.deepest(self._manager, self.growth, number)
 
     async def _sequence(self, ticket: str) -> int:
-        """The sequence number of the last message that came: those of later ones are higher."""
+        """Return the sequence number of the last message; those of later messages are higher."""
         self._tickets.check(ticket)
         return self._manager.changes.sequence
 
@@ -383,13 +384,13 @@ class WebGateway:
         return {"result": len(lines)}, b"\n".join(lines)
 
     async def _close_handle(self, ticket: str, peer: str, id: str) -> dict[str, Any] | None:
-        """The row of what was closed; None where it is closed already. Raises AccessDenied for who is no
+        """Close a handle and return its row; None if it is already closed. Raises AccessDenied unless the caller is an
         administrator."""
         return self._openings.close(id, self._actor(ticket, peer))
 
     async def _delete_outgoing(self, ticket: str, peer: str, id: str) -> int | None:
-        """How many messages went with an outgoing queue; None where there is none. Raises AccessDenied for who is no
-        administrator."""
+        """Delete an outgoing queue and return the number of deleted messages; None if there is no such queue. Raises
+        AccessDenied unless the caller is an administrator."""
         count = self._remedies.delete_outgoing(id, self._actor(ticket, peer))
         await self._durable()
         return count
@@ -407,14 +408,14 @@ class WebGateway:
         return done
 
     async def _transactions(self, ticket: str) -> tuple[dict[str, Any], bytes]:
-        """Rows as JSON, one a line, of distributed transactions. Raises AccessDenied unless the user is an
+        """Return distributed transactions as JSON, one per line. Raises AccessDenied unless the user is an
         administrator."""
         self._administrator(ticket)
         lines = [json.dumps(row).encode() async for row in _sliced(self._distributed.rows())]
         return {"result": len(lines)}, b"\n".join(lines)
 
     async def _resolve_transaction(self, ticket: str, peer: str, id: str, resolution: str) -> str | None:
-        """The state of a distributed transaction after it was ended by hand; None if there is no such transaction.
+        """Resolve a distributed transaction manually and return its new state; None if there is no such transaction.
         Raises AccessDenied unless the user is an administrator, TransactionSequence if the state does not allow it."""
         if not self._distributed.resolve(id, resolution, self._actor(ticket, peer)):
             return None
@@ -422,7 +423,7 @@ class WebGateway:
         return self._distributed.state(id)
 
     async def _relays(self, ticket: str) -> tuple[dict[str, Any], bytes]:
-        """Rows as JSON, one a line. Raises AccessDenied unless the user is an administrator."""
+        """Return relays as JSON, one per line. Raises AccessDenied unless the user is an administrator."""
         self._administrator(ticket)
         lines = [json.dumps(row).encode() async for row in _sliced(self._relays_desk.rows())]
         return {"result": len(lines)}, b"\n".join(lines)
@@ -430,7 +431,7 @@ class WebGateway:
     async def _begin_relay(
         self, ticket: str, peer: str, queue: str, host: str, remote: str, state: str
     ) -> dict[str, Any]:  # fmt: skip
-        """The row of a new relay. Raises AccessDenied unless the user is an administrator, MsmqError."""
+        """Create a relay and return its row. Raises AccessDenied unless the user is an administrator, MsmqError."""
         row = self._relays_desk.begin(queue, host, remote, state, self._actor(ticket, peer))
         await self._durable()
         return row
@@ -438,14 +439,14 @@ class WebGateway:
     async def _step_relay(
         self, ticket: str, peer: str, queue: str, step: str, force: bool, replies: bool
     ) -> dict[str, Any] | None:  # fmt: skip
-        """The row of a relay after a step; None if the queue has none. Raises AccessDenied unless the user is an
-        administrator, MsmqError where the step is not possible."""
+        """Perform a step of a relay and return its row; None if the queue has no relay. Raises AccessDenied unless the
+        user is an administrator, MsmqError if the step is not possible."""
         row = self._relays_desk.step(queue, step, force, replies, self._actor(ticket, peer))
         await self._durable()
         return row
 
     async def _durable(self) -> None:
-        """Until the disk has what was changed: nothing is answered before that."""
+        """Wait until all changes are on the disk; replies must not be sent before."""
         durable = asyncio.Event()
         self._when_durable(durable.set)
         await durable.wait()
@@ -461,8 +462,8 @@ class WebGateway:
         return known
 
     async def _health(self) -> dict[str, str]:
-        """Return each precondition of message traffic -> "ok", or a problem. If one check fails, it says so, and the
-        other checks still run."""
+        """Return a mapping: precondition of message traffic -> "ok" or a problem. If a check raises, this is its
+        problem, and the other checks still run."""
         changes = self._manager.changes
         checks: dict[str, Callable[[], str]] = {
             "disk": lambda: "nearly full: no messages are accepted" if changes.throttled else "ok",
@@ -496,7 +497,7 @@ class WebGateway:
 
 
 async def _sliced(items: Iterator[T]) -> AsyncIterator[T]:
-    """Yield the items, and give way to the event loop after each slice."""
+    """Yield the items, and yield to the event loop after each slice."""
     for number, item in enumerate(items, 1):
         yield item
         if number % _SLICE == 0:

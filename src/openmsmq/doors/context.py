@@ -1,4 +1,4 @@
-"""Context shared by the operations of the bulk plane: their view of the queue manager."""
+"""Context shared by the operations of the bulk plane: access to the queue manager."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Context:
     """The queue manager and its store.
 
     Attributes:
-        when_durable: calls back when everything that was appended is on the disk.
+        when_durable: calls a function once everything appended so far is on the disk.
     """
 
     manager: QueueManager
@@ -35,16 +35,17 @@ class Context:
     when_durable: Callable[[Callable[[], object]], None]
 
     async def durable(self) -> None:
-        """Everything that was appended is on the disk."""
+        """Wait until everything appended so far is on the disk."""
         durable = asyncio.Event()
         self.when_durable(durable.set)
         await durable.wait()
 
     def source(self, caller: Caller, text: str, source: str, access: Access = Access.PEEK) -> Queue:
-        """The queue that a pipeline means, which the caller may open with this access. Nothing is opened or made.
+        """Return the queue that a pipeline names, if the caller may open it with this access. Nothing is opened or
+        created.
 
         `text` is a path name, the name of a private queue, or a format name; empty for a queue of the machine. Raises
-        what opening raises, IllegalPropertyValue for an unknown source.
+        the errors of opening a queue, IllegalPropertyValue for an unknown source.
         """
         if source == "outgoing":
             if access is not Access.PEEK:
@@ -59,13 +60,13 @@ class Context:
                 HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, "a multiple-element format name is for sending only"
             )
         queue = self.manager.handles.permitted(name, access, Share.DENY_NONE, caller)
-        if queue is None:  # a subqueue that is not there
+        if queue is None:  # the subqueue does not exist
             raise QueueNotFound(detail=str(name))
         return queue
 
     def may_open(self, caller: Caller, text: str, source: str, access: Access = Access.PEEK) -> bool:
-        """Whether `source` has a queue for this caller: False if the right is missing or the queue is gone. Raises what
-        else `source` raises."""
+        """Whether the caller may open a queue: False if the right is missing or the queue is gone. Raises the other
+        errors of `source`."""
         try:
             self.source(caller, text, source, access)
         except (AccessDenied, QueueDeleted, QueueNotFound):
@@ -73,7 +74,7 @@ class Context:
         return True
 
     def name_of(self, queue: Queue) -> tuple[str, str]:
-        """How clients name a queue."""
+        """Return the name and source by which clients refer to a queue."""
         if queue.kind is QueueKind.OUTGOING:
             return queue.properties.label, "outgoing"
         if queue.owner is not None:
@@ -84,7 +85,7 @@ class Context:
 
 
 async def run(steps: Generator[None, None, T]) -> T:
-    """An operation step by step, with turns for everybody else in between."""
+    """Run an operation step by step, and yield to the event loop after each step."""
     while True:
         try:
             next(steps)

@@ -1,4 +1,5 @@
-"""The figures of a daemon for metrics, by the names of `admin.metrics.FAMILIES`, and how late its event loop is."""
+"""The figures of a daemon for metrics, keyed by the names of `admin.metrics.FAMILIES`, and the delay of its event
+loop."""
 
 from __future__ import annotations
 
@@ -22,18 +23,18 @@ from openmsmq.queueing.outgoing_queues import OutgoingQueue, OutgoingState
 from openmsmq.queueing.queue import Queue
 
 _SLUGS: Final = {reason.code: reason.slug for reason in REASONS}
-_MOST_OPERATIONS: Final = 500  # that are timed: more than there are
-_PERIOD: Final = 0.5  # seconds between two looks at the event loop
+_MOST_OPERATIONS: Final = 500  # maximum timed operations; there are fewer
+_PERIOD: Final = 0.5  # seconds between two measurements
 
 
 class LoopDelay:
-    """How much later than asked for the event loop calls."""
+    """Measures the delay of scheduled calls of the event loop."""
 
     def __init__(self) -> None:
         self.histogram: Final = Histogram()
 
     async def watch(self) -> None:
-        """Until this is cancelled."""
+        """Measure periodically until canceled."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + _PERIOD
@@ -42,7 +43,7 @@ class LoopDelay:
 
 
 class Latency:
-    """How long calls took, by interface and operation; see `rpc.timing`."""
+    """Durations of calls by interface and operation; see `rpc.timing`."""
 
     def __init__(self, operations: Mapping[str, Sequence[str]]) -> None:
         """`operations`: interface -> names of its operations by number."""
@@ -58,7 +59,7 @@ class Latency:
         histogram.observe(seconds, STRIDE)
 
     def figures(self) -> list[list[Any]]:
-        """Interface, operation, counts, sum."""
+        """Return rows of interface, operation, counts and sum."""
         return [
             [interface, self._name(interface, opnum), *histogram.counts, histogram.total]
             for (interface, opnum), histogram in self._histograms.items()
@@ -70,13 +71,13 @@ class Latency:
 
 
 def of_queues(manager: QueueManager) -> Iterator[dict[str, Any] | None]:
-    """Yield None after each queue, so that the reader can give way; at the end the totals. A queue whose figures can't
-    be read is left out."""
+    """Yield None after each queue, so that the caller can yield to the event loop, and finally the totals. A queue
+    whose figures cannot be read is left out."""
     sums = _Sums(manager)
     for _ in LEFT_OUT.each("figures of queues", list(manager.registry.queues.values()), sums.add, _name):
         yield None
     for gone, (came, left) in manager.registry.gone.items():
-        kind = KINDS_OF_QUEUES.get(gone)  # None for what people do not see
+        kind = KINDS_OF_QUEUES.get(gone)  # None for queues that are not shown
         if kind is not None:
             sums.came[_kind(kind)] += came
             sums.left[_kind(kind)] += left
@@ -84,7 +85,7 @@ def of_queues(manager: QueueManager) -> Iterator[dict[str, Any] | None]:
 
 
 class _Sums:
-    """Over the queues of a queue manager, by kind."""
+    """Sums over the queues of a queue manager, by kind."""
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager: Final = manager
@@ -125,7 +126,7 @@ def _kind(kind: str) -> str:
 
 
 def _deaths(manager: QueueManager) -> dict[str, int]:
-    """By the slug of the reason; classes that no specification names are together."""
+    """Return the number of dead messages by reason (slug); unspecified classes are combined."""
     found: dict[str, int] = {}
     for code, count in manager.changes.deaths.items():
         slug = _SLUGS.get(code, OTHER_REASON)
@@ -134,8 +135,8 @@ def _deaths(manager: QueueManager) -> dict[str, int]:
 
 
 def of_server(manager: QueueManager, rpc: RpcServer, syncs: Histogram, delay: LoopDelay, epoch: int) -> dict[str, Any]:
-    """Return the counters of the server. A label has its values as a dictionary, histograms are lists with their sum at
-    the end; `epoch` is that of the store."""
+    """Return the counters of the server. Values per label are dictionaries, histograms are lists that end with the sum;
+    `epoch` is that of the store."""
     return {
         "messages_dead_total": _deaths(manager),
         "messages_refused_total": {

@@ -1,6 +1,6 @@
-"""The daemon's half of the bulk plane: what its Flight process asks of the queue manager.
+"""Daemon side of the bulk plane: requests of the Flight process to the queue manager.
 
-Runs on the event loop, so every operation is small, or goes in steps.
+It runs on the event loop, so every operation is short or divided into steps.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from openmsmq.store import DamagedRecord, Store
 
 logger = logging.getLogger(__name__)
 
-_TIDY = 60  # seconds between two looks for stages whose writers are gone
+_TIDY = 60  # seconds between two checks for stages whose writers are gone
 _DOOR = "flight"
 _BEFORE_LOGIN = ("authenticate", "describe")
 
 
 class Control:
-    """Answers one Flight process at a time."""
+    """Answers the requests of the Flight process, one connection at a time."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Control:
         stage_time_limit: int = 3600,
         logins: LoginAttempts,
     ) -> None:
-        """`stage_time_limit`: seconds without a keep-alive from their writer after which stages are dropped."""
+        """`stage_time_limit`: seconds without a keep-alive from the writer after which a stage is dropped."""
         context = Context(manager, store, when_durable)
         self._store = store
         self._users = users
@@ -71,18 +71,18 @@ class Control:
         }
 
     async def serve(self, connection: socket.socket) -> None:
-        """Answer requests until the other side has gone, or this is cancelled."""
+        """Answer requests until the peer closes the connection or this is canceled."""
         try:
             await Answering("Arrow Flight", self._answer, _operation_of).serve(connection)
         finally:
             self._staging.drop_all()
 
     async def drop_abandoned(self) -> None:
-        """Drop stages whose writers are gone, from time to time, until this is cancelled."""
+        """Periodically drop stages whose writers are gone, until canceled."""
         while True:
             try:
                 self._manager.staged_writes.drop_abandoned(self._stage_time_limit * 1000)
-            except Exception as error:  # a full disk, or any other error: try again later
+            except Exception as error:  # a full disk or any other error: retry later
                 LEFT_OUT.note("sinks that are not being written", f"the rest, next attempt in {_TIDY} s,", error)
             await asyncio.sleep(_TIDY)
 
@@ -96,8 +96,8 @@ class Control:
             raise MsmqError(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED, str(error)) from error
 
     async def _perform(self, values: Any, data: bytearray) -> Any:
-        """Carry out what the Flight process asks for. It checks requests by the same table; here they are checked
-        again, because a malformed request may have damaged that process."""
+        """Check and run a request of the Flight process. That process has already checked it by the same table, but may
+        have been compromised by a malformed request."""
         if not isinstance(values, dict):
             raise invalid(f"{shown(values)}, allowed: a JSON object")
         name = values.get("op")
@@ -143,8 +143,8 @@ class Control:
     async def do_authenticate(
         self, _: Caller, user: str | None = None, password: str = "", peer: str = ""
     ) -> list[str] | None:
-        """The ticket with which a user's requests come from now on: SID, name and a signature, so that the Flight
-        process can't name anybody else. None for an anonymous caller. `peer` is the host that asks. Raises
+        """Authenticate a user and return the ticket for further requests: SID, name and a signature, so that the Flight
+        process cannot claim to be another user. None for an anonymous caller. `peer` is the client host. Raises
         AccessDenied."""
         if user is None:
             self._demand_anonymous()
@@ -166,6 +166,6 @@ class Control:
 
 
 def _operation_of(values: Any) -> str:
-    """For the log: what was asked for, if that can be seen."""
+    """Return the name of the requested operation for the log, if it is readable."""
     name = values.get("op") if isinstance(values, dict) else None
     return name if isinstance(name, str) and name in REQUESTS else "a request"

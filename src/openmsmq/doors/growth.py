@@ -1,4 +1,4 @@
-"""How much queues have grown in the last minutes: how many messages each held is kept, of those that held any."""
+"""Growth of queues in the last minutes, from samples of the depths of queues that are not empty."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Final
 
 from openmsmq.queueing.queue import Queue
 
-PERIOD: Final = 60.0  # seconds between two looks
+PERIOD: Final = 60.0  # seconds between two samples
 MINUTES: Final = 5
-_SLICE: Final = 1000  # queues in a turn of the event loop
+_SLICE: Final = 1000  # queues per event-loop iteration
 
 
 class DepthTrend:
@@ -22,17 +22,17 @@ class DepthTrend:
         self._looks: Final[deque[dict[int, int]]] = deque(maxlen=MINUTES)
 
     def of(self, queue: Queue) -> int:
-        """How many messages more it holds than `MINUTES` ago, or than at the first look; fewer are negative."""
+        """Return the change of the depth since `MINUTES` minutes ago or the first sample; negative if it shrank."""
         return len(queue) - self._looks[0].get(queue.number, 0) if self._looks else 0
 
     async def watch(self) -> None:
-        """Look, until this is cancelled."""
+        """Take samples periodically until canceled."""
         while True:
             await self.sample()
             await asyncio.sleep(PERIOD)
 
     async def sample(self) -> None:
-        """Remember how many messages queues hold now."""
+        """Record the current depth of all queues."""
         held: dict[int, int] = {}
         for count, queue in enumerate(list(self._queues().values()), 1):
             if queue.entries:

@@ -16,7 +16,7 @@ from openmsmq.admin.tokens import ApiToken, TokensFile, TokensFileError
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError
 from openmsmq.model.roles import Role
 
-LONGEST: Final = 12 * 3600  # seconds that a ticket holds, and an hour more
+LONGEST: Final = 12 * 3600  # minimum lifetime of a ticket in seconds; the maximum is one hour more
 _HOUR: Final = 3600
 
 
@@ -30,11 +30,10 @@ class Known(NamedTuple):
 
 
 class Tickets:
-    """Gives tickets and knows them again. One ends with its time, with the daemon, and with the user's password, or
-    with the token for which it was given.
+    """Issues and verifies tickets. A ticket ends when it expires, when the daemon stops, and when the user's password
+    changes or the token used to log in ends.
 
-    A ticket is `[SID, name, end, token, signature]` as JSON. The hash of the password or token is part of what is
-    signed.
+    A ticket is `[SID, name, end, token, signature]` as JSON. The hash of the password or token is also signed.
     """
 
     def __init__(self, users: UsersFile, tokens: TokensFile, clock: Callable[[], float] = time.time) -> None:
@@ -44,7 +43,8 @@ class Tickets:
         self._secret: Final = secrets.token_bytes(32)
 
     def login(self, name: str, password: str) -> str | None:
-        """The ticket of a user; None for one who is not known, or a wrong password. The same one within an hour."""
+        """Return the ticket of a user, which is the same within an hour; None for an unknown user or a wrong
+        password."""
         found = self._users.lookup("", name)
         given = nt_hash(password)
         if found is None or not password or not hmac.compare_digest(found[0], given):
@@ -52,18 +52,18 @@ class Tickets:
         return self._ticket(found[1], name, "", found[0])
 
     def login_by_link(self, secret: str) -> str | None:
-        """The ticket for a link that logs in once; None for one that does not hold."""
+        """Return the ticket for a one-time link; None if the link is not valid."""
         user = redeem_link(self._tokens.data_dir, secret, self._clock)
         found = self._users.lookup("", user) if user is not None else None
         return None if user is None or found is None else self._ticket(found[1], user, "", found[0])
 
     def login_proven(self, name: str) -> str | None:
-        """The ticket of a user proven by an OpenID provider; None for an unknown one."""
+        """Return the ticket of a user authenticated by an OpenID provider; None for an unknown user."""
         found = self._users.lookup("", name)
         return None if found is None else self._ticket(found[1], name, "", found[0])
 
     def login_by_token(self, secret: str) -> str | None:
-        """The ticket for a token; None for one that does not hold. Raises MsmqError where tokens can't be read."""
+        """Return the ticket for a token; None if the token is not valid. Raises MsmqError if tokens cannot be read."""
         token = _readable(lambda: self._tokens.find(secret))
         found = self._users.lookup("", token.user) if token is not None else None
         if token is None or found is None or found[1] != token.sid:
@@ -71,7 +71,7 @@ class Tickets:
         return self._ticket(token.sid, token.user, token.id, token.hash.encode())
 
     def check(self, ticket: str) -> Known:
-        """Raises AccessDenied for one that was not given here, or holds no longer."""
+        """Return the identity of a ticket. Raises AccessDenied if it was not issued here or is no longer valid."""
         role = Role.ADMINISTRATOR
         try:
             sid, name, end, identifier, signature = json.loads(ticket)
@@ -89,7 +89,7 @@ class Tickets:
         except (ValueError, TypeError, AttributeError, RecursionError):
             genuine = False
         if not genuine or self._clock() >= end:
-            raise AccessDenied(detail="this login holds no longer: log in again")
+            raise AccessDenied(detail="this login is no longer valid: log in again")
         return Known(sid, name, min(role, self._users.role_of(name)), identifier)
 
     def _ticket(self, sid: str, name: str, identifier: str, basis: bytes) -> str:

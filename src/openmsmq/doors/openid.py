@@ -1,11 +1,11 @@
 """Login by OpenID Connect, daemon side: the authorization code flow with PKCE, state and nonce (OpenID Connect Core 1.0
 section 3.1, RFC 7636), and the check of the ID token.
 
-The daemon talks to the provider itself. The HTTP process only passes on what the browser brings, so it can neither make
-up a user nor use an ID token that it has seen.
+The daemon itself communicates with the provider. The HTTP process only forwards data from the browser, so it can
+neither forge a user nor use an ID token that it has seen.
 
-A state is signed with a key of this daemon, and verifier and nonce follow from it. So nothing is kept for a login that
-was begun, and strangers can't make a table grow.
+A state is signed with a key of this daemon, and verifier and nonce are derived from it. The daemon therefore stores
+nothing for a pending login, and unauthenticated requests cannot exhaust memory.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
-STATE_SECONDS: Final = 600.0  # that a login may take at the provider
-AT_A_TIME: Final = 4  # requests of the daemon to the provider
-_KEPT: Final = 300.0  # seconds that a discovery document counts as new
-_RETRY: Final = 10.0  # seconds that a failure to get one is not tried again
-_PATIENCE: Final = 10.0  # seconds for one answer of the provider
-_MOST: Final = 1 << 20  # bytes of an answer
-_SKEW: Final = 60  # seconds that the clock of the provider may differ
+STATE_SECONDS: Final = 600.0  # maximum time of a login at the provider
+AT_A_TIME: Final = 4  # concurrent requests to the provider
+_KEPT: Final = 300.0  # lifetime of the discovery document in seconds
+_RETRY: Final = 10.0  # seconds before a failed discovery is retried
+_PATIENCE: Final = 10.0  # maximum seconds per response of the provider
+_MOST: Final = 1 << 20  # maximum bytes of a response
+_SKEW: Final = 60  # tolerated clock difference in seconds
 _KEY_TYPES: Final = {"RS256": "RSA", "ES256": "EC"}
 
 
 class ProviderUnavailable(Exception):
-    """The provider does not answer, or not as specified; the message says what to do."""
+    """The provider does not answer or violates the specification; the message has the remedy."""
 
 
 class LoginNotProven(Exception):
@@ -46,7 +46,7 @@ class LoginNotProven(Exception):
 
 @dataclass(frozen=True, slots=True)
 class OpenIdSettings:
-    """`user_claim` is the claim of the ID token with the name of the user; without `secret_file` this is a public
+    """Settings. `user_claim` is the claim of the ID token with the user name; without `secret_file`, this is a public
     client."""
 
     issuer: str
@@ -56,7 +56,7 @@ class OpenIdSettings:
 
 
 def is_safe_url(url: Any) -> bool:
-    """Whether a URL is one of https, or of http on loopback."""
+    """Whether a URL uses https, or http on loopback."""
     try:
         parts = urlsplit(url if isinstance(url, str) else "")
     except ValueError:
@@ -66,7 +66,7 @@ def is_safe_url(url: Any) -> bool:
 
 
 class OpenIdLogin:
-    """Logins at one provider. The methods are for the event loop; requests to the provider run in threads."""
+    """Logins at one provider. Methods run on the event loop; requests to the provider run in threads."""
 
     def __init__(
         self, settings: OpenIdSettings, clock: Callable[[], float] = time.time,
@@ -83,7 +83,7 @@ class OpenIdLogin:
         self._under_way = 0
 
     async def begin(self, redirect_uri: str) -> tuple[str, str]:
-        """The URL at the provider to which the browser goes, and the state that it has to bring back. Raises
+        """Return the URL at the provider for the browser, and the state that the browser must return. Raises
         ProviderUnavailable."""
         found = await self._discovered()
         start = f"{secrets.token_urlsafe(16)}.{int(self._clock() + STATE_SECONDS)}"
@@ -98,7 +98,8 @@ class OpenIdLogin:
         return f"{url}{'&' if '?' in url else '?'}{urlencode(query)}", state
 
     async def finish(self, state: str, code: str, redirect_uri: str) -> str:
-        """The name of the user that the provider has proven. Raises LoginNotProven, ProviderUnavailable."""
+        """Return the name of the user that the provider has authenticated. Raises LoginNotProven,
+        ProviderUnavailable."""
         start, _, signature = state.rpartition(".")
         end = start.rpartition(".")[2]
         if not hmac.compare_digest(signature.encode(), self._derived("state", start).encode()):
@@ -115,7 +116,7 @@ class OpenIdLogin:
         return _base64(hmac.digest(self._key, f"{what}:{text}".encode("utf-8", "surrogatepass"), "sha256"))
 
     async def _discovered(self) -> Mapping[str, Any]:
-        """The discovery document, kept for a while; a failure, too."""
+        """Return the discovery document. It is cached, and so is a failure."""
         async with self._discovering:
             if self._known is None or self._monotonic() >= self._until:
                 try:
@@ -137,7 +138,7 @@ class OpenIdLogin:
             self._under_way -= 1
 
     def _redeem(self, found: Mapping[str, Any], state: str, code: str, redirect_uri: str) -> str:
-        """The ID token for a code (OpenID Connect Core 1.0 section 3.1.3)."""
+        """Exchange a code for an ID token (OpenID Connect Core 1.0 section 3.1.3)."""
         form = {
             "grant_type": "authorization_code", "code": code, "redirect_uri": redirect_uri,
             "code_verifier": self._derived("verifier", state), "client_id": self._settings.client_id,
@@ -155,7 +156,7 @@ class OpenIdLogin:
         return token
 
     def _secret(self) -> str:
-        """Read for each login, so that a new secret needs no restart."""
+        """Return the client secret. It is read for each login, so that a new secret needs no restart."""
         path = self._settings.secret_file
         if path is None:
             return ""
@@ -168,8 +169,8 @@ class OpenIdLogin:
 def verified(
     token: str, keys: Mapping[str, Any], settings: OpenIdSettings, nonce: str, now: float
 ) -> Mapping[str, Any]:
-    """The claims of an ID token after the checks of OpenID Connect Core 1.0 section 3.1.3.7. `keys` is the JWK set of
-    the provider, `now` in seconds since 1970. Raises LoginNotProven."""
+    """Check an ID token (OpenID Connect Core 1.0 section 3.1.3.7) and return its claims. `keys` is the JWK set of the
+    provider, `now` in seconds since 1970. Raises LoginNotProven."""
     from joserfc import jwt
     from joserfc.errors import JoseError
 
@@ -190,7 +191,8 @@ def verified(
 
 
 def _signed(token: str, keys: Mapping[str, Any]) -> dict[str, Any]:
-    """The claims of a token that a key of the set has signed. Raises JoseError, ValueError, LoginNotProven."""
+    """Verify the signature of a token with a key of the set, and return its claims. Raises JoseError, ValueError,
+    LoginNotProven."""
     from joserfc import jws, jwt
     from joserfc.errors import JoseError
     from joserfc.jwk import ECKey, RSAKey
@@ -207,13 +209,13 @@ def _signed(token: str, keys: Mapping[str, Any]) -> dict[str, Any]:
         try:
             made = RSAKey.import_key(key) if kind == "RSA" else ECKey.import_key(key)
             return dict(jwt.decode(token, made, algorithms=[str(algorithm)]).claims)
-        except (JoseError, ValueError):  # another key may fit: several may have no identifier
+        except (JoseError, ValueError):  # try the next key: several may have no identifier
             continue
     raise LoginNotProven("no key of the provider verifies the signature of the ID token")
 
 
 def user_in(claims: Mapping[str, Any], name: str) -> str:
-    """The name of the user in the claims. Raises LoginNotProven."""
+    """Return the name of the user in the claims. Raises LoginNotProven."""
     value = claims.get(name)
     if not isinstance(value, str) or not value:
         raise LoginNotProven(f"the ID token has no claim {name}, which oidc_user_claim names")
@@ -223,7 +225,7 @@ def user_in(claims: Mapping[str, Any], name: str) -> str:
 
 
 def _discovery(issuer: str) -> Mapping[str, Any]:
-    """OpenID Connect Discovery 1.0 section 4. Raises ProviderUnavailable."""
+    """Read the discovery document (OpenID Connect Discovery 1.0 section 4). Raises ProviderUnavailable."""
     found = _fetched(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
     if found.get("issuer") != issuer:
         raise ProviderUnavailable(
@@ -236,14 +238,14 @@ def _discovery(issuer: str) -> Mapping[str, Any]:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would carry the client secret elsewhere."""
+    """Refuses redirects, which would send the client secret to another server."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
 
 
 def _fetched(url: str, data: bytes | None = None, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """A JSON object; `data` is posted. Raises ProviderUnavailable, and LoginNotProven for a code that is refused."""
+    """Fetch a JSON object; `data` is posted. Raises ProviderUnavailable, and LoginNotProven for a refused code."""
     until = time.monotonic() + _PATIENCE
     request = urllib.request.Request(url, data, {"Accept": "application/json", **(headers or {})})
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
@@ -269,7 +271,7 @@ def _fetched(url: str, data: bytes | None = None, headers: Mapping[str, str] | N
 
 
 def _error_in(body: bytes) -> str:
-    """The error code of an answer (RFC 6749 section 5.2); empty for none."""
+    """Return the error code of a response (RFC 6749 section 5.2); empty if there is none."""
     try:
         found = json.loads(body)
     except ValueError:

@@ -1,6 +1,6 @@
 """Open queue handles, as rows for lists, and closing them: daemon side.
 
-A handle value allows reading by MS-MQQP, so rows have names derived from it that do not reveal it.
+A handle value grants read access by MS-MQQP. Rows therefore have identifiers derived from it that do not reveal it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Openings:
         self._secret: Final = secrets.token_bytes(32)
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """One for each queue that somebody has open."""
+        """Yield a row for each open handle."""
         return (row for _, row in self._open())
 
     def _open(self) -> Iterator[tuple[OpenQueueDescriptor, dict[str, Any]]]:
@@ -50,9 +50,9 @@ class Openings:
         }  # fmt: skip
 
     def close(self, identifier: str, actor: Actor) -> dict[str, Any] | None:
-        """Close what a row names; None where it is closed already. Its reads end as cancelled, what it holds is put
-        back, and who had it open learns with the next call that the queue is gone. Raises MsmqError where that can't
-        be recorded."""
+        """Close the handle of a row and return the row; None if it is already closed. Pending reads are canceled,
+        received messages are put back, and the client's next call fails. Raises MsmqError if the audit record cannot be
+        written."""
         found = next(((descriptor, row) for descriptor, row in self._open() if row["id"] == identifier), None)
         if found is None:
             return None

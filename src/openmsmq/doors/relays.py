@@ -1,4 +1,4 @@
-"""Relays for administrators: rows, new ones, and the steps that their operators take."""
+"""Relays for administrators: list, create, and perform steps."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from openmsmq.relaying.relay import Relay
 from openmsmq.relaying.relays import Relays
 from openmsmq.relaying.states import STEPS, Direction
 
-#: The states in which a relay can begin.
+#: Initial states of relays.
 BEGINNINGS: Final[tuple[RelayState, ...]] = ("shadow", "receiving", "sending")
 
 
 class RelayDesk:
-    """For `WebGateway`, which checks the caller."""
+    """Used by `WebGateway`, which checks the caller."""
 
     def __init__(
         self, relays: Relays, local_queue: Callable[[str], Queue], auditor: Auditor,
@@ -33,12 +33,12 @@ class RelayDesk:
         self._clock: Final = now
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """A row for each relay, in the order of their queues."""
+        """Yield a row for each relay, sorted by queue."""
         for relay in sorted(self._relays, key=lambda relay: relay.definition.queue.lower()):
             yield self._row(relay)
 
     def figures(self) -> dict[str, Any]:
-        """By the names of `admin.metrics.FAMILIES`."""
+        """Return figures by the names of `admin.metrics.FAMILIES`."""
         now, relays = self._now(), list(self._relays)
         lags = [relay.lag(now) or 0 for relay in relays if relay.direction is not Direction.NONE]
         return {
@@ -50,7 +50,7 @@ class RelayDesk:
         }
 
     def begin(self, queue: str, host: str, remote: str, state: str, actor: Actor) -> dict[str, Any]:
-        """Make a relay; returns its row. Raises MsmqError."""
+        """Create a relay and return its row. Raises MsmqError."""
         if state not in BEGINNINGS:
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"a relay begins as {', '.join(BEGINNINGS)}")
         local = self._local_queue(queue)
@@ -67,8 +67,8 @@ class RelayDesk:
         return self._row(self._relays.add(queue, host, remote, next(each for each in BEGINNINGS if each == state)))
 
     def step(self, queue: str, step: str, force: bool, replies: bool, actor: Actor) -> dict[str, Any] | None:
-        """Bring a relay into its next state; returns its row, or None if there is no such relay. Raises MsmqError where
-        the step is not possible, or without `force` where it would end the work too early."""
+        """Perform a step of a relay and return its row; None if there is no such relay. Raises MsmqError if the step is
+        not possible or, without `force`, if it would end the relay before all messages are moved."""
         relay = self._relays.get(queue)
         if relay is None:
             return None

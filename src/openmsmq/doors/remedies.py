@@ -14,12 +14,12 @@ from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import OutgoingQueue
 from openmsmq.queueing.queue import Queue
 
-#: Forgets how far a queue manager (16 bytes) is with a queue; whether anything was known.
+#: Forgets the incoming sequences from a queue manager (16 bytes) to a queue; returns whether there were any.
 Forget = Callable[[Queue, bytes], bool]
 
 
 class Remedies:
-    """For `WebGateway`, which checks the caller."""
+    """Used by `WebGateway`, which checks the caller."""
 
     def __init__(self, manager: QueueManager, auditor: Auditor, forget: Forget) -> None:
         self._manager: Final = manager
@@ -35,7 +35,7 @@ class Remedies:
         return self._manager.administration.delete_outgoing(queue, actor)
 
     def sequences(self) -> Iterator[dict[str, Any]]:
-        """A row for each transactional sequence that comes in from another queue manager."""
+        """Yield a row for each incoming transactional sequence."""
         queues = [queue for queue in self._manager.registry.queues.values() if queue.incoming]
         for rows in LEFT_OUT.each("lists of sequences", queues, self._rows, lambda queue: queue.properties.path_name):
             yield from rows
@@ -54,7 +54,8 @@ class Remedies:
         ]  # fmt: skip
 
     def forget_sequence(self, identifier: str, source: str, actor: Actor) -> bool:
-        """Whether there was such a sequence. Raises QueueNotFound, MsmqError where that can't be recorded or stored."""
+        """Forget a sequence; return whether it existed. Raises QueueNotFound; MsmqError if the change cannot be
+        recorded or stored."""
         queue = find(self._manager, identifier)
         if queue is None:
             raise QueueNotFound(detail=f"there is no queue {identifier[:40]}")
@@ -62,7 +63,7 @@ class Remedies:
             sender = UUID(source).bytes_le
         except ValueError:
             return False
-        known = [each for each in queue.incoming.values() if each.sender == sender]  # one for each name of the queue
+        known = [each for each in queue.incoming.values() if each.sender == sender]  # one per name of the queue
         if not known:
             return False
         stood = ", ".join(f"{each.sequence_identifier} at {each.sequence_number}" for each in known)

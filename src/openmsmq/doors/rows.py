@@ -1,4 +1,4 @@
-"""Queues as rows for lists: what the queue manager knows of each without reading a message."""
+"""Queues as rows for lists, from figures that need no message to be read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LETTERS: Final = {
     QueueKind.CONNECTOR: "c",
 }  # fmt: skip
 _ID: Final = re.compile(r"([psoc])([0-9]{1,10})(j?)")
-#: Queue kinds in metrics and lists; `AWAITING` is not shown to people.
+#: Queue kinds in metrics and lists; `AWAITING` is not shown.
 KINDS: Final = {
     QueueKind.PRIVATE: "queue", QueueKind.PUBLIC: "queue", QueueKind.SUBQUEUE: "subqueue",
     QueueKind.JOURNAL: "journal", QueueKind.OUTGOING: "outgoing", QueueKind.CONNECTOR: "connector",
@@ -38,14 +38,15 @@ KINDS: Final = {
 
 
 def kind_of(queue: Queue) -> str | None:
-    """The kind of a queue for people; None for what they do not see."""
+    """Return the kind of a queue for display; None if it is not shown."""
     if queue.kind is QueueKind.SYSTEM:
         return "journal" if queue.number == SYSTEM_JOURNAL else "deadletter"
     return KINDS.get(queue.kind)
 
 
 def id_of(queue: Queue) -> str:
-    """The identifier of a queue: names may hold any character and stay out of paths. Numbers are not given twice."""
+    """Return the identifier of a queue for use in URL paths, where names could contain any character. Numbers are never
+    reused."""
     if queue.kind is QueueKind.SYSTEM:
         return _SYSTEM[queue.number]
     if queue.kind is QueueKind.JOURNAL:
@@ -55,7 +56,7 @@ def id_of(queue: Queue) -> str:
 
 
 def find(manager: QueueManager, identifier: str) -> Queue | None:
-    """The queue of an identifier; None where there is none."""
+    """Return the queue with an identifier; None if there is none."""
     queues = manager.registry.queues
     if identifier in _NUMBERS:
         return queues.get(_NUMBERS[identifier])
@@ -70,8 +71,8 @@ def find(manager: QueueManager, identifier: str) -> Queue | None:
 
 
 def visible(manager: QueueManager, growth: DepthTrend, caller: Caller) -> Iterator[dict[str, Any] | None]:
-    """Yield a row for each queue that the caller may see, and None for the others, so that the reader can give way. A
-    queue whose row fails is left out."""
+    """Yield a row for each queue that the caller may see, and None for the others, so that the caller can yield to the
+    event loop. A queue whose row fails is left out."""
 
     def shown(queue: Queue) -> dict[str, Any] | None:
         is_listed = kind_of(queue) is not None and (queue.kind is not QueueKind.JOURNAL or _is_used(queue))
@@ -82,22 +83,22 @@ def visible(manager: QueueManager, growth: DepthTrend, caller: Caller) -> Iterat
 
 
 def depths(manager: QueueManager) -> Iterator[str]:
-    """A line for each queue that lists have: identifier, messages, and how many came and left since the start."""
+    """Yield a line for each shown queue: identifier, messages, and messages enqueued and removed since the start."""
     for queue in list(manager.registry.queues.values()):
         if kind_of(queue) is not None and (queue.kind is not QueueKind.JOURNAL or _is_used(queue)):
             yield f"{id_of(queue)} {len(queue)} {queue.came} {queue.left}"
 
 
 def deepest(manager: QueueManager, growth: DepthTrend, count: int) -> list[dict[str, Any]]:
-    """Rows of the queues with most messages, those of applications, dead letters and outgoing ones."""
+    """Return rows of the application, dead-letter and outgoing queues with the most messages."""
     kinds = ("queue", "deadletter", "outgoing")
     found = (queue for queue in list(manager.registry.queues.values()) if kind_of(queue) in kinds and len(queue))
     return [row(manager, growth, queue) for queue in heapq.nlargest(count, found, key=len)]
 
 
 def is_seen(manager: QueueManager, queue: Queue, caller: Caller) -> bool:
-    """Whether lists show a queue to a caller: who may see its permissions, as its owner always may, can look whether
-    they are right."""
+    """Whether lists show a queue to a caller. The right to see the permissions, which the owner always has, is
+    sufficient."""
     return any(manager.authorization.allows(caller, queue, right) for right in (Right.SEE, Right.GET_PERMISSIONS))
 
 

@@ -1,4 +1,4 @@
-"""Operations of the bulk plane: what queues hold, and where on the disk it lies."""
+"""Operations of the bulk plane: contents of queues, and their locations on the disk."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from openmsmq.queueing.consumer_group import ConsumerGroup
 from openmsmq.queueing.queue import Queue
 from openmsmq.store.incarnation import incarnation
 
-_MOST_RANGES = 100_000  # of a plan, however many were asked for: one answer has them all
-PIECE_ROWS = 1024  # positions of a slice that are gathered in one turn of the loop
+_MOST_RANGES = 100_000  # maximum ranges of a plan, because one response contains all of them
+PIECE_ROWS = 1024  # positions of a slice collected per event-loop iteration
 _SLICE_ROWS = 4096
 _SLICE_BYTES = 8 << 20
-_SLICE_RECORDS = 256  # their records are made by the event loop
+_SLICE_RECORDS = 256  # maximum records in a slice, which the event loop has to encode
 
 
 class Slice:
-    """Positions for who reads the records elsewhere; full before that takes long.
+    """Positions of messages for a reader in another process. The size is limited, so that building it is fast.
 
     Attributes:
         keys: lookup identifiers.
@@ -35,22 +35,22 @@ class Slice:
         self.keys: list[int] = []
         self._places: list[bytes] = []
         self._sizes: list[bytes] = []
-        self._records: list[bytes] = []  # of express messages, which nobody else can read
+        self._records: list[bytes] = []  # of express messages, which are only in memory
         self._volume = 0
 
     def is_full(self) -> bool:
-        """Whether it takes no more."""
+        """Whether the slice is full."""
         return len(self.keys) >= _SLICE_ROWS or self._volume >= _SLICE_BYTES or len(self._records) >= _SLICE_RECORDS
 
     def take(self, queue: Queue, keys: list[int]) -> None:
-        """Add positions of a queue, until it is full."""
+        """Add positions of a queue until the slice is full."""
         at = 0
         while at < len(keys) and not self.is_full():
             most, room = _SLICE_ROWS - len(self.keys), _SLICE_BYTES - self._volume
             places, sizes, volume = queue.entries.places(keys, at, most, room)
             if not places:
                 record = queue.held_record(keys[at])
-                assert record is not None  # available, and not in the store
+                assert record is not None  # it is available and not in the store
                 places, sizes, volume = bytes(8), len(record).to_bytes(4, sys.byteorder), len(record)
                 self._records.append(record + bytes(-volume % 8))
             self._places.append(places)
@@ -61,7 +61,8 @@ class Slice:
             at = end
 
     def data(self) -> bytes:
-        """Lookup identifiers, locations (0 for a record that follows, padded to a multiple of eight), sizes."""
+        """Encode lookup identifiers, locations (0: the record is included, padded to a multiple of 8 bytes), sizes and
+        records."""
         return b"".join([array("Q", self.keys).tobytes(), *self._places, *self._sizes, *self._records])
 
 
@@ -72,7 +73,7 @@ class Slicing:
         self._context = context
         self._registry, self._groups = context.manager.registry, context.manager.consumer_groups
         self._incarnation = incarnation(context.store)
-        self._slicing = asyncio.Lock()  # one piece of one slice in a turn of the loop
+        self._slicing = asyncio.Lock()  # only one slice is collected at a time
 
     async def do_queues(self, caller: Caller) -> list[dict[str, Any]]:
         def shown(queue: Queue) -> dict[str, Any] | None:
@@ -137,13 +138,13 @@ class Slicing:
     def _readable(
         self, caller: Caller, queue: str, source: str, group: str | None, token: str | None, end: int | None
     ) -> tuple[Queue, ConsumerGroup | None, int]:
-        """The queue, the group whose claim is read, and up to where: `end` if it is given."""
+        """Return the queue, the group whose claim is read (or None), and the end position, which is `end` if given."""
         if group is None:
             found = self._context.source(caller, queue, source)
             return found, None, self._groups.last_stable(found) if end is None else end
         found = self._context.source(caller, queue, source, Access.RECEIVE)
         holder = self._groups.group(found, group, token or "")
-        assert holder is not None  # a token that is wrong is refused
+        assert holder is not None  # an invalid token has been refused
         return found, holder, holder.end if end is None else end
 
     async def do_slice(
@@ -156,8 +157,8 @@ class Slicing:
         group: str | None = None,
         token: str | None = None,
     ) -> tuple[dict[str, Any], bytes]:
-        """Positions from `start` on, in pieces between which others have their turn, as `Slice.data`. The value has
-        `aborts`, lookup identifiers with the counts that are not in their records."""
+        """Return positions from `start` as `Slice.data`. They are collected in pieces, with other tasks in between.
+        `aborts` in the result has lookup identifiers with abort counts that are not in their records."""
         found, holder, end = self._readable(caller, queue, source, group, token, end)
         slice = Slice()
         async with self._slicing:
@@ -171,7 +172,7 @@ class Slicing:
         if self._context.store.end != self._context.store.durable_end:
             await self._context.durable()
         text, kind = self._context.name_of(found)
-        counts = found.aborts  # of few messages, or none
+        counts = found.aborts  # few messages have any
         aborts = [(key, counts[key]) for key in slice.keys if key in counts] if counts else []
         values = {"count": len(slice.keys), "end": end, "path": text, "source": kind, "aborts": aborts}
         return {"result": values}, slice.data()
@@ -179,7 +180,7 @@ class Slicing:
     async def do_locate(
         self, caller: Caller, queue: str, data: bytearray, source: str = "queue"
     ) -> tuple[dict[str, Any], bytes]:
-        """Where messages are now that were not where a slice said; 0 for one that has gone."""
+        """Return the current locations of messages that have moved since a slice was made; 0 if a message is gone."""
         if len(data) % 8:
             raise invalid(f"locate: {len(data)} bytes, allowed: lookup identifiers of 8 bytes each")
         found = self._context.source(caller, queue, source)

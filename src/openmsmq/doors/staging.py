@@ -1,4 +1,4 @@
-"""Operations of the bulk plane: messages that are stored first and made visible at once."""
+"""Operations of the bulk plane: store messages in stages, and make them visible together."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class StagedUpload:
-    """A stage that is being written; with `collect` it goes on without the rows that are refused."""
+    """A stage that is being written. With `collect`, refused rows are skipped; otherwise, the stage is dropped."""
 
     stage: Stage
     transactional: bool
@@ -30,7 +30,7 @@ class StagedUpload:
 
 
 class Staging:
-    """The stages that one Flight process writes."""
+    """The stages of one Flight process."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -41,7 +41,7 @@ class Staging:
     def drop_all(self) -> None:
         """Drop all stages: their writer has disconnected."""
         for _ in LEFT_OUT.each("stages whose writer has disconnected", list(self._uploads), self._drop):
-            pass  # all of them
+            pass  # consume the generator
 
     async def do_begin_stage(
         self,
@@ -60,12 +60,12 @@ class Staging:
         return {"handle": stage.handle, "sender": sender}
 
     async def do_target(self, caller: Caller, stage: str, queue: str) -> dict[str, Any]:
-        """Where rows go that name this queue: an index for `stage`, and the format name for their records; or why they
-        are refused."""
+        """Look up a target queue. Returns its index for `stage` and the format name for records, or why its rows are
+        refused."""
         upload = self._upload(caller, stage)
         try:
             target = self._staged.target(queue, upload.transactional, caller)
-        except MessageStorageFailed:  # an outgoing queue can't be made now; the rows are not to blame
+        except MessageStorageFailed:  # an outgoing queue cannot be created now, which is not an error of the rows
             raise
         except MsmqError as error:
             return {"refused": _shown_error(error)}
@@ -73,8 +73,8 @@ class Staging:
         return {"index": len(upload.targets) - 1, "name": target.name}
 
     async def do_stage(self, caller: Caller, stage: str, count: int, last: bool, data: bytearray) -> dict[str, Any]:
-        """Rows: indices of their targets, sizes, records. The answer has those that are refused, by their place. The
-        stage is dropped when it fails, or a row is refused that was not to be."""
+        """Add rows to a stage: indices of their targets, sizes, records. Returns the refused rows by position. The
+        stage is dropped after an error and, without `collect`, if a row is refused."""
         upload = self._upload(caller, stage)
         targets, sizes = array("I", data[: 4 * count]), array("I", data[4 * count : 8 * count])
         if len(sizes) != count or 8 * count + sum(sizes) != len(data):
@@ -104,7 +104,7 @@ class Staging:
         except Exception:
             self._drop(stage)
             raise
-        await self._context.durable()  # also in between, or the last sync would have to write everything at once
+        await self._context.durable()  # for each part, so that the last sync is short
         shown = [(place, *_shown_error(error)) for place, error in refused]
         return {"handle": stage, "rows": upload.stage.rows, "refused": shown}
 
@@ -115,7 +115,7 @@ class Staging:
         return upload
 
     async def do_drop_stage(self, caller: Caller, stage: str) -> None:
-        """The client has disconnected, or one of its rows can't be encoded."""
+        """Drop a stage: its client has disconnected, or a row could not be encoded."""
         self._drop(stage)
 
     def _drop(self, handle: str) -> None:
@@ -123,7 +123,7 @@ class Staging:
         if upload is not None:
             try:
                 self._staged.drop(upload.stage)
-            except MsmqError as error:  # an unsealed stage is dropped at the next start anyway
+            except MsmqError as error:  # the next start drops unsealed stages
                 logger.warning("stage %s: %s", handle, error)
 
     async def do_finalize(
@@ -133,13 +133,13 @@ class Staging:
         await self._context.durable()
 
     async def do_renew(self, caller: Caller, sink: str) -> None:
-        """A keep-alive from a writer that has staged something."""
+        """Accept a keep-alive from a writer that has open stages."""
         if any(stage.sink == sink and stage.owner == caller.sid for stage in self._staged.stages()):
             self._sinks.saw_writer(sink)
 
     async def do_stages(self, caller: Caller) -> list[dict[str, Any]]:
         authorization = self._manager.authorization
-        queues = self._manager.registry.queues  # one may have been deleted meanwhile
+        queues = self._manager.registry.queues  # a queue may have been deleted meanwhile
 
         def shown(stage: Stage) -> dict[str, Any] | None:
             if not authorization.allows(caller, Owned(stage.owner, f"stage {stage.handle}"), Right.USE_OWN):

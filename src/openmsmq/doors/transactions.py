@@ -1,4 +1,4 @@
-"""Distributed transactions for administrators: rows, and ending one by hand."""
+"""Distributed transactions for administrators: list, and resolve manually."""
 
 from __future__ import annotations
 
@@ -17,30 +17,29 @@ from openmsmq.queueing.unit_of_work import Enqueued
 
 
 class DistributedTransactions:
-    """For `WebGateway`, which checks the caller."""
+    """Used by `WebGateway`, which checks the caller."""
 
     def __init__(
         self, manager: QueueManager, transactions: TransactionManager, auditor: Auditor, *, is_on: bool
     ) -> None:
-        """`is_on`: the setting distributed_transactions is not off, so partners can be called."""
+        """`is_on`: the setting distributed_transactions is not off, so that partners can be contacted."""
         self._manager, self._transactions, self._auditor, self._is_on = manager, transactions, auditor, is_on
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """A row for each transaction: stuck ones first, then the oldest."""
+        """Yield a row for each transaction: stuck ones first, then by age."""
         for row in sorted(self._transactions.rows(), key=lambda row: not row.is_stuck):
             yield self._document(row)
 
     def counts(self) -> dict[str, int]:
-        """State -> number of transactions, for metrics."""
+        """Return the number of transactions by state, for metrics."""
         found = dict.fromkeys(DISTRIBUTED_STATES, 0)
         for row in self._transactions.rows():
             found[row.state] += 1
         return {state.replace(" ", "_"): count for state, count in found.items()}
 
     def resolve(self, identifier: str, resolution: str, actor: Actor) -> bool:
-        """End a transaction by hand; returns whether there is such a transaction. Raises
-        TransactionSequence if its state does not allow that, MsmqError for another resolution, and if it can't be
-        recorded."""
+        """Resolve a transaction manually; return whether it exists. Raises TransactionSequence if its state does not
+        allow this, MsmqError for an unknown resolution and if the audit record cannot be written."""
         row = self._find(identifier)
         if row is None:
             return False
@@ -57,7 +56,7 @@ class DistributedTransactions:
         return True
 
     def state(self, identifier: str) -> str:
-        """The state of a transaction; `ended` for one that is not there."""
+        """Return the state of a transaction; `ended` if there is no such transaction."""
         row = self._find(identifier)
         return "ended" if row is None else row.state
 
@@ -89,7 +88,7 @@ class DistributedTransactions:
         }  # fmt: skip
 
     def _held(self, uow: bytes) -> dict[str, tuple[int, int]]:
-        """Queue -> numbers of messages that are received or moved, and sent, in the transaction."""
+        """Return a mapping: queue -> numbers of messages received or moved, and sent, in the transaction."""
         transaction = self._manager.transactions.get(uow)
         found: dict[str, tuple[int, int]] = {}
         for operation in transaction.operations if transaction is not None else ():

@@ -1,2 +1,2 @@
-"""Private files of the data directory: `private` reads them when they have changed and replaces them atomically, and
-`locks` keep processes apart that change the same one."""
+"""Private files of the data directory: `private` rereads changed files and replaces files atomically; `locks`
+serializes processes that change the same file."""

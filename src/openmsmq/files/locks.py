@@ -14,8 +14,8 @@ PATIENCE: Final = 0.5  # seconds
 
 
 def open_own(path: Path) -> int:
-    """A file for appending, made if it is not there. Root may write for a daemon that runs as another user: what is new
-    belongs to the owner of the directory. Raises OSError."""
+    """Open a file for appending; create it if missing. Returns the descriptor. A new file gets the owner of the
+    directory, because root may write for a daemon that runs as another user. Raises OSError."""
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
     if os.geteuid() == 0 and os.fstat(handle).st_size == 0:
         owner = path.parent.stat()
@@ -25,8 +25,8 @@ def open_own(path: Path) -> int:
 
 @contextmanager
 def locked(path: Path, patience: float = PATIENCE) -> Iterator[None]:
-    """Nobody else has the lock that is this file. Raises OSError for one that somebody keeps for `patience` seconds: a
-    daemon must not wait for a process that was stopped."""
+    """Hold an exclusive lock on a file. Raises OSError if another process keeps the lock for `patience` seconds: the
+    daemon must not wait for a stopped process."""
     handle = open_own(path)
     try:
         give_up = time.monotonic() + patience

@@ -1,4 +1,4 @@
-"""Files that nobody but their owner may read: mode 0600, replaced atomically, read again when they have changed."""
+"""Files that only their owner may read: mode 0600, replaced atomically, reread after changes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ T = TypeVar("T")
 
 
 class PrivateFileError(Exception):
-    """A file can't be used; the message names it and says what to do."""
+    """A file is unusable; the message names it and the remedy."""
 
 
 class CachedFile(Generic[T]):
-    """Parsed contents of a file, read again when it has changed."""
+    """Parsed contents of a file, reread after changes."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class CachedFile(Generic[T]):
         error: type[PrivateFileError] = PrivateFileError,
         kind: str = "",
     ) -> None:
-        """`absent` is the value without a file. `error` is raised for a file that can't be used; where `parse` raises
+        """`absent` is the value if there is no file. `error` is raised for an unusable file. If `parse` raises
         ValueError, KeyError, TypeError or AttributeError, the error says that the file is not of `kind`."""
         self.path: Final = path
         self._error: Final = error
@@ -42,11 +42,12 @@ class CachedFile(Generic[T]):
         self._logged = ""
 
     def value(self) -> T:
-        """Raises PrivateFileError, which is logged: the sender of a message learns little of it."""
+        """Return the current contents. Raises PrivateFileError, which is also logged, since senders of messages do not
+        see it."""
         try:
             value = self.read()
         except PrivateFileError as error:
-            if str(error) != self._logged:  # at each message it would be the same line
+            if str(error) != self._logged:  # log it once, not for each message
                 self._logged = str(error)
                 logger.error("%s", error)
             raise
@@ -82,9 +83,9 @@ class CachedFile(Generic[T]):
 def write_private(
     path: Path, data: bytes, *, replace: bool = True, error: type[PrivateFileError] = PrivateFileError
 ) -> None:
-    """Write a file that nobody else may read, not even for a moment; it is there whole or not at all.
+    """Write a file atomically; other users can never read it.
 
-    Raises FileExistsError where there is one and it is not to be replaced, and `error`.
+    Raises FileExistsError if the file exists and `replace` is false, and `error`.
     """
     try:
         if not path.parent.is_dir():

@@ -1,4 +1,4 @@
-"""The tables of algorithms: hashes, ciphers, and the cryptographic providers that privacy levels stand for."""
+"""The tables of algorithms: hashes, ciphers, and the cryptographic providers for privacy levels."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ CIPHERS: Final = {RC2: "RC2", RC4: "RC4", AES128: "AES-128", AES192: "AES-192", 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """A cryptographic service provider: privacy level, name ([MS-MQQB] 3.1.7.1.5), `type` as MQDSPUBLICKEY has it
-    ([MS-MQMQ] 2.2.1), and the bits of a symmetric key for each of its ciphers."""
+    """A cryptographic service provider: privacy level, name ([MS-MQQB] 3.1.7.1.5), `type` as in MQDSPUBLICKEY
+    ([MS-MQMQ] 2.2.1), and the symmetric key length in bits for each of its ciphers."""
 
     level: int
     name: str
@@ -40,7 +40,7 @@ PROVIDERS: Final = {
 
 
 def level_of(provider_name: str) -> int | None:
-    """The privacy level of a provider; None for one that is unknown. Deviation D-132: names are also written with a
+    """Return the privacy level of a provider; None if it is unknown. Deviation D-132: names may be written with a
     comma, and with or without `v`."""
     return _LEVELS.get(_plain(provider_name))
 

@@ -1,4 +1,4 @@
-"""The security of messages that reach this queue manager ([MS-MQQB] 3.1.5.8.3)."""
+"""Security of messages that arrive at this queue manager ([MS-MQQB] 3.1.5.8.3)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from openmsmq.protection.verify import is_signed, verify
 
 SENDER_NONE, SENDER_SID, SENDER_QUEUE_MANAGER = range(3)  # SecurityHeader.Flags.ST
 CLEAR_ONLY, ANY, ENCRYPTED_ONLY = range(3)  # PROPID_Q_PRIV_LEVEL, [MS-MQMQ] 2.3.1.12
-# Refusals that tell a stranger something: acknowledged only if SendInsecureNacks ([MS-MQQB] 3.1.7.15).
+# Refusals that reveal information: acknowledged only if SendInsecureNacks ([MS-MQQB] 3.1.7.15).
 _INSECURE: Final = frozenset(
     [
         MessageClass.NACK_BAD_DST_Q, MessageClass.NACK_ACCESS_DENIED, MessageClass.NACK_BAD_SIGNATURE,
@@ -43,10 +43,10 @@ class Accepted(NamedTuple):
     """The message may be delivered.
 
     Attributes:
-        sender: SID, as text, that the access check of the queue is to see.
+        sender: SID, as text, for the access check of the queue.
         authentication_level: 0, 1, 3 or 5 ([MS-MQMP] 2.2.3.2).
-        privacy_level: 0, or that with which the body was encrypted on its way.
-        body: plain.
+        privacy_level: 0, or the level with which the body was encrypted in transit.
+        body: the plain body.
     """
 
     sender: str
@@ -55,7 +55,7 @@ class Accepted(NamedTuple):
     body: bytes
 
     def apply(self, message: Message) -> None:
-        """Set what has been found out in the message that was made of the packet."""
+        """Set these results in the message created from the packet."""
         message.body = self.body
         message.authentication_level = self.authentication_level
         message.privacy_level = self.privacy_level
@@ -82,7 +82,7 @@ Verdict: TypeAlias = Accepted | Rejected
 
 
 class ArrivalProtection:
-    """Judges packets. One for a queue manager; `clock` returns seconds and never goes back."""
+    """Checks the security of packets. One per queue manager; `clock` is a monotonic clock in seconds."""
 
     def __init__(
         self,
@@ -102,8 +102,8 @@ class ArrivalProtection:
         )
 
     def look_up(self, packet: UserMessage) -> Awaitable[None] | None:
-        """Return an awaitable that must end before a packet is judged: a directory query for the certificates of its
-        sender. None if it can be judged at once."""
+        """Return an awaitable that must end before `judge` is called: a directory query for the certificates of the
+        sender. None if `judge` can be called immediately."""
         security = packet.security
         if security is None or not is_signed(packet):
             return None
@@ -114,9 +114,9 @@ class ArrivalProtection:
         return self.certificates.look_up(security.sender, security.certificate)
 
     def judge(self, packet: UserMessage, demands: Demands) -> Verdict:
-        """Decide about a packet for a queue of this machine. Packets in transit are not judged.
+        """Decide whether to accept a packet for a queue of this machine. Packets in transit are not checked.
 
-        What the packet says of its authentication is removed from it. Its body stays as it came.
+        Authentication claims in the packet are removed. Its body is not changed.
         """
         security = packet.security
         if security is not None:
@@ -153,10 +153,10 @@ class ArrivalProtection:
             raise ProtectionError(CryptoFault.BAD_ENCRYPTION, "an encrypted body for a direct format name")
         return self.decrypt(packet)
 
-    # -- the steps, which local sends take too -----------------------------------------------------------------
+    # -- steps that are also used for local sends --------------------------------------------------------------
 
     def decrypt(self, packet: UserMessage) -> bytes:
-        """The plain body of a packet whose body is encrypted for this queue manager. Raises ProtectionError."""
+        """Return the decrypted body of a packet encrypted for this queue manager. Raises ProtectionError."""
         properties, security = packet.properties, packet.security or _NO_SECURITY
         level, algorithm = properties.privacy_level, properties.encryption_algorithm
         sealed_key = security.encryption_key
@@ -184,7 +184,8 @@ class ArrivalProtection:
             raise ProtectionError(CryptoFault.BAD_ENCRYPTION, str(error)) from error
 
     def authenticate(self, packet: UserMessage, body: bytes) -> int:
-        """AuthenticationLevel of a packet with this plain body: 0 without a signature. Raises ProtectionError."""
+        """Return AuthenticationLevel of a packet with this plain body: 0 without a signature. Raises
+        ProtectionError."""
         if not is_signed(packet):
             return 0
         version = verify(packet, body, self.policy, self._reading)
@@ -209,8 +210,8 @@ class ArrivalProtection:
 
 
 def check_authentication(demanded: bool, level: int, sender_type: int) -> None:
-    """Raises ProtectionError NOT_AUTHENTICATED. Deviation D-140: a signature without a sender proves that the message
-    was not changed, and not who sent it, so it does not satisfy a queue with PROPID_Q_AUTHENTICATE."""
+    """Check the authentication that a queue demands. Deviation D-140: a signature without a sender proves only
+    integrity, so it does not satisfy a queue with PROPID_Q_AUTHENTICATE. Raises ProtectionError NOT_AUTHENTICATED."""
     if demanded and not (level and sender_type):
         raise ProtectionError(
             CryptoFault.NOT_AUTHENTICATED, "the queue takes only messages of senders that are authenticated"
@@ -218,7 +219,7 @@ def check_authentication(demanded: bool, level: int, sender_type: int) -> None:
 
 
 def sender_of(security: SecurityHeader) -> str:
-    """The SID for the access check: a queue manager is everyone, and who names nobody is anonymous."""
+    """Return the SID for the access check: Everyone for a queue manager, anonymous if there is no sender."""
     if security.sender_type == SENDER_QUEUE_MANAGER:
         return EVERYONE
     if security.sender_type == SENDER_SID and is_sid(security.sender):

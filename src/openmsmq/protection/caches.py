@@ -1,4 +1,4 @@
-"""A cache with a size and a lifetime, as [MS-MQQB] 3.1.3.1 has them for keys and certificates."""
+"""A cache with limited size and lifetime, as [MS-MQQB] 3.1.3.1 specifies for keys and certificates."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ V = TypeVar("V")
 
 
 class TimedCache(Generic[K, V]):
-    """At most `size` entries, each for `seconds`; times are those of one clock, in seconds. Full, it forgets its older
-    half."""
+    """Holds at most `size` entries, each for `seconds`. Times are values of one clock in seconds. When it is full, the
+    older half is dropped."""
 
     def __init__(self, size: int, seconds: float) -> None:
         self._size: Final = size
         self._seconds: Final = seconds
-        self._entries: dict[K, tuple[float, V]] = {}  # the oldest first
+        self._entries: dict[K, tuple[float, V]] = {}  # oldest first
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -17,30 +17,30 @@ from openmsmq.protection.faults import CryptoFault, ProtectionError
 from openmsmq.protection.keys import RsaPublicKey
 
 MAXIMUM_CERTIFICATE = 0xFFFF  # bytes, SenderCertSize in [MS-MQMQ] 2.2.20.6
-MAXIMUM_CERTIFICATES = 1024  # of one user
+MAXIMUM_CERTIFICATES = 1024  # per user
 _ENTRY = struct.Struct("<16s16sI")
 
 
 @dataclass(frozen=True, slots=True)
 class UserCertificate:
-    """MQUSERSIGNCERT: `identifier` is a GUID of 16 bytes that its registration draws, `certificate` is DER."""
+    """MQUSERSIGNCERT: `identifier` is a GUID (16 bytes) generated at registration, `certificate` is DER."""
 
     identifier: bytes
     certificate: bytes
 
     @property
     def digest(self) -> bytes:
-        """MD5 of the certificate: the key by which directories look it up. It proves nothing."""
+        """MD5 of the certificate: the key for directory lookups, not a security property."""
         return digest_of(self.certificate)
 
 
 def digest_of(certificate: bytes) -> bytes:
-    """The 16 bytes by which directories know a certificate ([MS-MQMQ] 2.2.22)."""
+    """Return the 16-byte digest by which directories identify a certificate ([MS-MQMQ] 2.2.22)."""
     return hashlib.md5(certificate, usedforsecurity=False).digest()
 
 
 def pack_certificates(entries: Iterable[UserCertificate]) -> bytes:
-    """MQUSERSIGNCERTS, entries without padding."""
+    """Encode MQUSERSIGNCERTS; entries have no padding."""
     packed = [
         _ENTRY.pack(entry.digest, entry.identifier, len(entry.certificate)) + entry.certificate for entry in entries
     ]
@@ -48,7 +48,7 @@ def pack_certificates(entries: Iterable[UserCertificate]) -> bytes:
 
 
 def unpack_certificates(data: bytes) -> list[UserCertificate]:
-    """The entries of MQUSERSIGNCERTS. Raises BadPacket, also where a digest is not that of its certificate."""
+    """Decode MQUSERSIGNCERTS. Raises BadPacket, also if a digest does not match its certificate."""
     reader = Reader(data, "MQUSERSIGNCERTS")
     count = reader.u32()
     if count > MAXIMUM_CERTIFICATES:
@@ -68,8 +68,8 @@ def unpack_certificates(data: bytes) -> list[UserCertificate]:
 
 
 def public_key_of(certificate: bytes) -> RsaPublicKey:
-    """The key in a certificate (X.509, DER). Neither chain, validity nor revocation is looked at: no section asks for
-    it; what makes a certificate good is that it is registered for its user.
+    """Return the key in a certificate (X.509, DER). Chain, validity and revocation are not checked, since no section
+    requires it: a certificate is trusted because it is registered for its user.
 
     Raises ProtectionError NO_CERTIFICATE, BAD_CERTIFICATE.
     """
@@ -79,7 +79,7 @@ def public_key_of(certificate: bytes) -> RsaPublicKey:
         raise _bad(f"it has {len(certificate)} bytes, at most {MAXIMUM_CERTIFICATE}")
     try:
         key = x509.load_der_x509_certificate(certificate).public_key()
-    except Exception as error:  # of several kinds without a common parent; all mean the same
+    except Exception as error:  # several types without a common base class
         raise _bad(str(error)) from None
     if not isinstance(key, RSAPublicKey):
         raise _bad("its key is not RSA's")
@@ -91,7 +91,7 @@ def public_key_of(certificate: bytes) -> RsaPublicKey:
 
 
 def certificate_of(data: bytes) -> bytes:
-    """The DER of a certificate in DER or PEM that signatures can be verified with. Raises ProtectionError."""
+    """Convert a certificate in DER or PEM to DER. Raises ProtectionError if it cannot be used to verify signatures."""
     if b"-----BEGIN CERTIFICATE-----" in data:
         try:
             data = x509.load_pem_x509_certificate(data).public_bytes(Encoding.DER)
@@ -102,12 +102,12 @@ def certificate_of(data: bytes) -> bytes:
 
 
 def pem_of(certificate: bytes) -> str:
-    """A certificate that was registered, as PEM."""
+    """Convert a registered certificate to PEM."""
     return x509.load_der_x509_certificate(certificate).public_bytes(Encoding.PEM).decode("ascii")
 
 
 def describe(certificate: bytes) -> tuple[str, int, str]:
-    """Subject, bits of the key and end of validity of a certificate that was registered, for people."""
+    """Return subject, key length in bits and end of validity of a registered certificate, for display."""
     parsed = x509.load_der_x509_certificate(certificate)
     until = parsed.not_valid_after_utc.date().isoformat()
     return parsed.subject.rfc4514_string(), public_key_of(certificate).bits, until

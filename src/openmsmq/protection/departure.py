@@ -1,7 +1,7 @@
-"""The security of messages that leave for another queue manager ([MS-MQQB] 3.1.7.1.5).
+"""Security of messages to other queue managers ([MS-MQQB] 3.1.7.1.5).
 
-Bodies are encrypted for who asks for it. Nothing is signed: a signature is the application's, and stays (deviation
-D-141).
+Bodies are encrypted if the sender requests it. Nothing is signed: signatures are created by applications and preserved
+(deviation D-141).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.protection.seal import key_size, seal
 
 _NAMED: Final = (NameType.PUBLIC, NameType.PRIVATE, NameType.PRIVATE_ON_DESTINATION)
-# The best first; of each provider the ciphers in the order of preference (PreferredAdvancedAlgorithm and its like).
+# Best provider first, each with its ciphers in order of preference (PreferredAdvancedAlgorithm and similar).
 _PREFERENCES: Final = (
     (algorithms.ADVANCED, (algorithms.AES256,)),
     (algorithms.ENHANCED, (algorithms.RC4, algorithms.RC2)),
@@ -29,7 +29,7 @@ _PREFERENCES: Final = (
 
 
 class Choice(NamedTuple):
-    """How a body is encrypted for a queue manager."""
+    """Provider level, cipher and key for encrypting a body for a queue manager."""
 
     level: int
     algorithm: int
@@ -45,8 +45,7 @@ class DepartureProtection:
         self._random: Final = random
 
     def can_seal(self, machine: bytes, level: int) -> bool:
-        """Whether bodies for a queue manager (GUID of 16 bytes) can be encrypted with a privacy level, or a better
-        one."""
+        """Whether bodies for a queue manager (GUID of 16 bytes) can be encrypted with at least this privacy level."""
         try:
             self.choose(machine, level)
         except ProtectionError:
@@ -54,11 +53,10 @@ class DepartureProtection:
         return True
 
     def protect(self, packet: UserMessage, machine: bytes) -> None:
-        """Make a packet ready for a queue manager (GUID of 16 bytes): encrypt its body, if its PrivacyLevel asks for
-        that and its sender has not done it; claim nothing about its authentication.
+        """Prepare a packet for a queue manager (GUID of 16 bytes), in place: encrypt its body if its PrivacyLevel
+        requires it and its sender has not done so, and remove authentication claims.
 
-        The packet is changed. Each call draws a new key: with one that is used again, equal beginnings of bodies would
-        show (deviation D-142).
+        Each call generates a new key: a reused key would reveal bodies with the same beginning (deviation D-142).
 
         Raises ProtectionError NO_KEY or COULD_NOT_ENCRYPT; then the packet must not be sent ([MS-MQQB] 3.1.7.1.5.1).
         """
@@ -76,7 +74,7 @@ class DepartureProtection:
         if not security.encryption_key:
             choice = self.choose(machine, properties.privacy_level)
             size = key_size(choice.level, choice.algorithm)
-            assert size is not None  # of a cipher of its provider
+            assert size is not None  # the cipher belongs to the provider
             sealed = seal(properties.body, choice.level, choice.algorithm, self._random(size), choice.key)
             properties.privacy_level, properties.encryption_algorithm = sealed.level, sealed.algorithm
             properties.body, properties.allocated_size = sealed.body, len(sealed.body)
@@ -84,7 +82,8 @@ class DepartureProtection:
         security.encrypted = True
 
     def choose(self, machine: bytes, level: int) -> Choice:
-        """The best provider of a queue manager, cipher and key; at least of a privacy level. Raises ProtectionError."""
+        """Return the best provider, cipher and key of a queue manager with at least this privacy level. Raises
+        ProtectionError."""
         try:
             keys = self._directory.public_keys_of(machine)
         except DirectoryUnavailable as error:

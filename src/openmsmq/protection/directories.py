@@ -1,7 +1,7 @@
 """Interfaces to directories: certificates of senders, keys of other queue managers, keys of this one.
 
-Answers are immediate and come from local data: these methods are called while a packet waits on the event loop. Remote
-data is fetched before, by `CertificateDirectory.look_up`.
+Methods return immediately, from local data, because they run on the event loop. Remote data is fetched in advance by
+`CertificateDirectory.look_up`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # the command line needs only the error
 
 
 class DirectoryUnavailable(LookupError):
-    """A directory can't be asked, which is not the same as that it has nothing."""
+    """A directory cannot be queried, as opposed to having no entry."""
 
 
 class CertificateDirectory(Protocol):
@@ -27,34 +27,34 @@ class CertificateDirectory(Protocol):
         None if it already knows. Raises nothing, neither now nor when awaited."""
 
     def look_up_machine(self, identifier: bytes, certificate: bytes) -> Awaitable[None] | None:
-        """Do the same for a queue manager that signs, by a GUID of 16 bytes."""
+        """Same as `look_up` for a queue manager that signs, by a GUID of 16 bytes."""
 
     def forget(self, sid: bytes) -> None:
-        """A certificate of a user is not registered any more. Raises nothing."""
+        """Drop cached certificates of a user, because one was removed. Raises nothing."""
 
     def certificates_of_user(self, sid: bytes) -> Collection[bytes]:
-        """User.Certificates ([MS-MQDMPR] 3.1.1.19) of a SID in its packet form."""
+        """Return User.Certificates ([MS-MQDMPR] 3.1.1.19) of a SID in its packet form."""
 
     def certificates_of_machine(self, identifier: bytes) -> Collection[bytes]:
-        """QueueManager.PublicSigningKeyList of a GUID of 16 bytes; deviation D-138 says why these are certificates."""
+        """Return QueueManager.PublicSigningKeyList of a GUID of 16 bytes, as certificates (see deviation D-138)."""
 
 
 class KeyDirectory(Protocol):
     """The public keys of queue managers. Methods raise DirectoryUnavailable."""
 
     def public_keys_of(self, identifier: bytes) -> Sequence[DirectoryKey]:
-        """QueueManager.PublicEncryptionKeyList of a GUID of 16 bytes."""
+        """Return QueueManager.PublicEncryptionKeyList of a GUID of 16 bytes."""
 
 
 class OwnKeys(Protocol):
     """The private keys of this queue manager."""
 
     def private_key(self, level: int) -> RSAPrivateKey | None:
-        """The key of the provider of a privacy level; None where none was made."""
+        """Return the key of the provider of a privacy level; None if there is none."""
 
 
 class NullDirectory:
-    """All three, of a queue manager that knows no certificate and has no key."""
+    """Implements the three interfaces for a queue manager without certificates and keys."""
 
     def look_up(self, sid: bytes, certificate: bytes) -> None:
         return None

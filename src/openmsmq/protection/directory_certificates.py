@@ -1,7 +1,7 @@
-"""Certificates of senders, and their groups: local files, and a directory that takes time to answer.
+"""Certificates and groups of senders, from local files and an asynchronous directory.
 
-A verdict needs them at once. So the code that judges a packet calls `look_up` first and awaits its result; then the
-answer is in the cache of [MS-MQQB] 3.1.3.1.
+The check of a packet cannot wait for the directory. Its caller therefore first awaits `look_up`, which stores the
+result in the cache of [MS-MQQB] 3.1.3.1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from openmsmq.protection.directories import CertificateDirectory, DirectoryUnava
 logger = logging.getLogger(__name__)
 
 USERS: Final = 53  # entries, CertificateCacheSize
-SECONDS: Final = 1200.0  # CertificateLifetime: so long may a certificate be accepted after it was removed elsewhere
+SECONDS: Final = 1200.0  # CertificateLifetime: maximum use of a certificate that was removed elsewhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,35 +30,36 @@ class KnownSender:
     groups: frozenset[str] = frozenset()
 
 
-#: What a directory has of a SID, as text. Raises DirectoryUnavailable.
+#: Queries a directory for a SID (text). Raises DirectoryUnavailable.
 Ask = Callable[[str], Awaitable[KnownSender]]
-#: The same of a queue manager.
+#: Queries a directory for a queue manager. Raises DirectoryUnavailable.
 AskMachine = Callable[[UUID], Awaitable[KnownSender]]
-_MACHINE: Final = b"queue manager "  # in keys of the cache, before an identifier: a SID may have 16 bytes, too
+_MACHINE: Final = b"queue manager "  # prefix of identifiers in cache keys, because a SID may also have 16 bytes
 
 
 class DirectoryCertificates:
-    """See the module and `directories.CertificateDirectory`. `clock` returns seconds and never goes back."""
+    """See the module and `directories.CertificateDirectory`. `clock` is a monotonic clock in seconds."""
 
     def __init__(
         self, files: CertificateDirectory, ask: Ask, ask_machine: AskMachine, clock: Callable[[], float], *,
         has_groups: bool = False,
     ) -> None:  # fmt: skip
-        """`has_groups`: whether the directory knows groups, which are wanted of each sender."""
+        """`has_groups`: whether the directory has groups; every sender is then looked up."""
         self._files: Final = files
         self._ask: Final = ask
         self._ask_machine: Final = ask_machine
         self._clock: Final = clock
         self._has_groups: Final = has_groups
         self._found: Final[TimedCache[bytes, KnownSender]] = TimedCache(USERS, SECONDS)
-        self._trouble = ""  # why the directory did not answer the latest question
+        self._trouble = ""  # why the latest query failed, empty if it succeeded
 
     def look_up(self, sid: bytes, certificate: bytes) -> Awaitable[None] | None:
-        """Asks also where the cache has other certificates of this user: it may have been registered since."""
+        """Query the directory for this certificate, even if the cache has other certificates of the user: it may have
+        been registered recently."""
         try:
             known = self._files.certificates_of_user(sid)
         except DirectoryUnavailable:
-            return None  # the verdict will meet it, too
+            return None  # the check of the packet will raise it again
         if not is_sid(sid):
             return None
         cached = self._found.get(sid, self._clock())
@@ -81,7 +82,7 @@ class DirectoryCertificates:
     async def _fetch(self, key: bytes, answer: Awaitable[KnownSender], who: str) -> None:
         try:
             found = await answer
-        except Exception as error:  # any error of a directory: a verdict waits for the result
+        except Exception as error:  # any error: the packet must still be checked
             if not isinstance(error, DirectoryUnavailable):
                 logger.exception("directory query for certificates of %s failed", who)
             self._trouble = str(error) or type(error).__name__
@@ -109,6 +110,6 @@ class DirectoryCertificates:
         return known
 
     def groups_of(self, sid: bytes) -> frozenset[str]:
-        """The groups of a sender who was looked up; none of another one."""
+        """Return the groups of a sender that was looked up; none for others."""
         found = self._found.get(sid, self._clock())
         return found.groups if found is not None else frozenset()

@@ -1,7 +1,7 @@
-"""Public keys of queue managers: a local file, and a directory.
+"""Public keys of queue managers, from a local file and a directory.
 
-Encryption needs them at once, so the directory is not queried then: its records are passed to this module when they are
-read, and stay valid until a newer one comes.
+Encryption cannot wait for a directory query. Instead, directory records are passed to this module whenever they are
+read, and stay valid until a newer record arrives.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from openmsmq.protection.keys import DirectoryKey, unpack_directory_keys
 
 logger = logging.getLogger(__name__)
 
-FRESH: Final = 1200.0  # seconds before the directory is to be asked again
+FRESH: Final = 1200.0  # seconds before the directory is queried again
 MOST: Final = 10_000  # queue managers
 
 
 class DirectoryKeys:
-    """See the module and `directories.KeyDirectory`. `clock` returns seconds and never goes back."""
+    """See the module and `directories.KeyDirectory`. `clock` is a monotonic clock in seconds."""
 
     def __init__(self, files: KeyDirectory, clock: Callable[[], float]) -> None:
         self._files: Final = files
         self._clock: Final = clock
-        # The oldest first.
+        # Oldest first.
         self._learned: Final[OrderedDict[bytes, tuple[float, Sequence[DirectoryKey]]]] = OrderedDict()
 
     def public_keys_of(self, identifier: bytes) -> Sequence[DirectoryKey]:
-        """Return the keys of a queue manager; those of the file come first, because an administrator put them there."""
+        """Return the keys of a queue manager; those in the file, set by an administrator, take precedence."""
         return self._files.public_keys_of(identifier) or self._learned.get(identifier, (0.0, ()))[1]
 
     def is_fresh(self, identifier: bytes) -> bool:
-        """Whether the directory has recently reported the keys of a queue manager, or that it has none."""
+        """Whether the keys of a queue manager, or their absence, were recently read from the directory."""
         learned = self._learned.get(identifier)
         return learned is not None and self._clock() - learned[0] < FRESH
 
     def learn(self, identifier: bytes, encoded: bytes) -> None:
-        """Store the MQDSPUBLICKEYS of a queue manager, or none. Raises nothing: the data is not trusted."""
+        """Store the MQDSPUBLICKEYS of a queue manager, or none. Invalid data is logged; raises nothing."""
         keys: Sequence[DirectoryKey] = ()
         try:
             keys = unpack_directory_keys(encoded) if encoded else ()

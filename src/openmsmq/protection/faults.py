@@ -1,4 +1,4 @@
-"""Faults of a message's security, with the class on the wire and the error for a local sender of each."""
+"""Faults in the security of a message, each with its message class and its error for a local sender."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Answer(NamedTuple):
 
 @unique
 class CryptoFault(Enum):
-    """Why a message is refused. [MS-MQQB] 3.1.5.8.3 has the classes of BAD_SIGNATURE, UNKNOWN_SENDER and
-    BAD_ENCRYPTION, 3.1.7.1.5.1 those of COULD_NOT_ENCRYPT and NO_KEY; deviation D-131 has the others."""
+    """Reason to refuse a message. [MS-MQQB] 3.1.5.8.3 specifies the classes of BAD_SIGNATURE, UNKNOWN_SENDER and
+    BAD_ENCRYPTION, 3.1.7.1.5.1 those of COULD_NOT_ENCRYPT and NO_KEY, deviation D-131 the others."""
 
     BAD_SIGNATURE = Answer(MessageClass.NACK_BAD_SIGNATURE, HResult.MQ_ERROR_FAIL_VERIFY_SIGNATURE_EX)
     UNKNOWN_SENDER = Answer(MessageClass.NACK_BAD_SIGNATURE, HResult.MQ_ERROR_NO_INTERNAL_USER_CERT)
@@ -38,7 +38,7 @@ class CryptoFault(Enum):
 
 
 class ProtectionError(Exception):
-    """A message fails a check of its security. `detail` is for logs and for local senders, never for peers."""
+    """A message fails a security check. `detail` is for logs and local senders, never for peers."""
 
     def __init__(self, fault: CryptoFault, detail: str) -> None:
         super().__init__(f"{fault.name}: {detail}")
@@ -46,5 +46,5 @@ class ProtectionError(Exception):
         self.detail = detail
 
     def for_local_sender(self) -> MsmqError:
-        """The failure of a send to this queue manager."""
+        """Return the error of a send to this queue manager."""
         return MsmqError(self.fault.value.hresult, self.detail)

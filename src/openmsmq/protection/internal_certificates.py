@@ -1,5 +1,5 @@
-"""InternalCertificateCollection ([MS-MQDMPR] 3.1.1.19): certificates that the queue manager makes for users, with the
-keys by which it signs for them.
+"""InternalCertificateCollection ([MS-MQDMPR] 3.1.1.19): certificates that the queue manager creates for users, with the
+keys with which it signs for them.
 
 `keys/users/S-1-5-....pem` in the data directory has the private key and the certificate of one user, mode 0600.
 """
@@ -21,7 +21,7 @@ from openmsmq.files.private import CachedFile, write_private
 from openmsmq.model.security import sid_bytes
 from openmsmq.protection.keyring import EXPONENT, KeyringError
 
-VALID: Final = timedelta(days=8 * 365)  # nobody looks at it here; other queue managers may
+VALID: Final = timedelta(days=8 * 365)  # not checked here, but other queue managers may check it
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class InternalCertificate:
 
 
 def make_certificate(sid: str, bits: int, now: datetime) -> InternalCertificate:
-    """A new key, 0.1 s for 2048 bits, and a certificate that begins to be valid `now` (UTC). Its subject is the SID."""
+    """Generate a key (0.1 s for 2048 bits) and a certificate valid from `now` (UTC). Its subject is the SID."""
     key = rsa.generate_private_key(EXPONENT, bits)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, sid)])
     serial = x509.random_serial_number()
@@ -49,11 +49,11 @@ class InternalCertificates:
         self._files: Final[dict[str, CachedFile[InternalCertificate | None]]] = {}
 
     def of_user(self, sid: str) -> InternalCertificate | None:
-        """None where none was made. Raises KeyringError."""
+        """Return the certificate of a user; None if there is none. Raises KeyringError."""
         return self._file(sid).value()
 
     def save(self, sid: str, certificate: InternalCertificate) -> None:
-        """In place of the one that was there. Raises KeyringError."""
+        """Store the certificate of a user, replacing an existing one. Raises KeyringError."""
         key = certificate.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         encoded = x509.load_der_x509_certificate(certificate.encoded).public_bytes(Encoding.PEM)
         write_private(self._file(sid).path, key + encoded, error=KeyringError)
@@ -61,7 +61,7 @@ class InternalCertificates:
     def _file(self, sid: str) -> CachedFile[InternalCertificate | None]:
         file = self._files.get(sid)
         if file is None:
-            sid_bytes(sid)  # raises ValueError for what is no SID, and so no name of a file
+            sid_bytes(sid)  # raises ValueError for an invalid SID, which is unsafe as a file name
             file = self._files[sid] = CachedFile(self._directory / f"{sid}.pem", _parsed, None, error=KeyringError)
         return file
 

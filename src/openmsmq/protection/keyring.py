@@ -1,7 +1,7 @@
 """Keys and certificates in files of the data directory, for a queue manager without a directory service.
 
 `keys/level-5.pem` is the private key for a privacy level; `peer-keys.json` has public keys of other queue managers,
-`certificates.json` the certificates that users and queue managers have registered. All have mode 0600 and are replaced
+`certificates.json` the registered certificates of users and queue managers. All have mode 0600 and are replaced
 atomically; a running daemon notices changes.
 """
 
@@ -35,7 +35,7 @@ EXPONENT = 65537
 
 
 class KeyringError(PrivateFileError, DirectoryUnavailable):
-    """A file of keys or certificates can't be used."""
+    """A file of keys or certificates is unusable."""
 
 
 class KeyFiles:
@@ -50,7 +50,7 @@ class KeyFiles:
         }
 
     def private_key(self, level: int) -> rsa.RSAPrivateKey | None:
-        """Raises KeyringError."""
+        """Return the key for a privacy level; None if there is none. Raises KeyringError."""
         return self._files[level].value()
 
     def public_keys(self) -> list[DirectoryKey]:
@@ -64,11 +64,11 @@ class KeyFiles:
         return made
 
     def ensure(self, policy: CryptoPolicy) -> list[DirectoryKey]:
-        """Make the keys that are missing for the privacy levels that a policy allows, 0.1 s each; then as
-        `public_keys`. Of two processes that make one at the same time, one wins, and both use its key.
+        """Generate missing keys for the privacy levels that a policy allows (0.1 s each), and return the public keys.
+        If two processes generate a key at the same time, both use the key that was stored first.
 
-        Nobody can encrypt for this queue manager before these keys were given to others, so they are made when they are
-        asked for. Raises KeyringError.
+        Keys are generated on demand, because other queue managers need the public keys before they can encrypt. Raises
+        KeyringError.
         """
         for level, file in self._files.items():
             if policy.allows_level(level) and file.value() is None:
@@ -95,19 +95,19 @@ class PeerKeysFile:
         )
 
     def public_keys_of(self, identifier: bytes) -> Sequence[DirectoryKey]:
-        """Raises KeyringError."""
+        """Return the keys of a queue manager. Raises KeyringError."""
         return self._file.value().get(identifier, ())
 
     def all(self) -> Mapping[bytes, Sequence[DirectoryKey]]:
-        """By GUID. Raises KeyringError."""
+        """Return all keys by GUID. Raises KeyringError."""
         return self._file.value()
 
     def register(self, identifier: bytes, keys: Sequence[DirectoryKey]) -> None:
-        """These are the keys of a queue manager from now on. Raises KeyringError."""
+        """Set the keys of a queue manager. Raises KeyringError."""
         self._save({**self.all(), identifier: list(keys)})
 
     def remove(self, identifier: bytes) -> bool:
-        """Whether there were any. Raises KeyringError."""
+        """Remove the keys of a queue manager; return whether there were any. Raises KeyringError."""
         remaining = dict(self.all())
         found = remaining.pop(identifier, None) is not None
         if found:
@@ -126,7 +126,7 @@ def _peer_keys(data: bytes) -> dict[bytes, list[DirectoryKey]]:
 
 
 class CertificatesFile:
-    """Registered certificates: see `directories.CertificateDirectory`. Owners are SIDs, and GUIDs of queue managers, as
+    """Registered certificates: see `directories.CertificateDirectory`. Owners are SIDs, or GUIDs of queue managers, as
     text."""
 
     def __init__(self, data_dir: Path) -> None:
@@ -135,41 +135,41 @@ class CertificatesFile:
         )
 
     def look_up(self, sid: bytes, certificate: bytes) -> None:
-        """A file is read at once."""
+        """Return None: a file needs no query."""
         return None
 
     def look_up_machine(self, identifier: bytes, certificate: bytes) -> None:
         return None
 
     def forget(self, sid: bytes) -> None:
-        """A file that has changed is read again anyway."""
+        """Do nothing: a changed file is reread."""
 
     def certificates_of_user(self, sid: bytes) -> Collection[bytes]:
-        """Raises KeyringError."""
+        """Return the certificates of a user. Raises KeyringError."""
         try:
             return self._of(sid_text(sid))
         except ValueError:
             return ()
 
     def certificates_of_machine(self, identifier: bytes) -> Collection[bytes]:
-        """Raises KeyringError."""
+        """Return the certificates of a queue manager. Raises KeyringError."""
         return self._of(str(UUID(bytes_le=identifier))) if len(identifier) == 16 else ()
 
     def _of(self, owner: str) -> Collection[bytes]:
         return frozenset(entry.certificate for entry in self._file.value().get(owner, ()))
 
     def all(self) -> Mapping[str, Sequence[UserCertificate]]:
-        """By owner. Raises KeyringError."""
+        """Return all certificates by owner. Raises KeyringError."""
         return self._file.value()
 
     def register(self, owner: str, certificate: UserCertificate) -> None:
-        """Once is enough: a certificate that is there already stays as it is. Raises KeyringError."""
+        """Add a certificate, unless it is already registered. Raises KeyringError."""
         entries = list(self.all().get(owner, ()))
         if all(entry.certificate != certificate.certificate for entry in entries):
             self._save({**self.all(), owner: [*entries, certificate]})
 
     def remove(self, owner: str, digest: bytes) -> bool:
-        """Whether there was such a certificate. Raises KeyringError."""
+        """Remove a certificate; return whether it was registered. Raises KeyringError."""
         entries = list(self.all().get(owner, ()))
         remaining = [entry for entry in entries if entry.digest != digest]
         if len(remaining) == len(entries):

@@ -1,7 +1,7 @@
 """Key structures: PUBLICKEYBLOB and SIMPLEBLOB ([MS-MQQB] 2.4), MQDSPUBLICKEY and MQDSPUBLICKEYS ([MS-MQMQ] 2.2.1,
 2.2.2).
 
-Numbers of RSA are little-endian here, as CryptoAPI has them; everything else in the world has them the other way round.
+RSA numbers are little-endian in these structures, as in CryptoAPI; RFC 8017 and OpenSSL use big-endian.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _MAGIC = b"RSA1"
 _DIRECTORY_KEY = struct.Struct("<III")
 _DIRECTORY_KEYS = struct.Struct("<II")
 MAXIMUM_ENTRIES = 16  # three are specified
-MAXIMUM_PROVIDER = 1024  # bytes of a provider's name
+MAXIMUM_PROVIDER = 1024  # bytes of a provider name
 
 
 @dataclass(frozen=True, slots=True)
 class RsaPublicKey:
-    """`modulus` and `exponent` of a public key, as numbers."""
+    """An RSA public key."""
 
     modulus: int
     exponent: int
 
     def __post_init__(self) -> None:
-        """Raises BadPacket for numbers that no RSA key has, or whose use would take long."""
+        """Check the numbers. Raises BadPacket if they are invalid or would be slow to use."""
         if not LEAST_RSA_BITS <= self.bits <= MOST_RSA_BITS or not self.modulus & 1:
             raise BadPacket(f"RSA key: a modulus of {self.bits} bits, allowed are {LEAST_RSA_BITS} to {MOST_RSA_BITS}")
         if not 3 <= self.exponent <= 0xFFFFFFFF or not self.exponent & 1:
@@ -45,18 +45,18 @@ class RsaPublicKey:
 
     @property
     def size(self) -> int:
-        """Bytes of the modulus, and of what is encrypted or signed with it."""
+        """Size in bytes of the modulus, of encrypted data and of signatures."""
         return (self.bits + 7) // 8
 
 
 def pack_public_key(key: RsaPublicKey) -> bytes:
-    """PUBLICKEYBLOB, 20 bytes and the modulus ([MS-MQQB] 2.4.1)."""
+    """Encode PUBLICKEYBLOB: 20 bytes and the modulus ([MS-MQQB] 2.4.1)."""
     fixed = _RSAPUBKEY.pack(_MAGIC, 8 * key.size, key.exponent)
     return _PUBLIC_HEADER + fixed + key.modulus.to_bytes(key.size, "little")
 
 
 def unpack_public_key(data: bytes) -> RsaPublicKey:
-    """The key of a PUBLICKEYBLOB. Deviation D-133: also of an RSAPUBKEY without the header ([MS-MQDS] 3.1.4.13).
+    """Decode a PUBLICKEYBLOB. Deviation D-133: also an RSAPUBKEY without the header ([MS-MQDS] 3.1.4.13).
 
     Raises BadPacket.
     """
@@ -70,7 +70,7 @@ def unpack_public_key(data: bytes) -> RsaPublicKey:
 
 
 def pack_sealed_key(algorithm: int, encrypted: bytes) -> bytes:
-    """SIMPLEBLOB ([MS-MQQB] 2.4.2); `encrypted` in the order of RFC 8017, the most significant byte first.
+    """Encode SIMPLEBLOB ([MS-MQQB] 2.4.2); `encrypted` is in the order of RFC 8017, most significant byte first.
 
     Deviation D-134: encryptedKey has the length of the modulus, not 256 bytes.
     """
@@ -78,7 +78,7 @@ def pack_sealed_key(algorithm: int, encrypted: bytes) -> bytes:
 
 
 def unpack_sealed_key(data: bytes) -> tuple[int, bytes]:
-    """(algorithm, encrypted key, the most significant byte first) of a SIMPLEBLOB. Raises BadPacket."""
+    """Decode a SIMPLEBLOB: algorithm, and encrypted key with the most significant byte first. Raises BadPacket."""
     if not _SIMPLE_HEADER.size < len(data) <= _SIMPLE_HEADER.size + MOST_RSA_BITS // 8:
         raise BadPacket(f"SIMPLEBLOB: {len(data)} bytes")
     kind, algorithm, exchange = _SIMPLE_HEADER.unpack_from(data)
@@ -97,7 +97,7 @@ class DirectoryKey:
 
 
 def pack_directory_keys(entries: Iterable[DirectoryKey]) -> bytes:
-    """MQDSPUBLICKEYS ([MS-MQMQ] 2.2.2), entries without padding."""
+    """Encode MQDSPUBLICKEYS ([MS-MQMQ] 2.2.2); entries have no padding."""
     packed = []
     for entry in entries:
         name, blob = wchars(entry.provider), pack_public_key(entry.key)
@@ -107,7 +107,7 @@ def pack_directory_keys(entries: Iterable[DirectoryKey]) -> bytes:
 
 
 def unpack_directory_keys(data: bytes) -> list[DirectoryKey]:
-    """The entries of MQDSPUBLICKEYS. Raises BadPacket."""
+    """Decode MQDSPUBLICKEYS. Raises BadPacket."""
     reader = Reader(data, "MQDSPUBLICKEYS")
     size, count = reader.unpack(_DIRECTORY_KEYS)
     if size != len(data) or count > MAXIMUM_ENTRIES:

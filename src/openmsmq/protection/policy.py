@@ -1,5 +1,4 @@
-"""Security requirements of this queue manager, as a table of switches. The defaults are the safe ones (deviation
-D-130)."""
+"""Security requirements of this queue manager, as a table of switches. The defaults are secure (deviation D-130)."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ class CryptoPolicy:
     own_rsa_bits: int = field(default=2048, metadata={"help": "RSA keys of this queue manager, 1024 to 4096 bits"})
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a value outside its limits, TypeError for one of another type."""
+        """Check the values. Raises ValueError for a value outside its limits, TypeError for a wrong type."""
         for item in fields(self):
             value, kind = getattr(self, item.name), type(item.default)
             if type(value) is not kind:
@@ -61,7 +60,7 @@ class CryptoPolicy:
                 raise ValueError(f"{name} is {getattr(self, name)}; allowed: {least} to {most}")
 
     def allows_hash(self, algorithm: int) -> bool:
-        """Whether signatures with a hash (ALG_ID) are verified here."""
+        """Whether signatures with a hash (ALG_ID) are accepted."""
         allowed = {
             algorithms.MD2: self.allow_md2, algorithms.MD4: self.allow_md4, algorithms.MD5: self.allow_md5,
             algorithms.SHA1: self.allow_sha1, algorithms.SHA256: True, algorithms.SHA512: True,
@@ -69,7 +68,7 @@ class CryptoPolicy:
         return allowed.get(algorithm, False)
 
     def allows_cipher(self, algorithm: int) -> bool:
-        """Whether bodies are opened and sealed with a cipher (ALG_ID)."""
+        """Whether bodies are encrypted and decrypted with a cipher (ALG_ID)."""
         allowed = {algorithms.RC2: self.allow_rc2, algorithms.RC4: self.allow_rc4}
         return allowed.get(algorithm, algorithm in algorithms.CIPHERS)
 

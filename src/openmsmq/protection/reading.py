@@ -1,7 +1,7 @@
-"""How the text of [MS-MQMQ] 2.5 is read where it leaves something open.
+"""Interpretation of [MS-MQMQ] 2.5 where it is ambiguous.
 
-The section lists fields and says nothing of terminators, padding or absent values. Each choice has a name here, so that
-a capture of other senders changes a value and no code.
+The section lists fields, but does not specify terminators, padding or absent values. Each choice has a name here, so
+that a capture from other senders changes only a value.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ class Reading:
     """The choices; the defaults are what this queue manager signs and verifies (deviation D-135).
 
     Attributes:
-        label_terminator: the label is hashed as the packet has it, with its terminator.
-        names: of queue names the fields of the UserHeader (`header`), or of direct ones their text alone (`text`).
-        name_padding: with the padding behind a direct name.
-        absent_connector: 16 zeros for a ConnectorType that is not there (`null`), or nothing (`nothing`).
-        record_padding: two zeros between MessageClass and BodyType, as a C structure of both would have.
-        list: whose FormatNameList an MSMQ 3.0 signature covers: that of Destination, or of all three.
+        label_terminator: the label is hashed as in the packet, including its terminator.
+        names: for queue names, hash the fields of the UserHeader (`header`) or only the text of direct names (`text`).
+        name_padding: hash the padding after a direct name.
+        absent_connector: for an absent ConnectorType, hash 16 zeros (`null`) or nothing (`nothing`).
+        record_padding: hash two zeros between MessageClass and BodyType, the padding of a C structure of both.
+        list: which FormatNameList an MSMQ 3.0 signature covers: that of Destination, or all three.
     """
 
     label_terminator: bool = True

@@ -18,7 +18,7 @@ from openmsmq.protection.faults import CryptoFault, ProtectionError
 from openmsmq.protection.keys import RsaPublicKey, pack_sealed_key
 
 _ZERO_IV = bytes(16)
-#: Bytes of a block; RC4 has none.
+#: Block size in bytes; RC4 has none.
 BLOCK: Final = {
     algorithms.RC2: 8, algorithms.RC4: 0, algorithms.AES128: 16, algorithms.AES192: 16, algorithms.AES256: 16,
 }  # fmt: skip
@@ -26,7 +26,7 @@ BLOCK: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """An encrypted body: what goes into PrivacyLevel, EncryptionAlgorithm, EncryptionKey and MessageBody."""
+    """An encrypted body: values for PrivacyLevel, EncryptionAlgorithm, EncryptionKey and MessageBody."""
 
     level: int
     algorithm: int
@@ -39,10 +39,10 @@ def seal(body: bytes, level: int, algorithm: int, symmetric: bytes, key: RsaPubl
 
     Args:
         level: 1, 3 or 5; `algorithm` is a cipher of its provider.
-        symmetric: a fresh random key, of as many bytes as `key_size` says. A key that is used twice would show equal
-            beginnings of bodies, because the initial value is always zero.
+        symmetric: a new random key of `key_size` bytes. A reused key would reveal bodies with the same beginning,
+            because the initialization vector is always zero.
 
-    Raises ProtectionError COULD_NOT_ENCRYPT for numbers that OpenSSL does not take for a key.
+    Raises ProtectionError COULD_NOT_ENCRYPT if OpenSSL rejects the key.
     """
     try:
         public = RSAPublicNumbers(key.exponent, key.modulus).public_key()
@@ -55,14 +55,14 @@ def seal(body: bytes, level: int, algorithm: int, symmetric: bytes, key: RsaPubl
 
 
 def key_size(level: int, algorithm: int) -> int | None:
-    """Bytes of a symmetric key; None for a cipher that the provider of a privacy level does not have."""
+    """Return the size of a symmetric key in bytes; None if the provider of a privacy level does not have the cipher."""
     provider = algorithms.PROVIDERS.get(level)
     bits = provider.key_bits.get(algorithm) if provider is not None else None
     return None if bits is None else bits // 8
 
 
 def encipher(body: bytes, algorithm: int, symmetric: bytes) -> bytes:
-    """The encrypted body. Block ciphers add PKCS #5 padding, a whole block to a body that fills its blocks."""
+    """Encrypt a body. Block ciphers add PKCS #5 padding: a whole block if the body already fills its blocks."""
     block = BLOCK[algorithm]
     if block:
         missing = block - len(body) % block
@@ -71,13 +71,13 @@ def encipher(body: bytes, algorithm: int, symmetric: bytes) -> bytes:
 
 
 def decipher(body: bytes, algorithm: int, symmetric: bytes) -> bytes:
-    """The decrypted body with its padding; `body` fills its blocks."""
+    """Decrypt a body, including its padding. Its size must be a multiple of the block size."""
     return _run(body, algorithm, symmetric, decrypting=True)
 
 
 def _run(data: bytes, algorithm: int, symmetric: bytes, decrypting: bool) -> bytes:
     if algorithm == algorithms.RC2:
-        # OpenSSL has no effective key length below 128 bits. Deviation D-137: it is the length of the key.
+        # OpenSSL does not reduce the effective key length below 128 bits. Deviation D-137: it is the length of the key.
         options: dict[str, Any] = {"effective_keylen": 8 * len(symmetric)}
         rc2 = ARC2.new(symmetric, ARC2.MODE_CBC, iv=bytes(8), **options)
         return rc2.decrypt(data) if decrypting else rc2.encrypt(data)

@@ -1,6 +1,6 @@
-"""The signed data of a message ([MS-MQMQ] 2.5), and signing ([MS-MQQB] 3.1.7.1.4).
+"""Signed data of a message ([MS-MQMQ] 2.5), and signing ([MS-MQQB] 3.1.7.1.4).
 
-Queue managers sign nothing here: applications do. `sign` is for clients and for tests.
+This queue manager signs nothing on transfer; applications sign. `sign` is for clients and tests.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from openmsmq.packet.user_message import UserMessage
 from openmsmq.protection import algorithms
 from openmsmq.protection.reading import STANDARD, Reading
 
-#: The hashes that signatures are made with here; `verify` knows older ones too.
+#: Hashes for new signatures; `verify` also supports older ones.
 SIGNING_HASHES: Final[dict[int, hashes.HashAlgorithm]] = {
     algorithms.SHA256: hashes.SHA256(), algorithms.SHA512: hashes.SHA512(),
 }  # fmt: skip
 
 
 class Version(IntEnum):
-    """MSMQ 1.0, 2.0 and 3.0 signatures, by the AuthenticationLevel that they give ([MS-MQMP] 2.2.3.2)."""
+    """MSMQ 1.0, 2.0 and 3.0 signatures, numbered by the resulting AuthenticationLevel ([MS-MQMP] 2.2.3.2)."""
 
     MSMQ_1 = 1
     MSMQ_2 = 3
@@ -35,9 +35,9 @@ class Version(IntEnum):
 
 
 def signed_bytes(packet: UserMessage, version: Version, body: bytes, reading: Reading = STANDARD) -> bytes:
-    """The bytes that are hashed for a signature of a packet, [MS-MQMQ] 2.5.1 to 2.5.3.
+    """Return the bytes to hash for the signature of a packet, [MS-MQMQ] 2.5.1 to 2.5.3.
 
-    `body` is the plain body, also if the packet has the encrypted one.
+    `body` is the plain body, even if the packet contains the encrypted one.
     """
     user, properties = packet.user, packet.properties
     data = properties.correlation_id + struct.pack("<I", properties.application_tag) + body
@@ -57,15 +57,15 @@ def signed_bytes(packet: UserMessage, version: Version, body: bytes, reading: Re
 
 
 def sign(data: bytes, hash_algorithm: int, key: RSAPrivateKey) -> bytes:
-    """The field Signature for `signed_bytes`: RSASSA-PKCS1-v1_5, the least significant byte first (deviation D-136).
+    """Return the field Signature for `signed_bytes`: RSASSA-PKCS1-v1_5, least significant byte first (deviation D-136).
 
-    Raises KeyError for a hash that is not in `SIGNING_HASHES`, ValueError for a key too short for it.
+    Raises KeyError for a hash that is not in `SIGNING_HASHES`, ValueError if the key is too short.
     """
     return key.sign(data, PKCS1v15(), SIGNING_HASHES[hash_algorithm])[::-1]
 
 
 def _label(label: str, reading: Reading) -> bytes:
-    if not label:  # LabelLength is 0, and the packet has nothing
+    if not label:  # LabelLength is 0, and the packet contains no label
         return b""
     return wchars(label) if reading.label_terminator else wchars(label)[:-2]
 

@@ -1,8 +1,8 @@
 """Decrypting a body ([MS-MQQB] 3.1.5.8.3).
 
-Whether a body could be decrypted is visible to its sender, so failures that differ would make this a padding oracle.
-They do not differ: once lengths and algorithms, which the sender knows anyway, are right, every packet takes the same
-way, a key that could not be decrypted is replaced by one that nobody knows, and there is one failure at the end.
+The sender sees whether a body could be decrypted, so distinguishable failures would create a padding oracle. After the
+checks of lengths and algorithms, which the sender knows, all packets are therefore processed the same way: a key that
+cannot be decrypted is replaced by a secret one, and there is a single failure at the end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from openmsmq.protection.keys import unpack_sealed_key
 from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.protection.seal import BLOCK, decipher, key_size
 
-_REDUCED = 5  # bytes of an RC2 key of 40 bits, which zeros fill up to 16
+_REDUCED = 5  # bytes of a 40-bit RC2 key, which is padded with zeros to 16
 
 
 def check_sealed(level: int, algorithm: int, sealed_key: bytes, body: bytes, policy: CryptoPolicy) -> int:
@@ -46,17 +46,18 @@ def check_sealed(level: int, algorithm: int, sealed_key: bytes, body: bytes, pol
 
 
 def unseal_key(sealed_key: bytes, size: int, key: RSAPrivateKey) -> tuple[bytes, bool]:
-    """The symmetric key in a SIMPLEBLOB, and whether it is one of `size` bytes; otherwise bytes that stand in for it.
+    """Decrypt the symmetric key in a SIMPLEBLOB. Returns the key and whether it is valid, with `size` bytes; if not,
+    the key is a substitute.
 
-    Raises ProtectionError BAD_ENCRYPTION for an encrypted key that has not the length of the modulus.
+    Raises ProtectionError BAD_ENCRYPTION if the length of the encrypted key differs from that of the modulus.
     """
     _, encrypted = unpack_sealed_key(sealed_key)
     if len(encrypted) != (key.key_size + 7) // 8:
         raise _bad(f"an encrypted key of {len(encrypted)} bytes, this queue manager's has {key.key_size} bits")
-    # Nobody else can compute it; it is the same for the same packet, as nothing random enters here.
+    # Secret, but the same each time for the same packet.
     stand_in = hmac.digest(_secret_of(key), encrypted, hashlib.sha512)[:size]
     try:
-        found = key.decrypt(encrypted, PKCS1v15())  # OpenSSL answers with random bytes where the padding is bad
+        found = key.decrypt(encrypted, PKCS1v15())  # OpenSSL returns random bytes for bad padding
     except ValueError:
         found = b""
     right = len(found) == size
@@ -64,20 +65,20 @@ def unseal_key(sealed_key: bytes, size: int, key: RSAPrivateKey) -> tuple[bytes,
 
 
 def unseal_body(body: bytes, algorithm: int, symmetric: bytes, right: bool) -> bytes:
-    """The plain body. `right` is what `unseal_key` said. Raises ProtectionError BAD_ENCRYPTION."""
+    """Decrypt a body. `right` is the second result of `unseal_key`. Raises ProtectionError BAD_ENCRYPTION."""
     plain = decipher(body, algorithm, symmetric)
     block, padding = BLOCK[algorithm], 0
     if block:
         padding, last = plain[-1], plain[-block:]
         wanted = bytes(padding if block - place <= padding else last[place] for place in range(block))
-        right = hmac.compare_digest(last, wanted) & (1 <= padding <= block) & right  # all three, always
+        right = hmac.compare_digest(last, wanted) & (1 <= padding <= block) & right  # no short circuit: constant time
     if not right:
         raise _bad("the body can't be decrypted")
     return plain[: len(plain) - padding]
 
 
 def check_reduced(level: int, algorithm: int, symmetric: bytes, right: bool, policy: CryptoPolicy) -> bool:
-    """`right`, unless the key is one that is refused: RC2 under the enhanced provider with its last 88 bits zero."""
+    """Return `right`, or false for a refused key: RC2 of the enhanced provider with the last 88 bits zero."""
     reduced = level == algorithms.ENHANCED and algorithm == algorithms.RC2 and not any(symmetric[_REDUCED:])
     return right and not (reduced and policy.reject_enhanced_rc2_using_40_bit_keys)
 

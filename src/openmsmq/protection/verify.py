@@ -22,7 +22,7 @@ from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.protection.reading import STANDARD, Reading
 from openmsmq.protection.sign import Version, signed_bytes
 
-#: Whether a signature (the most significant byte first) is that of some bytes by a key.
+#: Verifies a signature (most significant byte first) of bytes with a key.
 Check = Callable[[RsaPublicKey, bytes, bytes], bool]
 
 
@@ -31,7 +31,7 @@ def _openssl(algorithm: hashes.HashAlgorithm) -> Check:
         try:
             public = RSAPublicNumbers(key.exponent, key.modulus).public_key()
             public.verify(signature, data, PKCS1v15(), algorithm)
-        except (InvalidSignature, ValueError):  # ValueError: numbers that OpenSSL does not take for a key
+        except (InvalidSignature, ValueError):  # ValueError: OpenSSL rejects the key
             return False
         return True
 
@@ -39,7 +39,7 @@ def _openssl(algorithm: hashes.HashAlgorithm) -> Check:
 
 
 def _cryptodome(algorithm: Any) -> Check:
-    """For hashes that OpenSSL has no more."""
+    """Return a check for hashes that OpenSSL no longer supports."""
 
     def check(key: RsaPublicKey, signature: bytes, data: bytes) -> bool:
         try:
@@ -59,18 +59,18 @@ _CHECKS: Final[dict[int, Check]] = {
 
 
 def is_signed(packet: UserMessage) -> bool:
-    """Whether there is a signature to verify."""
+    """Whether a packet has a signature to verify."""
     single = packet.security is not None and packet.security.signature
     return bool(single or (packet.multi_queue is not None and packet.multi_queue.signature))
 
 
 def verify(packet: UserMessage, body: bytes, policy: CryptoPolicy, reading: Reading = STANDARD) -> Version:
-    """Which signature a packet has, by the key of the certificate that it brings. Whose certificate that is, the caller
-    finds out.
+    """Verify the signature of a packet with the key of the certificate in it, and return its version. The caller must
+    check whose certificate it is.
 
     Args:
-        packet: one that `is_signed`.
-        body: the plain body, which is what applications sign.
+        packet: a packet for which `is_signed` is true.
+        body: the plain body, which applications sign.
 
     Raises ProtectionError.
     """

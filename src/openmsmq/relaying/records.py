@@ -1,6 +1,6 @@
-"""Definitions of relays in the store: the purpose of each, and its progress.
+"""Definitions and progress of relays in the store.
 
-How far it is changes with each batch of messages, in the same record of the log.
+The progress is written with each batch of messages, in the same record of the log.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TAKEN: Final = struct.Struct("<20sI")
 
 
 class RelayDefinition(NamedTuple):
-    """Purpose of a relay.
+    """Definition of a relay.
 
     Attributes:
         queue: path name of the queue here, `.\\private$\\orders`; with `;journal` its journal, or the dead-letter and
@@ -31,8 +31,8 @@ class RelayDefinition(NamedTuple):
         host: computer name of the other machine, or its address.
         remote: path name of the queue there, without computer name, `private$\\orders`.
         state: see `states`.
-        since: when it came into this state, in seconds since 1970 UTC.
-        began: when it was made.
+        since: when it entered this state, in seconds since 1970 UTC.
+        began: when it was created, in seconds since 1970 UTC.
         replies: whether fetched messages that name the queue there as their response queue get the name of the queue
             here, once programs send here; see `replies.redirect_reply`.
     """
@@ -47,13 +47,13 @@ class RelayDefinition(NamedTuple):
 
 
 class RelayProgress(NamedTuple):
-    """How far a relay is.
+    """Progress of a relay.
 
     Attributes:
-        moved, volume: messages that it has carried, both ways, and bytes of them (Message.size).
-        last: when it carried the last one, in seconds since 1970 UTC; 0 for never.
-        taken: identifiers of messages that are stored here, and of which it is not known whether the other machine has
-            removed them; with the time at which each was stored.
+        moved, volume: messages moved in both directions, and their total size in bytes (Message.size).
+        last: when the last message was moved, in seconds since 1970 UTC; 0 for never.
+        taken: identifiers of messages that are stored here and possibly not yet removed at the other machine, each with
+            the time when it was stored.
     """
 
     moved: int = 0
@@ -70,7 +70,7 @@ def relay_key(queue: str) -> str:
 def put_relay(relay: RelayDefinition) -> Put:
     values = relay._asdict()
     if not relay.replies:
-        del values["replies"]  # an earlier version reads the relay
+        del values["replies"]  # so that earlier versions can read the relay
     return Put(RELAY_PREFIX + _encoded(relay.queue), json.dumps(values).encode())
 
 
@@ -86,8 +86,7 @@ def put_progress(queue: str, progress: RelayProgress) -> Put:
 
 
 def relays_of(definitions: Mapping[bytes, bytes]) -> Iterator[tuple[RelayDefinition, RelayProgress]]:
-    """The relays that a store knows. One that can't be read, as of a later version, stays where it is and is left
-    out."""
+    """Yield the relays in a store. One that cannot be read, for example of a later version, is kept but left out."""
     for name in [name for name in definitions if name.startswith(RELAY_PREFIX)]:
         progress = definitions.get(PROGRESS_PREFIX + name.removeprefix(RELAY_PREFIX))
         try:

@@ -1,4 +1,4 @@
-"""A relay while the daemon runs: what the store keeps of it, and what is known of its work now."""
+"""A running relay: its state in the store, and the current state of its work."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from openmsmq.model.relay_states import RelayState
 from openmsmq.relaying.records import RelayDefinition, RelayProgress
 from openmsmq.relaying.states import DIRECTIONS, Direction
 
-#: How long an identifier is kept whose removal at the other machine is not known. That machine puts the message back
-#: when it notices that the connection is gone, at the latest when it starts again.
+#: Lifetime of an identifier in `taken`. The other machine puts an unremoved message back when it notices that the
+#: connection is lost, at the latest at its next start.
 DOUBT: Final = 30 * 24 * 3600  # seconds
 MOST_IN_DOUBT: Final = 10_000
-MOST_REFUSED: Final = 100  # messages of which it is kept why they are refused
+MOST_REFUSED: Final = 100  # refused messages whose reasons are kept
 _RATE_PERIOD: Final = 60  # seconds over which a rate is measured
 
 
 class RefusedMessage(NamedTuple):
-    """Why a message stays where it is, and since when (seconds since 1970 UTC)."""
+    """Why a message cannot be moved, and since when (seconds since 1970 UTC)."""
 
     reason: str
     since: int
@@ -33,17 +33,17 @@ class Relay:
     """One relay.
 
     Attributes:
-        trouble: why nothing moves now; empty while it works.
-        trouble_since: since when, in seconds since 1970 UTC; 0 without trouble.
-        refused: messages that this machine does not take, by identifier as text; they wait at the other machine.
-        empty_since: since when nothing was found at the source; 0 if there is something, or nobody has looked.
-        waiting: how many messages are at the source, as far as is known.
-        unacknowledged: how many were sent to the other machine that has not said that they arrived.
-        rests_until: nothing is sent before, in seconds since 1970 UTC.
+        trouble: why the relay does not work; empty while it works.
+        trouble_since: since when, in seconds since 1970 UTC; 0 if it works.
+        refused: messages refused by the machine they go to, by identifier as text; they stay at the source.
+        empty_since: since when the source is empty, in seconds since 1970 UTC; 0 if it is not, or was not checked yet.
+        waiting: number of messages at the source, if known.
+        unacknowledged: number of messages sent to the other machine without an acknowledgment so far.
+        rests_until: nothing is sent before this time, in seconds since 1970 UTC.
         away_since: since when the other machine has not answered; 0 while it does.
-        carried_up_to: what came to the source before this time has been carried, as far as is known, in seconds since
-            1970 UTC; 0 where nobody knows.
-        moved_before: messages that it had carried when the daemon started.
+        carried_up_to: messages that arrived at the source before this time have been moved, as far as is known, in
+            seconds since 1970 UTC; 0 if unknown.
+        moved_before: value of `progress.moved` when the daemon started.
     """
 
     definition: RelayDefinition
@@ -66,17 +66,17 @@ class Relay:
 
     @property
     def remote_name(self) -> SingleFormatName:
-        """The format name of the queue at the other machine."""
+        """Format name of the queue at the other machine."""
         name = parse_format_name(f"DIRECT=OS:{self.definition.host}\\{self.definition.remote}")
         assert not isinstance(name, MultipleElementFormatName)
         return name
 
     def is_taken(self, message: Message) -> bool:
-        """Whether a message that the other machine has is stored here."""
+        """Whether a message at the other machine is already stored here."""
         return message.identifier in self.progress.taken
 
     def taking(self, messages: Iterable[Message], now: int) -> RelayProgress:
-        """The progress when these messages are stored here and not yet removed at the other machine."""
+        """Return the progress after these messages are stored here and not yet removed at the other machine."""
         stored = list(messages)
         known = {each: at for each, at in self.progress.taken.items() if now - at < DOUBT}
         for each in list(known)[: max(0, len(known) + len(stored) - MOST_IN_DOUBT)]:
@@ -84,7 +84,7 @@ class Relay:
         return self._counted(stored, known | {message.identifier: now for message in stored}, now)
 
     def handing_on(self, messages: Iterable[Message], now: int) -> RelayProgress:
-        """The progress when these messages are sent to the other machine."""
+        """Return the progress after these messages are sent to the other machine."""
         return self._counted(list(messages), dict(self.progress.taken), now)
 
     def _counted(self, messages: list[Message], taken: dict[bytes, int], now: int) -> RelayProgress:
@@ -93,41 +93,40 @@ class Relay:
         return RelayProgress(self.progress.moved + len(messages), self.progress.volume + volume, now, taken)
 
     def removed(self, identifiers: Iterable[bytes]) -> None:
-        """The other machine has removed these. The store hears of it with the next batch: until then it only knows more
-        identifiers than it needs."""
+        """Record that the other machine has removed these messages. The store is updated with the next batch; extra
+        identifiers do no harm until then."""
         gone = set(identifiers)
         kept = {each: at for each, at in self.progress.taken.items() if each not in gone}
         self.progress = self.progress._replace(taken=kept)
 
     def refuse(self, message: Message, reason: str, now: int) -> None:
-        """A message stays at the other machine."""
+        """Record that a message was refused and stays at the source."""
         known = self.refused.pop(message.id, None)
         if known is None and len(self.refused) >= MOST_REFUSED:
             del self.refused[next(iter(self.refused))]
         self.refused[message.id] = RefusedMessage(reason, now if known is None else known.since)
 
     def found_nothing(self, now: int) -> None:
-        """All that was at the source has been carried. What was counted before that is out of date."""
+        """Record that the source is empty. Earlier counts and refusals are discarded."""
         if not self.empty_since:
             self.empty_since, self.waiting = now, 0
             self.refused.clear()
 
     def found_something(self, now: int) -> None:
-        """There is something at the source."""
+        """Record that the source is not empty."""
         if self.empty_since:
             self.empty_since, self.carried_up_to = 0, now
 
     def lag(self, now: int) -> int | None:
-        """Seconds by which the carried messages are behind those that have come to the source: 0 if all were carried;
-        None where nobody knows."""
+        """Return how many seconds the relay is behind its source: 0 if everything was moved; None if unknown."""
         if self.away_since or not (self.empty_since or self.carried_up_to):
             return None
         return 0 if self.empty_since else max(0, now - self.carried_up_to)
 
     @property
     def left(self) -> int:
-        """Messages that could be carried and are not, as far as is known; at least 1 where nobody knows how many there
-        are and none can be read."""
+        """Number of messages still to be moved, as far as known; 1 if the number is unknown and the source cannot be
+        read."""
         if self.direction is Direction.NONE:
             return 0
         if self.waiting is None:
@@ -135,8 +134,8 @@ class Relay:
         return max(0, self.waiting - len(self.refused)) + self.unacknowledged
 
     def fails(self, reason: str, now: int, *, is_away: bool = False) -> bool:
-        """Nothing moves, for this reason; `is_away`: the other machine does not answer. Returns whether that is
-        news."""
+        """Record a failure of the relay; `is_away`: the other machine does not answer. Return whether it worked
+        before."""
         is_news = not self.trouble
         self.away_since = (self.away_since or now) if is_away else 0
         if is_news:
@@ -145,32 +144,32 @@ class Relay:
         return is_news
 
     def works(self) -> bool:
-        """It moves messages, or could. Returns whether that is news."""
+        """Record that the relay works. Return whether it had failed before."""
         is_news = bool(self.trouble)
         self.trouble, self.trouble_since, self.away_since = "", 0, 0
         return is_news
 
     def sample(self, now: int) -> None:
-        """Once a few seconds: for `rate`."""
+        """Take a sample for `rate`; called every few seconds."""
         self._samples.append((now, self.progress.moved))
         while len(self._samples) > 2 and self._samples[0][0] < now - _RATE_PERIOD:
             self._samples.popleft()
 
     @property
     def rate(self) -> float:
-        """Messages a second, over the last minute."""
+        """Messages per second over the last minute."""
         if len(self._samples) < 2:
             return 0.0
         (start, before), (end, after) = self._samples[0], self._samples[-1]
         return (after - before) / (end - start) if end > start else 0.0
 
     def enter(self, state: RelayState, now: int, *, replies: bool = False) -> RelayDefinition:
-        """The definition for a new state. After `switched`, `done` keeps what was said about replies."""
+        """Return the definition for a new state. `done` keeps the option `replies` of `switched`."""
         replies = replies or (self.definition.replies and state == "done")
         return self.definition._replace(state=state, since=now, replies=replies)
 
     def begin(self, definition: RelayDefinition) -> None:
-        """The new state is stored: what was known of the work in the former one is forgotten."""
+        """Enter a new state, which is already stored; reset the state of the work."""
         self.definition = definition
         self.refused.clear()
         self.empty_since, self.waiting, self.unacknowledged, self.rests_until = 0, None, 0, 0

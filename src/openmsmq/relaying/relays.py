@@ -1,4 +1,4 @@
-"""All relays of a queue manager, by the queue here."""
+"""All relays of a queue manager, by local queue."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from openmsmq.relaying.relay import Relay
 from openmsmq.relaying.states import Direction, following
 from openmsmq.store import Operation
 
-MOST: Final = 2_000  # relays: each has a connection of its own
+MOST: Final = 2_000  # relays; each has its own connection
 
 
 class Relays:
-    """Keeps them in the store, and says when their work changes."""
+    """Stores relays and reports changes of their states."""
 
     def __init__(
         self, write: Callable[[Sequence[Operation]], None], changed: Callable[[Relay], None], now: Callable[[], int]
     ) -> None:
-        """`write` stores operations, and raises MsmqError with nothing changed; `changed` begins or ends the work of
-        a relay after its state has changed; `now` returns seconds since 1970 UTC."""
+        """`write` stores operations; if it raises MsmqError, nothing has changed. `changed` starts or stops the work of
+        a relay after its state has changed. `now` returns seconds since 1970 UTC."""
         self._write: Final = write
         self._changed: Final = changed
         self._now: Final = now
@@ -30,7 +30,7 @@ class Relays:
         self._moved_by_gone = 0
 
     def recover(self, definitions: Mapping[bytes, bytes]) -> None:
-        """Take up those that the store knows."""
+        """Restore the relays from the store."""
         for definition, progress in relays_of(definitions):
             self._relays[relay_key(definition.queue)] = Relay(definition, progress, moved_before=progress.moved)
 
@@ -38,11 +38,11 @@ class Relays:
         return iter(list(self._relays.values()))
 
     def get(self, queue: str) -> Relay | None:
-        """The relay of a queue, by its path name."""
+        """Return the relay of a queue, by path name; None if there is none."""
         return self._relays.get(relay_key(queue))
 
     def add(self, queue: str, host: str, remote: str, state: RelayState) -> Relay:
-        """Raises MsmqError where the queue has a relay, or there are too many."""
+        """Create a relay. Raises MsmqError if the queue already has a relay or there are too many."""
         known = self.get(queue)
         if known is not None:
             raise MsmqError(
@@ -60,8 +60,8 @@ class Relays:
         return relay
 
     def step(self, relay: Relay, step: str, *, replies: bool = False) -> None:
-        """Bring a relay into its next state; `replies`, of the step switch, as in `RelayDefinition`. Raises MsmqError
-        for a step that is not possible."""
+        """Perform a step of a relay; `replies` (only for the step switch) as in `RelayDefinition`. Raises MsmqError if
+        the step is not possible."""
         queue = relay.definition.queue
         if replies and step != "switch":
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"replies belongs to the step switch, not to {step}")
@@ -79,11 +79,11 @@ class Relays:
 
     @property
     def moved(self) -> int:
-        """Messages that all relays have carried since the daemon started, those that are gone too."""
+        """Messages moved by all relays since the daemon started, including deleted relays."""
         return self._moved_by_gone + sum(each.progress.moved - each.moved_before for each in self)
 
     def unfinished(self, relay: Relay, step: str) -> str:
-        """Why a step would end the work before everything was carried; empty if it would not."""
+        """Return why a step would end the relay before everything is moved; empty if it would not."""
         if step not in ("done", "end") or relay.direction is Direction.NONE or relay.empty_since:
             return ""
         if relay.trouble:

@@ -1,4 +1,4 @@
-"""Response queues that have moved: the name that a fetched message gets for its response queue."""
+"""Redirect replies: replace the name of a moved response queue in a fetched message."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from openmsmq.model.message import Message
 from openmsmq.model.names import DirectFormatName, Suffix, parse_format_name
 from openmsmq.relaying.relay import Relay
 
-_HERE = ("switched", "done")  # states in which programs send to the queue here
+_HERE = ("switched", "done")  # states in which programs send to the local queue
 
 
 def redirect_reply(message: Message, host: str, relays: Iterable[Relay], here: str) -> bool:
-    """Name the queue of this machine as response queue of a message that names one which has moved from `host`.
+    """Replace the response queue of a message with the queue of this machine, if that response queue has moved from
+    `host`.
 
-    Only where the relay of that queue says so (`RelayDefinition.replies`), and not in a signed message, whose signature
-    covers the name ([MS-MQMQ] 2.5.1 to 2.5.3). `here` is the computer name of this machine. Returns whether the name
-    was changed.
+    This is done only if the relay of that queue has the option `RelayDefinition.replies`, and not in a signed message,
+    because the signature covers the name ([MS-MQMQ] 2.5.1 to 2.5.3). `here` is the computer name of this machine.
+    Returns whether the name was changed.
     """
     name = message.response_queue_format_name
     if not name or message.signature or message.multiple_destination_signature:
@@ -32,7 +33,7 @@ def redirect_reply(message: Message, host: str, relays: Iterable[Relay], here: s
 def _relay_of(name: str, host: str, relays: Iterable[Relay]) -> Relay | None:
     try:
         parsed = parse_format_name(name)
-    except MsmqError:  # a sender may write anything
+    except MsmqError:  # the name is untrusted
         return None
     if not isinstance(parsed, DirectFormatName) or parsed.suffix is not Suffix.NONE or parsed.subqueue:
         return None

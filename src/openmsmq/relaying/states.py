@@ -1,4 +1,4 @@
-"""The states of a relay, what operators can do in each, and in which direction messages go."""
+"""States of a relay, the steps possible in each, and the direction of its messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.relay_states import RelayState, RelayStep
 
-#: What a step leads to, by state; None: the relay is gone.
+#: (state, step) -> next state; None: the relay is deleted.
 STEPS: Final[Mapping[tuple[RelayState, RelayStep], RelayState | None]] = {
     ("shadow", "switch"): "switched",
     ("shadow", "back"): "returning",
@@ -29,7 +29,7 @@ STEPS: Final[Mapping[tuple[RelayState, RelayStep], RelayState | None]] = {
 
 
 class Direction(Enum):
-    """Where messages go."""
+    """Direction of messages."""
 
     IN = "in"
     OUT = "out"
@@ -48,13 +48,13 @@ DIRECTIONS: Final[Mapping[RelayState, Direction]] = {
 
 
 class NextState(NamedTuple):
-    """Result of a step; `state` is None if the relay is forgotten."""
+    """Result of a step; `state` is None if the relay is deleted."""
 
     state: RelayState | None
 
 
 def following(queue: str, state: RelayState, step: str) -> NextState:
-    """Raises MsmqError naming the steps that the state allows."""
+    """Return the result of a step. Raises MsmqError that names the possible steps."""
     possible = [known for (at, known) in STEPS if at == state]
     if step not in possible:
         raise MsmqError(

@@ -1,8 +1,8 @@
-"""Traces of messages by OpenTelemetry, an extra: `pip install openmsmq[otel]`.
+"""Tracing of messages with OpenTelemetry, an extra: `pip install openmsmq[otel]`.
 
-A send is a span, whose context travels in the message's extension (`context`); a receive and a transfer to another
-queue manager are spans that know it. Nothing here is imported unless a program calls `enable`, or the daemon has the
-setting `trace_endpoint`.
+A send is a span whose context is transferred in the extension of the message (`context`); receives and transfers to
+other queue managers are spans related to it. OpenTelemetry is imported only if a program calls `enable` or the daemon
+has the setting `trace_endpoint`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def enable(provider: Any = None) -> None:
-    """Trace the sends and receives of this process from now on.
+    """Start tracing the sends and receives of this process.
 
     Args:
         provider: a TracerProvider of OpenTelemetry; the global one by default.
@@ -30,14 +30,14 @@ def enable(provider: Any = None) -> None:
 
 
 def disable() -> None:
-    """Trace no longer."""
+    """Stop tracing."""
     Watch.observer = None
 
 
 def context_of(message: Message) -> Any:
-    """The Context of OpenTelemetry in which a message was sent, to begin a span in it; an empty one without any.
+    """Return the OpenTelemetry Context in which a message was sent, for a new span; an empty one if there is none.
 
-    Raises ImportError where the extra `otel` is not installed.
+    Raises ImportError if the extra `otel` is not installed.
     """
     from openmsmq.tracing.spans import sent_in
 

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry for sends, receives and transfers, named as its semantic conventions for messaging say."""
+"""OpenTelemetry spans for sends, receives and transfers, named according to its semantic conventions for messaging."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from openmsmq.model.message import Message
 from openmsmq.tracing.context import TraceContext, may_write, read, write
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
-_MOST_TRANSFERS: Final = 10_000  # that are under way and traced
+_MOST_TRANSFERS: Final = 10_000  # maximum traced transfers in progress
 
 
 def tracer_of(provider: Any = None) -> Tracer:
-    """The tracer of a provider, or of the global one."""
+    """Return the tracer of a provider, by default of the global one."""
     return trace.get_tracer("openmsmq", __version__, tracer_provider=provider)
 
 
 def sent_in(message: Message) -> Context:
-    """The context in which a message was sent; an empty one where it has none."""
+    """Return the context in which a message was sent; an empty one if it has none."""
     found = read(message.extension)
     if found is None:
         return Context()
@@ -38,8 +38,8 @@ class ClientSpans:
         self._tracer: Final = tracer
 
     def sending(self, queue: str, message: Message) -> SendingSpan:
-        """A span within that of the caller. The message that is sent is a copy, because the caller keeps theirs. One
-        with a signature stays as it is, because that of MSMQ 3.0 covers the extension ([MS-MQMQ] 2.5.3)."""
+        """Start a child span of the caller's span. The context is added to a copy of the message. A signed message is
+        not changed, because an MSMQ 3.0 signature covers the extension ([MS-MQMQ] 2.5.3)."""
         span = self._tracer.start_span(f"send {queue}", kind=SpanKind.PRODUCER, attributes=_attributes(queue, "send"))
         signed = message.signature or message.multiple_destination_signature or message.authentication_level
         if may_write(message.extension) and not signed and span.get_span_context().is_valid:
@@ -48,7 +48,7 @@ class ClientSpans:
         return SendingSpan(span, message)
 
     def received(self, queue: str, message: Message) -> None:
-        """A span within that of the caller, with a link to where the message was sent."""
+        """Create a child span of the caller's span, with a link to the span of the send."""
         sent = trace.get_current_span(sent_in(message)).get_span_context()
         attributes = {**_attributes(queue, "receive"), "messaging.message.id": message.id}
         links = [Link(sent)] if sent.is_valid else []

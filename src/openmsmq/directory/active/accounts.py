@@ -1,8 +1,8 @@
-"""Names of the domain's accounts ⇄ SIDs, for rights in words.
+"""Conversion between names and SIDs of domain accounts, for rights in words.
 
-`DOMAIN\\name` and `name@domain` are users and groups of the domain that the controllers are of, or of another one of
-its forest, which the global catalog has; `NT AUTHORITY\\…` and `BUILTIN\\…` are the same in each. Answers
-of the domain are cached: an answer is used for `FRESH` without a new query, and for `KEPT` while the domain is
+`DOMAIN\\name` and `name@domain` are users and groups of the domain of the controllers, or of another domain of its
+forest (through the global catalog). `NT AUTHORITY\\…` and `BUILTIN\\…` are the same in every domain. Results are
+cached: a result is used for `FRESH` seconds without a new query, and for `KEPT` seconds while the domain is
 unavailable.
 """
 
@@ -22,9 +22,9 @@ from openmsmq.model.security import sid_text
 
 FRESH: Final = 600.0  # seconds
 KEPT: Final = 86_400.0  # seconds
-MOST: Final = 2000  # answers that are kept
+MOST: Final = 2000  # maximum cached results
 
-#: The same in every domain ([MS-DTYP] 2.4.2.4).
+#: Accounts that are the same in every domain ([MS-DTYP] 2.4.2.4).
 WELL_KNOWN: Final = {
     "NT AUTHORITY\\NETWORK": "S-1-5-2",
     "NT AUTHORITY\\ANONYMOUS LOGON": "S-1-5-7",
@@ -40,24 +40,24 @@ _OF_A_DOMAIN: Final = "S-1-5-21-"
 
 
 def is_account_name(name: str) -> bool:
-    """Return whether a name includes its domain."""
+    """Whether a name includes its domain."""
     return "\\" in name or "@" in name
 
 
 class DomainAccounts:
-    """See the module. Methods block. They raise ObjectNotFound for what the domain does not have, DirectoryAway for
-    unknown accounts while it is unavailable, and DirectoryError."""
+    """See the module. Methods block. They raise ObjectNotFound for accounts that do not exist, DirectoryNotConnected
+    for accounts that are not cached while the domain is unavailable, and DirectoryError."""
 
     def __init__(
         self, controllers: Controllers, clock: Callable[[], float], catalog: Controllers | None = None
     ) -> None:
-        """`clock` is in seconds and never goes back. `catalog` are controllers at the port of the global catalog; None
-        for a domain that is alone."""
+        """`clock` is a monotonic clock in seconds. `catalog` are controllers at the port of the global catalog; None if
+        there is none."""
         self._controllers: Final = controllers
         self._catalog: Final = catalog
         self._clock: Final = clock
         self._kept: Final[OrderedDict[str, tuple[float, tuple[str, ...]]]] = OrderedDict()  # the oldest first
-        self._domains: tuple[ForestDomain, ...] = ()  # of the forest, the controllers' own one first
+        self._domains: tuple[ForestDomain, ...] = ()  # of the forest; the domain of the controllers first
 
     def sid_of(self, name: str) -> str:
         """Return the SID of `DOMAIN\\name` or `name@domain`, case-insensitive."""
@@ -67,12 +67,12 @@ class DomainAccounts:
         )
 
     def name_of(self, sid: str) -> str:
-        """`DOMAIN\\name`."""
+        """Return the name of a SID as `DOMAIN\\name`."""
         known = _NAMES.get(sid)
         return known or self._known(f"sid {sid}", sid, lambda session: (self._find_name(session, sid),))[0]
 
     def groups_of(self, sid: str) -> tuple[str, ...]:
-        """The SIDs of all groups of a user, also by way of groups."""
+        """Return the SIDs of all groups of a user, including nested ones."""
         return self._known(f"groups {sid}", f"the groups of {sid}", lambda session: self._find_groups(session, sid))
 
     def _known(self, key: str, what: str, ask: Callable[[DirectorySession], tuple[str, ...]]) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ class DomainAccounts:
             account, _, said = name.rpartition("@")
             conditions = [f"(userPrincipalName={filter_text(name)})", f"(sAMAccountName={filter_text(account)})"]
         if not domain.is_named(said):
-            conditions = conditions[:-1]  # a user may have a principal name of another suffix
+            conditions = conditions[:-1]  # the suffix of a principal name may differ from the domain name
         for condition in conditions:
             found = session.search(domain.context, condition, ["objectSid"], limit=2)
             if len(found) == 1:
@@ -115,7 +115,7 @@ class DomainAccounts:
         elsewhere = next((other for other in others if other.is_named(said)), None)
         if elsewhere is not None:
             return self._in_catalog(name, elsewhere.context, f"(sAMAccountName={filter_text(account)})")
-        if "\\" not in name:  # a suffix may be of no domain
+        if "\\" not in name:  # the suffix need not be a domain name
             return self._in_catalog(name, "", conditions[0])
         raise ObjectNotFound(
             f"{name!r} (the controllers are of the domain {domain.netbios_name}, {domain.dns_name}, whose forest "
@@ -123,7 +123,7 @@ class DomainAccounts:
         )
 
     def _in_catalog(self, name: str, base: str, condition: str) -> str:
-        """The SID of the only account that satisfies a condition."""
+        """Return the SID of the single account in the catalog that satisfies a condition. Raises ObjectNotFound."""
         found = self._ask_catalog(lambda session: session.search(base, condition, ["objectSid"], limit=2))
         if len(found) != 1:
             raise ObjectNotFound(f"{name!r}")
@@ -153,14 +153,14 @@ class DomainAccounts:
         return tuple(group for group in groups if group.startswith(_OF_A_DOMAIN))
 
     def _forest(self, session: DirectorySession) -> tuple[ForestDomain, ...]:
-        """The domain of the controllers, and the others of its forest."""
+        """Return the domains of the forest, that of the controllers first."""
         if not self._domains:
             self._domains = forest_of(session)
         return self._domains
 
 
 def _counting(name: str, sid: str) -> str:
-    """Raises DirectoryError for groups of the controller, which no login has here."""
+    """Return the SID. Raises DirectoryError for a group local to the controllers, which no login here has."""
     if not sid.startswith(_OF_A_DOMAIN):
         raise DirectoryError(f"{name} ({sid}) is a group of the domain controllers alone: name a group of the domain")
     return sid

@@ -22,14 +22,14 @@ THREADS: Final = 4  # parallel queries; others wait
 
 
 class Controllers:
-    """Asks one controller until it fails, then the next one.
+    """Uses one controller until it fails, then the next one.
 
-    A question that only reads is asked again there. A change is not: it may have been made. So a session that was kept
-    is tried by a question before it is used for a change.
+    A read is repeated at the next controller. A change is not, because it may have been made; a pooled session is
+    therefore tested with a read before it is used for a change.
     """
 
     def __init__(self, locate: Locate, connect: Callable[[str], DirectorySession]) -> None:
-        """`connect` logs in to a host; it raises DirectoryAway. Nothing is asked yet."""
+        """`connect` logs in to a host; it raises DirectoryNotConnected. Nothing is sent yet."""
         self._locate: Final = locate
         self._connect: Final = connect
         self._threads: Final = ThreadPoolExecutor(THREADS, "active-directory")
@@ -38,22 +38,23 @@ class Controllers:
         self._kept: list[tuple[str, DirectorySession]] = []  # idle sessions, each with its host
 
     async def read(self, work: Callable[[DirectorySession], T]) -> T:
-        """Raises DirectoryError."""
+        """Run a read in a thread, with fail-over. Raises DirectoryError."""
         return await self._in_thread(lambda: self.read_now(work))
 
     async def change(self, work: Callable[[DirectorySession], T]) -> T:
-        """Raises DirectoryError. If the controller disappeared during the call, the change may have been made."""
+        """Run a change in a thread. Raises DirectoryError. If the connection was lost during the call, the change may
+        have been made."""
         return await self._in_thread(lambda: self.change_now(work))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def read_now(self, work: Callable[[DirectorySession], T]) -> T:
-        """Do what `read` does; blocks."""
+        """Blocking form of `read`."""
         return self._each(lambda host, session: self._use(host, session or self._connect(host), work))
 
     def change_now(self, work: Callable[[DirectorySession], T]) -> T:
-        """Do what `change` does; blocks."""
+        """Blocking form of `change`."""
         host, session = self._each(self._fresh)
         try:
             return self._use(host, session, work)
@@ -68,7 +69,7 @@ class Controllers:
             ) from None
 
     def _fresh(self, host: str, kept: DirectorySession | None) -> tuple[str, DirectorySession]:
-        """A session that answers."""
+        """Return a host and a session that answers."""
         session = kept or self._connect(host)
         if kept is not None:
             try:
@@ -79,7 +80,7 @@ class Controllers:
         return host, session
 
     def _each(self, attempt: Callable[[str, DirectorySession | None], T]) -> T:
-        """One attempt for each controller, the current one first; two where a session that was kept has ended."""
+        """Make one attempt per controller, the current one first; two if a pooled session has ended."""
         reasons: list[str] = []
         hosts = self._locate.hosts()
         for _ in range(len(hosts)):

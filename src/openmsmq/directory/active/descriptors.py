@@ -1,11 +1,10 @@
-"""Rights on queues ⇄ descriptors of their objects (deviation D-170).
+"""Conversion between rights on queues and descriptors of their directory objects (deviation D-170).
 
-Active Directory checks nTSecurityDescriptor by its own bits, of which the same number means another right: 0x20,
-GetQueueProperties, would let its owner write. So what concerns the object becomes the right of the directory, and what
-concerns messages the extended right that Active Directory has for it, msmq-Send and others. The computer itself and the
-system have full control, before all other entries; a descriptor that is read has neither, and nothing that the object
-has inherited. The directory lets a computer make no object that somebody else owns: who owns the queue is in the field
-of the group.
+Active Directory evaluates nTSecurityDescriptor with its own bits, which have other meanings: 0x20, GetQueueProperties,
+would grant write access. Rights on the object are therefore converted to directory rights, and rights on messages to
+extended rights of Active Directory such as msmq-Send. The first entries grant the computer itself and the system full
+control. When a descriptor is read, these two entries and inherited ones are left out. A computer cannot create an
+object with another owner, so that the owner of the queue is stored as the group.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _GENERIC_ALL: Final = 0x10000000
 _OBJECT_ACE: Final = struct.Struct("<BBHII")  # [MS-DTYP] 2.4.4.3
 
 _STANDARD: Final = 0xF0000  # delete, read control, write DACL, write owner: the same bits on both sides
-#: Rights on the object: of a queue, the bits of the directory that they become, and those that they are read from.
+#: Rights on the object: right of a queue, directory bits written for it, and directory bits from which it is read.
 _PROPERTIES: Final = (
     (int(QueueAccessMask.GET_QUEUE_PROPERTIES), 0x94, 0x10),
     (int(QueueAccessMask.SET_QUEUE_PROPERTIES), 0x20, 0x20),
@@ -60,13 +59,14 @@ _MASK_OF: Final = {guid: mask for mask, guid in _EXTENDED.items()}
 
 
 def of_computer(computer: str) -> bytes:
-    """The descriptor of an object that belongs to a computer, by SID: itself and the system do all, users read."""
+    """Return the descriptor of an object that belongs to a computer (a SID): full control for it and the system, read
+    access for users."""
     entries = (allow(computer, FULL_CONTROL), allow(LOCAL_SYSTEM, FULL_CONTROL), allow(AUTHENTICATED_USERS, READ))
     return SecurityDescriptor(owner=computer, group=computer, dacl=entries).pack()
 
 
 def to_directory(security: bytes, computer: str) -> bytes:
-    """The descriptor of the object for the rights on a queue of a computer, by SID. Raises MsmqError."""
+    """Convert the rights on a queue of a computer (a SID) to the descriptor of its object. Raises MsmqError."""
     queue = SecurityDescriptor.parse(security)
     entries = queue.dacl if queue.dacl is not None else (allow(EVERYONE, int(QueueAccessMask.GENERIC_ALL)),)
     own = (allow(computer, FULL_CONTROL), allow(LOCAL_SYSTEM, FULL_CONTROL))
@@ -94,8 +94,8 @@ def _extended(kind: int, guid: UUID, sid: str) -> Ace:
 
 
 def from_directory(descriptor: bytes, computer: str) -> bytes:
-    """The rights on a queue by its object's descriptor; `computer` is the SID of this machine's account. Raises
-    MsmqError."""
+    """Convert the descriptor of an object to the rights on its queue; `computer` is the SID of this machine's account.
+    Raises MsmqError."""
     found = SecurityDescriptor.parse(descriptor)
     owner = found.group if found.owner == computer else found.owner
     entries = None if found.dacl is None else tuple(_joined(_of_queue(found.dacl, computer)))
@@ -123,7 +123,7 @@ def _queue_mask(mask: int) -> int:
 
 
 def _plain(entry: Ace) -> Ace | None:
-    """An entry for an extended right of MSMQ; None for one of others. Raises MsmqError."""
+    """Convert an entry with an extended right of MSMQ; None for any other entry."""
     kind, raw = _PLAIN_TYPES.get(entry.type), entry.raw
     if kind is None or len(raw) < _OBJECT_ACE.size + 16:
         return None
@@ -141,7 +141,7 @@ def _plain(entry: Ace) -> Ace | None:
 
 
 def _joined(entries: Iterable[Ace]) -> Iterator[Ace]:
-    """Entries for the same account that follow one another are one."""
+    """Merge consecutive entries for the same account."""
     last: Ace | None = None
     for entry in entries:
         if last is not None and (entry.type, entry.sid) == (last.type, last.sid):

@@ -1,4 +1,4 @@
-"""Check the machine's objects in the domain, with its own account: each requirement, and what to do where it is not
+"""Check the machine's objects in the domain, with its own account: requirements, and remedies for those that are not
 met."""
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from openmsmq.directory.active.schema import TIME, Values
 from openmsmq.directory.active.session import DirectorySession, LdapEntry
 from openmsmq.directory.provider import ObjectNotFound
 
-MOST_SKEW: Final = 300  # seconds that clocks may differ by ([MS-KILE] 3.1.2)
+MOST_SKEW: Final = 300  # maximum clock difference in seconds ([MS-KILE] 3.1.2)
 _AES: Final = 0x18  # AES-128 and AES-256 ([MS-KILE] 2.2.7)
-_CHILDREN: Final = "allowedChildClassesEffective"  # what the account may make below ([MS-ADTS] 3.1.1.4.5.22)
+_CHILDREN: Final = "allowedChildClassesEffective"  # classes the account may create ([MS-ADTS] 3.1.1.4.5.22)
 
 
 @dataclass(frozen=True, slots=True)
 class ExaminationFinding:
-    """One thing: `said` is how it is; `advice` what to do, empty where nothing is missing."""
+    """A finding: `said` is the current state of `thing`; `advice` is the remedy, empty if the requirement is met."""
 
     thing: str
     said: str

@@ -1,4 +1,4 @@
-"""Queries for queues as LDAP filters ([MS-MQDSSM] 3.1.6.4.2.2), which hold where `lookup.holds` does."""
+"""Queries for queues as LDAP filters ([MS-MQDSSM] 3.1.6.4.2.2), equivalent to `lookup.holds`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from openmsmq.directory.active.ldap_text import filter_octets, filter_text
 from openmsmq.directory.lookup import Filter, Relation
 from openmsmq.directory.provider import DirectoryError
 
-#: LDAP has no less and no greater: they are what is at most, or at least, and not equal.
+#: LDAP has neither < nor >: they are <= or >= combined with not equal.
 _FORMS: Final = {
     Relation.EQUALS: "({a}={v})",
     Relation.NOT_EQUALS: "(!({a}={v}))",
@@ -19,23 +19,23 @@ _FORMS: Final = {
     Relation.LESS_THAN_OR_EQUAL: "({a}<={v})",
     Relation.GREATER_THAN_OR_EQUAL: "({a}>={v})",
 }
-#: For an empty text, which is an absent attribute; no other operator holds for one.
+#: Filters for an empty text, which is an absent attribute; all other operators are false for it.
 _FORMS_OF_ABSENT: Final = {Relation.EQUALS: "(!({a}=*))", Relation.NOT_EQUALS: "({a}=*)"}
 NOTHING: Final = "(!(objectClass=*))"
 
 
 def queue_filter(filters: Iterable[Filter], after: int) -> str:
-    """The queues that satisfy all `filters` and were created after a position of `QueueRecord`. Raises DirectoryError
-    for an attribute that Active Directory can't be asked for."""
+    """Return the LDAP filter for queues that satisfy all `filters` and were created after a position of `QueueRecord`.
+    Raises DirectoryError for an attribute that cannot be searched in Active Directory."""
     created = f"({schema.OF_QUEUE['position'].name}>={after + 1})"
     return f"(&(objectClass={schema.QUEUE}){created}{''.join(map(condition_text, filters))})"
 
 
 def condition_text(condition: Filter) -> str:
-    """One condition. Raises DirectoryError."""
+    """Return one condition as an LDAP filter. Raises DirectoryError."""
     attribute = schema.OF_QUEUE.get(condition.attribute)
     if attribute is None:
-        raise DirectoryError(f"queues can't be found by {condition.attribute}")
+        raise DirectoryError(f"queues cannot be searched by {condition.attribute}")
     if condition.value == "":
         return _FORMS_OF_ABSENT.get(condition.relation, NOTHING).format(a=attribute.name)
     octets = attribute.syntax.encode(condition.value)

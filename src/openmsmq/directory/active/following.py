@@ -1,7 +1,7 @@
-"""A session that follows referrals to other domains of the forest, each with a login of its own there.
+"""A session that follows referrals to other domains of the forest, with a separate login for each.
 
-A ticket for another controller is valid for its service only, so data sent there cannot be used elsewhere. It is
-requested only if `referrals.ReferralChain` allows the operation to continue there. The time limit is that of the whole
+A ticket for another controller is valid only for its service, so data sent there cannot be used elsewhere. It is
+requested only if `referrals.ReferralChain` allows the operation to continue there. The time limit covers the whole
 operation.
 """
 
@@ -23,12 +23,12 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-SECONDS: Final = 8.0  # for one operation with all that it follows, within `connection.TIME_LIMIT`
-_LEAST: Final = 0.1  # seconds: with less there is no use in asking
+SECONDS: Final = 8.0  # for one operation including referrals; less than `connection.TIME_LIMIT`
+_LEAST: Final = 0.1  # minimum remaining seconds for another query
 
 
 class Controller(DirectorySession, Protocol):
-    """A session of one controller, which says where it refers to."""
+    """A session of one controller, which reports referrals."""
 
     def look(
         self, base: str, condition: str, attributes: Sequence[str], scope: Scope, limit: int = 0, order: str = ""
@@ -36,9 +36,9 @@ class Controller(DirectorySession, Protocol):
         """Search at one controller. Raises Referred."""
 
 
-#: Logs in at a host; the second argument limits each call there, in seconds. Raises DirectoryAway.
+#: Logs in at a host; the second argument limits each call there, in seconds. Raises DirectoryNotConnected.
 Connect = Callable[[str, float], Controller]
-#: The controllers of a domain by its DNS name, the best first. Raises DirectoryAway.
+#: Returns the controllers of a domain (DNS name), the best first. Raises DirectoryNotConnected.
 ControllersOf = Callable[[str], Sequence[str]]
 
 
@@ -47,7 +47,7 @@ Ask = Callable[[Controller, str, Scope | None], T]
 
 
 class _Request:
-    """One operation: what it is about, where it has been, and when (by the clock) it has to have ended."""
+    """One operation: its base, the referrals followed so far, and its deadline by the clock."""
 
     def __init__(
         self, forest: Callable[[], Sequence[ForestDomain]], base: str, until: float, *, is_change: bool = False
@@ -59,13 +59,13 @@ class _Request:
 
 
 class ForestSession:
-    """See `session.Session`."""
+    """See `session.DirectorySession`."""
 
     def __init__(
         self, own: Controller, connect: Connect, controllers_of: ControllersOf,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        """`own` is closed with this one. `clock` is in seconds and never goes back."""
+        """`own` is closed together with this session. `clock` is a monotonic clock in seconds."""
         self._own: Final = own
         self._connect: Final = connect
         self._controllers_of: Final = controllers_of
@@ -135,8 +135,8 @@ class ForestSession:
             return SearchResult([])
 
     def _at(self, place: ReferralTarget, request: _Request, ask: Ask[T]) -> T:
-        """Return the answer of a controller of another domain. Raises DirectoryError, but not DirectoryAway: the own
-        controller is available."""
+        """Return the answer of a controller of another domain. Raises DirectoryError, but not DirectoryNotConnected:
+        the own controller is available."""
         reasons: list[str] = []
         for host in self._hosts(place, reasons):
             left = request.until - self._clock()
@@ -153,7 +153,7 @@ class ForestSession:
                     return ask(session, place.base, place.scope)
                 except DirectoryNotConnected as error:
                     reasons.append(f"{host}: {error}")
-                    if request.is_change:  # it may have been made
+                    if request.is_change:  # the change may have been made
                         break
         failures = "; ".join(reasons)
         raise DirectoryError(f"{place.base} is in {place.domain.dns_name}, of which no controller answers: {failures}")

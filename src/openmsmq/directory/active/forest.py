@@ -15,14 +15,14 @@ _MOST_DOMAINS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class ForestDomain:
-    """`context` is its distinguished name."""
+    """A domain. `context` is its distinguished name."""
 
     context: str
     netbios_name: str
     dns_name: str
 
     def has(self, name: str) -> bool:
-        """Whether an object with this distinguished name is in the domain itself, and not in one below it."""
+        """Whether an object with this distinguished name is in this domain, and not in a child domain."""
         parts = [part for part in name.casefold().split(",") if part.startswith("dc=")]
         return ",".join(parts) == self.context.casefold()
 
@@ -31,7 +31,7 @@ class ForestDomain:
 
 
 def forest_of(session: DirectorySession) -> tuple[ForestDomain, ...]:
-    """The domain of the controller, and the others of its forest. Raises DirectoryError."""
+    """Return the domains of the forest, that of the controller first. Raises DirectoryError."""
     root = one(session, "", ["defaultNamingContext", "configurationNamingContext"])
     context = text(root, "defaultNamingContext")
     places = f"CN=Partitions,{text(root, 'configurationNamingContext')}"
@@ -45,11 +45,11 @@ def forest_of(session: DirectorySession) -> tuple[ForestDomain, ...]:
 
 
 def domain_of_host(host: str, domains: Iterable[ForestDomain]) -> ForestDomain | None:
-    """The domain whose DNS name is `host`, or that it is in; None for a host of no domain of the forest."""
+    """Return the domain that has the DNS name `host` or contains that host; None if there is none in the forest."""
     inside = [domain for domain in domains if f".{host}".casefold().endswith(f".{domain.dns_name}".casefold())]
     return max(inside, key=lambda domain: len(domain.dns_name), default=None)
 
 
 def text(entry: LdapEntry, name: str) -> str:
-    """The first value of an attribute as text."""
+    """Return the first value of an attribute as text."""
     return octets(entry, name).decode()

@@ -1,7 +1,7 @@
-"""Joining a domain and leaving it, as an administrator of it: steps that say what they do, and can be only said.
+"""Join and leave a domain as its administrator, in steps with descriptions, which also serve as a dry run.
 
-The account of a computer, the services by which clients ask for tickets ([MS-KILE] 3.1.5.11), its password, and the
-object of its queue manager with those of the queues.
+The steps concern the account of the computer, its service principal names ([MS-KILE] 3.1.5.11) and password, and the
+objects of its queue manager and queues.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WANTED: Final = ("cn", "servicePrincipalName", "msDS-SupportedEncryptionTypes",
 
 @dataclass(frozen=True, slots=True)
 class JoinStep:
-    """`said` is what it does, in the infinitive. `do` may raise DirectoryError."""
+    """A step. `said` describes it in the infinitive. `do` may raise DirectoryError."""
 
     said: str
     do: Callable[[], object]
@@ -35,8 +35,8 @@ class JoinStep:
 
 @dataclass(frozen=True, slots=True)
 class DomainMember:
-    """Properties of the computer's account. `host_name` has a domain; `container` is a distinguished name, or empty for
-    the one that the domain has for computers."""
+    """Properties of the computer's account. `host_name` includes the domain; `container` is a distinguished name, empty
+    for the default container for computers."""
 
     computer_name: str
     host_name: str
@@ -57,14 +57,14 @@ class AccountExists(DirectoryError):
 
 
 def realm_of(session: DirectorySession) -> str:
-    """The domain's realm, from its distinguished name. Raises DirectoryError."""
+    """Return the realm of the domain, derived from its distinguished name. Raises DirectoryError."""
     parts = [part.partition("=") for part in _context(session).split(",")]
     return ".".join(value for kind, _, value in parts if kind.upper() == "DC").upper()
 
 
 def account_steps(session: DirectorySession, member: DomainMember, password: str, *, reset: bool) -> list[JoinStep]:
-    """The account with this password. One that is there already gets it if `reset`: what has the old one loses its
-    membership. Raises AccountExists, DirectoryError."""
+    """Return the steps that create the account with this password. An existing account gets the password only with
+    `reset`, because a machine with the old password loses its membership. Raises AccountExists, DirectoryError."""
     secret = [f'"{password}"'.encode("utf-16-le")]
     found = find_account(session, member.account)
     if found is not None:
@@ -94,7 +94,7 @@ def account_steps(session: DirectorySession, member: DomainMember, password: str
 
 
 def service_steps(session: DirectorySession, member: DomainMember) -> list[JoinStep]:
-    """Return the steps that add missing parts of an existing account. Raises ObjectNotFound without one,
+    """Return the steps that add missing parts of an existing account. Raises ObjectNotFound if there is no account,
     DirectoryError."""
     found = find_account(session, member.account)
     if found is None:
@@ -120,7 +120,7 @@ def service_steps(session: DirectorySession, member: DomainMember) -> list[JoinS
 
 
 def identifier_of_object(session: DirectorySession, account: str) -> UUID | None:
-    """Return the queue manager identifier of an account; None before it has an object. Raises DirectoryError."""
+    """Return the queue manager identifier of an account; None if it has no object yet. Raises DirectoryError."""
     found = find_account(session, account)
     try:
         return None if found is None else identifier_of(one(session, child("msmq", found.name), ["objectGUID"]))
@@ -137,8 +137,8 @@ def key_version(session: DirectorySession, account: str) -> int:
 
 
 def leaving_steps(session: DirectorySession, account: str, *, with_account: bool) -> list[JoinStep]:
-    """The object of the queue manager goes, with those of its queues; and the account, if it was made for it. Raises
-    DirectoryError."""
+    """Return the steps that delete the objects of the queue manager and its queues and, `with_account`, the account.
+    Raises DirectoryError."""
     found = find_account(session, account)
     if found is None:
         return []
@@ -168,7 +168,7 @@ def _deletion(session: DirectorySession, name: str) -> Callable[[], object]:
 
 
 def find_account(session: DirectorySession, account: str, attributes: Sequence[str] = _WANTED) -> LdapEntry | None:
-    """The computer with this sAMAccountName. Raises DirectoryError."""
+    """Return the computer with this sAMAccountName; None if there is none. Raises DirectoryError."""
     condition = f"(&(objectClass=computer)(sAMAccountName={filter_text(account)}))"
     found = session.search(_context(session), condition, attributes, limit=1)
     return found[0] if found else None
@@ -179,5 +179,5 @@ def _context(session: DirectorySession) -> str:
 
 
 def _container(session: DirectorySession) -> str:
-    """Where the domain has new computers made."""
+    """Return the default container for new computers."""
     return one(session, f"<WKGUID={_COMPUTER_CONTAINER},{_context(session)}>", ["objectGUID"]).name

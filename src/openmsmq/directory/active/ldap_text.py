@@ -1,4 +1,4 @@
-"""Names and values in filters (RFC 4515) and distinguished names (RFC 4514)."""
+"""Quoting of names and values in filters (RFC 4515) and distinguished names (RFC 4514)."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Final
 from uuid import UUID
 
 _FILTER_SPECIAL: Final = re.compile(r"[\\*()\0]")
-_NAME_SPECIAL: Final = re.compile(r'[\\,+"<>;=#\x00-\x1f\x7f]')  # controls: libraries take line breaks for space
+_NAME_SPECIAL: Final = re.compile(r'[\\,+"<>;=#\x00-\x1f\x7f]')  # controls: libraries treat line breaks as spaces
 _ESCAPED: Final = re.compile(rb"\\([0-9A-Fa-f]{2}|.)", re.DOTALL)
 
 
 def filter_text(value: str) -> str:
-    """A text as the value in a filter."""
+    """Quote a text as a value in a filter."""
     return _FILTER_SPECIAL.sub(lambda found: f"\\{ord(found[0]):02x}", value)
 
 
 def filter_octets(value: bytes) -> str:
-    """Octets as the value in a filter."""
+    """Quote octets as a value in a filter."""
     return "".join(f"\\{octet:02x}" for octet in value)
 
 
 def child(name: str, parent: str) -> str:
-    """The distinguished name of the object `name` below `parent`."""
+    """Return the distinguished name of the object `name` below `parent`."""
     escaped = _NAME_SPECIAL.sub(lambda found: f"\\{ord(found[0]):02X}", name)
     if escaped.startswith(" "):
         escaped = "\\20" + escaped[1:]
@@ -32,12 +32,12 @@ def child(name: str, parent: str) -> str:
 
 
 def parent_of(name: str) -> str:
-    """A distinguished name without its first element; empty for one that has one element."""
+    """Return a distinguished name without its first element; empty if it has only one."""
     return name[len(_first(name)) + 1 :]
 
 
 def name_of(name: str) -> str:
-    """The value of the first element of a distinguished name. Raises ValueError."""
+    """Return the value of the first element of a distinguished name. Raises ValueError."""
     _, separator, value = _first(name).partition("=")
     if not separator:
         raise ValueError(f"{name!r} is not a distinguished name")
@@ -57,5 +57,5 @@ def _first(name: str) -> str:
 
 
 def by_identifier(identifier: UUID) -> str:
-    """A distinguished name for the object with this objectGUID, wherever it is ([MS-ADTS] 3.1.1.3.1.2.4)."""
+    """Return a name for the object with this objectGUID, regardless of its location ([MS-ADTS] 3.1.1.3.1.2.4)."""
     return f"<GUID={identifier}>"

@@ -1,7 +1,7 @@
-"""The controllers of a domain as DNS names them, those of this machine's site first ([MS-ADTS] 6.3.6).
+"""Find the controllers of a domain through DNS, those of this machine's site first ([MS-ADTS] 6.3.6).
 
-Each controller has registered itself below `_msdcs` ([MS-ADTS] 6.3.2.3). Which site an address is in only a controller
-knows, which says it without a login (the LDAP ping, [MS-ADTS] 6.3.3).
+Each controller is registered below `_msdcs` ([MS-ADTS] 6.3.2.3). Only controllers can map an address to a site; they
+answer this query without a login (the LDAP ping, [MS-ADTS] 6.3.3).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from openmsmq.model.errors import ClientError
 
 logger = logging.getLogger(__name__)
 
-FRESH: Final = 900.0  # seconds that an answer of DNS counts
+FRESH: Final = 900.0  # lifetime of a DNS result in seconds
 SOON: Final = 30.0  # seconds before DNS is queried again because no host in its answer was available
-MOST: Final = 20  # controllers that are used of an answer, and of those of the site
-PINGED: Final = 3  # controllers that are asked for the site, until one answers
+MOST: Final = 20  # maximum controllers used from a DNS result, in total and for the site
+PINGED: Final = 3  # maximum controllers queried for the site
 DNS_SECONDS: Final = 3.0
 LDAP_PORT: Final = 389
 _CATALOG_PORT: Final = 3268
@@ -33,7 +33,7 @@ _MOST_LABELS: Final = 128
 
 
 class DnsUnavailable(ClientError):
-    """DNS was asked for and is not available here; the message says what to do."""
+    """DNS lookup is configured, but its library is not available; the message has the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +50,21 @@ class Service:
         return self.host if self.port == LDAP_PORT else f"{self.host}:{self.port}"
 
 
-#: The SRV records of a name; none where it has none. Raises DirectoryAway for a DNS that does not answer.
+#: Returns the SRV records of a name. Raises DirectoryNotConnected if DNS does not answer.
 Resolve = Callable[[str], Sequence[Service]]
-#: What a controller (host) says about a client of a domain: its attribute Netlogon. Raises DirectoryAway.
+#: Queries a controller (host) about a client of a domain; returns its attribute Netlogon. Raises DirectoryNotConnected.
 Ping = Callable[[str, str], bytes]
 
 
 class Locate(Protocol):
-    """Which controllers there are, the best first."""
+    """Finds the controllers of a domain."""
 
     def hosts(self) -> Sequence[str]:
-        """One or more; each may have a port. May wait. Raises DirectoryAway where none is known."""
+        """Return at least one host, the best first; each may have a port. May block. Raises DirectoryNotConnected if
+        none is known."""
 
     def failed(self) -> None:
-        """None of them has answered."""
+        """Report that none of the hosts has answered."""
 
 
 class Named:
@@ -76,7 +77,7 @@ class Named:
         return self._hosts
 
     def failed(self) -> None:
-        """The settings stay what they are."""
+        """Do nothing: the settings are fixed."""
 
 
 class Catalog:
@@ -89,7 +90,7 @@ class Catalog:
         return tuple(dict.fromkeys(f"{host.partition(':')[0]}:{_CATALOG_PORT}" for host in self._locate.hosts()))
 
     def failed(self) -> None:
-        """The controllers may still be available: not every controller has a catalog."""
+        """Do nothing: the controllers may be available, since not every controller has a catalog."""
 
 
 class DnsControllers:
@@ -98,7 +99,7 @@ class DnsControllers:
     def __init__(
         self, domain: str, resolve: Resolve, ping: Ping, clock: Callable[[], float], draw: random.Random | None = None
     ) -> None:
-        """`clock` is in seconds and never goes back."""
+        """`clock` is a monotonic clock in seconds."""
         self._domain: Final = domain
         self._resolve: Final = resolve
         self._ping: Final = ping
@@ -137,7 +138,7 @@ class DnsControllers:
         return tuple(dict.fromkeys([*near[:MOST], *everywhere[:MOST]]))
 
     def _own_site(self, hosts: Iterable[str]) -> str:
-        """Empty where nobody says it."""
+        """Return the site of this machine; empty if no controller knows it."""
         for host in list(hosts)[:PINGED]:
             try:
                 return client_site(self._ping(host, self._domain))
@@ -150,8 +151,8 @@ class DnsControllers:
 
 
 def in_order(services: Iterable[Service], draw: random.Random) -> list[Service]:
-    """The order in which services are tried: by priority, then at random by weight (RFC 2782). A host "." says that
-    there is none."""
+    """Return services in the order in which to try them: by priority, then weighted at random (RFC 2782). A host "."
+    means that there is no service."""
     ordered: list[Service] = []
     offered = sorted((s for s in services if s.host), key=lambda s: (s.priority, s.weight))
     for _, group in groupby(offered, key=lambda s: s.priority):
@@ -166,8 +167,8 @@ def in_order(services: Iterable[Service], draw: random.Random) -> list[Service]:
 
 
 def client_site(netlogon: bytes) -> str:
-    """ClientSiteName in NETLOGON_SAM_LOGON_RESPONSE_EX ([MS-ADTS] 6.3.1.9), empty for an address of no site. Raises
-    ValueError."""
+    """Return ClientSiteName from NETLOGON_SAM_LOGON_RESPONSE_EX ([MS-ADTS] 6.3.1.9), empty for an address without a
+    site. Raises ValueError."""
     if netlogon[:2] not in _RESPONSE_EX:
         raise ValueError(f"{netlogon[:2].hex()} is not a response of the requested kind")
     at = _NAMES_AT
@@ -177,7 +178,7 @@ def client_site(netlogon: bytes) -> str:
 
 
 def _name(data: bytes, at: int) -> tuple[str, int]:
-    """A name in the compressed form of RFC 1035 4.1.4, and where the next one begins. Raises ValueError."""
+    """Return a name in the compressed form of RFC 1035 4.1.4, and the offset of the next one. Raises ValueError."""
     labels: list[str] = []
     following = -1
     try:
@@ -197,7 +198,7 @@ def _name(data: bytes, at: int) -> tuple[str, int]:
 
 
 def dns_services() -> Resolve:
-    """By the library dnspython and the machine's resolver. Raises DnsUnavailable."""
+    """Return a function that uses the library dnspython and the machine's resolver. Raises DnsUnavailable."""
     try:
         import dns.exception
         import dns.resolver

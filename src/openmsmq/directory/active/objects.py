@@ -1,4 +1,4 @@
-"""Objects as they are read: one by its name, the computers of queue managers, and what has a format name."""
+"""Read objects: by name, the computers of queue managers, and objects with a format name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OF_COMPUTER: Final = ("cn", "objectSid", "dNSHostName", "mSMQSignCertificates")
 
 @dataclass(frozen=True, slots=True)
 class Computer:
-    """An object of class computer, with what is read of it."""
+    """The attributes of an object of class computer."""
 
     name: str  # distinguished
     computer_name: str
@@ -27,18 +27,18 @@ class Computer:
 
     @property
     def configuration(self) -> str:
-        """The distinguished name of its queue manager's object."""
+        """The distinguished name of the object of its queue manager."""
         return child("msmq", self.name)
 
 
 def computer_of(entry: LdapEntry) -> Computer:
-    """Raises DirectoryError."""
+    """Convert an entry to a Computer. Raises DirectoryError."""
     name, dns_name = (schema.value_of(entry.values, schema.text(attribute)) for attribute in ("cn", "dNSHostName"))
     return Computer(entry.name, name, sid_of(entry), dns_name, octets(entry, "mSMQSignCertificates"))
 
 
 def one(session: DirectorySession, name: str, attributes: Sequence[str]) -> LdapEntry:
-    """An object by name. Raises ObjectNotFound."""
+    """Return an object by its distinguished name. Raises ObjectNotFound."""
     found = session.search(name, "(objectClass=*)", attributes, Scope.BASE)
     if not found:
         raise ObjectNotFound(name)
@@ -46,7 +46,7 @@ def one(session: DirectorySession, name: str, attributes: Sequence[str]) -> Ldap
 
 
 def octets(entry: LdapEntry, name: str) -> bytes:
-    """The first value of an attribute; none where it has none."""
+    """Return the first value of an attribute; empty if there is none."""
     return next(iter(entry.values.get(name.lower(), ())), b"")
 
 
@@ -56,13 +56,13 @@ def identifier_of(entry: LdapEntry) -> UUID:
 
 
 def sid_of(entry: LdapEntry) -> str:
-    """Raises DirectoryError."""
+    """Return the SID of an entry. Raises DirectoryError."""
     text: str = schema.value_of(entry.values, schema.OBJECT_SID)
     return text
 
 
 def site_of(session: DirectorySession) -> bytes:
-    """The identifier of the controller's site, which is taken for this machine's."""
+    """Return the identifier of the controller's site, which is used as that of this machine."""
     server = octets(one(session, "", ["serverName"]), "serverName").decode()
     return octets(one(session, parent_of(parent_of(server)), ["objectGUID"]), "objectGUID")
 

@@ -1,9 +1,9 @@
 """Active Directory as a `DirectoryProvider` ([MS-MQDSSM]).
 
-The object of a queue manager is `CN=msmq` below that of its computer, those of its queues are below that. Computers are
-found by their names, wherever they are in the domain. What the own domain does not have, the global catalog has of the
-whole forest (deviation D-171), with all that is read here of queues and queue managers. Objects get their identifiers
-from the directory; so a queue manager is who the directory says (`enrol`).
+The object of a queue manager is `CN=msmq` below that of its computer; the objects of its queues are below that.
+Computers are found by name anywhere in the domain. Objects that are not in the own domain are searched in the global
+catalog of the forest (deviation D-171), which has all attributes of queues and queue managers that are read here. The
+directory assigns the identifiers of objects, including that of this queue manager (`enrol`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: The certificates in MQUSERSIGNCERTS ([MS-MQMQ] 2.2.21), and back. Raises ValueError.
+#: Functions that parse and build MQUSERSIGNCERTS ([MS-MQMQ] 2.2.21). Raise ValueError.
 ReadCertificates = Callable[[bytes], Sequence[Certificate]]
 WriteCertificates = Callable[[Sequence[Certificate]], bytes]
 
@@ -59,7 +59,7 @@ _KEYS, _CERTIFICATES, _DIGESTS = "mSMQEncryptKey", "mSMQSignCertificates", "mSMQ
 _OF_MACHINE: Final = ("objectGUID", _KEYS, schema.DESCRIPTOR)
 _OF_A_DOMAIN: Final = "S-1-5-21-"
 _PATH: Final = "LDAP://"
-_MEMBERS: Final = 1000  # of a distribution list
+_MEMBERS: Final = 1000  # maximum members of a distribution list
 _POSITION: Final = schema.OF_QUEUE["position"].name
 
 
@@ -74,8 +74,8 @@ class ActiveDirectory:
         write_certificates: WriteCertificates,
         catalog: Controllers | None = None,
     ) -> None:
-        """`account` is the sAMAccountName of this machine, as `MQ1$`; `catalog` are controllers at the port of the
-        global catalog, None for a domain that is alone. Nothing is asked yet."""
+        """`account` is the sAMAccountName of this machine, such as `MQ1$`; `catalog` are controllers at the port of the
+        global catalog, None if there is none. Nothing is sent yet."""
         self._controllers: Final = controllers
         self._catalog: Final = catalog
         self._account: Final = account
@@ -110,7 +110,8 @@ class ActiveDirectory:
         await self._controllers.change(work)
 
     def _write_keys(self, session: DirectorySession, machine: LdapEntry, keys: bytes) -> None:
-        """Only what has changed, as each change goes to all controllers. Without keys all but encryption goes on."""
+        """Publish the keys if they have changed, since every change is replicated. A failure affects only
+        encryption."""
         if not keys or keys == octets(machine, _KEYS):
             return
         try:
@@ -136,7 +137,8 @@ class ActiveDirectory:
         return identifier_of(one(session, computer.configuration, ["objectGUID"]))
 
     def _make_configuration(self, session: DirectorySession, computer: Computer) -> None:
-        """[MS-MQDSSM] 3.1.6.1.1.2. Without a descriptor in the request the machine could not write what it makes."""
+        """Create the object of the queue manager ([MS-MQDSSM] 3.1.6.1.1.2). Without a descriptor in the request, the
+        machine could not modify the object."""
         no = [schema.BOOLEAN.encode(False)]
         attributes = {
             "objectClass": [schema.CONFIGURATION.encode()],
@@ -236,8 +238,8 @@ class ActiveDirectory:
         return await self._read(work)
 
     async def find_queues(self, filters: Sequence[Filter], after: int, limit: int) -> Sequence[QueueRecord]:
-        """Positions are those of one controller: a query that goes on at another one may miss queues. What this account
-        may not read, or what nobody can read, is not found."""
+        """Find queues. Positions are specific to a controller, so a query that continues at another one may miss
+        queues. Queues that are malformed or that this account may not read are left out."""
         machines = [condition for condition in filters if condition.attribute == "machine"]
         others = [condition for condition in filters if condition.attribute != "machine"]
         if any(f.relation is not Relation.EQUALS for f in machines) or len(machines) > 1:
@@ -253,7 +255,7 @@ class ActiveDirectory:
         try:
             return await self._read(work)
         except ObjectNotFound:
-            return []  # such a machine is not there
+            return []  # there is no such machine
 
     def _found(
         self, session: DirectorySession, base: str, filters: Sequence[Filter], after: int, limit: int
@@ -292,7 +294,7 @@ class ActiveDirectory:
         return await self._read(lambda view: _PATH + view.identified(identifier, ["objectGUID"]).name)
 
     async def format_name_at(self, directory_path: str) -> str:
-        """The name of a server in the path is not looked at."""
+        """Return the format name of an object; a server name in the path is ignored."""
         name = directory_path[len(_PATH) :] if directory_path.upper().startswith(_PATH) else directory_path
         server, _, rest = name.partition("/")
         name = rest if "=" not in server else name
@@ -308,12 +310,12 @@ class ActiveDirectory:
         return await self._read(work)
 
     async def deleted_queues(self, machine: UUID) -> Sequence[UUID]:
-        """None: what Active Directory keeps of deleted objects only its administrators see, and that a queue is not
-        there may mean that the controller has not heard of it yet. So it stays, and the log names it."""
+        """Return nothing: only administrators can see deleted objects of Active Directory, and a queue may be missing
+        only because its creation has not been replicated. Such a queue is kept, and the log names it."""
         return ()
 
     async def confirm_deletion(self, identifier: UUID) -> None:
-        """Nothing is kept."""
+        """Do nothing: Active Directory needs no confirmation."""
 
     def _queue_with(self, view: View, identifier: UUID) -> QueueRecord:
         try:
@@ -322,7 +324,7 @@ class ActiveDirectory:
             raise ObjectNotFound(f"public queue {identifier}") from None
 
     def _queue(self, session: DirectorySession, entry: LdapEntry, known: dict[str, tuple[str, UUID]]) -> QueueRecord:
-        """`known` has, by distinguished name, the computer and identifier of machines that were asked for before."""
+        """Convert an entry to a record. `known` caches computer and identifier of machines by distinguished name."""
         machine = parent_of(entry.name)
         if machine not in known:
             known[machine] = name_of(parent_of(machine)), identifier_of(one(session, machine, ["objectGUID"]))
@@ -341,7 +343,7 @@ class ActiveDirectory:
             return None
 
     def _rights(self, session: DirectorySession, entry: LdapEntry) -> bytes:
-        """Raises DirectoryError."""
+        """Return the security descriptor of a queue. Raises DirectoryError."""
         descriptor = octets(entry, schema.DESCRIPTOR)
         if not descriptor:
             raise DirectoryError(f"{self._account} may not read the permissions of {entry.name}")
@@ -409,7 +411,7 @@ class ActiveDirectory:
     async def _change_certificates(
         self, sid: str, change: Callable[[Sequence[Certificate]], list[Certificate]]
     ) -> None:
-        """Both attributes at once, in the same order ([MS-MQDSSM] 3.1.6.7.6.4)."""
+        """Change both attributes in one operation, with the same order ([MS-MQDSSM] 3.1.6.7.6.4)."""
 
         def work(session: DirectorySession) -> None:
             user = self._user_entry(session, f"(objectSid={filter_text(sid)})", sid)
@@ -432,7 +434,7 @@ class ActiveDirectory:
         raise _of_administrators()
 
     async def distribution_list(self, identifier: UUID) -> ListRecord:
-        """A group of queues, aliases and groups ([MS-MQDSSM] 3.1.6.9)."""
+        """Return a group of queues, aliases and groups ([MS-MQDSSM] 3.1.6.9)."""
 
         def work(session: DirectorySession) -> ListRecord:
             group = one(session, by_identifier(identifier), ["cn", "member"])
@@ -445,7 +447,7 @@ class ActiveDirectory:
         return await self._controllers.read(work)
 
     async def distribution_lists(self) -> Sequence[ListRecord]:
-        """None: any group may be one."""
+        """Return nothing: any group can be a distribution list."""
         return ()
 
     async def set_members(self, identifier: UUID, add: Sequence[str], remove: Sequence[str]) -> ListRecord:
@@ -457,7 +459,7 @@ class ActiveDirectory:
     # -- the domain and its forest -----------------------------------------------------------------------------
 
     async def _read(self, work: Callable[[View], T]) -> T:
-        """In the own domain; what that does not have, in the others of the forest."""
+        """Read from the own domain or, if the object is not found there, from the other domains of the forest."""
         try:
             return await self._controllers.read(lambda session: work(View(session, self._domain(session))))
         except ObjectNotFound:
@@ -473,8 +475,8 @@ class ActiveDirectory:
         )  # fmt: skip
 
     async def _read_all(self, work: Callable[[View], T]) -> T:
-        """In the whole forest. Positions are those of one controller: where no global catalog answers, in the own
-        domain."""
+        """Read from the whole forest. If no global catalog answers, read only from the own domain, because positions
+        are specific to a controller."""
         if await self._has_others():
             assert self._catalog is not None
             try:
@@ -489,13 +491,13 @@ class ActiveDirectory:
             return False
 
         def work(session: DirectorySession) -> bool:
-            self._domain(session)  # which is asked for here, and not at the catalog
+            self._domain(session)  # cache it now: the catalog cannot be queried for it
             return len(forest_of(session)) > 1
 
         return await self._controllers.read(work)
 
     def _domain(self, session: DirectorySession) -> str:
-        """The distinguished name below which everything is; the same at each controller."""
+        """Return the distinguished name of the domain, which is the same at every controller."""
         if not self._context:
             root = one(session, "", ["defaultNamingContext"])
             self._context = octets(root, "defaultNamingContext").decode()
@@ -507,7 +509,8 @@ def _of_administrators() -> DirectoryDenied:
 
 
 def _computer_named(view: View, name: str) -> Computer:
-    """By computer name or DNS name. Raises ObjectNotFound; DirectoryError where other domains have several."""
+    """Return a computer by computer name or DNS name. Raises ObjectNotFound; DirectoryError if the forest has
+    several."""
     text = filter_text(name)
     condition = f"(&(objectClass=computer)(|(sAMAccountName={text}$)(dNSHostName={text})))"
     found = view.search(condition, OF_COMPUTER, limit=1 if view.is_of_domain else 2)

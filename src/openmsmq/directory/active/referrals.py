@@ -1,6 +1,6 @@
-"""Referrals: what a controller says of objects that others have (RFC 4511 4.1.10, 4.5.3), and which of them count.
+"""Referrals to objects at other controllers (RFC 4511 4.1.10, 4.5.3), and which of them are followed.
 
-A referral is untrusted data of its sender. Only one that leads to a domain of this forest is followed.
+Referrals are untrusted data. Only those to domains of this forest are followed.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from openmsmq.directory.active.forest import ForestDomain, domain_of_host
 from openmsmq.directory.active.session import Scope
 from openmsmq.directory.provider import DirectoryError
 
-MOST_PLACES: Final = 20  # where one operation is referred to, one after the other or side by side
+MOST_PLACES: Final = 20  # maximum targets of one operation, in sequence or in parallel
 _LDAP_PORT: Final = 389
 _SCOPES: Final = {"base": Scope.BASE, "one": Scope.CHILDREN, "sub": Scope.SUBTREE}
 
 
 @dataclass(frozen=True, slots=True)
 class Referral:
-    """An LDAP URL (RFC 4516). `base` is empty and `scope` None where it says none: they are those of the request."""
+    """An LDAP URL (RFC 4516). If it contains none, `base` is empty or `scope` is None, and that of the request
+    applies."""
 
     host: str
     base: str = ""
@@ -29,7 +30,8 @@ class Referral:
 
     @classmethod
     def parse(cls, url: str) -> Referral:
-        """Raises ValueError for another kind of URL, or another port: tickets are for the service at this one."""
+        """Parse a URL. Raises ValueError for other schemes and other ports: tickets are for the service at this
+        port."""
         parts = urlsplit(url)
         if parts.scheme.lower() != "ldap" or not parts.hostname or parts.port not in (None, _LDAP_PORT):
             raise ValueError(f"{url!r} is no URL of a domain controller")
@@ -41,7 +43,7 @@ class Referral:
 
 @dataclass(frozen=True, slots=True)
 class ReferralTarget:
-    """Where an operation goes on: a host, the domain of the forest that it is in, and a base there."""
+    """Target of a referral: a host, its domain in the forest, and a base there."""
 
     domain: ForestDomain
     host: str
@@ -50,7 +52,7 @@ class ReferralTarget:
 
     @property
     def is_domain(self) -> bool:
-        """Whether the host is the domain's name, so that any of its controllers is meant."""
+        """Whether the host is the domain name, which stands for any of its controllers."""
         return self.host.casefold() == self.domain.dns_name.casefold()
 
 
@@ -59,16 +61,16 @@ class ReferredElsewhere(DirectoryError):
 
 
 class ReferralChain:
-    """Where one operation has been, and where else it may go."""
+    """The referrals that one operation has followed, and checks for further ones."""
 
     def __init__(self, base: str, forest: Callable[[], Sequence[ForestDomain]]) -> None:
-        """`forest`: its domains, the one of the own controller first; asked for with the first referral."""
+        """`forest` returns the domains, that of the own controller first; it is called with the first referral."""
         self._base: Final = base
         self._forest: Final = forest
         self._been: Final[set[tuple[str, str]]] = set()
 
     def next(self, urls: Sequence[str]) -> ReferralTarget:
-        """Where the request is referred to. Raises ReferredElsewhere, DirectoryError."""
+        """Return the first target that may be followed. Raises ReferredElsewhere, DirectoryError."""
         reasons = []
         for url in urls:
             try:

@@ -1,4 +1,5 @@
-"""Properties of queues ⇄ attributes of mSMQQueue objects: [MS-MQDSSM] 2.2.2, 3.1.6.1.2.2, 3.1.6.11.2 in one table."""
+"""Table of properties of queues and attributes of mSMQQueue objects: [MS-MQDSSM] 2.2.2, 3.1.6.1.2.2, 3.1.6.11.2 in one
+table."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from openmsmq.model.security import sid_bytes, sid_text
 
 QUEUE: Final = "mSMQQueue"
 CONFIGURATION: Final = "mSMQConfiguration"
-LONG_NAME: Final = 64  # characters of `cn`; the rest of the name is in mSMQQueueNameExt then ([MS-MQDSSM] 3.1.6.11.2.1)
+LONG_NAME: Final = 64  # characters of `cn`; the rest of a longer name is in mSMQQueueNameExt ([MS-MQDSSM] 3.1.6.11.2.1)
 _HASH: Final = 9  # characters at the end of a long `cn`
 
 #: The values of an object's attributes, by attribute in lower case.
@@ -24,7 +25,7 @@ Values = Mapping[str, Sequence[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """How a value is written as an attribute, and read."""
+    """Encoding and decoding of attribute values."""
 
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]
@@ -38,7 +39,7 @@ TEXT: Final = Syntax(str.encode, bytes.decode)
 GUID: Final = Syntax(lambda value: value.bytes_le, lambda octets: UUID(bytes_le=octets))
 BOOLEAN: Final = Syntax(lambda value: b"TRUE" if value else b"FALSE", lambda octets: octets == b"TRUE")
 INTEGER: Final = Syntax(lambda value: str(value).encode(), int)
-#: The directory has signed numbers of 32 bits only: -1 stands for 0xFFFFFFFF.
+#: The directory has only signed 32-bit numbers: -1 represents 0xFFFFFFFF.
 UNSIGNED: Final = Syntax(
     lambda value: str(value - (1 << 32) if value >= 1 << 31 else value).encode(),
     lambda octets: int(octets) & 0xFFFFFFFF,
@@ -49,8 +50,8 @@ TIME: Final = Syntax(lambda value: time.strftime("%Y%m%d%H%M%S.0Z", time.gmtime(
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """`absent` is what an object without the attribute has; None where it has to be there. The directory itself sets
-    those that are not `writable`."""
+    """An attribute. `absent` is the value for an object without it; None if it is required. The directory itself sets
+    attributes that are not `writable`."""
 
     name: str
     syntax: Syntax
@@ -58,7 +59,7 @@ class Attribute:
     writable: bool = True
 
 
-#: By attribute of `QueueRecord`. Path name, machine and security are put together by `queue_record`.
+#: Attribute of `QueueRecord` -> LDAP attribute. `queue_record` composes path name, machine and security.
 OF_QUEUE: Final[dict[str, Attribute]] = {
     "identifier": Attribute("objectGUID", GUID, writable=False),
     "position": Attribute("uSNCreated", INTEGER, writable=False),
@@ -81,8 +82,8 @@ QUEUE_ATTRIBUTES: Final = (*(attribute.name for attribute in OF_QUEUE.values()),
 
 
 def attributes_of(values: Mapping[str, Any]) -> dict[str, list[bytes]]:
-    """The attributes for properties of a queue; none of a value for a text that is empty, which a directory does not
-    keep."""
+    """Convert properties of a queue to attributes. An empty text becomes an attribute without values, because a
+    directory does not store it."""
     written = {}
     for name, value in values.items():
         attribute = OF_QUEUE.get(name)
@@ -92,8 +93,9 @@ def attributes_of(values: Mapping[str, Any]) -> dict[str, list[bytes]]:
 
 
 def queue_record(values: Values, computer: str, machine: UUID, security: bytes) -> QueueRecord:
-    """A queue of the computer with this name, whose mSMQConfiguration object is `machine`. Its path name is written as
-    its objects are named (deviation D-172). Raises DirectoryError for attributes that are missing or can't be read."""
+    """Convert attributes to the record of a queue of a computer whose mSMQConfiguration object is `machine`. The path
+    name consists of the names of the objects (deviation D-172). Raises DirectoryError for missing or malformed
+    attributes."""
     name = value_of(values, Attribute("cn", TEXT))
     if len(name) == LONG_NAME:
         name = name[:-_HASH] + value_of(values, text("mSMQQueueNameExt"))
@@ -102,7 +104,7 @@ def queue_record(values: Values, computer: str, machine: UUID, security: bytes) 
 
 
 def value_of(values: Values, attribute: Attribute) -> Any:
-    """Raises DirectoryError."""
+    """Return the decoded value of an attribute. Raises DirectoryError."""
     found = values.get(attribute.name.lower())
     if not found:
         if attribute.absent is None:
@@ -115,5 +117,5 @@ def value_of(values: Values, attribute: Attribute) -> Any:
 
 
 def text(name: str) -> Attribute:
-    """An attribute with a text, empty where it is absent."""
+    """Return an attribute with a text, empty if absent."""
     return Attribute(name, TEXT, "")

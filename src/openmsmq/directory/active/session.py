@@ -1,8 +1,8 @@
 """A connection to a domain controller by LDAP, signed and sealed with Kerberos.
 
-The library is python-ldap (the extra `openmsmq[domain]`), loaded when somebody wants it: it has SASL's security layer,
-which controllers insist on. Its calls block, up to the time limits: `controllers` makes them in threads. What fails is
-a DirectoryError ([MS-MQDSSM] 2.2.6); `DirectoryNotConnected` where another controller may do better.
+The library is python-ldap (the extra `openmsmq[domain]`), loaded on first use; it supports the security layer of SASL,
+which controllers require. Its calls block up to the time limits, so that `controllers` runs them in threads. Failures
+are DirectoryErrors ([MS-MQDSSM] 2.2.6), or `DirectoryNotConnected` if another controller may succeed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from openmsmq.directory.provider import (
 from openmsmq.model.errors import ClientError
 
 CONNECT_SECONDS: Final = 3.0
-CALL_SECONDS: Final = 4.0  # so that a second controller is asked within `connection.TIME_LIMIT`
-MOST_ENTRIES: Final = 100_000  # of one search
-MOST_REFERENCES: Final = 100  # of one answer
+CALL_SECONDS: Final = 4.0  # so that a second controller can be tried within `connection.TIME_LIMIT`
+MOST_ENTRIES: Final = 100_000  # maximum entries of one search
+MOST_REFERENCES: Final = 100  # maximum references of one response
 PING_SECONDS: Final = 1.0
 _NETLOGON: Final = "Netlogon"
 _NT_VERSION: Final = "\\06\\00\\00\\00"  # NETLOGON_NT_VERSION_5 and _5EX ([MS-ADTS] 6.3.1.1)
@@ -42,7 +42,7 @@ _DESCRIPTOR: Final = "nTSecurityDescriptor"
 
 
 class LdapUnavailable(ClientError):
-    """Active Directory was asked for and is not available here; the message says what to do."""
+    """Active Directory is configured, but its libraries are not available; the message has the remedy."""
 
 
 class ControllerTimeout(DirectoryNotConnected):
@@ -50,10 +50,10 @@ class ControllerTimeout(DirectoryNotConnected):
 
 
 class Referred(DirectoryError):
-    """A controller does not have what was asked for, and says who has it (RFC 4511 4.1.10).
+    """A controller does not have the object and refers to other servers (RFC 4511 4.1.10).
 
     Attributes:
-        urls: LDAP URLs, as they came.
+        urls: LDAP URLs, as received.
     """
 
     def __init__(self, what: str, urls: Sequence[str]) -> None:
@@ -62,7 +62,7 @@ class Referred(DirectoryError):
 
 
 class Scope(IntEnum):
-    """Scope of a search, by the numbers of RFC 4511 4.5.1.2."""
+    """Scope of a search, numbered as in RFC 4511 4.5.1.2."""
 
     BASE = 0
     CHILDREN = 1
@@ -71,7 +71,7 @@ class Scope(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class LdapEntry:
-    """An object: its distinguished name, and values by attribute in lower case."""
+    """An object: its distinguished name, and its values by attribute name in lower case."""
 
     name: str
     values: Values
@@ -92,27 +92,27 @@ class DirectorySession(Protocol):
         self, base: str, condition: str, attributes: Sequence[str], scope: Scope = Scope.SUBTREE, *,
         limit: int = 0, order: str = "", everywhere: bool = False,
     ) -> list[LdapEntry]:  # fmt: skip
-        """Objects at, or below, `base` that satisfy a filter, at most `limit` unless that is 0, in the order of an
-        attribute. `everywhere`: also in other domains of the forest that are below `base`, where referrals are
-        followed. Raises ObjectNotFound where `base` is not there."""
+        """Return at most `limit` (0: all) objects at or below `base` that satisfy a filter, sorted by the attribute
+        `order`. With `everywhere`, referrals to other domains of the forest below `base` are followed. Raises
+        ObjectNotFound if `base` does not exist."""
 
     def add(self, name: str, attributes: Mapping[str, Sequence[bytes]]) -> None:
-        """Raises ObjectExists, DirectoryDenied."""
+        """Create an object. Raises ObjectExists, DirectoryDenied."""
 
     def modify(self, name: str, attributes: Mapping[str, Sequence[bytes]]) -> None:
-        """Replace values; an attribute without values goes. Raises ObjectNotFound, DirectoryDenied."""
+        """Replace values; an attribute without values is removed. Raises ObjectNotFound, DirectoryDenied."""
 
     def delete(self, name: str) -> None:
-        """Raises ObjectNotFound, DirectoryDenied."""
+        """Delete an object. Raises ObjectNotFound, DirectoryDenied."""
 
     def close(self) -> None:
-        """Raises nothing."""
+        """Close the connection. Raises nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class LdapCredentials:
-    """By the key of an account in a keytab, by its password, or by the caller's ticket (KRB5CCNAME) without both.
-    `account` as `MQ1$` or `MQ1$@EXAMPLE.COM`."""
+    """Credentials: the key of an account in a keytab, its password, or, without both, the caller's ticket (KRB5CCNAME).
+    `account` is `MQ1$` or `MQ1$@EXAMPLE.COM`."""
 
     account: str = ""
     keytab: Path | None = None
@@ -120,7 +120,7 @@ class LdapCredentials:
 
 
 def libraries() -> Any:
-    """Raises LdapUnavailable."""
+    """Import the libraries. Raises LdapUnavailable."""
     try:
         import gssapi
         import ldap
@@ -137,8 +137,8 @@ def libraries() -> Any:
 
 
 def ping(host: str, domain: str) -> bytes:
-    """The LDAP ping ([MS-ADTS] 6.3.3), over TCP: what a controller says about this client without a login. Raises
-    DirectoryAway."""
+    """Query a controller about this client without a login: the LDAP ping ([MS-ADTS] 6.3.3) over TCP. Raises
+    DirectoryNotConnected."""
     _, ldap = libraries()
     condition = f"(&(DnsDomain={filter_text(domain)})(NtVer={_NT_VERSION}))"
     try:
@@ -157,17 +157,18 @@ def ping(host: str, domain: str) -> bytes:
 
 
 class LdapSession:
-    """See `DirectorySession`. Of one controller: where it refers to another one, that is `Referred`, or left out of a
-    search."""
+    """A session with one controller; see `DirectorySession`. If it refers to another controller, `Referred` is raised,
+    or the referral is left out of search results."""
 
     def __init__(self, host: str, login: LdapCredentials, patience: float = CALL_SECONDS) -> None:
-        """Log in; `host` may have a port. A call takes `patience` seconds at most. Raises DirectoryAway, and
+        """Log in; `host` may have a port. A call takes at most `patience` seconds. Raises DirectoryNotConnected, and
         LdapUnavailable without the libraries."""
         gss, self._ldap = libraries()
         ldap = self._ldap
         _get_ticket(gss, login)
         self._connection = connection = ldap.initialize(f"ldap://{host}")
-        # The library would follow them to anybody, and without a login: `following.ForestSession` does it.
+        # The library would follow referrals to any host, without a login; `following.ForestSession` follows them
+        # instead.
         connection.set_option(ldap.OPT_REFERRALS, 0)
         connection.set_option(ldap.OPT_X_SASL_NOCANON, 1)
         connection.set_option(ldap.OPT_X_SASL_SSF_MIN, _LEAST_SSF)
@@ -192,7 +193,7 @@ class LdapSession:
     def look(
         self, base: str, condition: str, attributes: Sequence[str], scope: Scope, limit: int = 0, order: str = ""
     ) -> SearchResult:
-        """Do what `search` does, with the controller's referrals. Raises Referred if it has nothing of `base`."""
+        """Search this controller; the result includes its referrals. Raises Referred if it does not have `base`."""
         controls = self._ldap.controls
         page = controls.SimplePagedResultsControl(True, size=min(limit or _PAGE, _PAGE), cookie="")
         wanted = [page]
@@ -236,7 +237,7 @@ class LdapSession:
             self._connection.delete_s(name)
 
     def close(self) -> None:
-        with suppress(self._ldap.LDAPError):  # the other end may have closed it
+        with suppress(self._ldap.LDAPError):  # the peer may have closed it
             self._connection.unbind_s()
 
     @contextmanager
@@ -261,8 +262,8 @@ class LdapSession:
 
 
 def _get_ticket(gss: Any, login: LdapCredentials) -> None:
-    """SASL takes the ticket of the process's cache, which the library fills with the key when it has none that is good.
-    Raises DirectoryAway."""
+    """Obtain a ticket for SASL, which uses the ticket cache of the process. The library fills the cache from the keytab
+    if it has no valid ticket. Raises DirectoryNotConnected."""
     if login.keytab is None and not login.password:
         return
     tickets = f"MEMORY:openmsmq-{hash((login.account, login.keytab)) & 0xFFFFFFFF:08x}"

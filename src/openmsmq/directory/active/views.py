@@ -1,5 +1,5 @@
-"""How much of the forest is looked at: the own domain by one of its controllers, all domains by a global catalog, or
-those domains that a controller refers to."""
+"""Search scopes in the forest: the own domain through one of its controllers, all domains through a global catalog, or
+the domains to which a controller refers."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class View:
         return bool(self.top) and not self.everywhere
 
     def search(self, condition: str, attributes: Sequence[str], limit: int = 0) -> list[LdapEntry]:
-        """Raises DirectoryError."""
+        """Search below `top`. Raises DirectoryError."""
         return self.session.search(self.top, condition, attributes, limit=limit, everywhere=self.everywhere)
 
     def identified(self, identifier: UUID, attributes: Sequence[str]) -> LdapEntry:
-        """An object by its objectGUID ([MS-MQDSSM] 3.1.6.19). Raises ObjectNotFound."""
+        """Return an object by its objectGUID ([MS-MQDSSM] 3.1.6.19). Raises ObjectNotFound."""
         if self.is_of_domain:
             return one(self.session, by_identifier(identifier), attributes)
         found = self.search(f"(objectGUID={filter_octets(identifier.bytes_le)})", attributes, limit=1)
