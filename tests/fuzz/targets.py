@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from dcom.world import ComWorld
+from fuzz import network_targets
 from msrpc.dcom import activation, coercion, objref
 from msrpc.dcom.variant import VT, from_wire, to_wire
 from msrpc.interfaces import ms_oaut, ms_rpce_epm
@@ -235,4 +236,5 @@ def fuzz_arrival(data: bytes) -> None:
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "requests": fuzz_requests, "arrow": fuzz_arrow, "rows": fuzz_rows, "objref": fuzz_objref, "variant": fuzz_variant,
     "invoke": fuzz_invoke, "keys": fuzz_keys, "arrival": fuzz_arrival, "ndr64": fuzz_ndr64,
+    **network_targets.TARGETS,
 }  # fmt: skip
