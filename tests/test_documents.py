@@ -183,13 +183,24 @@ def test_console_examples_name_commands_and_options_that_exist(document: Path) -
             raise AssertionError(f"{document.name}: openmsmq {shlex.join(words)}: {error.message}") from None
 
 
+def options_of_the_server() -> list[str]:
+    """Options of the server that the README starts, without directory and ports."""
+    (line,) = [
+        line for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if "serve --data-dir" in line
+    ]
+    start = "openmsmq serve --data-dir /tmp/queues --port-offset 10000 --flight"
+    assert line.startswith(start)
+    return line.removeprefix(start).split()
+
+
 def test_each_line_of_the_readmes_shell_block_runs_on_a_new_daemon(tmp_path: Path) -> None:
     """As it is printed, but for ports and directories, and Ctrl-C where a comment says that it ends a command."""
     text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## From the shell")[2]
     lines = text.partition("```sh\n")[2].partition("```")[0].splitlines()
     assert len(lines) > 15
+    served = options_of_the_server()
     warm.install(tmp_path)
-    with Daemon(tmp_path / "data") as daemon:
+    with Daemon(tmp_path / "data", "--system-queue-readers", "", *served) as daemon:
         places = {
             "OPENMSMQ_PORT_OFFSET=10000": f"OPENMSMQ_PORT={daemon.port}",
             "/tmp/queues": str(tmp_path / "data"), "/tmp/backup": str(tmp_path / "backup"),

@@ -63,3 +63,10 @@ def test_a_daemon_that_stops_while_a_process_comes_up_again_ends(
 )  # fmt: skip
 def test_the_log_says_how_a_process_ended(code: int, said: str) -> None:
     assert _described(code) == said
+
+
+def test_an_interpreter_that_cannot_be_run_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/nonexistent/python")
+    child = ChildProcess(Program("stand-in", "stand_in", (), "none", "nobody is cut off"), _until_closed, "here", 0)
+    with pytest.raises(OSError, match="stand-in: /nonexistent/python cannot be run: No such file or directory"):
+        asyncio.run(child.start())

@@ -76,10 +76,15 @@ class ChildProcess:
         with theirs:
             settings = json.dumps({"host": self._host, "port": self.port, **self._settings})
             command = (sys.executable, "-m", self._program.module, str(theirs.fileno()))
-            self._process = process = await asyncio.create_subprocess_exec(
-                *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )  # fmt: skip
+            try:
+                self._process = process = await asyncio.create_subprocess_exec(
+                    *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+                    pass_fds=[theirs.fileno()], start_new_session=True,
+                )  # fmt: skip
+            except OSError as error:
+                ours.close()
+                reason = f"{self._program.name}: {sys.executable} cannot be run: {error.strerror}"
+                raise OSError(error.errno, reason) from error
             # Not an argument, which every user of the machine could read.
             assert process.stdin is not None
             process.stdin.write(settings.encode() + b"\n")
