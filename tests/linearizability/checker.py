@@ -121,7 +121,7 @@ class _Placed:
 def _windows(operations: Sequence[Operation]) -> list[_Placed]:
     """What has to be placed, by the time of calls, without what can be left out."""
     crashes = sorted(operation.call for operation in operations if operation.kind == "crash")
-    certain = {o.transaction for o in operations if o.kind in ("commit", "abort") and o.outcome == OK}
+    certain = {o.transaction for o in operations if o.outcome == OK}
     # Messages that nobody was given still matter for what a claim or a lock found.
     matters = any(
         o.kind == "claim" or (o.kind == "lock" and o.outcome == UNKNOWN and o.transaction in certain)

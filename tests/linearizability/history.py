@@ -8,7 +8,8 @@ and checker.py share no code with the server, and need nothing but Python.
 | send | [value, priority] | | in `transaction` if it has one |
 | receive | | value, or null for a time-out | in `transaction` if it has one |
 | peek | | value, or null | the first message; takes nothing |
-| begin, commit, abort | | | of `transaction` |
+| begin, commit | | | of `transaction`; argument "in order" if a crash may end a commit after the first messages |
+| abort | | | of `transaction`; argument "if open" if it may have ended before |
 | lock | | value, or null | a receive in two phases: begins `transaction`, which has the message until it ends |
 | stage | list of values | | begins `transaction`, which survives crashes, and sends in it at one moment |
 | claim | maximum | list of values | begins `transaction`, which survives crashes, with the first messages |

@@ -61,7 +61,9 @@ def steps(state: State, operation: Operation) -> list[State]:
     if kind == "commit":
         return _committed(state, operation) if state.is_open(transaction) else []
     if kind == "abort":
-        return [_ended(state, transaction, False)] if state.is_open(transaction) else []
+        if state.is_open(transaction):
+            return [_ended(state, transaction, False)]
+        return [state] if operation.argument == "if open" else []
     if kind == "send":
         if transaction is not None and not state.is_open(transaction):
             return []

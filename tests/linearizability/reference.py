@@ -54,6 +54,7 @@ class Simulation:
             self.now, _, effect = heapq.heappop(self._events)
             effect()
         self._events.clear()
+        self.now = max(operation.returned for operation in self.history) + 1
         self._crash()
         while drain:
             self.now += 10
