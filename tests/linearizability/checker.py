@@ -9,14 +9,16 @@ What makes it fast enough for long histories:
 
 - Queues that no transaction joins are checked alone (Herlihy and Wing: linearizability is local).
 - Unknown sends and commits whose messages somebody received happened before that; other unknown sends are left out.
-- Each value is sent once. If w was received before anybody began to take v, both of one priority, then w has to be
-  placed before v. So the order of concurrent sends need not be guessed.
+- Each value is sent once. If w was received while nobody could have taken or locked v, both of one priority,
+  then w has to be placed before v. So the order of concurrent sends need not be guessed.
+- No unknown operation removes a message that an operation still to be placed has seen.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from linearizability.history import FAILED, OK, UNKNOWN, Operation
@@ -167,50 +169,80 @@ def _windows(operations: Sequence[Operation]) -> list[_Placed]:
 
 def _order_sends(placed: list[_Placed]) -> None:
     """Set `before` of concurrent sends, by what was received first."""
-    looks: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)  # of each value: return and call
-    touched: dict[str, int] = {}  # the first call of what may take or lock a value
+    looks: defaultdict[str, list[Operation]] = defaultdict(list)  # of each value
+    away: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)  # when a value may have been locked or gone
     gone: set[str] = set()  # values whose receive is certain and final
-    doubtful: defaultdict[str | None, list[_Placed]] = defaultdict(list)
+    doubtful: defaultdict[str | None, list[tuple[Operation, int]]] = defaultdict(list)
+    ends = _ends_of_locks(placed)
     for p in placed:
         o = p.operation
         for value in o.seen:
-            looks[value].append((o.returned, o.call))
+            looks[value].append(o)
             if o.kind in TAKING:
-                touched[value] = min(touched.get(value, NEVER), o.call)
+                away[value].append((o.call, ends(o)))
                 if o.kind == "receive" and o.transaction is None:
                     gone.add(value)
         if o.kind in TAKING and o.outcome == UNKNOWN:
-            doubtful[o.queue].append(p)
+            doubtful[o.queue].append((o, ends(o)))
     visible: dict[str | None, int] = {}
     for p in placed:
         if p.operation.kind == "commit":
             visible[p.operation.transaction] = NEVER if p.optional else p.end
-    sends = [(index, p) for index, p in enumerate(placed) if p.operation.kind == "send"]
-    for v_index, v in enumerate(sends):
-        o = v[1].operation
+    sends = [(index, p) for index, p in enumerate(placed) if p.operation.sent]
+    for v_index, (_, v) in enumerate(sends):
+        o = v.operation
         since = 0 if o.transaction is None else visible.get(o.transaction, NEVER)
         if since == NEVER:
             continue
-        value, priority = o.argument
-        first = touched.get(value, NEVER)
-        for doubt in doubtful[o.queue]:
-            if doubt.operation.kind == "receive" and doubt.operation.transaction is None and value in gone:
-                continue
-            if doubt.end >= o.call:
-                first = min(first, doubt.operation.call)
+        value = o.sent[0]
+        absent = away[value] + [
+            (doubt.call, end)
+            for doubt, end in doubtful[o.queue]
+            if not (doubt.kind == "receive" and doubt.transaction is None and value in gone)
+        ]
         for step in (-1, 1):
             other = v_index + step
-            while 0 <= other < len(sends):
+            while 0 <= other < len(sends) and abs(other - v_index) < 200:
                 index, w = sends[other]
                 other += step
-                if step == 1 and w.operation.call > v[1].end:
+                if step == 1 and w.operation.call > v.end:
                     break
-                if step == -1 and v_index - other > 200:
-                    break
-                if w.operation.queue != o.queue or w.operation.argument[1] != priority or w.end < o.call:
+                if w.operation.queue != o.queue or _priority(w) != _priority(v) or w.end < o.call:
                     continue
-                if any(returned < first and call >= since for returned, call in looks[w.operation.argument[0]]):
-                    v[1].before.append(index)
+                # v would have been received instead of w.
+                if any(
+                    look.call >= since and all(end < look.call or look.returned < start for start, end in absent)
+                    for value in w.operation.sent
+                    for look in looks[value]
+                ):
+                    v.before.append(index)
+
+
+def _priority(placed: _Placed) -> int:
+    return int(placed.operation.argument[1]) if placed.operation.kind == "send" else 0
+
+
+def _ends_of_locks(placed: list[_Placed]) -> Callable[[Operation], int]:
+    """When what an operation takes may be there again, at the latest."""
+    crashes = sorted((p.operation.call, p.end) for p in placed if p.operation.kind == "crash")
+    committed = {p.operation.transaction for p in placed if p.operation.kind == "commit"}
+    durable = {p.operation.transaction for p in placed if p.operation.kind == "claim"}
+    aborted = {
+        p.operation.transaction: p.end for p in placed if p.operation.kind == "abort" and p.operation.outcome == OK
+    }
+
+    def end(operation: Operation) -> int:
+        transaction = operation.transaction
+        if transaction is None or transaction in committed:
+            return NEVER
+        if transaction in aborted:
+            return aborted[transaction]
+        if transaction in durable:
+            return NEVER
+        at = bisect_right(crashes, (operation.call, NEVER))
+        return crashes[at][1] if at < len(crashes) else NEVER
+
+    return end
 
 
 class _Search:
@@ -221,6 +253,10 @@ class _Search:
         self.placed = _windows(operations)
         self.must = sum(not p.optional for p in self.placed)
         self.steps = 0
+        self.seen: defaultdict[str, list[int]] = defaultdict(list)  # by which operations
+        for index, p in enumerate(self.placed):
+            for value in p.operation.seen:
+                self.seen[value].append(index)
 
     def run(self) -> Verdict:
         """Depth first; the order of attempts is that in which operations have to be placed."""
@@ -292,5 +328,20 @@ class _Search:
             if self.steps > self.most_steps:
                 raise Undecided(f"{', '.join(self.queues)}: no verdict after {self.most_steps} steps")
             for after in steps(state, placed.needs):
-                if after != state or not placed.optional:
+                if (after != state or not placed.optional) and not self._is_missed(base, bits, index, state, after):
                     yield index, after
+
+    def _is_missed(self, base: int, bits: int, index: int, state: State, after: State) -> bool:
+        """Whether an unknown operation removes a message that an operation still to be placed has seen."""
+        if self.placed[index].operation.outcome != UNKNOWN:
+            return False
+        gone = _values(state) - _values(after) if after.size < state.size else ()
+        return any(
+            other != index and other >= base and not bits >> other - base & 1
+            for value in gone
+            for other in self.seen[value]
+        )
+
+
+def _values(state: State) -> set[str]:
+    return {entry.value for _, entries in state.queues for entry in entries}

@@ -281,6 +281,9 @@ class Flight:
     def finalize(self, values: list[str], staged: Staged) -> None:
         self._client.finalize(f"sink {values[0]}", 1, [staged])
 
+    def forget(self, values: list[str]) -> None:
+        self._client.forget(f"sink {values[0]}")
+
     def claim(self, queue: str, group: str, most: int) -> tuple[Claim, list[str]]:
         start = self._client.cursor(queue, group) or 0
         claim = self._client.claim(queue, group, start, max_messages=most)

@@ -35,6 +35,11 @@ class State(NamedTuple):
     queues: tuple[tuple[str, tuple[Entry, ...]], ...] = ()
     open: frozenset[tuple[str, bool]] = frozenset()
 
+    @property
+    def size(self) -> int:
+        """Number of messages."""
+        return sum(len(entries) for _, entries in self.queues)
+
     def entries(self, queue: str | None) -> tuple[Entry, ...]:
         return next((entries for name, entries in self.queues if name == queue), ())
 

@@ -53,7 +53,9 @@ class Server:
         self.offset = directory / "offset"
         os.environ["CLOCK_OFFSET"] = str(self.offset)
         self.count = 0
+        self.up = threading.Event()  # clients do not try to connect while nobody is there
         self.active = self._start()
+        self.up.set()
         self.proxies = [Partition(self.active.port), Partition(self._messages)]
 
     def _start(self) -> Daemon:
@@ -96,9 +98,11 @@ class Server:
         return self.active.mapper_port
 
     def restart(self, recorder: Recorder) -> None:
+        self.up.clear()
         self.active.kill()
         recorder.add("nemesis", "crash", time.monotonic_ns(), argument="kill")
         self.active.start()
+        self.up.set()
 
     def fail_over(self, recorder: Recorder, moment: float) -> None:
         """Another daemon takes the data while the first stands still; that one goes on then, and has to end."""
@@ -147,6 +151,8 @@ class Worker(threading.Thread):
 
     def _life(self) -> None:
         """From connecting to losing the connection."""
+        if not self.server.up.wait(1):
+            return
         try:
             self.client = clients.ENTRANCES[self.entrance](self.server)
             for queue in self.queues:
@@ -221,7 +227,7 @@ class Worker(threading.Thread):
         queue = self.chance.choice(self.queues)
         kind = self.chance.random()
         if queue == BULK:  # claims take what is there
-            kind = self.chance.choice((0.1, 0.9))
+            kind = self.chance.choice((0.1, 0.1, 0.1, 0.9))
         if kind < 0.15:
             self._peek(queue)
         elif QUEUES[queue] and (kind < 0.75 or queue == BULK):
@@ -275,8 +281,9 @@ class Worker(threading.Thread):
         try:
             staged = self._do("stage", lambda: self.client.stage(BULK, values), BULK, argument=values, repeats=True)
             self._do("commit", lambda: self.client.finalize(values, staged), BULK, repeats=True)
-        finally:
             self.transaction = None
+        except _Lost:
+            self._until_it_ends(lambda: self.client.forget(values))
 
     def _claim_some(self) -> None:
         """What becomes of a claim whose answer was lost is certain only after a release: that is repeated."""
@@ -309,14 +316,17 @@ class Worker(threading.Thread):
                 self.release()
 
     def release(self) -> None:
-        """Give a claim back, however long that takes: at most once has it an effect."""
+        self._until_it_ends(lambda: self.client.release(BULK, self.name))
+
+    def _until_it_ends(self, end: Callable[[], None]) -> None:
+        """End a claim or a stage, however long that takes: at most once has it an effect."""
         call = time.monotonic_ns()
         while True:
             try:
-                self.client.release(BULK, self.name)
+                end()
                 break
             except Exception as error:  # pyarrow raises many kinds
-                self._note("release", error)
+                self._note("ending", error)
                 time.sleep(0.1)
                 with suppress(Exception):
                     self.client.close()
