@@ -232,7 +232,7 @@ class Worker(threading.Thread):
             self._peek(queue)
         elif QUEUES[queue] and (kind < 0.75 or queue == BULK):
             self._whole_transaction(queue)
-        elif QUEUES[queue] or kind < 0.6:
+        elif QUEUES[queue] or kind < (0.3 if _is_filling() else 0.75):
             self._receive(queue, timeout=self.chance.choice((0, 0, 20)))
         else:
             self._send(queue)
@@ -243,7 +243,7 @@ class Worker(threading.Thread):
         for _ in range(self.chance.randrange(1, 5)):
             if queue != BULK:
                 queue = self.chance.choice((ONE, TWO))
-            if queue == BULK or self.chance.random() < 0.5:
+            if queue == BULK or self.chance.random() < (0.7 if _is_filling() else 0.3):
                 self._send(queue)
             else:
                 self._receive(queue)
@@ -253,6 +253,8 @@ class Worker(threading.Thread):
         queue = self.chance.choice(self.queues)
         if self.chance.random() < 0.2:
             self._peek(queue)
+            return
+        if _is_filling() and self.chance.random() < 0.6:
             return
         self.transaction, self.since = self._value(), time.monotonic_ns()
         found = self._do("lock", lambda: self.client.lock(queue), queue)
@@ -336,6 +338,11 @@ class Worker(threading.Thread):
             self.name, "abort", call, transaction=self.transaction, argument="if open", entrance=self.entrance
         )
         self.transaction = None
+
+
+def _is_filling() -> bool:
+    """Whether clients send more than they receive: for two seconds, and then not. Errors of order need long queues."""
+    return int(time.monotonic() / 2) % 2 == 0
 
 
 class _Lost(Exception):

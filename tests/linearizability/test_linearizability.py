@@ -11,6 +11,7 @@ import pytest
 
 import seeds
 from daemon import PROGRAM
+from linearizability.broken import BROKEN, DEFECTS, NEED_KILLS
 from linearizability.run import NEMESES, STEPPED, run, verdicts
 
 SECONDS = float(os.environ.get("LINEARIZABILITY_SECONDS", "120"))
@@ -31,3 +32,24 @@ def test_a_short_history_is_linearizable(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_long_histories_are_linearizable(tmp_path: Path, seed: int) -> None:
     check(tmp_path, SECONDS, f"long history {seed}", NEMESES, STEPPED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_histories_of_a_broken_daemon_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defect: str) -> None:
+    """Some attempts: a defect that strikes one time in five may not show in a short history."""
+    monkeypatch.setenv("BREAK", defect)
+    harms = ["kill"] if defect in NEED_KILLS else ["cut"]
+    for attempt in range(5):
+        directory = tmp_path / str(attempt)
+        recorder, done = run(directory, 20, "c", seeds.chance(f"{defect} {attempt}"), harms, program=BROKEN)
+        if not all(verdict.accepted for verdict in verdicts(recorder, done, directory / "history.jsonl")):
+            return
+    pytest.fail(f"{defect} was not noticed")
+
+
+@pytest.mark.slow
+def test_histories_of_a_slow_disk_are_linearizable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not written yet must not be shown to anybody: much of it is lost by a kill."""
+    monkeypatch.setenv("BREAK", "slow")
+    check(tmp_path, SECONDS, "slow disk", ["kill"], BROKEN)
