@@ -20,12 +20,12 @@ def sometimes() -> bool:
 
 
 def break_acknowledgments() -> None:
-    """Changes are acknowledged before they are written, which happens 60 ms later."""
+    """Changes are acknowledged before they are written, which happens 300 ms later."""
     from openmsmq.store.committer import Committer
 
     def when_durable(self: Any, callback: Callable[[], object], calls: int = 1) -> None:
         self._loop.call_soon(callback)
-        self._loop.call_later(0.06, late, self, _nothing, 0)
+        self._loop.call_later(0.3, late, self, _nothing, 0)
 
     late = Committer.when_durable
     Committer.when_durable = when_durable  # type: ignore

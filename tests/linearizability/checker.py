@@ -20,6 +20,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from linearizability.history import FAILED, OK, UNKNOWN, Operation
 from linearizability.model import EMPTY, State, steps
@@ -189,6 +190,13 @@ def _order_sends(placed: list[_Placed]) -> None:
         if p.operation.kind == "commit":
             visible[p.operation.transaction] = NEVER if p.optional else p.end
     sends = [(index, p) for index, p in enumerate(placed) if p.operation.sent]
+    sender = {value: (index, p) for index, p in sends for value in p.operation.sent}
+    for claim in placed:
+        for earlier, later in pairwise(claim.operation.seen):  # a claim shows the order of its messages
+            if earlier in sender and later in sender:
+                (index, first), (other, second) = sender[earlier], sender[later]
+                if index != other and _priority(first) == _priority(second):
+                    second.before.append(index)
     for v_index, (_, v) in enumerate(sends):
         o = v.operation
         since = 0 if o.transaction is None else visible.get(o.transaction, NEVER)

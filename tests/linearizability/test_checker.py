@@ -23,6 +23,7 @@ from linearizability.reference import Simulation
 from tallies import tally
 
 HERE = Path(__file__).parent
+PUBLISHED = HERE.parents[1] / "docs" / "proof" / "histories"
 KINDS = {"s": "send", "r": "receive", "p": "peek", "b": "begin", "c": "commit", "a": "abort", "l": "lock"}
 KINDS |= {"g": "stage", "m": "claim", "x": "crash"}
 # kind, @queue, .transaction, =value or values, /priority, ? for unknown, ! for failed
@@ -182,6 +183,11 @@ def test_a_history_is_written_and_read(tmp_path: Path) -> None:
     (tmp_path / "broken.jsonl").write_text('{"client": "c"}\n')
     with pytest.raises(ValueError, match="line 1"):
         history.read(tmp_path / "broken.jsonl")
+
+
+@pytest.mark.parametrize("path", sorted(PUBLISHED.glob("*.xz")), ids=lambda path: path.name)
+def test_published_histories_are_linearizable(path: Path) -> None:
+    assert is_linearizable(history.read(path))
 
 
 def test_nothing_of_the_server_is_used() -> None:
