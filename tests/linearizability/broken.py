@@ -42,7 +42,7 @@ def break_slow() -> None:
     flush = Committer._flush
 
     def later(self: Any) -> None:
-        self._loop.call_later(0.06, flush, self)
+        self._loop.call_later(float(os.environ.get("SLOW", "0.06")), flush, self)
 
     Committer._flush = later  # type: ignore
 

@@ -428,13 +428,13 @@ def run(
             if failure is not None:
                 raise failure
         server.restart(recorder)  # so that nobody holds anything
-        _drain(server, recorder)
+        drain(server, recorder)
         logs = "".join(path.read_text(errors="replace") for path in sorted(directory.glob("node*.log")))
         assert "Traceback" not in logs, logs[-3000:]
     return recorder, nemesis.done
 
 
-def _drain(server: Server, recorder: Recorder) -> None:
+def drain(server: Server, recorder: Recorder) -> None:
     """One client receives everything."""
     reader = clients.Qmcomm(server)
     for queue in QUEUES:

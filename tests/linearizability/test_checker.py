@@ -341,14 +341,14 @@ def mutants(operations: list[Operation]) -> Iterator[tuple[str, list[Operation]]
 def test_every_damage_that_no_queue_can_do_is_refused() -> None:
     refused: Counter[str] = Counter()
     chance = seeds.chance("mutants")
-    for seed in range(6):
+    for seed in range(4):
         operations = Simulation(seeds.chance(f"mutants {seed}"), 5).run(150)
         every = [*mutants(operations)]
         for kind, changed in chance.sample(every, min(len(every), 10)):
             assert not is_linearizable(changed), kind
             refused[kind] += 1
     tally("mutants of histories", sum(refused.values()))
-    assert refused["twice"] > 15, refused
+    assert refused["twice"] > 10, refused
 
 
 def test_random_damage_to_long_histories_is_mostly_refused() -> None:
