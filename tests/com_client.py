@@ -1,4 +1,4 @@
-"""impacket's DCOM client, at an object resolver that need not be at port 135."""
+"""impacket's DCOM client with an object resolver at any port."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class Connection(DCOMConnection):  # type: ignore[misc]
         DCOMConnection.PORTMAPS[host] = mapper
 
     def create(self, clsid: str, iid: str) -> Any:
-        """An object by one interface."""
+        """Create an object and return one of its interfaces."""
         return self.CoCreateInstanceEx(string_to_bin(clsid), (string_to_bin(iid) + b"\0\0\0\0"))
 
     def dispatch(self, clsid: str) -> IDispatch:
-        """An object by IDispatch."""
+        """Create an object and return its IDispatch interface."""
         return IDispatch(self.create(clsid, "00020400-0000-0000-c000-000000000046"))
 
     def new(self, name: str) -> Object:
-        """An object of one of our classes, by the name without MSMQ."""
+        """Create an object of one of our classes, named without the prefix MSMQ."""
         return Object(self.dispatch(CLSIDS[name]))
 
     def disconnect(self) -> None:
@@ -60,7 +60,7 @@ class Connection(DCOMConnection):  # type: ignore[misc]
 
 IID_IDISPATCH = "00020400-0000-0000-c000-000000000046"
 METHOD, GET, PUT, PUTREF = 1, 2, 4, 8
-MISSING = object()  # an argument that is left out in the middle
+MISSING = object()  # an omitted argument
 CLASSES = {
     "Query": "d7d6e073", "Message": "d7d6e075", "Queue": "d7d6e079", "Event": "d7d6e07a", "QueueInfo": "d7d6e07c",
     "QueueInfos": "d7d6e07e", "Transaction": "d7d6e080", "CoordinatedTransactionDispenser": "d7d6e082",
@@ -84,7 +84,7 @@ class Typed:
 
 
 class Refused(Exception):
-    """A call failed. `hresult` is of the operation, also where it came as an exception of Invoke."""
+    """A call failed. `hresult` is that of the operation, even if Invoke returned it as an exception."""
 
     def __init__(self, hresult: int, text: str) -> None:
         super().__init__(f"0x{hresult:08X} {text}")
@@ -92,7 +92,7 @@ class Refused(Exception):
 
 
 class Object:
-    """An object by IDispatch: `get`, `put` and `call` by name, with Python values."""
+    """An object used through IDispatch: `get`, `put` and `call` by name, with Python values."""
 
     def __init__(self, dispatch: IDispatch) -> None:
         self.dispatch = dispatch
@@ -104,7 +104,7 @@ class Object:
         self.invoke(name, flags, (value,), {-3: 0})
 
     def call(self, name: str, *arguments: Any, **named: Any) -> Any:
-        """Named arguments go by the DISPIDs of the parameters."""
+        """Call a method; named arguments are passed by the DISPIDs of the parameters."""
         if not named:
             return self.invoke(name, METHOD, arguments)
         dispids = self.ids(name, *named)[1:]
@@ -119,7 +119,7 @@ class Object:
             raise _refused(error) from None
 
     def invoke(self, name: str, flags: int, arguments: tuple[Any, ...], named: dict[int, int] | None = None) -> Any:
-        """`named` are DISPIDs in the order in which their values stand first in rgvarg."""
+        """Call Invoke; `named` has the DISPIDs of the first values in rgvarg, in order."""
         return self.invoke_id(self.ids(name)[0], flags, arguments, named)
 
     def invoke_id(
@@ -137,7 +137,7 @@ class Object:
         return self._value(answer["pVarResult"])
 
     def array(self, name: str) -> Any:
-        """A result that is an array: impacket has a SAFEARRAY where a pointer to one travels, so our codec reads."""
+        """Read an array result with our codec: impacket expects a SAFEARRAY where a pointer to one is sent."""
         dispid = self.ids(name)[0]
         none = ms_oaut.DISPPARAMS(None, None, 0, 0)
         request = ms_oaut.IDispatch_Invoke_Request(dispIdMember=dispid, dwFlags=METHOD | GET, pDispParams=none)
@@ -145,7 +145,7 @@ class Object:
         return from_wire(answer.pVarResult, lambda pointer: pointer).value.values
 
     def raw(self, interface: Interface, operation: str, request: Any) -> Any:
-        """A call with a stub of our own codec, through impacket."""
+        """Send a stub of our codec through impacket."""
         mine = self.dispatch
         mine.connect(string_to_bin(str(interface.uuid)) + bytes(4))
         request.orpcthis = ORPCTHIS(version=COMVERSION(5, 7), cid=os.urandom(16))
@@ -179,12 +179,12 @@ class Object:
         return Object(IDispatch(interface))
 
     def query(self, iid: str) -> Object:
-        """The object by another interface."""
+        """Query another interface of the object."""
         try:
             found = IDispatch(self.dispatch.RemQueryInterface(1, (string_to_bin(iid) + b"\0\0\0\0",)))
         except Exception as error:
             raise _refused(error) from None
-        if not any(found.get_iPid()):  # impacket does not look at the result of each interface
+        if not any(found.get_iPid()):  # impacket does not check the result of each interface
             raise Refused(0x80004002, iid)
         return Object(found)
 
@@ -199,7 +199,7 @@ _ARMS = {
 
 
 def variant(value: Any) -> Any:
-    """A Python value as impacket's VARIANT; `Typed` for what has another type than int, str, bool or float."""
+    """Convert a Python value to impacket's VARIANT; use `Typed` for types other than int, str, bool and float."""
     wire = oaut.VARIANT(None, False)
     if value is MISSING:
         value = Typed(10, 0x80020004 - (1 << 32))
@@ -208,7 +208,7 @@ def variant(value: Any) -> Any:
         union = wire["_varUnion"]
         union["tag"] = 9
         reference = value.dispatch.get_objRef()
-        reference = reference[:28] + bytes(4) + reference[32:]  # no reference is given away with it
+        reference = reference[:28] + bytes(4) + reference[32:]  # does not transfer a reference
         union["pdispVal"]["ulCntData"] = len(reference)
         union["pdispVal"]["abData"] = list(reference)
         return wire
@@ -232,7 +232,7 @@ def variant(value: Any) -> Any:
 
 
 DISP_E_EXCEPTION = 0x80020009
-# impacket leaves rgVarRef out, which comes in front of the result.
+# impacket omits rgVarRef, which precedes the result.
 oaut.IDispatch_InvokeResponse.structure = (
     ("pVarResult", oaut.VARIANT), ("pExcepInfo", oaut.EXCEPINFO), ("pArgErr", oaut.UINT),
     ("rgVarRef", oaut.VARIANT_ARRAY), ("ErrorCode", oaut.error_status_t),
@@ -240,7 +240,7 @@ oaut.IDispatch_InvokeResponse.structure = (
 
 
 def _refused(error: Exception) -> Exception:
-    """What went wrong as the operation said it: behind DISP_E_EXCEPTION its HRESULT is in EXCEPINFO."""
+    """Return the error of the operation; with DISP_E_EXCEPTION, its HRESULT is in EXCEPINFO."""
     code = getattr(error, "error_code", None)
     if code is None:
         return error

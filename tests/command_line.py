@@ -1,6 +1,6 @@
-"""`openmsmq …` in the process of the tests: what its own process would add is its start, again and again.
+"""Run `openmsmq …` in the test process, which avoids the start of a process for each command.
 
-What only a process can show is tested with one: `command` is how it is started.
+Tests that need a separate process start it with `command`.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class Ended(NamedTuple):
 
 
 def command(*arguments: str) -> list[str]:
-    """The command line as a process of its own, which is a fork of the warm one."""
+    """Return the command line of a separate process, a fork of the warm one."""
     return [warm.python(), "-m", "openmsmq.cli", *arguments]
 
 
 def at(service: Daemon) -> dict[str, str]:
-    """The environment in which the command line uses a daemon."""
+    """Return the environment in which the command line uses a daemon."""
     return {"OPENMSMQ_HOST": "127.0.0.1", "OPENMSMQ_PORT": str(service.port)}
 
 
 def invoke(*arguments: str, stdin: str = "", directory: Path | None = None, **environment: str) -> Ended:
-    """Run a command here. An error that the program does not expect is raised; a process would print its trace."""
+    """Run a command in this process. Unexpected errors are raised; a process would print a traceback."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(sys, "argv", ["openmsmq", *arguments]))
         stack.enter_context(contextlib.chdir(directory or os.getcwd()))
@@ -52,7 +52,7 @@ def invoke(*arguments: str, stdin: str = "", directory: Path | None = None, **en
 
 
 def checked(*arguments: str, stdin: str = "", **environment: str) -> str:
-    """Standard output of a command that has to succeed."""
+    """Run a command that must succeed; return its standard output."""
     ended = invoke(*arguments, stdin=stdin, **environment)
     assert ended.code == 0, (arguments, *ended)
     return ended.stdout

@@ -1,7 +1,7 @@
-"""What holds for all tests.
+"""Configuration of all tests.
 
-Tests in this process are of the sources, with TESTS=compiled in the environment of the compiled modules, which take no
-test doubles. The daemons that tests start are what a user starts: compiled, where that has been done.
+The test process runs the sources; with TESTS=compiled in the environment, it runs the compiled modules, which accept no
+test doubles. Daemons started by tests run like those of users: compiled, if the modules have been compiled.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if not TESTS_OF_COMPILED:
     sources.prefer()
 
 
-FEW = 40  # files, which workers may rewrite by themselves
+FEW = 40  # files that workers may rewrite themselves
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Stop where daemons would run machine code of other sources than those that are here."""
+    """Stop if daemons would run native code of older sources."""
     specification = importlib.util.spec_from_file_location("native", Path(__file__).parents[1] / "tools" / "native.py")
     assert specification is not None and specification.loader is not None
     native = importlib.util.module_from_spec(specification)
@@ -48,14 +48,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """Add what the test has tallied to its JUnit properties."""
+    """Add the tallies of the test to its JUnit properties."""
     if call.when == "call":
         item.user_properties += tallies.take()
 
 
 def _rewrite_new_tests() -> None:
-    """Collect tests whose bytecode is missing, in two processes: each of the workers, which begin at the same time,
-    would rewrite all of them."""
+    """Collect tests whose bytecode is missing in two processes, because otherwise each worker would rewrite all of them
+    at its start."""
     home = Path(__file__).parent
     new = [str(path) for path in sorted(home.rglob("test_*.py")) if not _is_rewritten(path)]
     if len(new) > FEW:
@@ -64,7 +64,7 @@ def _rewrite_new_tests() -> None:
             subprocess.Popen([*collect, *part], cwd=home.parent, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             for part in (new[::2], new[1::2])
         ]
-        for process in started:  # what they fail at, the workers report
+        for process in started:  # the workers report failures
             process.wait()
 
 
@@ -74,25 +74,25 @@ def _is_rewritten(path: Path) -> bool:
     return bytecode.exists() and bytecode.stat().st_mtime > path.stat().st_mtime
 
 
-# Where the environment forbids bytecode beside the sources, each of the hundred daemons would compile them anew.
+# If the environment forbids bytecode next to the sources, each daemon would compile them again.
 if sys.dont_write_bytecode:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(__file__).parents[1] / ".pytest_cache" / "bytecode"))
-    # So would each worker the tests, whose assertions pytest rewrites first.
+    # Each worker would also compile the tests, whose assertions pytest rewrites first.
     sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["PYTHONPYCACHEPREFIX"]
 
-# A machine that does other things beside is slow now and then; that is no failure.
+# A busy machine is slow at times; that is not a failure.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
 
-# Seconds that one test by day, and all tests of a file, may take on two cores; who needs more belongs to the night.
+# Seconds allowed on two cores for one test by day, and for all tests of a file; slower tests belong to the night.
 BUDGET_OF_A_TEST, BUDGET_OF_A_FILE = 15, 60
 
 
 @pytest.fixture(autouse=True, scope="module")
 def disconnected() -> Iterator[None]:
-    """Whoever used automation objects pings no more when the daemons of a module are gone."""
+    """Stop the pings for automation objects when the daemons of a module have ended."""
     yield
     if "openmsmq.com" in sys.modules:
         sys.modules["openmsmq.com"].close_all()
@@ -100,8 +100,8 @@ def disconnected() -> Iterator[None]:
 
 @pytest.fixture
 def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """With plain texts, whatever ran before: pytest adds its handler to loggers that do not propagate, too, and PySpark
-    makes some that give JSON to each handler."""
+    """Give plain texts, regardless of earlier tests: pytest also adds its handler to loggers that do not propagate, and
+    PySpark makes some of those set a JSON formatter on each handler."""
     for logger in logging.root.manager.loggerDict.values():
         if isinstance(logger, logging.Logger):
             logger.propagate = True
@@ -114,7 +114,7 @@ def pytest_report_header() -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print the seed, which -q leaves out above, and what took more than its budget: a hint, not a failure."""
+    """Print the seed, which -q omits above, and the tests over their time budget, as a hint."""
     terminalreporter.write_line(f"seed {SEED}")
     if config.option.markexpr != "not slow":
         return
@@ -134,8 +134,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def _shares_a_daemon(path: str) -> bool:
-    """Whether the tests of a file share a daemon, which each worker that has one of them would start."""
-    if path.startswith(("tests/console/", "tests/flight/")):  # with a process beside it, which takes a second to start
+    """Whether the tests of a file share a daemon, which each of their workers would have to start."""
+    if path.startswith(("tests/console/", "tests/flight/")):  # with a child process, which takes a second to start
         return True
     text = Path(__file__).parents[1].joinpath(path).read_text(encoding="utf-8")
     return 'scope="module"' in text and "Daemon(" in text
@@ -164,8 +164,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest begins first, so that no worker ends long after the others: the session of Spark in one
-    worker, and documents whose commands show something for seconds."""
+    """Start the longest tests first, so that no worker ends long after the others: the Spark session in one worker, and
+    documents with commands that run for seconds."""
 
     def order(item: pytest.Item) -> int:
         group = item.get_closest_marker("xdist_group")

@@ -1,4 +1,4 @@
-"""The queue manager as a process of its own, for tests and benchmarks that need the real one."""
+"""The queue manager as a separate process, for tests and benchmarks that need a real one."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Daemon:
         prepare: Callable[[], None] | None = None,
         program: Sequence[str] = PROGRAM,
     ) -> None:
-        """`options` go to the command line; `prepare` runs in the new process before the program does; `program` is
-        what Python runs."""
+        """`options` are command-line options; `prepare` runs in the new process before the program; `program` is the
+        program that Python runs."""
         self.program = program
-        # What a test runs in the new process first, or instead, needs a new one, and benchmarks look at the process.
+        # `prepare` and `program` need a new process instead of a fork, and benchmarks examine the process.
         self._is_warm = prepare is None and program == PROGRAM and "pytest" in sys.modules
         self.directory = directory
         self.options = ("--system-queue-readers", "everyone", *options)
@@ -59,7 +59,7 @@ class Daemon:
 
     def _launch(self) -> subprocess.Popen[bytes] | warm.Process:
         ready = self.ready.get("endpoints", {})
-        # Not 0: what the system chooses it gives to others as well while this is not running, to connections too.
+        # Not 0: while the daemon is down, the system may give the port to other programs or connections.
         ports = {name: ready.get(name, {}).get("port") or free_port("127.0.0.1") for name in ENDPOINTS}
         command = [sys.executable, *self.program, "serve", "--data-dir", str(self.directory)]
         command += ["--endpoint-mapper-port", str(ports["ept"]), "--rpc-port", str(ports["qmcomm"])]
@@ -92,7 +92,7 @@ class Daemon:
 
     @property
     def resident(self) -> int:
-        """Bytes of memory."""
+        """Resident memory in bytes."""
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
     @property
@@ -103,12 +103,12 @@ class Daemon:
         return openmsmq.connect("127.0.0.1", self.port, **security)
 
     def kill(self) -> None:
-        """SIGKILL: what the disk has is what there will be."""
+        """Send SIGKILL: only data on the disk survives."""
         tally("kills of daemons")
         self._end(signal.SIGKILL)
 
     def stop(self) -> int:
-        """SIGTERM; returns the exit code."""
+        """Send SIGTERM; return the exit code."""
         return self._end(signal.SIGTERM)
 
     def wait(self, timeout: float = START) -> int:
@@ -136,8 +136,8 @@ class Daemon:
             self.stop()
 
 
-# Each worker of pytest has ports of its own: two that look at the same moment would both find one free. Each port of
-# this process once before any comes again: a daemon with six of them must not get one twice.
+# Each pytest worker has its own ports: two that check at the same moment would both find one free. All ports of this
+# process are used before any is reused: a daemon with six ports must not get one twice.
 _WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 _WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _OWN = range(20_000 + _WORKER, 32_000, _WORKERS)
@@ -145,7 +145,7 @@ _PORTS = cycle(secrets.SystemRandom().sample(_OWN, len(_OWN)))
 
 
 def free_port(*hosts: str) -> int:
-    """A TCP port that nobody listens on at any of these addresses, and that the system gives to no connection."""
+    """Return a TCP port that is free at all of these addresses and that the system assigns to no connection."""
     while True:
         port = next(_PORTS)
         with ExitStack() as stack, suppress(OSError):
@@ -156,7 +156,7 @@ def free_port(*hosts: str) -> int:
 
 @contextmanager
 def meanwhile(seconds: float, work: Callable[[], object]) -> Iterator[None]:
-    """Let something happen in another thread in a moment; it is over when this is."""
+    """Run something in another thread after a short delay; it has ended when the block ends."""
     timer = threading.Timer(seconds, work)
     timer.start()
     try:
@@ -166,7 +166,7 @@ def meanwhile(seconds: float, work: Callable[[], object]) -> Iterator[None]:
 
 
 def partner_daemons(directory: Path, *names: str, options: Sequence[str] = ()) -> list[Daemon]:
-    """Daemons that know each other and take part in each other's transactions, by computer name; none is started."""
+    """Return unstarted daemons, by computer name, that know each other and share distributed transactions."""
     ports = {name: free_port("127.0.0.1") for name in names}
     peers = ",".join(f"{name}=127.0.0.1:{port}" for name, port in ports.items())
     daemons = []

@@ -1,4 +1,4 @@
-"""The far end of the socket between the daemon and a process beside it, for processes that have been taken over."""
+"""A peer on the socket between the daemon and a child process; it plays a compromised child process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from openmsmq.processes.framing import HEADER, frame
 
 
 class FramePeer:
-    """Sends frames, and anything else."""
+    """Sends frames or arbitrary bytes."""
 
     async def start(self, serve: Callable[[socket.socket], Coroutine[Any, Any, None]]) -> None:
         ours, theirs = socket.socketpair()
@@ -24,16 +24,16 @@ class FramePeer:
         await asyncio.wait_for(self._serving, 10)
 
     async def raw(self, data: bytes) -> bytes:
-        """What comes back; nothing when the connection is closed."""
+        """Send bytes; return the reply, empty when the connection is closed."""
         self._writer.write(data)
         return await asyncio.wait_for(self._reader.read(HEADER.size), 10)
 
     async def ask(self, values: Any, data: bytes = b"") -> dict[str, Any]:
-        """The answer to a request."""
+        """Send a request; return the reply."""
         return (await self.exchange(values, data))[0]
 
     async def exchange(self, values: Any, data: bytes = b"") -> tuple[dict[str, Any], bytes]:
-        """The answer to a request, and the bytes that go with it."""
+        """Send a request; return the reply and its bytes."""
         self._writer.write(frame(7, values, data))
         number, text, length = HEADER.unpack(await asyncio.wait_for(self._reader.readexactly(HEADER.size), 10))
         answer: dict[str, Any] = json.loads(await self._reader.readexactly(text))

@@ -14,6 +14,6 @@ DIRECTORIES: Final = [_OPENMSMQ, *OWN]
 
 
 def idl_files() -> list[Path]:
-    """Sorted by name."""
+    """Return the files sorted by name."""
     found = [path for directory in DIRECTORIES for path in directory.glob("*.idl")]
     return sorted(found, key=lambda path: path.name)

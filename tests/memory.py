@@ -1,4 +1,4 @@
-"""Whether machine code keeps what it has no use for."""
+"""Detects memory leaks of native code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 def kept_by(work: Callable[[], object]) -> int:
-    """Blocks of memory that are there after fifty times that were not there before; a few come and go by themselves."""
+    """Return the number of memory blocks added by fifty runs; a few vary for other reasons."""
     work()
     gc.collect()
     before = sys.getallocatedblocks()

@@ -1,6 +1,6 @@
-"""The seed of a run. It rotates with the date, so that each day tries something else; `make test SEED=...` repeats one.
+"""The seed of a run. It changes daily, so that each day tests other values; `make test SEED=...` repeats a run.
 
-It is printed in the first lines of a run. Hypothesis gets the same one from the Makefile.
+It is printed in the first lines of a run. The Makefile passes the same seed to Hypothesis.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any
 import pytest
 
 VARIABLE = "TEST_SEED"
-# In the environment, so that all workers of a run have the same one, also at midnight.
+# In the environment, so that all workers of a run have the same seed, even at midnight.
 SEED = int(os.environ.setdefault(VARIABLE, f"{datetime.now(UTC):%Y%m%d}"))
 
 
 def chance(name: str) -> random.Random:
-    """The randomness of a test, other than that of its neighbours."""
+    """Return a random generator for a test, different from those of other tests."""
     return random.Random(f"{SEED} {name}")
 
 
 def by_night(values: Sequence[int], first: int) -> list[Any]:
-    """Values of a parameter, of which only the first so many are tried by day."""
+    """Return parameter values, of which only the first few run by day."""
     return [*values[:first], *(pytest.param(value, marks=pytest.mark.slow) for value in values[first:])]
 
 
 def several(count: int) -> range:
-    """Seeds of programs that take a number, none of which the next days take."""
+    """Return integer seeds for programs; the next days use other ones."""
     return range(SEED * 1_000_000, SEED * 1_000_000 + count)

@@ -1,4 +1,4 @@
-"""How often a test tried what it tests: kills, simulated networks, crash points. `tools/prove` adds them up.
+"""Counts of what a test tried: kills, simulated networks, crash points. `tools/prove` adds them up.
 
 tests/conftest.py moves the numbers of each test into its JUnit properties.
 """
@@ -11,12 +11,12 @@ _tallies: Counter[str] = Counter()
 
 
 def tally(what: str, count: int = 1) -> None:
-    """Add to a number of the test that runs in this process. `what` is a plural noun: kills, simulations."""
+    """Add to a count of the running test. `what` is a plural noun: kills, simulations."""
     _tallies[what] += count
 
 
 def take() -> list[tuple[str, int]]:
-    """Return the numbers since the last call."""
+    """Return the counts since the last call."""
     taken = list(_tallies.items())
     _tallies.clear()
     return taken

@@ -1,4 +1,4 @@
-"""What may be compiled, and that a process says whether it runs machine code."""
+"""Rules for compiled modules; a process reports whether it runs native code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from openmsmq import compiled
 
 PACKAGE = Path(openmsmq.__file__).parent
 SOURCES = PACKAGE.parent
-# What a process does that is not this one, whose imports prefer sources.
+# In another process, because imports of this one prefer sources.
 HOW_IT_RUNS = "native" if list((SOURCES / "msrpc" / "ndr").glob("engine.*.so")) else "interpreted"
 QUEUE = r".\private$\orders"
 
@@ -35,7 +35,7 @@ def awaits_in_handlers(node: ast.AST, inside: bool = False) -> Iterator[int]:
 
 @pytest.mark.parametrize("module", compiled.MODULES)
 def test_no_compiled_coroutine_is_suspended_where_it_handles_exceptions(module: str) -> None:
-    """mypyc 2.4 loses the exception that is being handled when a coroutine goes on: a bare `raise` raises another."""
+    """In mypyc 2.4, a resumed coroutine loses the exception being handled: a bare `raise` raises another."""
     source = (SOURCES / (module.replace(".", "/") + ".py")).read_text()
     assert not list(awaits_in_handlers(ast.parse(source)))
 
@@ -48,8 +48,8 @@ def test_no_compiled_module_declares_an_exception(module: str) -> None:
     assert not [c for c in declared if issubclass(c, BaseException) and c.__module__ == module]
 
 
-def test_what_inherits_from_a_compiled_class_is_compiled() -> None:
-    """mypyc refuses others when they are made: "interpreted classes cannot inherit from compiled"."""
+def test_subclasses_of_compiled_classes_are_compiled() -> None:
+    """Otherwise mypyc raises an error at run time: "interpreted classes cannot inherit from compiled"."""
     names = [
         path.relative_to(SOURCES).with_suffix("").as_posix().replace("/", ".")
         for name in ("client", "model", "protocols", "queueing", "server", "store", "conversion")
@@ -72,17 +72,17 @@ def said_by(*program: str) -> str:
     return subprocess.run([sys.executable, *program], capture_output=True, text=True, check=True, timeout=60).stdout
 
 
-def test_a_process_runs_what_was_built_and_says_so() -> None:
+def test_a_process_runs_the_built_modules_and_reports_it() -> None:
     assert said_by("-m", "openmsmq", "--version") == f"openmsmq {openmsmq.__version__}, {HOW_IT_RUNS}\n"
 
 
-def test_the_log_of_a_daemon_says_whether_it_runs_machine_code(tmp_path: Path) -> None:
+def test_the_log_of_a_daemon_says_whether_it_runs_native_code(tmp_path: Path) -> None:
     with Daemon(tmp_path / "data") as daemon:
         assert f": openmsmq {openmsmq.__version__}, {HOW_IT_RUNS}\n" in daemon.log
 
 
 @pytest.mark.skipif(HOW_IT_RUNS == "interpreted", reason="what uses io_uring is machine code")
-def test_a_daemon_of_machine_code_uses_io_uring_or_says_why_the_kernel_does_not_let_it(tmp_path: Path) -> None:
+def test_a_compiled_daemon_uses_io_uring_or_logs_why_the_kernel_refuses(tmp_path: Path) -> None:
     with Daemon(tmp_path / "data") as daemon:
         opened = [os.path.realpath(path) for path in Path(f"/proc/{daemon.pid}/fd").iterdir()]
         assert any("[io_uring]" in path for path in opened) != ("io_uring is not available" in daemon.log)

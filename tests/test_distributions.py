@@ -1,4 +1,4 @@
-"""Which distribution has which module: msrpc, openmsmq-client, openmsmq. `tools/try-wheel` builds and installs them."""
+"""Modules of the distributions msrpc, openmsmq-client and openmsmq. `tools/try-wheel` builds and installs them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CLIENT = set(target("packaging/client", "wheel")["only-include"])
 
 
 def imported(path: Path) -> Iterator[str]:
-    """The modules that a file imports, wherever it does; of `from a import b` both `a` and `a.b`."""
+    """Return the modules that a file imports anywhere; for `from a import b`, both `a` and `a.b`."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -41,7 +41,7 @@ def imported(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def test_what_the_client_has_is_there_and_the_server_leaves_out_exactly_that() -> None:
+def test_the_client_wheel_has_its_modules_and_the_server_wheel_has_the_others() -> None:
     assert all((ROOT / path).exists() for path in CLIENT)
     left_out = {path.removeprefix("/") for path in target(".", "wheel")["exclude"] if path.startswith("/")}
     assert left_out == CLIENT
@@ -50,7 +50,7 @@ def test_what_the_client_has_is_there_and_the_server_leaves_out_exactly_that() -
 
 
 def test_each_module_is_in_one_distribution() -> None:
-    """What a wheel holds but for extension modules, as its builder finds it."""
+    """Check the contents of the wheels, without extension modules, as found by their builder."""
     packed = Counter(
         file.distribution_path
         for directory in DIRECTORIES
@@ -86,7 +86,7 @@ def test_the_client_imports_only_what_its_distribution_and_msrpc_have() -> None:
 
 
 def test_each_distribution_wants_the_others_in_the_version_that_is_here() -> None:
-    """Extension modules of openmsmq are made of the sources of the other two."""
+    """Extension modules of openmsmq are built from sources of the other two."""
     assert f"msrpc=={msrpc.__version__}" in project("packaging/client")["project"]["dependencies"]
     wanted = project(".")["project"]["dependencies"]
     assert {f"msrpc=={msrpc.__version__}", f"openmsmq-client=={openmsmq.__version__}"} <= set(wanted)

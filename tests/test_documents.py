@@ -1,4 +1,4 @@
-"""Documents say what is so: links, commands, examples, deviations."""
+"""Documents are correct: links, commands, examples, deviations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def blocks(document: Path, language: str) -> list[str]:
 
 
 def table_rows(document: Path, first: str) -> list[list[str]]:
-    """The cells of the rows whose first cell matches."""
+    """Return the cells of the rows whose first cell matches."""
     lines = [line for line in document.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
     return [row for row in cells if re.fullmatch(first, row[0])]
@@ -99,7 +99,7 @@ def test_the_examples_of_the_client_do_the_same_in_both_styles(
 
 
 def _said_by(example: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """What an example prints, in which `qm` is a queue manager with two orders, and a poisonous task."""
+    """Return the output of an example, in which `qm` is a queue manager with two orders and a poison task."""
     code = compile(
         example.replace("timeout=60", "timeout=0"), "client.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     )
@@ -143,7 +143,7 @@ def test_the_first_example_of_the_readme_prints_what_it_sent(
 
 
 def commands(document: Path) -> Iterator[list[str]]:
-    """The arguments of every `openmsmq` in the console examples; `a|b` stands for both."""
+    """Return the arguments of every `openmsmq` in the console examples; `a|b` stands for both."""
     for block in blocks(document, "sh"):
         for line in block.replace("\\\n", " ").splitlines():
             for part in re.split(r"&&|\|\| ", line):
@@ -159,8 +159,7 @@ def commands(document: Path) -> Iterator[list[str]]:
 
 
 def parse(words: list[str]) -> click.Command:
-    """The command that is meant. Raises UsageError for a command or option that does not exist. Runs nothing, looks at
-    no file."""
+    """Return the command. Raises UsageError for an unknown command or option. Does not run it or read files."""
     command: click.Command = cli
     context = click.Context(cli, info_name="openmsmq")
     while True:
@@ -194,7 +193,7 @@ def options_of_the_server() -> list[str]:
 
 
 def test_each_line_of_the_readmes_shell_block_runs_on_a_new_daemon(tmp_path: Path) -> None:
-    """As it is printed, but for ports and directories, and Ctrl-C where a comment says that it ends a command."""
+    """Run as printed, except for ports and directories, and with Ctrl-C where a comment says that it ends a command."""
     text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## From the shell")[2]
     lines = text.partition("```sh\n")[2].partition("```")[0].splitlines()
     assert len(lines) > 15
@@ -226,12 +225,12 @@ def test_a_command_that_does_not_exist_is_found() -> None:
 
 # -- operations of the HTTP API ------------------------------------------------------------------------------------
 
-#: What no command does: they log in with each request.
+#: Operations without command, because commands log in with each request.
 WITHOUT_COMMAND = {"POST /session", "DELETE /session"}
 
 
 def operations() -> list[str]:
-    """As `GET /queues/{queue}`."""
+    """Return operations, such as `GET /queues/{queue}`."""
     paths = json.loads((ROOT / "docs" / "openapi.json").read_text(encoding="utf-8"))["paths"]
     return [f"{method.upper()} {path.removeprefix('/api/v1')}" for path in paths for method in paths[path]]
 
@@ -240,7 +239,7 @@ OPERATIONS = table_rows(ROOT / "docs" / "command-line.md", r"`(GET|POST|PUT|PATC
 
 
 def test_each_operation_of_the_http_api_has_a_row_with_its_commands() -> None:
-    """A new operation gets a command, and a row in docs/command-line.md."""
+    """A new operation needs a command and a row in docs/command-line.md."""
     assert sorted({row[0].strip("`") for row in OPERATIONS}) == sorted(operations())
 
 
@@ -313,7 +312,7 @@ def test_the_glossary_has_each_term_once() -> None:
 
 
 def _defaults() -> list[list[str]]:
-    """The rows of both tables of defaults in security.md."""
+    """Return the rows of both tables of defaults in security.md."""
     text = (
         (ROOT / "docs/security.md")
         .read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`tools/ensure` on a machine where somebody else keeps apt locked, as a new one does that updates itself."""
+"""`tools/ensure` on a machine where another process keeps apt locked, such as the automatic update of a new machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENSURE = Path(__file__).parents[1] / "tools" / "ensure"
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Of a root whose apt works below a directory of the test, knows no package, and finds no promtool installed."""
+    """Return an environment in which root's apt uses a test directory, knows no packages, and has no promtool."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("apt-get", "dpkg", "head", "sed", "sh", "sleep"):
@@ -42,15 +42,13 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """As apt locks a file, for other processes."""
+    """Lock a file as apt does."""
     with path.open("w") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)
         yield
 
 
-def test_it_says_what_lock_it_waits_for_and_goes_on_when_that_is_free(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_ensure_names_the_lock_and_continues_when_it_is_free(environment: dict[str, str], tmp_path: Path) -> None:
     lock = tmp_path / "var/lib/apt/lists/lock"
     with locked(lock):
         command = subprocess.Popen(

@@ -1,5 +1,5 @@
-"""100,000 sources flood each table that strangers can make grow: it stays within its bounds, and what a known peer or
-a local program has there stays as it is. The table in docs/security.md has the same rows."""
+"""100,000 sources flood each table that unknown peers can fill: it stays within its bounds, and the entries of known
+peers and local programs stay. The table in docs/security.md has the same rows."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ KNOWN, STRANGER = "10.0.0.1", "192.0.2.66"
 
 
 def sources(count: int = SOURCES) -> Iterator[tuple[int, str]]:
-    """Half of them at one address, the others each at its own."""
+    """Return sources: half share one address, the others have one each."""
     for number in range(1, count + 1):
         yield number, STRANGER if number <= count // 2 else f"2001:db8::{number:x}"
 
@@ -100,7 +100,7 @@ def wrong_passwords_of_long_ago() -> None:
 
 
 class Held:
-    """What keeps handles, and how many are run down."""
+    """An owner of handles that counts rundowns."""
 
     def __init__(self) -> None:
         numbers = itertools.count(1)
@@ -142,7 +142,7 @@ def handles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def association_groups() -> None:
-    """Each needs a connection, of which `rpc.server` counts those of a host and all."""
+    """Each group needs a connection; `rpc.server` limits those per host and in total."""
     limits = ServerLimits()
     assert limits.max_connections_per_peer < limits.max_connections
     table = Held().table
@@ -176,7 +176,7 @@ def objects() -> None:
 
 
 class Transport:
-    """Of an HTTP connection."""
+    """Transport of an HTTP connection."""
 
     def __init__(self, address: str) -> None:
         self.address, self.aborted = address, False
@@ -219,7 +219,7 @@ def http_connections(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def http_sessions() -> None:
-    """Only who has logged in has one."""
+    """Only users who have logged in have one."""
     sessions = WebSessions(lambda: 0.0)
     secret, _ = sessions.open("ticket", "S-1-5-21-1", "alice")
     for _ in range(SOURCES // 2):
@@ -232,7 +232,7 @@ def http_sessions() -> None:
 
 
 def streams() -> None:
-    """`tests/console/test_live.py` opens them."""
+    """See `tests/console/test_live.py`, which opens them."""
     shares = Shares[str](Streams.shares.total, Streams.shares.each)
     opened = sum(shares.take(STRANGER) for _ in range(SOURCES))
     assert opened == web_limits.STREAMS_PER_USER and shares.take(KNOWN)
@@ -352,7 +352,7 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert written._shares.of(alice.sid) == 0 and written._shares.held == SOURCES // 2
 
 
-#: By the first column of the table.
+#: Floods by the first column of the table.
 def partner_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partners.logger, "disabled", True)  # the daemon writes 20 lines of a kind in ten seconds
     network = Network()
@@ -396,7 +396,9 @@ FLOODS: dict[str, tuple[Callable[..., None], ...]] = {
 @pytest.mark.parametrize(
     "flood", [each for floods in FLOODS.values() for each in floods], ids=lambda each: each.__name__
 )
-def test_a_flood_of_strangers_harms_nobody(flood: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_of_unknown_sources_stays_within_bounds(
+    flood: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     flood(*[monkeypatch] * flood.__code__.co_argcount)
 
 

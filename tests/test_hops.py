@@ -1,4 +1,4 @@
-"""A message that is served alone passes no more functions than it used to."""
+"""The number of functions called for a single message does not grow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BENCHMARK = ROOT / "benchmarks" / "hops.py"
 _LINE = re.compile(r"^(.+): (\d+) calls in ", re.MULTILINE)
 
 
-def test_a_message_passes_no_more_functions_than_the_bound() -> None:
+def test_a_message_calls_at_most_the_allowed_number_of_functions() -> None:
     printed = subprocess.run([sys.executable, BENCHMARK], capture_output=True, text=True, check=True).stdout
     found = {what: int(calls) for what, calls in _LINE.findall(printed)}
     most = {what: int(calls) for what, calls in re.findall(r'"([\w ]+send[\w ]*)": (\d+)', BENCHMARK.read_text())}
@@ -21,7 +21,7 @@ def test_a_message_passes_no_more_functions_than_the_bound() -> None:
         assert most[what] * 0.8 < calls <= most[what], printed
 
 
-def test_the_document_says_what_the_bound_is() -> None:
+def test_the_document_states_the_bound() -> None:
     text = (ROOT / "docs" / "performance.md").read_text()
     most = re.findall(r'"([\w ]+send[\w ]*)": (\d+)', BENCHMARK.read_text())
     for what, calls in most:

@@ -1,4 +1,4 @@
-"""Imports have no cycle, also behind TYPE_CHECKING, and `queueing` has no chain of base classes (invariant I8)."""
+"""Imports, also for TYPE_CHECKING, have no cycles, and `queueing` has no chains of base classes (invariant I8)."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def name_of(path: Path) -> str:
 
 @cache
 def sources() -> dict[str, ast.Module]:
-    """All modules, by name."""
+    """Return all modules by name."""
     paths = [path for home in ("msrpc", "openmsmq") for path in (PACKAGES / home).rglob("*.py")]
     return {name_of(path): ast.parse(path.read_text()) for path in paths}
 
 
 def imported(tree: ast.Module) -> Iterator[str]:
-    """The modules of the project that a module names, wherever it does."""
+    """Return the project modules that a module imports anywhere."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in sources())
@@ -42,19 +42,19 @@ def imported(tree: ast.Module) -> Iterator[str]:
                     yield found
 
 
-def test_no_module_imports_itself_by_way_of_others() -> None:
+def test_no_imports_are_circular() -> None:
     left = {name: set(imported(tree)) - {name} for name, tree in sources().items()}
     while leaves := [name for name, needs in left.items() if not needs & left.keys()]:
         for name in leaves:
             del left[name]
     while tops := [name for name in left if not any(name in needs for needs in left.values())]:
-        for name in tops:  # these only use a circle
+        for name in tops:  # these only use a cycle
             del left[name]
     assert not left, {name: sorted(needs & left.keys()) for name, needs in left.items()}
 
 
-def test_no_class_of_the_queue_manager_continues_another_one() -> None:
-    """Only the kinds of queues have parents: a queue of messages on their way, and the two that are one."""
+def test_no_class_of_the_queue_manager_extends_another_one() -> None:
+    """Only kinds of queues have base classes: the queue of messages in transit, and its two subclasses."""
     parents = {
         node.name: [ast.unparse(base) for base in node.bases]
         for name, tree in sources().items()
@@ -85,12 +85,12 @@ TABLE = """
 """
 
 
-def test_a_row_of_the_table_allows_what_its_last_cell_names(contract: ModuleType) -> None:
+def test_the_last_cell_of_a_row_lists_the_allowed_imports(contract: ModuleType) -> None:
     allowed = contract.allowed_imports(TABLE)
     assert allowed == {"commands": {"service", "store", "model"}, "service": {"model"}, "store": set(), "model": set()}
 
 
-def test_an_import_that_no_row_allows_is_named(contract: ModuleType) -> None:
+def test_a_forbidden_import_is_named(contract: ModuleType) -> None:
     links = [("service.a", "store.b"), ("service.a", "model.c"), ("service.a", "service.b"), ("service.a", "compiled")]
     assert list(contract.broken_imports(contract.allowed_imports(TABLE), links)) == [
         "service.a imports store.b: service may not import store"
@@ -102,7 +102,7 @@ def test_a_row_that_allows_a_package_above_it_is_refused(contract: ModuleType) -
         contract.allowed_imports(TABLE.replace("a log | –", "a log | `service`"))
 
 
-def test_processes_beside_the_daemon_know_nothing_of_the_queue_manager(contract: ModuleType) -> None:
+def test_child_processes_do_not_import_the_queue_manager(contract: ModuleType) -> None:
     allowed = contract.allowed_imports(DOCUMENT.read_text(encoding="utf-8"))
     daemon = {"server", "doors", "protocols", "peering", "queueing"}
     assert {name for name in ("console", "flight", "spark", "bulk", "client", "com") if allowed[name] & daemon} == set()

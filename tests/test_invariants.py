@@ -13,7 +13,7 @@ KEPT_BY_LINT = {"I8", "I9"}
 
 
 @pytest.mark.parametrize(("number", "keepers"), ROWS)
-def test_the_modules_state_the_invariant_at_their_head(number: str, keepers: str) -> None:
+def test_the_modules_state_the_invariant_in_their_docstring(number: str, keepers: str) -> None:
     for module in re.findall(r"`([\w/]+\.py)`", keepers):
         file = next(path for home in ("openmsmq", "") if (path := ROOT / "src" / home / module).exists())
         assert re.search(rf"\b{number}\b", file.read_text().split('"""')[1]), f"{module} does not state {number}"

@@ -1,4 +1,4 @@
-"""Each public class name occurs once, so that a name in a message, a trace or a document says which class it is."""
+"""Each public class name occurs once, so that it is unambiguous in messages, traces and documents."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 import openmsmq
 
 PACKAGES = Path(openmsmq.__file__).parents[1]
-#: The asyncio client has the names of the blocking one, and both have those of what they stand for on the server.
+#: The asyncio client has the names of the blocking one, and both use the names of the server's objects.
 CLIENT = {"Cursor", "MessageQueue", "QueueManager", "Transaction"}
-#: What msrpc raises has the same name as a part of the tree of errors of openmsmq.
+#: Errors of msrpc have the same names as errors of openmsmq.
 ERRORS = ["msrpc/errors.py", "openmsmq/model/errors.py"]
 
 

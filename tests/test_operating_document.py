@@ -1,4 +1,4 @@
-"""Each line of the shell blocks of docs/operating.md runs on a new daemon as it is printed.
+"""Each line of the shell blocks of docs/operating.md runs on a new daemon as printed.
 
 A block whose first line is `# needs …` is for another machine than this one, and is listed here. `PREPARED` is what the
 text around a block says is there: queues, messages, users. Places are those of the test, and what stands for an
@@ -51,7 +51,7 @@ def blocks() -> list[Block]:
     return found
 
 
-#: By the heading above a block: what is there before its first line.
+#: Preparation of a block, by the heading above it.
 PREPARED = {
     "Messages for other machines": "",
     "Who may do what": "openmsmq queue create orders\nopenmsmq user add bob\n",
@@ -88,18 +88,18 @@ PREPARED = {
         openmsmq send 'DIRECT=OS:SAPHOST\\private$\\orders' two --transaction
         """,
 }
-#: What a line may end with beside 0: nothing matches, or a machine that is not there.
+#: Other allowed exit codes of a line: no match, or an unreachable machine.
 MAY_END_WITH = {"openmsmq connect-test server": (1, 3, 4)}
 NOT_RUN = {"root, and a machine with this address", "root and Debian", "Docker", "a cluster"}
 
 
-def test_the_blocks_that_need_another_machine_are_these() -> None:
+def test_the_blocks_that_need_another_machine_are_listed() -> None:
     found = blocks()
     assert {block.needs for block in found if block.needs} == NOT_RUN
     assert {block.heading for block in found if not block.needs} == set(PREPARED)
 
 
-#: Of the reader's own system; the shell finds one here.
+#: Placeholders for the reader's own system; the shell finds the values here.
 IDENTIFIERS = r"""
 id() { openmsmq "$@" --json | python -c "import json, sys; print(json.loads(sys.stdin.readline())['id'])"; }
 dead() { openmsmq send orders late --ttl 1 --deadletter >&2; sleep 3; id peek deadletter; }
@@ -112,7 +112,7 @@ HERE = {
     "handle close 6a1f09c2d4e8b735": 'handle close "$(waits)"', " --tls-root ca.pem": "",
     " OPENMSMQ_TLS_ROOT=ca.pem": "",
 }  # fmt: skip
-CTRL_C = "openmsmq top"  # goes on until then
+CTRL_C = "openmsmq top"  # runs until then
 
 
 @pytest.mark.parametrize("block", [each for each in blocks() if not each.needs], ids=lambda block: block.heading)

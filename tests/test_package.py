@@ -1,4 +1,4 @@
-"""What `dir`, `help` and `python -m` show of the package."""
+"""Output of `dir`, `help` and `python -m` for the package."""
 
 from __future__ import annotations
 

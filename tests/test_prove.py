@@ -1,4 +1,4 @@
-"""The results of long runs are read from reports, and the document says what they say."""
+"""Results of long runs are read from reports and shown in the document."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def prove() -> ModuleType:
     specification = importlib.util.spec_from_loader("prove", loader)
     assert specification is not None
     module = importlib.util.module_from_spec(specification)
-    sys.modules["prove"] = module  # dataclasses look it up
+    sys.modules["prove"] = module  # needed by dataclasses
     loader.exec_module(module)
     return module
 

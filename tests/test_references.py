@@ -1,4 +1,4 @@
-"""The references name every error and every warning that the sources have, and nothing else."""
+"""The reference pages list exactly the errors and warnings of the sources."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def rows(document: str) -> list[list[str]]:
 
 
 def logged() -> Iterator[str]:
-    """The texts of warnings and errors, with `…` for their values. A text that is computed is not among them."""
+    """Return the texts of warnings and errors, with `…` for values. Computed texts are not included."""
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if (

@@ -1,4 +1,4 @@
-"""The site of the documents has every document, and shows the lines that documents refer to."""
+"""The documentation site has every document and shows the source lines that documents refer to."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_page_of_the_http_api_has_each_operation(site: ModuleType) -> None:
             assert f"`{method.upper()} {path}`" in page
 
 
-def test_a_link_that_leads_nowhere_is_found(site: ModuleType, tmp_path: Path) -> None:
+def test_a_broken_link_is_detected(site: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text('<h1 id="top">A</h1><a href="b.html#here">b</a><a href="#top">top</a>')
     (tmp_path / "b.html").write_text('<a href="c.html">c</a><a href="a.html#top">a</a>')
     assert list(site.broken_links(tmp_path)) == [

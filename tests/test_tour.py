@@ -14,7 +14,7 @@ LINKS = LINK.findall((DOCS / "tour.md").read_text(encoding="utf-8"))
 
 
 def names_in(body: list[ast.stmt], prefix: str = "") -> set[str]:
-    """Classes, functions and assigned names of a module, with those of its classes as `Class.name`."""
+    """Return the classes, functions and assigned names of a module; members of classes as `Class.name`."""
     found: set[str] = set()
     for node in body:
         if isinstance(node, ast.ClassDef):
@@ -36,13 +36,13 @@ def test_each_name_of_the_tour_is_in_the_file_that_it_links_to(name: str, link: 
         assert name in names_in(ast.parse(file.read_text(encoding="utf-8")).body)
 
 
-def test_the_tour_links_to_the_whole_way_of_a_message() -> None:
+def test_the_tour_links_to_all_stages_of_a_message() -> None:
     linked = {Path(link).parts[2] + "/" + Path(link).parts[3] for _, link in LINKS if Path(link).parts[1] == "src"}
     assert {"msrpc/rpc", "openmsmq/protocols", "openmsmq/queueing", "openmsmq/store"} <= linked
     assert len(LINKS) > 30
 
 
-def test_the_architecture_is_told_in_150_lines_whose_cells_fit() -> None:
+def test_the_architecture_has_at_most_150_lines_and_its_cells_fit() -> None:
     lines = (DOCS / "architecture.md").read_text(encoding="utf-8").splitlines()
     assert len(lines) <= 150
     packages = False

@@ -1,4 +1,4 @@
-"""Waiting for what other processes and threads do."""
+"""Wait for other processes and threads."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
-START = 120.0  # seconds until something must have happened: a machine may be ten times slower than usual
+START = 120.0  # seconds to wait at most: a machine may be ten times slower than usual
 
 
 def eventually(look: Callable[[], T], seconds: float = START) -> T:
-    """The first true answer of `look`; fails when none comes in time."""
+    """Return the first true result of `look`; fail if there is none in time."""
     deadline = time.monotonic() + seconds
     while True:
         answer = look()

@@ -1,4 +1,4 @@
-"""What tests want of the machine that may not be there: they skip then, but where CI is set, that is a failure."""
+"""Optional requirements of tests: without them, tests are skipped; if CI is set, they fail."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import pytest
 
 
 def missing(reason: str) -> NoReturn:
-    """The test can't run here; `reason` says what to install."""
+    """Skip or fail a test that cannot run here; `reason` names what to install."""
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)
 
 
 def program(name: str, remedy: str) -> str:
-    """The path of a program; `remedy` is what installs it."""
+    """Return the path of a program; `remedy` says how to install it."""
     return shutil.which(name) or missing(f"{name} is not installed: {remedy}")
 
 
 def library(name: str, remedy: str) -> ModuleType:
-    """An optional library; `remedy` is what installs it."""
+    """Return an optional library; `remedy` says how to install it."""
     try:
         return importlib.import_module(name)
     except ImportError:

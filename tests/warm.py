@@ -1,12 +1,12 @@
-"""A process that has imported `openmsmq` and forks for each command that a test runs: a daemon is ready in a fifth of
-the time, and any other command needs no start.
+"""A process that has imported `openmsmq` and forks for each command that a test runs. A daemon is ready five times
+faster, and other commands have no start-up time.
 
     launch(["serve", ...], stderr, environment)    a daemon
     install(directory)                             `openmsmq` for shells whose PATH begins with the directory
-    python()                                       what starts the modules of the project and of PySpark as Python does
+    python()                                       a command that starts modules of the project and of PySpark
 
-As a program (`python warm.py SOCKET`) this is that parent; it ends with the process of the tests. What such a command
-starts by `sys.executable` (the processes beside a daemon, Python workers of Spark) is forked from it, too.
+As a program (`python warm.py SOCKET`) this is the parent; it ends with the test process. Processes that such a command
+starts by `sys.executable` (child processes of a daemon, Python workers of Spark) are forked from the parent, too.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from pathlib import Path
 from typing import Any
 
 _STATUS = struct.Struct("<i")
-_LONGEST = 1 << 20  # bytes of a request
-# Once its process has ended, the parent ends the fork; so a SIGKILL strikes both.
+_LONGEST = 1 << 20  # maximum bytes of a request
+# When the command's process has ended, the parent ends the fork, so a SIGKILL ends both.
 _COMMAND = """#!{python} -IS
 import json, os, signal, socket, struct, sys
 if {is_python} and sys.argv[1:2] != ["-m"]:
@@ -65,15 +65,15 @@ os._exit(code)
 
 
 def _readable(descriptor: int, timeout: float | None) -> bool:
-    """Within so many seconds; unlike select, of any descriptor."""
+    """Wait for input within a time in seconds; unlike select, for any descriptor."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(None if timeout is None else timeout * 1000))
 
 
 class Process:
-    """A child of the warm parent, with the methods of `subprocess.Popen` that tests use. Its exit code comes by a pipe
-    that the parent writes to when it has reaped the child."""
+    """A child of the warm parent, with the methods of `subprocess.Popen` that tests use. The parent writes the exit
+    code to a pipe when it has reaped the child."""
 
     def __init__(self, pid: int, status: int, stdout: int) -> None:
         self.pid = pid
@@ -93,7 +93,7 @@ class Process:
     def _ended(self, timeout: float | None) -> int | None:
         if self.returncode is None and _readable(self._status, timeout):
             data = os.read(self._status, _STATUS.size)
-            # Without a status the parent itself was killed, and its children with it.
+            # No status: the parent itself was killed, and its children with it.
             self.returncode = _STATUS.unpack(data)[0] if data else -signal.SIGKILL
             os.close(self._status)
         return self.returncode
@@ -107,7 +107,7 @@ class Process:
 
 
 class _Parent:
-    """The warm parent of this process, which is started for the first daemon."""
+    """The warm parent of this process, started with the first daemon."""
 
     def __init__(self) -> None:
         self.address = f"openmsmq-tests-{os.getpid()}-{secrets.token_hex(4)}"
@@ -116,7 +116,7 @@ class _Parent:
             listener.listen(64)
             os.set_inheritable(listener.fileno(), True)
             subprocess.Popen([sys.executable, __file__, str(listener.fileno())], close_fds=False)
-        # The first connection is that of the tests: the parent ends with it.
+        # The first connection is that of the tests: the parent ends when it closes.
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.connect(f"\0{self.address}")
         self._owner = os.getpid()
@@ -126,7 +126,7 @@ class _Parent:
 
     @property
     def is_ours(self) -> bool:
-        return self._owner == os.getpid()  # and not of a process that forked this one
+        return self._owner == os.getpid()  # not from the process that forked this one
 
     def launch(self, arguments: Sequence[str], stderr: int, environment: Mapping[str, str]) -> Process:
         read_out, write_out = os.pipe()
@@ -171,7 +171,7 @@ def python() -> str:
 
 
 def fork_of(pid: int) -> int:
-    """The process that does what the command with this number stands for: what to signal, or to look at."""
+    """Return the forked process that executes the command with this number, to signal or examine it."""
     name, _, number = Path(f"/proc/{pid}/comm").read_text().partition(" ")
     return int(number) if name == "fork" else pid
 
@@ -185,7 +185,7 @@ def _write(command: Path, address: str, *, is_python: bool) -> None:
 
 
 def _import_daemon() -> None:
-    """What `openmsmq serve` imports, as far as its settings do not decide."""
+    """Import what `openmsmq serve` imports with any settings."""
     import openmsmq.cli.root
     import openmsmq.cli.service
     import openmsmq.server.daemon
@@ -193,7 +193,7 @@ def _import_daemon() -> None:
 
 
 def _import(request: Mapping[str, Any]) -> None:
-    """What a module of the project, or of PySpark, imports stays for later forks: once, and not for each of them."""
+    """Import a module of the project or of PySpark once, for all later forks."""
     for name in _modules(request):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -208,7 +208,7 @@ def _modules(request: Mapping[str, Any]) -> list[str]:
 
 
 def serve(listener: socket.socket) -> None:
-    """Fork for each request until the tests are over, which made the first connection."""
+    """Fork for each request until the tests, which made the first connection, have ended."""
     _import_daemon()
     gc.collect()
     gc.freeze()
@@ -220,7 +220,7 @@ def serve(listener: socket.socket) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the tests end this
     tests, _ = listener.accept()
     connections = {tests.fileno(): tests}
-    forks: dict[int, int] = {}  # of a command, by the number of its connection
+    forks: dict[int, int] = {}  # commands by the number of their connection
     while tests.fileno() in connections:
         ready, _, _ = select.select([listener, wake_read, *connections], [], [])
         if wake_read in ready:
@@ -254,7 +254,7 @@ def serve(listener: socket.socket) -> None:
                 forks[number] = pid
             for descriptor in streams:
                 os.close(descriptor)
-            with contextlib.suppress(BrokenPipeError):  # who asked was killed meanwhile: the next look ends the fork
+            with contextlib.suppress(BrokenPipeError):  # the requester was killed: the next check ends the fork
                 connections[number].send(str(pid).encode())
     for pid in statuses:
         with contextlib.suppress(ProcessLookupError):
@@ -267,13 +267,13 @@ def _reap(statuses: dict[int, int]) -> None:
         if not pid:
             return
         pipe = statuses.pop(pid)
-        with contextlib.suppress(BrokenPipeError):  # the test has forgotten it
+        with contextlib.suppress(BrokenPipeError):  # the test no longer uses it
             os.write(pipe, _STATUS.pack(os.waitstatus_to_exitcode(status)))
         os.close(pipe)
 
 
 def _become(request: Mapping[str, Any], streams: list[int], others: list[int]) -> None:
-    """The child is the command from here on."""
+    """Turn the child into the command."""
     code = 1
     try:
         _take(streams, request["numbers"], others)
@@ -298,7 +298,7 @@ def _become(request: Mapping[str, Any], streams: list[int], others: list[int]) -
 
 
 def _take(streams: list[int], numbers: list[int], others: list[int]) -> None:
-    """Give the descriptors that came the numbers that they had."""
+    """Give the received descriptors their original numbers."""
     high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 1000) for descriptor in streams]
     for descriptor in {*streams, *others} - {0, 1, 2}:
         os.close(descriptor)

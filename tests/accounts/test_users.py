@@ -28,7 +28,7 @@ def test_users_are_found_without_regard_to_case_and_domain(path: Path) -> None:
     assert UsersFile(path).lookup("ANY", "bert") is None
 
 
-def test_sids_belong_to_one_machine_and_are_never_given_twice(path: Path) -> None:
+def test_sids_belong_to_one_machine_and_are_never_reused(path: Path) -> None:
     users = UsersFile(path)
     first = users.add("anna", "x").sid
     users.remove("anna")
@@ -99,7 +99,7 @@ def test_administrators_stay_what_they_are_until_told_otherwise(path: Path) -> N
         users.set_administrator("carl", True)
 
 
-def test_a_file_from_before_there_were_administrators_has_none(path: Path) -> None:
+def test_a_file_of_a_version_without_administrators_has_none(path: Path) -> None:
     user = UsersFile(path).add("anna", "x", administrator=True)
     content = json.loads(path.read_text())
     del content["users"][0]["administrator"]
@@ -195,7 +195,7 @@ def test_a_change_that_has_to_wait_too_long_says_for_what(path: Path, monkeypatc
     assert users.lookup("", "anna") == (nt_hash("x"), users.list()[0].sid)
 
 
-def test_what_may_not_be_changed_stays_as_it_was(path: Path) -> None:
+def test_a_refused_change_leaves_the_file_unchanged(path: Path) -> None:
     def refuse(action: str, name: str) -> None:
         raise PermissionError(f"{action} {name} is not recorded")
 
@@ -207,7 +207,7 @@ def test_what_may_not_be_changed_stays_as_it_was(path: Path) -> None:
 
 
 @pytest.mark.parametrize("hashed", [b"", b"x" * 15, b"x" * 17, nt_hash("")])
-def test_what_is_no_hash_of_a_password_makes_no_user(path: Path, hashed: bytes) -> None:
+def test_an_invalid_password_hash_creates_no_user(path: Path, hashed: bytes) -> None:
     users = UsersFile(path)
     with pytest.raises(UsersFileError, match="anna: not an NT hash"):
         users.restore("anna", hashed)

@@ -88,7 +88,9 @@ def ask(script: Any, action: Action, given: Input) -> Any:
         (STARTED | {"directory": "/b", "backups": [{"name": "x"}], "outside": []}, start_backup, NewBackup("x")),
     ],
 )
-def test_an_answer_without_what_it_needs_is_of_another_server(found: Any, action: Action, given: Input) -> None:
+def test_a_response_without_required_members_counts_as_from_another_server(
+    found: Any, action: Action, given: Input
+) -> None:
     with pytest.raises(ApiUnreachable, match="is not the HTTP API of openmsmq, or not of this version"):
         ask(document(found), action, given)
 
@@ -123,7 +125,7 @@ def test_only_what_is_given_of_a_change_is_sent() -> None:
         assert json.loads(server.bodies[0]) == {"role": "operator"}
 
 
-def test_a_name_that_is_empty_is_not_asked_for() -> None:
+def test_an_empty_name_is_not_requested() -> None:
     with pytest.raises(ApiNotFound, match="a name is empty"):
         ask(document({}), tokens.revoke_token, tokens.TokenRevocation(""))
 
@@ -132,14 +134,14 @@ def test_credentials_are_not_shown() -> None:
     assert "secret" not in repr(by_token("omq_secret")) and "secret" not in repr(by_password("x", "secret"))
 
 
-def test_what_goes_wrong_with_a_password_is_not_said_of_tokens() -> None:
+def test_errors_of_passwords_do_not_mention_tokens() -> None:
     with served(problem(401, "no")) as server:
         requests = HttpRequests(server.url, by_password("x", "y"))
         with pytest.raises(ApiError, match=r"no \(user or password\)$"):
             perform(requests, tokens.create_token, tokens.NewToken("x"))
 
 
-def test_only_what_is_done_counts_as_done() -> None:
+def test_only_completed_items_count_as_done() -> None:
     for status in ("204 No Content", "206 Partial", "226 IM Used"):
         with pytest.raises(ApiUnreachable):
             ask(answer(b"{}", status), tokens.revoke_token, tokens.TokenRevocation("x"))
@@ -200,7 +202,7 @@ def test_a_dry_run_by_a_member_of_the_body_asks_the_same_operation() -> None:
         assert json.loads(server.bodies[0])["dry_run"] is True
 
 
-def test_of_a_change_that_is_done_in_part_the_parts_are_known() -> None:
+def test_a_partial_change_reports_its_parts() -> None:
     failed = DONE | {"steps": [{"said": "create queue x", "result": "failed: no"}], "failed": 1}
 
     def one_after_the_other(connection: socket.socket) -> None:
@@ -218,7 +220,7 @@ def test_of_a_change_that_is_done_in_part_the_parts_are_known() -> None:
     assert incomplete.value.output.failed == 1 and incomplete.value.output.steps[0].result == "failed: no"
 
 
-def test_a_change_that_is_refused_is_not_taken_for_one_that_is_done_in_part() -> None:
+def test_a_refused_change_is_not_reported_as_partial() -> None:
     def one_after_the_other(connection: socket.socket) -> None:
         script = problem(412, "make another one") if asked else document(PLANNED)
         asked.append(script)

@@ -74,7 +74,7 @@ def test_settings_are_chosen_by_name_and_by_whether_they_were_set(site: ActionSi
     assert refused.value.status == 422
 
 
-def test_a_directory_of_no_daemon_has_nothing_to_show(tmp_path: Path, records: Records) -> None:
+def test_a_directory_without_daemon_has_nothing_to_show(tmp_path: Path, records: Records) -> None:
     site = ActionSite(tmp_path, tmp_path / "users.json", OPERATOR_OF_FILES, records)
     for row, given in ((list_settings, SettingQuery()), (list_alarms, Empty()), (list_tokens, Empty())):
         with pytest.raises(NoDataDirectory):
@@ -110,7 +110,7 @@ def test_an_operator_of_files_acts_for_a_user_who_is_there(site: ActionSite) -> 
         site.acting_for("dora")
 
 
-def test_nobody_takes_their_own_rights(site: ActionSite, records: Records) -> None:
+def test_a_user_cannot_revoke_their_own_rights(site: ActionSite, records: Records) -> None:
     for name in ("alice", "bob"):
         create_user.perform(site, NewUser(name, "secret", administrator=True))
     alice = replace(site, caller=ALICE)
@@ -142,7 +142,7 @@ def test_a_sequence_that_is_forgotten_is_named_with_its_last_number() -> None:
     assert sequences._said(known) == "the sequence of guid into q, last number 1,200"
 
 
-def test_a_place_that_is_lost_in_a_long_queue_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_position_in_a_long_queue_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     class Endless:
         """A queue of which the message at a place is gone, and all before it are there."""
 

@@ -38,7 +38,7 @@ def told(alarms: Alarms, value: float, silenced: bool) -> list[str]:
     return [event.state for event in events if not event.silenced]
 
 
-def test_an_alarm_that_is_raised_while_silenced_is_told_when_the_silence_ends() -> None:
+def test_an_alarm_raised_while_silenced_is_reported_when_the_silence_ends() -> None:
     alarms = Alarms()
     assert told(alarms, 100, True) == [] and len(alarms.active) == 1
     assert [(event.state, event.silenced) for event in alarms.events] == [("raised", True)]
@@ -46,25 +46,25 @@ def test_an_alarm_that_is_raised_while_silenced_is_told_when_the_silence_ends() 
     assert told(alarms, 0, False) == ["cleared"]
 
 
-def test_an_alarm_that_comes_and_goes_while_silenced_is_never_told() -> None:
+def test_an_alarm_raised_and_cleared_while_silenced_is_never_reported() -> None:
     alarms = Alarms()
     assert [told(alarms, value, True) for value in (100, 0, 100, 0)] == [[]] * 4 and len(alarms.events) == 4
     assert told(alarms, 0, False) == []
 
 
-def test_an_alarm_that_was_told_and_is_cleared_while_silenced_is_cleared_when_the_silence_ends() -> None:
+def test_a_reported_alarm_cleared_while_silenced_is_reported_as_cleared_when_the_silence_ends() -> None:
     alarms = Alarms()
     assert told(alarms, 100, False) == ["raised"] and told(alarms, 0, True) == []
     assert told(alarms, 100, True) == [], "raised again: nothing has changed for receivers"
     assert told(alarms, 0, True) == [] and told(alarms, 0, False) == ["cleared"] and alarms.told == {}
 
 
-def test_an_alarm_that_ends_together_with_its_silence_is_never_told() -> None:
+def test_an_alarm_that_ends_with_its_silence_is_never_reported() -> None:
     alarms = Alarms()
     assert told(alarms, 100, True) == [] and told(alarms, 0, False) == []
 
 
-def test_what_was_told_survives_a_restart(tmp_path: Path) -> None:
+def test_reported_alarms_survive_a_restart(tmp_path: Path) -> None:
     alarms = Alarms()
     told(alarms, 100, True)
     write_alarms(tmp_path, document_of(alarms))
@@ -72,7 +72,7 @@ def test_what_was_told_survives_a_restart(tmp_path: Path) -> None:
     assert again.events == alarms.events and again.told == {} and told(again, 100, False) == ["raised"]
 
 
-def test_all_alarms_of_a_file_of_an_earlier_version_were_told(tmp_path: Path) -> None:
+def test_all_alarms_in_a_file_of_an_earlier_version_count_as_reported(tmp_path: Path) -> None:
     alarms = Alarms()
     told(alarms, 100, False)
     document = document_of(alarms)

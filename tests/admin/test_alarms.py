@@ -45,11 +45,11 @@ def test_an_alarm_is_raised_and_cleared_once() -> None:
     ]  # fmt: skip
 
 
-def test_a_figure_that_swings_about_its_threshold_is_said_once() -> None:
+def test_a_value_oscillating_around_its_threshold_is_reported_once() -> None:
     assert steps(Alarms(), "deadletters", *([100, 99] * 50)).count("raised") == 1
 
 
-def test_what_is_not_known_changes_nothing() -> None:
+def test_unknown_values_change_nothing() -> None:
     assert steps(Alarms(), "oldest", None, 4000, None, None, 0) == ["", "raised", "", "", "cleared"]
 
 
@@ -87,7 +87,7 @@ def test_a_restart_does_not_raise_again_what_is_known(tmp_path: Path) -> None:
     assert (cleared.seq, cleared.state) == (2, "cleared")
 
 
-def test_how_many_are_not_listed_is_written_down(tmp_path: Path) -> None:
+def test_the_number_of_unlisted_alarms_is_stored(tmp_path: Path) -> None:
     alarms = Alarms()
     readings = {("quota", f"q{number}"): 99.0 for number in range(MOST_OF_CONDITION + 7)}
     alarms.update(readings, THRESHOLDS, 1)
@@ -97,7 +97,7 @@ def test_how_many_are_not_listed_is_written_down(tmp_path: Path) -> None:
     assert alarms.beyond == {}
 
 
-def test_a_file_of_an_earlier_version_says_nothing_of_what_is_not_listed(tmp_path: Path) -> None:
+def test_a_file_of_an_earlier_version_has_no_number_of_unlisted_alarms(tmp_path: Path) -> None:
     document = document_of(Alarms())
     del document["beyond"]
     write_alarms(tmp_path, document)
@@ -105,13 +105,13 @@ def test_a_file_of_an_earlier_version_says_nothing_of_what_is_not_listed(tmp_pat
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"active": 5, "events": [], "seq": 0}', '{"active": [{}]}'])
-def test_a_damaged_file_is_said(tmp_path: Path, content: str) -> None:
+def test_a_damaged_file_is_reported(tmp_path: Path, content: str) -> None:
     (tmp_path / ALARMS_FILE).write_text(content)
     with pytest.raises(ValueError):
         read_alarms(tmp_path)
 
 
-def test_conditions_of_another_version_are_left_out(tmp_path: Path) -> None:
+def test_conditions_of_another_version_are_ignored(tmp_path: Path) -> None:
     alarms = Alarms()
     alarms.update({("disk", ""): 1}, THRESHOLDS, 1)
     document = json.loads(json.dumps(document_of(alarms)).replace('"disk"', '"moon"'))

@@ -18,7 +18,7 @@ def entry(name: str = "orders") -> AuditEntry:
     return AuditEntry("queue.delete", "queue", name, "alice", "S-1-5-21-1-2-3-1001", "rpc 10.0.0.7", count=3)
 
 
-def test_a_record_says_who_from_where_what_and_how_many(tmp_path: Path) -> None:
+def test_a_record_has_user_origin_action_and_count(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     log.append(entry())
     log.append(
@@ -43,7 +43,7 @@ def test_a_record_says_who_from_where_what_and_how_many(tmp_path: Path) -> None:
         (AuditFilter(before=2), True), (AuditFilter(before=1), False), (AuditFilter(by="bob", name="orders"), False),
     ],
 )  # fmt: skip
-def test_records_are_found_by_action_object_and_who(wanted: AuditFilter, fits: bool, tmp_path: Path) -> None:
+def test_records_are_found_by_action_object_and_user(wanted: AuditFilter, fits: bool, tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     log.append(entry())
     [record] = log.read()
@@ -58,7 +58,7 @@ def test_records_are_found_by_action_object_and_who(wanted: AuditFilter, fits: b
         "no object", ["list"],
     ],
 )  # fmt: skip
-def test_what_is_no_record_is_left_out(change: Any, tmp_path: Path) -> None:
+def test_invalid_records_are_skipped(change: Any, tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     for name in ("first", "second"):
         log.append(entry(name))
@@ -69,7 +69,7 @@ def test_what_is_no_record_is_left_out(change: Any, tmp_path: Path) -> None:
     assert [record["object"]["name"] for record in log.read()] == ["second"]
 
 
-def test_the_files_are_bounded_and_numbers_go_on(tmp_path: Path) -> None:
+def test_the_files_are_bounded_and_numbers_continue(tmp_path: Path) -> None:
     log = AuditLog(tmp_path, size=2000, files=3)
     for number in range(100):
         log.append(entry(f"q{number}"), sync=False)
@@ -81,7 +81,7 @@ def test_the_files_are_bounded_and_numbers_go_on(tmp_path: Path) -> None:
     assert [r["object"]["name"] for r in log.read() if r["action"] == "queue.delete"][-1] == "q99"
 
 
-def test_several_writers_lose_nothing(tmp_path: Path) -> None:
+def test_concurrent_writers_lose_nothing(tmp_path: Path) -> None:
     def write(name: str) -> None:
         log = AuditLog(tmp_path, size=3000, files=100)
         for number in range(50):
@@ -111,7 +111,7 @@ def test_a_full_disk_leaves_no_half_record(tmp_path: Path, monkeypatch: pytest.M
     assert [record["object"]["name"] for record in log.read()] == ["orders", "after"]
 
 
-def test_a_process_that_keeps_the_lock_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_process_that_keeps_the_lock_blocks_nobody(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     log.append(entry())
     with (tmp_path / "audit.lock").open() as held:

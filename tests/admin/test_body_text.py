@@ -88,7 +88,7 @@ def test_a_long_dump_ends_with_the_length() -> None:
     assert lines[-1] == "... 3000 bytes in all"
 
 
-def test_nothing_in_a_message_commands_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_message_text_controls_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     body = "\x1b]0;owned\x07\x9b31m\ud800".encode("utf-16-le", "surrogatepass")
     show_message(Message(body=body, body_type=8, label="\x1b[2J"), 0, False)
     shown = capsys.readouterr().out
@@ -96,7 +96,7 @@ def test_nothing_in_a_message_commands_the_terminal(capsys: pytest.CaptureFixtur
     assert "\\x1b[2J" in shown and "\\ud800" in shown
 
 
-def test_json_has_the_decoded_body_beside_the_bytes_and_reads_back(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_both_the_decoded_body_and_the_bytes_and_reads_back(capsys: pytest.CaptureFixture[str]) -> None:
     for message in (
         Message(body=NRBF_STRING, label="m"), Message.of("half \ud800"), Message(body=struct.pack("<d", 1e300)),
     ):  # fmt: skip

@@ -23,7 +23,7 @@ def test_every_state_is_explained_in_a_few_sentences_with_an_end(state: Distribu
 
 
 @pytest.mark.parametrize("state", list(RESOLUTIONS))
-def test_a_transaction_that_waits_says_for_whom_and_what_to_do(state: DistributedState) -> None:
+def test_a_waiting_transaction_names_its_partner_and_the_remedy(state: DistributedState) -> None:
     failed = explanation(standing(state, failure="no route"))
     assert "FAR" in failed[0] and "FAR: no route" in failed[1]
     assert failed[-1].startswith("What to do: ")
@@ -38,7 +38,7 @@ def test_the_setting_is_named_where_it_is_the_reason(state: DistributedState) ->
     assert "distributed_transactions is off" in said[1] and "enable distributed_transactions" in said[2]
 
 
-def test_a_resolution_says_what_becomes_of_the_messages_and_what_may_be_wrong() -> None:
+def test_a_resolution_explains_its_effects_and_risks() -> None:
     doubt, late = standing("in doubt"), standing("unconfirmed")
     assert "removes 2 received messages and makes 1 sent message visible" in consequence(doubt, "commit")
     assert "puts back 2 received messages and discards 1 sent message" in consequence(doubt, "abort")

@@ -26,7 +26,7 @@ def test_a_document_that_nobody_changes_is_the_same_message(message: Message) ->
 @pytest.mark.parametrize(
     "message", [Message(b"\xff\xfe\x00"), Message.of(42), Message(b"\xff\xff\x01", body_type=VarType.VT_BSTR)]
 )
-def test_bytes_stay_bytes(message: Message) -> None:
+def test_binary_bodies_are_kept(message: Message) -> None:
     assert "text" not in document(message)
     assert edited(message, document(message)) == message
 
@@ -41,7 +41,7 @@ def test_label_text_and_times_are_changed() -> None:
     ("values", "said"),
     [({"identifier": "00"}, "can't be changed"), ({"text": 1}, "allowed: text"), ({"body": "?"}, "body")],
 )
-def test_what_cannot_be_changed_is_said(values: dict, said: str) -> None:
+def test_unchangeable_properties_are_reported(values: dict, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         edited(TEXTS[0], values)
 

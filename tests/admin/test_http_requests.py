@@ -147,7 +147,7 @@ def gone(connection: socket.socket, seconds: float) -> bool:
     return bool(select.select([connection], [], [], seconds)[0])
 
 
-def test_an_answer_that_trickles_ends_at_the_time_limit() -> None:
+def test_a_slow_response_ends_at_the_time_limit() -> None:
     """Each byte comes soon after the one before it."""
 
     def trickle(connection: socket.socket) -> None:
@@ -193,18 +193,18 @@ def test_a_body_that_does_not_come_ends_at_the_time_limit() -> None:
         answer(b'{"detail": 7}', "403 Forbidden", "application/problem+json"),
     ],
 )
-def test_what_is_not_the_api_is_said_to_be_another_server(script: Script) -> None:
+def test_a_response_that_is_not_from_the_api_is_reported_as_another_server(script: Script) -> None:
     with pytest.raises(ApiUnreachable, match="is not the HTTP API of openmsmq, or not of this version"):
         ask(script)
 
 
 @pytest.mark.parametrize("raw", [b"", b"SSH-2.0-x\r\n", b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1000 + b"\r\n"])
-def test_what_is_not_http_is_not_reached(raw: bytes) -> None:
+def test_a_server_without_http_counts_as_unreachable(raw: bytes) -> None:
     with pytest.raises(ApiUnreachable, match="does not answer as an HTTP server does"):
         ask(lambda connection: connection.sendall(raw))
 
 
-def test_a_port_where_nobody_listens_is_not_reached() -> None:
+def test_a_closed_port_counts_as_unreachable() -> None:
     with socket.socket() as bound:  # it is kept, so that nobody else listens there
         bound.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"
@@ -216,13 +216,13 @@ def test_a_port_where_nobody_listens_is_not_reached() -> None:
     ("status", "kind"),
     [(401, ApiRefused), (403, ApiRefused), (404, ApiNotFound), (429, ApiError), (503, ApiError), (500, ApiError)],
 )
-def test_a_refusal_has_what_the_server_says(status: int, kind: type[ApiError]) -> None:
+def test_an_error_has_the_servers_text(status: int, kind: type[ApiError]) -> None:
     with pytest.raises(ApiError, match="the reason of the server") as caught:
         ask(problem(status, "the reason of the server"))
     assert type(caught.value) is kind
 
 
-def test_of_a_long_reason_the_beginning_is_shown() -> None:
+def test_a_long_reason_is_truncated() -> None:
     with pytest.raises(ApiError) as caught:
         ask(problem(503, "x" * 100_000))
     assert len(str(caught.value)) < 1000
@@ -250,7 +250,7 @@ def test_a_change_is_sent_once() -> None:
         assert len(server.requests) == 1 and server.requests[0].startswith(b"DELETE /api/v1/handles/ab ")
 
 
-def test_what_is_named_stays_one_step_of_the_path() -> None:
+def test_a_name_stays_one_segment_of_the_path() -> None:
     with served(problem(404, "no")) as server, HttpRequests(server.url, WHO) as api:
         with pytest.raises(ApiNotFound):
             perform(api, get_handle, NamedHandle("../queues?x#\r\nX: y"))

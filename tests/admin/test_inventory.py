@@ -73,7 +73,7 @@ def test_an_export_of_the_script_is_an_inventory() -> None:
     assert found.accounts[ALICE] == "OLD\\alice"
 
 
-def test_what_the_export_says_of_http_dead_letters_triggers_and_accounts_is_remarked() -> None:
+def test_remarks_cover_http_dead_letters_triggers_and_accounts() -> None:
     found = said(exported())
     assert ("not here", "outgoing DIRECT=HTTP://web/msmq/q", "programs there send to a queue by HTTP") in found
     assert any(about == "deadletter" for _, about, _ in found)
@@ -89,7 +89,7 @@ def test_a_queue_whose_rights_are_not_known_is_not_defined() -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"export": 2, "computer": "a", "taken": 1}', b'{"export": 1}'])
-def test_a_file_that_is_no_export_is_refused(text: bytes, tmp_path: Path) -> None:
+def test_a_file_that_is_not_an_export_is_refused(text: bytes, tmp_path: Path) -> None:
     with pytest.raises(ValueError):
         read_export(text)
     file = tmp_path / "export.json"

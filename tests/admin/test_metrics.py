@@ -82,7 +82,7 @@ def test_the_names_of_windows_exporter_are_its_own() -> None:
     }
 
 
-def test_no_name_is_there_twice() -> None:
+def test_no_name_occurs_twice() -> None:
     names = [family.name for family in FAMILIES] + [f.name for part in QUEUE_FAMILIES.values() for f in part]
     assert len(set(names)) == len(names)
 
@@ -97,7 +97,7 @@ def test_no_name_is_there_twice() -> None:
         ({"handles": Histogram()}, "is a gauge"),
     ],
 )
-def test_what_the_table_does_not_have_is_an_error(figures: dict, said: str) -> None:
+def test_unknown_metrics_are_an_error(figures: dict, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         render(figures)
 

@@ -34,7 +34,7 @@ def test_a_restart_of_the_daemon_gives_no_rate() -> None:
     assert (found.change, found.came, found.left) == (0.0, None, None)
 
 
-def test_of_the_same_depth_the_busiest_is_first() -> None:
+def test_among_equal_depths_the_busiest_queue_is_first() -> None:
     before = {"p1": depth("calm", 0, 5, 5, 0), "p2": depth("busy", 0, 0, 0, 0)}
     found = rows({"p1": depth("calm", 0, 5, 5, 0), "p2": depth("busy", 0, 9, 9, 0)}, before, 1.0)
     assert list(found) == ["p2", "p1"]

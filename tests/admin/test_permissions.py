@@ -24,26 +24,26 @@ def test_a_grant_is_one_entry_and_lifts_a_denial() -> None:
 
 
 @given(descriptors, masks)
-def test_what_is_granted_is_had_unless_a_group_is_denied(before: SecurityDescriptor, mask: int) -> None:
+def test_a_granted_right_applies_unless_a_group_is_denied(before: SecurityDescriptor, mask: int) -> None:
     after = granted(before, ALICE, mask)
     assert after.grants({ALICE}, mask)
     assert effective(after, {ALICE}) & mask == mask & 0xF003F
 
 
 @given(descriptors, masks)
-def test_what_is_denied_nobody_has_by_a_group(before: SecurityDescriptor, mask: int) -> None:
+def test_a_denied_right_is_not_gained_through_a_group(before: SecurityDescriptor, mask: int) -> None:
     assert not denied(before, ALICE, mask).grants({ALICE, STAFF, EVERYONE}, mask)
 
 
 @given(descriptors.filter(lambda d: d.dacl is not None), masks)
-def test_what_is_revoked_is_gone_and_nothing_else(before: SecurityDescriptor, mask: int) -> None:
+def test_revoking_removes_only_the_named_right(before: SecurityDescriptor, mask: int) -> None:
     after = revoked(before, ALICE, mask)
     for bit in (1 << n for n in range(20)):
         assert after.grants({ALICE}, bit) == (before.grants({ALICE}, bit) and not bit & mask)
         assert after.grants({STAFF}, bit) == before.grants({STAFF}, bit)
 
 
-def test_generic_rights_are_taken_apart_when_one_is_revoked() -> None:
+def test_generic_rights_are_split_when_one_is_revoked() -> None:
     before = SecurityDescriptor(dacl=(allow(ALICE, 0x10000000),))
     after = revoked(before, ALICE, SEND)
     assert not after.grants({ALICE}, SEND) and after.grants({ALICE}, int(Q.GENERIC_ALL) & ~SEND)
@@ -56,7 +56,7 @@ def test_unknown_entries_stay() -> None:
     assert odd in (revoked(before, ALICE, SEND).dacl or ())
 
 
-def test_who_locks_itself_out_is_told() -> None:
+def test_a_user_is_warned_before_locking_themselves_out() -> None:
     everybody = SecurityDescriptor(owner=STAFF, dacl=(allow(EVERYONE, int(Q.GENERIC_ALL)),))
     (first, second, *others) = lost(everybody, revoked(everybody, EVERYONE, 0xFFFFFFFF), {ALICE, EVERYONE})
     assert "change the permissions" in first and "see the permissions" in second

@@ -53,7 +53,7 @@ MESSAGE = Message.of(
         (Criteria(label="animals", text="slow"), False),
     ],
 )
-def test_all_criteria_have_to_hold(criteria: Criteria, meant: bool) -> None:
+def test_all_criteria_must_match(criteria: Criteria, meant: bool) -> None:
     assert criteria.matches(MESSAGE, now=1100.0) is meant
 
 
@@ -65,7 +65,7 @@ def test_times_and_sizes_have_units() -> None:
             parse(text)
 
 
-def test_a_token_says_how_far_was_looked_and_what_was_found() -> None:
+def test_a_token_encodes_the_position_and_the_selected_messages() -> None:
     chosen = [Chosen("{x}\\1", "q", 0x1F3, 0, 0, "", "", 0, "")] * 3
     token = Selection(chosen, scanned=9, bound=0x1F3).token
     assert token == "1f3-3" and parse_token(token) == SelectionToken(0x1F3, 3)

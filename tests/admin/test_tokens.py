@@ -33,7 +33,7 @@ class Clock:
         return self.now
 
 
-def test_a_token_is_found_until_it_is_revoked_or_over(tmp_path: Path) -> None:
+def test_a_token_is_valid_until_it_is_revoked_or_expires(tmp_path: Path) -> None:
     clock = Clock()
     file, other = TokensFile(tmp_path, clock=clock), TokensFile(tmp_path, clock=clock)
     secret, token = file.create("backup", "alice", SID, Role.OPERATOR, 2)
@@ -85,7 +85,7 @@ def test_names_days_and_numbers_have_limits(tmp_path: Path) -> None:
     file.create("a", "bob", f"{SID}1", Role.MONITOR)
 
 
-def test_who_records_changes_can_prevent_them(tmp_path: Path) -> None:
+def test_a_failing_audit_log_prevents_changes(tmp_path: Path) -> None:
     def refuse(action: str, token: ApiToken) -> None:
         raise KeyError(action)
 
@@ -98,7 +98,7 @@ def test_who_records_changes_can_prevent_them(tmp_path: Path) -> None:
     assert TokensFile(tmp_path).list() == [token]
 
 
-def test_a_process_that_keeps_the_lock_holds_nobody_up_for_long(tmp_path: Path) -> None:
+def test_a_process_that_keeps_the_lock_blocks_nobody_for_long(tmp_path: Path) -> None:
     file = TokensFile(tmp_path)
     file.create("a", "alice", SID, Role.MONITOR)
     handle = os.open(tmp_path / "tokens.lock", os.O_RDWR)
@@ -109,7 +109,7 @@ def test_a_process_that_keeps_the_lock_holds_nobody_up_for_long(tmp_path: Path) 
     file.create("b", "alice", SID, Role.MONITOR)
 
 
-def test_uses_are_written_for_tokens_that_there_are(tmp_path: Path) -> None:
+def test_uses_are_recorded_for_existing_tokens(tmp_path: Path) -> None:
     uses = TokenUses(tmp_path)
     uses.note("a", 5.5)
     uses.note("gone", 6)

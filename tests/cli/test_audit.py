@@ -90,7 +90,7 @@ def test_receives_of_administrators_are_recorded_and_ordinary_ones_are_not(servi
     assert all(name.endswith("journal") for _, name, _ in found)
 
 
-def test_a_log_that_cannot_be_written_stops_changes_only_where_that_is_demanded(tmp_path: Path) -> None:
+def test_an_unwritable_log_stops_changes_only_if_configured(tmp_path: Path) -> None:
     for required in (False, True):
         data = tmp_path / str(required)
         with Daemon(data, *(["--audit-required"] if required else [])) as daemon:
@@ -103,7 +103,7 @@ def test_a_log_that_cannot_be_written_stops_changes_only_where_that_is_demanded(
             (data / "audit.jsonl").rmdir()
 
 
-def test_there_is_none_where_nobody_wants_one(tmp_path: Path) -> None:
+def test_no_audit_log_is_written_if_disabled(tmp_path: Path) -> None:
     with Daemon(tmp_path / "data", "--no-audit") as daemon:
         run(daemon, "queue", "create", "orders")
         assert not (daemon.directory / "audit.jsonl").exists()

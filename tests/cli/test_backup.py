@@ -77,7 +77,7 @@ def test_a_backup_under_load_holds_every_durable_message_once(tmp_path: Path) ->
             queue.send("new", recoverable=True)
 
 
-def test_what_is_no_sound_backup_is_not_restored(tmp_path: Path) -> None:
+def test_a_damaged_backup_is_not_restored(tmp_path: Path) -> None:
     with Daemon(tmp_path / "data") as daemon:
         checked("queue", "create", "orders", **at(daemon))
         checked("send", "orders", "x", "--recoverable", **at(daemon))

@@ -15,9 +15,7 @@ from openmsmq.cli import keyring
 SID = "S-1-5-21-1-2-3-1001"
 
 
-def test_a_certificate_is_removed_in_the_domain_where_that_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_certificate_is_removed_from_the_domain_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "settings.json").write_text("{}")
     changes: list[tuple[str, Callable[..., Any]]] = []
     monkeypatch.setattr(keyring, "_change_in_domain", lambda _, owner, change: changes.append((owner, change)))

@@ -167,7 +167,7 @@ def test_a_message_that_cannot_be_written_stays_in_the_queue(run, service, proto
         ('{whole}\n{{"body": ""}}\n', 2),
     ],
 )
-def test_resume_touches_no_file_that_is_not_an_export(run, tmp_path, content, line):
+def test_resume_changes_no_file_that_is_not_an_export(run, tmp_path, content, line):
     name = f"resume{line}-{len(content)}"
     run("queue", "create", name)
     run("send", name, "x")
@@ -214,7 +214,7 @@ def test_progress_of_an_import_into_another_queue_is_refused(run, tmp_path):
     assert run("peek", "two", "--json") == ""
 
 
-def test_a_file_that_is_no_progress_is_left_alone(run, tmp_path):
+def test_a_file_that_is_not_a_progress_file_is_left_alone(run, tmp_path):
     run("queue", "create", "mine")
     (tmp_path / "f.jsonl").write_text(json.dumps({"label": "l", "body": ""}))
     (tmp_path / "f.jsonl.progress").write_text("my own notes")
@@ -222,7 +222,7 @@ def test_a_file_that_is_no_progress_is_left_alone(run, tmp_path):
     assert (tmp_path / "f.jsonl.progress").read_text() == "my own notes"
 
 
-def test_an_interrupted_import_goes_on_where_it_ended(run, tmp_path):
+def test_an_interrupted_import_continues_where_it_ended(run, tmp_path):
     run("queue", "create", "resumed")
     lines = [json.dumps({"label": f"l{n}", "body": ""}) for n in range(4)]
     (tmp_path / "f.jsonl").write_text("\n".join([*lines[:2], "{broken", *lines[2:]]))
@@ -233,7 +233,7 @@ def test_an_interrupted_import_goes_on_where_it_ended(run, tmp_path):
     assert [json.loads(m)["label"] for m in run("peek", "resumed", "--json").splitlines()] == ["l0", "l1", "l2", "l3"]
 
 
-def test_an_import_that_fails_goes_on_without_sending_anything_twice(run, tmp_path):
+def test_a_failed_import_resumes_without_sending_anything_twice(run, tmp_path):
     run("queue", "create", "full", "--quota", "40")
     lines = [json.dumps({"label": f"l{n}", "body": base64.b64encode(bytes(9000 if n % 2 else 1)).decode()})
              for n in range(12)]  # fmt: skip
@@ -284,7 +284,7 @@ def test_a_dry_run_of_a_return_names_the_queues_that_are_gone(run):
     assert "would be returned: 1" in run("dlq", "return", "--meant-for", "goes", "--dry-run")
 
 
-def test_copy_leaves_and_move_takes(run):
+def test_copy_keeps_and_move_removes_the_messages(run):
     run("queue", "create", "from")
     run("queue", "create", "to", "--transactional")
     for number in range(3):
@@ -406,7 +406,7 @@ def test_tail_shows_what_arrives_and_leaves_it(run, service):
     assert len(run("peek", "watched", "--json").splitlines()) == 2
 
 
-def test_tail_begins_with_what_comes_next(run, service):
+def test_tail_begins_with_the_next_message(run, service):
     run("queue", "create", "busy")
     run("send", "busy", "old", "--label", "old")
     with _tail(service, "busy", "--count", "1") as following:
@@ -488,7 +488,7 @@ def test_messages_for_another_machine_are_listed_held_looked_at_and_purged(run, 
 
 
 @pytest.mark.parametrize("command", ["pause", "resume", "peek"])
-def test_strangers_leave_outgoing_queues_alone(run, command):
+def test_other_users_cannot_change_outgoing_queues(run, command):
     run("send", THERE, "x")
     assert "MQ_ERROR_ACCESS_DENIED" in run("outgoing", command, THERE, code=5)
 
@@ -512,7 +512,7 @@ def test_everything_about_a_queue_is_shown(run):
     assert json.loads(run("queue", "show", ".\\private$\\whole;journal", "--json"))["management"]["type"] == "PRIVATE"
 
 
-def test_an_administrator_is_made_and_unmade(run, service):
+def test_administrator_rights_are_granted_and_revoked(run, service):
     options = ("user", "--data-dir", str(service.directory))
     run(*options, "add", "chief", "--password-stdin", stdin="secret\n")
     for arguments, code in ((("chief",), 0), (("chief", "--revoke"), 5)):

@@ -54,7 +54,7 @@ def test_names_of_queues_come_from_the_running_queue_manager(service: Daemon) ->
     assert completed(given, 6) == ["orphans"]
 
 
-def test_without_a_queue_manager_nothing_is_said(tmp_path: Path) -> None:
+def test_without_a_queue_manager_completion_is_silent(tmp_path: Path) -> None:
     assert completed("openmsmq peek or", 2, OPENMSMQ_PORT="1") == []
     assert completed("openmsmq que", 1) == ["queue"]
 

@@ -24,7 +24,7 @@ WRITERS = (
 
 @pytest.mark.parametrize("command", [*READERS, *WRITERS], ids=" ".join)
 @pytest.mark.parametrize("kind", ["missing", "other", "file"])
-def test_a_directory_that_is_no_data_directory_is_named(tmp_path: Path, kind: str, command: tuple[str, ...]) -> None:
+def test_a_directory_that_is_not_a_data_directory_is_named(tmp_path: Path, kind: str, command: tuple[str, ...]) -> None:
     where = tmp_path / "wrong"
     if kind == "other":
         where.mkdir()

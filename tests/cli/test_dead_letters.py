@@ -90,7 +90,7 @@ def test_a_reason_is_given_by_word_name_or_number(run: Run, reason: str) -> None
     assert "allowed: no-queue, " in run("dlq", "return", "--reason", "EXPIRED", code=2)
 
 
-def test_dead_letters_go_back_and_only_those_that_the_dry_run_showed(run: Run) -> None:
+def test_only_the_dead_letters_of_the_dry_run_are_returned(run: Run) -> None:
     run("queue", "create", "back")
     dying(run, "back", 3)
     before = meant_for(run, "back")
@@ -118,7 +118,7 @@ def test_a_transactional_letter_goes_back_in_one_transaction(run: Run) -> None:
     assert identifier not in listed(run, "xactdeadletter") and len(listed(run, "rejecting")) == 2
 
 
-def test_what_cannot_go_back_stays_and_the_others_go(run: Run) -> None:
+def test_letters_that_cannot_be_returned_stay_and_the_others_are_returned(run: Run) -> None:
     for queue in ("failing", "living"):
         run("queue", "create", queue)
         dying(run, queue, 1)
@@ -168,7 +168,7 @@ def test_journals_are_listed_shown_and_sent_again(run: Run) -> None:
     assert run("journal", "show") == ""
 
 
-def test_messages_are_found_by_what_they_are(run: Run) -> None:
+def test_messages_are_found_by_their_properties(run: Run) -> None:
     run("queue", "create", "searched")
     run("send", "searched", "the quick brown fox", "--label", "Animals/fox")
     run("send", "searched", "x" * 5000, "--label", "large")
@@ -230,7 +230,7 @@ def test_top_shows_the_fullest_queues_and_how_they_change(run: Run) -> None:
     assert "nothing-in-it" in run("top", "--count", "1", "--empty", "--rows", "100")
 
 
-def test_a_reader_that_goes_away_leaves_no_noise(run: Run, service: Daemon) -> None:
+def test_a_closed_pipe_causes_no_error_output(run: Run, service: Daemon) -> None:
     run("queue", "create", "piped")
     for number in range(20):
         run("send", "piped", "x" * 9000, "--label", str(number))
@@ -240,7 +240,7 @@ def test_a_reader_that_goes_away_leaves_no_noise(run: Run, service: Daemon) -> N
     assert done.stdout.startswith("id:") and done.stderr == ""
 
 
-def test_what_a_transaction_makes_visible_after_the_dry_run_is_not_taken(run: Run, service: Daemon) -> None:
+def test_messages_committed_after_the_dry_run_are_not_affected(run: Run, service: Daemon) -> None:
     run("queue", "create", "slow", "--transactional")
     wanted = ("msg", "delete", "slow", "--label", "late", "--yes")
     with service.connect() as qm, qm.open(".\\private$\\slow", "send") as queue:
@@ -258,7 +258,7 @@ def test_what_a_transaction_makes_visible_after_the_dry_run_is_not_taken(run: Ru
     assert "deleted: 2" in run(*wanted, "--selection", dry.split("--selection ")[1].strip())
 
 
-def test_tables_of_dead_letters_are_apart(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_of_dead_letters_are_separated(capsys: pytest.CaptureFixture[str]) -> None:
     def counted(value: str) -> Any:
         return SimpleNamespace(value=value, messages=2, last=datetime(2026, 1, 1, tzinfo=UTC))
 

@@ -116,7 +116,7 @@ def test_a_message_in_an_answer_is_shown_with_its_headers() -> None:
     assert section["pSectionBuffer"]["message packet"]["message"]["properties"]["label"] == "inside"
 
 
-def test_sealed_calls_say_so() -> None:
+def test_sealed_calls_are_reported_as_sealed() -> None:
     path = next(path for path in (VECTORS / "ntlm").glob("*privacy*.json"))
     text = "".join(pdu["hex"] for pdu in json.loads(path.read_text())["pdus"])
     assert any("sealed" in each["fields"] for each in found(invoke("decode", text, "--json")))
@@ -144,7 +144,7 @@ def test_a_message_packet_has_its_headers(tmp_path: Path) -> None:
     assert packet["fields"]["message"]["user"]["destination"]["direct"] == "OS:a04bm02\\q"
 
 
-def test_one_that_is_cut_off_shows_what_is_there_and_fails() -> None:
+def test_a_truncated_packet_is_shown_as_far_as_possible_and_fails() -> None:
     ended = invoke("decode", stdin=(VECTORS / "packet" / "user-message.hex").read_text())
     assert ended.code == 1 and 'label = "mqsender label"' in ended.stdout
     assert "ERROR MessagePropertiesHeader" in ended.stdout
@@ -164,7 +164,7 @@ def test_one_that_is_cut_off_shows_what_is_there_and_fails() -> None:
         ("05004203100000001000000001000000", "packet type 66 is not known"),
     ],
 )
-def test_what_can_not_be_read_says_why(text: str, said: str) -> None:
+def test_unreadable_input_is_explained(text: str, said: str) -> None:
     ended = invoke("decode", text, stdin="")
     assert ended.code == 1 and f"ERROR {said}" in ended.stdout, ended
 
@@ -197,7 +197,7 @@ def test_text_from_the_network_is_escaped() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_break_it(data: bytes) -> None:
+def test_no_bytes_break_the_decoder(data: bytes) -> None:
     for start in (b"", bytes.fromhex("0500000310000000")):
         assert list(find(start + data))
 
@@ -260,7 +260,7 @@ def test_a_segment_that_was_not_captured_is_missed(tmp_path: Path) -> None:
         (capture([])[:20], "not a capture in the format of libpcap"),
     ],
 )
-def test_captures_that_can_not_be_read_say_why(tmp_path: Path, data: bytes, said: str) -> None:
+def test_unreadable_captures_are_explained(tmp_path: Path, data: bytes, said: str) -> None:
     file = tmp_path / "capture.pcap"
     file.write_bytes(data)
     ended = invoke("decode", "--file", str(file))

@@ -30,7 +30,7 @@ def run_at(daemon: Daemon, *arguments: str, code: int = 0, **environment: str) -
     return ended.stdout if code != 2 else ended.stderr
 
 
-def test_a_file_makes_another_queue_manager_the_same(pair: tuple[Daemon, Daemon], tmp_path: Path) -> None:
+def test_an_export_makes_another_queue_manager_identical(pair: tuple[Daemon, Daemon], tmp_path: Path) -> None:
     first, second = pair
     add_user(first.directory, "alice", "Secret#1")
     run_at(first, "user", "role", "alice", "operator")
@@ -68,7 +68,7 @@ def test_a_file_makes_another_queue_manager_the_same(pair: tuple[Daemon, Daemon]
     assert json.loads(run_at(second, "queue", "show", "orders", "--json"))["label"] == "Orders"
 
 
-def test_without_secrets_there_are_none(pair: tuple[Daemon, Daemon]) -> None:
+def test_an_export_without_secrets_contains_none(pair: tuple[Daemon, Daemon]) -> None:
     document = json.loads(run_at(pair[0], "definitions", "export", "--local"))
     assert "nt_hash" not in json.dumps(document)
     assert "users" not in json.loads(run_at(pair[0], "definitions", "export"))
@@ -118,7 +118,7 @@ def of_queue(**members: object) -> str:
         (of_queue(name="x\\y"), "not allowed"),
     ],
 )  # fmt: skip
-def test_a_document_that_is_wrong_anywhere_changes_nothing_and_says_where(
+def test_an_invalid_document_changes_nothing_and_names_the_error(
     pair: tuple[Daemon, Daemon], tmp_path: Path, content: str, said: str
 ) -> None:
     (tmp_path / "f.json").write_text(content)
@@ -128,7 +128,7 @@ def test_a_document_that_is_wrong_anywhere_changes_nothing_and_says_where(
     assert "fine" not in run_at(pair[0], "queue", "list")
 
 
-def test_a_member_whom_nobody_knows_is_found_by_the_dry_run(pair: tuple[Daemon, Daemon], tmp_path: Path) -> None:
+def test_the_dry_run_reports_unknown_members(pair: tuple[Daemon, Daemon], tmp_path: Path) -> None:
     groups = [{"name": "g", "members": ["unknown"]}]
     (tmp_path / "f.json").write_text(json.dumps({"format": 1, "groups": groups}))
     environment = {**at(pair[0]), "OPENMSMQ_DATA_DIR": str(pair[0].directory)}
@@ -149,7 +149,7 @@ def test_a_queue_is_made_with_its_rights_or_not_at_all(tmp_path: Path) -> None:
         run_at(daemon, "send", "closed", "x", "--user", "alice", code=5, OPENMSMQ_PASSWORD="Secret#1")
 
 
-def test_one_queue_that_is_closed_to_the_caller_spoils_no_list(tmp_path: Path) -> None:
+def test_one_inaccessible_queue_does_not_fail_a_list(tmp_path: Path) -> None:
     with Daemon(tmp_path / "data", "--system-queue-readers", "everyone") as daemon:
         add_user(daemon.directory, "alice", "Secret#1")
         add_user(daemon.directory, "chief", "Secret#1", "--admin")

@@ -40,7 +40,7 @@ def documents(data: Path, *arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in checked(*given).splitlines()]
 
 
-def test_it_shows_what_is_there(data: Path) -> None:
+def test_directory_commands_show_machines_queues_and_lists(data: Path) -> None:
     (shown,) = documents(data, "show")
     assert (shown["machines"], shown["public_queues"], shown["distribution_lists"]) == (1, 1, 0)
     assert shown["file"] == str(data / "directory.sqlite")
@@ -89,7 +89,7 @@ def test_a_list_is_created_filled_emptied_and_deleted(data: Path) -> None:
         (("lists", "delete", "there"), 130, ""),
     ],
 )
-def test_what_is_wrong_is_said(data: Path, arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_errors_are_explained(data: Path, arguments: tuple[str, ...], code: int, said: str) -> None:
     run(data, "lists", "create", "there")
     ended = run(data, *arguments)
     assert (ended.code, said in ended.stderr) == (code, True), ended
@@ -104,13 +104,13 @@ def test_a_machine_is_removed_only_after_its_user_has_agreed(data: Path, answer:
     assert (shown["machines"], shown["public_queues"]) == (left, left)
 
 
-def test_a_machine_that_is_gone_is_removed_with_its_queues(data: Path) -> None:
+def test_a_retired_machine_is_removed_with_its_queues(data: Path) -> None:
     assert run(data, "machines", "remove", "berlin", "--yes").code == 0
     (shown,) = documents(data, "show")
     assert (shown["machines"], shown["public_queues"]) == (0, 0)
 
 
-def test_a_directory_that_is_not_there_or_unusable_is_not_made(tmp_path: Path) -> None:
+def test_a_missing_or_unusable_directory_is_not_created(tmp_path: Path) -> None:
     missing = run(tmp_path, "queues")
     assert (missing.code, "there is no directory at" in missing.stderr) == (6, True)
     assert list(tmp_path.iterdir()) == []

@@ -72,7 +72,7 @@ def obeyed(text):
 
 @pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
 @pytest.mark.parametrize("arguments", COMMANDS, ids=lambda words: "-".join(w for w in words[:2] if w.isalpha()))
-def test_no_command_lets_text_from_outside_act_on_the_terminal(service, arguments, as_json):
+def test_no_command_passes_control_characters_from_messages_to_the_terminal(service, arguments, as_json):
     result = invoke(*arguments, *(["--json"] if as_json else []), **at(service))
     written = result.stdout + result.stderr
     assert written.strip()
@@ -80,7 +80,7 @@ def test_no_command_lets_text_from_outside_act_on_the_terminal(service, argument
     assert "MarkupError" not in written
 
 
-def test_a_process_writes_what_a_terminal_does_not_obey(service):
+def test_a_process_writes_no_control_characters(service):
     environment = {**os.environ, **at(service), "PYTHONUTF8": "1"}
     for arguments in (("peek", NAME), ("nonsense\x9b\u202e",)):
         done = subprocess.run(command(*arguments), capture_output=True, timeout=60, env=environment)

@@ -41,7 +41,7 @@ def run(service):
     return run
 
 
-def test_a_missing_queue_is_named_whatever_is_asked_of_it(qm):
+def test_a_missing_queue_is_named_by_every_command(qm):
     for operation in (qm.open, qm.delete_queue, qm.properties, qm.counts, qm.security, qm.format_name):
         with pytest.raises(openmsmq.QueueNotFound, match="missing"):
             operation(MISSING)
@@ -73,12 +73,12 @@ def test_the_error_of_a_message_over_the_limit_names_the_limit(qm):
                 queue.send(b"x" * size)
 
 
-def test_transactions_and_queues_that_disagree_say_what_to_do(qm):
+def test_errors_of_transactional_mismatches_name_the_remedy(qm):
     with qm.open(LEDGER, "send") as queue, pytest.raises(openmsmq.TransactionUsage, match=r"ledger.*transaction=tx"):
         queue.send("x")
 
 
-def test_a_second_commit_and_a_closed_queue_say_what_they_are(qm):
+def test_a_second_commit_and_a_closed_queue_are_explained(qm):
     transaction = qm.transaction()
     transaction.commit()
     for operation in (transaction.commit, transaction.abort):

@@ -55,7 +55,7 @@ def test_a_user_gets_the_right_to_send_and_loses_it(run: Run) -> None:
     assert "allow  Authenticated" in run("queue", "permissions", "orders", user="chief")
 
 
-def test_a_user_of_a_domain_that_nobody_is_asked_for_is_one_of_the_file_and_a_line_says_so(service: Daemon) -> None:
+def test_without_a_domain_a_domain_user_is_a_local_user_and_a_line_says_so(service: Daemon) -> None:
     environment = {**at(service), "OPENMSMQ_PASSWORD": "Secret#1", "OPENMSMQ_DATA_DIR": str(service.directory)}
     checked("queue", "create", "of-whom", "--user", "chief", **environment)
     ended = invoke("queue", "grant", "of-whom", "ELSE\\alice", "send", "--dry-run", "--user", "chief", **environment)
@@ -63,7 +63,7 @@ def test_a_user_of_a_domain_that_nobody_is_asked_for_is_one_of_the_file_and_a_li
     assert "looking up ELSE\\alice in" in ended.stderr and "directory_domain is set" in ended.stderr
 
 
-def test_a_public_queue_is_made_guarded_used_and_deleted_as_a_private_one(run: Run, service: Daemon) -> None:
+def test_a_public_queue_is_created_protected_used_and_deleted_like_a_private_one(run: Run, service: Daemon) -> None:
     assert "would be created: .\\news" in run("queue", "create", "--public", "news", "--dry-run", user="chief")
     made = json.loads(run("queue", "create", "--public", "news", "--label", "of today", "--json", user="chief"))
     name = made["format_name"]
@@ -113,7 +113,7 @@ def test_a_right_that_a_group_has_counts_for_its_members(run: Run) -> None:
     assert "no group" in run("user", "group", "join", "clerks", "bob", code=1)
 
 
-def test_who_would_lock_itself_out_is_asked(run: Run) -> None:
+def test_a_user_about_to_lock_themselves_out_is_asked(run: Run) -> None:
     run("queue", "create", "locked", user="chief")
     said = run("queue", "revoke", "locked", "everyone", code=130, user="bob")  # no answer is an abort
     assert "you may not change the permissions afterwards" in said
@@ -123,7 +123,7 @@ def test_who_would_lock_itself_out_is_asked(run: Run) -> None:
     assert run("queue", "owner", "locked", user="bob").strip() == "bob"
 
 
-def test_who_locks_out_owner_and_administrators_is_asked(run: Run) -> None:
+def test_a_user_about_to_lock_out_owner_and_administrators_is_asked(run: Run) -> None:
     """The owner may always see and change the permissions, so is not told otherwise."""
     run("queue", "create", "hers", user="alice")
     run("queue", "revoke", "hers", "alice", "--yes", user="alice")
@@ -144,7 +144,7 @@ def test_a_dry_run_of_a_grant_shows_words(run: Run) -> None:
     assert "after:  allow alice WriteMessage" in shown and "(A;" not in shown
 
 
-def test_who_has_only_the_right_to_receive_or_to_send_uses_it(run: Run) -> None:
+def test_a_user_with_only_the_right_to_receive_or_to_send_can_use_it(run: Run) -> None:
     for name in ("lean", "lean-tx"):
         run("queue", "create", name, *(["--transactional"] if name == "lean-tx" else []), user="chief")
         run("queue", "grant", name, "chief", "FullControl", user="chief")
@@ -197,7 +197,7 @@ def test_help_names_the_rights() -> None:
     assert "ChangeQueuePermissions" in checked("queue", "grant", "--help")
 
 
-def test_top_says_which_queues_it_cannot_show(run: Run, service: Daemon) -> None:
+def test_top_names_the_queues_it_cannot_show(run: Run, service: Daemon) -> None:
     run("queue", "create", "unseen", user="chief")
     run("queue", "revoke", "unseen", "everyone", "--yes", user="chief")
     ended = invoke("top", "--count", "1", "--user", "bob", OPENMSMQ_PASSWORD="Secret#1", **at(service))

@@ -64,7 +64,7 @@ def test_stages_are_shown_and_dropped(run: Run, plane: Plane) -> None:
     assert run("stages", "--json") == ""
 
 
-def test_strangers_see_and_drop_no_stages_of_others(tmp_path: Path) -> None:
+def test_users_neither_see_nor_drop_stages_of_others(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path / "data", "--flight", "--flight-port", "0")
     with daemon:
         for user in ("alice", "bob"):

@@ -64,7 +64,7 @@ def offset() -> str:
     return str(max(20_000, free_port() - 25_000))
 
 
-def test_one_command_makes_what_is_needed_and_its_link_logs_in_once(tmp_path: Path) -> None:
+def test_one_command_sets_everything_up_and_its_link_logs_in_once(tmp_path: Path) -> None:
     started = Quickstart(tmp_path / "data", "--port-offset", offset())
     secret = urlsplit(started.link).fragment
     assert len(secret) > 40 and secret not in urlsplit(started.link)._replace(fragment="").geturl()
@@ -88,7 +88,7 @@ def test_one_command_makes_what_is_needed_and_its_link_logs_in_once(tmp_path: Pa
     again.stop()
 
 
-def test_a_link_holds_for_a_quarter_of_an_hour_and_for_the_last_secret(tmp_path: Path) -> None:
+def test_a_login_link_is_valid_for_15_minutes_and_only_the_latest_works(tmp_path: Path) -> None:
     now = 1000.0
     old, new = (create_link(tmp_path, "admin", lambda: now) for _ in range(2))
     assert redeem_link(tmp_path, old, lambda: now) is None
@@ -103,7 +103,7 @@ def test_a_link_holds_for_a_quarter_of_an_hour_and_for_the_last_secret(tmp_path:
     assert redeem_link(tmp_path, secret) is None
 
 
-def test_who_is_no_administrator_does_not_become_one(tmp_path: Path) -> None:
+def test_a_user_who_is_not_an_administrator_does_not_become_one(tmp_path: Path) -> None:
     invoke("user", "--data-dir", str(tmp_path), "add", "bob", "--password-stdin", stdin="x\n")
     refused = invoke("quickstart", str(tmp_path), "--user", "bob")
     assert refused.code == 2 and "bob is not an administrator" in refused.stderr
@@ -130,7 +130,7 @@ def test_a_daemon_that_works_is_healthy_without_a_login(service: Daemon) -> None
     assert all('"ok": true' in line for line in asked(service, "--json").stdout.splitlines())
 
 
-def test_a_login_that_fails_and_an_alarm_that_is_on_are_unhealthy(service: Daemon, tmp_path: Path) -> None:
+def test_a_failed_login_and_an_active_alarm_are_unhealthy(service: Daemon, tmp_path: Path) -> None:
     ended = asked(service, "--user", "nobody", OPENMSMQ_PASSWORD="x")
     assert ended.code == 1 and "refused the login of user nobody" in ended.stdout
     assert asked(service, "--alarms").code == 0
@@ -160,7 +160,7 @@ def test_a_silenced_alarm_is_counted_and_is_not_unhealthy(service: Daemon, tmp_p
     assert ended.code == 1 and "alarms: cannot read silences" in ended.stdout and "bills has waited" in ended.stdout
 
 
-def test_what_is_not_reached_has_an_exit_code_of_its_own(service: Daemon, tmp_path: Path) -> None:
+def test_an_unreachable_server_has_its_own_exit_code(service: Daemon, tmp_path: Path) -> None:
     ended = invoke("health", "--port", "1", "--data-dir", str(tmp_path))
     assert ended.code == 6 and ended.stdout.startswith("rpc: ")
     ended = asked(service, "--url", "http://127.0.0.1:1")

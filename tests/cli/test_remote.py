@@ -58,7 +58,7 @@ def test_a_message_goes_to_another_machine_without_a_queue_manager_here(daemon: 
     assert "it is unknown whether the queue accepts the message" in send(port, "plain").stderr
 
 
-def test_a_transactional_queue_says_whether_it_took_the_message(daemon: Daemon, port: str) -> None:
+def test_a_transactional_queue_reports_whether_it_accepted_the_message(daemon: Daemon, port: str) -> None:
     done = send(port, "tx", "--transaction", "--json")
     assert done.exit_code == 0 and json.loads(done.stdout)["fate"] == "accepted"
     refused = send(port, "plain", "--transaction")
@@ -67,7 +67,7 @@ def test_a_transactional_queue_says_whether_it_took_the_message(daemon: Daemon, 
     assert missing.exit_code == 1 and "NACK_BAD_DST_Q" in missing.stderr
 
 
-def test_what_goes_wrong_is_said(port: str) -> None:
+def test_failures_are_explained(port: str) -> None:
     unknown = invoke("send", "DIRECT=OS:no-such-host.invalid\\private$\\q", "x")
     assert unknown.exit_code == 1 and "does not resolve" in unknown.stderr
     closed = send("1", "plain")
@@ -77,7 +77,7 @@ def test_what_goes_wrong_is_said(port: str) -> None:
         assert done.exit_code == 1 and "does not answer as a queue manager" in done.stderr
 
 
-def test_connect_test_says_which_way_is_open(port: str) -> None:
+def test_connect_test_names_the_reachable_protocols(port: str) -> None:
     done = invoke("connect-test", HOST, "--message-port", port, "--json")
     assert done.exit_code == 0, done.output
     checks = json.loads(done.stdout)
@@ -87,7 +87,7 @@ def test_connect_test_says_which_way_is_open(port: str) -> None:
     assert closed.exit_code == 1 and "failed" in closed.stdout
 
 
-def test_outgoing_show_says_why_messages_wait(tmp_path: Path) -> None:
+def test_outgoing_show_explains_why_messages_wait(tmp_path: Path) -> None:
     with Daemon(tmp_path / "data") as daemon:
         names = ("DIRECT=OS:no-such-host.invalid\\private$\\q", "DIRECT=TCP:127.0.72.9\\private$\\q")
 

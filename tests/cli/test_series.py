@@ -15,14 +15,14 @@ from openmsmq.cli.series import sparkline
         (list(range(8)), "▁▂▃▄▅▆▇█"), ([None, 1, None], " █ "), ([None], " "), ([], ""),
     ],
 )  # fmt: skip
-def test_a_line_shows_what_is_more(values: list[float | None], line: str) -> None:
+def test_a_sparkline_shows_larger_values_higher(values: list[float | None], line: str) -> None:
     assert sparkline(values) == line
 
 
 NOTHING = (None, None, None)
 
 
-def test_points_are_means_of_those_they_stand_for_and_the_last_is_the_newest() -> None:
+def test_points_are_means_of_their_samples_and_the_last_is_the_newest() -> None:
     found = [Rates(at, at, at, 2 * at, 0, *NOTHING) for at in range(1, 8)]
     assert thinned(found, 3) == [
         Rates(1, 1, 1, 2, 0, *NOTHING), Rates(4, 4, 3, 6, 0, *NOTHING), Rates(7, 7, 6, 12, 0, *NOTHING)

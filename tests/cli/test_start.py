@@ -51,7 +51,7 @@ def test_a_command_of_the_table_of_actions_loads_no_users_file_before_it_works(n
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_table_of_commands_says_what_the_commands_say(name: str) -> None:
+def test_the_table_of_commands_matches_the_commands(name: str) -> None:
     command = load(name)
     assert command.name == name
     assert command.get_short_help_str(1000) == COMMANDS[name].help

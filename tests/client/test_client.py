@@ -137,14 +137,14 @@ def test_messages_come_by_priority_and_then_in_order(qm, queue):
         assert [message.decode() for message in opened] == ["b", "e", "a", "c", "d"]
 
 
-def test_iterating_takes_nothing_away(qm, queue):
+def test_iterating_removes_nothing(qm, queue):
     _send(qm, queue, "a", "b")
     with qm.open(queue) as opened:
         assert [m.decode() for m in opened] == [m.decode() for m in opened] == ["a", "b"]
     assert qm.counts(queue)["message_count"] == 2
 
 
-def test_a_cursor_takes_the_message_it_stands_on(qm, queue):
+def test_a_cursor_receives_the_current_message(qm, queue):
     _send(qm, queue, "a", "b", "c")
     with qm.open(queue) as opened, opened.cursor() as cursor:
         with pytest.raises(openmsmq.IllegalCursorAction):
@@ -211,7 +211,7 @@ def test_an_exception_aborts_and_puts_received_messages_back(qm, transactional):
         assert [m.decode() for m in opened] == ["kept"]
 
 
-def test_a_client_that_goes_aborts_its_transaction(qm, transactional, service):
+def test_a_disconnected_client_aborts_its_transaction(qm, transactional, service):
     with qm.open(transactional, "send") as out, qm.transaction() as transaction:
         out.send("kept", transaction=transaction)
     other = service.connect()
@@ -232,7 +232,7 @@ def test_transactions_and_queues_must_agree(qm, queue, transactional):
     transaction.abort()
 
 
-def test_an_exclusive_reader_keeps_others_out(qm, queue):
+def test_an_exclusive_reader_excludes_others(qm, queue):
     with qm.open(queue, exclusive=True):
         with pytest.raises(openmsmq.SharingViolation):
             qm.open(queue)
@@ -306,7 +306,7 @@ def test_a_wrong_password_is_refused(service):
         ("PUBLIC=5e77d1b0-8c2a-4f95-b0e4-19c3a7d6f281", openmsmq.QueueNotFound),
     ],
 )
-def test_opening_what_is_not_there_says_what_is_wrong(qm, name, error):
+def test_opening_a_missing_queue_is_explained(qm, name, error):
     with pytest.raises(error):
         qm.open(name)
 

@@ -45,7 +45,7 @@ def attempts(fate, seconds=10.0, held=()):
     return Attempts(call, seconds, lambda: float(next(clock)), lambda: 1.0)
 
 
-def test_what_was_not_sent_is_tried_again_with_longer_and_longer_pauses_until_the_time_is_up():
+def test_an_unsent_call_is_retried_with_growing_pauses_until_the_timeout():
     lost, pauses = openmsmq.RpcConnectionError("refused"), []
     tried = attempts(UNKNOWN)
     with pytest.raises(openmsmq.RpcConnectionError, match="refused") as raised:  # noqa: PT012
@@ -55,7 +55,7 @@ def test_what_was_not_sent_is_tried_again_with_longer_and_longer_pauses_until_th
     assert pauses == [0.05, 0.1, 0.2, 0.4, 0.8]
 
 
-def test_what_was_sent_is_only_tried_again_where_that_does_no_harm():
+def test_a_sent_call_is_only_retried_if_it_is_idempotent():
     lost = openmsmq.RpcConnectionError("reset")
     assert attempts(REPEATABLE).pause_after(lost, sent=True) > 0
     with pytest.raises(openmsmq.RpcConnectionError) as harmless:
@@ -116,7 +116,7 @@ def test_without_a_server_the_first_connection_fails_at_once_and_a_call_when_its
         service.connect()
 
 
-def test_what_the_server_kept_is_lost_with_its_restart_and_each_says_so(service):
+def test_server_state_lost_by_a_restart_is_reported_by_each_object(service):
     with service.connect() as manager:
         queue, other = manager.open(QUEUE), manager.open(QUEUE, protocol="qmcomm")
         with manager.open(QUEUE, "send") as sending:
@@ -161,7 +161,7 @@ def test_a_queue_that_may_reconnect_is_opened_anew_by_its_name(service, protocol
                 assert message.decode() == "2"
 
 
-def test_a_receive_that_waits_goes_on_after_a_restart(service):
+def test_a_receive_that_waits_continues_after_a_restart(service):
     with service.connect() as manager, manager.open(QUEUE, reconnect=True) as queue:
         received = []
         reader = threading.Thread(target=lambda: received.append(queue.receive(60)))
@@ -186,7 +186,7 @@ def test_a_send_whose_answer_is_lost_is_not_repeated(service):
         assert manager.counts(QUEUE)["message_count"] == 1
 
 
-def test_a_queue_that_is_gone_after_the_restart_is_not_found(service):
+def test_a_queue_missing_after_the_restart_is_not_found(service):
     with service.connect() as manager:
         queue = manager.open(QUEUE, reconnect=True)
         restart(service)
@@ -196,7 +196,7 @@ def test_a_queue_that_is_gone_after_the_restart_is_not_found(service):
         queue.close()
 
 
-def test_the_asyncio_client_comes_back_too(service):
+def test_the_asyncio_client_reconnects_too(service):
     async def program():
         async with await openmsmq.aio.connect("127.0.0.1", service.port) as manager:
             plain = await manager.open(QUEUE)
@@ -307,7 +307,7 @@ def test_a_forked_child_of_an_asyncio_program_has_a_connection_of_its_own(servic
     loop.close()
 
 
-def test_a_server_that_never_answers_is_given_up(service, monkeypatch):
+def test_a_server_that_never_answers_times_out(service, monkeypatch):
     monkeypatch.setattr("openmsmq.client.calls.ANSWER_MARGIN", 0.3)
     with service.connect() as manager, manager.open(QUEUE, "send") as queue:
         queue.send("binds qmcomm2")
@@ -356,7 +356,7 @@ def test_an_interrupted_call_does_not_end_the_open_queues_of_a_client_with_one_c
         queue.send("still open")
 
 
-def test_a_connection_that_was_to_replace_another_one_and_can_not_be_bound_is_closed(service, monkeypatch):
+def test_a_replacement_connection_that_cannot_be_bound_is_closed(service, monkeypatch):
     with service.connect() as manager, manager.open(QUEUE, "send"):
         exchange, connect = msrpc.rpc.client.Connection.exchange, openmsmq.client.pool.rpc.connect
         made = []

@@ -29,7 +29,7 @@ def test_the_blocking_client_is_what_the_tool_makes_of_the_other(tool: ModuleTyp
     assert tool.synchronous(tool.SOURCE.read_text()) == tool.TARGET.read_text()
 
 
-def test_a_passage_that_is_gone_is_named(tool: ModuleType) -> None:
+def test_a_missing_passage_is_named(tool: ModuleType) -> None:
     with pytest.raises(ValueError, match="other tasks that wait"):
         tool.synchronous(tool.SOURCE.read_text().replace("other tasks that wait", "tasks that wait"))
 
@@ -39,7 +39,7 @@ def test_no_trace_of_asyncio_is_left_in_the_blocking_client(tool: ModuleType) ->
     assert [word for word in ("async", "await", "unner") if word in code] == []
 
 
-def test_a_queue_that_was_closed_says_so_whatever_is_asked_of_it() -> None:
+def test_every_call_on_a_closed_queue_reports_that_it_is_closed() -> None:
     handle: Any = SimpleNamespace(queue=SimpleNamespace(name="q", protocol="qmcomm"))
     queue = MessageQueue(mock.Mock(), mock.Mock(), handle, False)
     queue._check_open()

@@ -58,7 +58,7 @@ def test_mypy_refuses_each_word_that_does_not_exist(tmp_path):
     assert {int(line.split(":")[1]) for line in refused.stdout.splitlines() if ": error:" in line} == lines
 
 
-def test_the_typed_properties_are_those_that_there_are():
+def test_the_typed_properties_match_the_existing_ones():
     known = {field.name for field in fields(openmsmq.Message)} | {"recoverable"}
     assert get_type_hints(MessageProperties).keys() <= known
     assert set(get_args(QueuePropertyName)) == set(PROPERTIES)

@@ -11,7 +11,7 @@ import openmsmq
 import openmsmq.aio
 
 
-def test_what_is_opened_is_a_context_with_and_without_await(service, qm, queue):
+def test_opened_objects_are_contexts_with_and_without_await(service, qm, queue):
     async def programme():
         async with openmsmq.aio.connect("127.0.0.1", service.port) as manager, manager.open(queue, "send") as opened:
             await opened.send("a")

@@ -34,7 +34,7 @@ def test_messages_are_received_in_two_phases(qm, queue):
     assert left(qm, queue) == ["c"]
 
 
-def test_a_lock_that_falls_with_the_session_of_a_lost_answer_says_so_and_loses_nothing(qm, queue):
+def test_a_lock_lost_with_its_session_is_reported_and_loses_nothing(qm, queue):
     put(qm, queue, "a", "b")
     with qm.open(queue, protocol="qm2qm") as opened:
         with pytest.raises(openmsmq.OperationCancelled, match="put back"), opened.receive_lock(0) as message:  # noqa: PT012
@@ -57,7 +57,7 @@ def lose_the_answer(qm, steps):
             call = steps.send(answer)
 
 
-def test_it_brings_the_message_that_remote_read_brings(qm, queue):
+def test_qm2qm_returns_the_same_message_as_remote_read(qm, queue):
     put(qm, queue, "body", label="l", priority=5, correlation_identifier=CORRELATION, time_to_reach_queue=1000)
     with qm.open(queue, "peek") as one, qm.open(queue, "peek", protocol="qm2qm") as other:
         assert one.peek(0) == other.peek(0)
@@ -129,7 +129,7 @@ def test_a_task_that_is_cancelled_at_any_moment_loses_no_message(service, qm, qu
     asyncio.run(programme())
 
 
-def test_old_servers_are_asked_in_the_old_way(qm, queue, monkeypatch):
+def test_old_servers_get_the_old_operations(qm, queue, monkeypatch):
     """Before version 5.1.951 there is no RemoteQMStartReceive2, and so no lookup identifier (3.2.4.2)."""
     put(qm, queue, "a")
     asked = []

@@ -44,7 +44,7 @@ def test_a_wrong_login_names_the_user_and_the_server(service, given, spnego):
     asyncio.run(programme())
 
 
-def test_only_a_login_below_privacy_is_told_of_higher_levels(service):
+def test_only_the_error_of_a_login_below_privacy_suggests_higher_levels(service):
     for level, hint in ((AuthLevel.PKT_INTEGRITY, True), (AuthLevel.PKT_PRIVACY, False)):
         with pytest.raises(openmsmq.LoginRefused) as refused:
             service.connect(**WRONG, level=level)
@@ -60,7 +60,7 @@ def test_a_refused_call_after_a_login_that_works_is_no_refused_login(tmp_path):
             manager.queues()
 
 
-def test_a_password_that_was_changed_meanwhile_is_said_after_a_restart(tmp_path):
+def test_after_a_restart_a_changed_password_is_reported(tmp_path):
     with Daemon(tmp_path / "data") as running:
         users = UsersFile(running.directory / "users.json")
         users.add("night", "Passw0rd!")
@@ -74,7 +74,7 @@ def test_a_password_that_was_changed_meanwhile_is_said_after_a_restart(tmp_path)
             assert manager.queues() == []
 
 
-def test_commands_and_automation_objects_say_so_too(service):
+def test_commands_and_automation_objects_report_refused_logins_too(service):
     ended = invoke("queue", "list", "--user", "night", **at(service), OPENMSMQ_PASSWORD="wrong")
     assert ended.code == 5
     assert says_who_and_where(service).search(ended.stderr.replace("localhost", "127.0.0.1"))

@@ -41,7 +41,7 @@ def strict(tmp_path_factory):
 # -- which protocol ----------------------------------------------------------------------------------------------------
 
 
-def test_reading_goes_by_remote_read_and_sending_by_qmcomm(qm, queue):
+def test_reading_uses_remote_read_and_sending_uses_qmcomm(qm, queue):
     for access, protocol in (("receive", "remoteread"), ("peek", "remoteread"), ("send", "qmcomm")):
         with qm.open(queue, access) as opened:
             assert opened.protocol == protocol
@@ -60,7 +60,7 @@ def test_a_refused_open_says_which_queue_and_why(qm, queue):
         qm.open(queue, protocol="remoteread")
 
 
-def test_anonymous_callers_fall_back_where_remote_read_wants_privacy(strict):
+def test_anonymous_callers_fall_back_if_remote_read_requires_privacy(strict):
     with strict.connect() as manager:
         with manager.open(r".\private$\q") as opened:
             assert opened.protocol == "qmcomm"
@@ -160,7 +160,7 @@ def test_transactions_and_the_format_name_of_a_queue_open_through_remote_read(qm
 # -- two phases --------------------------------------------------------------------------------------------------------
 
 
-def test_both_protocols_bring_the_same_message(qm, queue):
+def test_both_protocols_return_the_same_message(qm, queue):
     properties = {
         "label": "l", "priority": 5, "application_tag": 7, "extension": b"e", "correlation_identifier": CORRELATION,
         "acknowledgements_requested": 3, "time_to_be_received": 1000,
@@ -180,7 +180,7 @@ def test_both_protocols_bring_the_same_message(qm, queue):
             assert getattr(one, name) == getattr(other, name), name
 
 
-def test_a_locked_message_goes_when_the_block_succeeds(qm, queue):
+def test_a_locked_message_is_removed_when_the_block_succeeds(qm, queue):
     put(qm, queue, "a", "b")
     with qm.open(queue) as opened:
         with opened.receive_lock(0) as message:
@@ -200,7 +200,7 @@ def test_an_exception_puts_the_locked_message_back_in_its_place(qm, queue):
         assert left(qm, queue) == ["a", "b"]
 
 
-def test_consuming_removes_what_the_loop_is_done_with(qm, queue):
+def test_consuming_removes_messages_processed_by_the_loop(qm, queue):
     put(qm, queue, *range(5))
     with qm.open(queue) as opened:
         seen = []
@@ -514,7 +514,7 @@ def test_a_task_that_is_cancelled_at_any_moment_loses_no_message(service, qm, qu
 
 
 @pytest.mark.parametrize("protocol", ["remoteread", "qmcomm"])
-def test_an_open_that_is_cancelled_keeps_nobody_out(service, queue, protocol):
+def test_a_cancelled_open_excludes_nobody(service, queue, protocol):
     """Nor does it disturb the connection, though its interface was being bound."""
 
     async def programme():
@@ -625,7 +625,7 @@ def test_a_user_whose_calls_have_two_levels_has_one_transaction(qm, poisoned, st
         assert user.counts(r".\private$\two-levels")["message_count"] == 0
 
 
-def test_with_a_server_that_knows_no_such_transactions_the_receive_goes_by_qmcomm(service, poisoned, monkeypatch):
+def test_with_a_server_without_remote_transactions_the_receive_uses_qmcomm(service, poisoned, monkeypatch):
     def refused(uow, token):
         raise openmsmq.MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "an empty token")
         yield
@@ -642,7 +642,7 @@ def test_with_a_server_that_knows_no_such_transactions_the_receive_goes_by_qmcom
         assert qm.counts(poisoned)["message_count"] == 0
 
 
-def test_the_same_in_asyncio(service, poisoned):
+def test_the_asyncio_client_receives_in_transactions(service, poisoned):
     async def receive():
         async with await openmsmq.aio.connect("127.0.0.1", service.port) as qm:
             async with await qm.open(poisoned) as opened:

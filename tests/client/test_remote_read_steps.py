@@ -170,7 +170,7 @@ def test_a_message_that_cannot_be_removed_is_put_back():
         assert [request.dwAck for _, request in calls] == [RR_ACK, RR_NACK] and error is cut_off
 
 
-def test_cancelling_goes_on_until_the_receive_that_waits_has_arrived():
+def test_cancelling_continues_until_the_receive_that_waits_has_arrived():
     opened = queue()
     waiting = opened.take(INFINITE)
     next(waiting)
@@ -354,7 +354,7 @@ def test_whenever_a_receive_is_cancelled_the_message_is_returned_or_free(read, a
     assert outcomes == {asyncio.CancelledError, Message}
 
 
-def test_a_cancellation_that_came_too_late_ends_the_next_receive():
+def test_a_late_cancellation_ends_the_next_receive():
     async def programme():
         server = Server()
         runner, opened = Runner(server), handle()
@@ -378,7 +378,7 @@ def test_a_cancellation_that_came_too_late_ends_the_next_receive():
     asyncio.run(programme())
 
 
-def test_a_timeout_that_came_too_late_ends_nothing():
+def test_a_late_timeout_ends_nothing():
     async def programme():
         server = Server()
         runner, opened = Runner(server), handle()

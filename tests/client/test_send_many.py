@@ -41,7 +41,7 @@ def test_values_share_properties_and_the_window_may_be_small(qm, queue):
         assert [(m.decode(), m.label, m.recoverable) for m in opened] == [(str(n), "x", True) for n in range(7)]
 
 
-def test_the_error_says_what_became_of_each_message(qm, queue):
+def test_the_error_has_the_outcome_of_each_message(qm, queue):
     given = iter([b"0", b"1", TOO_LARGE, *(str(n).encode() for n in range(3, 500))])
     with qm.open(queue, "send") as opened, pytest.raises(openmsmq.MessagesNotSent, match="message 2 failed") as failed:
         opened.send_many(given)
@@ -54,7 +54,7 @@ def test_the_error_says_what_became_of_each_message(qm, queue):
     assert next(given) == b"3", "no others were begun"
 
 
-def test_a_queue_that_is_full_says_which_messages_came_in(qm):
+def test_the_error_of_a_full_queue_lists_the_stored_messages(qm):
     qm.create_queue("narrow", quota=100)
     with qm.open("narrow", "send") as opened, pytest.raises(openmsmq.MessagesNotSent) as failed:
         opened.send_many(bytes([n]) * 10_000 for n in range(100))
@@ -65,7 +65,7 @@ def test_a_queue_that_is_full_says_which_messages_came_in(qm):
     qm.delete_queue("narrow")
 
 
-def test_a_failure_of_the_iterator_comes_after_what_is_under_way(qm, queue):
+def test_a_failure_of_the_iterator_is_raised_after_running_sends(qm, queue):
     def broken():
         yield from ("a", "b")
         raise KeyError("of the program")
@@ -91,7 +91,7 @@ def test_a_transaction_has_all_of_them_or_none(qm):
     qm.delete_queue("ledger")
 
 
-def test_several_are_under_way_at_once(qm, queue, monkeypatch):
+def test_several_sends_run_concurrently(qm, queue, monkeypatch):
     """The connection sends further messages before the first answer: one that is asked for 64 gets more than one."""
     from msrpc.rpc.client import Connection
 
@@ -111,7 +111,7 @@ def test_several_are_under_way_at_once(qm, queue, monkeypatch):
         assert set(counts) == {1}, "a server that may change the order gets one at a time"
 
 
-def test_a_lost_connection_says_what_is_not_known(tmp_path):
+def test_the_error_of_a_lost_connection_lists_unknown_outcomes(tmp_path):
     with Daemon(tmp_path / "data") as service, service.connect() as manager:
         manager.create_queue("orders")
 
@@ -131,7 +131,7 @@ def test_a_lost_connection_says_what_is_not_known(tmp_path):
         assert {identifier for identifier in failed.value.sent if identifier} <= there
 
 
-def test_tasks_do_the_same(service, qm, queue):
+def test_asyncio_tasks_send_many_messages_too(service, qm, queue):
     async def programme():
         async with openmsmq.aio.connect("127.0.0.1", service.port) as manager:
             async with manager.open(queue, "send") as opened:

@@ -14,7 +14,7 @@ from openmsmq.com.apartment import Apartment
 from openmsmq.model.exhaustion import shortage
 
 
-def test_calls_that_find_no_room_are_answered_as_the_queue_manager_answers_them() -> None:
+def test_calls_over_a_quota_get_the_error_of_the_queue_manager() -> None:
     apartment = Apartment("127.0.0.1")
     try:
         apartment.run(apartment._listen("127.0.0.1"))
@@ -31,7 +31,7 @@ class Enumerator:
         return SimpleNamespace(result=0x80004005 if failed else 0, pVarResult=None, rgVar=[], pCeltFetched=0)
 
 
-def test_a_collection_that_can_not_be_enumerated_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collection_that_cannot_be_enumerated_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proxies, "from_wire", lambda *_: SimpleNamespace(resolved=SimpleNamespace(value=None)))
     target = SimpleNamespace(exporter=Enumerator(), ipid=bytes(16))
 

@@ -248,7 +248,7 @@ def test_T19_events_come_once_and_the_queue_can_be_used_in_them(new: Callable[[s
     assert not sink.told[3:]
 
 
-def test_T19_a_sink_that_fails_or_is_gone_harms_nobody(new: Callable[[str], Any], queue: Any, daemon: Daemon) -> None:
+def test_T19_a_failing_or_missing_sink_affects_nobody(new: Callable[[str], Any], queue: Any, daemon: Daemon) -> None:
     out, back, sink, event = queue.Open(2, 0), queue.Open(1, 0), Collector(), new("MSMQEvent")
     WithEvents(event, Collector())
     apartment = event._apartment
@@ -265,7 +265,7 @@ def test_T19_a_sink_that_fails_or_is_gone_harms_nobody(new: Callable[[str], Any]
     assert back.Receive(ReceiveTimeout=1000).Body == "seen by others" and not sink.told
 
 
-def test_references_that_python_forgets_are_released(new: Callable[[str], Any], queue: Any) -> None:
+def test_unreferenced_objects_are_released(new: Callable[[str], Any], queue: Any) -> None:
     owner = queue.Open(1, 1)
     del owner
     gc.collect()
@@ -279,7 +279,7 @@ def test_references_that_python_forgets_are_released(new: Callable[[str], Any], 
             time.sleep(0.02)
 
 
-def test_objects_that_are_held_stay_longer_than_those_that_nobody_pings(tmp_path: Path) -> None:
+def test_held_objects_outlive_unpinged_ones(tmp_path: Path) -> None:
     with Daemon(tmp_path / "data", "--com-ping-seconds", "3") as daemon:
         _outlive(daemon)
         close_all()

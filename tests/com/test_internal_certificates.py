@@ -163,14 +163,14 @@ def test_a_restarted_queue_manager_asks_the_directory_before_the_verdict(world: 
     assert world.received().ReceivedAuthenticationLevel == 3
 
 
-def test_who_has_no_certificate_can_not_sign(world: World) -> None:
+def test_a_user_without_certificate_cannot_sign(world: World) -> None:
     world.register(user="alice")
     queue = world.opened(SIGNED, 2, "bob")
     with refused(HResult.MQ_ERROR_NO_INTERNAL_USER_CERT):
         world.message(4, "bob").Send(queue)
 
 
-def test_nobody_signs_as_the_sender_of_a_message_that_came(world: World) -> None:
+def test_a_received_message_cannot_be_signed_in_its_senders_name(world: World) -> None:
     world.register()
     world.message(4).Send(world.opened(SIGNED, 2))
     got = world.opened(SIGNED, 1, "bob").Receive(ReceiveTimeout=5000)
@@ -185,7 +185,7 @@ def test_nobody_signs_as_the_sender_of_a_message_that_came(world: World) -> None
     assert again.SenderCertificate == world.certificates("bob")[0]
 
 
-def test_the_security_context_is_that_of_whom_attached_it(world: World) -> None:
+def test_the_security_context_is_that_of_the_user_who_attached_it(world: World) -> None:
     world.register()
     message = world.message(4)
     message.AttachCurrentSecurityContext2()
@@ -238,7 +238,7 @@ def test_a_certificate_of_another_key_is_not_signed_with(world: World) -> None:
     assert world.received().ReceivedAuthenticationLevel == 3
 
 
-def test_a_file_that_can_not_be_read_is_said_and_replaced(world: World) -> None:
+def test_an_unreadable_file_is_reported_and_replaced(world: World) -> None:
     world.register()
     world.file().write_bytes(b"nonsense")
     queue = world.opened(SIGNED, 2)

@@ -102,7 +102,7 @@ def test_c13_encryption_with_a_direct_format_name_is_refused(new: Callable[[str]
 
 
 @pytest.mark.parametrize("member", ["Signature", "SenderId", "DestinationSymmetricKey"])
-def test_c14_what_is_a_connectors_needs_its_type(new: Callable[[str], Any], member: str) -> None:
+def test_c14_connector_properties_need_a_connector_type(new: Callable[[str], Any], member: str) -> None:
     message = new("MSMQMessage")
     setattr(message, member, b"something")
     with refused(HResult.MQ_ERROR_MISSING_CONNECTOR_TYPE):

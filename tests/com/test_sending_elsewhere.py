@@ -154,7 +154,7 @@ def test_a_single_message_to_a_foreign_machine_goes_by_the_queue_for_transaction
     assert counts == [1, 1]
 
 
-def test_a_name_of_queues_of_both_kinds_takes_no_single_message(pair: Pair) -> None:
+def test_a_list_of_transactional_and_other_queues_refuses_single_message_transactions(pair: Pair) -> None:
     pair.names["mixed"] = ",".join((pair.names["here plain"], pair.names["tcp tx"]))
     with pytest.raises(TransactionUsage, match="plain is not transactional"):
         send(pair, "mixed", SINGLE)

@@ -134,7 +134,7 @@ def test_a_sink_on_another_host_is_looked_for_on_the_clients_own(daemon: Daemon)
     close_all()
 
 
-def test_sinks_that_can_not_be_reached_take_no_memory_and_little_time(daemon: Daemon) -> None:
+def test_sinks_that_cannot_be_reached_take_no_memory_and_little_time(daemon: Daemon) -> None:
     event = Dispatch("MSMQEvent", host="127.0.0.1", port=daemon.mapper_port)
     apartment = event._apartment
     with socket.create_server(("127.0.0.1", 0)) as closed:

@@ -1,4 +1,4 @@
-"""Tests of what there is among compiled modules only: for the run of those, with TESTS=compiled."""
+"""Tests of compiled modules only; they run with TESTS=compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written in C looks at its arguments before it touches memory; Python has no need to."""
+"""C code checks its arguments before it accesses memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from openmsmq.store.row_frames import frames_of, payloads_of
 from store.test_row_frames import CODEC, rows
 
 
-def test_checksums_of_what_is_not_there_are_refused() -> None:
+def test_checksums_outside_the_buffer_are_refused() -> None:
     data = np.zeros(100, np.uint8)
     for start, size in ((0, 101), (101, 0), (-1, 5), (5, -1), (1 << 62, 1 << 62)):
         with pytest.raises(ValueError, match="within the data"):
@@ -31,7 +31,7 @@ def test_checksums_of_what_is_not_there_are_refused() -> None:
         checksums_of(data, np.array([0], np.uint32), np.array([0], np.uint32), 0)
 
 
-def test_what_no_queue_has_is_refused() -> None:
+def test_invalid_queue_entries_are_refused() -> None:
     entries = Entries()
     for key, entry in ((1, 1 << 128), (1, -1), (1, (1 << 32) - 1 << 64), (1 << 64, 1), (-1, 1), ("a", 1)):
         with pytest.raises((OverflowError, TypeError)):
@@ -67,7 +67,7 @@ def test_what_no_queue_has_is_refused() -> None:
             Entries().load(array("Q", [1, 2]), array("Q", [1, 2]), array("I", [1, 2]), words)
 
 
-def test_stamps_that_lie_nowhere_are_refused() -> None:
+def test_stamps_outside_the_buffer_are_refused() -> None:
     record, bounds = bytearray(100), array("q", (0, 100))
     for at, patch in ((-1, b"a"), (1 << 40, b"a"), (99, b"ab")):
         with pytest.raises(ValueError, match=r"place|at least"):
@@ -82,7 +82,7 @@ def test_stamps_that_lie_nowhere_are_refused() -> None:
             stamp_records(record, places, [], 0, 1, 8)
 
 
-def test_bounds_that_are_none_are_refused() -> None:
+def test_invalid_bounds_are_refused() -> None:
     good = rows([b"abc", b"de"])
     for bounds in ((4, 7, 10), (4, 3, 9), (-1, 7, 9), (4, 7)):
         bad = MessageRows(good.queues, good.records, good.sizes, array("q", bounds), good.keys, good.deadlines)
@@ -94,7 +94,7 @@ def test_bounds_that_are_none_are_refused() -> None:
         frames_of(CODEC, good, -1, PENDING, 1, 4096, 0, 4000)
 
 
-def test_payloads_of_what_is_nowhere_are_refused() -> None:
+def test_payloads_outside_the_buffer_are_refused() -> None:
     for locations, first in ((["a"], 0), ([-1], 0), ([1 << 64], 0), ([8], -1), (5, 0)):
         with pytest.raises((TypeError, ValueError, OverflowError)):
             payloads_of(CODEC, bytes(100), 0, locations, first)  # type: ignore[arg-type]
@@ -102,7 +102,7 @@ def test_payloads_of_what_is_nowhere_are_refused() -> None:
     assert payloads_of(CODEC, b"", 0, [0], 1) == []
 
 
-def test_headers_of_what_is_no_pdu_are_refused() -> None:
+def test_headers_of_invalid_pdus_are_refused() -> None:
     for arguments in ((), (b"", 0), ("", 0, 100), (b"", "a", 100), (b"", 1 << 64, 100)):
         with pytest.raises((TypeError, OverflowError)):
             request(*arguments)  # type: ignore[call-arg,arg-type]
@@ -131,7 +131,7 @@ def test_deadlines_that_are_no_integers_are_refused() -> None:
     with pytest.raises(RuntimeError):
         heap.tidy(fails)
 
-    def clears(key: int, number: int) -> bool:  # it changes while it is looked at
+    def clears(key: int, number: int) -> bool:  # it changes while it is checked
         while len(heap) > 10:
             heap.drop_first()
         return False

@@ -1,4 +1,4 @@
-"""What a checkpoint copies of a large queue while the event loop waits."""
+"""Copies of large queues for checkpoints, made while the event loop waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The compiled modules against their own sources: the same seeded work, answer for answer and byte for byte."""
+"""Compiled modules and their sources give equal results, byte for byte, for the same seeded work."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 from seeds import SEED
 
 TRANSCRIPT = Path(__file__).with_name("transcript.py")
-ENOUGH = {"ndr": 3000, "store": 1000, "queueing": 4000, "transfer": 1000}  # lines, of which most are no errors
+ENOUGH = {"ndr": 3000, "store": 1000, "queueing": 4000, "transfer": 1000}  # lines, mostly without errors
 
 ERROR = re.compile(r": (\w+Error|BadStubData)\b")
 
 
 def transcript(*options: str) -> list[str]:
-    # Sets are in another order in each process otherwise.
+    # Otherwise the order of sets differs between processes.
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     command = [sys.executable, str(TRANSCRIPT), str(SEED), *options]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
@@ -26,7 +26,7 @@ def transcript(*options: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_native_code_answers_what_its_sources_answer() -> None:
+def test_native_code_agrees_with_its_python_sources() -> None:
     native, interpreted = transcript(), transcript("sources")
     assert (native[0], interpreted[0]) == ("native", "interpreted")
     different = [pair for pair in zip(native[1:], interpreted[1:], strict=True) if pair[0] != pair[1]]

@@ -1,4 +1,4 @@
-"""Calls that are served together: nobody can tell them from those that are served one by one."""
+"""Batched calls: their results equal those of calls served one by one."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Connection:
         self.server._binder.plain_caller = caller
 
     def _bind(self, core: ServerConnection) -> None:
-        """In one PDU: the presentation contexts are 0, 1 and 2."""
+        """Bind all interfaces in one PDU, with presentation contexts 0, 1 and 2."""
         interfaces = (m.qmcomm, m.qmcomm2, ms_mqrr.RemoteRead)
         self.client.bind([SyntaxId(interface.uuid, interface.version) for interface in interfaces])
         core.receive_data(self.client.data_to_send())
@@ -71,22 +71,22 @@ class Connection:
         self.hear(self.client.data_to_send())
 
     def hear(self, data: bytes) -> None:
-        """The server gets bytes."""
+        """Pass bytes to the server."""
         for event in self.server.receive_data(data):
             assert isinstance(event, Call)
             self.rpc.calls.dispatch(event)
 
     def said(self) -> bytes:
-        """All that the server has sent since the last time."""
+        """Return the bytes that the server has sent since the last call."""
         said, self._said = self._said, []
         return b"".join(said)
 
     def answers(self) -> list[Any]:
-        """The answers among them."""
+        """Return the replies that the server has sent."""
         return self.client.receive_data(self.said())
 
     def ask(self, interface: Interface, operation: Operation, request: Any) -> Any:
-        """Call, and the answer."""
+        """Call; return the reply."""
         self.call(interface, operation.opnum, operation.encode_request(request))
         self.manager.sync()
         (event,) = self.answers()
@@ -106,7 +106,7 @@ class Connection:
 
 
 class Transport:
-    """Of an event loop: what does not leave at once it would send later; this one notes it."""
+    """A transport that records the bytes that a real one would send later."""
 
     def __init__(self, near: socket.socket) -> None:
         self.near = near
@@ -137,7 +137,7 @@ class Transport:
 
 
 class SocketConnection(Connection):
-    """The same with the sockets of a server: machine code reads requests and sends answers."""
+    """A connection with real sockets: native code reads requests and sends replies."""
 
     def __init__(self, manager: Server, rpc: RpcServer, caller: RpcCaller) -> None:
         self.manager, self.rpc, self.client = manager, rpc, ClientConnection()
@@ -176,7 +176,7 @@ class SocketConnection(Connection):
 
 
 class OneByOne:
-    """Has every call served by its interface, in the same order."""
+    """Has every call served individually by its interface, in the same order."""
 
     def __init__(self, together: FastPath) -> None:
         self.operations, self.by_operation = together.operations, together.by_operation
@@ -214,7 +214,7 @@ class Door:
         ]
 
     def settle(self) -> None:
-        """The loop comes round, and the disk has caught up."""
+        """Run the event loop until everything is synced."""
         self.rpc.calls.serve_gathered()
         self.server.world.turn()
         self.server.sync()
@@ -232,7 +232,7 @@ class Door:
 
 
 def some_start(chance: random.Random, handle: bytes, request: int) -> bytes:
-    """Mostly a plain one."""
+    """Start a receive, mostly a plain one."""
     stub = START.encode_request(ms_mqrr.R_StartReceive_Request(
         handle, chance.choice((0,) * 20 + (7,)), chance.choice((0,) * 20 + (1,)),
         int(chance.choice((ReceiveAction.RECEIVE,) * 20 + (ReceiveAction.PEEK_CURRENT,))), chance.choice((0, 0, 0,
@@ -249,7 +249,7 @@ def some_end(chance: random.Random, handle: bytes, request: int) -> bytes:
 
 
 def step_remotely(door: Door, chance: random.Random, number: int) -> None:
-    """A reader on another machine starts or ends some receives, or its time is up."""
+    """Start or end some remote receives, or let their time run out."""
     client, handle = door.clients[number], chance.choice(door.remote_readers[number])
     dice, requests = chance.random(), [chance.randrange(5) for _ in range(4)]
     if dice < 0.45:
@@ -301,7 +301,7 @@ def in_a_loop(work: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("number", range(PROGRAMS))
-def test_nothing_shows_whether_calls_are_served_together(number: int) -> None:
+def test_batched_calls_have_the_same_replies_as_single_ones(number: int) -> None:
     seed = seeds.chance(f"plain calls {number}").random()
 
     def work() -> None:
@@ -328,7 +328,7 @@ def test_nothing_shows_whether_calls_are_served_together(number: int) -> None:
 
 
 def counted(door: Door) -> list[int]:
-    """How many calls are served together, each time that this is tried: a list that grows."""
+    """Return a growing list with the size of each batch."""
     served: list[int] = []
     together = door.rpc.calls.together
     assert together is not None
@@ -346,7 +346,7 @@ def counted(door: Door) -> list[int]:
 
 @pytest.mark.parametrize("connection", [Connection, SocketConnection])
 def test_plain_sends_are_served_together(connection: type[Connection]) -> None:
-    """Of different queues, and more than are gathered; the others would show nothing if nothing were plain."""
+    """Sends to different queues, more than fit in a batch. The other tests would be void if no call were plain."""
 
     def work() -> None:
         door = Door(True, connection)
@@ -364,7 +364,7 @@ def test_plain_sends_are_served_together(connection: type[Connection]) -> None:
 
 @pytest.mark.parametrize("connection", [Connection, SocketConnection])
 def test_calls_of_several_operations_and_kinds_are_all_served_together(connection: type[Connection]) -> None:
-    """As they come in turns from senders and receivers; none of them has to be served alone."""
+    """Alternating calls of senders and receivers; none must be served alone."""
 
     def work() -> None:
         door = Door(True, connection)

@@ -1,5 +1,5 @@
-"""Requests that machine code reads and answers, through an event loop and real sockets: many peers, slow ones, and such
-that go away."""
+"""Requests read and answered by native code through an event loop and real sockets: many peers, slow peers, and peers
+that disconnect."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from protocols.clients import queue_format
 
 
 class Stream:
-    """A client by TCP."""
+    """A TCP client."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -57,7 +57,7 @@ class Stream:
         return answer
 
     async def ready(self) -> None:
-        """Open a queue, and be one whom machine code reads."""
+        """Open a queue, so that native code reads this connection."""
         target = queue_format("a")
         opening = m.rpc_QMOpenQueueInternal_Request(target, Access.SEND, 0, 0, None, 0, bytes(16), "", 0, 0)
         self.writer.write(request(0, OPEN.opnum, OPEN.encode_request(opening), 1))
@@ -95,7 +95,7 @@ def through_a_loop(scenario: Callable[[Door, tuple[str, int]], Coroutine[Any, An
     asyncio.run(run())
 
 
-def test_more_sockets_than_one_look_shows_are_all_read() -> None:
+def test_all_sockets_are_read_even_if_one_poll_does_not_return_them_all() -> None:
     async def scenario(door: Door, address: tuple[str, int]) -> None:
         streams = [await Stream.open(address) for _ in range(150)]
         for stream in streams:
@@ -119,7 +119,7 @@ async def until(look: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("rude", [False, True])
-def test_whoever_goes_is_gone_and_the_others_are_served(rude: bool) -> None:
+def test_a_disconnected_peer_is_removed_and_the_others_are_served(rude: bool) -> None:
     async def scenario(door: Door, address: tuple[str, int]) -> None:
         going, staying = await Stream.open(address), await Stream.open(address)
         for stream in (going, staying):
@@ -138,7 +138,7 @@ def test_whoever_goes_is_gone_and_the_others_are_served(rude: bool) -> None:
     through_a_loop(scenario)
 
 
-def test_a_request_in_pieces_and_whole_ones_behind_it_are_answered() -> None:
+def test_a_fragmented_request_and_whole_ones_after_it_are_answered() -> None:
     async def scenario(door: Door, address: tuple[str, int]) -> None:
         stream = await Stream.open(address)
         await stream.ready()
@@ -171,7 +171,7 @@ def test_nothing_is_read_from_a_peer_that_does_not_read_until_it_does() -> None:
         seen: list[int] = []
 
         def is_still() -> bool:
-            """Nothing has come for a second, while the connection is paused."""
+            """Whether nothing arrives for a second while the connection is paused."""
             seen.append(len(door.server.world.queue("a")))
             return connection._hold & DEAF and seen[-100:] == [seen[-1]] * 100
 

@@ -1,4 +1,4 @@
-"""Requests that machine code reads and answers: whatever a peer sends, and however it goes away."""
+"""Requests read and answered by native code, for all kinds of input and disconnections."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ from openmsmq.model.message import Message
 
 STREAMS = 12
 CO_CANCEL, ORPHANED = 18, 19  # PDUs
-# Place and size of what the header of a PDU has.
+# Offsets and sizes of the fields of a PDU header.
 FIELDS = {"kind": (2, 1), "flags": (3, 1), "drep": (4, 1), "length": (8, 2), "auth": (10, 2)}
 
 
 class ReadByPython(SocketConnection):
-    """The same sockets without machine code."""
+    """The same sockets without native code."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -84,7 +84,7 @@ def request(context: int, opnum: int, stub: bytes, call: int, **odd: int) -> byt
 
 
 def some_pdu(chance: random.Random, door: Door, call: int) -> bytes:
-    """Mostly a plain request, now and then something that is none."""
+    """Return mostly plain requests, sometimes other PDUs."""
     context, opnum, stub = chance.choice((
         (1, SEND.opnum, some_send(chance, chance.choice(door.handles[0][:5]))),
         (1, RECEIVE.opnum, some_receive(chance, chance.choice(door.readers[0]))),
@@ -94,7 +94,7 @@ def some_pdu(chance: random.Random, door: Door, call: int) -> bytes:
     dice = chance.random()
     if dice < 0.86:
         return request(context, opnum, stub, call)
-    if dice < 0.92:  # other operations, which nobody serves together, or which do not exist
+    if dice < 0.92:  # operations that are never batched or do not exist
         return request(chance.choice((0, 1, 2, 7)), chance.choice((0, 1, 200)), stub, call)
     if dice < 0.95:  # in two fragments
         half = len(stub) // 2
@@ -106,7 +106,7 @@ def some_pdu(chance: random.Random, door: Door, call: int) -> bytes:
 
 
 @pytest.mark.parametrize("number", range(STREAMS))
-def test_no_stream_shows_who_has_read_it(number: int) -> None:
+def test_native_and_python_reading_of_a_stream_have_the_same_result(number: int) -> None:
     chance = seeds.chance(f"streams of requests {number}")
 
     def work() -> None:
@@ -144,7 +144,7 @@ def test_no_stream_shows_who_has_read_it(number: int) -> None:
 
 
 def cut(chance: random.Random, pdus: list[bytes]) -> Iterator[bytes]:
-    """Some at once, and some in two parts."""
+    """Send some PDUs at once and some in two parts."""
     at = 0
     while at < len(pdus):
         count = chance.randrange(1, 9)
@@ -176,7 +176,7 @@ def test_more_requests_than_are_gathered_come_in_one_read() -> None:
 
 
 def filled(connection: type[Connection] = SocketConnection, body: bytes = b"body") -> Door:
-    """With 20 messages, and a source that has read their sends."""
+    """Return a queue with 20 messages, and a source that has read their sends."""
     door = Door(True, connection)
     client = door.clients[0]
     for call in range(20):
@@ -187,7 +187,7 @@ def filled(connection: type[Connection] = SocketConnection, body: bytes = b"body
     return door
 
 
-def test_who_has_gone_takes_no_message_along() -> None:
+def test_a_disconnected_client_receives_no_message() -> None:
     def work() -> None:
         door = filled()
         first, second = door.clients
@@ -203,7 +203,7 @@ def test_who_has_gone_takes_no_message_along() -> None:
 
 
 def test_nothing_is_written_to_a_socket_that_its_transport_has_closed() -> None:
-    """Its number may be another connection's by then."""
+    """Its descriptor may belong to another connection by then."""
 
     def work() -> None:
         door = filled()
@@ -280,7 +280,7 @@ def test_a_timed_call_is_one_of_those_that_came_together() -> None:
     in_a_loop(work)
 
 
-def test_a_request_in_two_pieces_is_read_by_machine_code_wherever_it_was_cut() -> None:
+def test_a_request_in_two_pieces_is_read_by_native_code_wherever_it_was_cut() -> None:
     def work() -> None:
         door = Door(True, SocketConnection)
         client = door.clients[0]
@@ -302,7 +302,7 @@ def test_a_request_in_two_pieces_is_read_by_machine_code_wherever_it_was_cut() -
     {"auth": 1}, {"drep": 0x11}, {"flags": 1}, {"flags": 0x83}, {"call": 5}, {"kind": 11}, {"length": 0xFFFF},
     {"length": 3}, {"context": 9}, {"opnum": 200},
 ])  # fmt: skip
-def test_what_begins_like_a_request_and_is_none_ends_as_python_has_it(odd: dict[str, int]) -> None:
+def test_an_invalid_request_ends_as_in_python(odd: dict[str, int]) -> None:
     """Cut at any place: all that had come before goes with it."""
 
     def work() -> None:
@@ -338,7 +338,7 @@ def test_a_request_that_does_not_get_on_closes_its_connection() -> None:
         begun = source.incomplete_since
         client.hear(sent[10:30])
         client.hear(sent[30:31])
-        assert begun == source.incomplete_since < source.heard  # bytes are no progress
+        assert begun == source.incomplete_since < source.heard  # bytes alone are not progress
         client.protocol.check_time(begun + 59, limits)
         assert not client.transport.closed
         client.hear(sent[31:] + sent[:10])
@@ -352,8 +352,8 @@ def test_a_request_that_does_not_get_on_closes_its_connection() -> None:
 
 
 @pytest.mark.parametrize(("kind", "answers"), [(CO_CANCEL, 2), (ORPHANED, 1)])
-def test_what_is_cancelled_is_answered_and_what_is_orphaned_is_not(kind: int, answers: int) -> None:
-    """Both are served: they had come before."""
+def test_cancelled_calls_are_answered_and_orphaned_ones_are_not(kind: int, answers: int) -> None:
+    """Both are executed, because they had arrived before."""
 
     def work() -> None:
         door = filled()
@@ -407,7 +407,7 @@ class Odd:
     """Neither a call nor a request."""
 
 
-def test_arguments_that_are_none_are_refused() -> None:
+def test_invalid_arguments_are_refused() -> None:
     near, far = socket.socketpair()
     good: list[Any] = [None, None, near.fileno(), {}, [], [], 100, 10]
     for index, bad in ((2, "x"), (3, []), (4, {}), (5, None), (6, "x"), (7, None)):

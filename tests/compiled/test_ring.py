@@ -1,4 +1,4 @@
-"""Syncs that the kernel does beside the event loop, on real files."""
+"""Syncs by the kernel off the event loop, on real files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def handles(tmp_path: Path) -> Iterator[list[int]]:
 
 
 def mapped() -> int:
-    """How many mappings of rings this process has."""
+    """Return the number of ring mappings of this process."""
     return Path("/proc/self/maps").read_text().count("io_uring")
 
 
@@ -58,7 +58,7 @@ def in_use() -> tuple[int, int]:
 # -- the ring ----------------------------------------------------------------------------------------------------
 
 
-def test_a_ring_syncs_what_it_is_given_and_says_how_many_are_under_way(ring: Ring, handles: list[int]) -> None:
+def test_a_ring_syncs_its_files_and_reports_the_number_in_flight(ring: Ring, handles: list[int]) -> None:
     assert ring.completed() == (0, 0)
     for _ in range(100):  # around both rings several times
         for count in (1, 5, ENTRIES):
@@ -78,7 +78,7 @@ def test_an_error_among_others_is_named_and_the_next_syncs_have_none(ring: Ring,
     assert ring.completed() == (0, 0)
 
 
-def test_what_is_no_list_of_descriptors_is_refused_and_nothing_submitted(ring: Ring, handles: list[int]) -> None:
+def test_invalid_descriptors_are_refused_and_nothing_is_submitted(ring: Ring, handles: list[int]) -> None:
     class Closing:
         def __index__(self) -> int:
             ring.close()
@@ -97,7 +97,7 @@ def test_what_is_no_list_of_descriptors_is_refused_and_nothing_submitted(ring: R
     ring.wait()
     assert ring.completed() == (0, 0)
     assert ring.submit([fine] * ENTRIES) == ENTRIES
-    with pytest.raises(ValueError, match="16 under way"):  # completions have room for so many
+    with pytest.raises(ValueError, match="16 under way"):  # capacity of the completion ring
         ring.submit([fine])
     ring.wait()
     assert ring.completed() == (0, 0)
@@ -119,7 +119,7 @@ def test_a_ring_has_as_many_entries_as_the_kernel_allows(ring: Ring) -> None:
     assert in_use() == before
 
 
-def test_what_a_ring_holds_is_given_back_exactly_once(ring: Ring, handles: list[int]) -> None:
+def test_resources_of_a_ring_are_released_exactly_once(ring: Ring, handles: list[int]) -> None:
     before = in_use()
     for number in range(60):
         one = Ring(ENTRIES, False)
@@ -149,9 +149,9 @@ def test_a_closed_ring_does_nothing(ring: Ring, handles: list[int]) -> None:
     ring.close()
 
 
-# -- kernels that do not what they are asked ---------------------------------------------------------------------
+# -- kernels that refuse -----------------------------------------------------------------------------------------
 
-# What a child does first: `forbid` makes a system call fail, with a filter of seccomp(2), which nothing lifts any more.
+# Prefix of a child program: `forbid` makes a system call fail with a permanent seccomp(2) filter.
 FORBID = """
 import asyncio, ctypes, errno, os, struct, sys
 from pathlib import Path
@@ -185,7 +185,7 @@ def child(program: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_where_a_container_forbids_it_the_error_says_so() -> None:
+def test_if_a_container_forbids_io_uring_the_error_says_so() -> None:
     child(f"""
 forbid({SETUP}, errno.EPERM)
 
@@ -235,7 +235,7 @@ assert ring.completed() == (0, 0)  # no entry of those that are no files
 """)
 
 
-def test_a_wait_goes_on_after_signals_unless_their_handler_raises_or_closes_the_ring(
+def test_a_wait_continues_after_signals_unless_their_handler_raises_or_closes_the_ring(
     ring: Ring, tmp_path: Path
 ) -> None:
     child(f"""
@@ -269,7 +269,7 @@ for expected, count in ((Enough, 2), (ValueError, 3)):
 """)
 
 
-# -- beside a loop -----------------------------------------------------------------------------------------------
+# -- with an event loop ------------------------------------------------------------------------------------------
 
 
 Run = Callable[[Callable[[UringSync], Awaitable[None]]], None]
@@ -277,7 +277,7 @@ Run = Callable[[Callable[[UringSync], Awaitable[None]]], None]
 
 @pytest.fixture
 def run(ring: Ring) -> Run:
-    """Runs what uses a syncer, in a loop of its own."""
+    """Run code that uses a syncer in its own event loop."""
 
     def run(use: Callable[[UringSync], Awaitable[None]]) -> None:
         async def main() -> None:
@@ -302,7 +302,7 @@ async def synced(syncer: UringSync, handles: list[int]) -> OSError | None:
 
 def test_files_are_synced_one_or_many_again_and_again(run: Run, handles: list[int]) -> None:
     async def use(syncer: UringSync) -> None:
-        for _ in range(300):  # a word that the kernel saw half written stopped the ring once in some hundred rounds
+        for _ in range(300):  # a word that the kernel read half-written stopped the ring once in some hundred rounds
             for handle in handles:
                 os.pwrite(handle, b"content", 0)
             assert await synced(syncer, handles) is None
@@ -311,7 +311,7 @@ def test_files_are_synced_one_or_many_again_and_again(run: Run, handles: list[in
     run(use)
 
 
-def test_the_loop_goes_on_meanwhile(run: Run, handles: list[int]) -> None:
+def test_the_event_loop_runs_during_a_sync(run: Run, handles: list[int]) -> None:
     async def use(syncer: UringSync) -> None:
         order: list[str] = []
         done = asyncio.Event()
@@ -344,7 +344,7 @@ def test_what_cannot_be_synced_is_an_error_and_the_next_sync_is_not(run: Run, ha
     run(use)
 
 
-def test_an_error_of_the_first_ones_is_the_answer_for_all(run: Run, handles: list[int]) -> None:
+def test_an_error_of_the_first_syncs_fails_all(run: Run, handles: list[int]) -> None:
     """More than the kernel takes at once follow when the first ones are done, unless one of those failed."""
 
     async def use(syncer: UringSync) -> None:
@@ -355,7 +355,7 @@ def test_an_error_of_the_first_ones_is_the_answer_for_all(run: Run, handles: lis
     run(use)
 
 
-def test_a_close_waits_for_what_is_under_way_and_says_nothing_of_it(run: Run, handles: list[int]) -> None:
+def test_a_close_waits_silently_for_running_syncs(run: Run, handles: list[int]) -> None:
     said: list[OSError | None] = []
 
     async def use(syncer: UringSync) -> None:

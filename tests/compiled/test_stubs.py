@@ -1,4 +1,4 @@
-"""Stubs of plain calls: machine code makes of them what the Python code makes of them, or nothing."""
+"""Stubs of plain calls: native code gives the same result as the Python code, or none."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def some_receive(chance: random.Random, context: int) -> bytes:
 
 
 def damaged(chance: random.Random, stub: bytes) -> bytes:
-    """The stub, or in some cases one that differs from it."""
+    """Return the stub, sometimes modified."""
     dice = chance.random()
     if dice < 0.1:
         changed = bytearray(stub)
@@ -140,7 +140,7 @@ def damaged(chance: random.Random, stub: bytes) -> bytes:
 
 
 def answered(work: Callable[[], bytes | None]) -> bytes | None:
-    """What the Python code says, None for an error."""
+    """Return the result of the Python code; None for an error."""
     try:
         return work()
     except (BadStubData, MsmqError, NdrError):
@@ -177,7 +177,7 @@ def test_records_of_sends() -> None:
 
 
 def received(stub: bytes, message: Message) -> bytes | None:
-    """The answer of the Python code to a plain receive."""
+    """Return the reply of the Python code to a plain receive."""
     ptb = RECEIVE.decode_request(stub).ptb
     receive = ptb.old.Receive
     if receive is None or receive.Action or receive.Cursor or (ptb.old.pUow or XACTUOW(bytes(16))).rgb.strip(b"\0"):
@@ -281,7 +281,7 @@ def test_headers_of_names_are_bounded() -> None:
     assert len(headers) == 5000 - 4096
 
 
-def test_what_is_no_header_of_names_is_refused() -> None:
+def test_an_invalid_header_of_names_is_refused() -> None:
     record = encode_message(Message(source_machine_identifier=MACHINE, identifier=MACHINE + bytes(4)))
     for headers, error in (({}, KeyError), (None, TypeError)):
         with pytest.raises(error):
@@ -291,7 +291,7 @@ def test_what_is_no_header_of_names_is_refused() -> None:
             start_receive_stubs.answer(record, READ, defaultdict(lambda header=header: header), 1, 1)
 
 
-def test_what_is_no_layout_is_refused() -> None:
+def test_an_invalid_layout_is_refused() -> None:
     for layout in (b"", READ[:-1], READ + b"\0"):
         with pytest.raises(ValueError, match="layout"):
             start_receive_stubs.answer(b"", layout, {}, 1, 1)
@@ -299,7 +299,7 @@ def test_what_is_no_layout_is_refused() -> None:
             receive_stubs.answers([b""], [b""], layout, 1)
 
 
-def test_what_is_no_form_is_refused() -> None:
+def test_an_invalid_form_is_refused() -> None:
     form = (bytes(4), b"", b"", 0)
     for stubs, forms, layout, error in (
         ([b""], [], WRITTEN, ValueError), ([b""], [form], WRITTEN[1:], ValueError),

@@ -1,4 +1,4 @@
-"""What a seeded part of ndr, store, queueing and transfer answers, as lines: `transcript.py SEED [sources]`.
+"""Print the results of seeded work of ndr, store, queueing and conversion as lines: `transcript.py SEED [sources]`.
 
 `test_differential.py` runs it with the compiled modules and with their sources; both answer the same, errors too.
 """
@@ -76,7 +76,7 @@ def store(chance: random.Random) -> Iterator[str]:
         oracle = Oracle(Store.open(DIRECTORY, vfs=vfs, segment_size=8192, entropy=bytes), chance)
         for step in range(STORE_STEPS):
             oracle.step()
-            # How often an owner looks whether it still is one depends on the time.
+            # The frequency of ownership checks depends on the time.
             calls = [call for call in vfs.calls if call[0] not in ("exists", "holds")]
             yield f"store {number} {step}: {len(calls)} calls, the last {calls[-1]}, {oracle.store.end}"
         oracle.sync()

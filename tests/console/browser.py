@@ -49,7 +49,7 @@ def ask(
 
 
 class Refused(Exception):
-    """An answer that is a problem."""
+    """A problem response."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.text)
@@ -155,5 +155,5 @@ class OwnWeb:
 
 
 def bare(daemon: Daemon) -> socket.socket:
-    """A TCP connection on which nothing has been said."""
+    """Open a TCP connection without sending anything."""
     return socket.create_connection(("127.0.0.1", port_of(daemon)), 30)

@@ -1,4 +1,4 @@
-"""A daemon as people would have it, for pictures of the console."""
+"""A daemon with realistic content, for screenshots of the console."""
 
 from __future__ import annotations
 

@@ -14,12 +14,12 @@ def says(locator: Any, text: str, seconds: float = 20) -> None:
     eventually(lambda: text in locator.inner_text(), seconds)
 
 
-#: Those that this server can break; the best practices of axe are as good.
+#: Rules that this server can break, including the best practices of axe.
 STANDARDS = {"runOnly": ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"], "resultTypes": ["violations"]}
 
 
 class Tab:
-    """A logged-in page that notes what goes wrong in it."""
+    """A logged-in page that records its errors."""
 
     def __init__(self, chromium: Any, daemon: Daemon, **options: Any) -> None:
         self.context = chromium.new_context(base_url=f"http://127.0.0.1:{port_of(daemon)}", **options)
@@ -39,7 +39,7 @@ class Tab:
             self.wrong.append(f"{said.text} {said.location}")
 
     def visit(self, path: str) -> Any:
-        """The page, of which everybody can read everything."""
+        """Visit a page and check its accessibility."""
         self.page.goto(path)
         self.hold(path)
         return self.page

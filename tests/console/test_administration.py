@@ -41,7 +41,7 @@ def refusal(status: int, work: Any) -> str:
 # -- open queues ---------------------------------------------------------------------------------------------------
 
 
-def test_who_holds_a_queue_exclusively_is_seen_and_can_be_closed(client: Client, queue: str) -> None:
+def test_an_exclusive_handle_is_listed_and_can_be_closed(client: Client, queue: str) -> None:
     path = client.get(f"/queues/{queue}")["queue"]["name"]
     with client.daemon.connect(user=USER, password=PASSWORD) as held, client.daemon.connect() as other:
         opened = held.open(path, "receive", exclusive=True)
@@ -192,7 +192,7 @@ def test_a_backup_is_made_beside_the_work(kept: tuple[Daemon, Path], tmp_path: P
     assert client.get("/audit", action="backup.make")["records"][0]["object"] == str(directory / "first")
 
 
-def test_names_of_backups_lead_nowhere_else(kept: tuple[Daemon, Path]) -> None:
+def test_names_of_backups_cannot_leave_the_backup_directory(kept: tuple[Daemon, Path]) -> None:
     client = Client(kept[0])
     for name in ("..", "a/b", "/tmp/x", ".hidden", "a\0b", "-rf"):
         refusal(422, lambda name=name: client.post("/backups", name=name))
@@ -233,9 +233,7 @@ def test_the_page_of_users_changes_who_is_in_a_group(daemon: Daemon, client: Cli
         assert members() == there
 
 
-def test_what_a_request_says_of_its_sender_is_not_believed_and_requests_are_not_logged(
-    daemon: Daemon, client: Client
-) -> None:
+def test_forwarded_headers_are_ignored_and_requests_are_not_logged(daemon: Daemon, client: Client) -> None:
     name = "forwarded"
     body = json.dumps({"name": name}).encode()
     credentials = base64.b64encode(f"{client.user}:{client.password}".encode()).decode()

@@ -31,7 +31,7 @@ ALWAYS = ("--alarm-disk-megabytes", str(1 << 30))  # a petabyte: no disk has as 
 
 
 class Receiver:
-    """An HTTP server that keeps what is posted and answers as the test says."""
+    """An HTTP server that records posts and answers as configured by the test."""
 
     def __init__(self, *answers: int) -> None:
         """`answers` are statuses; 200 when they are over."""
@@ -83,7 +83,7 @@ class Clock:
 
 
 def happened(directory: Path, *values: int, alarms: Alarms | None = None) -> Alarms:
-    """An alarm of the disk for each step below and above the threshold."""
+    """Raise and clear a disk alarm for each step below and above the threshold."""
     alarms = alarms or Alarms()
     for value in values:
         alarms.update({("disk", ""): value}, THRESHOLDS, 1000)
@@ -95,7 +95,7 @@ def hook(directory: Path, url: str, clock: Clock, key: bytes = b"") -> Webhook:
     return Webhook(directory, "mq1", url, key, posting(), wait=clock.wait, clock=clock)
 
 
-def test_each_event_is_told_once_also_after_a_restart(tmp_path: Path) -> None:
+def test_each_event_is_sent_once_even_after_a_restart(tmp_path: Path) -> None:
     alarms = happened(tmp_path, 1)
     with Receiver().running() as receiver:
         hook(tmp_path, receiver.url, Clock()).deliver()
@@ -109,7 +109,7 @@ def test_each_event_is_told_once_also_after_a_restart(tmp_path: Path) -> None:
         assert len(set(keys)) == 3
 
 
-def test_whoever_asks_for_the_first_time_hears_what_is_on_and_no_more(tmp_path: Path) -> None:
+def test_a_new_receiver_gets_the_active_alarms_only(tmp_path: Path) -> None:
     happened(tmp_path, 1, 5000, 1, 5000, 1)
     with Receiver().running() as receiver:
         hook(tmp_path, receiver.url, Clock()).deliver()
@@ -133,7 +133,7 @@ def test_a_damaged_number_of_the_last_event_is_logged(tmp_path: Path, caplog: py
     assert read_delivered(tmp_path) is None and "alarms that are on are delivered again" in caplog.text
 
 
-def test_a_process_whose_daemon_is_frozen_tells_nothing(tmp_path: Path) -> None:
+def test_a_process_whose_daemon_is_frozen_sends_nothing(tmp_path: Path) -> None:
     happened(tmp_path, 1)
     with Receiver().running() as receiver:
         frozen = hook(tmp_path, receiver.url, Clock())
@@ -159,7 +159,7 @@ def test_what_is_silenced_is_not_posted_and_does_not_count_as_missed(
     assert "were not delivered" not in caplog.text
 
 
-def test_a_receiver_that_hears_of_alarms_for_the_first_time_hears_of_none_that_is_silenced(tmp_path: Path) -> None:
+def test_a_new_receiver_gets_no_silenced_alarms(tmp_path: Path) -> None:
     alarms = Alarms()
     alarms.update({("disk", ""): 1}, THRESHOLDS, 1000, is_silenced=lambda name, queue: True)
     write_alarms(tmp_path, document_of(alarms))
@@ -182,7 +182,7 @@ def test_what_is_posted_is_signed(tmp_path: Path) -> None:
     assert "key" not in repr(hook(tmp_path, "", Clock(), b"secret key"))
 
 
-def test_a_server_that_fails_is_tried_again_and_given_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_server_is_retried_until_a_limit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     with Receiver(500, 503).running() as receiver:
         happened(tmp_path, 1)
@@ -230,7 +230,7 @@ def _noise(connection: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("answer", [_silent, _dies, _noise, _endless])
-def test_a_hostile_server_holds_nothing_up(
+def test_a_hostile_server_blocks_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Callable[[socket.socket], None]
 ) -> None:
     monkeypatch.setattr(webhook, "_SECONDS", 0.3)
@@ -256,7 +256,7 @@ def test_a_hostile_server_holds_nothing_up(
     assert read_delivered(tmp_path) == 1
 
 
-def test_a_daemon_tells_everywhere(tmp_path: Path) -> None:
+def test_a_daemon_sends_alarms_to_all_receivers(tmp_path: Path) -> None:
     users(tmp_path / "data")
     key = tmp_path / "key"
     key.write_text("webhook key\n")
@@ -407,7 +407,7 @@ def test_the_page_of_alarms_silences_and_sets_thresholds(tmp_path: Path) -> None
 
 
 def test_the_url_of_a_webhook_is_shown_to_nobody(tmp_path: Path) -> None:
-    """Its path often is a secret."""
+    """Its path is often secret."""
     users(tmp_path / "data")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPENMSMQ_ALARM_WEBHOOK", "http://127.0.0.1:9/hidden-path")

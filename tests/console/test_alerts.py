@@ -56,14 +56,14 @@ def called(daemon: Daemon) -> None:
             manager.queues()
 
 
-def test_every_name_is_one_that_a_daemon_shows(daemon: Daemon) -> None:
+def test_every_metric_in_the_rules_exists(daemon: Daemon) -> None:
     families = text_string_to_metric_families(ask(daemon, "GET", "/metrics").text)
     shown = {sample.name for family in families for sample in family.samples}
     wanted = {name for expression in expressions() for name in re.findall(r"openmsmq_\w+", expression)}
     assert wanted and wanted <= shown
 
 
-def test_every_label_is_one_that_its_figure_has(daemon: Daemon) -> None:
+def test_every_label_in_the_rules_exists(daemon: Daemon) -> None:
     samples = [s for f in text_string_to_metric_families(ask(daemon, "GET", "/metrics").text) for s in f.samples]
     for expression in expressions():
         for name, matchers in re.findall(r"(openmsmq_\w+)\{(.*?)\}", expression):
@@ -79,14 +79,14 @@ def test_each_state_of_an_outgoing_queue_is_shown(daemon: Daemon) -> None:
     assert {sample.labels["state"] for sample in family.samples} == {state.value for state in OutgoingState}
 
 
-def test_promtool_takes_the_rules_and_they_do_what_they_say() -> None:
+def test_promtool_accepts_the_rules_and_their_tests_pass() -> None:
     promtool = program("promtool", "make prometheus")
     for command in (["check", "rules", "alerts.yaml"], ["test", "rules", "alerts.test.yaml"]):
         done = subprocess.run([promtool, *command], cwd=FILES, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_promtool_takes_the_metrics(client: Client, queue: str) -> None:
+def test_promtool_accepts_the_metrics(client: Client, queue: str) -> None:
     promtool = program("promtool", "make prometheus")
     client.send(queue, "a")
     texts = [ask(client.daemon, "GET", "/metrics").text]

@@ -23,7 +23,7 @@ def refused(status: int, client: Client, method: str, path: str, document: objec
     return problem
 
 
-def test_the_overview_says_who_asks_and_what_is_there(client: Client, queue: str) -> None:
+def test_the_overview_has_the_user_and_the_queue_manager(client: Client, queue: str) -> None:
     client.send(queue, "a", "b")
     found = client.get("/overview")
     assert found["user"] == "alice" and found["administrator"] is True
@@ -87,12 +87,12 @@ def test_a_cursor_of_another_order_or_by_somebody_else_is_refused(client: Client
         ([], ""),
     ],
 )
-def test_what_a_document_may_not_have_is_named(client: Client, document: object, pointer: str) -> None:
+def test_invalid_members_of_a_document_are_named(client: Client, document: object, pointer: str) -> None:
     assert refused(422, client, "POST", "/queues", document)["errors"][0]["pointer"] == pointer
 
 
 @pytest.mark.parametrize("text", [b'{"name": "x", "quota": NaN}', b"{", b"\xff", b""])
-def test_what_is_no_json_is_refused(client: Client, text: bytes) -> None:
+def test_text_that_is_not_json_is_refused(client: Client, text: bytes) -> None:
     refused(400, client, "POST", "/queues", text)
 
 
@@ -147,7 +147,7 @@ def test_messages_come_in_pages_and_stay_where_they_are(client: Client, queue: s
         assert found == labels
 
 
-def test_a_page_goes_on_behind_a_message_that_is_gone(client: Client, queue: str, daemon: Daemon) -> None:
+def test_a_page_continues_after_a_removed_message(client: Client, queue: str, daemon: Daemon) -> None:
     client.send(queue, "a", "b", "c")
     page = client.get(f"/queues/{queue}/messages", limit=1)
     name = client.get(f"/queues/{queue}")["queue"]["name"]
@@ -174,7 +174,7 @@ def test_one_message_has_every_property_and_its_body(client: Client, queue: str)
         refused(404, client, "GET", f"/queues/{queue}/messages/{wrong}")
 
 
-def test_of_a_large_body_only_the_beginning_is_decoded(client: Client, queue: str) -> None:
+def test_only_the_beginning_of_a_large_body_is_decoded(client: Client, queue: str) -> None:
     text = "ä" * 100_001
     client.post(f"/queues/{queue}/messages", base64=base64.b64encode(text.encode()).decode())
     (summary,) = client.messages(queue)
@@ -238,7 +238,7 @@ def test_metrics_of_queues_are_for_who_may_see_them(client: Client, queue: str, 
     assert mine[first] == (0 if family == "readers" else 1)
 
 
-def test_health_has_two_questions(daemon: Daemon) -> None:
+def test_health_has_liveness_and_readiness(daemon: Daemon) -> None:
     assert ask(daemon, "GET", "/livez").text == "ok\n"
     assert ask(daemon, "GET", "/readyz").text == "ok\n"
     *checks, figures = ask(daemon, "GET", "/readyz?verbose").text.splitlines()

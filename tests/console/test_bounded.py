@@ -1,4 +1,4 @@
-"""Slow and deaf peers, with short limits: the server in this process."""
+"""Slow and unresponsive peers, with short limits; the server runs in this process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PARTS = 24  # in which a slow client reads it
 
 
 class Large:
-    """An answer that no buffer of a socket takes whole, in parts of so many bytes."""
+    """A response too large for socket buffers, in parts of a given size."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -68,7 +68,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rest(connection: socket.socket) -> int:
-    """How many bytes still come."""
+    """Return the number of further bytes."""
     size = 0
     try:
         while part := connection.recv(1 << 20):
@@ -78,7 +78,7 @@ def rest(connection: socket.socket) -> int:
     return size
 
 
-def test_an_answer_that_nobody_reads_is_given_up() -> None:
+def test_an_unread_response_is_aborted() -> None:
     with served(Large(1 << 20)) as port, socket.create_connection(("127.0.0.1", port), 10) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         eventually(lambda: len(BoundedProtocol.open_connections) == 1)
@@ -110,7 +110,7 @@ def test_an_answer_that_is_read_slowly_arrives_whole(size: int, monkeypatch: pyt
         assert got > len(LARGE) and parts == PARTS
 
 
-def test_headers_without_an_end_are_given_up_also_behind_a_good_request() -> None:
+def test_endless_headers_are_cut_off_even_after_a_valid_request() -> None:
     async def small(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body", "body": b""})
@@ -152,7 +152,7 @@ def test_a_body_that_comes_slowly_is_not_waited_for(monkeypatch: pytest.MonkeyPa
     assert caught.value.status == 408
 
 
-def test_work_that_takes_too_long_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_running_work_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(application, "WORK_SECONDS", 0.1)
     with pytest.raises(Problem) as caught:
         asyncio.run(web().work(time.sleep, 0.5))

@@ -250,7 +250,7 @@ def test_a_job_is_started_in_a_dialog_and_its_page_shows_its_progress(
     tab.context.close()
 
 
-def test_a_login_that_has_ended_is_made_in_the_dialog_and_the_page_stays(
+def test_an_expired_login_is_renewed_in_a_dialog_and_the_page_stays(
     chromium: Any, daemon: Daemon, client: Client, queue: str
 ) -> None:
     client.send(queue, "a", "b")

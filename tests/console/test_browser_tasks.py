@@ -106,7 +106,7 @@ def test_an_operator_finds_one_dead_letter(operator: Operator) -> None:
     operator.done()
 
 
-def test_an_operator_returns_100_of_150(operator: Operator, shop: Daemon) -> None:
+def test_an_operator_returns_100_of_150_dead_letters(operator: Operator, shop: Daemon) -> None:
     operator.click("nav >> text=Dead letters")
     group = operator.page.locator(".reason", has_text="orders")
     operator.type(group.locator("[name=first]"), "100")

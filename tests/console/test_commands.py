@@ -1,4 +1,4 @@
-"""Commands that ask the HTTP API of a real daemon: top and handles, by whom, and where they find it."""
+"""Commands that use the HTTP API of a real daemon: top and handles, their users, and how they find the server."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def documents(ended: Ended) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def waiting(client: Client, path: str) -> Iterator[Thread]:
-    """Somebody who waits for a message of the queue."""
+    """A client waiting for a message of the queue."""
 
     def wait() -> None:
         with client.daemon.connect(user=USER, password=PASSWORD) as manager, manager.open(path, "receive") as opened:
@@ -84,13 +84,13 @@ def waiting(client: Client, path: str) -> Iterator[Thread]:
 # -- top -----------------------------------------------------------------------------------------------------------
 
 
-def test_top_shows_who_waits(daemon: Daemon, monitor: str, path: str, waiting: Thread) -> None:
+def test_top_shows_waiting_reads(daemon: Daemon, monitor: str, path: str, waiting: Thread) -> None:
     look = ("top", "--count", "1", "--empty", "--rows", "1000", "--filter", path, "--json")
     eventually(lambda: documents(run(daemon, monitor, *look))[0]["waiting"] == 1)
 
 
-def test_top_shows_what_comes_and_goes(daemon: Daemon, monitor: str, path: str) -> None:
-    """While as many messages come as go, only rates in and out show that."""
+def test_top_shows_incoming_and_outgoing_rates(daemon: Daemon, monitor: str, path: str) -> None:
+    """If equally many messages arrive and leave, only the rates show them."""
     done = False
 
     def work() -> None:
@@ -131,7 +131,7 @@ def test_top_without_a_token_says_what_is_missing_and_has_the_same_fields(daemon
 # -- where the server is, and the token ------------------------------------------------------------------------------
 
 
-def test_beside_the_daemon_a_token_is_enough(daemon: Daemon, monitor: str, tmp_path: Path) -> None:
+def test_on_the_daemons_machine_a_token_is_enough(daemon: Daemon, monitor: str, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(monitor + "\n")
     given = {"OPENMSMQ_DATA_DIR": str(daemon.directory), "OPENMSMQ_TOKEN_FILE": str(file)}
@@ -140,7 +140,7 @@ def test_beside_the_daemon_a_token_is_enough(daemon: Daemon, monitor: str, tmp_p
     assert ended.code == 0 and ended.stderr == ""
 
 
-def test_of_another_machine_the_own_daemon_is_not_asked(daemon: Daemon, monitor: str) -> None:
+def test_a_command_for_another_machine_does_not_query_the_local_daemon(daemon: Daemon, monitor: str) -> None:
     given = {"OPENMSMQ_DATA_DIR": str(daemon.directory), "OPENMSMQ_TOKEN": monitor}
     ended = invoke("top", "--count", "1", "--host", "other.invalid", **given)
     assert ended.code == UNREACHABLE and "--url" in ended.stderr
@@ -168,7 +168,7 @@ def test_the_address_is_there_while_the_server_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "secret", "omq_", "omq_a b", "omq_a\r\nX: y", "omq_é", "omq_" + "a" * 1000])
-def test_what_is_no_token_is_not_sent_nor_shown(daemon: Daemon, text: str, tmp_path: Path) -> None:
+def test_an_invalid_token_is_neither_sent_nor_shown(daemon: Daemon, text: str, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(text)
     ended = invoke("handle", "list", "--url", url(daemon), "--token-file", str(file))
@@ -271,7 +271,7 @@ def test_of_several_handles_those_that_are_there_are_closed(daemon: Daemon, oper
         assert documents(run(daemon, operator, "handle", "list", path, "--json")) == []
 
 
-def test_a_list_of_handles_goes_on_over_pages(
+def test_a_list_of_handles_continues_over_pages(
     daemon: Daemon, client: Client, operator: str, queue: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = by_http._all_pages
@@ -321,7 +321,7 @@ def test_waiting_reads_are_listed(daemon: Daemon, monitor: str, path: str, waiti
     assert (row["waiting"], row["user"], row["exclusive"]) == (1, USER, False)
 
 
-def test_a_token_that_only_looks_closes_nothing(daemon: Daemon, monitor: str, path: str) -> None:
+def test_a_read_only_token_closes_nothing(daemon: Daemon, monitor: str, path: str) -> None:
     with daemon.connect() as manager, manager.open(path, "receive"):
         [row] = documents(run(daemon, monitor, "handle", "list", path, "--json"))
         ended = run(daemon, monitor, "handle", "close", row["id"])

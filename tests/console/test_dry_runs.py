@@ -1,4 +1,4 @@
-"""Dry runs of changes by HTTP: they say what would be done, and nothing is done."""
+"""Dry runs of changes by HTTP: they report the effects and change nothing."""
 
 from __future__ import annotations
 

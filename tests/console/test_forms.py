@@ -26,7 +26,7 @@ def test_numbers_may_have_thousands() -> None:
 
 
 @pytest.mark.parametrize("count", ["", "x", "1.5", "-1", "9" * 30])
-def test_what_is_no_number_is_refused(count: str) -> None:
+def test_text_that_is_not_a_number_is_refused(count: str) -> None:
     with pytest.raises(Problem, match="count"):
         inputs(purge_queue, {"count": count})
 

@@ -103,7 +103,7 @@ def test_headers_are_bounded(daemon: Daemon) -> None:
         assert b"400" in connection.recv(100)
 
 
-def test_the_daemon_goes_on_when_the_web_process_dies(own: OwnWeb) -> None:
+def test_the_daemon_continues_when_the_web_process_dies(own: OwnWeb) -> None:
     own.client.post("/queues", name="kept")
     port = port_of(own.daemon)
     os.kill(web_process(own.daemon).pid, signal.SIGKILL)
@@ -120,7 +120,7 @@ def test_the_web_process_ends_with_the_daemon(own: OwnWeb) -> None:
     process.wait(10)
 
 
-def test_the_private_door_is_for_tickets_of_the_daemon_only(daemon: Daemon) -> None:
+def test_the_private_socket_accepts_only_tickets_of_the_daemon(daemon: Daemon) -> None:
     path = daemon.directory / "web.sock"
     assert path.stat().st_mode & 0o777 == 0o600
     interface = ms_mqmp.qmcomm
@@ -134,7 +134,7 @@ def test_the_private_door_is_for_tickets_of_the_daemon_only(daemon: Daemon) -> N
             connection.call(operation.opnum, b"")
 
 
-def test_an_old_socket_is_in_nobodys_way(own: OwnWeb) -> None:
+def test_an_old_socket_is_replaced(own: OwnWeb) -> None:
     own.daemon.kill()
     assert (own.daemon.directory / "web.sock").exists()
     own.daemon.ready.pop("web", None)
@@ -178,7 +178,7 @@ def test_sums_need_a_login_where_nobody_is_anonymous(tmp_path: Path) -> None:
         assert ask(daemon, "GET", "/livez").status == ask(daemon, "GET", "/readyz").status == 200
 
 
-def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         with pytest.raises(RuntimeError, match="web on"):
             Daemon(tmp_path / "data", "--web", "--web-port", str(taken.getsockname()[1])).start()

@@ -144,7 +144,7 @@ def test_messages_that_come_after_the_start_are_not_touched(client: Client, daem
     assert ended(client, job)["done"] == MANY and count(client, source) == 3
 
 
-def test_a_job_is_paused_goes_on_and_is_canceled(client: Client, daemon: Daemon) -> None:
+def test_a_job_is_paused_continues_and_is_canceled(client: Client, daemon: Daemon) -> None:
     source, target = pair(client, "job-stop")
     fill(daemon, "job-stop", MANY)
     job = start(client, source, act="copy", all=True, to="job-stop-to")

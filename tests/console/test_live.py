@@ -1,4 +1,4 @@
-"""What the console knows of the past, its charts, and events for pages that are open."""
+"""History and charts of the console, and events for open pages."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_charts_have_few_points_and_say_what_they_show() -> None:
     assert flow.end == "00:26:39 UTC" and charts.seconds_of_a_point(found) == 5
 
 
-def test_lines_have_gaps_where_nothing_was() -> None:
+def test_lines_have_gaps_for_missing_samples() -> None:
     syncs = (0.001, 0.0015, None, 0.002, None, 0.0005, 0.001)
     found = [Rates(n, 0, 0, 0, 0, sync, None, 3 << 30) for n, sync in enumerate(syncs)]
     _, _, latency, disk = charts.charts(found)
@@ -207,7 +207,7 @@ def test_streams_are_limited_and_end_with_the_login(own: OwnWeb) -> None:
             connection.close()
 
 
-def test_counters_say_what_came_left_and_died(client: Client, queue: str, daemon: Daemon) -> None:
+def test_counters_have_enqueued_removed_and_dropped_messages(client: Client, queue: str, daemon: Daemon) -> None:
     def samples() -> dict[tuple[str, str], float]:
         families = text_string_to_metric_families(ask(daemon, "GET", "/metrics").text)
         return {

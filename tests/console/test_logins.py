@@ -157,7 +157,7 @@ def test_a_change_by_cookie_needs_the_token_of_the_session(daemon: Daemon) -> No
     assert create(**{"X-CSRF-Token": token, "Sec-Fetch-Site": "same-origin"}) == 201
 
 
-def test_another_site_can_not_log_a_browser_in(daemon: Daemon) -> None:
+def test_another_site_cannot_log_a_browser_in(daemon: Daemon) -> None:
     body = json.dumps({"user": "alice", "password": PASSWORD}).encode()
     headers = {"Content-Type": "application/json", "Origin": "http://evil.example"}
     assert ask(daemon, "POST", "/api/v1/session", body, headers).status == 403
@@ -175,7 +175,7 @@ def test_a_session_ends_by_logging_out_and_with_the_password(own: OwnWeb) -> Non
     assert browser.ask("GET", "/api/v1/session").status == 401
 
 
-def test_who_fails_again_and_again_has_to_wait(own: OwnWeb) -> None:
+def test_repeated_failed_logins_are_delayed(own: OwnWeb) -> None:
     guesser = Client(own.daemon, "bob", "guess")
     statuses = [guesser.ask("GET", "/session").status for _ in range(4)]
     assert statuses == [401, 401, 401, 429]

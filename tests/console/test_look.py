@@ -1,4 +1,4 @@
-"""What pages of the console share, and what becomes of forms that are refused."""
+"""Common parts of console pages, and refused forms."""
 
 from __future__ import annotations
 
@@ -411,7 +411,7 @@ def test_counts_of_a_user_are_kept_for_seconds_and_bounded() -> None:
     assert len(recent._kept) == 1000
 
 
-def test_a_page_of_clients_goes_on_behind_five_hundred(browser: Browser, daemon: Daemon) -> None:
+def test_a_page_of_clients_continues_behind_five_hundred(browser: Browser, daemon: Daemon) -> None:
     with daemon.connect(user=ADMINISTRATOR, password=PASSWORD) as manager:
         assert manager.machine_id
         assert browser.ask("GET", "/clients?start=1").status == 200 and "First page" in browser.last.text

@@ -85,7 +85,7 @@ def test_dead_letters_are_found_by_reason_and_destination(client: Client, queue:
     refused(422, client, "GET", "/queues/deadletter/messages?reason=boredom")
 
 
-def test_a_search_stops_and_says_how_far_it_looked_and_goes_on_from_there(
+def test_a_search_stops_and_says_how_far_it_looked_and_continues_from_there(
     client: Client, queue: str, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A page takes a bounded number of short calls, whatever the length of the queue."""

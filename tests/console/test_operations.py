@@ -1,4 +1,4 @@
-"""Changes of many messages: a dry run, then just what it has found; dead letters, outgoing queues, rights, files."""
+"""Changes of many messages by dry run and execution; dead letters, outgoing queues, rights, files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def other(client: Client, name: str, **properties: Any) -> str:
     return str(client.post("/queues", name=name, **properties)["id"])
 
 
-def test_a_dry_run_does_nothing_and_what_comes_later_is_not_meant(client: Client, queue: str) -> None:
+def test_a_dry_run_changes_nothing_and_later_messages_are_not_selected(client: Client, queue: str) -> None:
     client.send(queue, "a1", "b", "a2")
     found = plan(client, "delete", queue, where={"label": "a?"})
     assert found["count"] == 2 and found["complete"] and [m["label"] for m in found["sample"]] == ["a1", "a2"]
@@ -85,12 +85,12 @@ def test_one_message_is_chosen_by_its_identifier(client: Client, queue: str) -> 
         ({"act": "delete", "all": True, "limit": 1001}, "/limit"),
     ],
 )
-def test_a_plan_that_makes_no_sense_is_refused(client: Client, queue: str, values: dict, pointer: str) -> None:
+def test_an_invalid_plan_is_refused(client: Client, queue: str, values: dict, pointer: str) -> None:
     problem = refused(422, client, "POST", "/dry-runs", {"queue": queue, **values})
     assert problem["errors"][0]["pointer"] == pointer
 
 
-def test_nothing_is_done_without_the_token_of_ones_own_dry_run(client: Client, bob: Client, queue: str) -> None:
+def test_nothing_is_done_without_the_token_of_the_users_own_dry_run(client: Client, bob: Client, queue: str) -> None:
     client.send(queue, "a")
     found = plan(client, "delete", queue, all=True)
     refused(412, client, "POST", "/operations", {"selection": found["selection"], "count": 2})
@@ -100,7 +100,7 @@ def test_nothing_is_done_without_the_token_of_ones_own_dry_run(client: Client, b
     assert labels(client, queue) == ["a"]
 
 
-def test_a_text_for_a_body_that_is_none_leaves_the_message(client: Client, queue: str, daemon: Daemon) -> None:
+def test_a_text_for_a_binary_body_leaves_the_message(client: Client, queue: str, daemon: Daemon) -> None:
     name = client.get(f"/queues/{queue}")["queue"]["name"]
     with daemon.connect(user="alice", password=PASSWORD) as manager, manager.open(name, "send") as opened:
         opened.send(5, label="number")
@@ -163,7 +163,7 @@ def test_permissions_are_words(client: Client, bob: Client, queue: str) -> None:
     assert refused(422, client, "POST", path, {"change": "grant", "user": "nobody", "rights": ["Look"]})["errors"]
 
 
-def test_who_locks_themselves_out_is_asked_first(client: Client) -> None:
+def test_users_are_asked_before_locking_themselves_out(client: Client) -> None:
     queue = other(client, "locked")
     name = client.get(f"/queues/{queue}")["queue"]["name"]
     with client.daemon.connect(user="alice", password=PASSWORD) as manager:
@@ -194,7 +194,7 @@ def test_an_outgoing_queue_says_why_it_waits_and_is_paused(client: Client, bob: 
     assert client.act("POST", f"/queues/{found['id']}/purge", count=1)["messages"] == 1
 
 
-def test_an_operation_that_can_not_be_recorded_is_made_and_logged(own: OwnWeb) -> None:
+def test_an_operation_that_cannot_be_audited_is_executed_and_logged(own: OwnWeb) -> None:
     client = own.client
     queue = other(client, "unrecorded")
     client.send(queue, "a")

@@ -24,7 +24,7 @@ def test_a_user_changes_the_own_password_and_the_old_one_ends(own: OwnWeb) -> No
     assert USER in entry["object"] and NEW not in str(entry)
 
 
-def test_a_stolen_session_can_not_guess_the_password(own: OwnWeb) -> None:
+def test_a_stolen_session_cannot_guess_the_password(own: OwnWeb) -> None:
     browser = Browser(own.daemon)
     browser.login(USER, PASSWORD)
     browser.ask("GET", "/tokens")

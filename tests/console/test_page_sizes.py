@@ -1,4 +1,4 @@
-"""A page of the console stays small, whatever there is to list."""
+"""Console pages stay small with any number of objects."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Daemon, 
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_that_lists_much_is_small(crowded: tuple[Daemon, str], path: str) -> None:
+def test_a_page_with_long_lists_is_small(crowded: tuple[Daemon, str], path: str) -> None:
     daemon, queue = crowded
     browser = Browser(daemon)
     browser.login()

@@ -52,7 +52,7 @@ def good(answer: Answer) -> Elements:
     return elements
 
 
-def test_who_is_not_logged_in_comes_to_the_login_and_from_there_back(daemon: Daemon) -> None:
+def test_an_anonymous_user_is_redirected_to_the_login_and_back(daemon: Daemon) -> None:
     browser = Browser(daemon)
     answer = browser.ask("GET", "/queues?filter=x")
     assert answer.status == 303 and answer.headers["location"] == "/login?next=%2Fqueues%3Ffilter%3Dx"
@@ -71,7 +71,7 @@ def test_a_login_leads_to_pages_of_this_server_only(daemon: Daemon, next: str) -
     assert Browser(daemon).ask("POST", "/login", form).headers["location"] == "/"
 
 
-def test_a_wrong_password_is_said(daemon: Daemon) -> None:
+def test_a_wrong_password_is_reported(daemon: Daemon) -> None:
     answer = Browser(daemon).ask("POST", "/login", {"user": HOSTILE, "password": "x"})
     assert answer.status == 401 and 'role="alert"' in answer.text and HOSTILE not in answer.text
     assert Browser(daemon).ask("POST", "/login", {}).status == 401

@@ -1,4 +1,4 @@
-"""One queue, handle or figure whose data can't be had spoils no list: it is named, counted and left out."""
+"""An unreadable queue, handle or metric does not fail a list: it is named, counted and omitted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ THERE = "DIRECT=OS:there\\private$\\q"
 
 
 class Poison:
-    """Whatever is asked of it fails."""
+    """An object whose attributes all fail."""
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError(f"poison: {name}")
@@ -81,12 +81,12 @@ def of_queues(world: World) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", QueueKind)
-def test_figures_go_on_after_a_queue_of_any_kind_has_gone(world: World, kind: QueueKind) -> None:
+def test_figures_continue_after_a_queue_of_any_kind_has_gone(world: World, kind: QueueKind) -> None:
     world.registry.gone[kind] = (5, 3)
     assert of_queues(world)["messages"]["queue"] == 3
 
 
-def test_figures_go_on_after_an_outgoing_queue_was_unused_for_ten_minutes(world: World) -> None:
+def test_figures_continue_after_an_outgoing_queue_was_unused_for_ten_minutes(world: World) -> None:
     world.manager.handles.close_queue(world.open(THERE, Access.SEND))
     for _ in range(3):
         world.advance(UNUSED_PERIOD)
@@ -104,7 +104,7 @@ def test_a_queue_whose_figures_fail_is_named_counted_and_left_out(
     assert "private$\\bad" in caplog.text
 
 
-def test_lists_of_queues_and_handles_go_on(world: World) -> None:
+def test_lists_of_queues_and_handles_continue(world: World) -> None:
     opened = [world.open(name) for name in ("a", "bad", "z")]
     openings = Openings(world.manager, NoAudit())
     assert len(list(openings.rows())) == 3
@@ -126,7 +126,7 @@ def test_alarms_look_at_all_other_queues(world: World, tmp_path: Any) -> None:
     assert LEFT_OUT.counts["alarm readings"]
 
 
-def test_a_figure_that_can_not_be_had_does_not_take_the_metrics_with_it(tmp_path: Any) -> None:
+def test_a_failing_metric_does_not_remove_the_others(tmp_path: Any) -> None:
     def call(name: str, **given: str) -> Any:
         if name == "deepest":
             raise MsmqError(HResult.MQ_ERROR, "a defect")
@@ -141,7 +141,7 @@ def test_a_figure_that_can_not_be_had_does_not_take_the_metrics_with_it(tmp_path
     assert "openmsmq_logins_total" not in text and "store_size" not in text and "queue_messages" not in text
 
 
-def test_readiness_names_the_part_that_is_ill() -> None:
+def test_readiness_names_the_failing_part() -> None:
     def ask(name: str) -> Any:
         assert name == "health", "readiness needs no figures"
         return SimpleNamespace(result=lambda patience: ({"disk": "ok", "store": "failed"}, b""))
@@ -171,7 +171,9 @@ def site_of(directory: Path) -> ActionSite:
     return ActionSite(directory, directory / "users.json", OPERATOR_OF_FILES, record=lambda *_, **__: None)
 
 
-def test_a_damaged_record_spoils_no_audit_page_and_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_record_does_not_fail_the_audit_page_and_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     log = AuditLog(tmp_path)
     for name in ("a", "b"):
         log.append(AuditEntry("queue.create", "queue", name, "alice"))
@@ -182,7 +184,7 @@ def test_a_damaged_record_spoils_no_audit_page_and_is_named(tmp_path: Path, capl
     assert LEFT_OUT.counts["audit records"] == 1 and "line 2 of" in caplog.text
 
 
-def test_a_damaged_alarm_spoils_no_list_and_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_alarm_does_not_fail_a_list_and_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     known = Alarms()
     known.update({("oldest", queue): 100 for queue in ("a", "bad", "z")}, {"oldest": 10}, 5.0)
     document = document_of(known)
@@ -231,7 +233,7 @@ def test_dead_letters_of_one_queue_are_shown_though_those_of_another_cannot_be_h
         dead_letters.list_groups.run(site, dead_letters.GroupsQuery())
 
 
-def test_an_outgoing_queue_that_cannot_be_explained_spoils_no_list(
+def test_an_unexplainable_outgoing_queue_does_not_fail_a_list(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = [
@@ -252,7 +254,7 @@ def test_an_outgoing_queue_that_cannot_be_explained_spoils_no_list(
 
 
 @pytest.mark.parametrize("part", ["properties", "rights"])
-def test_a_queue_that_cannot_be_read_spoils_no_export_and_is_named_in_it(
+def test_an_unreadable_queue_does_not_fail_an_export_and_is_named(
     monkeypatch: pytest.MonkeyPatch, part: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Queues:
@@ -279,7 +281,7 @@ def test_a_queue_that_cannot_be_read_spoils_no_export_and_is_named_in_it(
     assert definitions.unreadable(document) == ["bad"] and "poison" in caplog.text
 
 
-def test_a_step_of_an_import_that_fails_is_said_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_step_of_an_import_that_fails_is_said_and_the_others_continue(caplog: pytest.LogCaptureFixture) -> None:
     done: list[int] = []
 
     def fail() -> None:

@@ -1,4 +1,4 @@
-"""What the console keeps of the past of queues."""
+"""History of queues in the console."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def row(name: str, messages: int, came: int = 0, left: int = 0) -> QueueFigures:
     return QueueFigures(name, messages, came, left)
 
 
-def test_a_queue_has_a_point_for_each_look_though_only_changes_are_kept() -> None:
+def test_a_queue_has_a_point_per_sample_although_only_changes_are_stored() -> None:
     history = QueueHistory()
     for step, messages in enumerate((5, 5, 7)):
         history.note([row("p1", messages)], 1000 + step * STEP)
@@ -35,7 +35,7 @@ def test_a_queue_has_a_point_for_each_look_though_only_changes_are_kept() -> Non
     assert history.bytes == 16 * (2 + 1), "two changes in the hour, one look of the day"
 
 
-def test_looks_are_ten_seconds_apart_at_least() -> None:
+def test_samples_are_at_least_ten_seconds_apart() -> None:
     history = QueueHistory()
     history.note([row("p1", 1)], 1000)
     history.note([row("p1", 9)], 1000 + STEP - 1)
@@ -89,7 +89,7 @@ def test_rates_of_a_queue_are_none_across_a_restart_of_the_daemon() -> None:
     assert tiles.flow_of(points) == [(10, 2.0, 1.0), (30, 0.1, 0.0)]
 
 
-def test_a_line_has_a_gap_where_nobody_looked_for_long() -> None:
+def test_a_line_has_a_gap_where_samples_are_missing() -> None:
     assert tiles.evenly([0, 10.4, 30, 80], [1, 2, 3, 4]) == [1, 2, 2, 3, None, None, None, None, 4]
     assert tiles.evenly([0, 61, 180], [1, 2, 3], 60) == [1, 2, 2, 3]
     assert tiles.evenly([], []) == [] and tiles.even_times(5, 3) == [5, 15, 25] == tiles.even_times(5, 3, 10)
@@ -106,7 +106,7 @@ def test_figures_are_noted_until_the_daemon_is_gone_and_a_failure_is_passed_over
     assert [point[1:] for point in history.of("p1")] == [(7, 9, 2)] and len(history.of("o3")) == 1 and not answers
 
 
-def test_the_past_of_a_queue_is_kept_while_nobody_looks(own: OwnWeb) -> None:
+def test_the_history_of_a_queue_is_recorded_without_viewers(own: OwnWeb) -> None:
     """Nobody has a page open; a monitor, who is no administrator, sees it as well."""
     queue = own.client.post("/queues", name="alone")["id"]
     own.client.send(queue, "a", "b")

@@ -1,4 +1,4 @@
-"""What administrators do when nothing else helps: deleting an outgoing queue, forgetting an incoming sequence."""
+"""Last resorts of administrators: deleting an outgoing queue, forgetting an incoming sequence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Roles and tokens: what each may do, how one ends, and what the audit log says of it."""
+"""Roles and tokens: their rights, their end, and their audit records."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_role_never_gives_a_right(client: Client, bob: Client) -> None:
         assert by_token(client.daemon, secret, "GET", path).status == 403
 
 
-def test_whoever_only_looks_sees_no_message(client: Client) -> None:
+def test_a_viewer_sees_no_messages(client: Client) -> None:
     """By the table: what a monitor may ask says nothing of single messages."""
     allowed = {(one.method, one.path) for one in OPERATIONS if one.needs_login and one.role is Role.MONITOR}
     changes = {(method, path) for method, path in allowed if method != "GET"}
@@ -208,7 +208,7 @@ def test_users_by_http(own: OwnWeb) -> None:
         ("DELETE", "/groups/none", None, 404),
     ],
 )  # fmt: skip
-def test_what_can_not_be_done_to_users_is_refused(
+def test_what_cannot_be_done_to_users_is_refused(
     client: Client, method: str, path: str, document: Any, status: int
 ) -> None:
     assert client.ask(method, path, document).status == status

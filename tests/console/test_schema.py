@@ -34,7 +34,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 @pytest.mark.slow
 @schema.parametrize()
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-def test_every_answer_is_what_the_document_says(case: schemathesis.Case, daemon: Daemon) -> None:
+def test_every_response_matches_the_document(case: schemathesis.Case, daemon: Daemon) -> None:
     """Wrong passwords are left out: after some of them the server looks at none for a while, which it takes amiss.
     So are documents that fit their schema and are refused: names of queues have rules that JSON Schema can't say. A
     parameter that is an empty list or object arrives as an empty text, which is a value. A query beyond the limit on

@@ -36,7 +36,7 @@ def rows_of(link: SlowLink, now: list[float]) -> QueueRows:
     return QueueRows(link, lambda: now[0])  # type: ignore[arg-type]
 
 
-def test_requests_at_the_same_time_share_one_look() -> None:
+def test_concurrent_requests_share_one_query() -> None:
     link, now = SlowLink(), [0.0]
     rows = rows_of(link, now)
     with ThreadPoolExecutor(8) as threads:
@@ -70,7 +70,7 @@ def test_a_failure_is_not_kept() -> None:
     assert len(link.asked) == 2
 
 
-def test_only_what_was_sealed_here_is_opened() -> None:
+def test_only_tokens_sealed_here_are_opened() -> None:
     seals = Seals()
     text = seals.seal({"a": 1})
     assert seals.open(text, "cursor") == {"a": 1}

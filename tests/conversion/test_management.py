@@ -77,7 +77,7 @@ def test_values_go_over_the_wire(name: str, value: Any, told: Any) -> None:
         ("connection_history", PROPVARIANT(vt=0x100C, capropvar=CAPROPVARIANT(0, []))),
     ],
 )
-def test_what_a_server_may_not_say_is_refused(name: str, variant: PROPVARIANT) -> None:
+def test_invalid_values_from_a_server_are_refused(name: str, variant: PROPVARIANT) -> None:
     with pytest.raises(ValueError, match="expected"):
         unpack(QUEUE_PROPERTIES, name, variant)
 

@@ -131,7 +131,7 @@ def test_a_buffer_that_asks_for_nothing_gets_nothing() -> None:
     assert ptb == buffer()
 
 
-def test_times_that_are_over_come_back_as_zero() -> None:
+def test_expired_times_are_returned_as_zero() -> None:
     ptb = buffer()
     ptb.old.pulRelativeTimeToQueue = ptb.old.pulRelativeTimeToLive = 1
     fill(ptb, MESSAGE, NOW + 5000)
@@ -148,7 +148,7 @@ def _with_text(name: str, size: str, length: str, capacity: int) -> CACTransferB
 
 
 @pytest.mark.parametrize(("name", "size", "length", "error", "text"), TEXTS, ids=[row[0] for row in TEXTS])
-def test_a_text_fits_with_its_terminator_or_its_length_is_told(
+def test_a_text_fits_with_its_terminator_or_its_length_is_reported(
     name: str, size: str, length: str, error: HResult, text: str
 ) -> None:
     needed = len(text) + 1
@@ -169,7 +169,7 @@ def test_a_text_fits_with_its_terminator_or_its_length_is_told(
 
 @pytest.mark.parametrize(("name", "size", "length", "error", "text"), TEXTS, ids=[row[0] for row in TEXTS])
 @pytest.mark.parametrize("absent", [None, NULL])
-def test_a_text_without_buffer_tells_its_length_and_is_no_error(
+def test_a_text_without_buffer_reports_its_length_without_error(
     name: str, size: str, length: str, error: HResult, text: str, absent: Any
 ) -> None:
     ptb = buffer()
@@ -209,7 +209,7 @@ def _with_bytes(name: str, size: str, length: str, capacity: int) -> CACTransfer
 
 
 @pytest.mark.parametrize(("name", "size", "length", "error", "data"), BYTES, ids=[row[0] for row in BYTES])
-def test_bytes_fit_or_their_length_is_told(name: str, size: str, length: str, error: HResult, data: bytes) -> None:
+def test_bytes_fit_or_their_length_is_reported(name: str, size: str, length: str, error: HResult, data: bytes) -> None:
     for capacity in (len(data), len(data) + 9):
         ptb = _with_bytes(name, size, length, capacity)
         assert fill(ptb, MESSAGE, NOW) == HResult.MQ_OK
@@ -231,7 +231,7 @@ def test_bytes_fit_or_their_length_is_told(name: str, size: str, length: str, er
     assert (getattr(ptb.old, name), getattr(ptb.old, length)) == (bytes(5), 0)
 
 
-def test_a_buffer_too_small_tells_all_lengths_and_fills_nothing() -> None:
+def test_a_too_small_buffer_reports_all_lengths_and_fills_nothing() -> None:
     ptb = receive_buffer(ReceiveAction.RECEIVE, 0, sizes=BufferSizes(body=3))
     before = receive_buffer(ReceiveAction.RECEIVE, 0, sizes=BufferSizes(body=3))
     assert fill(ptb, MESSAGE, NOW) == HResult.MQ_ERROR_BUFFER_OVERFLOW
@@ -276,7 +276,7 @@ def test_what_a_client_asks_for_comes_back_as_the_message() -> None:
                 assert getattr(back, f.name) == getattr(message, f.name), f.name
 
 
-def test_a_client_learns_what_it_lacks_until_the_message_fits() -> None:
+def test_a_client_enlarges_its_buffers_until_the_message_fits() -> None:
     big = Message(body=bytes(100_000), extension=bytes(5000), label="l" * 249, sender_identifier=bytes(60),
                   response_queue_format_name="DIRECT=OS:" + "h" * 200 + "\\" + "q" * 124)  # fmt: skip
     sizes = BufferSizes(body=1, extension=0, sender=1)

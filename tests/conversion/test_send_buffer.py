@@ -23,7 +23,7 @@ def buffer(**members: Any) -> CACTransferBufferV2:
     return CACTransferBufferV2(old=CACTransferBufferV1(uTransferType=0, **members))
 
 
-def test_a_buffer_that_says_nothing_is_a_message_with_the_defaults() -> None:
+def test_an_empty_buffer_is_a_message_with_the_defaults() -> None:
     message = message_from_send(buffer(), b"")
     assert (message.priority, message.delivery_guarantee, message.acknowledgements_requested) == (3, 0, 0)
     assert (message.journaling_requested, message.tracing_requested, message.message_class) == (0, 0, 0)

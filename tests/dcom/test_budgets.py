@@ -76,7 +76,7 @@ class Desk:
         return len(queue.entries)
 
 
-def test_bodies_that_are_never_sent_count_and_what_was_there_stays() -> None:
+def test_unsent_bodies_count_against_the_budget_and_existing_objects_stay() -> None:
     desk = Desk()
     held = desk.message(ROOM // 2)
     other = desk.message()
@@ -124,7 +124,7 @@ async def _of(read: Reading, desk: Desk, queue: MSMQQueue) -> Any:
 
 
 @pytest.mark.parametrize("name", READINGS)
-def test_a_message_for_which_there_is_no_room_stays_in_its_queue(name: str) -> None:
+def test_a_message_that_exceeds_the_budget_stays_in_its_queue(name: str) -> None:
     desk, read = Desk(), READINGS[name]
     desk.send(ROOM * 2 // 3)
     queue, held = desk.open(RECEIVE), desk.message(ROOM // 2)
@@ -136,7 +136,7 @@ def test_a_message_for_which_there_is_no_room_stays_in_its_queue(name: str) -> N
 
 
 @pytest.mark.parametrize("name", READINGS)
-def test_a_message_for_which_there_may_be_no_object_stays_in_its_queue(name: str) -> None:
+def test_a_message_that_exceeds_the_object_limit_stays_in_its_queue(name: str) -> None:
     desk = Desk(most_objects=100, most_of_peer=2)
     desk.send(10)
     queue = desk.open(RECEIVE)
@@ -149,7 +149,7 @@ def test_a_message_for_which_there_may_be_no_object_stays_in_its_queue(name: str
     asyncio.run(_of(READINGS[name], desk, queue))
 
 
-def test_a_read_that_waited_leaves_a_message_for_which_there_is_no_room() -> None:
+def test_a_waiting_read_leaves_a_message_that_exceeds_the_budget() -> None:
     desk = Desk()
 
     async def wait() -> None:
@@ -166,7 +166,7 @@ def test_a_read_that_waited_leaves_a_message_for_which_there_is_no_room() -> Non
     assert desk.waiting == 1
 
 
-def test_what_can_not_be_given_away_is_ended() -> None:
+def test_an_object_that_cannot_be_returned_is_released() -> None:
     desk = Desk(most_objects=100, most_of_peer=1)
     desk.message()
     with pytest.raises(ComError, match="E_OUTOFMEMORY"):

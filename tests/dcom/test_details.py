@@ -63,7 +63,7 @@ def test_a_queue_that_was_created_has_its_properties_at_once() -> None:
     assert created[:4] == [500, 600, 1, 0] and created[4] is not None
 
 
-def test_the_path_name_of_no_queue_is_an_error() -> None:
+def test_the_path_name_of_a_missing_queue_is_an_error() -> None:
     """3.10.4.1.6."""
     world = ComWorld()
     with pytest.raises(MsmqError):
@@ -71,7 +71,7 @@ def test_the_path_name_of_no_queue_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("wanted", [None, Variant(VT.BOOL, False), YES])
-def test_the_connector_type_is_returned_to_who_wants_it(wanted: Variant | None) -> None:
+def test_the_connector_type_is_returned_on_request(wanted: Variant | None) -> None:
     async def steps() -> None:
         bench = Bench()
         bench.send(ConnectorTypeGuid=CONNECTOR)
@@ -159,7 +159,7 @@ def test_the_destination_of_a_message_to_several_queues_names_them_all() -> None
     run(steps())
 
 
-def test_no_handle_ends_what_a_destination_has_open() -> None:
+def test_closing_a_handle_does_not_close_a_destination() -> None:
     """3.12.4.2.2."""
     bench = Bench()
     for nothing in (Variant(VT.I8, 0), Variant(VT.I8, -1), Variant(VT.NULL, None)):
@@ -174,7 +174,7 @@ def test_no_handle_ends_what_a_destination_has_open() -> None:
             target.put_Handle(bench.context, Variant(VT.I8, 4711))
 
 
-def test_successes_that_are_not_S_OK_are_told_by_both_kinds_of_calls() -> None:
+def test_success_codes_other_than_S_OK_are_returned_by_both_kinds_of_calls() -> None:
     async def steps() -> None:
         bench = Bench()
         target = bench.world.new("Destination")

@@ -27,7 +27,7 @@ MAY_BE_MISSING = {
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
-def test_only_what_the_specification_names_is_not_implemented(kind: type[MqacObject]) -> None:
+def test_only_the_operations_named_by_the_specification_are_not_implemented(kind: type[MqacObject]) -> None:
     assert kind.not_implemented == MAY_BE_MISSING.get(kind.__name__, set())
     assert not list(kind.missing())
 

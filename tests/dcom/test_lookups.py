@@ -42,7 +42,7 @@ def test_a_sink_without_any_of_the_interfaces_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("meanwhile", "found"), [("m\\q", "PUBLIC=1"), ("m\\other", None)])
-def test_a_format_name_that_the_directory_found_is_of_the_queue_that_was_meant(
+def test_a_format_name_found_in_the_directory_is_that_of_the_right_queue(
     monkeypatch: pytest.MonkeyPatch, meanwhile: str, found: str | None
 ) -> None:
     info = ComWorld().new("QueueInfo")

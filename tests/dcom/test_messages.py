@@ -39,7 +39,7 @@ def caller(world: ComWorld, target: Any, interface: Interface) -> Call:
     return call
 
 
-def test_what_is_put_is_got() -> None:
+def test_a_property_that_was_put_is_returned_by_get() -> None:
     world = ComWorld()
 
     async def each() -> int:

@@ -102,7 +102,7 @@ def test_others_get_no_more_interfaces_and_count_no_references(things: Things, c
 
 
 @pytest.mark.parametrize("caller", STRANGERS, ids=str)
-def test_objects_of_others_are_no_arguments_and_lose_no_references(things: Things, caller: RpcCaller) -> None:
+def test_objects_of_others_are_refused_as_arguments_and_lose_no_references(things: Things, caller: RpcCaller) -> None:
     held = things.reference(things.queue, ms_oaut.IDispatch)
     owner = things.world.context(caller=caller).owner
     ipid = things.world.export(things.world.new("Message"), m.IMSMQMessage4, owner).ipid
@@ -114,7 +114,7 @@ def test_objects_of_others_are_no_arguments_and_lose_no_references(things: Thing
 
 
 @pytest.mark.parametrize("name", ["RemAddRef", "RemRelease"])
-def test_a_request_that_names_an_object_of_somebody_else_changes_nothing(things: Things, name: str) -> None:
+def test_a_request_that_names_another_users_object_changes_nothing(things: Things, name: str) -> None:
     mine = things.world.export(things.world.new("Message"), m.IMSMQMessage4, things.world.context(caller=BOB).owner)
     theirs = things.reference(things.message, m.IMSMQMessage4)
     both = [ms_dcom.REMINTERFACEREF(r.ipid.bytes_le, 5, 0) for r in (mine, theirs)]
@@ -163,7 +163,7 @@ def test_all_addresses_by_which_a_machine_reaches_itself_are_one_host() -> None:
     assert len(owners) == 1 and world.context().owner not in owners
 
 
-def test_who_tries_objects_of_others_is_slowed_down_as_who_guesses(things: Things) -> None:
+def test_attempts_on_objects_of_others_are_throttled_like_password_guesses(things: Things) -> None:
     link = things.world.context().call.connection
     before = dict(link.failures._failures)
     with refused():
@@ -179,7 +179,7 @@ def test_clients_learn_the_level_at_which_they_may_use_what_they_make() -> None:
 
 
 @pytest.mark.parametrize("asked", [257, 32_000])
-def test_more_interfaces_than_there_are_can_not_be_asked_for_at_once(things: Things, asked: int) -> None:
+def test_a_request_for_more_interfaces_than_exist_is_refused(things: Things, asked: int) -> None:
     ipid = things.reference(things.message, m.IMSMQMessage4).ipid.bytes_le
     iids = [m.IMSMQMessage4.uuid.bytes_le] * asked
     for interface, name, more in (

@@ -79,7 +79,7 @@ async def _done(work: Any) -> Any:
 
 @pytest.mark.parametrize("name", NAMES, ids=["here", "out"])
 @pytest.mark.parametrize("way", PEEKS)
-def test_what_a_peeker_puts_into_a_message_and_sends_on_changes_nothing_in_the_queue(way: str, name: str) -> None:
+def test_changing_a_peeked_message_changes_nothing_in_the_queue(way: str, name: str) -> None:
     async def peek() -> None:
         room = Mailroom(name)
         is_here = "OS:" in name

@@ -120,14 +120,14 @@ def environment(objects: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
-def test_helm_finds_no_fault_with_it(name: str) -> None:
+def test_helm_lint_accepts_the_chart(name: str) -> None:
     done = helm("lint", "--strict", CHART, values=VARIANTS[name])
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
-def test_kubernetes_would_take_the_objects(name: str) -> None:
+def test_kubernetes_accepts_the_objects(name: str) -> None:
     validate = library("kubernetes_validate", "make deployments")
     for rendered in render(VARIANTS[name]).values():
         if rendered["kind"] in OF_KUBERNETES:
@@ -138,7 +138,7 @@ def test_kubernetes_would_take_the_objects(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_each_thing_is_there_only_when_it_is_wanted() -> None:
+def test_each_object_exists_only_if_enabled() -> None:
     always = {"ConfigMap", "Service", "StatefulSet"}
     assert set(render({})) == always
     wanted = {"Service-web", "Service-external", "Ingress", "NetworkPolicy", "ServiceMonitor", "PrometheusRule"}
@@ -169,7 +169,7 @@ def test_each_thing_is_there_only_when_it_is_wanted() -> None:
         ({"users": {"administrators": ["alice"]}}, "without users.existingSecret"),
     ],
 )
-def test_values_that_are_wrong_are_refused_with_what_is_wrong(values: dict[str, Any], said: str) -> None:
+def test_invalid_values_are_refused_with_a_reason(values: dict[str, Any], said: str) -> None:
     done = helm("template", "orders", CHART, values=values)
     assert done.returncode != 0
     assert said in done.stderr
@@ -251,7 +251,7 @@ def test_a_packed_chart_is_complete(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
-def test_the_notes_name_commands_that_there_are(name: str) -> None:
+def test_the_notes_name_existing_commands(name: str) -> None:
     done = helm("install", "orders", CHART, "--dry-run=client", "--namespace", "shop", values=VARIANTS[name])
     assert done.returncode == 0, done.stderr
     notes = done.stdout.partition("NOTES:")[2]

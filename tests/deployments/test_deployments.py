@@ -79,7 +79,7 @@ def test_the_settings_are_known_and_the_ports_those_of_the_image(
         assert f":{STANDARD_PORTS['web_port'] + OFFSET}/readyz" in str(container()["readinessProbe"])
 
 
-def test_there_is_one_writer() -> None:
+def test_there_is_only_one_replica() -> None:
     stateful = resources()["StatefulSet"]["spec"]
     assert stateful["replicas"] == 1
     assert stateful["volumeClaimTemplates"][0]["spec"]["accessModes"] == ["ReadWriteOncePod"]

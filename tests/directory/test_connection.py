@@ -77,7 +77,7 @@ def test_what_is_not_found_has_the_error_of_its_kind() -> None:
     assert found.hresult == HResult.MQ_ERROR_MACHINE_NOT_FOUND
 
 
-def test_nobody_asks_again_while_the_directory_is_away_until_it_is_found_back() -> None:
+def test_an_unavailable_directory_is_not_queried_until_it_returns() -> None:
     async def work() -> None:
         provider = Provider(DirectoryNotConnected("down"))
         connection = connected(provider)
@@ -94,7 +94,7 @@ def test_nobody_asks_again_while_the_directory_is_away_until_it_is_found_back() 
     asyncio.run(work())
 
 
-def test_a_slow_directory_is_given_up_and_others_go_on_meanwhile() -> None:
+def test_a_slow_directory_times_out_and_other_calls_continue() -> None:
     async def work() -> None:
         connection = connected(Provider(seconds=60), time_limit=0.1)
         turns = 0

@@ -107,7 +107,7 @@ def test_a_path_name_and_an_identifier_are_given_once(path: Path) -> None:
         on(path, lambda d: d.create_queue(replace(ORDERS, machine=uuid4())))
 
 
-def test_a_queue_is_changed_and_found_by_what_it_has_now(path: Path) -> None:
+def test_a_changed_queue_is_found_by_its_new_properties(path: Path) -> None:
     changed = on(path, lambda d: d.update_queue(ORDERS.identifier, {"label": "New", "quota": 1, "modify_time": 3}))
     assert changed == replace(ORDERS, label="New", quota=1, modify_time=3)
     assert on(path, lambda d: d.find_queues([Filter("label", Relation.EQUALS, "new")], 0, 9)) == [changed]
@@ -177,7 +177,7 @@ def test_members_of_a_list_are_there_once_in_any_case(path: Path) -> None:
             on(path, work)
 
 
-def test_what_is_no_directory_is_away_and_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_directory_is_unavailable_and_unchanged(tmp_path: Path) -> None:
     garbage = tmp_path / "garbage"
     garbage.write_bytes(b"not a database at all " * 100)
     later = tmp_path / "later"

@@ -114,7 +114,7 @@ def with_peer(tmp_path: Path, test: Callable[[Peer, World], Coroutine[Any, Any, 
         {"op": "figures", "ticket": "x"},
     ],
 )  # fmt: skip
-def test_what_is_not_in_the_table_is_refused(tmp_path: Path, values: Any) -> None:
+def test_requests_not_in_the_table_are_refused(tmp_path: Path, values: Any) -> None:
     async def test(peer: Peer, world: World) -> None:
         answer, _ = await peer.exchange(values)
         assert answer["hresult"] == 0xC00E0006
@@ -123,7 +123,7 @@ def test_what_is_not_in_the_table_is_refused(tmp_path: Path, values: Any) -> Non
     with_peer(tmp_path, test)
 
 
-def test_bytes_that_are_no_frame_end_the_connection(tmp_path: Path) -> None:
+def test_bytes_that_are_not_a_frame_end_the_connection(tmp_path: Path) -> None:
     for data in (HEADER.pack(1, 3, 0) + b"nan", HEADER.pack(1, MAXIMUM_JSON + 1, 0), HEADER.pack(1, 1, 0) + b"\xff"):
 
         async def test(peer: Peer, world: World, data: bytes = data) -> None:
@@ -227,7 +227,7 @@ class FakeDomain:
         return {} if self.away else {sid: DORA for sid in sids if sid == DORA_SID}
 
 
-def test_names_of_the_domain_are_known_where_there_is_one(tmp_path: Path) -> None:
+def test_names_of_the_domain_are_resolved_if_there_is_a_domain(tmp_path: Path) -> None:
     domain = FakeDomain()
 
     async def test(peer: Peer, world: World) -> None:

@@ -64,7 +64,7 @@ def with_peer(test: Callable[[Peer], Coroutine[Any, Any, None]], tmp_path: Path,
     [["S-1-5-18", "system", "00"], ["S-1-5-18", "system"], ["S-1-5-18", "system", 5], "S-1-5-18", 5, {}, [[], [], []]],
     ids=range(7),
 )
-def test_nobody_can_be_named_who_has_not_logged_in(tmp_path: Path, caller: Any) -> None:
+def test_a_user_who_has_not_logged_in_cannot_be_named(tmp_path: Path, caller: Any) -> None:
     async def test(peer: Peer) -> None:
         answer = await peer.ask({"op": "queues", "caller": caller})
         assert answer["hresult"] == HResult.MQ_ERROR_ACCESS_DENIED
@@ -108,7 +108,9 @@ def test_each_malformed_request_is_answered(tmp_path: Path, values: Any) -> None
     ],
     ids=["long JSON", "many bytes", "no JSON", "deep JSON"],
 )  # fmt: skip
-def test_what_is_no_frame_ends_the_connection(tmp_path: Path, data: bytes, caplog: pytest.LogCaptureFixture) -> None:
+def test_bytes_that_are_not_a_frame_end_the_connection(
+    tmp_path: Path, data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     async def test(peer: Peer) -> None:
         assert await peer.raw(data) == b""
 
@@ -146,7 +148,7 @@ def packed(records: list[bytes], targets: list[int] | None = None, sizes: list[i
 
 
 @pytest.mark.parametrize("wrong", ["sizes", "target", "more bytes", "fewer rows", "no bytes"])
-def test_rows_that_are_not_what_they_say_drop_their_stage(tmp_path: Path, wrong: str) -> None:
+def test_invalid_rows_drop_their_stage(tmp_path: Path, wrong: str) -> None:
     async def test(peer: Peer) -> None:
         handle = await begun(peer)
         upload = peer.world.manager.staged_writes.target("q", False, peer.control._caller(None))
@@ -262,7 +264,7 @@ def test_a_queue_that_cannot_be_shown_is_left_out_and_in_the_log(
     assert "is left out (" in caplog.text and "KeyError" in caplog.text
 
 
-def test_the_search_for_abandoned_stages_goes_on_whatever_happened(
+def test_the_search_for_abandoned_stages_continues_after_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[int] = []

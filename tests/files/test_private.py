@@ -24,7 +24,7 @@ def test_a_file_that_is_there_already_is_not_replaced_by_a_second_process(tmp_pa
     assert os.listdir(tmp_path) == ["key"]
 
 
-def test_a_change_is_seen_and_a_file_that_goes_too(tmp_path: Path) -> None:
+def test_changes_and_deletion_of_a_file_are_noticed(tmp_path: Path) -> None:
     file = numbers(tmp_path / "n")
     assert file.read() == 0
     write_private(tmp_path / "n", b"1")
@@ -39,7 +39,7 @@ def test_a_change_is_seen_and_a_file_that_goes_too(tmp_path: Path) -> None:
     ("content", "mode", "said"),
     [(b"x", 0o600, "n is not a file of numbers"), (b"1", 0o640, "n is open to others; make its mode 0600")],
 )
-def test_a_file_that_can_not_be_used_is_named_with_what_to_do(
+def test_a_file_that_cannot_be_used_is_named_with_what_to_do(
     tmp_path: Path, content: bytes, mode: int, said: str
 ) -> None:
     write_private(tmp_path / "n", content)
@@ -48,7 +48,7 @@ def test_a_file_that_can_not_be_used_is_named_with_what_to_do(
         numbers(tmp_path / "n").read()
 
 
-def test_an_error_of_a_file_that_is_no_key_is_no_error_of_a_directory(tmp_path: Path) -> None:
+def test_an_invalid_key_file_is_not_reported_as_a_directory_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PrivateFileError) as caught:
         write_private(tmp_path / "file" / "below" / "settings.json", b"{}")

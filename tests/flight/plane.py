@@ -1,4 +1,4 @@
-"""A queue, what applications do with it, and what pipelines see of it."""
+"""A queue with operations of applications and pipelines."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Plane:
         return self.client.stage(sink or self.queue, batch, 0, 0, [rows], **options)
 
     def restart(self) -> None:
-        """kill -9, and start again."""
+        """Send SIGKILL and start again."""
         self.daemon.kill()
         self.daemon.start()
         self.client.close()

@@ -1,4 +1,4 @@
-"""Arrow streams over TCP: what Arrow Flight reads, and peers that are strangers, slow, or gone."""
+"""Arrow streams over TCP: equal to Arrow Flight; unknown, slow and vanished peers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from openmsmq.model.errors import HResult
 
 
 def ask(port: int, request: Any, host: str = "127.0.0.1") -> tuple[dict[str, Any], pa.Table | None, dict[str, Any]]:
-    """The first line of an answer, the rows, and the last line."""
+    """Send a request; return the first line of the reply, the rows, and the last line."""
     line = request if isinstance(request, bytes) else json.dumps(request).encode() + b"\n"
     with socket.create_connection((host, port), 30) as connection, connection.makefile("rb") as file:
         connection.sendall(line)
@@ -41,7 +41,7 @@ def arrow_port(plane: Plane) -> int:
     return port
 
 
-def test_a_stream_has_what_flight_reads(plane: Plane) -> None:
+def test_a_stream_has_the_same_rows_as_flight(plane: Plane) -> None:
     plane.send("abc")
     plane.send("d", recoverable=False)
     for columns in (None, ["label", "sequence"], ["sequence"]):
@@ -90,7 +90,7 @@ def test_a_wrong_request_is_answered_with_the_reason(plane: Plane, request_: Any
     assert "Traceback" not in plane.daemon.log
 
 
-def test_users_and_rights_are_those_of_the_queue_manager_and_tls_is_what_the_certificate_makes_it(
+def test_users_and_rights_are_those_of_the_queue_manager_and_tls_needs_a_certificate(
     tmp_path: Path,
 ) -> None:
     certificate, key = make_certificate(tmp_path)
@@ -122,7 +122,7 @@ def test_users_and_rights_are_those_of_the_queue_manager_and_tls_is_what_the_cer
             eventually(lambda: is_closed(plain))
 
 
-def test_text_is_a_column_if_the_ticket_decodes(plane: Plane) -> None:
+def test_a_text_column_exists_if_the_ticket_requests_decoding(plane: Plane) -> None:
     plane.send(["x"], body="Grüße".encode())
     plane.send(["y"], body=b"\xff\xff")
     request = {"queue": plane.queue, "decode": "text"}
@@ -168,7 +168,7 @@ def as_stream(rows: pa.Table, most: int = 2) -> bytes:
     return data
 
 
-def test_an_uploaded_stage_is_finalized_as_that_of_flight_is(plane: Plane) -> None:
+def test_an_uploaded_stage_is_finalized_like_one_of_flight(plane: Plane) -> None:
     port = plane.client.arrow_port("write")
     assert port is not None
     first = upload(port, stage_of(plane), as_stream(ROWS))
@@ -211,11 +211,11 @@ def test_a_writer_that_dies_leaves_no_stage(plane: Plane) -> None:
     assert upload(arrow_port(plane), stage_of(plane, collect=True), b"")["detail"].startswith("collect is true")
 
 
-# -- strangers ----------------------------------------------------------------------------------------------------
+# -- peers without a request --------------------------------------------------------------------------------------
 
 
 class NoDaemon:
-    """Instead of the link: nothing is asked before a peer has sent its request."""
+    """Stands for the link: no request is made before a peer has sent its request."""
 
     def call(self, operation: str, **values: Any) -> Any:
         raise AssertionError(operation)
@@ -240,21 +240,21 @@ def is_closed(peer: socket.socket) -> bool:
         return True
 
 
-def test_the_oldest_of_too_many_strangers_is_cut_off(listener: ArrowListener) -> None:
+def test_the_oldest_idle_peer_is_disconnected_above_the_limit(listener: ArrowListener) -> None:
     with ExitStack() as stack:
         peers = [stack.enter_context(socket.create_connection(("127.0.0.1", listener.port))) for _ in range(5)]
         eventually(lambda: is_closed(peers[0]) and is_closed(peers[1]))
         assert not any(is_closed(peer) for peer in peers[2:])
 
 
-def test_a_stranger_that_sends_no_request_in_time_is_cut_off(listener: ArrowListener) -> None:
+def test_a_peer_that_sends_no_request_in_time_is_disconnected(listener: ArrowListener) -> None:
     with socket.create_connection(("127.0.0.1", listener.port)) as silent:
         silent.sendall(b'{"read"')
         assert not is_closed(silent)
         eventually(lambda: is_closed(silent))
 
 
-def test_a_request_without_an_end_is_cut_off(listener: ArrowListener, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_without_an_end_is_disconnected(listener: ArrowListener, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow_listener, "REQUEST_SECONDS", 600.0)
     with socket.create_connection(("127.0.0.1", listener.port)) as endless:
         for _ in range(7):  # beyond 64 KiB
@@ -262,9 +262,7 @@ def test_a_request_without_an_end_is_cut_off(listener: ArrowListener, monkeypatc
         eventually(lambda: is_closed(endless))
 
 
-def test_more_reads_than_are_served_at_once_are_told_to_come_back(
-    plane: Plane, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reads_above_the_limit_are_told_to_retry(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow_listener, "MOST_READS", 0)
     listening = ArrowListener("127.0.0.1", 0, NoDaemon(), {})  # type: ignore[arg-type]
     listening.start()
@@ -275,7 +273,7 @@ def test_more_reads_than_are_served_at_once_are_told_to_come_back(
             listening._answer(arrow_listener._Peer(socket.socket(), "", 0, bytearray(b'{"write": {}}\n')), None)  # type: ignore[arg-type]
 
 
-def test_a_reader_that_takes_nothing_or_goes_away_stops_nobody(plane: Plane) -> None:
+def test_a_stalled_or_vanished_reader_blocks_nobody(plane: Plane) -> None:
     count = 20_000
     rows = pa.record_batch({"body": pa.array([bytes(1000)] * count)})
     plane.client.finalize(plane.queue, 0, [plane.client.stage(plane.queue, 0, 0, 0, [rows], default_queue=plane.queue)])

@@ -1,4 +1,4 @@
-"""Clients that send what none should: nobody else is hurt, and they learn what is wrong."""
+"""Clients with invalid input: they get a clear error, and no other client is affected."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def act(plane: Plane, action: str, body: bytes) -> list[Any]:
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1" + "0" * 400, "-1", "true", '"1"', "[1]"])
-def test_a_wait_that_is_no_number_of_seconds_is_refused_and_the_daemon_goes_on(plane: Plane, number: str) -> None:
+def test_an_invalid_wait_is_refused_and_the_daemon_continues(plane: Plane, number: str) -> None:
     body = f'{{"queue": "{plane.queue}", "group": "g", "start": 0, "wait_seconds": {number}}}'
     refusal(lambda: act(plane, "claim", body.encode()))
     assert plane.client.position(plane.queue).count == 0
@@ -87,7 +87,7 @@ def upload(plane: Plane, batch: pa.RecordBatch, **values: Any) -> None:
 
 
 def column(kind: pa.DataType, offsets: list[int], data: bytes, validity: bytes | None = None) -> pa.Array:
-    """A column of three rows with these buffers, whatever is in them."""
+    """Return a column of three rows with these buffers, without checking them."""
     bitmap = None if validity is None else pa.py_buffer(validity)
     places = np.zeros(len(offsets), np.int32)
     made = pa.Array.from_buffers(kind, len(offsets) - 1, [bitmap, pa.py_buffer(places), pa.py_buffer(data)])
@@ -109,14 +109,14 @@ def test_negative_offsets_are_refused_and_the_flight_process_lives(plane: Plane,
     "label", [column(pa.string(), [0, 1, 3], b"a\xff\xfe"), column(pa.string(), [0, 3, 6], b"\xed\xa0\x80abc")],
     ids=["no UTF-8", "a surrogate"],
 )  # fmt: skip
-def test_texts_that_are_none_are_refused(plane: Plane, label: pa.Array) -> None:
+def test_invalid_texts_are_refused(plane: Plane, label: pa.Array) -> None:
     with pytest.raises((flight.FlightError, pa.ArrowException), match="label: malformed Arrow data"):
         upload(plane, pa.record_batch({"body": pa.array([b"a", b"b"]), "label": label}))
     assert plane.labels() == []
 
 
 @pytest.mark.parametrize("offsets", [[0, -5, 3], [0, 2, 100_000], [3, 2, 1], [-3, 0, 3]])
-def test_what_arrow_itself_would_not_send_is_seen_all_the_same(offsets: list[int]) -> None:
+def test_invalid_arrow_data_is_detected(offsets: list[int]) -> None:
     places = np.zeros(3, np.int32)
     body = pa.Array.from_buffers(pa.binary(), 2, [None, pa.py_buffer(places), pa.py_buffer(b"abc")])
     batch = pa.record_batch({"body": body})
@@ -146,7 +146,7 @@ def test_columns_of_other_types_are_refused(plane: Plane, batch: pa.RecordBatch,
 @pytest.mark.parametrize(
     "identifier", ["nonsense", "{x}\\1", "{00000000-0000-0000-0000-000000000000}\\" + "0" * 10 + "9" * 30, "a\\1" * 999]
 )
-def test_a_correlation_that_is_none_is_refused_by_its_row(plane: Plane, identifier: str) -> None:
+def test_an_invalid_correlation_is_refused_by_its_row(plane: Plane, identifier: str) -> None:
     rows = pa.record_batch({"body": pa.array([b"a"]), "correlation_id": pa.array([identifier])})
     with pytest.raises(MsmqError, match="row 0: correlation_id"):
         plane.client.stage(plane.queue, 0, 0, 0, [rows], default_queue=plane.queue)
@@ -189,7 +189,7 @@ def _counted(plane: Plane) -> int:
 
 
 def test_a_record_that_cannot_be_decoded_is_left_out_and_reported(own: Plane, caplog: pytest.LogCaptureFixture) -> None:
-    """As an earlier version of the queue manager may have stored it."""
+    """An earlier version of the queue manager may have stored such a record."""
     own.send("ab")
     keys = own.table(columns=["lookup_id"]).column("lookup_id").to_pylist()
     own.daemon.stop()

@@ -1,4 +1,4 @@
-"""Messages that have moved in the log, or have gone, since their place was asked for."""
+"""Messages that moved in the log, or were removed, after their location was requested."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from openmsmq.model.lookup_id import LAST_SEQUENCE
 
 
 class Link:
-    """A daemon with one message, which goes between two questions."""
+    """A daemon with one message, which moves between two requests."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

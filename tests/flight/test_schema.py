@@ -65,7 +65,7 @@ def test_numpy_sees_a_record_as_the_queue_manager_writes_it() -> None:
     assert fixed["transaction_identifier"].tobytes() == bytes(range(20, 40))
 
 
-def test_what_the_queue_manager_fills_in_stands_where_it_belongs() -> None:
+def test_fields_filled_in_by_the_queue_manager_are_at_their_offsets() -> None:
     draft = bytearray(encode_message(Message(body=b"x", priority=6)))
     machine = bytes(range(16))
     assert records.stamp_draft(draft, 77, 5_250, machine, None, 0, 100) == 6
@@ -114,7 +114,7 @@ def test_rows_that_are_written_are_read_as_they_were(rows: list[tuple[bytes, str
         assert found.batch(MESSAGE_SCHEMA.names).schema == MESSAGE_SCHEMA
 
 
-def test_text_that_is_no_unicode_is_read_with_replacements() -> None:
+def test_invalid_unicode_is_read_with_replacements() -> None:
     record = encode_message(Message(label="a\ud800b"))
     sizes = np.array([len(record)])
     buffer = np.frombuffer(record + bytes(-len(record) % 8), np.uint8)

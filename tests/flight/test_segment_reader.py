@@ -1,4 +1,4 @@
-"""Reading records from segment files that their store goes on using."""
+"""Reading records from segment files while their store uses them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_records_of_many_segments_are_read_in_any_order(store: Store) -> None:
 
 
 @pytest.mark.parametrize("what", ["key", "location", "size", "damage"])
-def test_what_is_not_there_is_gone(store: Store, what: str) -> None:
+def test_a_missing_record_is_reported_as_gone(store: Store, what: str) -> None:
     keys, locations, sizes = arrays(fill(store))
     change = {"key": (keys, 1), "location": (locations, 8), "size": (sizes, 1)}
     if what == "damage":
@@ -88,7 +88,7 @@ def compacted(store: Store, places: dict[int, int]) -> dict[int, int]:
 
 
 def slice_of(places: dict[int, int], inline: tuple[bytes, ...] = ()) -> tuple[Array, memoryview]:
-    """As the daemon answers; express messages, with the highest keys, come along."""
+    """Return a slice like the daemon; it includes express messages, with the highest keys."""
     keys, locations, sizes = arrays(places)
     keys = np.concatenate((keys, np.arange(50_000, 50_000 + len(inline), dtype=np.uint64)))
     locations = np.concatenate((locations, np.zeros(len(inline), np.uint64)))
@@ -120,7 +120,7 @@ def test_a_slice_is_read_although_compaction_moved_its_messages(store: Store) ->
     assert not len(damaged)
 
 
-def test_a_message_that_is_never_where_the_daemon_says_is_reported_and_the_others_are_read(store: Store) -> None:
+def test_a_message_never_found_at_its_location_is_reported_and_the_others_are_read(store: Store) -> None:
     places = fill(store)
     places[7] += 8
     wrong = memoryview(np.array([places[7]], np.uint64).tobytes())

@@ -58,7 +58,7 @@ def test_a_snapshot_has_every_property_of_express_and_recoverable_messages(plane
     assert first["sent_time"].timestamp() == told.sent_time
 
 
-def test_abort_counts_are_those_that_remote_read_tells(own: Plane) -> None:
+def test_abort_counts_equal_those_of_remote_read(own: Plane) -> None:
     own.create("t", transactional=True)
     path = ".\\private$\\t"
     with own.manager.open(path, "send") as queue, own.manager.transaction() as transaction:
@@ -91,7 +91,7 @@ def test_columns_and_bodies_are_read_on_demand(plane: Plane) -> None:
     ]  # fmt: skip
 
 
-def test_columns_that_need_no_record_are_those_of_the_whole_row(plane: Plane) -> None:
+def test_columns_read_without_records_equal_those_of_whole_rows(plane: Plane) -> None:
     plane.send("ab")
     plane.send("c", recoverable=False, priority=6)
     names = ["sequence", "queue", "lookup_id", "source"]
@@ -145,7 +145,7 @@ def test_outgoing_queues_are_for_administrators(plane: Plane, own: Plane) -> Non
 # -- claims ----------------------------------------------------------------------------------------------------------
 
 
-def test_claimed_messages_are_read_by_the_latest_token_only_and_go_with_the_commit(plane: Plane) -> None:
+def test_claimed_messages_are_read_by_the_latest_token_only_and_removed_by_the_commit(plane: Plane) -> None:
     client, queue = plane.client, plane.queue
     plane.send("abcd")
     assert client.cursor(queue, "g") is None
@@ -162,7 +162,7 @@ def test_claimed_messages_are_read_by_the_latest_token_only_and_go_with_the_comm
     assert plane.labels() == ["d"]
 
 
-def test_a_reader_whose_claim_is_fenced_in_the_middle_of_a_stream_is_told(plane: Plane) -> None:
+def test_a_reader_fenced_during_a_stream_gets_an_error(plane: Plane) -> None:
     count = 60_000
     rows = pa.record_batch({"body": pa.array([bytes(1000)] * count)})
     sink = f"filling {plane.queue}"
@@ -227,7 +227,7 @@ def test_stages_become_visible_together_and_once(plane: Plane) -> None:
         plane.client.finalize(plane.queue, 1, [dropped])
 
 
-def test_what_is_read_can_be_written_again(plane: Plane) -> None:
+def test_rows_that_were_read_can_be_written_again(plane: Plane) -> None:
     plane.create("copy")
     plane.send(
         "ab", priority=6, extension=b"e", application_tag=7, body_type=8, time_to_be_received=99,
@@ -244,7 +244,7 @@ def test_what_is_read_can_be_written_again(plane: Plane) -> None:
     assert plane.table("copy", columns=names) == rows
 
 
-def test_rows_go_where_they_say(plane: Plane) -> None:
+def test_rows_go_to_the_queue_they_name(plane: Plane) -> None:
     plane.create("t1", transactional=True)
     rows = pa.record_batch(
         {"body": pa.array([b"1", b"2", b"3"], pa.binary()), "destination_queue": pa.array([None, "t1", "t1"])}
@@ -282,7 +282,7 @@ def test_a_stage_larger_than_a_chunk_keeps_its_order(plane: Plane) -> None:
         ({"body": ["text"]}, "'body' is string, expected binary"),
     ],
 )
-def test_rows_that_are_wrong_are_refused_by_their_number(plane: Plane, columns: dict[str, Any], message: str) -> None:
+def test_invalid_rows_are_refused_by_number(plane: Plane, columns: dict[str, Any], message: str) -> None:
     with pytest.raises(MsmqError, match=message):
         plane.client.stage("wrong", 0, 0, 0, [pa.record_batch(columns)], default_queue=plane.queue)
     assert plane.client.forget("wrong") == 0
@@ -313,7 +313,7 @@ def test_a_stage_whose_rows_break_off_is_dropped(plane: Plane) -> None:
         assert plane.client.stages() == []
 
 
-def test_refused_rows_are_told_by_their_numbers_while_others_flow(plane: Plane) -> None:
+def test_refused_rows_are_reported_by_number_while_others_are_sent(plane: Plane) -> None:
     """Found by the encoder, by the queue manager, and both, in batches and chunks of several sizes."""
     plane.create("full", quota=1)
     expected, told, numbers = {}, [], []
@@ -342,7 +342,7 @@ def test_refused_rows_are_told_by_their_numbers_while_others_flow(plane: Plane) 
         yield from map(some, (1, 300, 5, 2000, 256, 3, 1100))
         patience = time.monotonic() + 30
         while len(told) < 4 and time.monotonic() < patience:
-            yield some(1)  # a writer hears when it writes
+            yield some(1)  # a writer gets errors when it writes
 
     def collect(through: int, refused: list[Refusal]) -> None:
         assert all(one.row < through for one in refused)
@@ -353,7 +353,7 @@ def test_refused_rows_are_told_by_their_numbers_while_others_flow(plane: Plane) 
     plane.client.finalize("telling", 0, [staged])
     found = [(one.row, one.error.name) for _, refused in told for one in refused]
     assert found == list(expected.items())
-    assert len(told) > 3 and told[2][0] < number == told[-1][0]  # all but the last were told while rows flowed
+    assert len(told) > 3 and told[2][0] < number == told[-1][0]  # all but the last were reported during the upload
     assert plane.labels() == numbers and staged.rows == len(numbers)
 
 
@@ -421,7 +421,7 @@ def test_an_unknown_queue_action_or_column_is_named(plane: Plane) -> None:
         list(raw.do_action(flight.Action("position", b'{"colour": 1}')))
 
 
-def test_a_stream_goes_on_when_messages_are_taken_meanwhile(plane: Plane) -> None:
+def test_a_stream_continues_when_messages_are_taken_meanwhile(plane: Plane) -> None:
     count = 60_000
     rows = pa.record_batch({"body": pa.array([bytes(1000)] * count)})
     plane.client.finalize("much", 0, [plane.client.stage("much", 0, 0, 0, [rows], default_queue=plane.queue)])
@@ -455,7 +455,7 @@ def test_a_stream_finds_messages_that_compaction_moves(own: Plane) -> None:
     assert found == expected == own.labels("rest")
 
 
-def test_tls_is_what_the_certificate_makes_it(tmp_path: Path) -> None:
+def test_tls_is_used_if_a_certificate_is_configured(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)
     options = ("--flight", "--flight-port", "0", "--flight-certificate", str(certificate), "--flight-key", str(key))
     with Daemon(tmp_path / "data", *options) as daemon:
@@ -497,7 +497,7 @@ def test_a_flight_process_that_dies_is_started_again(own: Plane) -> None:
     assert eventually(works)
 
 
-def test_the_flight_process_goes_with_the_daemon(tmp_path: Path) -> None:
+def test_the_flight_process_ends_with_the_daemon(tmp_path: Path) -> None:
     with Daemon(tmp_path / "data", "--flight", "--flight-port", "0") as daemon:
         child = flight_process(daemon)
         daemon.kill()

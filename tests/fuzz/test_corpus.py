@@ -55,7 +55,7 @@ for name in sys.argv[2:]:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_nothing_of_the_corpus_hurts(target: str, tmp_path: Path) -> None:
+def test_no_file_of_the_corpus_causes_a_failure(target: str, tmp_path: Path) -> None:
     """In a process of its own, because what is wrong may end it."""
     files = [str(file) for file in FILES if file.parent.name == target]
     assert files

@@ -1,4 +1,4 @@
-"""Tools of the abuse tests: raw sockets, mutations, and a watch on what the daemon spends meanwhile."""
+"""Tools of the abuse tests: raw sockets, mutations, and a monitor of the daemon's resources."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def bound(daemon: Daemon) -> socket.socket:
 
 
 def one_pdu(connected: socket.socket) -> bytes:
-    """The next PDU, or nothing when the server has closed the connection."""
+    """Return the next PDU; empty if the server has closed the connection."""
     try:
         header = connected.recv(16, socket.MSG_WAITALL)
         if len(header) < 16:
@@ -63,7 +63,7 @@ def one_pdu(connected: socket.socket) -> bytes:
 
 
 def send_quietly(connected: socket.socket, data: bytes) -> None:
-    """The server may have closed already; that is an answer too."""
+    """Send; ignore that the server may have closed the connection."""
     with contextlib.suppress(ConnectionError):
         connected.sendall(data)
 
@@ -92,7 +92,7 @@ def mutate(data: bytes, choose: random.Random) -> bytes:
 
 
 class Bystander(threading.Thread):
-    """A client that behaves and notes how long each of its calls takes."""
+    """A well-behaved client that records the duration of each call."""
 
     def __init__(self, daemon: Daemon) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class Bystander(threading.Thread):
             self.error = error
 
     def go_on(self, calls: int = 20) -> None:
-        """Wait until it has made so many calls more, or could not."""
+        """Wait for a number of further calls, or for a failure."""
         enough = len(self.seconds) + calls
         eventually(lambda: len(self.seconds) >= enough or not self.is_alive(), 60)
 
@@ -131,7 +131,7 @@ def watched(
 ) -> Iterator[Bystander]:
     """Within budget: bytes of memory afterwards, seconds of the bystander's calls, and no descriptor left behind. A few
     calls may take longer, because others keep the processors busy; one that takes `longest` was held up."""
-    with daemon.connect() as manager:  # what the first call loads is not the abuser's
+    with daemon.connect() as manager:  # modules loaded by the first call do not count
         assert manager.machine_id
     before, descriptors, logged = daemon.resident, daemon.descriptors, len(daemon.log)
     bystander = Bystander(daemon)

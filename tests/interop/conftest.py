@@ -1,4 +1,4 @@
-"""One daemon for each test module, which must not have logged an unhandled exception when the module is done."""
+"""One daemon per test module, which must not log an unhandled exception."""
 
 from __future__ import annotations
 

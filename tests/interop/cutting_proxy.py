@@ -1,4 +1,4 @@
-"""A TCP proxy that cuts connections after so many bytes, in the middle of requests and answers, or when told to."""
+"""A TCP proxy that cuts connections after a number of bytes, within requests and replies, or on request."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CuttingProxy:
         return port
 
     def cut(self) -> None:
-        """All connections, now."""
+        """Cut all connections now."""
         for link in tuple(self._links):
             link.cut()
 
@@ -85,7 +85,7 @@ class _Link:
         writer.close()
 
     def cut(self) -> None:
-        """One of two ways: the peers see an end (FIN) or a reset (RST)."""
+        """Cut a connection; the peers see an end (FIN) or a reset (RST)."""
         if self._over:
             return
         self._over = True

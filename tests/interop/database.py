@@ -13,7 +13,7 @@ QUEUE = r".\private$\x"
 
 
 class Ledger:
-    """Rows that are prepared are in a table of their own: SQLite itself has one phase."""
+    """Prepared rows are in a separate table, because SQLite itself has only one phase."""
 
     def __init__(self, path: str) -> None:
         self._database = sqlite3.connect(path, timeout=30, check_same_thread=False)

@@ -1,4 +1,4 @@
-"""Clients that do at random what the API offers, over connections that are cut at random, and keep a ledger of it."""
+"""Clients that call random operations of the API over randomly cut connections, and keep a ledger of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from interop.ledger import NEVER, Fate, Known, Span
 from openmsmq import MessageAlreadyReceived, MessageNotFound, MsmqError, OperationCancelled, ReceiveTimeout, aio
 from openmsmq.model.errors import HResult
 
-# Only from LOSSY messages are received in one phase, where the answer takes them with it. From the others none is lost.
+# Only LOSSY has one-phase receives, where a lost reply loses the message. The other queues lose none.
 LOSSY, PLAIN, PURGED, TRANSACTIONAL, DISTRIBUTED = QUEUES = tuple(
     f".\\private$\\{name}" for name in ("lossy", "plain", "purged", "transactional", "distributed")
 )
@@ -20,7 +20,7 @@ ASIDE = ";aside"
 TWO_PHASES = ("remoteread", "qm2qm")
 PROTOCOLS = ("qmcomm", *TWO_PHASES)
 WAITING = 3  # receives at once
-# Somebody else took, locked or moved the message.
+# Another client received, locked or moved the message.
 ELSEWHERE = (MessageNotFound, MessageAlreadyReceived, ReceiveTimeout)
 LOCKED = HResult.MQ_ERROR_MESSAGE_LOCKED_UNDER_TRANSACTION
 
@@ -30,7 +30,7 @@ class Abandoned(Exception):
 
 
 class DyingClient(DyingConnections):
-    """Each operation tells the ledger what it knows, also where it was cut off."""
+    """Each operation reports its known outcome to the ledger, even if it was cut off."""
 
     number = 0  # of messages so far
 
@@ -82,7 +82,7 @@ class DyingClient(DyingConnections):
         self.ledger.sent(group)
 
     async def receive(self) -> None:
-        """In one phase: if the answer is cut off, the message may be gone."""
+        """One-phase receive: if the reply is cut off, the message may be gone."""
         queue = LOSSY
         opened = await self.open(queue, "receive", "qmcomm")
         span = self.begin()
@@ -99,7 +99,7 @@ class DyingClient(DyingConnections):
                 self.ledger.took(fate, self.end(span), Known.YES)
 
     async def lock(self) -> None:
-        """In two phases: removed, put back, or given up by letting the connection die."""
+        """Two-phase receive: remove, put back, or abandon by closing the connection."""
         queue = self.any_queue()
         opened = await self.open(queue, "receive", self.random.choice(TWO_PHASES))
         ending = self.random.choice(("acknowledge", "acknowledge", "acknowledge", "put back", "put back", "die"))
@@ -148,7 +148,7 @@ class DyingClient(DyingConnections):
             self.end(span)
 
     async def walk(self) -> None:
-        """With a cursor; then take the message it stands on, by the cursor or by its lookup identifier."""
+        """Move a cursor; then receive its message, by the cursor or by lookup identifier."""
         queue, protocol = self.any_queue(), self.random.choice(PROTOCOLS)
         opened = await self.open(queue, "receive", protocol)
         async with await opened.cursor() as cursor:
@@ -246,7 +246,7 @@ class DyingClient(DyingConnections):
         return True
 
     async def cancel(self) -> None:
-        """Several receives wait at once and are ended, by the queue or each by itself."""
+        """Let several receives wait and cancel them, together or one by one."""
         queue = self.any_queue()
         opened = await self.open(queue, "receive", self.random.choice(TWO_PHASES))
         waiting = [
@@ -274,7 +274,7 @@ class DyingClient(DyingConnections):
         self.ledger.purges[PURGED].append(self.end(span))
 
     async def move(self) -> None:
-        """The first message to the subqueue, or the first one there back."""
+        """Move the first message to the subqueue, or the first one there back."""
         queue, back = self.any_queue(), self.random.random() < 0.5
         opened = await self.open(queue + (ASIDE if back else ""), "receive", "remoteread")
         span = self.begin()

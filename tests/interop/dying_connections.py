@@ -1,4 +1,4 @@
-"""The connections of a client that die at random, and when the ledger may say that what it did on them is over."""
+"""Randomly dying connections of a client, and when the ledger may consider their operations complete."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from interop.ledger import Fate, Ledger, Span
 from msrpc.rpc.pdu import AuthLevel
 from openmsmq import MsmqError, aio
 
-LIFETIME = 25_000  # bytes that a connection lives for, on average
+LIFETIME = 25_000  # average bytes until a connection is cut
 RETRY = 0.02  # seconds until the next attempt to reach a server that was killed
 SETTLED = 3.0  # seconds in which a participant asks what became of a distributed transaction, three times
 Operation = Callable[[Any], Awaitable[None]]
 
 
 class Kind(NamedTuple):
-    """How a client calls: by asyncio or in threads, and with what security."""
+    """Kind of client: asyncio or threads, and its security level."""
 
     threads: bool = False
     security: dict[str, Any] = {}  # noqa: RUF012
@@ -112,7 +112,7 @@ class DyingConnections:
         return await aio.connect("127.0.0.1", port, **security)
 
     async def settle(self) -> None:
-        """Have a connection. The server has cleaned up after the one before when it answers on this one."""
+        """Connect. When the server answers on the new connection, it has cleaned up after the previous one."""
         if self.manager is None:
             self.manager = await self._connect(self.proxy.port, **self.kind.security)
         if self.unsettled:
@@ -125,7 +125,7 @@ class DyingConnections:
     # -- the ledger's view of an operation ---------------------------------------------------------------------
 
     def begin(self) -> Span:
-        """Open until `end`; if that does not come, until there is a new connection."""
+        """Begin an operation that lasts until `end`, or, without it, until the next connection."""
         span = Span(self.ledger.now())
         self.unsettled.append(span)
         return span
@@ -136,7 +136,7 @@ class DyingConnections:
         return span
 
     def back_some_time(self, span: Span) -> None:
-        """The coordinator tells its participants, or they ask; nobody tells us."""
+        """The message returns at an unknown time: the coordinator and its participants do not notify this client."""
         self.unsettled.remove(span)
         span.until_seen = True
 

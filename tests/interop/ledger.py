@@ -1,18 +1,18 @@
-"""What is known of every message while clients send and read them over connections that die, and what contradicts it.
+"""The known state of every message while clients use dying connections, and contradictions to it.
 
-A call that was cut off may have happened or not. Time is counted in ticks; an operation lasts from the tick before its
-first call to the tick after its last answer, or, if its connection died, until its client has a new one: by then the
-server has cleaned up after the old one. The rules:
+A call that was cut off may or may not have been executed. Time is counted in ticks; an operation lasts from the tick
+before its first call to the tick after its last answer, or, if its connection died, until its client has a new one: by
+then the server has cleaned up after the old one. The rules:
 
-- What was sent, and not taken, is there in the end, once. A send that was cut off is there once or not at all; the
-  sends of a transaction are there together or not at all.
-- A message whose removal was cut off is there or not; the messages of a commit go together. A receive in one phase that
-  was cut off may have taken one message, nobody knows which.
-- Nothing is seen after it was taken, before its commit, or at all if its transaction was aborted.
-- A read of the first message gets none that comes behind another one which was available all the time: neither held by
-  somebody, nor elsewhere. A lock or transaction that was cut off may have held one message, nobody knows which.
-- A purge takes what was available all the time, and may take what was sent or put back before its end.
-- In the end messages stand in the order of priority and arrival, also those that were put back or moved to and fro.
+- A message that was sent and not received is in the queue at the end, once. A send that was cut off is there once or
+  not at all; the sends of a transaction are there together or not at all.
+- A message whose removal was cut off is there or not; the messages of a commit are removed together. A one-phase
+  receive that was cut off may have removed one unknown message.
+- No message is seen after it was received, before its commit, or at all if its transaction was aborted.
+- A read of the first message does not skip a message that was available all the time, that is, neither locked nor
+  elsewhere. A lock or transaction that was cut off may have held one unknown message.
+- A purge removes messages that were available all the time, and may remove those sent or put back before its end.
+- At the end, messages are in the order of priority and arrival, including those put back or moved back.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Span:
 
 @dataclass(slots=True, eq=False)
 class Fate:
-    """All about one message. `group` are the messages of one transaction, itself among them."""
+    """State of one message. `group` has all messages of its transaction, including itself."""
 
     text: str
     queue: str
@@ -56,9 +56,9 @@ class Fate:
     send: Span
     group: list[Fate] = field(default_factory=list)
     sent: Known = Known.NO
-    offered: float = NEVER  # when its commit began, or its send: nobody sees it before
-    visible: float = NEVER  # when it was there for certain
-    away: list[Span] = field(default_factory=list)  # held by somebody, or elsewhere
+    offered: float = NEVER  # start of its commit or send: it is not visible before
+    visible: float = NEVER  # when it was certainly in the queue
+    away: list[Span] = field(default_factory=list)  # locked, or elsewhere
     taken: Known = Known.NO
     taken_with: list[Fate] = field(default_factory=list)
     gone: Span | None = None
@@ -71,7 +71,7 @@ class Fate:
 
 @dataclass(slots=True)
 class Look:
-    """A read of the first message of a queue, and what it found."""
+    """A read of the first message of a queue, and its result."""
 
     queue: str
     span: Span
@@ -79,7 +79,7 @@ class Look:
 
 
 class Ledger:
-    """Written by the clients while they work; `contradictions` is for the end."""
+    """Record kept by the clients; `contradictions` checks it at the end."""
 
     def __init__(self) -> None:
         self.fates: dict[str, Fate] = {}
@@ -116,7 +116,7 @@ class Ledger:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def saw(self, queue: str, text: str, begin: float) -> Fate | None:
-        """A read that began at `begin` has got this message."""
+        """Record that a read started at `begin` returned this message."""
         fate = self.fates.get(text)
         if fate is None or fate.queue != queue:
             self.wrong.append(f"{queue}: {text[:16]!r} was never sent there")

@@ -1,7 +1,7 @@
-"""A queue manager of one's own for tests: MS-MQQB over a blocking socket, from the documents alone.
+"""An independent queue manager for tests: MS-MQQB over a blocking socket, written from the documents alone.
 
 It shares no code with `openmsmq`: packets are packed here by hand, and `Checker` reads every byte that the other side
-sends, by MS-MQQB 2.2 and MS-MQMQ 2.2.18 to 2.2.20, and complains about whatever is not as they say.
+sends, by MS-MQQB 2.2 and MS-MQMQ 2.2.18 to 2.2.20, and reports every violation.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def security_with_sid(sid: bytes, encrypted: bool = False) -> bytes:
 
 @dataclass
 class Packet:
-    """A packet as it was read; `kind` is 1 to 3, or 0 for a UserMessage."""
+    """A packet that was read; `kind` is 1 to 3, or 0 for a UserMessage."""
 
     kind: int
     raw: bytes
@@ -423,7 +423,7 @@ class Peer:
         self.write(message.pack())
 
     def acknowledge(self) -> None:
-        """Acknowledge all that came, recoverable ones as saved."""
+        """Acknowledge all received messages, recoverable ones as saved."""
         count = self.received_recoverable
         bits = min(count, 32)
         self.write(

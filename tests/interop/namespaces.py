@@ -1,4 +1,4 @@
-"""A network of one's own for each daemon: network namespaces joined by a bridge, cut by nftables. Root only."""
+"""A separate network for each daemon: network namespaces joined by a bridge, cut by nftables. Root only."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ class Net:
         return move
 
     def cut(self, source: int, target: int) -> None:
-        """Nothing gets from one host to the other any more; what goes back does."""
+        """Drop everything from one host to the other, but not in the other direction."""
         rule = f"add rule inet cut in ip saddr {self.hosts[source]} drop"
         _run(f"ip netns exec {self._spaces[target]} nft {rule}")
 
     def separate(self, one: Iterable[int], others: Iterable[int]) -> None:
-        """Two groups of hosts have nothing to do with each other any more."""
+        """Cut two groups of hosts off from each other."""
         others = list(others)
         for source in one:
             for target in others:
@@ -102,13 +102,13 @@ class Net:
                 self.cut(target, source)
 
     def heal(self) -> None:
-        """Everything gets everywhere."""
+        """Remove all cuts."""
         for space in self._spaces:
             _run(f"ip netns exec {space} nft flush chain inet cut in")
 
     @contextmanager
     def refused(self, index: int, port: int) -> Iterator[None]:
-        """Nobody gets a connection to a TCP port of a host."""
+        """Refuse connections to a TCP port of a host."""
         _run(f"ip netns exec {self._spaces[index]} nft add rule inet cut in tcp dport {port} reject with tcp reset")
         try:
             yield

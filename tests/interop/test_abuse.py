@@ -1,4 +1,4 @@
-"""What a hostile or broken peer can send to the live daemon: it costs little, disturbs nobody, and is answered."""
+"""Hostile or broken input to the live daemon: it uses few resources, disturbs no other client, and is answered."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_random_bytes_end_in_a_closed_connection(daemon: Daemon, mapper: bool) -
                     pass
 
 
-def test_half_a_pdu_waits_without_disturbing_anybody(daemon: Daemon) -> None:
+def test_an_incomplete_pdu_disturbs_no_other_client(daemon: Daemon) -> None:
     whole = bind_bytes()
     with watched(daemon) as bystander, contextlib.ExitStack() as stack:
         for number in range(300):
@@ -67,7 +67,7 @@ def test_half_a_pdu_waits_without_disturbing_anybody(daemon: Daemon) -> None:
         bystander.go_on()
 
 
-def test_headers_that_come_byte_by_byte_disturb_nobody_and_are_served_in_the_end(daemon: Daemon) -> None:
+def test_headers_sent_byte_by_byte_disturb_nobody_and_are_finally_served(daemon: Daemon) -> None:
     whole = bind_bytes()
     with watched(daemon), contextlib.ExitStack() as stack:
         slow = [stack.enter_context(raw(daemon)) for _ in range(50)]
@@ -112,7 +112,7 @@ def test_a_daemon_out_of_descriptors_serves_on_and_recovers(tmp_path: Path) -> N
     assert "Traceback" not in daemon.log, daemon.log[-3000:]
 
 
-# -- calls without their ceremony ------------------------------------------------------------------------------------
+# -- calls without their preparation ---------------------------------------------------------------------------------
 
 
 def test_a_call_before_the_bind_is_not_served(daemon: Daemon) -> None:
@@ -160,7 +160,7 @@ def test_fragments_with_contradicting_flags_are_faults_or_closed(daemon: Daemon)
                         assert answer[2] in (RESPONSE, FAULT)
 
 
-# -- more than anybody needs -----------------------------------------------------------------------------------------
+# -- excessive use ---------------------------------------------------------------------------------------------------
 
 
 def test_requests_whose_last_fragment_never_comes_are_bounded(daemon: Daemon) -> None:
@@ -236,10 +236,10 @@ def test_names_that_are_file_paths_touch_no_file(daemon: Daemon) -> None:
             assert is_own_file(entry), f"{directory}/{entry}"
 
 
-# -- other people's handles ------------------------------------------------------------------------------------------
+# -- handles of others -----------------------------------------------------------------------------------------------
 
 
-def test_handles_of_another_association_are_worth_nothing(daemon: Daemon) -> None:
+def test_handles_of_another_association_are_invalid(daemon: Daemon) -> None:
     with watched(daemon), daemon.connect() as owner:
         owner.create_queue(".\\private$\\owned")
         queue = owner.open(".\\private$\\owned", protocol="qmcomm")

@@ -72,7 +72,7 @@ def found(daemon: Daemon, **criteria: Any) -> list[str]:
     return names
 
 
-def test_who_the_queue_manager_is_says_the_directory(
+def test_the_directory_determines_the_queue_managers_identity(
     directory: DomainController, daemon: Daemon, tickets: dict[str, Path]
 ) -> None:
     shown = directory.search("alice", "(objectClass=mSMQConfiguration)", "mSMQSites", "objectGUID")
@@ -160,7 +160,9 @@ def test_queues_are_found_by_every_operator(daemon: Daemon, carol: Run, tickets:
 
 
 @pytest.mark.parametrize("name", ["a=b#c", "*()", "#1", "q<>", "x" * 63, "é ü*"])
-def test_names_are_kept_whatever_is_in_them(directory: DomainController, daemon: Daemon, carol: Run, name: str) -> None:
+def test_names_with_special_characters_are_kept(
+    directory: DomainController, daemon: Daemon, carol: Run, name: str
+) -> None:
     made = created(carol, name)
     with pytest.raises(AssertionError, match="QUEUE_EXISTS"):
         created(carol, name.upper())
@@ -194,7 +196,7 @@ def test_a_queue_that_an_administrator_of_the_domain_made_is_found_opened_and_fo
         manager.open(name, "send")
 
 
-def test_a_group_of_the_domain_is_admitted_by_its_name_and_who_is_not_in_it_is_refused(
+def test_members_of_a_domain_group_are_admitted_and_others_refused(
     directory: DomainController, daemon: Daemon, carol: Run, tickets: dict[str, Path]
 ) -> None:
     name = created(carol, "orders")
@@ -268,7 +270,7 @@ def test_an_inventory_has_the_public_queues_of_the_directory_and_what_it_says_of
     assert ended.code == 1 and "cannot query the directory" in ended.stderr
 
 
-def test_while_the_controller_is_away_what_is_known_goes_on_and_changes_are_refused(
+def test_while_the_controller_is_down_known_queues_work_and_changes_are_refused(
     directory: DomainController, daemon: Daemon, carol: Run, tickets: dict[str, Path]
 ) -> None:
     name = created(carol, "steady")
@@ -294,7 +296,7 @@ def test_while_the_controller_is_away_what_is_known_goes_on_and_changes_are_refu
     assert created(carol, "back-again").startswith("PUBLIC=")
 
 
-def test_a_silent_controller_holds_nobody_else(
+def test_a_silent_controller_delays_no_other_client(
     directory: DomainController, daemon: Daemon, carol: Run, tickets: dict[str, Path]
 ) -> None:
     carol("queue", "create", "private")
@@ -338,7 +340,7 @@ def test_the_next_controller_is_asked(
             assert one.machine_id == other.machine_id
 
 
-def test_the_status_says_what_there_is_and_what_is_missing(
+def test_the_status_lists_present_and_missing_prerequisites(
     directory: DomainController, daemon: Daemon, keytab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KRB5CCNAME", "MEMORY:replaced")
@@ -356,7 +358,7 @@ def test_the_status_says_what_there_is_and_what_is_missing(
     assert "kerberos_keytab" in invoke("domain", "status", OPENMSMQ_DATA_DIR=str(tmp_path)).stdout
 
 
-def test_what_can_not_be_had_is_an_error_at_the_start_that_says_what_to_do(
+def test_missing_prerequisites_fail_the_start_with_a_remedy(
     directory: DomainController, keytab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KRB5CCNAME", "MEMORY:replaced")  # which the directory does, and what follows must not see
@@ -375,7 +377,7 @@ def test_what_can_not_be_had_is_an_error_at_the_start_that_says_what_to_do(
     )
 
 
-def test_an_object_that_an_administrator_made_wants_a_grant(
+def test_an_object_created_by_an_administrator_needs_a_grant(
     directory: DomainController, tickets: dict[str, Path], tmp_path: Path
 ) -> None:
     made = "CN=msmq,CN=OTHER,CN=Computers,DC=rig,DC=test"

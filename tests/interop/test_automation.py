@@ -148,7 +148,7 @@ def test_T14_a_body_of_four_megabytes_travels_in_many_fragments(com: Connection,
 
 
 @pytest.mark.parametrize("name", ["QueueInfo", "Message", "Application", "Management"])
-def test_T1_T2_every_property_says_the_same_by_vtable_and_by_name(com: Connection, name: str) -> None:
+def test_T1_T2_every_property_has_the_same_value_by_vtable_and_by_name(com: Connection, name: str) -> None:
     target = com.new(name)
     if name == "QueueInfo":
         target, _ = created(com)
@@ -179,7 +179,7 @@ def test_T1_T2_every_property_says_the_same_by_vtable_and_by_name(com: Connectio
     assert compared >= 5
 
 
-def test_T3_names_belong_to_the_revision_that_is_asked(com: Connection) -> None:
+def test_T3_names_belong_to_the_requested_revision(com: Connection) -> None:
     queue = created(com)[0].call("Open", RECEIVE, 0)
     first, newest = interface(queue, m.IMSMQQueue), interface(queue, m.IMSMQQueue4)
     assert first.ids("Receive") == [0x60020006] and newest.ids("RECEIVE") == [0x6002000D]
@@ -210,7 +210,7 @@ def test_T4_results_have_the_interface_of_the_revision_that_was_called(com: Conn
     assert len(oids) == 1
 
 
-def test_T5_operations_behind_the_end_of_a_revision_do_not_exist(com: Connection) -> None:
+def test_T5_operations_after_the_end_of_a_revision_do_not_exist(com: Connection) -> None:
     queue = interface(created(com)[0].call("Open", PEEK, 0), m.IMSMQQueue3)
     mine = queue.dispatch
     mine.connect(string_to_bin(str(m.IMSMQQueue3.uuid)) + bytes(4))
@@ -223,7 +223,7 @@ def test_T5_operations_behind_the_end_of_a_revision_do_not_exist(com: Connection
 # -- activation -----------------------------------------------------------------------------------------------------
 
 
-def test_T7_all_classes_can_be_made_and_unknown_ones_can_not(com: Connection) -> None:
+def test_T7_all_classes_can_be_made_and_unknown_ones_cannot(com: Connection) -> None:
     for name in CLSIDS:
         com.new(name)
     with pytest.raises(Exception, match="80040154"):
@@ -256,7 +256,7 @@ def test_T11_the_resolver_answers_about_itself_and_its_exporter(com: Connection,
 # -- references -----------------------------------------------------------------------------------------------------
 
 
-def test_T9_an_object_lives_as_long_as_somebody_holds_it(com: Connection) -> None:
+def test_T9_an_object_lives_while_references_are_held(com: Connection) -> None:
     info, _ = created(com)
     queue = info.call("Open", RECEIVE, 1)
     with pytest.raises(Refused, match="C00E0009"):
@@ -302,7 +302,7 @@ def test_T8_the_objects_of_a_dead_client_end_and_those_of_a_living_one_do_not(tm
 # -- security -------------------------------------------------------------------------------------------------------
 
 
-def test_T12_a_level_that_is_demanded_is_needed_and_senders_are_named(tmp_path: Any) -> None:
+def test_T12_a_required_level_is_enforced_and_senders_are_named(tmp_path: Any) -> None:
     from command_line import add_user
 
     with Daemon(tmp_path / "data", "--com-level", "integrity") as daemon:
@@ -380,7 +380,7 @@ def test_T15_priorities_order_and_a_transaction_hides_until_it_ends(com: Connect
     assert [back.call("Receive", ReceiveTimeout=1000).get("Priority") for _ in range(4)] == [7, 5, 3, 0]
 
 
-def test_T16_waiting_receives_are_answered_one_for_each_message(com: Connection, daemon: Daemon) -> None:
+def test_T16_each_message_completes_one_waiting_receive(com: Connection, daemon: Daemon) -> None:
     info, path = created(com)
     receivers = 12
 
@@ -469,7 +469,7 @@ def test_T18_a_message_that_is_received_by_its_lookup_id_may_stay_visible(com: C
         other.call("Peek", ReceiveTimeout=0)
 
 
-def test_T20_what_is_put_is_in_the_queue_after_update_only(com: Connection) -> None:
+def test_T20_property_changes_take_effect_only_after_update(com: Connection) -> None:
     info, path = created(com)
     other = com.new("QueueInfo")
     other.put("PathName", path)
@@ -528,7 +528,7 @@ def test_T22_transactions_end_once_and_as_their_parameters_allow(com: Connection
     empty.call("Abort")
 
 
-def test_T23_management_follows_what_happens(com: Connection, daemon: Daemon) -> None:
+def test_T23_management_objects_show_changes(com: Connection, daemon: Daemon) -> None:
     info, path = created(com)
     managed = com.new("Management")
     with pytest.raises(Refused, match="C00E0094"):

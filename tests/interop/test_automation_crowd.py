@@ -33,7 +33,7 @@ def whole(process: subprocess.Popen[str]) -> int:
 
 
 @pytest.mark.parametrize("clients", [10, pytest.param(100, marks=pytest.mark.slow)])
-def test_what_killed_clients_held_ends_and_living_ones_work_on(tmp_path: Path, clients: int) -> None:
+def test_objects_of_killed_clients_are_released_and_other_clients_continue(tmp_path: Path, clients: int) -> None:
     most = 2 * clients * 10 + 1
     limits = ("--max-com-objects", str(most), "--max-com-objects-per-peer", str(most))
     with Daemon(tmp_path / "data", "--com-ping-seconds", str(PING_SECONDS), *limits) as daemon:

@@ -40,7 +40,7 @@ def connector(request: pytest.FixtureRequest, service: Daemon) -> dict[str, Any]
     return {"m_qft": 5, "m_SuffixAndFlags": request.param, "u": {"m_GConnectorID": SITE.bytes_le}}
 
 
-def test_remote_read_gives_what_is_in_a_connector_queue(service: Daemon, connector: dict[str, Any]) -> None:
+def test_remote_read_returns_messages_of_a_connector_queue(service: Daemon, connector: dict[str, Any]) -> None:
     dce = connect(service.port)
     dce.bind(REMOTE_READ)
     handle = call(
@@ -52,7 +52,7 @@ def test_remote_read_gives_what_is_in_a_connector_queue(service: Daemon, connect
     dce.disconnect()
 
 
-def test_qmcomm_gives_it_too_and_opens_no_connector_queue_for_sending(
+def test_qmcomm_reads_a_connector_queue_but_does_not_open_it_for_sending(
     service: Daemon, connector: dict[str, Any]
 ) -> None:
     client = Client(service.port)

@@ -66,7 +66,7 @@ def test_an_exception_leaves_both_as_they_were(pair: Pair) -> None:
         eventually(lambda: (left(pair.near), left(pair.far)) == ([], ["old"]))
 
 
-def test_sends_on_the_other_side_are_part_of_it(pair: Pair) -> None:
+def test_sends_on_the_other_side_are_part_of_the_transaction(pair: Pair) -> None:
     with pair.near.connect() as near, pair.far.connect() as far, near.open(QUEUE, "send") as here:
         with far.open(QUEUE, "send") as there, near.transaction() as transaction:
             here.send("a", transaction=transaction)
@@ -75,7 +75,7 @@ def test_sends_on_the_other_side_are_part_of_it(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["remoteread", "qmcomm"])
-def test_cursors_take_in_it_too(pair: Pair, protocol: str) -> None:
+def test_cursors_receive_in_a_distributed_transaction(pair: Pair, protocol: str) -> None:
     put(pair.far, "second")
     with pair.near.connect() as near, pair.far.connect() as far, far.open(QUEUE, protocol=protocol) as queue:
         with near.transaction() as transaction, queue.cursor() as cursor:
@@ -85,7 +85,7 @@ def test_cursors_take_in_it_too(pair: Pair, protocol: str) -> None:
         assert left(pair.far) == ["old"]
 
 
-def test_the_loss_of_the_client_aborts_it_everywhere(pair: Pair) -> None:
+def test_the_loss_of_the_client_aborts_the_transaction_everywhere(pair: Pair) -> None:
     near, far = pair.near.connect(), pair.far.connect()
     move_on(near, far, near.transaction())
     near.close()
@@ -116,7 +116,7 @@ def test_restarts_between_two_transactions_do_not_disturb_the_second(pair: Pair)
     assert (left(pair.near), left(pair.far)) == (["old moved on"] * 3, [])
 
 
-def test_a_coordinator_that_is_killed_aborts_it(pair: Pair) -> None:
+def test_a_killed_coordinator_aborts_the_transaction(pair: Pair) -> None:
     with pair.near.connect() as near, pair.far.connect() as far:
         move_on(near, far, near.transaction())
         pair.near.kill()
@@ -193,7 +193,7 @@ def check_sums(pair: Pair, transactions: int, at_a_time: int, restarts: bool) ->
     assert len(committed) > transactions // 10 if restarts else len(committed) == transactions
 
 
-def test_many_transactions_at_a_time(pair: Pair) -> None:
+def test_many_concurrent_transactions_commit(pair: Pair) -> None:
     check_sums(pair, 150, 16, restarts=False)
 
 

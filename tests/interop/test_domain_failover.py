@@ -84,7 +84,7 @@ def controllers(hosts: list[str]) -> Controllers:
 
 
 @pytest.mark.parametrize("logged_in", [True, False], ids=["search", "login"])
-def test_a_search_and_a_login_at_the_directory_go_on_at_the_other_controller(
+def test_a_search_and_a_login_at_the_directory_continue_at_the_other_controller(
     directory: DomainController, second: SambaServer, both: list[str], logged_in: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = directory.ticket("alice", *(f"ldap/{host}" for host in both), name="searching")
@@ -110,7 +110,7 @@ def test_a_user_gets_the_ticket_for_a_queue_manager_from_the_other_controller(
         assert identifier and took < 10
 
 
-def test_public_queues_go_on_while_a_controller_dies(
+def test_public_queues_continue_while_a_controller_dies(
     directory: DomainController, second: SambaServer, both: list[str], keytab: Path, tmp_path: Path
 ) -> None:
     options = (

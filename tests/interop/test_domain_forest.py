@@ -113,7 +113,7 @@ def client(names: NameServer, ticket: Path) -> Client:
     return Client(names, ticket)
 
 
-def test_a_search_goes_on_at_the_controller_of_the_other_domain_with_a_ticket_for_it(
+def test_a_search_continues_at_the_controller_of_the_other_domain_with_a_ticket_for_it(
     client: Client, ticket: Path
 ) -> None:
     search = "session.search('DC=rig,DC=test', '(cn=krbtgt)', ['cn'], everywhere=True)"
@@ -123,7 +123,7 @@ def test_a_search_goes_on_at_the_controller_of_the_other_domain_with_a_ticket_fo
     assert f"ldap/{domain_forest.CHILD_HOST}@{domain_forest.CHILD_REALM}" in held
 
 
-def test_an_object_of_the_other_domain_is_read_and_changed_where_it_may_be(
+def test_an_object_of_the_other_domain_is_read_and_changed_if_permitted(
     client: Client, directory: DomainController, child: SambaServer
 ) -> None:
     assert client.ask(f"session.search('{GUEST}', '(objectClass=*)', ['cn'], Scope.BASE)") == [GUEST]
@@ -148,7 +148,7 @@ def test_a_foreign_host_gets_no_connection_and_is_named(client: Client, foreign:
         foreign.accept()
 
 
-def test_a_controller_that_is_silent_or_gone_takes_the_time_of_one_operation(
+def test_a_silent_or_dead_controller_delays_one_operation_at_most_to_its_time_limit(
     client: Client, child: SambaServer
 ) -> None:
     search = f"session.search('{GUEST}', '(objectClass=*)', ['cn'], Scope.BASE)"
@@ -167,7 +167,7 @@ def test_a_controller_that_is_silent_or_gone_takes_the_time_of_one_operation(
     assert client.ask(search) == [GUEST]
 
 
-def test_two_ask_at_a_time(names: NameServer, ticket: Path) -> None:
+def test_two_searches_run_concurrently(names: NameServer, ticket: Path) -> None:
     script = _CLIENT.format(kind="read", question=f"session.search('{CHILD}', '(cn=Guest)', ['cn'])")
     options = {"env": {**os.environ, "KRB5CCNAME": f"FILE:{ticket}"}, "stdout": subprocess.PIPE}
     running = [

@@ -139,7 +139,7 @@ def test_a_machine_that_is_a_member_keeps_its_account_and_its_keys(
     assert "CN=MQ1," in computer(directory, "MQ1") and keytab.exists()
 
 
-def test_an_account_that_others_may_use_gets_a_new_password_only_where_that_is_said(
+def test_an_account_that_others_may_use_gets_a_new_password_only_on_request(
     directory: DomainController, tmp_path: Path
 ) -> None:
     refused = join(directory, tmp_path, name="OTHER")
@@ -155,7 +155,7 @@ def test_an_account_that_others_may_use_gets_a_new_password_only_where_that_is_s
     assert record["account"] == ""  # it was there before: `leave` lets it be
 
 
-def test_who_may_not_or_can_not_is_told_why(directory: DomainController, tmp_path: Path) -> None:
+def test_a_user_who_cannot_join_gets_the_reason(directory: DomainController, tmp_path: Path) -> None:
     wrong = run(directory, tmp_path, "join", "--user", f"{ADMINISTRATOR}@{REALM}", OPENMSMQ_PASSWORD="wrong")
     assert wrong.code == 1 and "is the password right?" in wrong.stderr, wrong
     denied = join(directory, tmp_path, "--reset-password", user="bob", name="OTHER")
@@ -165,7 +165,7 @@ def test_who_may_not_or_can_not_is_told_why(directory: DomainController, tmp_pat
     assert run(directory, tmp_path, "join", OPENMSMQ_DIRECTORY_CONTROLLERS="").code == 2
 
 
-def test_messages_that_wait_for_others_hold_the_move_up(directory: DomainController, tmp_path: Path) -> None:
+def test_messages_waiting_for_other_machines_block_the_move(directory: DomainController, tmp_path: Path) -> None:
     data = tmp_path / "data"
     with Daemon(data, "--computer-name", "WAITER") as before, before.connect() as manager:
         with manager.open(r"DIRECT=OS:elsewhere\private$\q", "send") as queue:
@@ -175,7 +175,7 @@ def test_messages_that_wait_for_others_hold_the_move_up(directory: DomainControl
     assert os.listdir(data)
 
 
-def test_of_two_that_join_at_the_same_time_one_does(directory: DomainController, tmp_path: Path) -> None:
+def test_only_one_of_two_concurrent_joins_succeeds(directory: DomainController, tmp_path: Path) -> None:
     places = [tmp_path / "one", tmp_path / "two"]
     running = []
     for place in places:
@@ -192,7 +192,7 @@ def test_of_two_that_join_at_the_same_time_one_does(directory: DomainController,
     assert run(directory, winner, "status", name="TWIN", OPENMSMQ_KERBEROS_KEYTAB=keytab).code == 0
 
 
-def test_a_controller_that_is_silent_is_given_up_and_nothing_is_left_behind(
+def test_a_join_at_a_silent_controller_times_out_and_leaves_nothing_behind(
     directory: DomainController, tmp_path: Path
 ) -> None:
     with directory.silent():

@@ -47,7 +47,7 @@ def options(keytab: Path) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def test_the_controllers_of_the_site_are_asked_and_the_next_one_where_one_is_gone(
+def test_controllers_of_the_site_are_used_and_the_next_one_if_one_is_down(
     keytab: Path, names: NameServer, tickets: dict[str, Path], tmp_path: Path
 ) -> None:
     with Daemon(tmp_path / "data", *options(keytab), prepare=names.enter()) as running:
@@ -59,7 +59,7 @@ def test_the_controllers_of_the_site_are_asked_and_the_next_one_where_one_is_gon
     assert "Traceback" not in running.log, running.log
 
 
-def test_the_setting_that_names_controllers_wins(
+def test_the_setting_that_names_controllers_takes_precedence(
     directory: DomainController, keytab: Path, names: NameServer, tmp_path: Path
 ) -> None:
     settings = (*options(keytab), "--directory-controllers", directory.address)
@@ -80,7 +80,7 @@ def status(keytab: Path, names: NameServer, of: str = "rig.test") -> tuple[int, 
     return done.returncode, done.stdout + done.stderr
 
 
-def test_status_says_which_controllers_dns_names_and_which_of_them_is_gone(keytab: Path, names: NameServer) -> None:
+def test_status_lists_the_controllers_in_dns_and_those_that_are_down(keytab: Path, names: NameServer) -> None:
     names.records[EVERYWHERE, "SRV"] = names.records[NEAR, "SRV"] = ["0 0 389 dc1.rig.test."]
     code, said = status(keytab, names)
     assert code == 0 and "dc1.rig.test lets MQ1$ log in" in said, said
@@ -89,7 +89,7 @@ def test_status_says_which_controllers_dns_names_and_which_of_them_is_gone(keyta
     assert code == 1 and "gone.rig.test" in said, said
 
 
-def test_a_dns_that_is_silent_or_knows_no_controllers_is_named(keytab: Path, names: NameServer) -> None:
+def test_a_dns_server_that_is_silent_or_knows_no_controllers_is_named(keytab: Path, names: NameServer) -> None:
     code, said = status(keytab, names, "none.test")
     assert code == 1 and "DNS has no domain controllers of none.test" in said, said
     names.silent = True
@@ -99,7 +99,7 @@ def test_a_dns_that_is_silent_or_knows_no_controllers_is_named(keytab: Path, nam
     assert time.monotonic() - started < 8
 
 
-def test_a_controller_says_the_site_of_its_clients_without_a_login(directory: DomainController) -> None:
+def test_a_controller_reports_the_site_of_a_client_without_a_login(directory: DomainController) -> None:
     assert client_site(ping(directory.address, "rig.test")).lower() == SITE
     with pytest.raises(DirectoryNotConnected, match="not a controller of else"):
         ping(directory.address, "else.test")

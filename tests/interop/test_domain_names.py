@@ -87,7 +87,7 @@ def test_readers_of_system_queues_may_be_accounts_of_the_domain(
         assert r"setting system_queue_readers: account RIG\nobody could not be resolved" in running.log
 
 
-def test_a_start_does_not_wait_for_a_domain_that_is_away(
+def test_a_start_does_not_wait_for_an_unavailable_domain(
     directory: DomainController, keytab: Path, tickets: dict[str, Path], tmp_path: Path
 ) -> None:
     directory.stop()

@@ -79,7 +79,7 @@ def test_the_membership_is_used_as_it_is_and_users_with_tickets_log_in(
     assert left.returncode == 0 and account(directory, "cn") and sssd.keytab.exists(), left.stderr
 
 
-def test_ntlm_of_the_domain_is_not_to_be_had_and_the_status_says_why(
+def test_domain_ntlm_is_unavailable_and_the_status_says_why(
     directory: DomainController, sssd: SssdMember, tmp_path: Path
 ) -> None:
     said = run(sssd, directory, tmp_path, "status", "--json", OPENMSMQ_LOGINS="kerberos,winbind")
@@ -88,7 +88,9 @@ def test_ntlm_of_the_domain_is_not_to_be_had_and_the_status_says_why(
     assert row["thing"] == "winbind" and "sssd has no NTLM" in row["advice"], row
 
 
-def test_without_sssd_nothing_is_said_of_it(directory: DomainController, sssd: SssdMember, tmp_path: Path) -> None:
+def test_without_sssd_the_status_does_not_mention_it(
+    directory: DomainController, sssd: SssdMember, tmp_path: Path
+) -> None:
     command = [sys.executable, "-m", "openmsmq.cli", "domain", "status"]
     environment = {**os.environ, "OPENMSMQ_DATA_DIR": str(tmp_path), "OPENMSMQ_KERBEROS_KEYTAB": str(sssd.keytab)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)

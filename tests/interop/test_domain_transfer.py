@@ -133,7 +133,7 @@ def test_a_body_is_encrypted_for_a_public_queue_of_another_machine_by_the_key_in
             queue.send(b"for nobody", privacy_level=5)
 
 
-def test_users_write_their_own_certificates_and_a_queue_manager_does_where_it_may(
+def test_users_register_their_own_certificates_and_a_queue_manager_does_if_permitted(
     directory: DomainController, near: Daemon, tickets: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     certificate = tmp_path / "alice.pem"
@@ -232,7 +232,7 @@ def test_a_queue_manager_reads_at_another_one_with_the_ticket_of_its_machine(
     assert rf"RIG\{NEAR}$ ({directory.sid(f'{NEAR}$')}) logged in from 127.0.0.1 by kerberos" in far.log
 
 
-def test_a_server_says_for_which_service_clients_need_a_ticket(near: Daemon) -> None:
+def test_a_server_reports_the_service_for_which_clients_need_a_ticket(near: Daemon) -> None:
     dce = impacket_connection(near.port)
     dce.bind(impacket_mgmt.MSRPC_UUID_MGMT)
     for mechanism in (9, 16):

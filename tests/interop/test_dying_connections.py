@@ -103,12 +103,12 @@ def check(directory: Path, seeds: range, seconds: float, kills: int = 0) -> None
         assert "Traceback" not in daemon.log, daemon.log
 
 
-def test_nothing_is_lost_doubled_or_reordered_when_connections_die(tmp_path: Path) -> None:
+def test_nothing_is_lost_duplicated_or_reordered_when_connections_die(tmp_path: Path) -> None:
     check(tmp_path, several(2), seconds=2.5)
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_doubled_or_reordered_in_many_programmes(tmp_path: Path) -> None:
+def test_nothing_is_lost_duplicated_or_reordered_in_many_programs(tmp_path: Path) -> None:
     check(tmp_path, several(25), seconds=6)
 
 
@@ -132,14 +132,14 @@ def wrong(ledger: Ledger, *texts: str) -> list[str]:
 
 
 @pytest.mark.parametrize("left", ["", "a", "b", "ba", "aab", "abz"])
-def test_the_ledger_misses_what_is_lost_doubled_reordered_or_unheard_of(left: str) -> None:
+def test_the_ledger_detects_lost_duplicated_reordered_or_unknown_messages(left: str) -> None:
     ledger = Ledger()
     for text in "ab":
         sent(ledger, text)
     assert wrong(ledger, *left)
 
 
-def test_the_ledger_accepts_what_may_or_may_not_have_happened() -> None:
+def test_the_ledger_accepts_both_outcomes_of_an_uncertain_call() -> None:
     for left in ("b", "ab", "bc", "abc"):
         ledger = Ledger()
         a = sent(ledger, "a")
@@ -149,7 +149,7 @@ def test_the_ledger_accepts_what_may_or_may_not_have_happened() -> None:
         assert wrong(ledger, *left) == []
 
 
-def test_the_ledger_knows_that_a_commit_is_whole() -> None:
+def test_the_ledger_checks_that_a_commit_is_atomic() -> None:
     for left in ("a", "b"):
         ledger = Ledger()
         group = [sent(ledger, text) for text in "ab"]
@@ -159,7 +159,7 @@ def test_the_ledger_knows_that_a_commit_is_whole() -> None:
         assert wrong(ledger, *left)
 
 
-def test_the_ledger_sees_a_read_that_passes_over_a_message() -> None:
+def test_the_ledger_detects_a_read_that_skips_a_message() -> None:
     for held in (False, True):
         ledger = Ledger()
         fates = [sent(ledger, text) for text in "ab"]
@@ -170,7 +170,7 @@ def test_the_ledger_sees_a_read_that_passes_over_a_message() -> None:
         assert bool(wrong(ledger, "a", "b")) is not held
 
 
-def test_the_ledger_sees_a_message_that_comes_back() -> None:
+def test_the_ledger_detects_a_message_that_reappears() -> None:
     ledger = Ledger()
     fate = sent(ledger, "a")
     ledger.took(fate, Span(ledger.now(), ledger.now()), Known.YES)
@@ -178,7 +178,7 @@ def test_the_ledger_sees_a_message_that_comes_back() -> None:
     assert wrong(ledger, "a")
 
 
-def test_the_ledger_sees_what_a_purge_left() -> None:
+def test_the_ledger_detects_messages_that_a_purge_left() -> None:
     ledger = Ledger()
     sent(ledger, "a")
     ledger.purges[PLAIN].append(Span(ledger.now(), ledger.now()))

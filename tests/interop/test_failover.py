@@ -146,12 +146,12 @@ def freeze_under_load(directory: Path, freezes: int, longest: float) -> History:
     return History(running.paths, left)
 
 
-def test_nothing_is_lost_or_doubled_when_a_daemon_that_was_replaced_goes_on(tmp_path: Path) -> None:
+def test_nothing_is_lost_or_duplicated_when_a_replaced_daemon_resumes(tmp_path: Path) -> None:
     check(freeze_under_load(tmp_path, freezes=5, longest=0.8))
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_or_doubled_in_sixty_freezes(tmp_path: Path) -> None:
+def test_nothing_is_lost_or_duplicated_in_sixty_freezes(tmp_path: Path) -> None:
     check(freeze_under_load(tmp_path, freezes=60, longest=1.5))
 
 

@@ -144,7 +144,7 @@ def test_a_transactional_queue_refuses_a_message_without_transaction(client: Cli
     assert client.send(sender, b"alone")["result"] == MQ_ERROR_TRANSACTION_USAGE
 
 
-def test_a_transaction_whose_client_goes_is_aborted(daemon: Daemon, client: Client, queue: str) -> None:
+def test_a_transaction_whose_client_disconnects_is_aborted(daemon: Daemon, client: Client, queue: str) -> None:
     client.create(queue, TRANSACTIONAL)
     going = Client(daemon.port)
     sender, _ = going.opened(queue, SEND_ACCESS)
@@ -200,7 +200,7 @@ def test_the_largest_body_arrives_unchanged(daemon: Daemon, queue: str, level: s
 
 
 @pytest.mark.parametrize("level", ["connect", "integrity", "privacy"])
-def test_a_wrong_password_gets_no_answer(daemon: Daemon, level: str) -> None:
+def test_a_wrong_password_gets_no_reply(daemon: Daemon, level: str) -> None:
     dce = connect(daemon.port, LEVELS[level], "wrong")
     dce.bind(calls.QMCOMM)
     with pytest.raises(DCERPCException, match="access_denied"):
@@ -295,7 +295,7 @@ def test_management_counts_the_messages_of_a_queue(daemon: Daemon, client: Clien
 # -- reading ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_buffer_too_small_tells_the_size_and_leaves_the_message(client: Client, queue: str) -> None:
+def test_a_too_small_buffer_reports_the_size_and_leaves_the_message(client: Client, queue: str) -> None:
     client.create(queue)
     sender, _ = client.opened(queue, SEND_ACCESS)
     _, context = client.opened(queue, RECEIVE_ACCESS)
@@ -317,7 +317,7 @@ def test_a_peek_leaves_the_message_and_peek_access_takes_none(client: Client, qu
     assert body(client.read(looking, ACTION_PEEK_CURRENT)) == b"here"
 
 
-def test_the_identifier_that_the_sender_got_is_the_one_that_the_receiver_sees(client: Client, queue: str) -> None:
+def test_sender_and_receiver_see_the_same_message_identifier(client: Client, queue: str) -> None:
     client.create(queue)
     sender, _ = client.opened(queue, SEND_ACCESS)
     _, context = client.opened(queue, RECEIVE_ACCESS)

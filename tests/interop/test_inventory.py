@@ -78,7 +78,7 @@ def fill(manager: openmsmq.QueueManager) -> None:
         opened.send("far")
 
 
-def test_an_inventory_has_queues_rights_counts_and_what_leaves(old: Daemon) -> None:
+def test_an_inventory_has_queues_rights_counts_and_outgoing_messages(old: Daemon) -> None:
     found = taken(old)
     orders = queue(found, "orders")
     assert (orders["transactional"], orders["messages"], orders["kind"]) == (True, 0, "private")
@@ -93,7 +93,7 @@ def test_an_inventory_has_queues_rights_counts_and_what_leaves(old: Daemon) -> N
     assert {each["name"]: each["answer"] for each in found["services"]}["MS-MQMP: properties and rights"] == ""
 
 
-def test_remarks_say_what_will_not_work_and_what_to_do(old: Daemon) -> None:
+def test_remarks_name_problems_and_their_remedies(old: Daemon) -> None:
     found = taken(old)
     assert remarks(found, "news") == [
         "not here: it takes what is sent to 234.1.1.1:8001",
@@ -110,7 +110,7 @@ def test_remarks_say_what_will_not_work_and_what_to_do(old: Daemon) -> None:
     assert all(each["do"] for each in found["remarks"])
 
 
-def test_a_refused_right_is_named_and_spoils_nothing(old: Daemon) -> None:
+def test_a_missing_right_is_named_and_the_rest_is_reported(old: Daemon) -> None:
     found = taken(old)
     closed = queue(found, "closed")
     assert {each["item"] for each in closed["not_learned"]} >= {"properties", "rights"}
@@ -119,7 +119,7 @@ def test_a_refused_right_is_named_and_spoils_nothing(old: Daemon) -> None:
     assert any("rights not learned" in said for said in remarks(found, "closed"))
 
 
-def test_without_ms_mqmp_the_rest_is_still_learned(tmp_path: Path) -> None:
+def test_without_ms_mqmp_the_rest_is_still_reported(tmp_path: Path) -> None:
     with Daemon(tmp_path / "old", "--listen", HOST, "--allow-anonymous", "--anonymous-is-administrator") as old:
         with openmsmq.connect(HOST, old.port) as manager:
             fill(manager)
@@ -156,7 +156,7 @@ class Page(HTMLParser):
         self.text += data
 
 
-def test_the_report_is_one_page_that_loads_and_runs_nothing(old: Daemon, tmp_path: Path) -> None:
+def test_the_report_is_one_page_without_external_resources_or_scripts(old: Daemon, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     ended = inventory(old, "--report", str(file))
     assert ended.code == 0, ended
@@ -188,7 +188,7 @@ def test_the_definitions_of_an_inventory_can_be_imported(old: Daemon, tmp_path: 
     assert properties == {"label": "<b>Orders</b>", "transactional": True}
 
 
-def test_several_things_that_were_not_learned_of_a_queue_have_a_line_each_and_no_reason_its_name_twice(
+def test_each_unknown_property_of_a_queue_has_a_line_and_no_reason_repeats_its_name(
     old: Daemon, tmp_path: Path
 ) -> None:
     file = tmp_path / "report.html"
@@ -225,7 +225,7 @@ def test_the_automation_objects_have_queues_properties_and_counts(old: Daemon) -
     assert (away["format_name"], away["messages"]) == (r"DIRECT=TCP:192.0.2.9\private$\away", 1)
 
 
-def test_what_the_automation_objects_do_not_say_is_named(old: Daemon) -> None:
+def test_properties_that_automation_objects_lack_are_named(old: Daemon) -> None:
     found = by_com(old)
     closed = queue(found, "closed")
     assert "Refresh" in {each["item"] for each in closed["not_learned"]}
@@ -236,12 +236,12 @@ def test_what_the_automation_objects_do_not_say_is_named(old: Daemon) -> None:
     assert not [item for item in general if "Directory" in item], "no directory service is an answer"
 
 
-def test_without_automation_objects_it_is_said_why(old: Daemon) -> None:
+def test_without_automation_objects_the_reason_is_reported(old: Daemon) -> None:
     ended = invoke("adopt", "inventory", HOST, "--by", "com", "--port", "1")
     assert ended.code == UNREACHABLE and "Connect call failed" in ended.stderr
 
 
-def test_public_queues_that_nobody_uses_come_from_the_directory(tmp_path: Path) -> None:
+def test_unused_public_queues_are_found_in_the_directory(tmp_path: Path) -> None:
     file = tmp_path / "directory.db"
     directory = ("--directory-provider", "sqlite", "--directory-path", str(file))
     with Daemon(

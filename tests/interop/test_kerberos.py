@@ -86,7 +86,7 @@ def test_a_ticket_logs_in_at_every_level(
             assert queue.receive(5).body == body
 
 
-def test_who_is_in_the_group_sends_and_who_is_not_is_refused(
+def test_group_members_may_send_and_others_are_refused(
     daemon: Daemon, controller: DomainController, orders: str, tickets: dict[str, Path]
 ) -> None:
     with daemon.connect(**login(tickets["alice"])) as manager, manager.open(orders, "send") as queue:
@@ -99,13 +99,13 @@ def test_who_is_in_the_group_sends_and_who_is_not_is_refused(
     assert rf"RIG\alice ({controller.sid('alice')}) logged in from 127.0.0.1 by kerberos" in daemon.log
 
 
-def test_administrators_are_those_whom_the_setting_names(daemon: Daemon, tickets: dict[str, Path]) -> None:
+def test_administrators_are_the_accounts_in_the_setting(daemon: Daemon, tickets: dict[str, Path]) -> None:
     command(daemon, tickets["carol"])("machine", "tidy")
     with pytest.raises(AssertionError, match="ACCESS_DENIED"):
         command(daemon, tickets["bob"])("machine", "tidy")
 
 
-def test_local_users_still_log_in_beside_the_domain_and_the_log_says_which_login_answered(daemon: Daemon) -> None:
+def test_local_users_still_log_in_and_the_log_names_the_login_mechanism(daemon: Daemon) -> None:
     with daemon.connect(user="local", password="Passw0rd!", spnego=True) as manager:
         assert manager.machine_id
     assert "logged in from 127.0.0.1 by ntlm" in daemon.log
@@ -202,7 +202,7 @@ def test_a_ticket_for_another_service_is_refused_with_the_reason_in_the_log(
     assert "Kerberos: " in daemon.log
 
 
-def test_a_service_that_the_domain_does_not_know_and_a_cache_without_tickets_are_refused_here(
+def test_an_unknown_service_and_an_empty_ticket_cache_fail_in_the_client(
     daemon: Daemon, tickets: dict[str, Path], tmp_path: Path
 ) -> None:
     with pytest.raises(AuthenticationError, match="not found in Kerberos database"):
@@ -378,7 +378,7 @@ def test_a_disabled_account_gets_no_new_ticket_and_keeps_the_one_it_holds(
         controller.tool("user", "enable", "bob")
 
 
-def test_tickets_that_are_held_are_good_while_no_controller_answers(
+def test_existing_tickets_work_while_no_controller_answers(
     controller: DomainController, daemon: Daemon, tickets: dict[str, Path]
 ) -> None:
     controller.stop()
@@ -390,7 +390,7 @@ def test_tickets_that_are_held_are_good_while_no_controller_answers(
         controller.start()
 
 
-def test_a_daemon_without_the_keys_says_what_to_do(controller: DomainController, keytab: Path, tmp_path: Path) -> None:
+def test_a_daemon_without_keys_names_the_remedy(controller: DomainController, keytab: Path, tmp_path: Path) -> None:
     def refused(*options: str) -> str:
         ended = invoke("serve", "--data-dir", str(tmp_path / "data"), "--logins", "kerberos", *options)
         assert ended.code == 2
@@ -410,7 +410,7 @@ def test_a_daemon_without_the_keys_says_what_to_do(controller: DomainController,
         keytab.chmod(0o600)
 
 
-def test_many_log_in_at_a_time(daemon: Daemon, tickets: dict[str, Path]) -> None:
+def test_many_users_log_in_concurrently(daemon: Daemon, tickets: dict[str, Path]) -> None:
     failures: list[Exception] = []
 
     def repeat(cache: Path) -> None:
@@ -428,7 +428,7 @@ def test_many_log_in_at_a_time(daemon: Daemon, tickets: dict[str, Path]) -> None
     assert failures == []
 
 
-def test_a_new_key_counts_when_it_is_in_the_keytab_and_old_tickets_go_on(
+def test_a_new_key_works_once_it_is_in_the_keytab_and_old_tickets_stay_valid(
     controller: DomainController, daemon: Daemon, tickets: dict[str, Path]
 ) -> None:
     controller.tool("user", "setpassword", domain.SERVICE, "--newpassword=Another#1")

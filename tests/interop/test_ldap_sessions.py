@@ -38,20 +38,20 @@ def session(
     made.close()
 
 
-def test_what_travels_is_encrypted(session: LdapSession) -> None:
+def test_ldap_traffic_is_encrypted(session: LdapSession) -> None:
     import ldap
 
     assert session._connection.get_option(ldap.OPT_X_SASL_SSF) >= 56
 
 
-def test_pages_are_put_together_and_referrals_left_out(session: LdapSession) -> None:
+def test_pages_are_joined_and_referrals_skipped(session: LdapSession) -> None:
     names = [entry.name for entry in session.search(f"CN=Configuration,{DOMAIN}", "(objectClass=*)", ["cn"])]
     assert len(names) == len(set(names)) > 1000
     assert all(entry.name for entry in session.search(DOMAIN, "(objectClass=*)", ["cn"]))
     assert len(session.search(f"CN=Configuration,{DOMAIN}", "(objectClass=*)", ["cn"], limit=7)) == 7
 
 
-def test_errors_are_those_of_a_directory(session: LdapSession) -> None:
+def test_ldap_errors_become_directory_errors(session: LdapSession) -> None:
     with pytest.raises(ObjectNotFound):
         session.search(f"CN=none,{DOMAIN}", "(objectClass=*)", ["cn"])
     with pytest.raises(DirectoryError, match="filter"):

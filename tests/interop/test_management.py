@@ -76,9 +76,7 @@ def test_section_4_1_private_queues_are_listed_and_an_outgoing_queue_is_paused(
         assert manager.management(THERE)["state"] in WAITS
 
 
-def test_an_administrator_reads_what_waits_and_others_do_not(
-    daemon: Daemon, administrator: openmsmq.QueueManager
-) -> None:
+def test_only_administrators_read_outgoing_messages(daemon: Daemon, administrator: openmsmq.QueueManager) -> None:
     with daemon.connect() as anonymous, daemon.connect(user=USER, password=PASSWORD) as user:
         with anonymous.open(THERE, "send") as queue:
             queue.send("a")
@@ -95,7 +93,7 @@ def test_an_administrator_reads_what_waits_and_others_do_not(
     assert administrator.management(THERE)["message_count"] == 0
 
 
-def test_a_user_is_an_administrator_from_the_moment_that_the_file_says_so(daemon: Daemon) -> None:
+def test_a_user_is_an_administrator_as_soon_as_the_file_says_so(daemon: Daemon) -> None:
     add_user(daemon.directory, "later", PASSWORD)
     with daemon.connect(user="later", password=PASSWORD) as manager:
         with pytest.raises(openmsmq.AccessDenied):
@@ -124,7 +122,7 @@ def test_outgoing_queues_are_listed_with_their_properties(administrator: openmsm
     assert machine["active_queues"] == [THERE], "the other one is empty and closed"
 
 
-def test_the_same_with_await(daemon: Daemon, administrator: openmsmq.QueueManager) -> None:
+def test_the_asyncio_client_manages_queues_too(daemon: Daemon, administrator: openmsmq.QueueManager) -> None:
     async def programme() -> None:
         async with await openmsmq.aio.connect("127.0.0.1", daemon.port, user=OPERATOR, password=PASSWORD) as manager:
             async with await manager.open(THERE, "send") as queue:
@@ -141,7 +139,7 @@ def test_the_same_with_await(daemon: Daemon, administrator: openmsmq.QueueManage
     asyncio.run(programme())
 
 
-def test_impacket_is_told_everything_at_level_privacy(daemon: Daemon, administrator: openmsmq.QueueManager) -> None:
+def test_impacket_reads_every_property_at_level_privacy(daemon: Daemon, administrator: openmsmq.QueueManager) -> None:
     with administrator.open("DIRECT=TCP:192.0.2.9\\private$\\q", "send") as queue:
         queue.send("x")
     dce = impacket(daemon, USER)
@@ -170,7 +168,7 @@ def test_impacket_acts_at_level_privacy_if_it_is_an_administrator(
     administrator.resume(THERE)
 
 
-def test_tidying_gives_back_room_and_keeps_messages(daemon: Daemon, administrator: openmsmq.QueueManager) -> None:
+def test_tidying_frees_space_and_keeps_messages(daemon: Daemon, administrator: openmsmq.QueueManager) -> None:
     def segments() -> int:
         return sum(1 for file in (daemon.directory / "store").iterdir() if file.stat().st_size >= 1 << 24)
 

@@ -54,7 +54,7 @@ def bodies(daemon: Daemon, queue: str) -> list[Any]:
     return [message.decode() for message in messages(daemon, queue)]
 
 
-def test_messages_come_with_identity_and_order_and_go_on_coming(machines: Move) -> None:
+def test_messages_keep_identity_and_order_and_new_ones_follow(machines: Move) -> None:
     move, queue = machines, r".\private$\identity"
     create(move, queue)
     send(move.old, queue, "a", "b", recoverable=True, priority=2, correlation_identifier=b"c" * 20)
@@ -136,7 +136,7 @@ def test_requests_on_their_way_name_the_response_queue_that_has_moved(machines: 
     assert wrong.code == 2
 
 
-def test_the_journal_and_the_dead_letters_go_along(machines: Move) -> None:
+def test_the_journal_and_the_dead_letters_move_too(machines: Move) -> None:
     move, queue = machines, r".\private$\kept"
     create(move, queue, journal=True)
     send(move.old, queue, "in the journal", "dead", recoverable=True, journaling_requested=1, time_to_be_received=1)
@@ -156,7 +156,7 @@ def test_the_journal_and_the_dead_letters_go_along(machines: Move) -> None:
         move.done("adopt", "done", name)
 
 
-def test_what_goes_along_with_a_run_is_asked_for(machines: Move) -> None:
+def test_the_user_confirms_what_else_moves(machines: Move) -> None:
     move = machines
     create(move, r".\private$\along", journal=True)
     there = ("--from", "old", "--there", "127.0.91.1", "--port", str(move.old.port))
@@ -182,7 +182,7 @@ def test_what_goes_along_with_a_run_is_asked_for(machines: Move) -> None:
         move.done("adopt", "forget", name)
 
 
-def test_a_message_that_is_not_taken_waits_there_and_is_named_and_others_come(machines: Move) -> None:
+def test_a_refused_message_stays_there_is_named_and_others_arrive(machines: Move) -> None:
     move, queue = machines, r".\private$\full"
     create(move, queue)
     with connect(move.new) as manager:
@@ -205,7 +205,7 @@ def test_a_message_that_is_not_taken_waits_there_and_is_named_and_others_come(ma
     move.when("full", moved=2, empty_since=True)
 
 
-def test_where_order_counts_nothing_overtakes_what_is_not_taken(machines: Move) -> None:
+def test_if_order_matters_nothing_overtakes_a_refused_message(machines: Move) -> None:
     move, queue = machines, r".\private$\strict"
     create(move, queue, transactional=True)
     with connect(move.new) as manager:
@@ -220,7 +220,7 @@ def test_where_order_counts_nothing_overtakes_what_is_not_taken(machines: Move) 
     assert [len(body) for body in bodies(move.new, queue)] == [20_000, 5]
 
 
-def test_a_machine_that_is_away_is_named_and_fetched_from_when_it_is_back(machines: Move) -> None:
+def test_an_unreachable_machine_is_named_and_read_when_it_returns(machines: Move) -> None:
     move, queue = machines, r".\private$\away"
     create(move, queue)
     move.old.kill()
@@ -233,7 +233,7 @@ def test_a_machine_that_is_away_is_named_and_fetched_from_when_it_is_back(machin
 
 
 @pytest.mark.slow
-def test_a_machine_that_does_not_answer_is_named_and_nothing_is_lost_or_doubled(machines: Move) -> None:
+def test_a_machine_that_does_not_answer_is_named_and_nothing_is_lost_or_duplicated(machines: Move) -> None:
     move, queue = machines, r".\private$\frozen"
     create(move, queue)
     move.done("adopt", "shadow", "frozen", "--from", "old")
@@ -249,7 +249,7 @@ def test_a_machine_that_does_not_answer_is_named_and_nothing_is_lost_or_doubled(
     assert bodies(move.new, queue) == sent
 
 
-def test_a_queue_that_may_not_be_read_is_named_and_others_go_on(machines: Move) -> None:
+def test_a_queue_that_may_not_be_read_is_named_and_others_continue(machines: Move) -> None:
     move, queue, other = machines, r".\private$\closed", r".\private$\open"
     create(move, queue)
     create(move, other)
@@ -263,7 +263,7 @@ def test_a_queue_that_may_not_be_read_is_named_and_others_go_on(machines: Move) 
     eventually(lambda: "MQ_ERROR_ACCESS_DENIED" in move.status("closed")["trouble"])
 
 
-def test_what_the_other_machine_refuses_is_kept_here(machines: Move) -> None:
+def test_messages_refused_by_the_other_machine_are_kept_here(machines: Move) -> None:
     move, queue, ordered = machines, r".\private$\only_here", r".\private$\only_here_ordered"
     with connect(move.new) as manager:
         manager.create_queue(queue)
@@ -278,7 +278,7 @@ def test_what_the_other_machine_refuses_is_kept_here(machines: Move) -> None:
     assert "are still here or on their way" in move.run("forward", "end", "only_here").stderr
 
 
-def test_a_queue_that_is_full_there_gets_its_messages_when_it_has_room(machines: Move) -> None:
+def test_a_full_remote_queue_gets_its_messages_when_it_has_space(machines: Move) -> None:
     move, queue = machines, r".\private$\full_there"
     create(move, queue)
     with connect(move.old) as manager:
@@ -292,7 +292,7 @@ def test_a_queue_that_is_full_there_gets_its_messages_when_it_has_room(machines:
     assert [len(body) for body in bodies(move.old, queue)] == [20_000]
 
 
-def test_a_bridge_goes_on_after_a_restart(machines: Move) -> None:
+def test_a_bridge_continues_after_a_restart(machines: Move) -> None:
     move, queue = machines, r".\private$\bridge"
     create(move, queue)
     move.done("forward", "from", "bridge", "--from", "old")
@@ -305,7 +305,7 @@ def test_a_bridge_goes_on_after_a_restart(machines: Move) -> None:
     assert move.status("bridge")["state"] == "receiving"
 
 
-def test_steps_that_are_not_possible_say_what_is(machines: Move) -> None:
+def test_impossible_steps_list_the_possible_ones(machines: Move) -> None:
     move = machines
     create(move, r".\private$\steps")
     move.done("forward", "to", "steps", "--to", "old")
@@ -322,7 +322,9 @@ def at_old(move: Move) -> tuple[str, ...]:
             "--port", str(move.old.port))  # fmt: skip
 
 
-def test_queues_are_made_with_properties_and_rights_and_their_messages_come(machines: Move, tmp_path: Path) -> None:
+def test_queues_are_created_with_properties_and_rights_and_receive_their_messages(
+    machines: Move, tmp_path: Path
+) -> None:
     move, there = machines, at_old(machines)
     with connect(move.old) as manager:
         for name in ("invoices", "invoices2"):

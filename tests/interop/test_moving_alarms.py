@@ -77,7 +77,7 @@ def test_refused_messages_raise_alarms_and_the_metrics_name_them(machines: Move)
     }  # fmt: skip
 
 
-def test_a_machine_that_is_away_raises_an_alarm_until_it_is_back(machines: Move) -> None:
+def test_an_unreachable_machine_raises_an_alarm_until_it_is_reachable(machines: Move) -> None:
     move = machines
     for name in ("one", "two"):
         create(move, name, 0)
@@ -91,7 +91,7 @@ def test_a_machine_that_is_away_raises_an_alarm_until_it_is_back(machines: Move)
     eventually(lambda: not [each for each in raised(move) if each[0] == "peer"], 200)
 
 
-def test_the_status_goes_on_and_a_pipe_gets_a_line_for_each_change(machines: Move) -> None:
+def test_the_status_is_updated_and_a_pipe_gets_a_line_for_each_change(machines: Move) -> None:
     move, queue = machines, r".\private$\watched"
     create(move, "watched", 2)
     move.done("adopt", "shadow", "watched", "--from", "old")
@@ -113,11 +113,11 @@ def test_the_status_goes_on_and_a_pipe_gets_a_line_for_each_change(machines: Mov
         assert (process.wait(60), process.stdout.read()) == (130, "")
 
 
-def test_a_status_of_a_queue_without_relay_does_not_go_on(machines: Move) -> None:
+def test_a_status_of_a_queue_without_relay_ends_at_once(machines: Move) -> None:
     assert machines.run("adopt", "status", "nowhere", "--watch").code == 3
 
 
-def test_the_status_goes_on_while_the_daemon_is_away(machines: Move) -> None:
+def test_the_status_continues_while_the_daemon_is_down(machines: Move) -> None:
     move = machines
     create(move, "restarted", 1)
     move.done("adopt", "shadow", "restarted", "--from", "old")

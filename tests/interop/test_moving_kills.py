@@ -281,7 +281,7 @@ def whole_move(
         pytest.param(95, 30, 5, id="daemons and commands", marks=pytest.mark.slow),
     ],
 )
-def test_nothing_is_lost_or_doubled_when_daemons_and_commands_are_killed(
+def test_nothing_is_lost_or_duplicated_when_daemons_and_commands_are_killed(
     tmp_path: Path, net: int, kills: int, command_kills: int
 ) -> None:
     dice = chance("moving")

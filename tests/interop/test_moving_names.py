@@ -74,7 +74,7 @@ def third(move: Move, directory: Path, host: str) -> Iterator[Daemon]:
         yield daemon
 
 
-def test_senders_find_a_queue_by_the_settings_that_a_switch_prints(tmp_path: Path) -> None:
+def test_senders_find_a_queue_with_the_settings_printed_at_the_switch(tmp_path: Path) -> None:
     with moving(tmp_path, 97) as move, third(move, tmp_path, "127.0.97.3") as sender:
         create(move, "orders")
         shadow(move, "orders")
@@ -95,7 +95,7 @@ def test_senders_find_a_queue_by_the_settings_that_a_switch_prints(tmp_path: Pat
         move.old.start()
 
 
-def test_the_way_back_says_that_an_alias_leads_messages_in_a_circle(tmp_path: Path) -> None:
+def test_a_move_back_warns_that_an_alias_would_loop_messages(tmp_path: Path) -> None:
     with moving(tmp_path, 98) as move:
         create(move, "orders")
         shadow(move, "orders")
@@ -118,7 +118,7 @@ def reply(move: Move, name: str) -> str:
         return request.response_queue_format_name
 
 
-def test_replies_to_a_response_queue_that_has_moved_come_here_by_the_old_machine_and_then_by_the_alias(
+def test_replies_to_a_moved_response_queue_arrive_through_the_old_machine_and_then_through_the_alias(
     tmp_path: Path,
 ) -> None:
     with moving(tmp_path, 99) as move:
@@ -144,7 +144,7 @@ def test_replies_to_a_response_queue_that_has_moved_come_here_by_the_old_machine
         move.old.start()
 
 
-def test_replies_to_a_private_format_name_come_here_where_the_routing_file_knows_the_old_machine(
+def test_replies_to_a_private_format_name_arrive_if_the_routing_file_has_the_old_machine(
     tmp_path: Path,
 ) -> None:
     with moving(tmp_path, 100) as move:
@@ -224,7 +224,7 @@ def sent_by_hand(daemon: Daemon, port: int, *messages: Packet) -> None:
             assert peer.read(60) is not None
 
 
-def test_a_message_that_is_sent_here_again_after_a_relay_has_fetched_it_is_a_duplicate(tmp_path: Path) -> None:
+def test_a_message_sent_here_after_a_relay_fetched_it_is_a_duplicate(tmp_path: Path) -> None:
     with moving(tmp_path, 102, "--aliases", "old") as move:
         create(move, "orders")
         saved, express, later = (

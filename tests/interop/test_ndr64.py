@@ -138,7 +138,7 @@ def test_samba_asks_the_management_interface_what_is_served(daemon: Daemon, opti
 
 
 @pytest.mark.parametrize("options", SAMBA)
-def test_samba_carries_all_that_our_client_does(daemon: Daemon, queue: str, options: str) -> None:
+def test_samba_carries_all_operations_of_our_client(daemon: Daemon, queue: str, options: str) -> None:
     name = f".\\private$\\{queue}"
     with samba(daemon.port, options) as client:
         manager = client.manager(is_ndr64=True)
@@ -176,7 +176,7 @@ def test_messages_go_both_ways(daemon: Daemon, queue: str, size: int) -> None:
 
 
 @pytest.mark.usefixtures("only_ndr64")
-def test_transactions_properties_and_remote_reads_go_on(daemon: Daemon, queue: str) -> None:
+def test_transactions_properties_and_remote_reads_work_in_ndr64(daemon: Daemon, queue: str) -> None:
     path = f".\\private$\\{queue}t"
     with daemon.connect() as manager:
         manager.create_queue(path, transactional=True)
@@ -201,7 +201,7 @@ def test_many_calls_on_one_connection_are_answered_in_their_own_syntax(daemon: D
     assert sorted(asyncio.run(run())) == sorted(b"%d" % n for n in range(40))
 
 
-def test_our_client_offers_both_and_speaks_what_this_server_prefers(daemon: Daemon, queue: str) -> None:
+def test_our_client_offers_both_syntaxes_and_uses_the_servers_choice(daemon: Daemon, queue: str) -> None:
     with daemon.connect() as manager, manager.open(f".\\private$\\{queue}") as _:
         (member,) = manager._pool._idle
         assert set(member.connection.core.transfer_syntaxes.values()) == {NDR}

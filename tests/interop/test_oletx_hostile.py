@@ -84,7 +84,7 @@ def test_what_a_state_does_not_allow_is_a_protocol_error(here: Partners, first: 
     eventually(lambda: here.left() == NOT_DONE)
 
 
-def test_a_commit_that_comes_twice_commits_once(here: Partners) -> None:
+def test_a_repeated_commit_commits_once(here: Partners) -> None:
     guid, link = prepared(here)
     here.peer.send(link, "COMMITREQ")
     here.peer.send(link, "COMMITREQ")
@@ -100,7 +100,7 @@ def test_a_commit_that_comes_twice_commits_once(here: Partners) -> None:
     here.put("old")
 
 
-def test_an_abort_that_crosses_the_vote(here: Partners) -> None:
+def test_an_abort_that_crosses_the_vote_aborts(here: Partners) -> None:
     """T6."""
     _, link = pushed(here)
     here.peer.send(link, "PREPAREREQ", PREPARE)
@@ -126,7 +126,7 @@ def test_phase_zero_is_not_offered(here: Partners) -> None:
     here.peer.end(link)
 
 
-def test_answers_to_whoever_asks_for_an_outcome(here: Partners) -> None:
+def test_requests_for_an_outcome_are_answered(here: Partners) -> None:
     """T11: unknown, active, committing, aborted."""
 
     def check(guid: UUID) -> str:
@@ -143,7 +143,7 @@ def test_answers_to_whoever_asks_for_an_outcome(here: Partners) -> None:
     assert check(guid) == "CHECKABORT_ABORTED"
 
 
-def test_only_the_superior_can_commit_what_is_in_doubt(here: Partners) -> None:
+def test_only_the_superior_can_commit_a_transaction_in_doubt(here: Partners) -> None:
     """T21."""
     guid, link = prepared(here)
     stranger = Peer("OTHER", OTHER, ("127.0.0.1", here.other_port), {"HERE": here.peer.partners["HERE"]})
@@ -166,7 +166,7 @@ def test_facets_for_applications_are_denied(here: Partners, kind: int) -> None:
     here.peer.end(link)
 
 
-def test_the_name_of_another_partner_is_of_no_use(here: Partners) -> None:
+def test_the_name_of_another_partner_gives_no_access(here: Partners) -> None:
     """Deviation D-223: whoever calls is called back by the name that it gives, and that is somebody else."""
     liar = Peer("PEER", UUID(int=3), partners={"HERE": here.peer.partners["HERE"]}, setup_timeout=1.0, retries=1)
     with pytest.raises(PeerError):
@@ -184,7 +184,7 @@ def test_the_name_of_another_partner_is_of_no_use(here: Partners) -> None:
     ],
     ids=["total", "count", "length", "many"],
 )
-def test_a_boxcar_that_lies_ends_its_session_and_no_other(here: Partners, boxcar: bytes) -> None:
+def test_a_malformed_boxcar_ends_only_its_own_session(here: Partners, boxcar: bytes) -> None:
     """T20, deviation D-220."""
     session = here.peer.session("HERE")
     here.peer.send_boxcar(session, boxcar)

@@ -121,7 +121,7 @@ def one(tmp_path: Path) -> Iterator[Partners]:
     partners.close()
 
 
-def test_a_transaction_that_is_pushed_sends_here(partners: Partners) -> None:
+def test_a_pushed_transaction_sends_here(partners: Partners) -> None:
     """[MS-MQMP] 3.2.4.10: the client's transaction manager pushes, then the client enlists and sends."""
     guid = partners.begin("push")
     assert partners.left() == []
@@ -130,7 +130,7 @@ def test_a_transaction_that_is_pushed_sends_here(partners: Partners) -> None:
     partners.peer.wait_forgotten(guid)
 
 
-def test_a_transaction_that_is_pulled_receives_here(partners: Partners) -> None:
+def test_a_pulled_transaction_receives_here(partners: Partners) -> None:
     """[MS-MQRR] 3.2.4.2: the client shows a token, and this queue manager pulls."""
     guid = partners.begin("pull")
     partners.pull(guid)  # once more changes nothing
@@ -168,7 +168,7 @@ def test_a_branch_without_work_is_read_only(partners: Partners, way: str) -> Non
     assert partners.left() == NOT_DONE
 
 
-def test_a_transaction_of_here_is_pulled_and_commits_everywhere(partners: Partners) -> None:
+def test_a_local_transaction_is_pulled_and_commits_everywhere(partners: Partners) -> None:
     """This queue manager is the superior: its internal transaction has the peer as a subordinate."""
     with partners.manager.transaction() as transaction:
         guid = UUID(bytes_le=transaction.uow)
@@ -189,7 +189,7 @@ def test_the_vote_of_a_subordinate_aborts_everywhere(partners: Partners) -> None
     assert partners.left() == NOT_DONE
 
 
-def test_a_program_that_leaves_aborts_at_its_subordinates(partners: Partners) -> None:
+def test_a_disconnected_program_aborts_at_its_subordinates(partners: Partners) -> None:
     with partners.daemon.connect() as manager:
         transaction = manager.transaction()
         guid = UUID(bytes_le=transaction.uow)
@@ -197,7 +197,7 @@ def test_a_program_that_leaves_aborts_at_its_subordinates(partners: Partners) ->
     assert partners.peer.wait_outcome(guid) == "aborted"
 
 
-def test_what_is_not_known_can_be_neither_pulled_nor_enlisted(one: Partners) -> None:
+def test_an_unknown_transaction_can_be_neither_pulled_nor_enlisted(one: Partners) -> None:
     assert one.peer.pull(uuid4(), "HERE") == "tx_not_found"
     gone = one.peer.begin("test")
     token = one.peer.token(gone).build()

@@ -97,7 +97,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
         yield daemon
 
 
-def test_the_endpoint_map_has_it_by_its_contact_identifier(daemon: Daemon) -> None:
+def test_the_endpoint_map_has_the_transaction_manager_by_its_contact_identifier(daemon: Daemon) -> None:
     """[MS-CMPO] 3.3.3; asked by our client and by the peer's."""
     with daemon.connect() as manager, manager.transaction() as transaction:
         cid = decode_token(transaction.token()).superior.cid
@@ -116,7 +116,7 @@ def test_a_foreign_endpoint_map_is_read() -> None:
     mapper.server.close()
 
 
-def test_a_queue_manager_with_everything_off_says_which_setting(tmp_path: Path) -> None:
+def test_a_queue_manager_without_any_protocol_names_the_setting(tmp_path: Path) -> None:
     with Daemon(tmp_path / "data") as daemon, daemon.connect() as manager, manager.transaction() as transaction:
         with pytest.raises(openmsmq.MsmqError, match="MQ_ERROR_DTC_CONNECT"):
             transaction.token()

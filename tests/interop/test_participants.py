@@ -115,7 +115,7 @@ class Dies(Ledger):
 
 
 @pytest.mark.parametrize(("dies_at", "moved"), [("prepared", 0), ("committing", 1)])
-def test_what_a_dead_program_leaves_in_doubt_is_resolved(trio: Trio, dies_at: str, moved: int) -> None:
+def test_transactions_left_in_doubt_by_a_crashed_program_are_resolved(trio: Trio, dies_at: str, moved: int) -> None:
     ledger = Dies(trio.path)
     ledger.dies_at = dies_at
     with trio.near.connect() as near, trio.far.connect() as far, pytest.raises(KeyboardInterrupt):
@@ -129,7 +129,7 @@ def test_what_a_dead_program_leaves_in_doubt_is_resolved(trio: Trio, dies_at: st
     assert trio.at(trio.near, OUTCOMES) == []
 
 
-def test_a_transaction_that_is_under_way_is_left_alone(trio: Trio) -> None:
+def test_a_running_transaction_is_not_resolved(trio: Trio) -> None:
     with trio.near.connect() as near, trio.near.connect() as other:
         transaction = near.transaction(distributed=True)
         identifier = transaction.enlist(trio.ledger)
@@ -141,7 +141,7 @@ def test_a_transaction_that_is_under_way_is_left_alone(trio: Trio) -> None:
         assert other.resolve(trio.ledger) == [] and trio.ledger.items() == []
 
 
-def test_an_outcome_stays_until_as_many_know_it_as_took_part(trio: Trio, tmp_path: Path) -> None:
+def test_an_outcome_is_kept_until_all_participants_know_it(trio: Trio, tmp_path: Path) -> None:
     """Resolving for one of two databases must not make the other one believe that it was aborted."""
     first, second = Ledger(trio.path), Dies(str(tmp_path / "second.sqlite"))
     second.dies_at = "committing"
@@ -160,7 +160,7 @@ def test_an_outcome_stays_until_as_many_know_it_as_took_part(trio: Trio, tmp_pat
     second.close()
 
 
-def test_without_a_queue_of_outcomes_nothing_is_decided(trio: Trio) -> None:
+def test_without_an_outcome_queue_nothing_is_decided(trio: Trio) -> None:
     with trio.near.connect() as near:
         assert near.resolve(trio.ledger) == []
         trio.ledger.add("x")

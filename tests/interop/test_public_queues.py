@@ -164,12 +164,12 @@ def test_results_follow_the_directory_while_they_are_read(objects: Connection) -
         ({"ModifyTime": "yesterday"}, "80020005"),
     ],
 )
-def test_a_query_that_makes_no_sense_is_refused(objects: Connection, criteria: dict[str, Any], hresult: str) -> None:
+def test_an_invalid_query_is_refused(objects: Connection, criteria: dict[str, Any], hresult: str) -> None:
     with pytest.raises(Refused, match=hresult):
         found(objects, **criteria)
 
 
-def test_text_is_text_whatever_is_in_it(objects: Connection) -> None:
+def test_text_with_special_characters_is_kept_unchanged(objects: Connection) -> None:
     for label in ("'; DROP TABLE queue; --", "%", "_", '"', "a\x00b", "é" * 124):
         created(objects, Label=label)
         assert len(found(objects, Label=label)) == 1, label
@@ -244,7 +244,7 @@ def test_a_public_queue_is_deleted_with_its_messages(here: Daemon, objects: Conn
         ("HERE\\" + "x" * 64, "C00E0014"), ("HERE\\a;b", "C00E0014"), ("HERE\\", "C00E0014"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_created_is_refused(objects: Connection, path: str, hresult: str) -> None:
+def test_invalid_creations_are_refused(objects: Connection, path: str, hresult: str) -> None:
     if not found(objects, Label="taken"):
         created(objects, "taken", Label="taken")
     info = objects.new("QueueInfo")

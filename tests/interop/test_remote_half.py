@@ -118,7 +118,7 @@ def opens_exclusively(pair: Pair) -> bool:
         return True
 
 
-def test_section_4_4_a_remote_cursor_walks_and_takes(pair: Pair, application: Client, queue: Any) -> None:
+def test_section_4_4_a_remote_cursor_moves_and_receives(pair: Pair, application: Client, queue: Any) -> None:
     for value in ("a", "b", "c"):
         queue.send(value)
     handle, context = opened(pair, application)
@@ -149,7 +149,7 @@ def test_a_message_that_does_not_fit_stays_in_the_queue(pair: Pair, application:
     assert left(pair) == []
 
 
-def test_an_application_that_goes_while_it_waits_takes_nothing_along(pair: Pair, queue: Any) -> None:
+def test_an_application_that_exits_while_waiting_receives_nothing(pair: Pair, queue: Any) -> None:
     application = Client(pair.near.port)
     _, context = opened(pair, application)
     waiting = threading.Thread(target=lambda: _ignore(lambda: application.read(context, timeout=60_000)))
@@ -172,14 +172,14 @@ def _ignore(action: Any) -> None:
         return
 
 
-def test_a_handle_that_was_not_handed_out_opens_nothing(pair: Pair, application: Client, queue: Any) -> None:
+def test_a_handle_that_was_never_issued_opens_nothing(pair: Pair, application: Client, queue: Any) -> None:
     refused = call_open(application, hRemoteQueue=1, dwpQueue=1, dwpRemoteContext=1)
     assert refused["result"] == HResult.MQ_ERROR_INVALID_PARAMETER
     sending = call_open(application, Access.SEND, hRemoteQueue=1, dwpQueue=1, dwpRemoteContext=1)
     assert sending["result"] == HResult.MQ_ERROR_INVALID_PARAMETER
 
 
-def test_a_queue_opened_for_peeking_is_not_taken_from(pair: Pair, application: Client, queue: Any) -> None:
+def test_a_queue_opened_for_peeking_refuses_receives(pair: Pair, application: Client, queue: Any) -> None:
     queue.send("a")
     handle, context = opened(pair, application, Access.PEEK)
     assert application.read(context)["result"] == HResult.MQ_ERROR_ACCESS_DENIED

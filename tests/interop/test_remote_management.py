@@ -66,7 +66,7 @@ def refused(hresult: int) -> Any:
     return pytest.raises((MsmqError, ComError), check=lambda error: error.hresult & 0xFFFFFFFF == hresult)
 
 
-def test_a_queue_of_another_machine_is_looked_at(world: World) -> None:
+def test_the_properties_of_a_remote_queue_are_read(world: World) -> None:
     management = world.managed(QUEUE)
     found = [management.MessageCount, management.IsLocal, management.QueueType, management.ForeignStatus]
     assert found == [2, True, m.MQ_TYPE_PRIVATE, m.MQ_STATUS_NOT_FOREIGN]
@@ -100,7 +100,7 @@ def test_an_outgoing_queue_of_another_machine_is_paused_and_resumed(world: World
         CastTo(management, "IMSMQQueueManagement")
 
 
-def test_another_machine_is_looked_at_and_taken_offline(world: World) -> None:
+def test_the_properties_of_another_machine_are_read_and_it_is_taken_offline(world: World) -> None:
     application = world.application()
     assert any(name.lower().endswith("private$\\q") for name in application.PrivateQueues)
     assert OUTGOING.lower() in [name.lower() for name in application.ActiveQueues()]
@@ -114,7 +114,7 @@ def test_another_machine_is_looked_at_and_taken_offline(world: World) -> None:
         application.DirectoryServiceServer  # noqa: B018
 
 
-def test_what_is_not_there_is_said_as_by_that_machine(world: World) -> None:
+def test_missing_objects_give_the_error_of_the_other_machine(world: World) -> None:
     with refused(HResult.MQ_ERROR_QUEUE_NOT_FOUND):
         world.managed("DIRECT=OS:BETA\\private$\\none")
 
@@ -129,7 +129,9 @@ def test_a_machine_that_does_not_answer_is_not_available(world: World) -> None:
         application.Connect()
 
 
-def test_this_queue_manager_asks_for_nobody_who_may_not_administer_it(world: World, tmp_path: Path) -> None:
+def test_this_queue_manager_forwards_no_requests_of_users_who_may_not_administer_it(
+    world: World, tmp_path: Path
+) -> None:
     peers = ("--peers", f"BETA={FAR}:{world.beta.port}")
     with Daemon(tmp_path / "data", "--listen", "127.0.77.4", "--allow-anonymous", *peers) as gamma:
         application = Dispatch("MSMQ.MSMQApplication", "127.0.77.4", gamma.mapper_port)

@@ -105,7 +105,7 @@ def test_a_message_is_received_put_back_and_acknowledged(reader: Any, queue: str
     assert (closed["result"], closed["pphContext"]) == (MQ_OK, bytes(20))
 
 
-def test_a_body_that_is_too_long_comes_in_two_sections(reader: Any, queue: str) -> None:
+def test_a_long_body_arrives_in_two_sections(reader: Any, queue: str) -> None:
     response = start(reader, opened(reader, queue), ACTION_PEEK_CURRENT, room=4)
     first, second = response["ppPacketSections"]
     assert (first["SectionBufferType"], second["SectionBufferType"]) == (1, 2)
@@ -113,7 +113,7 @@ def test_a_body_that_is_too_long_comes_in_two_sections(reader: Any, queue: str) 
     assert second["SectionSizeAlloc"] == second["SectionSize"]
 
 
-def test_a_message_in_the_hands_of_a_client_that_dies_goes_to_the_next(daemon: Daemon, reader: Any, queue: str) -> None:
+def test_a_message_locked_by_a_killed_client_goes_to_the_next(daemon: Daemon, reader: Any, queue: str) -> None:
     other = connect(daemon.port)
     other.bind(REMOTE_READ)
     taken = parsed(start(other, opened(other, queue)))
@@ -127,11 +127,11 @@ def test_a_message_in_the_hands_of_a_client_that_dies_goes_to_the_next(daemon: D
     assert parsed(start(reader, handle)) == taken
 
 
-def test_a_queue_that_is_not_there_is_a_fault(reader: Any) -> None:
+def test_a_missing_queue_is_a_fault(reader: Any) -> None:
     with pytest.raises(DCERPCException) as fault:
         opened(reader, "missing")
     assert f"{MQ_ERROR_QUEUE_NOT_FOUND:x}" in str(fault.value)
 
 
-def test_the_port_is_told(daemon: Daemon, reader: Any) -> None:
+def test_the_port_is_returned(daemon: Daemon, reader: Any) -> None:
     assert call(reader, "R_GetServerPort")["result"] == daemon.port

@@ -1,4 +1,4 @@
-"""What a restart keeps: the daemon is killed under load, stopped, started twice, and runs out of disk."""
+"""Durability across restarts: the daemon is killed under load, stopped, started twice, and runs out of disk space."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def kill_under_load(directory: Path, kills: int, longest: float) -> History:
                 time.sleep(moments.uniform(0.05, longest))
                 daemon.kill()
                 daemon.start()
-            # Until clients work with the daemon as it came back the last time.
+            # Wait until clients work with the restarted daemon.
             with daemon.connect() as manager:
                 kept = manager.counts(KEPT)["message_count"]
                 eventually(lambda: manager.counts(KEPT)["message_count"] > kept, 60)
@@ -71,16 +71,16 @@ def check(history: History) -> None:
     assert history.contradictions() == []
 
 
-def test_nothing_is_lost_or_doubled_when_the_daemon_is_killed_under_load(tmp_path: Path) -> None:
+def test_nothing_is_lost_or_duplicated_when_the_daemon_is_killed_under_load(tmp_path: Path) -> None:
     check(kill_under_load(tmp_path, kills=6, longest=0.8))
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_or_doubled_in_a_hundred_kills(tmp_path: Path) -> None:
+def test_nothing_is_lost_or_duplicated_in_a_hundred_kills(tmp_path: Path) -> None:
     check(kill_under_load(tmp_path, kills=110, longest=1.5))
 
 
-def test_the_check_of_the_history_finds_what_is_wrong(tmp_path: Path) -> None:
+def test_the_history_checker_detects_violations(tmp_path: Path) -> None:
     left: dict[str, list[str]] = {queue: [] for queue in QUEUES}
     kept, moved = ".\\private$\\kept", ".\\private$\\from"
     (tmp_path / "notes").write_text(
@@ -164,7 +164,7 @@ def test_express_messages_vanish_while_queues_and_properties_stay(tmp_path: Path
         assert drain(manager, QUEUE) == ["recoverable"]
 
 
-def test_identifiers_are_never_given_twice_after_a_kill(tmp_path: Path) -> None:
+def test_identifiers_are_never_reused_after_a_kill(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path / "data").start()
     given: list[str] = []
     for run in range(3):
@@ -196,7 +196,7 @@ TO_THE_LAST = ("--minimum-free-megabytes", "0")
 
 @pytest.fixture
 def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A file system of so many MiB; a segment has 16."""
+    """Mount a file system of a size in MiB; a segment has 16."""
     directory = tmp_path / "disk"
     directory.mkdir()
     mounted = subprocess.run(
@@ -253,7 +253,7 @@ def test_a_full_disk_fails_sends_and_nothing_else(small_disk: Path) -> None:
 
 
 @pytest.mark.parametrize("small_disk", [40], indirect=True)
-def test_a_daemon_ends_well_on_a_full_disk(small_disk: Path) -> None:
+def test_a_daemon_exits_cleanly_on_a_full_disk(small_disk: Path) -> None:
     with Daemon(small_disk / "data", *TO_THE_LAST) as daemon:
         with daemon.connect() as manager:
             manager.create_queue(QUEUE)
@@ -276,7 +276,7 @@ def test_a_daemon_ends_well_on_a_full_disk(small_disk: Path) -> None:
 
 
 @pytest.mark.parametrize("small_disk", [40, 56], indirect=True)
-def test_sends_never_take_the_room_that_receives_need(small_disk: Path) -> None:
+def test_sends_never_use_the_space_reserved_for_receives(small_disk: Path) -> None:
     body = bytes(100_000)
     with Daemon(small_disk / "data", *TO_THE_LAST) as daemon, daemon.connect() as manager:
         manager.create_queue(QUEUE)
@@ -296,7 +296,7 @@ def test_sends_never_take_the_room_that_receives_need(small_disk: Path) -> None:
 
 
 @pytest.mark.parametrize("small_disk", [200], indirect=True)
-def test_a_disk_that_is_nearly_full_takes_no_messages_until_there_is_room(small_disk: Path) -> None:
+def test_a_nearly_full_disk_accepts_no_messages_until_space_is_free(small_disk: Path) -> None:
     with Daemon(small_disk / "data") as daemon, daemon.connect() as manager:
         manager.create_queue(QUEUE)
         (small_disk / "other").write_bytes(bytes(130 << 20))

@@ -89,7 +89,7 @@ def test_the_largest_body_arrives_unchanged(daemon: Daemon, queue: str, options:
 
 
 @pytest.mark.parametrize("options", ["", *AUTHENTICATED])
-def test_a_cursor_walks_and_takes_what_it_stands_on(daemon: Daemon, queue: str, options: str) -> None:
+def test_a_cursor_moves_and_receives_the_current_message(daemon: Daemon, queue: str, options: str) -> None:
     with Samba(daemon.port, options, caller(options)) as samba:
         manager = samba.manager()
         manager.create_queue(queue)
@@ -132,7 +132,7 @@ def test_an_unfinished_transaction_ends_with_sambas_connection(daemon: Daemon, q
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_remote_read_at_privacy_puts_back_and_takes(daemon: Daemon, queue: str, mechanism: str) -> None:
+def test_remote_read_at_privacy_puts_back_and_removes(daemon: Daemon, queue: str, mechanism: str) -> None:
     data = os.urandom(SEVERAL_FRAGMENTS)
     with Samba(daemon.port, f"{mechanism},seal", CALLER) as samba, daemon.connect() as ours:
         ours.create_queue(queue)
@@ -153,7 +153,9 @@ def test_remote_read_at_privacy_puts_back_and_takes(daemon: Daemon, queue: str, 
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_the_queue_manager_knows_who_sends(daemon: Daemon, second: str, queue: str, mechanism: str, level: str) -> None:
+def test_the_queue_manager_identifies_the_sender(
+    daemon: Daemon, second: str, queue: str, mechanism: str, level: str
+) -> None:
     with Samba(daemon.port, f"{mechanism},{level}", ("second", "Other#1")) as samba, daemon.connect() as ours:
         manager = samba.manager()
         manager.create_queue(queue)
@@ -211,7 +213,7 @@ def test_remote_read_in_big_endian_integers(daemon: Daemon, queue: str, options:
 
 @pytest.mark.parametrize("options", BIG_ENDIAN)
 @pytest.mark.parametrize("order", ["", "bigendian"])
-def test_the_management_interface_tells_what_is_served(daemon: Daemon, order: str, options: str) -> None:
+def test_the_management_interface_lists_the_served_interfaces(daemon: Daemon, order: str, options: str) -> None:
     with Samba(daemon.port, ",".join(filter(None, (order, options))), caller(options)) as samba:
         interfaces = {uuid.UUID(identifier): version for identifier, version in samba.ask("interface_ids")}
         for interface in (ms_mqmp.qmcomm, ms_mqmp.qmcomm2, ms_mqrr.RemoteRead):
@@ -238,7 +240,7 @@ def test_the_endpoint_mapper_lists_all_endpoints_in_pages_of_any_size(daemon: Da
             samba.ask("map", str(uuid.uuid4()), 1)
 
 
-def test_samba_finds_the_port_by_itself_where_the_mapper_has_its_own(tmp_path: Path) -> None:
+def test_samba_finds_the_port_through_a_mapper_on_the_standard_port(tmp_path: Path) -> None:
     """Samba asks port 135 and no other: on a loopback address that nobody else listens on."""
     host = "127.77.135.1"
     with socket.socket() as probe:

@@ -113,7 +113,7 @@ def test_a_queue_made_for_another_machine_is_there_when_it_is_opened(tmp_path: P
         eventually(is_gone)
 
 
-def test_what_was_created_is_there_after_a_kill_amid_writing_while_others_go_on(tmp_path: Path) -> None:
+def test_created_queues_survive_a_kill_during_a_write_while_others_continue(tmp_path: Path) -> None:
     with daemon(tmp_path, "ONE") as one, daemon(tmp_path, "TWO") as two:
         made: list[str] = []
 
@@ -139,7 +139,7 @@ def test_what_was_created_is_there_after_a_kill_amid_writing_while_others_go_on(
         assert "Traceback" not in one.log + two.log
 
 
-def test_a_record_without_its_queue_is_made_up_for_at_the_next_start(tmp_path: Path) -> None:
+def test_a_directory_record_without_its_queue_is_repaired_at_the_next_start(tmp_path: Path) -> None:
     """What a crash between the directory and the log leaves."""
     with daemon(tmp_path, "ONE") as one:
         created(one, "ONE\\whole")
@@ -175,7 +175,7 @@ def test_a_queue_whose_record_was_lost_keeps_its_messages(tmp_path: Path) -> Non
             assert queue.receive(timeout=5).body == b"precious"
 
 
-def test_a_directory_that_is_none_holds_up_nothing_and_is_said_in_the_log(tmp_path: Path) -> None:
+def test_an_invalid_directory_blocks_nothing_and_is_logged(tmp_path: Path) -> None:
     (tmp_path / "directory.sqlite").write_bytes(b"this is no database" * 1000)
     with daemon(tmp_path, "ONE") as one:
         eventually(lambda: "directory unavailable" in one.log)
@@ -190,7 +190,7 @@ def test_a_directory_that_is_none_holds_up_nothing_and_is_said_in_the_log(tmp_pa
         assert (tmp_path / "directory.sqlite").read_bytes() == b"this is no database" * 1000
 
 
-def test_a_locked_directory_makes_nobody_wait_who_does_not_need_it(tmp_path: Path) -> None:
+def test_a_locked_directory_delays_only_calls_that_need_it(tmp_path: Path) -> None:
     with daemon(tmp_path, "ONE") as one:
         name = created(one, "ONE\\q").FormatName
         holder = sqlite3.connect(tmp_path / "directory.sqlite", isolation_level=None)

@@ -72,7 +72,7 @@ def plain(body: bytes = b"body", queue: str = "plain", **values: object) -> Mess
     return Message(GUID, next(_ids), f"TCP:{HOST}\\private$\\{queue}", body, **values)  # type: ignore[arg-type]
 
 
-def test_t1_the_answer_says_who_is_there_and_whether_it_is_the_one_that_was_meant(port: int) -> None:
+def test_t1_the_reply_identifies_the_server_and_whether_it_is_the_intended_one(port: int) -> None:
     with Peer(HOST, port) as peer:
         peer.open()
         own = peer.server
@@ -88,7 +88,7 @@ def test_t1_the_answer_says_who_is_there_and_whether_it_is_the_one_that_was_mean
         assert peer.is_closed()
 
 
-def test_t3_timeouts_are_echoed_and_the_window_is_its_own(port: int) -> None:
+def test_t3_timeouts_are_echoed_and_the_window_is_the_acceptors(port: int) -> None:
     with Peer(HOST, port) as peer:
         peer.write(establish(GUID, NOBODY))
         peer.read()
@@ -113,7 +113,7 @@ def test_t3_timeouts_are_echoed_and_the_window_is_its_own(port: int) -> None:
     ],
     ids=["message", "ack", "parameters", "twice", "type 7", "version", "http", "size", "timeout", "nobody"],
 )
-def test_t4_what_does_not_belong_there_ends_the_connection_without_a_word(port: int, packets: list[bytes]) -> None:
+def test_t4_unexpected_packets_end_the_connection_without_a_reply(port: int, packets: list[bytes]) -> None:
     with Peer(HOST, port) as peer:
         for index, packet in enumerate(packets):
             peer.write(packet)
@@ -122,7 +122,7 @@ def test_t4_what_does_not_belong_there_ends_the_connection_without_a_word(port: 
         assert peer.is_closed()
 
 
-def test_t9_t10_recoverable_packets_get_a_bit_each_and_no_two(port: int, qm: openmsmq.QueueManager) -> None:
+def test_t9_t10_each_recoverable_packet_gets_exactly_one_bit(port: int, qm: openmsmq.QueueManager) -> None:
     with Peer(HOST, port) as peer:
         peer.open()
         for number in range(40):
@@ -142,7 +142,7 @@ def test_express_packets_are_counted(port: int, qm: openmsmq.QueueManager) -> No
     assert len(taken(qm, "plain", 32)) == 32
 
 
-def test_t12_a_recoverable_packet_that_comes_again_is_there_once_and_acknowledged_twice(
+def test_t12_a_resent_recoverable_packet_is_stored_once_and_acknowledged_twice(
     daemon: Daemon, port: int, qm: openmsmq.QueueManager
 ) -> None:
     again = plain(b"once", recoverable=True)
@@ -173,7 +173,7 @@ def test_t13_the_same_number_of_another_source_is_another_message(port: int, qm:
     assert taken(qm, "plain", 2) == [b"one", b"other"]
 
 
-def test_t14_a_missing_queue_costs_neither_the_session_nor_the_next_message(
+def test_t14_a_missing_queue_affects_neither_the_session_nor_the_next_message(
     port: int, qm: openmsmq.QueueManager
 ) -> None:
     with Peer(HOST, port) as peer:
@@ -221,7 +221,7 @@ def test_an_order_acknowledgment_for_a_private_queue_goes_to_the_order_queue_by_
     assert taken(qm, "tx", 1) == [b"m"]
 
 
-def test_a_final_acknowledgment_says_what_became_of_a_message(port: int, qm: openmsmq.QueueManager) -> None:
+def test_a_final_acknowledgment_reports_the_fate_of_a_message(port: int, qm: openmsmq.QueueManager) -> None:
     stamp = int(time.time())
     with Peer(HOST, port, guid=b"\x7a" * 16) as peer:
         peer.open()
@@ -244,7 +244,7 @@ def test_a_final_acknowledgment_says_what_became_of_a_message(port: int, qm: ope
         assert final.recoverable == 1
 
 
-def test_whoever_claims_to_be_a_known_queue_manager_gets_none_of_its_messages(tmp_path: Path) -> None:
+def test_a_peer_that_claims_a_known_identifier_gets_none_of_its_messages(tmp_path: Path) -> None:
     known, other = b"\x21" * 16, "127.0.71.21"
     port = free_port(other, HOST)
     (tmp_path / "routes").write_text(
@@ -266,7 +266,7 @@ def test_whoever_claims_to_be_a_known_queue_manager_gets_none_of_its_messages(tm
                 liar.read(0.5)
 
 
-def test_t21_a_message_that_was_too_long_on_its_way_is_refused_and_one_from_the_future_is_not(
+def test_t21_a_message_too_long_in_transit_is_refused_and_one_from_the_future_is_not(
     port: int, qm: openmsmq.QueueManager
 ) -> None:
     now = int(time.time())
@@ -282,7 +282,7 @@ def test_t21_a_message_that_was_too_long_on_its_way_is_refused_and_one_from_the_
         assert nack.message_class == 0x8002 and nack.body == b"late"
 
 
-def test_t23_a_sid_that_nothing_proves_opens_no_door_and_nothing_sealed_is_taken_for_plain(
+def test_t23_an_unproved_sid_grants_no_access_and_an_encrypted_body_is_not_accepted_as_plain(
     port: int, qm: openmsmq.QueueManager
 ) -> None:
     administrator = bytes.fromhex("01020000000000052000000020020000")
@@ -301,7 +301,7 @@ def test_t23_a_sid_that_nothing_proves_opens_no_door_and_nothing_sealed_is_taken
             queue.receive(timeout=0.3)
 
 
-def test_t25_bytes_may_come_one_by_one_or_all_at_once(port: int, qm: openmsmq.QueueManager) -> None:
+def test_t25_bytes_may_arrive_one_by_one_or_all_at_once(port: int, qm: openmsmq.QueueManager) -> None:
     with Peer(HOST, port) as peer:
         peer.open()
         first, second = plain(b"1", recoverable=True), plain(b"2", recoverable=True)
@@ -313,7 +313,7 @@ def test_t25_bytes_may_come_one_by_one_or_all_at_once(port: int, qm: openmsmq.Qu
     assert taken(qm, "plain", 3) == [b"1", b"2", b"3"]
 
 
-def test_counts_that_differ_end_the_session_behind_the_message(port: int, qm: openmsmq.QueueManager) -> None:
+def test_wrong_counts_end_the_session_after_the_message(port: int, qm: openmsmq.QueueManager) -> None:
     with Peer(HOST, port) as peer:
         peer.open()
         wrong = struct.pack("<HHIHHHH", 0, 0, 0, 9, 9, 64, 0)
@@ -322,7 +322,7 @@ def test_counts_that_differ_end_the_session_behind_the_message(port: int, qm: op
     assert taken(qm, "plain", 1) == [b"kept"]
 
 
-def test_frame_7_of_section_4_as_far_as_it_is_whole(port: int, qm: openmsmq.QueueManager) -> None:
+def test_frame_7_of_section_4_is_read_up_to_its_truncation(port: int, qm: openmsmq.QueueManager) -> None:
     """Its head as printed (4.1.7), with a body of the length that it has, and a time of sending that is not over."""
     qm.create_queue(".\\private$\\frame7")
     sid = bytes.fromhex("010500000000000515000000") + bytes(16)
@@ -340,7 +340,7 @@ def test_frame_7_of_section_4_as_far_as_it_is_whole(port: int, qm: openmsmq.Queu
         assert message.body == b"b" * 2000 and message.id.endswith("\\2286")
 
 
-def test_what_the_daemon_sends_is_as_the_documents_have_it(qm: openmsmq.QueueManager) -> None:
+def test_the_daemons_packets_conform_to_the_specification(qm: openmsmq.QueueManager) -> None:
     """As the acceptor: every header that a message can have, and each packet is read by the checker."""
     with socket.create_server((PEER, PEER_PORT)) as listener:
         with qm.open("DIRECT=TCP:127.0.71.9\\private$\\there", "send") as queue:
@@ -375,7 +375,7 @@ def eventually_empty(qm: openmsmq.QueueManager, host: str = "71.9") -> None:
     raise AssertionError(list(qm.outgoing()))
 
 
-def test_t2_whoever_answers_for_another_or_refuses_is_left_and_tried_again_five_seconds_later(
+def test_t2_a_wrong_or_refusing_peer_is_disconnected_and_retried_after_five_seconds(
     qm: openmsmq.QueueManager,
 ) -> None:
     answers = [

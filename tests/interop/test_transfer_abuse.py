@@ -1,4 +1,4 @@
-"""What a hostile or broken queue manager can do at port 1801: it costs little, and disturbs nobody."""
+"""Hostile or broken queue managers at port 1801: they use few resources and disturb no other peer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def message(queue: str = "plain", **values: object) -> Message:
 
 
 def changed(data: bytes, choose: random.Random) -> bytes:
-    """One to three bytes or fields are others."""
+    """Change one to three bytes or fields."""
     data = bytearray(data)
     for _ in range(choose.randrange(1, 4)):
         at = choose.randrange(len(data) - 4)
@@ -53,7 +53,7 @@ def changed(data: bytes, choose: random.Random) -> bytes:
     return bytes(data)
 
 
-def test_bytes_that_are_no_protocol(daemon: Daemon, port: int) -> None:
+def test_bytes_that_follow_no_protocol_close_the_connection(daemon: Daemon, port: int) -> None:
     choose = random.Random(1)
     with watched(daemon):
         for number in range(200):
@@ -111,7 +111,7 @@ def test_connections_beyond_the_limit_are_closed_and_those_within_it_served(daem
         bystander.go_on()
 
 
-def test_packets_that_never_end_take_a_bounded_part_of_the_memory(daemon: Daemon, port: int) -> None:
+def test_packets_that_never_end_use_bounded_memory(daemon: Daemon, port: int) -> None:
     with watched(daemon, memory=64 * MIB, longest=5.0, settle=20) as bystander, contextlib.ExitStack() as stack:
         begun = base(3, 0x400000) + bytes(4_000_000)
         for _ in range(100):
@@ -122,7 +122,7 @@ def test_packets_that_never_end_take_a_bounded_part_of_the_memory(daemon: Daemon
         bystander.go_on()
 
 
-def test_who_reads_nothing_is_given_up_before_much_waits_for_it(daemon: Daemon, port: int) -> None:
+def test_a_peer_that_reads_nothing_is_disconnected_before_much_is_buffered(daemon: Daemon, port: int) -> None:
     """It answers no window, and each of its messages is acknowledged sooner or later."""
     with watched(daemon, memory=32 * MIB, longest=5.0), Peer(HOST, port) as peer:
         peer.open()
@@ -133,7 +133,7 @@ def test_who_reads_nothing_is_given_up_before_much_waits_for_it(daemon: Daemon, 
                 peer.socket.sendall(message("missing", body=b"").pack())
 
 
-def test_lies_about_acknowledgments_end_the_session(port: int) -> None:
+def test_false_acknowledgments_end_the_session(port: int) -> None:
     for lie in (session_ack(1, 0, 0, 0, 0), session_ack(0, 1, 1, 0, 0), session_ack(0, 0, 0, 5, 0)):
         with Peer(HOST, port, secrets.token_bytes(16)) as peer:  # which nothing is owed that it could acknowledge
             peer.open()
@@ -141,7 +141,7 @@ def test_lies_about_acknowledgments_end_the_session(port: int) -> None:
             assert peer.is_closed()
 
 
-def test_whoever_says_that_it_is_this_queue_manager_is_refused(port: int) -> None:
+def test_a_peer_that_presents_this_queue_managers_identifier_is_refused(port: int) -> None:
     with Peer(HOST, port) as peer:
         peer.open()
         own = peer.server

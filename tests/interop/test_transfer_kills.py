@@ -135,7 +135,7 @@ def test_both_sides_are_killed_and_everything_arrives_once_and_in_order(pair: Cr
     assert "Traceback" not in "".join(daemon.log for daemon in pair.daemons)
 
 
-def test_acknowledgments_and_journal_copies_are_where_they_belong_after_a_kill(pair: Crowd) -> None:
+def test_acknowledgments_and_journal_copies_are_in_the_right_queues_after_a_kill(pair: Crowd) -> None:
     with pair.connect(0) as qm:
         qm.create_queue(".\\private$\\admin")
         with qm.open(pair.name(1, "tx"), "send") as queue, qm.transaction() as transaction:

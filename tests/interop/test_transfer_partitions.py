@@ -105,7 +105,7 @@ def test_messages_wait_while_the_network_is_cut_and_arrive_when_it_is_not(
 
 @pytest.mark.parametrize("killed", [0, 1], ids=["sender", "receiver"])
 @pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
-def test_a_side_that_is_killed_while_the_network_is_cut_doubles_and_loses_nothing(
+def test_a_kill_while_the_network_is_cut_duplicates_and_loses_nothing(
     pair: tuple[Net, Crowd], cut: Callable[[Net], None], killed: int
 ) -> None:
     net, crowd = pair

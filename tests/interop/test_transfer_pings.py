@@ -54,7 +54,7 @@ def asked(made: socket.socket, question: bytes) -> bytes:
     return answer
 
 
-def test_a_ping_is_answered_and_refused_when_there_are_as_many_sessions_as_may_be(daemon: Daemon) -> None:
+def test_a_ping_is_answered_and_refused_at_the_session_limit(daemon: Daemon) -> None:
     with Peer(HOST, PORT) as peer, datagrams(THERE) as made:
         peer.open()
         answer = asked(made, ping(0xDEADBEEF, flags=0xFFFD))
@@ -71,7 +71,7 @@ def test_a_ping_is_answered_and_refused_when_there_are_as_many_sessions_as_may_b
             time.sleep(0.05)
 
 
-def test_a_host_is_asked_before_it_is_connected_to_and_a_forged_answer_is_none(daemon: Daemon) -> None:
+def test_a_host_is_pinged_before_a_connection_and_a_forged_reply_is_ignored(daemon: Daemon) -> None:
     with (
         openmsmq.connect(HOST, daemon.port) as qm,
         datagrams(THERE, PING_PORT) as here,
@@ -103,7 +103,7 @@ def test_a_host_is_asked_before_it_is_connected_to_and_a_forged_answer_is_none(d
             assert not request.system & WITHOUT_PING
 
 
-def test_nobody_answers_or_asks_unless_it_is_switched_on(tmp_path: Path, daemon: Daemon) -> None:
+def test_no_pings_are_sent_or_answered_unless_enabled(tmp_path: Path, daemon: Daemon) -> None:
     daemon.stop()
     with (
         serve(tmp_path) as quiet,

@@ -109,7 +109,7 @@ def test_a_traced_message_that_leaves_names_the_report_queue_and_is_reported(
             peer.acknowledge()
 
 
-def test_the_directory_says_where_a_report_queue_of_another_machine_is(tmp_path: Path) -> None:
+def test_the_directory_locates_a_report_queue_of_another_machine(tmp_path: Path) -> None:
     """Both machines report to a queue on one of them, which the other one has never sent anything to."""
     hosts = ("127.0.76.11", "127.0.76.12")
     port = str(free_port(*hosts))

@@ -155,7 +155,7 @@ def test_a_transaction_to_several_queues_has_a_sequence_for_each(
         assert [queue.receive(timeout=10).decode() for _ in range(2)] == ["1", "2"]
 
 
-def test_a_packet_is_for_its_own_destination_wherever_that_stands_in_the_list(qm: openmsmq.QueueManager) -> None:
+def test_a_packet_is_for_its_own_destination_at_any_position_in_the_list(qm: openmsmq.QueueManager) -> None:
     names = (f"TCP:{THERE}\\private$\\one", f"TCP:{HOST}\\private$\\admin", f"TCP:{HOST}\\private$\\plain")
     with Peer(HOST, PORT, guid=b"\x79" * 16) as peer:
         peer.open()

@@ -81,7 +81,7 @@ def test_an_account_of_the_domain_logs_in_by_its_password(daemon: Daemon, level:
         assert manager.machine_id
 
 
-def test_who_is_in_the_group_sends_who_is_not_is_refused_and_the_log_says_who_answered(
+def test_group_members_may_send_others_are_refused_and_the_log_names_the_authenticator(
     controller: DomainController, daemon: Daemon
 ) -> None:
     with daemon.connect(**login("alice")) as manager, manager.open(ORDERS, "send") as queue:
@@ -128,7 +128,7 @@ def test_samba_logs_in_with_an_account_of_the_domain(daemon: Daemon, options: st
 
 
 @pytest.mark.parametrize(("logins", "without_domain"), [("ntlm,winbind", "ntlm"), ("winbind,ntlm", "winbind")])
-def test_of_two_accounts_of_one_name_the_client_or_the_order_says_which_counts(
+def test_for_two_accounts_of_one_name_the_client_or_the_order_decides(
     controller: DomainController, member: Member, tmp_path: Path, logins: str, without_domain: str
 ) -> None:
     local = "Another#1"
@@ -173,9 +173,7 @@ def test_an_account_that_is_disabled_or_has_expired_is_refused_with_the_reason_i
     daemon.connect(**login("bob")).close()
 
 
-def test_while_winbind_is_not_there_local_users_log_in_and_the_log_says_what_to_do(
-    daemon: Daemon, member: Member
-) -> None:
+def test_without_winbind_local_users_log_in_and_the_log_names_the_remedy(daemon: Daemon, member: Member) -> None:
     member.stop()
     try:
         daemon.connect(**login("local", of="")).close()
@@ -205,7 +203,7 @@ def test_while_no_controller_answers_domain_logins_are_refused_and_do_not_count_
     eventually(lambda: admits(daemon), 60)
 
 
-def test_a_silent_winbind_holds_nobody_else(daemon: Daemon, member: Member) -> None:
+def test_a_silent_winbind_delays_no_other_login(daemon: Daemon, member: Member) -> None:
     refused: list[float] = []
 
     def try_it() -> None:
@@ -235,7 +233,7 @@ def test_a_silent_winbind_holds_nobody_else(daemon: Daemon, member: Member) -> N
     eventually(lambda: daemon.connect(**login("alice")), 30).close()
 
 
-def test_many_log_in_at_a_time(daemon: Daemon) -> None:
+def test_many_users_log_in_concurrently(daemon: Daemon) -> None:
     failures: list[Exception] = []
 
     def repeat(user: str) -> None:
@@ -282,7 +280,7 @@ def hide_winbind() -> None:
         raise OSError(ctypes.get_errno(), "mount")
 
 
-def test_status_says_whether_winbind_is_there_and_of_which_computer(
+def test_status_shows_whether_winbind_runs_and_for_which_computer(
     controller: DomainController, member: Member, tmp_path: Path
 ) -> None:
     def found(name: str, prepare: Callable[[], None]) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def test_a_client_without_protection_reads_where_that_is_allowed(tmp_path: Path,
         assert "authentication" in service.log
 
 
-def test_our_client_says_that_it_is_in_a_workgroup(tmp_path: Path) -> None:
+def test_our_client_reports_that_it_is_in_a_workgroup(tmp_path: Path) -> None:
     """It authenticates, but protects nothing: too little for RemoteRead off loopback."""
     connected: dict[str, Any] = SEALED | {"level": AuthLevel.CONNECT}
     with off_loopback(tmp_path) as service:

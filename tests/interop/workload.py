@@ -1,13 +1,13 @@
 """Client processes that load a queue manager while it is killed, and what each of them knows about the outcome.
 
-A message is a text; whoever does something writes down what was acknowledged and what was left open. `History` puts
-the notes together and says what contradicts the promise:
+A message is a text; each client records acknowledged and open operations. `History` combines the records and reports
+violations of the guarantees:
 
 - KEPT is only sent to: every acknowledged send is there once, every open one at most once.
-- TAKEN has receivers: nothing comes twice. A receive whose answer is lost may take a message with it, so at most one
+- TAKEN has receivers: nothing is received twice. A receive whose reply is lost may lose a message, so at most one
   message may be missing for each of those.
 - FROM and TO: messages move in transactions, of which some are aborted; every one is in exactly one of the queues.
-- DRAINED has receivers in transactions: what they committed is gone for ever, what they aborted comes again.
+- DRAINED has receivers in transactions: committed messages never return, aborted ones do.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class Load:
 
 
 class History:
-    """What all clients noted, and what was left in the queues."""
+    """Records of all clients, and the remaining messages of the queues."""
 
     def __init__(self, paths: list[Path], left: dict[str, list[str]]) -> None:
         self.notes = [json.loads(line) for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
@@ -226,7 +226,7 @@ class History:
         return ", ".join(f"{what} {count}" for what, count in sorted(counts.items()))
 
     def contradictions(self) -> list[str]:
-        """What the promise does not allow, in words; empty if all is well."""
+        """Return violations of the guarantees, in words; empty if there are none."""
         found = [f"{KEPT}: {what}" for what in self._plain(KEPT, 0)]
         allowed = sum(note["what"] == "receive open" and note["queue"] == TAKEN for note in self.notes)
         found += [f"{TAKEN}: {what}" for what in self._plain(TAKEN, allowed)]

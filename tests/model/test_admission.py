@@ -112,7 +112,7 @@ def messages(draw: st.DrawFn) -> Message:
 
 
 @given(message=messages())
-def test_whatever_passes_has_a_form_in_every_protocol_and_in_the_store(message: Message) -> None:
+def test_every_admitted_message_can_be_encoded_in_every_protocol_and_in_the_store(message: Message) -> None:
     try:
         check_message(message)
     except MsmqError:

@@ -129,7 +129,7 @@ def test_an_identifier_survives_its_text(guid: UUID, number: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", f"{{{GUID}}}", f"{GUID}\\", f"{GUID}\\-1", f"{GUID}\\4294967296", "{}\\1",
                                   f"{GUID}\\" + "9" * 5000])  # fmt: skip
-def test_a_text_that_is_no_identifier_is_refused(text: str) -> None:
+def test_text_that_is_not_an_identifier_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         identifier_from_text(text)
 

@@ -32,6 +32,6 @@ def _faults(what: str) -> int:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a call of glibc")
-def test_memory_that_is_kept_is_used_again_without_new_pages() -> None:
+def test_retained_memory_is_reused_without_new_pages() -> None:
     kept, given_back = _faults("keep"), _faults("give back")
     assert kept < given_back / 10

@@ -138,7 +138,7 @@ def test_prefixes_suffixes_and_hexadecimal_digits_are_read_in_any_case() -> None
 @pytest.mark.parametrize("text", [
     "DIRECT=HTTP://host/msmq/private$/q", r"DIRECT=HTTPS://host:81/msmq\private$\q", "DIRECT=http://host/msmq/q;sub",
 ])  # fmt: skip
-def test_a_name_of_http_stays_as_it_was_written(text: str) -> None:
+def test_an_http_name_is_kept_as_written(text: str) -> None:
     name = names.parse_format_name(text)
     assert str(name) == text and isinstance(name, names.DirectFormatName)
     assert name.path == (r"private$\q" if "private" in text else "q")
@@ -161,7 +161,7 @@ def test_the_host_of_a_direct_format_name_is_without_port(text: str, host: str) 
     assert name.host == host
 
 
-def test_a_direct_format_name_knows_its_path_name() -> None:
+def test_a_direct_format_name_has_its_path_name() -> None:
     cases = {
         r"DIRECT=OS:host\private$\q": PathName("host", "q"),
         r"DIRECT=OS:host\q;sub": PathName("host", "q", "public", "sub"),

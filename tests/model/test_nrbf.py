@@ -148,14 +148,14 @@ def test_rectangular_arrays_are_lists_of_lists() -> None:
     assert stream(empty) == []
 
 
-def test_what_refers_to_itself_comes_to_an_end() -> None:
+def test_self_references_terminate() -> None:
     assert stream(LIBRARY, points(int32(1), reference(1))) == {
         "$id": 1, "$type": "Point", "x": 1, "y": {"$ref": 1},
     }  # fmt: skip
     assert stream(array(reference(1))) == {"$id": 1, "$values": [{"$ref": 1}]}
 
 
-def test_what_is_shared_is_written_out_once() -> None:
+def test_shared_objects_are_written_once() -> None:
     """Forty arrays, each with the next one twice, would be a list of 2**40 otherwise."""
     arrays = [array(reference(n + 1), reference(n + 1), identifier=n) for n in range(1, 41)]
     decoded = stream(*arrays, array(string("x" * 100, 99), reference(99), identifier=41))
@@ -208,7 +208,7 @@ def test_hostile_streams_are_refused_with_a_reason(data: bytes, said: str) -> No
         decode_nrbf(data)
 
 
-def test_long_names_are_not_repeated_without_end() -> None:
+def test_long_names_are_not_repeated_without_limit() -> None:
     name = b"\xa0\x8d\x06" + b"n" * 100_000
     definition = b"\x02" + int32(1) + name + int32(0)
     instances = b"".join(b"\x01" + int32(n) + int32(1) for n in range(2, 500))
@@ -216,7 +216,7 @@ def test_long_names_are_not_repeated_without_end() -> None:
         decode_nrbf(HEADER + definition + instances + END)
 
 
-def test_as_deep_as_allowed() -> None:
+def test_the_maximum_nesting_depth_is_accepted() -> None:
     value = decode_nrbf(nested(MAXIMUM_DEPTH // 2))
     for _ in range(MAXIMUM_DEPTH // 2):
         (value,) = value
@@ -227,7 +227,7 @@ SAMPLE = HEADER + LIBRARY + points(int32(1), array(string("a", 5), reference(1),
 
 
 @given(st.lists(st.tuples(st.integers(17, len(SAMPLE) - 1), st.integers(0, 255)), min_size=1, max_size=4))
-def test_damage_is_decoded_to_something_or_refused(changes: list[tuple[int, int]]) -> None:
+def test_damaged_streams_are_decoded_or_refused(changes: list[tuple[int, int]]) -> None:
     data = bytearray(SAMPLE)
     for position, byte in changes:
         data[position] = byte
@@ -236,6 +236,6 @@ def test_damage_is_decoded_to_something_or_refused(changes: list[tuple[int, int]
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_behind_a_header_are_decoded_or_refused(data: bytes) -> None:
+def test_any_bytes_after_a_header_are_decoded_or_refused(data: bytes) -> None:
     with suppress(NrbfError):
         decode_nrbf(HEADER + data)

@@ -19,7 +19,7 @@ def test_a_reason_is_found_by_slug_name_and_number(text: str) -> None:
     assert find_reason(text).code == 0xC002
 
 
-def test_what_is_no_reason_gets_the_list() -> None:
+def test_an_unknown_reason_gets_the_list_of_reasons() -> None:
     with pytest.raises(ValueError, match=r"expired-unread.*0xC002"):
         find_reason("EXPIRED")
 

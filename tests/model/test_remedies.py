@@ -16,7 +16,7 @@ USED = [step for condition in CONDITIONS for step in condition.steps] + [s for r
 
 
 @pytest.mark.parametrize("step", USED, ids=lambda step: step.action)
-def test_the_command_of_a_step_is_one_that_there_is(step: RemedyStep) -> None:
+def test_the_command_of_a_step_exists(step: RemedyStep) -> None:
     words = shlex.split(step.about("mq1\\private$\\a b").command)[1:]
     command: click.Command = cli
     context = click.Context(command)
@@ -39,7 +39,7 @@ def test_a_queue_is_a_name_in_a_command_and_an_identifier_in_a_page() -> None:
     assert RemedyStep("outgoing.list").about("x").arguments == {}
 
 
-def test_arguments_without_a_place_are_options() -> None:
+def test_arguments_without_a_position_are_options() -> None:
     step = RemedyStep("deadletters.return", {"reason": "expired-unread", "transaction": ""})
     assert for_terminal("Return it.", (step,)) == (
         "Return it. openmsmq dlq return --reason expired-unread --transaction"

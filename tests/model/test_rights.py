@@ -22,11 +22,11 @@ from openmsmq.model.rights import MACHINE_RIGHTS, QUEUE_RIGHTS, mask_of, words_o
         (["0x3", "Delete"], 0x10003),
     ],
 )
-def test_words_have_their_masks(words: list[str], mask: int) -> None:
+def test_each_word_has_its_mask(words: list[str], mask: int) -> None:
     assert mask_of(words) == mask
 
 
-def test_words_of_the_machine_have_their_masks() -> None:
+def test_each_word_for_the_machine_has_its_mask() -> None:
     assert mask_of(["FullControl"], MACHINE_RIGHTS) == 0xF00F7
     assert mask_of(["ReceiveComputerJournal", "PeekDeadLetter", "CreateQueue"], MACHINE_RIGHTS) == 0xC6
 
@@ -41,7 +41,7 @@ def test_each_mask_is_shown_in_words_that_mean_it(rights: tuple) -> None:
     assert words_of(0, rights) == []
 
 
-def test_what_comprises_others_is_shown_alone() -> None:
+def test_a_right_that_includes_others_is_shown_alone() -> None:
     assert words_of(0xF003F) == ["FullControl"]
     assert words_of(0xB) == ["ReceiveMessage", "ReceiveJournalMessage"]
     assert words_of(0x104) == ["WriteMessage", "0x100"]
@@ -50,6 +50,6 @@ def test_what_comprises_others_is_shown_alone() -> None:
 @pytest.mark.parametrize(
     ("word", "said"), [("Fly", "WriteMessage"), ("AllExtendedRights", "directory"), ("0x", "mask"), ("0x0", "mask")]
 )
-def test_what_is_no_right_is_refused(word: str, said: str) -> None:
+def test_unknown_rights_are_refused(word: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         mask_of([word])

@@ -87,6 +87,6 @@ def test_nothing_is_lost_between_descriptor_and_text(owner: str, group: str, dac
         ("D:(RAW;;;;;00)", "not a complete entry"),
     ],
 )
-def test_what_is_wrong_with_a_text_is_said(text: str, said: str) -> None:
+def test_errors_in_a_text_are_reported(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         from_sddl(text)

@@ -25,7 +25,7 @@ SIDS = [
 
 
 @pytest.mark.parametrize(("text", "data"), SIDS)
-def test_a_sid_has_its_bytes(text: str, data: str) -> None:
+def test_a_sid_converts_to_bytes(text: str, data: str) -> None:
     assert sid_bytes(text).hex() == data
     assert sid_text(bytes.fromhex(data)) == text
 
@@ -33,14 +33,14 @@ def test_a_sid_has_its_bytes(text: str, data: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "S-1", "S-2-5-18", "S-1-5-x", "S-1-281474976710656-1", "S-1-5-4294967296", "S-1-5" + "-1" * 16]
 )
-def test_a_text_that_is_no_sid_is_refused(text: str) -> None:
+def test_text_that_is_not_a_sid_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="S-1-"):
         sid_bytes(text)
 
 
 @pytest.mark.parametrize("data", ["", "01", "0101000000000005", "0201000000000005120000", "01010000000000051200000000",
                                   "0110" + "00" * 70])  # fmt: skip
-def test_bytes_that_are_no_sid_are_refused(data: str) -> None:
+def test_bytes_that_are_not_a_sid_are_refused(data: str) -> None:
     with pytest.raises(ValueError, match="SID"):
         sid_text(bytes.fromhex(data))
 
@@ -72,7 +72,7 @@ CHECKS = [
 
 
 @pytest.mark.parametrize(("entries", "sids", "wanted", "granted"), CHECKS)
-def test_the_access_check(entries: list[Ace], sids: set[str], wanted: int, granted: bool) -> None:
+def test_the_access_check_follows_its_algorithm(entries: list[Ace], sids: set[str], wanted: int, granted: bool) -> None:
     descriptor = SecurityDescriptor(owner=BOB, group=STAFF, dacl=tuple(entries))
     assert descriptor.grants(sids, wanted) is granted
 
@@ -124,7 +124,7 @@ def test_a_descriptor_survives_its_bytes(descriptor: SecurityDescriptor) -> None
 
 @settings(max_examples=300, deadline=None)
 @given(_DESCRIPTOR.map(SecurityDescriptor.pack), st.data())
-def test_hostile_bytes_are_a_descriptor_or_are_refused(packed: bytes, data: st.DataObject) -> None:
+def test_arbitrary_bytes_parse_as_a_descriptor_or_are_refused(packed: bytes, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(packed) - 1))
     mutated = packed[:at] + data.draw(st.binary(min_size=1, max_size=4)) + packed[at + 1 :]
     mutated = mutated[: data.draw(st.integers(0, len(mutated)))]
@@ -137,7 +137,7 @@ def test_hostile_bytes_are_a_descriptor_or_are_refused(packed: bytes, data: st.D
         assert SecurityDescriptor.parse(descriptor.pack()).dacl == descriptor.dacl
 
 
-def test_an_access_list_with_object_entries_says_so_in_its_revision() -> None:
+def test_an_access_list_with_object_entries_has_the_ds_revision() -> None:
     entry = Ace(5, 0, 1, "", struct.pack("<BBHI", 5, 0, 8, 1))
     plain = SecurityDescriptor(dacl=(allow(ALICE, 1),)).pack()
     with_object = SecurityDescriptor(dacl=(entry,)).pack()
@@ -152,7 +152,7 @@ def test_an_absolute_descriptor_or_another_revision_is_refused() -> None:
         assert error.value.hresult == HResult.MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR
 
 
-def test_what_is_one_sid_in_bytes() -> None:
+def test_bytes_are_recognized_as_exactly_one_sid() -> None:
     sid = security.sid_bytes("S-1-5-21-1-2-3-1001")
     assert security.is_sid(sid) and security.is_sid(security.sid_bytes("S-1-1-0"))
     for wrong in (b"", sid[:-1], sid + b"\0", sid[:-4], b"\2" + sid[1:], b"\1\x10" + bytes(6 + 64)):

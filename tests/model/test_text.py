@@ -19,23 +19,23 @@ def dangerous(text):
     return [c for c in text if unicodedata.category(c) in _DANGEROUS]
 
 
-def test_what_a_terminal_obeys_or_nobody_sees_becomes_escapes():
+def test_control_and_invisible_characters_are_escaped():
     shown = printable(HOSTILE)
     assert not dangerous(shown)
     assert shown.startswith(r"\x1b]0;owned\x07\x9b31m\u202egnp\u2066\u200b\u200f\u2028\u2029\ud800\x7f\r\n")
 
 
 @pytest.mark.parametrize("text", ["", "plain", "Grüße, 東京\u3000都", "[bold]not markup[/bold]", "a\u00a0b", "😀"])
-def test_text_that_harms_nobody_stays_as_it_is(text):
+def test_harmless_text_is_unchanged(text):
     assert printable(text) == text
 
 
-def test_several_lines_stay_lines_where_they_are_wanted():
+def test_line_breaks_are_kept_if_allowed():
     assert printable("a\r\nb\rc\td\x0b", multiline=True) == "a\nb\nc\td\\x0b"
 
 
 @given(st.text(st.characters(exclude_categories=())))
-def test_no_text_at_all_gets_through_with_something_dangerous(text):
+def test_no_text_passes_with_dangerous_characters(text):
     assert not dangerous(printable(text))
     assert set(dangerous(printable(text, multiline=True))) <= {"\n", "\t"}
 
@@ -58,5 +58,5 @@ def test_an_error_message_is_one_line_whatever_its_detail_holds():
     [((0, "message"), "0 messages"), ((1, "message"), "1 message"), ((1200, "message"), "1,200 messages"),
      ((1, "entry", "entries"), "1 entry"), ((2, "entry", "entries"), "2 entries")],
 )  # fmt: skip
-def test_things_are_counted_in_words(given: tuple[Any, ...], text: str) -> None:
+def test_counts_have_singular_and_plural(given: tuple[Any, ...], text: str) -> None:
     assert counted(*given) == text

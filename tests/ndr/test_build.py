@@ -9,7 +9,7 @@ from idl_files import SOURCES, idl_files
 from msrpc.idl.build import write_modules
 
 
-def test_they_are_for_everybody_to_read_and_written_once(tmp_path: Path) -> None:
+def test_generated_modules_are_world_readable_and_written_once(tmp_path: Path) -> None:
     package = tmp_path / "package"
     write_modules(idl_files(), package)
     made = list(package.iterdir())
@@ -20,7 +20,7 @@ def test_they_are_for_everybody_to_read_and_written_once(tmp_path: Path) -> None
     assert {path: path.stat().st_mtime_ns for path in package.iterdir()} == times
 
 
-def test_one_that_is_of_other_idl_is_written_anew(tmp_path: Path) -> None:
+def test_a_module_of_other_idl_is_rewritten(tmp_path: Path) -> None:
     files = [path for path in idl_files() if path.name == "ms-mqmp.idl"]
     modules = write_modules(files, tmp_path)
     assert [path.name for path in modules] == ["ms_mqmp.py", "ms_mqmp_ndr64.py"]
@@ -31,7 +31,7 @@ def test_one_that_is_of_other_idl_is_written_anew(tmp_path: Path) -> None:
     assert [path.read_text() for path in modules] == right
 
 
-def test_those_that_are_imported_are_of_the_idl_that_is_here() -> None:
+def test_imported_modules_match_the_current_idl() -> None:
     for path in idl_files():
         package = Path(str(import_module(SOURCES.module_of(path.name)).__file__)).parent
         for name, text in SOURCES.generate(path.name).items():

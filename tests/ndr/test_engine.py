@@ -122,7 +122,7 @@ each_claim = pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.__
 @each_claim
 @VERY_FEW
 @given(data=st.data())
-def test_it_says_what_the_interpreted_codec_says_in_ndr64(name: str, claim: Any, data: st.DataObject) -> None:
+def test_the_engine_agrees_with_the_interpreted_codec_in_ndr64(name: str, claim: Any, data: st.DataObject) -> None:
     claim(name, data)
 
 
@@ -130,7 +130,7 @@ def test_it_says_what_the_interpreted_codec_says_in_ndr64(name: str, claim: Any,
 @each_claim
 @FEW
 @given(data=st.data())
-def test_it_says_what_the_interpreted_codec_says(name: str, claim: Any, data: st.DataObject) -> None:
+def test_the_engine_agrees_with_the_interpreted_codec(name: str, claim: Any, data: st.DataObject) -> None:
     claim(name, data)
 
 
@@ -139,11 +139,11 @@ def test_it_says_what_the_interpreted_codec_says(name: str, claim: Any, data: st
 @each_claim
 @MANY
 @given(data=st.data())
-def test_it_says_often_what_the_interpreted_codec_says(name: str, claim: Any, data: st.DataObject) -> None:
+def test_the_engine_agrees_with_the_interpreted_codec_on_many_stubs(name: str, claim: Any, data: st.DataObject) -> None:
     claim(name, data)
 
 
-def test_what_it_refuses_the_interpreted_codec_judges() -> None:
+def test_stubs_refused_by_the_engine_go_to_the_interpreted_codec() -> None:
     with pytest.raises(BadStubData, match="unpack_from requires"):
         SEND.decode_request(b"abc")
     with pytest.raises(NdrError, match="hQueue has 3 bytes, not 20"):
@@ -188,7 +188,7 @@ def test_a_reference_in_a_structure_leads_to_something_whatever_stands_for_it() 
 
 
 @pytest.mark.parametrize("table", ["x", ("x",), (), 5, ("p", True), ("o", 1), ("u", "I", 5), int])
-def test_a_table_that_is_none_is_refused(table: Any) -> None:
+def test_an_invalid_table_is_refused(table: Any) -> None:
     class Made:
         __slots__ = ("a",)
 
@@ -202,7 +202,7 @@ def test_a_table_that_is_none_is_refused(table: Any) -> None:
 
 
 @pytest.mark.parametrize("codecs", [SEND, SEND.ndr64], ids=["NDR", "NDR64"])
-def test_nothing_is_left_behind(codecs: Operation) -> None:
+def test_the_engine_leaks_no_memory(codecs: Operation) -> None:
     decoder, encoder = codecs.decoders[0], codecs.encoders[0]
     value = SEND.request(hQueue=bytes(20), ptb=send_buffer(Message(label="order", body=bytes(500))))
     stub = encoder.direct(value)

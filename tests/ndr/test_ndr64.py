@@ -214,7 +214,7 @@ LYING = [1 << 31, (1 << 32) - 1, 1 << 32, 1 << 60, (1 << 63) - 1, 1 << 63, (1 <<
 
 @pytest.mark.parametrize("count", LYING)
 @pytest.mark.parametrize("place", ["conformant", "maximum", "offset", "actual"])
-def test_a_count_that_lies_is_refused_before_anything_is_allocated(count: int, place: str) -> None:
+def test_a_wrong_count_is_refused_before_anything_is_allocated(count: int, place: str) -> None:
     if place == "conformant":
         operation, _ = declared("void Call([in] unsigned hyper n, [in, size_is(n)] hyper *all);")
         stub = count.to_bytes(8, "little") * 2 + bytes(64)

@@ -188,7 +188,7 @@ def _create_request(value: Any) -> Any:
     return operation.request(dwObjectType=1, lpwcsPathName="a", cp=1, aProp=[101], apVar=[value])
 
 
-def test_nested_propvariants_decode_to_a_depth_that_somebody_may_need() -> None:
+def test_nested_propvariants_decode_to_a_sufficient_depth() -> None:
     operation = ms_mqmp.qmcomm.operation("R_QMCreateObjectInternal")
     sent = _create_request(_nested(6))
     assert operation.decode_request(operation.encode_request(sent)) == sent

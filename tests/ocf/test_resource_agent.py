@@ -110,7 +110,7 @@ def test_a_daemon_that_was_killed_is_a_failure_and_starts_again(nodes: list[Node
     assert [node.call("start"), node.call("monitor")] == [SUCCESS, SUCCESS]
 
 
-def test_how_a_daemon_ended_may_be_written_down_a_moment_later(nodes: list[Node]) -> None:
+def test_the_exit_status_of_a_daemon_may_be_recorded_slightly_later(nodes: list[Node]) -> None:
     node = nodes[0]
     assert node.call("start") == SUCCESS
     waiting = int(Path(f"/proc/{node.pid}/stat").read_text().rpartition(")")[2].split()[1])  # the parent
@@ -121,7 +121,7 @@ def test_how_a_daemon_ended_may_be_written_down_a_moment_later(nodes: list[Node]
     assert (code, "exit code 137" in said) == (GENERIC, True)
 
 
-def test_a_node_that_goes_on_after_another_has_taken_over_does_not_take_it_back(nodes: list[Node]) -> None:
+def test_a_node_that_resumes_after_a_takeover_does_not_take_the_store_back(nodes: list[Node]) -> None:
     one, two = nodes
     assert one.call("start") == SUCCESS
     with openmsmq.connect("127.0.0.1", one.port) as manager:
@@ -175,7 +175,7 @@ def test_a_node_without_curl_says_that_it_cannot_notice_a_daemon_that_hangs(
         assert node.call("stop") == SUCCESS
 
 
-def test_what_cannot_start_says_whether_another_node_may_try(nodes: list[Node], tmp_path: Path) -> None:
+def test_a_failed_start_tells_whether_another_node_may_try(nodes: list[Node], tmp_path: Path) -> None:
     node = nodes[0]
     expected = [
         ("monitor", {"data_dir": str(tmp_path / "not-mounted")}, NOT_RUNNING, ""),

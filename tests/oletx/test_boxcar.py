@@ -67,7 +67,7 @@ def test_packets_of_the_examples(packet: Packet, printed: bytes) -> None:
         (struct.pack("<4I", 0, 0, LARGEST + 8, 1) + bytes(LARGEST - 8), 1),
     ],
 )
-def test_lengths_that_lie_are_refused(data: bytes, count: int) -> None:
+def test_wrong_lengths_are_refused(data: bytes, count: int) -> None:
     """T20."""
     with pytest.raises(BadBoxcar):
         decode_boxcar(data, count)
@@ -87,5 +87,5 @@ def test_messages_have_an_end_that_may_send_them_and_a_least_length() -> None:
     assert check_message(0x28, 0x6002, bytes(60), from_initiator=True) is None
 
 
-def test_votes_that_do_not_exist_are_none() -> None:
+def test_undefined_votes_are_refused() -> None:
     assert [m.read_vote(struct.pack("<I16x", value)) for value in (0, 4, 5, 2**31)] == [Vote.OK, 4, None, None]

@@ -102,7 +102,7 @@ def check(network: Network, program: Program) -> None:
 
 
 @pytest.mark.parametrize("ways", [["pull"], ["push"], ["pull", "pull"], ["push", "chain"], ["pull", "chain"]])
-def test_it_commits_and_nothing_is_left_of_it(ways: list[str]) -> None:
+def test_a_commit_leaves_no_state_behind(ways: list[str]) -> None:
     network, sites = world()
     program = Program(network, sites[: len(ways) + 1], bytes(15) + b"\1", ways, set())
     settle(network, program)

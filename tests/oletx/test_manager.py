@@ -48,7 +48,7 @@ class Group:
         return found
 
 
-def test_nothing_is_said_before_what_it_promises_is_durable() -> None:
+def test_no_message_is_sent_before_its_promise_is_durable() -> None:
     """T4."""
     group = Group("A")
     branch = group.others[0]
@@ -112,7 +112,7 @@ def test_the_65th_subordinate_is_one_too_many() -> None:
     assert failed[0] is not None and failed[0].hresult == HResult.MQ_ERROR_INSUFFICIENT_RESOURCES
 
 
-def test_a_vote_that_does_not_come_aborts_after_a_minute() -> None:
+def test_a_missing_vote_aborts_after_a_minute() -> None:
     group = Group("A")
     group.others[0].work.is_held = True
     group.commit()
@@ -148,7 +148,7 @@ def in_doubt() -> Group:
 
 
 @pytest.mark.parametrize(("resolution", "committed"), [("commit", [UOW]), ("abort", [])])
-def test_an_operator_ends_what_is_in_doubt(resolution: str, committed: list[bytes]) -> None:
+def test_an_operator_ends_a_transaction_in_doubt(resolution: str, committed: list[bytes]) -> None:
     group = in_doubt()
     branch = group.others[0]
     [row] = branch.manager.rows()
@@ -201,6 +201,6 @@ def test_records_are_read_as_they_were_written() -> None:
 
 
 @pytest.mark.parametrize("table", [SUPERIOR, SUBORDINATE], ids=["superior", "subordinate"])
-def test_every_state_but_the_last_hears_of_a_lost_connection(table: dict[EnlistmentState, dict[str, object]]) -> None:
+def test_every_state_but_the_last_handles_a_lost_connection(table: dict[EnlistmentState, dict[str, object]]) -> None:
     without = {state for state in table if "lost" not in table[state]}
     assert without <= {EnlistmentState.IN_DOUBT}, "a state in doubt has no connection"

@@ -78,7 +78,7 @@ def test_each_state_on_the_way_to_a_commit_is_shown() -> None:
     assert pair.outcome == [None]
 
 
-def test_what_is_in_doubt_says_what_is_tried_and_why_that_fails() -> None:
+def test_a_transaction_in_doubt_shows_the_attempts_and_their_failures() -> None:
     pair = Pair().in_doubt()
     pair.network.run(lambda: bool(pair.row(pair.branch).enlistments[0].failure), 60)
     row = pair.row(pair.branch)
@@ -98,7 +98,7 @@ def test_a_branch_in_doubt_ends_as_the_operator_decides(resolution: Resolution, 
     assert len(pair.branch.calls) == calls, "it asks no more"
 
 
-def test_a_commit_that_was_forgotten_is_told_nobody_any_more() -> None:
+def test_a_forgotten_commit_is_no_longer_announced() -> None:
     pair = Pair().unconfirmed()
     assert pair.row(pair.root).enlistments[0].trying == "telling it to commit"
     pair.root.manager.resolve(UOW, "forget")

@@ -88,7 +88,7 @@ def test_both_begin_at_once_and_have_one_session() -> None:
         assert sessions[0].guid == sessions[1].guid, seed
 
 
-def test_a_partner_that_builds_anew_after_its_death_gets_its_session() -> None:
+def test_a_partner_that_reconnects_after_a_crash_gets_its_session() -> None:
     """T17: although the other end has not noticed."""
     for began in ("LOW", "HIGH"):
         network, low, high = pair()
@@ -101,7 +101,7 @@ def test_a_partner_that_builds_anew_after_its_death_gets_its_session() -> None:
         assert listening.heard == [MessageType.ABORTED]
 
 
-def test_a_partner_that_is_away_fails_what_waits_for_it() -> None:
+def test_an_unreachable_partner_fails_the_waiting_operations() -> None:
     network, low, high = pair()
     high.is_up = False
     listening = ask(low, high)
@@ -183,7 +183,7 @@ class Carrying:
         self.negotiated.append(requested)
 
 
-def test_a_partner_that_grants_nothing_fails_what_waits() -> None:
+def test_a_partner_that_grants_no_connections_fails_the_waiting_operations() -> None:
     _, low, _ = pair()
     connections = Connections(Carrying(), low.manager, low.partner, ConnectionBudget())
     listening = Listening()
@@ -221,7 +221,7 @@ def test_a_number_is_free_when_both_ends_have_closed() -> None:
     assert len(session.connections) == 0
 
 
-def test_answers_to_a_session_that_is_down_are_of_no_use() -> None:
+def test_replies_to_a_closed_session_are_ignored() -> None:
     network, low, high = pair()
     meet(network, low, high)
     session: Session = low.manager.partners.sessions()[0]

@@ -102,7 +102,7 @@ def changed(data: bytes, at: int, new: bytes) -> bytes:
         (changed(TOKEN, 4, bytes(4)), "first fields"),
     ],
 )
-def test_tokens_whose_lengths_or_names_lie_are_refused(data: bytes, why: str) -> None:
+def test_tokens_with_wrong_lengths_or_names_are_refused(data: bytes, why: str) -> None:
     with pytest.raises(s.BadStructure, match=why):
         s.decode_token(data)
 
@@ -117,7 +117,7 @@ def test_tokens_whose_lengths_or_names_lie_are_refused(data: bytes, why: str) ->
         (changed(WHEREABOUTS, 20, b"\x04\0\0\0"), "no OleTx"),
     ],
 )
-def test_whereabouts_that_lie_are_refused(data: bytes, why: str) -> None:
+def test_malformed_whereabouts_are_refused(data: bytes, why: str) -> None:
     with pytest.raises(s.BadStructure, match=why):
         s.decode_whereabouts(data)
 

@@ -69,7 +69,7 @@ def packets(data: bytes, framer: Framer | None = None) -> list[bytes]:
     return found
 
 
-def test_the_captured_packets_say_what_their_bytes_say() -> None:
+def test_the_captured_packets_parse_to_their_fields() -> None:
     request = EstablishConnection.parse(ESTABLISH)
     assert request == EstablishConnection(CLIENT, SERVER, 0x1DDECA4E, without_ping=True, server_class=True)
     response = EstablishConnection.parse(ESTABLISH_RESPONSE)
@@ -127,11 +127,11 @@ def test_a_packet_split_at_any_byte_is_the_same_packet(frame: bytes) -> None:
         assert not framer.in_the_middle
 
 
-def test_packets_in_one_segment_come_apart() -> None:
+def test_packets_in_one_segment_are_separated() -> None:
     assert packets(b"".join(FRAMES)) == FRAMES
 
 
-def test_single_bytes_make_packets() -> None:
+def test_packets_arrive_in_single_bytes() -> None:
     framer = Framer()
     found = [packet for byte in b"".join(FRAMES) for packet in packets(bytes([byte]), framer)]
     assert found == FRAMES
@@ -221,7 +221,7 @@ def test_a_large_packet_in_small_pieces_takes_linear_time() -> None:
         pytest.param(ConnectionParameters(500, 120_001, 1).pack(), id="AckTimeout 120,001"),
     ],
 )
-def test_internal_packets_that_are_wrong_are_refused(data: bytes) -> None:
+def test_invalid_internal_packets_are_refused(data: bytes) -> None:
     with pytest.raises(BadPacket):
         parse_internal(data)
 

@@ -149,7 +149,7 @@ def test_changed_bytes_give_a_packet_or_bad_packet(packet: MessagePacket, data: 
 
 
 @given(st.binary(max_size=300))
-def test_noise_is_no_packet(noise: bytes) -> None:
+def test_random_bytes_are_not_a_packet(noise: bytes) -> None:
     with pytest.raises(BadPacket):
         MessagePacket.unpack(noise)
 
@@ -313,12 +313,12 @@ def test_sizes_of_sections() -> None:
         [Section(SectionType.BINARY_FIRST, len(FRAME), b""), Section(SectionType.BINARY_SECOND, 0, b"")],
     ],
 )
-def test_sections_that_are_none(sections: list[Section]) -> None:
+def test_invalid_sections_are_refused(sections: list[Section]) -> None:
     with pytest.raises(BadPacket):
         join(sections)
 
 
-def test_names_that_a_field_may_not_have() -> None:
+def test_invalid_names_in_a_field_are_refused() -> None:
     message = UserMessage()
     message.user.destination = QueueName(NameType.PRIVATE_ON_SOURCE, number=1)
     with pytest.raises(BadPacket, match="DestinationQueue"):

@@ -144,7 +144,7 @@ def test_a_broken_rule_is_found_in_the_last_step(rule: str, field: str, steps: S
     assert caught.value.field == field, caught.value
 
 
-def test_a_sequence_goes_on_over_connections() -> None:
+def test_a_sequence_continues_over_connections() -> None:
     ledger = Ledger()
     converse([*OPENING, (FIRST, transactional(1)), (FIRST, transactional(2))], ledger)
     converse([*OPENING, (FIRST, transactional(2, 0)), (FIRST, transactional(3))], ledger)
@@ -160,7 +160,7 @@ def test_sequences_of_other_queues_are_their_own() -> None:
     converse([*OPENING, *((FIRST, step) for step in steps)])
 
 
-def test_what_a_routing_server_passes_on_is_what_its_source_has_sent() -> None:
+def test_a_router_forwards_messages_unchanged() -> None:
     """It may still have messages of a prior sequence, and sends them again as it will."""
     ledger = Ledger()
     converse([*OPENING, (FIRST, transactional(1)), (FIRST, transactional(1, sequence=2 << 32 | 1))], ledger)
@@ -171,7 +171,7 @@ def test_what_a_routing_server_passes_on_is_what_its_source_has_sent() -> None:
         converse([*opening, (FIRST, transactional(2))], ledger)
 
 
-def test_counts_of_messages_begin_anew_after_16_bits() -> None:
+def test_counts_of_messages_wrap_after_16_bits() -> None:
     conversation = Conversation()
     for step in OPENING:
         conversation.feed(*step)

@@ -1,9 +1,9 @@
 """Queue managers on a simulated network: time, sockets, disks and faults come from one seed.
 
-`Loop` is an event loop whose time passes by itself when there is nothing to do. `Network` carries bytes between
-listeners and connections, with delays, in pieces, and breaks what it is told to; all that is written has to be packets
-as the specifications have them, which closing the loop says. A `Node` is a queue manager with its
-message service, on a disk that forgets what was not synced when it crashes.
+`Loop` is an event loop that advances its clock when it is idle. `Network` carries bytes between listeners and
+connections, with delays, in pieces, and with requested faults. All bytes must be packets that conform to the
+specifications; closing the loop checks this. A `Node` is a queue manager with its message service, on a disk that
+loses unsynced data in a crash.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from store.memory_vfs import MemoryVfs
 
 EPOCH = 1_700_000_000_000  # milliseconds
 PORT = 1801
-ELSEWHERE = "127.0.0.99"  # of who does not say from where
+ELSEWHERE = "127.0.0.99"  # source address of connections without one
 
 
 class _Selector:
-    """Waits for nothing: the time passes instead."""
+    """Does not wait: time advances instead."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -62,7 +62,7 @@ class _Selector:
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """Its connections and names are the network's."""
+    """Event loop whose connections and names are those of the network."""
 
     def __init__(self, network: Network) -> None:
         self.passed = 0.0
@@ -99,7 +99,7 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 class Listener:
-    """Of one address."""
+    """A listener at one address."""
 
     def __init__(self, network: Network, factory: Callable[[], Any], address: str, port: int) -> None:
         self.network, self.factory, self.address, self.port = network, factory, address, port
@@ -113,7 +113,7 @@ class Listener:
 
 
 class Socket(asyncio.Transport):
-    """One end of a connection. What is written arrives at `other` later, in order, in pieces."""
+    """One end of a connection. Written bytes arrive at `other` later, in order, in pieces."""
 
     def __init__(
         self, network: Network, protocol: Any, own: str, peer: str, side: Side, conversation: Conversation
@@ -124,9 +124,9 @@ class Socket(asyncio.Transport):
         self.other: Socket
         self.closed = False
         self.number = network.next_number()
-        self._arrives = 0.0  # when the latest bytes reach the other end
+        self._arrives = 0.0  # arrival time of the latest bytes at the other end
         self._inbox: deque[bytes] = deque()
-        self._high = 64 << 10  # bytes under way above which the writer is to pause
+        self._high = 64 << 10  # bytes in transit above which the writer must pause
         self._under_way, self._paused = 0, False
         self.broken = False
 
@@ -164,7 +164,7 @@ class Socket(asyncio.Transport):
         self._deliver()
 
     def _has_left(self, size: int) -> None:
-        """The other end has read so many bytes."""
+        """Record that the other end has read a number of bytes."""
         self._under_way -= size
         if self._paused and self._under_way <= self._high // 4 and not self.closed:
             self._paused = False
@@ -175,7 +175,7 @@ class Socket(asyncio.Transport):
             self.protocol.resume_writing()
 
     def _deliver(self) -> None:
-        """What has arrived, unless the machine is cut off: then TCP tries again, as long as somebody waits."""
+        """Deliver arrived bytes, unless the machine is cut off: then TCP retries while the connection is open."""
         if self._inbox and self.network.severed(self.own, self.peer):
             self.network.loop.call_later(1, self._deliver)
             return
@@ -195,7 +195,7 @@ class Socket(asyncio.Transport):
     abort = close
 
     def vanish(self) -> None:
-        """The other end is gone."""
+        """Handle the loss of the other end."""
         if self.closed:
             return
         if self.network.severed(self.own, self.peer):
@@ -207,7 +207,7 @@ class Socket(asyncio.Transport):
 
 
 class Datagrams:
-    """A socket that asks one address, whose `Network.answering` returns the datagrams that come back."""
+    """A datagram socket for one address; `Network.answering` returns the replies of that address."""
 
     def __init__(self, network: Network, protocol: Any, own: str, peer: str) -> None:
         self.network, self.protocol, self.own, self.peer = network, protocol, own, peer
@@ -227,17 +227,17 @@ class Datagrams:
 
 
 class Network:
-    """Everything that happens, and when, follows from the seed."""
+    """The network; the seed determines all events and their times."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.slowness = 0.05  # seconds a packet takes, at most
+        self.slowness = 0.05  # maximum seconds that a packet takes
         self.listeners: dict[str, Listener] = {}
         self.sockets: set[Socket] = set()
         self.resolver: dict[str, str] = {}
         self.answering: dict[str, Callable[[bytes, str], list[bytes]]] = {}  # datagrams, by the address asked
         self.partition: frozenset[str] = frozenset()  # addresses on one side
-        self.translated: dict[str, str] = {}  # what others see of an address that is behind a router
+        self.translated: dict[str, str] = {}  # visible address of an address behind a router
         self.watch = Watch(EXCUSED)
         self._numbers = itertools.count()
         self.loop = Loop(self)
@@ -270,7 +270,7 @@ class Network:
         return one, near
 
     def break_one(self) -> None:
-        """A connection breaks; its ends notice at different times, and what is on the way is lost."""
+        """Break a connection; its ends notice at different times, and bytes in transit are lost."""
         if self.sockets:
             socket = self.chance.choice(sorted(self.sockets, key=lambda socket: socket.number))
             for end in (socket, socket.other):
@@ -278,7 +278,7 @@ class Network:
                 self.loop.call_later(self.chance.uniform(0, 3), end.vanish)
 
     def crash(self, address: str) -> None:
-        """All connections of a machine end, for the others."""
+        """End all connections of a machine, as seen by the others."""
         for socket in sorted(self.sockets, key=lambda socket: socket.number):
             if socket.own == address:
                 socket.closed = True
@@ -288,7 +288,7 @@ class Network:
 
 
 class _Syncer:
-    """A disk that takes its time."""
+    """A slow disk."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -306,7 +306,7 @@ class _Syncer:
 
 
 class NoKeys:
-    """A queue manager that knows neither keys nor certificates."""
+    """Key store without keys and certificates."""
 
     def __init__(self) -> None:
         directory = Nothing()
@@ -351,7 +351,7 @@ class Node:
         self.life = 0
         self._starts = 0
         self._service: MessageService | None = None
-        self.drift = 0  # milliseconds that the clock is wrong
+        self.drift = 0  # clock error in milliseconds
 
     def clock(self) -> int:
         return EPOCH + self.drift + int(self.network.loop.time() * 1000)
@@ -387,7 +387,7 @@ class Node:
         raise AssertionError("the store has failed") from error
 
     def crash(self, *, power: bool = False) -> None:
-        """The process is killed, or the power fails: then the disk has what was synced, and parts of the rest."""
+        """Kill the process, or fail the power: then the disk has the synced data and parts of the rest."""
         if not self.life:
             return
         service, self._service, self.life = self._service, None, 0
@@ -410,7 +410,7 @@ class Node:
         self.network.loop.call_soon(lambda: self.manager.turn() if self.life == life else None)
 
     def deadline_changed(self) -> None:
-        """The simulation calls `expire`."""
+        """Do nothing: the simulation calls `expire`."""
 
     def failed(self, error: BaseException) -> None:
         raise AssertionError("memory and log disagree") from error
@@ -427,14 +427,14 @@ class Node:
         assert self._service is not None
         return self._service
 
-    # -- what applications do ----------------------------------------------------------------------------------
+    # -- applications ------------------------------------------------------------------------------------------
 
     def create(self, name: str, *, transactional: bool = False) -> Queue:
         values = {PropId.PROPID_Q_TRANSACTION: int(transactional)}
         return self.manager.administration.create_queue(f".\\private$\\{name}", values, None, SYSTEM)
 
     async def send(self, destination: str, messages: list[Message], *, transactional: bool = False) -> bool:
-        """Returns whether the sender was told that all is well, which a crash may prevent."""
+        """Send; return whether the sender got a success reply, which a crash may prevent."""
         manager, life = self.manager, self.life
         name = names.parse_format_name(destination)
         descriptor = manager.handles.open_queue(name, Access.SEND, Share.DENY_NONE, SYSTEM)
@@ -481,7 +481,7 @@ class Node:
 
 
 def _silence(service: MessageService) -> None:
-    """A process that was killed does nothing any more."""
+    """Stop all activity of a killed process."""
     service._stopped = True
     if service._heartbeat is not None:
         service._heartbeat.cancel()

@@ -1,5 +1,5 @@
-"""Acknowledgments go to the queue manager that they are for, whatever address it has or shares, and strangers can't
-make answers to them cost what all share."""
+"""Acknowledgments reach the right queue manager, even if its address changes or is shared, and replies to unknown
+peers do not use up shared resources."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def trio(pair: Pair) -> tuple[Node, Node, Node]:
 
 
 def is_done(node: Node, name: str = TX) -> bool:
-    """Whether all that was sent has its acknowledgments."""
+    """Whether all sent messages are acknowledged."""
     queue = outgoing(node, name)
     return not queue.entries and queue.journal is not None and not queue.journal.entries
 
@@ -89,7 +89,7 @@ def test_final_acknowledgments_survive_a_restart_of_their_queue_manager_and_find
         while beta.take("tx") is not None:
             pass
         await settled(30)
-        for node in (gamma, alpha):  # nobody can connect to them: they come again by themselves
+        for node in (gamma, alpha):  # they cannot be connected to: they reconnect themselves
             await node.send(TX, [message("again")], transactional=True)
             await settled(30)
             assert [m.label for m in messages(node.manager.registry.system_journal)] == [node.name]
@@ -97,10 +97,10 @@ def test_final_acknowledgments_survive_a_restart_of_their_queue_manager_and_find
     pair.run(story)
 
 
-def test_after_its_power_failed_a_peer_gets_its_answers_on_the_new_session(
+def test_after_a_power_failure_a_peer_gets_its_replies_on_the_new_session(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The end of the old connection is noticed by nobody for a minute."""
+    """The end of the old connection is not noticed for a minute."""
 
     async def story() -> None:
         await pair.alpha.send(TX, [message("a")], transactional=True)
@@ -119,7 +119,7 @@ def test_after_its_power_failed_a_peer_gets_its_answers_on_the_new_session(
     pair.run(story)
 
 
-def test_a_queue_manager_that_has_moved_gets_its_answers_where_it_is_now(pair: Pair) -> None:
+def test_a_queue_manager_that_moved_gets_its_replies_at_the_new_address(pair: Pair) -> None:
     async def story() -> None:
         both = int(Journal.JOURNAL | Journal.DEADLETTER)
         await pair.alpha.send(TX, [message("a", journaling_requested=both)], transactional=True)
@@ -140,7 +140,7 @@ def test_a_queue_manager_that_has_moved_gets_its_answers_where_it_is_now(pair: P
     pair.run(story)
 
 
-def test_an_answer_to_a_refused_stranger_goes_back_on_its_session_and_leaves_nothing(pair: Pair) -> None:
+def test_a_reply_to_a_refused_unknown_peer_uses_its_session_and_leaves_nothing(pair: Pair) -> None:
     missing = TX.replace("tx", "missing")
 
     async def story() -> None:
@@ -158,7 +158,7 @@ def test_an_answer_to_a_refused_stranger_goes_back_on_its_session_and_leaves_not
     pair.run(story)
 
 
-def test_100_000_strangers_take_no_queues_and_leave_nothing_durable(pair: Pair) -> None:
+def test_100_000_unknown_peers_create_no_queues_and_no_durable_state(pair: Pair) -> None:
     arrival, beta = pair.beta.service._arrival, pair.beta.manager
     before = dict(pair.beta.store.definitions)
     for number in range(100_000):
@@ -184,7 +184,7 @@ def asking(number: int) -> Any:
     )  # fmt: skip
 
 
-def test_administration_queues_of_one_host_take_no_more_than_its_share(
+def test_administration_queues_of_one_host_stay_within_its_share(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     arrival, beta = pair.beta.service._arrival, pair.beta.manager
@@ -196,7 +196,7 @@ def test_administration_queues_of_one_host_take_no_more_than_its_share(
     assert STRANGER in warning.message and "max_outgoing_queues" in warning.message
     judge(arrival, asking(2000), ArrivalOrigin(b"\x01" * 16, "127.0.0.67"))  # another host
     assert len(beta.registry.outgoing) == registries.ANSWERS_OF_HOST + 1
-    # Who has brought transactional messages that were accepted is known, and has no share.
+    # A peer whose transactional messages were accepted is known and not subject to the share.
     known = ArrivalOrigin(b"\x44" * 16, STRANGER)
     assert judge(arrival, numbered(1, 0), known).fate is DeliveryResult.ACCEPTED
     for number in range(3000, 3010):
@@ -223,7 +223,7 @@ def test_shares_of_outgoing_queues_survive_a_restart_and_end_with_their_queues(p
     pair.run(story)
 
 
-def test_without_room_for_its_sequence_a_message_stays_with_its_sender_until_there_is(
+def test_if_the_sequence_table_is_full_a_message_stays_with_its_sender(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:
@@ -244,7 +244,7 @@ def test_without_room_for_its_sequence_a_message_stays_with_its_sender_until_the
     pair.run(story)
 
 
-def test_a_sequence_that_somebody_else_has_pushed_to_its_end_goes_on_when_it_is_forgotten(pair: Pair) -> None:
+def test_a_sequence_exhausted_by_a_forger_continues_once_forgotten(pair: Pair) -> None:
     async def story() -> None:
         await pair.alpha.send(TX, [message("a")], transactional=True)
         await settled(5)
@@ -279,8 +279,8 @@ def test_sequences_of_deleted_queues_are_forgotten(pair: Pair) -> None:
 
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("transactional", [False, True])
-def test_a_message_for_a_public_queue_makes_its_hops(restarts: bool, transactional: bool) -> None:
-    """[MS-MQQB] 3.1.5.8.2, 3.1.5.8.5: the packet says which queue manager the queue is on."""
+def test_a_message_for_a_public_queue_is_routed_over_hops(restarts: bool, transactional: bool) -> None:
+    """[MS-MQQB] 3.1.5.8.2, 3.1.5.8.5: the packet names the queue manager of the queue."""
     line, guid = Line(), UUID(int=77)
 
     async def story() -> None:
@@ -324,7 +324,7 @@ def test_going_offline_ends_every_session(pair: Pair) -> None:
     pair.run(story)
 
 
-def test_nothing_is_kept_of_acknowledgment_queues_that_are_gone(pair: Pair) -> None:
+def test_nothing_is_kept_for_deleted_acknowledgment_queues(pair: Pair) -> None:
     async def story() -> None:
         registry, service = pair.beta.manager.registry, pair.beta.service
         for number in range(100):
@@ -341,8 +341,8 @@ def test_nothing_is_kept_of_acknowledgment_queues_that_are_gone(pair: Pair) -> N
     pair.run(story)
 
 
-def test_each_name_of_a_transactional_queue_has_a_sequence_of_its_own(pair: Pair) -> None:
-    """At the source each is an outgoing queue (deviation D-97): one must not make the others old."""
+def test_each_name_of_a_transactional_queue_has_its_own_sequence(pair: Pair) -> None:
+    """Each is an outgoing queue at the source (D-97); messages of one must not count as duplicates of others."""
     called = (TX, "DIRECT=OS:beta\\private$\\tx", "DIRECT=OS:BETA.example\\private$\\TX")
     pair.network.resolver["beta.example"] = pair.beta.address
     pair.beta.machine = replace(pair.beta.machine, qualified_name="beta.example")
@@ -367,7 +367,7 @@ def test_each_name_of_a_transactional_queue_has_a_sequence_of_its_own(pair: Pair
     pair.run(story)
 
 
-def test_a_sequence_from_before_names_were_told_apart_goes_on_where_it_was(pair: Pair) -> None:
+def test_a_sequence_of_an_earlier_version_without_names_continues(pair: Pair) -> None:
     async def story() -> None:
         await pair.alpha.send(TX, [message("a"), message("b")], transactional=True)
         await settled(1)

@@ -1,4 +1,4 @@
-"""Verdicts about single packets: who may send, what comes again, what is counted."""
+"""Dispositions of single packets: permission to send, duplicates, counts."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def arrival(pair: Pair) -> Arrival:
 
 
 def judge(arrival: Arrival, packet: UserMessage, origin: ArrivalOrigin) -> Disposition:
-    """The verdict about a packet that comes alone."""
+    """Return the disposition of a single packet."""
     batch = arrival.begin(origin)
     verdict = arrival.receive(packet, origin, batch)
     assert arrival.finish(batch)
@@ -103,7 +103,7 @@ def test_a_sid_counts_if_a_signature_proves_it_or_if_all_are_trusted(
         assert refused(MessageClass.NACK_ACCESS_DENIED)(verdict)
 
 
-def test_a_transactional_message_without_room_comes_again_and_is_then_no_duplicate(
+def test_a_transactional_message_that_did_not_fit_is_resent_and_is_then_no_duplicate(
     pair: Pair, arrival: Arrival, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = numbered(1, 0), numbered(2, 1)
@@ -119,7 +119,7 @@ def test_a_transactional_message_without_room_comes_again_and_is_then_no_duplica
     assert source.accessed == EPOCH // 1000 and source.peer == SOURCE
 
 
-def test_management_sees_how_far_a_source_is_and_what_was_refused(pair: Pair, arrival: Arrival) -> None:
+def test_management_shows_the_position_of_a_source_and_its_refused_messages(pair: Pair, arrival: Arrival) -> None:
     queue = pair.beta.manager.registry.by_name["tx"]
     assert judge(arrival, numbered(2, 1), ORIGIN).fate is DeliveryResult.OUT_OF_ORDER
     assert not queue.incoming, "nothing of it was accepted"
@@ -137,7 +137,7 @@ def test_management_sees_how_far_a_source_is_and_what_was_refused(pair: Pair, ar
         (11, INFINITE, INFINITE, False), (-3600, 10, 10, False), (11, 12, 10, True), (11, 10, 12, True),
     ],
 )  # fmt: skip
-def test_a_message_is_too_late_when_either_of_its_times_is_over(
+def test_a_message_expires_when_either_of_its_timers_ends(
     arrival: Arrival, age: int, reach: int, received: int, expired: bool
 ) -> None:
     late = packet(sent_time=EPOCH // 1000 - age, time_to_reach_queue=reach, time_to_be_received=received)
@@ -153,7 +153,7 @@ def test_a_time_of_sending_beyond_32_bits_of_seconds_is_compared_as_it_wraps(pai
     assert refused(MessageClass.NACK_REACH_QUEUE_TIMEOUT)(judge(arrival, late, ORIGIN))
 
 
-def test_a_queue_takes_what_its_quota_has_room_for_and_then_no_more(pair: Pair, arrival: Arrival) -> None:
+def test_a_queue_accepts_messages_up_to_its_quota(pair: Pair, arrival: Arrival) -> None:
     pair.beta.manager.administration.create_queue(".\\private$\\small", {PropId.PROPID_Q_QUOTA: 1}, None, SYSTEM)
     size = Message(label="m", destination_queue_format_name="DIRECT=TCP:127.0.0.12\\private$\\small").size
     fits = packet("small", body=bytes(1024 - size))
@@ -174,20 +174,20 @@ def test_only_what_a_full_queue_refuses_becomes_a_dead_letter_here_if_it_was_ask
     assert len(pair.beta.manager.registry.dead_letters) == kept
 
 
-def test_who_is_no_router_refuses_what_is_for_others(arrival: Arrival) -> None:
+def test_a_machine_that_is_not_a_router_refuses_messages_for_others(arrival: Arrival) -> None:
     elsewhere = packet()
     elsewhere.user.queue_manager_address = b"\x55" * 16
     assert refused(MessageClass.NACK_BAD_DST_Q)(judge(arrival, elsewhere, ORIGIN))
     assert MAXIMUM_HOPS == 29
 
 
-def test_the_log_names_the_source_of_what_is_refused(arrival: Arrival, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_names_the_source_of_a_refused_message(arrival: Arrival, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "openmsmq.peering.arrival")
     judge(arrival, packet("missing"), ORIGIN)
     assert f"from queue manager {UUID(bytes_le=SOURCE)}" in caplog.text and "NACK_BAD_DST_Q" in caplog.text
 
 
-def test_order_acknowledgments_go_where_a_message_came_from_or_to_its_source() -> None:
+def test_order_acknowledgments_go_to_the_previous_hop_or_to_the_source() -> None:
     """Deviation D-106."""
     direct, private, nameless = numbered(1, 0), numbered(2, 1), numbered(3, 2)
     private.user.destination = QueueName(NameType.PRIVATE_ON_DESTINATION, number=7)
@@ -199,8 +199,8 @@ def test_order_acknowledgments_go_where_a_message_came_from_or_to_its_source() -
     assert reply_to(private, ORIGIN) == reply_to(nameless, ORIGIN) == f"PRIVATE={UUID(bytes_le=SOURCE)}\\00000004"
 
 
-def test_a_router_passes_a_plain_message_on_once_and_one_of_a_sequence_as_often_as_it_comes() -> None:
-    """The destination knows what of a sequence it has; of a plain message each hop does."""
+def test_a_router_forwards_a_plain_message_once_and_a_sequence_message_each_time() -> None:
+    """The destination detects duplicates of a sequence; for plain messages, each hop does."""
     line = Line()
 
     async def story() -> None:
@@ -224,7 +224,7 @@ def test_a_router_passes_a_plain_message_on_once_and_one_of_a_sequence_as_often_
 
 
 @pytest.mark.parametrize("address", [bytes(16), b"\x02" * 16], ids=["nobody", "this machine"])
-def test_a_number_names_a_queue_of_this_machine_if_this_one_or_nobody_is_addressed(
+def test_a_number_names_a_local_queue_if_this_machine_or_none_is_addressed(
     pair: Pair, arrival: Arrival, address: bytes
 ) -> None:
     """Deviation D-94."""
@@ -239,8 +239,8 @@ def test_a_number_names_a_queue_of_this_machine_if_this_one_or_nobody_is_address
 @pytest.mark.parametrize("journal", [0, 1, 2])
 @pytest.mark.parametrize("required", [False, True])
 @pytest.mark.parametrize("always", [False, True])
-def test_a_final_acknowledgment_is_owed_if_the_source_waits_for_it(journal: int, required: bool, always: bool) -> None:
-    """3.1.7.2.2: JN, JP or FA; and of a refusal in any case."""
+def test_a_final_acknowledgment_is_sent_if_the_source_waits_for_it(journal: int, required: bool, always: bool) -> None:
+    """3.1.7.2.2: with JN, JP or FA, and for every refusal."""
     made = numbered(3, 2)
     assert made.transaction is not None
     made.transaction.final_ack_required = required
@@ -269,7 +269,7 @@ def test_t21_a_message_makes_29_hops(made_hops: int, goes_on: bool) -> None:
     line.run(story)
 
 
-def test_what_is_refused_is_counted_by_reason_and_source_for_metrics(arrival: Arrival) -> None:
+def test_refused_messages_are_counted_by_reason_and_source_for_metrics(arrival: Arrival) -> None:
     refused_so_far = arrival._manager.changes.refused
     for number in range(2 * MOST_REFUSED):
         made = packet("missing")

@@ -1,4 +1,4 @@
-"""What becomes of single messages between two queue managers, and who hears of it."""
+"""Outcomes of single messages between two queue managers, and their acknowledgments."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_messages_of_each_kind_arrive_with_everything_they_carry(pair: Pair) -> 
         (PLAIN, True, "NACK_NOT_TRANSACTIONAL_Q"),
     ],
 )
-def test_a_refused_message_is_acknowledged_and_does_not_come_again(
+def test_a_refused_message_is_acknowledged_and_not_resent(
     pair: Pair, name: str, transactional: bool, reason: str
 ) -> None:
     async def story() -> None:
@@ -137,7 +137,7 @@ def test_a_private_administration_queue_of_the_sender_is_found_on_its_session(pa
     pair.run(story)
 
 
-def test_nobody_acknowledges_an_acknowledgment(pair: Pair) -> None:
+def test_acknowledgments_are_never_acknowledged(pair: Pair) -> None:
     async def story() -> None:
         said, body = reports.EXAMPLE
         report = {"body": body.encode("utf-16-le"), "delivery_guarantee": Delivery.EXPRESS}
@@ -208,7 +208,7 @@ def test_a_plain_message_leaves_its_journal_copy_when_the_other_side_has_it(pair
     pair.run(story)
 
 
-def test_t12_a_recoverable_message_that_comes_twice_is_there_once_also_after_a_crash(pair: Pair) -> None:
+def test_t12_a_resent_recoverable_message_is_stored_once_even_after_a_crash(pair: Pair) -> None:
     async def story() -> None:
         await pair.alpha.send(PLAIN, [message(str(n)) for n in range(10)])
         await settled(0.2)
@@ -241,7 +241,7 @@ def test_t19_a_message_that_expires_on_the_way_leaves_a_gap_that_the_next_one_br
     pair.run(story)
 
 
-def test_what_is_over_before_it_arrives_is_refused_by_the_destination(pair: Pair) -> None:
+def test_a_message_that_expired_before_arrival_is_refused_by_the_destination(pair: Pair) -> None:
     async def story() -> None:
         pair.beta.drift = 100_000
         await pair.alpha.send(
@@ -255,7 +255,7 @@ def test_what_is_over_before_it_arrives_is_refused_by_the_destination(pair: Pair
     pair.run(story)
 
 
-def test_t21_a_time_of_sending_that_lies_ahead_is_no_age(pair: Pair) -> None:
+def test_t21_a_future_sending_time_does_not_expire_a_message(pair: Pair) -> None:
     async def story() -> None:
         pair.alpha.drift = 3_600_000
         await pair.alpha.send(PLAIN, [message(time_to_reach_queue=10)])
@@ -283,7 +283,7 @@ def test_t24_a_paused_queue_sends_nothing_and_everything_afterwards(pair: Pair) 
     pair.run(story)
 
 
-def test_offline_ends_the_sessions_and_online_goes_on(pair: Pair) -> None:
+def test_offline_ends_the_sessions_and_online_continues(pair: Pair) -> None:
     async def story() -> None:
         await pair.alpha.send(PLAIN, [message("1")])
         await settled()
@@ -315,7 +315,7 @@ def test_a_queue_over_its_quota_refuses_and_the_receiver_keeps_the_dead_letter(p
     pair.run(story)
 
 
-def test_a_machine_without_room_refuses_nothing_and_the_messages_come_again(pair: Pair) -> None:
+def test_a_full_machine_refuses_nothing_and_the_messages_are_resent(pair: Pair) -> None:
     async def story() -> None:
         pair.beta.manager.changes.throttled = True
         await pair.alpha.send(PLAIN, [message("plain")])
@@ -329,7 +329,7 @@ def test_a_machine_without_room_refuses_nothing_and_the_messages_come_again(pair
     pair.run(story)
 
 
-def test_messages_of_a_sequence_that_come_together_are_taken_at_once(pair: Pair) -> None:
+def test_messages_of_a_sequence_that_arrive_together_are_accepted_at_once(pair: Pair) -> None:
     async def story() -> None:
         await pair.alpha.send(TX, [message(str(n)) for n in range(300)], transactional=True)
         await settled(3)
@@ -375,7 +375,7 @@ def test_eod_resend_sends_what_has_no_order_acknowledgment_again(pair: Pair) -> 
     pair.run(story)
 
 
-def test_state_next_hops_and_history_tell_how_a_queue_is_doing(pair: Pair) -> None:
+def test_state_next_hops_and_history_describe_a_queue(pair: Pair) -> None:
     async def story() -> None:
         unknown = "DIRECT=OS:nowhere\\private$\\q"
         await pair.alpha.send(unknown, [message()])
@@ -398,7 +398,7 @@ def test_state_next_hops_and_history_tell_how_a_queue_is_doing(pair: Pair) -> No
     pair.run(story)
 
 
-def test_an_unused_session_ends_by_itself_and_a_new_one_begins_when_needed(pair: Pair) -> None:
+def test_an_idle_session_closes_and_a_new_one_opens_when_needed(pair: Pair) -> None:
     async def story() -> None:
         await pair.alpha.send(PLAIN, [message("1")])
         await settled(1200)
@@ -411,7 +411,7 @@ def test_an_unused_session_ends_by_itself_and_a_new_one_begins_when_needed(pair:
 
 
 def test_a_failure_amid_a_batch_loses_no_message(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the failed batch took note of must not make duplicates of its messages when they come again."""
+    """State recorded by the failed batch must not mark its messages as duplicates when they are resent."""
     judge, failures = Arrival.receive, iter([False] * 5 + [True])
 
     def receive(self: Arrival, *arguments: Any) -> Any:
@@ -500,7 +500,7 @@ def test_t22_each_of_several_destinations_has_a_message_and_acknowledgments_of_i
         received = [one for one in taken if one is not None]
         assert [one.destination_queue_format_name for one in received] == [here, PLAIN, second]
         assert len({one.identifier for one in received}) == 3
-        # What leaves the machine does not call this one `.`, which would be the other one there.
+        # Sent messages must not name this machine `.`, which would mean the other machine there.
         listed = [one.destination_multi_queue_format_name for one in received]
         away = f"{PLAIN},DIRECT=OS:ALPHA\\private$\\plain,{second}"
         assert listed == [f"{PLAIN},{here},{second}", away, away]

@@ -1,4 +1,4 @@
-"""Messages for a queue manager that is named by its identifier go where it was before, not to whoever claims it."""
+"""Messages for a queue manager named by its identifier go to its known address, not to any peer that claims it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def private(node: Node, queue: str = "plain") -> str:
 
 
 async def impostor(pair: Pair) -> Node:
-    """BETA is gone, and somebody else connects under its identifier."""
+    """BETA is gone, and another peer connects under its identifier."""
     pair.beta.crash()
     await settled(5)
     node = Node(pair.network, "BETA", STRANGER, 2)
     await node.start()
     for name in ("admin", "plain"):
         node.create(name)
-    for _ in range(3):  # the identifiers of the first ones have come before
+    for _ in range(3):  # the first identifiers are already known
         await node.send(FROM_ELSEWHERE, [message("I am BETA")])
     await settled(5)
     return node
@@ -42,10 +42,10 @@ async def impostor(pair: Pair) -> Node:
 
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("handed", [False, True])
-def test_what_waits_for_an_absent_queue_manager_waits_for_its_address(
+def test_messages_for_an_absent_queue_manager_wait_for_its_address(
     pair: Pair, caplog: pytest.LogCaptureFixture, restarts: bool, handed: bool
 ) -> None:
-    """It is known since its messages were accepted, or since it was handed messages on a session of its own."""
+    """The address is known since messages were accepted from it, or delivered to it on its own session."""
     alpha, beta = pair.alpha, pair.beta
 
     async def story() -> None:
@@ -102,7 +102,7 @@ def test_a_setting_lets_messages_follow_the_identifier(pair: Pair) -> None:
     pair.run(story)
 
 
-def test_where_nothing_is_known_the_first_session_counts(pair: Pair) -> None:
+def test_without_a_known_address_the_first_session_counts(pair: Pair) -> None:
     alpha, beta = pair.alpha, pair.beta
 
     async def story() -> None:
@@ -121,7 +121,7 @@ def test_where_nothing_is_known_the_first_session_counts(pair: Pair) -> None:
     pair.run(story)
 
 
-def test_queue_managers_behind_one_address_get_what_is_theirs(pair: Pair, trio: tuple[Node, Node, Node]) -> None:
+def test_queue_managers_behind_one_address_get_their_own_messages(pair: Pair, trio: tuple[Node, Node, Node]) -> None:
     alpha, gamma, beta = trio
 
     async def story() -> None:
@@ -168,7 +168,7 @@ def identifier(number: int) -> bytes:
     return number.to_bytes(16, "little")
 
 
-def test_100_000_strangers_push_nobody_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_100_000_unknown_peers_evict_no_known_peer(caplog: pytest.LogCaptureFixture) -> None:
     disk = Disk()
     known = disk.known()
     known.met(b"k" * 16, "10.0.0.1")
@@ -183,7 +183,7 @@ def test_100_000_strangers_push_nobody_out(caplog: pytest.LogCaptureFixture) -> 
     assert known.of(b"n" * 16) == "10.0.0.2" and len(known) == MOST_KNOWN, "the one that was quiet for longest went"
 
 
-def test_what_the_store_has_no_room_for_is_not_remembered_until_it_has(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_address_that_does_not_fit_in_the_store_is_remembered_once_it_fits(caplog: pytest.LogCaptureFixture) -> None:
     disk = Disk()
     known = disk.known()
     disk.full = True

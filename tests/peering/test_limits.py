@@ -1,4 +1,4 @@
-"""Sessions: how many there may be in all, and with one host."""
+"""Limits on sessions, in total and per host."""
 
 from __future__ import annotations
 

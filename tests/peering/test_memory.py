@@ -1,4 +1,4 @@
-"""Which messages have come: what of it is stored, and what is known after a restart."""
+"""Memory of received messages: what is stored, and what is known after a restart."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def identifier(number: int) -> bytes:
 
 
 def come(told: Duplicates, *numbers: int, now: float = 0) -> list[Operation]:
-    """Recoverable messages come together. Returns what is stored of them."""
+    """Receive recoverable messages together. Return what is stored about them."""
     for number in numbers:
         told.add(identifier(number), 0)
     plan = told.plan([identifier(number) for number in numbers], now)
@@ -34,7 +34,7 @@ def known(told: Duplicates, count: int) -> list[int]:
     return [number for number in range(count) if told.seen(identifier(number), 1)]
 
 
-def test_recoverable_messages_are_known_after_a_restart_and_express_ones_are_not() -> None:
+def test_recoverable_duplicates_are_detected_after_a_restart_and_express_ones_are_not() -> None:
     disk = Disk()
     before = Duplicates(disk.definitions, 0)
     disk.write(come(before, 1))
@@ -44,7 +44,7 @@ def test_recoverable_messages_are_known_after_a_restart_and_express_ones_are_not
     assert known(Duplicates(disk.definitions, 0), 4) == [1]
 
 
-def test_what_was_passed_on_is_known_with_its_hops() -> None:
+def test_forwarded_messages_are_remembered_with_their_hops() -> None:
     disk, passed = Disk(), identifier(1) + b"\x03"
     before = Duplicates(disk.definitions, 0)
     before.add(passed, 0)
@@ -54,7 +54,7 @@ def test_what_was_passed_on_is_known_with_its_hops() -> None:
     assert not after.seen(identifier(1), 1) and not after.seen(identifier(1) + b"\x04", 1)
 
 
-def test_what_could_not_be_stored_is_no_duplicate_when_it_comes_again() -> None:
+def test_a_message_that_could_not_be_stored_is_no_duplicate_when_resent() -> None:
     told = Duplicates({}, 0)
     told.add(identifier(1), 0)
     told.forget(identifier(1))
@@ -65,7 +65,7 @@ def test_what_could_not_be_stored_is_no_duplicate_when_it_comes_again() -> None:
 @pytest.mark.parametrize("merged", [1, 3, 256])
 @pytest.mark.parametrize("most", [1, 4, 100])
 def test_a_batch_that_is_refused_leaves_no_trace(monkeypatch: pytest.MonkeyPatch, most: int, merged: int) -> None:
-    """What is to be stored for the batches after it names only definitions that are there."""
+    """Later batches store references to existing definitions only."""
     monkeypatch.setattr(memory, "MOST_STORED", most)
     monkeypatch.setattr(memory, "MERGED", merged)
     disk = Disk()
@@ -84,10 +84,10 @@ def test_a_batch_that_is_refused_leaves_no_trace(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("together", [1, 2, 3])
-def test_the_latest_are_known_after_a_restart_however_often_there_was_one(
+def test_the_latest_messages_are_remembered_after_any_number_of_restarts(
     monkeypatch: pytest.MonkeyPatch, together: int
 ) -> None:
-    """At least four messages are kept, as few definitions as that takes."""
+    """At least four messages are kept, with as few definitions as possible."""
     monkeypatch.setattr(memory, "MOST_STORED", 4)
     disk, count = Disk(), 0
     for _ in range(7):
@@ -104,7 +104,7 @@ def transactional(number: int) -> Queue:
     return Queue(number, QueueKind.PRIVATE, QueueProperties(f"q{number}"), lambda *_: b"")
 
 
-def test_management_sees_where_a_source_stands() -> None:
+def test_management_shows_the_position_of_a_source() -> None:
     source = SourceState(SOURCE, 5, Incoming(SequencePosition(SequenceId(7, 9), 3), 2), accessed=77)
     info = source.info("name")
     assert info == type(info)("name", SOURCE, 7 * 2**32 + 9, 3, 77, 2)
@@ -120,7 +120,7 @@ def test_a_stored_message_is_forgotten_after_half_an_hour() -> None:
     assert known(Duplicates(disk.definitions, 0), 5) == [2, 3]
 
 
-def test_messages_that_come_one_by_one_do_not_fill_the_store_with_definitions() -> None:
+def test_single_messages_do_not_fill_the_store_with_definitions() -> None:
     disk = Disk()
     told = Duplicates(disk.definitions, 0)
     for number in range(3000):
@@ -130,12 +130,12 @@ def test_messages_that_come_one_by_one_do_not_fill_the_store_with_definitions() 
 
 
 def taken(sources: Sources, disk: Disk, source: SourceState, address: str = "") -> None:
-    """A message of a source is accepted."""
+    """Accept a message of a source."""
     disk.write(source.operations())
     sources.keep(source, address)
 
 
-def test_where_a_source_stands_is_known_after_a_restart() -> None:
+def test_the_position_of_a_source_survives_a_restart() -> None:
     disk, queue, gone = Disk(), transactional(5), transactional(6)
     sources = Sources(disk.definitions, {5: queue, 6: gone})
     for one in (queue, gone):
@@ -153,7 +153,7 @@ def test_where_a_source_stands_is_known_after_a_restart() -> None:
     assert disk.names == {durable.INCOMING_PREFIX + SOURCE.hex().encode() + b"/5"}
 
 
-def test_a_sequence_is_never_forgotten_for_others_which_have_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sequence_is_never_evicted_and_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "MOST_INCOMING", 5)
     monkeypatch.setattr(memory, "INCOMING_OF_ADDRESS", 3)
     disk, queue = Disk(), transactional(5)
@@ -176,7 +176,7 @@ def test_a_sequence_is_never_forgotten_for_others_which_have_to_wait(monkeypatch
     assert first.queue == 5 and sources.count == 4
 
 
-def test_100_000_sources_that_are_refused_take_no_more_than_their_table() -> None:
+def test_100_000_refused_sources_stay_within_their_table() -> None:
     queue = transactional(5)
     sources = Sources({}, {5: queue})
     for number in range(100_000):

@@ -33,7 +33,7 @@ def delivered(pair: Pair, queue: str, message: Message | None, **options: Any) -
 
 
 @pytest.mark.parametrize(("queue", "transactional", "fate"), [("plain", False, SAVED), ("tx", True, ACCEPTED)])
-def test_a_message_is_handed_over_and_its_fate_known(pair: Pair, queue: str, transactional: bool, fate: str) -> None:
+def test_a_message_is_sent_and_its_outcome_reported(pair: Pair, queue: str, transactional: bool, fate: str) -> None:
     report = delivered(pair, queue, Message(label="m", body=bytes(200_000)), transactional=transactional)
     assert (report.step, report.failure, report.fate) == (SendProgress.DONE, "", fate)
     assert report.peer == pair.beta.machine.identifier and report.identifier and report.address == "127.0.0.12"
@@ -52,7 +52,7 @@ def test_a_refusal_of_the_queue_is_the_failure(pair: Pair) -> None:
     assert report.failure.startswith("the queue did not take the message: NACK_")
 
 
-def test_who_is_not_there_or_does_not_answer_is_named(pair: Pair) -> None:
+def test_an_unreachable_or_silent_host_is_named(pair: Pair) -> None:
     unknown: list[SendReport] = []
 
     async def nobody() -> None:
@@ -68,7 +68,7 @@ def test_who_is_not_there_or_does_not_answer_is_named(pair: Pair) -> None:
     assert "refused" in delivered(pair, "plain", None).failure
 
 
-def test_a_session_that_breaks_before_the_acknowledgment_says_so(pair: Pair) -> None:
+def test_a_session_that_breaks_before_the_acknowledgment_is_reported(pair: Pair) -> None:
     found: list[SendReport] = []
 
     async def story() -> None:
@@ -84,7 +84,7 @@ def test_a_session_that_breaks_before_the_acknowledgment_says_so(pair: Pair) -> 
 
 
 def test_a_peer_that_accepts_a_connection_and_says_nothing_is_given_up_by_the_session(pair: Pair) -> None:
-    """At whatever time of the clock: it may have run for long."""
+    """At any clock value: the machine may have been up for long."""
     pair.beta.crash()
     pair.network.listen(asyncio.Protocol, "127.0.0.12", PORT)
     pair.network.loop.passed += 1e6

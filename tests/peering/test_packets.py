@@ -1,4 +1,4 @@
-"""What is excused in the packets of the simulated network is still so; whatever is mended has to leave `EXCUSED`."""
+"""Exceptions for packets of the simulated network are still needed; fixed ones must be removed from `EXCUSED`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from peering.conftest import Pair
 
 
 def watch_a_transaction(pair: Pair, excused: Excused) -> Watch:
-    """One transactional message and its OrderAck, after which the network watches nothing any more."""
+    """Send a transactional message and its OrderAck; then the network stops checking packets."""
     watch = pair.network.watch = Watch(excused)
 
     async def story() -> None:
@@ -35,7 +35,7 @@ def test_acknowledgments_have_no_bit_in_their_flags_and_break_no_other_rule(pair
     assert watch.seen[Kind.ORDER_ACK] == 1
 
 
-def test_acknowledgments_do_not_wait_for_ever(pair: Pair) -> None:
+def test_acknowledgments_expire(pair: Pair) -> None:
     """Deviation D-104."""
     with pytest.raises(Violation, match="TimeToReachQueue at offset 12 is 345600"):
         watch_a_transaction(pair, EXCUSED - {LIFE_OF_ACKNOWLEDGMENTS}).hold()

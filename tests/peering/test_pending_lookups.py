@@ -1,4 +1,4 @@
-"""Messages that wait for the certificates of a sender, and those behind them."""
+"""Messages waiting for the certificates of a sender, and the messages after them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class FakeConnection:
 
 
 class World:
-    """Messages are texts; what ends with a question mark needs the directory, which answers when it is told to."""
+    """Messages are texts; those ending with a question mark need a lookup, which the test completes."""
 
     def __init__(self) -> None:
         self.judged: list[str] = []
@@ -59,7 +59,7 @@ class World:
         return self.judged
 
 
-def test_what_needs_no_answer_is_judged_at_once() -> None:
+def test_a_message_without_lookup_is_judged_at_once() -> None:
     async def run() -> None:
         world = World()
         world.receive("a", "b")
@@ -68,7 +68,7 @@ def test_what_needs_no_answer_is_judged_at_once() -> None:
     asyncio.run(run())
 
 
-def test_what_comes_behind_a_message_that_waits_waits_too() -> None:
+def test_messages_after_a_waiting_message_wait_too() -> None:
     async def run() -> None:
         world = World()
         world.receive("a", "b?", "c")
@@ -91,7 +91,7 @@ def test_nothing_is_judged_for_a_connection_that_ended_meanwhile() -> None:
     asyncio.run(run())
 
 
-def test_what_stands_behind_a_message_that_ends_the_connection_is_not_judged() -> None:
+def test_messages_after_one_that_ends_the_connection_are_not_judged() -> None:
     async def run() -> None:
         world = World()
         world.closes_at = "a?"
@@ -101,7 +101,7 @@ def test_what_stands_behind_a_message_that_ends_the_connection_is_not_judged() -
     asyncio.run(run())
 
 
-def test_a_connection_whose_messages_can_not_be_judged_is_closed() -> None:
+def test_a_connection_whose_messages_cannot_be_judged_is_closed() -> None:
     async def run() -> None:
         world = World()
         world.fails_at = "a?"

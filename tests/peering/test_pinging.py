@@ -1,4 +1,4 @@
-"""Pings: what is asked before a connection is made, and what is answered."""
+"""Pings before a connection, and replies to pings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_answer_to_frame_1_is_frame_2_but_for_the_unused_bits() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"x", bytes(24), PingPacket(1, OWN).pack() + b"x", PingPacket(1, OWN).pack()[:-1]]
 )
-def test_what_is_no_ping_gets_no_answer(data: bytes) -> None:
+def test_a_datagram_that_is_not_a_ping_gets_no_reply(data: bytes) -> None:
     assert answer_to(data, OWN, True) is None
 
 
@@ -39,13 +39,13 @@ def test_what_is_no_ping_gets_no_answer(data: bytes) -> None:
 
 
 class Asked:
-    """BETA's answers, and what it was asked; `replies` makes datagrams of the right one."""
+    """BETA's replies and received pings; `replies` makes datagrams from the right reply."""
 
     def __init__(self, pair: Pair, replies: Callable[[PingPacket], list[PingPacket]]) -> None:
         self.questions: list[tuple[float, PingPacket]] = []
         self._pair, self._replies = pair, replies
         pair.network.answering[pair.beta.address] = self._answer
-        self.established: list[tuple[float, bool]] = []  # when a session was asked for, and whether without a ping
+        self.established: list[tuple[float, bool]] = []  # times of session requests, and whether without a ping
         admits = pair.beta.service._limits.admits
 
         def spy(connection: Any, request: Any) -> bool:
@@ -73,7 +73,7 @@ def history(pair: Pair) -> list[ConnectionStatus]:
     return [event.status for event in outgoing(pair.alpha, PLAIN).connection_history]
 
 
-def test_a_host_is_asked_before_a_connection_is_made_and_told_so(pair: Pair) -> None:
+def test_a_host_is_pinged_before_a_connection(pair: Pair) -> None:
     async def story() -> None:
         await pinging(pair)
         asked = Asked(pair, lambda right: [right])
@@ -88,7 +88,7 @@ def test_a_host_is_asked_before_a_connection_is_made_and_told_so(pair: Pair) -> 
     pair.run(story)
 
 
-def test_nobody_is_asked_unless_it_is_switched_on(pair: Pair) -> None:
+def test_no_host_is_pinged_unless_enabled(pair: Pair) -> None:
     async def story() -> None:
         asked = Asked(pair, lambda right: [right])
         await pair.alpha.send(PLAIN, [message()])
@@ -108,7 +108,7 @@ SILENT: dict[str, Callable[[PingPacket], list[PingPacket]]] = {
 
 
 @pytest.mark.parametrize("replies", SILENT.values(), ids=SILENT)
-def test_without_a_good_answer_the_host_is_tried_five_seconds_later_without_asking(
+def test_without_a_valid_reply_the_host_is_tried_five_seconds_later_without_ping(
     pair: Pair, replies: Callable[[PingPacket], list[PingPacket]]
 ) -> None:
     """3.1.5.2.2, 3.1.6.1, 3.1.6.8."""
@@ -128,7 +128,7 @@ def test_without_a_good_answer_the_host_is_tried_five_seconds_later_without_aski
     pair.run(story)
 
 
-def test_an_answer_to_another_question_does_not_hide_the_right_one(pair: Pair) -> None:
+def test_a_reply_to_another_ping_does_not_hide_the_right_one(pair: Pair) -> None:
     async def story() -> None:
         await pinging(pair)
         wrong = [PingPacket(number, OWN, refused=True) for number in range(20)]
@@ -141,7 +141,7 @@ def test_an_answer_to_another_question_does_not_hide_the_right_one(pair: Pair) -
 
 
 @pytest.mark.parametrize("option", ["max_sessions", "max_sessions_per_peer"])
-def test_a_queue_manager_with_all_its_sessions_says_so(pair: Pair, option: str) -> None:
+def test_a_queue_manager_at_its_session_limit_refuses_pings(pair: Pair, option: str) -> None:
     async def story() -> None:
         pair.beta.options = {option: 1}
         pair.beta.crash()
@@ -203,7 +203,7 @@ def answers(made: socket.socket) -> int:
         count += 1
 
 
-def test_two_listeners_do_not_answer_each_other_for_ever() -> None:
+def test_two_listeners_do_not_answer_each_other_endlessly() -> None:
     async def work(listener: PingListener, port: int, refuse: Callable[[str], None]) -> None:
         with asking(OTHER, port) as other, asking(OTHER) as another:
             other.sendto(PingPacket(1, OWN).pack(), (HOST, port))
@@ -214,7 +214,7 @@ def test_two_listeners_do_not_answer_each_other_for_ever() -> None:
     with_listener(work)
 
 
-def test_a_flood_of_pings_costs_nothing_and_is_over_when_it_is_over() -> None:
+def test_a_flood_of_pings_has_no_lasting_effect() -> None:
     async def work(listener: PingListener, port: int, refuse: Callable[[str], None]) -> None:
         question, began, sent, read = PingPacket(1, OWN).pack(), time.monotonic(), 0, 0
         seen = 0

@@ -1,4 +1,4 @@
-"""Reports of traced messages: what they say, who sends them and where they go."""
+"""Reports of traced messages: contents, senders and destinations."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def packet(**values: object) -> UserMessage:
         (4_102_444_800 - 1, "11:59:59 PM Thu,Dec 31 99"),
     ],
 )
-def test_the_label_is_as_the_grammar_has_it(seconds: int, time: str) -> None:
+def test_the_label_follows_the_grammar(seconds: int, time: str) -> None:
     """3.1.5.8.9: hour SP AM/PM SP day "," month SP day SP year of two digits."""
     said = label(packet(), 3, seconds)
     assert said == f"C626:000008EE:03 received by C626EA11-E6B6-9749-9595-9150557358D1 at {time}"
 
 
-def test_the_bodies_are_as_the_grammars_have_them() -> None:
+def test_the_bodies_follow_the_grammars() -> None:
     sent = packet()
     sent.user.routing_count = 0x1A
     received = "<MESSAGE ID>000008EE</MESSAGE ID>\r\n<TARGET QUEUE>DIRECT=OS:host\\private$\\q</TARGET QUEUE>\r\n"
@@ -79,7 +79,7 @@ def test_there_are_no_reports_of_reports_and_acknowledgments(kind: MessageClass)
     assert reports.report_queue_of(packet(message_class=int(kind))) is None
 
 
-def test_what_is_not_traced_or_names_no_queue_is_not_reported() -> None:
+def test_untraced_messages_and_those_without_report_queue_are_not_reported() -> None:
     assert reports.report_queue_of(packet(tracing_requested=0)) is None
     nameless = packet()
     nameless.debug = DebugHeader()
@@ -141,7 +141,7 @@ def test_sender_and_receiver_report_a_traced_message_and_no_other(pair: Pair) ->
     pair.run(story)
 
 
-def test_a_report_comes_once_however_often_its_message_does(pair: Pair) -> None:
+def test_a_report_is_sent_once_even_if_its_message_is_resent(pair: Pair) -> None:
     async def story() -> None:
         await switch_on(pair.beta)
         queue = make_queue(pair.beta)
@@ -186,7 +186,7 @@ def test_a_transactional_queue_takes_no_reports(pair: Pair) -> None:
 
 
 class Asked:
-    """A directory that answers after a second, if at all."""
+    """A directory that answers after a second, or never."""
 
     def __init__(self, node: Node, where: Node, *, knows: bool) -> None:
         self.node, self.where, self.knows = node, where, knows
@@ -201,7 +201,7 @@ class Asked:
 
 
 @pytest.mark.parametrize("knows", [True, False])
-def test_the_directory_is_asked_once_for_a_queue_that_is_not_known(pair: Pair, knows: bool) -> None:
+def test_an_unknown_queue_is_looked_up_once(pair: Pair, knows: bool) -> None:
     async def story() -> None:
         asked = Asked(pair.beta, pair.alpha, knows=knows)
         await switch_on(pair.alpha, report_messages=False)
@@ -220,7 +220,7 @@ def test_the_directory_is_asked_once_for_a_queue_that_is_not_known(pair: Pair, k
     pair.run(story)
 
 
-def test_strangers_cause_only_so_many_questions_and_reports(pair: Pair) -> None:
+def test_lookups_and_reports_caused_by_unknown_peers_are_bounded(pair: Pair) -> None:
     async def story() -> None:
         asked = Asked(pair.beta, pair.alpha, knows=False)
         await switch_on(pair.beta, locate=asked)
@@ -244,7 +244,7 @@ def test_strangers_cause_only_so_many_questions_and_reports(pair: Pair) -> None:
     pair.run(story)
 
 
-def test_only_so_many_reports_wait_for_an_answer(pair: Pair) -> None:
+def test_the_number_of_reports_waiting_for_a_lookup_is_bounded(pair: Pair) -> None:
     async def story() -> None:
         asked = Asked(pair.beta, pair.beta, knows=True)
         await switch_on(pair.beta, locate=asked)
@@ -253,7 +253,7 @@ def test_only_so_many_reports_wait_for_an_answer(pair: Pair) -> None:
         for _ in range(MOST_WAITING + 50):
             told.received(packet())
         await asyncio.sleep(0.5)
-        queue = make_queue(pair.beta)  # the answer is that it is here
+        queue = make_queue(pair.beta)  # the reply: the queue is here
         await asyncio.sleep(1)
         assert len(queue) == MOST_WAITING
 

@@ -1,4 +1,4 @@
-"""Messages that pass through another queue manager: four machines, two hops, one of them killed."""
+"""Messages routed through other queue managers: four machines, two hops, one of them killed."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def asking(line: Line, label: str) -> Message:
     )  # fmt: skip
 
 
-def test_a_message_makes_its_hops_and_everything_that_it_asks_for_comes_back() -> None:
+def test_a_message_is_routed_and_its_acknowledgments_return() -> None:
     line = Line()
 
     async def story() -> None:
@@ -100,7 +100,7 @@ def test_a_message_makes_its_hops_and_everything_that_it_asks_for_comes_back() -
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_with_a_hop_that_is_killed_again_and_again_they_arrive_once_and_in_order(seed: int) -> None:
+def test_with_a_repeatedly_killed_hop_messages_arrive_once_and_in_order(seed: int) -> None:
     line = Line(seed)
 
     async def trouble() -> None:
@@ -167,7 +167,7 @@ def test_t21_a_message_that_has_made_too_many_hops_goes_no_further() -> None:
 
     async def story() -> None:
         await line.start()
-        # The routing table of GATE is wrong: OMEGA is behind ROUTER, it says.
+        # GATE has a wrong routing table, with OMEGA behind ROUTER.
         back = dict.fromkeys((GUIDS["OMEGA"],), (GUIDS["ROUTER"],))
         gate = line.nodes["GATE"].service._routing
         gate.next_hops = lambda destination: back.get(destination, (destination,))  # type: ignore[method-assign]
@@ -179,7 +179,7 @@ def test_t21_a_message_that_has_made_too_many_hops_goes_no_further() -> None:
     line.run(story)
 
 
-def test_who_is_no_router_passes_nothing_on() -> None:
+def test_a_machine_that_is_not_a_router_forwards_nothing() -> None:
     line = Line()
     line.nodes["ROUTER"]._routing = Routing
 

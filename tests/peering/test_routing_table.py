@@ -36,7 +36,7 @@ cost = 3
 """
 
 
-def test_a_table_says_who_routes_and_where_others_are(tmp_path: Path) -> None:
+def test_a_table_has_routers_and_addresses(tmp_path: Path) -> None:
     (tmp_path / "routes").write_text(TABLE)
     routing = load(tmp_path / "routes", OWN)
     assert routing.is_router and routing.host(bytes([2]) * 16) == "192.0.2.1" and routing.host(OWN) == "here"

@@ -1,4 +1,4 @@
-"""Sequences of outgoing queues: what of them is stored, and what is made of it again."""
+"""Sequences of outgoing queues: stored records and their recovery."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def outgoing(number: int, *keys: int) -> OutgoingQueue:
 
 
 class Disk:
-    """What the store would have."""
+    """Stands for the store."""
 
     def __init__(self) -> None:
         self.definitions: dict[bytes, bytes] = {}
@@ -53,7 +53,7 @@ class Disk:
 
 
 def give(disk: Disk, sequence: QueueSequence, *keys: int) -> list[int]:
-    """Numbers for messages, stored and ready to be sent."""
+    """Assign numbers to messages and store them, ready to be sent."""
     numbers, operations = sequence.number(keys)
     disk.write(operations)
     sequence.stored()
@@ -95,7 +95,7 @@ def test_after_a_restart_a_record_is_kept_until_its_last_number_is_acknowledged(
         assert disk.names == {durable.OUTGOING_PREFIX + b"7"} | kept
 
 
-def test_what_has_left_the_queue_is_passed_over_after_a_restart() -> None:
+def test_messages_no_longer_in_the_queue_are_skipped_after_a_restart() -> None:
     disk, queue = Disk(), outgoing(7, 11, 12, 13)
     begun(disk, queue)
     del queue.entries[12]
@@ -105,7 +105,7 @@ def test_what_has_left_the_queue_is_passed_over_after_a_restart() -> None:
 
 
 @pytest.mark.parametrize(("number", "kept"), [(1, {b"1", b"3"}), (2, {b"3"})])
-def test_an_order_ack_completes_what_is_before_it_and_only_that(number: int, kept: set[bytes]) -> None:
+def test_an_order_ack_completes_exactly_the_messages_up_to_it(number: int, kept: set[bytes]) -> None:
     disk, queue = Disk(), outgoing(7, 11, 12, 13)
     sequence = begun(disk, queue)
     present, operations = sequence.acknowledged(order_ack(sequence, number), 0)
@@ -135,7 +135,7 @@ def test_an_order_ack_that_says_nothing_new_changes_nothing() -> None:
     assert list(sequence.pending) == [3] and sequence.messages == {3: 13}
 
 
-def test_when_all_is_acknowledged_nothing_is_kept_and_the_next_sequence_is_greater() -> None:
+def test_when_all_is_acknowledged_nothing_is_stored_and_the_next_sequence_is_greater() -> None:
     disk, queue = Disk(), outgoing(7, 11, 12, 13)
     sequence = begun(disk, queue)
     first = sequence.core.identifier
@@ -149,7 +149,7 @@ def test_when_all_is_acknowledged_nothing_is_kept_and_the_next_sequence_is_great
     assert after is not None and after.core.identifier == sequence.core.identifier and after.messages == {1: 14}
 
 
-def test_identifiers_rise_whatever_the_clock_does() -> None:
+def test_identifiers_rise_even_if_the_clock_is_set_back() -> None:
     clock = iter([5, 5, 4, 6, 0])
     identifiers = Identifiers(SequenceId(5, 2), lambda: next(clock))
     made = [identifiers.new() for _ in range(5)]
@@ -164,7 +164,7 @@ def test_identifiers_rise_over_restarts_with_the_clock_set_back() -> None:
     assert disk.start(queue, seconds=SECONDS - 100).of(queue).core.identifier > SequenceId(SECONDS, 1)
 
 
-def test_what_belongs_to_no_queue_and_no_message_any_more_is_dropped() -> None:
+def test_records_without_queue_or_message_are_dropped() -> None:
     disk, gone, empty, here = Disk(), outgoing(7, 11, 12, 13), outgoing(8, 21), outgoing(9, 31)
     begun(disk, gone)
     sequences = disk.start(empty, here)
@@ -179,7 +179,7 @@ def test_what_belongs_to_no_queue_and_no_message_any_more_is_dropped() -> None:
     assert not disk.start(empty, here).orphans
 
 
-def test_a_change_that_was_not_stored_is_taken_back_for_its_own_queue_only() -> None:
+def test_a_failed_change_is_undone_for_its_own_queue_only() -> None:
     disk, queue, other = Disk(), outgoing(7, 11, 12, 13), outgoing(77, 21)
     sequences = disk.start(queue, other)
     sequence = sequences.of(queue)
@@ -195,7 +195,7 @@ def test_a_change_that_was_not_stored_is_taken_back_for_its_own_queue_only() -> 
     assert sequences.find(order_ack(again, 3)) is again
 
 
-def test_a_queue_that_goes_takes_what_is_stored_of_it() -> None:
+def test_a_deleted_queue_removes_its_stored_records() -> None:
     disk, queue, fresh, unknown = Disk(), outgoing(7, 11, 12, 13), outgoing(8), outgoing(9)
     sequences = disk.start(queue, fresh, unknown)
     give(disk, sequences.of(queue), 11, 12)
@@ -209,7 +209,7 @@ def test_a_queue_that_goes_takes_what_is_stored_of_it() -> None:
     assert not disk.names and list(sequences) == []
 
 
-def test_numbers_that_could_not_be_stored_are_nobodys() -> None:
+def test_numbers_that_could_not_be_stored_are_not_used() -> None:
     disk, queue = Disk(), outgoing(7, 11, 12, 13)
     sequence = begun(disk, queue)
     queue.entries[14] = None  # type: ignore[assignment]
@@ -221,7 +221,7 @@ def test_numbers_that_could_not_be_stored_are_nobodys() -> None:
     assert sequence.previous(5) == 3
 
 
-def test_what_is_not_durable_is_not_sent_again_before_it_is() -> None:
+def test_a_message_is_not_resent_before_it_is_durable() -> None:
     disk, queue = Disk(), outgoing(7, 11, 12, 13)
     sequence = begun(disk, queue)
     numbers, _ = sequence.number([14, 15])
@@ -231,7 +231,7 @@ def test_what_is_not_durable_is_not_sent_again_before_it_is() -> None:
     assert list(sequence.pending) == [1, 2, 3, 4, 5]
 
 
-def test_management_sees_where_a_sequence_stands() -> None:
+def test_management_shows_the_position_of_a_sequence() -> None:
     disk, queue = Disk(), outgoing(7, 11, 12, 13)
     sequence = begun(disk, queue)
     timestamp, ordinal = sequence.core.identifier
@@ -249,8 +249,8 @@ def test_management_sees_where_a_sequence_stands() -> None:
     assert (info.eod_last_ack_count, info.eod_last_ack_time, info.eod_no_ack_count) == (1, 6, 1)
 
 
-def test_management_sees_when_everything_is_sent_again() -> None:
-    """[MS-MQQB] 3.1.5.6, 3.1.5.8.8: the next time, not the last one."""
+def test_management_shows_when_messages_are_resent() -> None:
+    """[MS-MQQB] 3.1.5.6, 3.1.5.8.8: the next time, not the previous one."""
     disk, queue = Disk(), outgoing(7, 11, 12, 13)
     sequence, info = begun(disk, queue), queue.transfer_info
     sequence.report(0, SECONDS)
@@ -270,8 +270,8 @@ def test_management_sees_when_everything_is_sent_again() -> None:
     assert (info.eod_resend_time, info.eod_resend_count) == (0, 0)
 
 
-def test_an_order_ack_finds_its_sequence_among_many_and_none_that_has_ended() -> None:
-    """A renewed sequence goes by its new identifier; one that is forgotten goes by none."""
+def test_an_order_ack_finds_its_sequence_among_many_unless_it_has_ended() -> None:
+    """A renewed sequence has its new identifier; a forgotten one has none."""
     disk = Disk()
     queues = [outgoing(number, *range(1, 5)) for number in range(20)]
     sequences = disk.start(*queues)

@@ -1,7 +1,7 @@
-"""Two queue managers under faults: what each kind of message is promised, for any seed.
+"""Two queue managers under faults: the guarantees for each kind of message, for any seed.
 
 Connections break, machines are cut off, processes are killed, power fails, the disk is slow; then the network heals,
-and everything has to arrive. `SIMULATIONS` in the environment says how many runs; the night makes more.
+and everything must arrive. `SIMULATIONS` in the environment sets the number of runs; at night it is higher.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tallies import tally
 
 RUNS = int(os.environ.get("SIMULATIONS", "20"))
 BLOCK = -(-RUNS // 256)  # runs of one test
-BURSTS = [5, 5, 5, 80]  # messages that are sent at once: few runs fill windows, which takes most of the time
-FAULTS = 60.0  # seconds of trouble
+BURSTS = [5, 5, 5, 80]  # messages sent at once: few runs fill windows, which takes most of the time
+FAULTS = 60.0  # seconds of faults
 SIZES = [0, 10, 5000] * 10 + [300_000]  # bytes of bodies: a window of the largest is more than is written at once
 HEALING = 6 * 3600.0  # seconds after which everything must have arrived; the simulation needs little of it
 
 
 class Story:
-    """What was sent from one node to the other, and what the sender was told."""
+    """Messages sent from one node to the other, and the replies to the sender."""
 
     def __init__(self) -> None:
         self.told: dict[str, set[str]] = {"express": set(), "recoverable": set(), "transactional": set()}
@@ -73,7 +73,7 @@ async def _make_trouble(network: Network, nodes: list[Node]) -> None:
                 network.partition = frozenset([chance.choice(nodes).address])
                 await asyncio.sleep(chance.uniform(0.1, 20))
                 network.partition = frozenset()
-            case "clock":  # somebody sets it, in either direction
+            case "clock":  # set the clock, in either direction
                 chance.choice(nodes).drift += chance.choice([-7_200_000, -60_000, -1, 60_000, 7_200_000])
             case "slow":
                 network.slowness = chance.choice([0.001, 0.05, 1.0])
@@ -86,7 +86,7 @@ async def _make_trouble(network: Network, nodes: list[Node]) -> None:
 
 
 async def _arrive(network: Network, nodes: list[Node]) -> None:
-    """Until nothing is on the way any more."""
+    """Wait until nothing is in transit."""
     network.partition, network.slowness = frozenset(), 0.01
     for node in nodes:
         if not node.life:
@@ -135,7 +135,7 @@ def _check(receiver: Node, story: Story) -> None:
 
 
 @pytest.mark.parametrize("block", several(RUNS)[::BLOCK])
-def test_everything_arrives_as_its_kind_is_promised(block: int) -> None:
+def test_every_kind_of_message_arrives_as_guaranteed(block: int) -> None:
     for seed in range(block, block + BLOCK):
         print(f"simulation {seed}")  # the last one is the one that fails
         tally("simulated networks")

@@ -56,7 +56,7 @@ def test_a_request_that_breaks_the_table_names_the_field_its_value_and_what_is_a
     assert str(caught.value).isascii() and len(str(caught.value)) < 1000
 
 
-def test_null_is_as_good_as_nothing() -> None:
+def test_null_equals_a_missing_field() -> None:
     assert check("claim", {**CLAIM, "max_messages": None}) == CLAIM
 
 
@@ -68,7 +68,7 @@ def test_null_is_as_good_as_nothing() -> None:
     ],
     ids=range(11),
 )  # fmt: skip
-def test_what_is_no_json_object_is_refused(text: bytes) -> None:
+def test_text_that_is_not_a_json_object_is_refused(text: bytes) -> None:
     with pytest.raises(MsmqError) as caught:
         parse(text)
     assert caught.value.hresult == HResult.MQ_ERROR_INVALID_PARAMETER
@@ -102,7 +102,7 @@ names = st.sampled_from(sorted({name for request in REQUESTS.values() for name i
 
 
 @given(st.sampled_from(sorted(REQUESTS)), st.dictionaries(names, values, max_size=4))
-def test_whatever_comes_is_either_refused_or_plain_json(operation: str, given_: dict[str, Any]) -> None:
+def test_any_input_is_either_refused_or_plain_json(operation: str, given_: dict[str, Any]) -> None:
     try:
         checked = check(operation, given_)
     except MsmqError as error:

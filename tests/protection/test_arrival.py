@@ -80,7 +80,7 @@ def test_c4_a_changed_message_is_refused(what: str, transactional: bool) -> None
     assert verdict.administration and verdict.final is transactional
 
 
-def test_c5_refusals_are_told_to_strangers_only_where_that_is_switched_on() -> None:
+def test_c5_refusals_are_sent_to_unknown_senders_only_if_enabled() -> None:
     packet = signed_packet(transactional=True)
     packet.properties.body = b"other"
     verdict = rejected(Ends().judged(packet))
@@ -119,7 +119,7 @@ def test_c8_a_queue_for_authenticated_messages_takes_no_others() -> None:
     assert accepted(Ends().judged(signed_packet(), authentication=True)).authentication_level == 3
 
 
-def test_c8_a_signature_of_nobody_is_not_authentication() -> None:
+def test_c8_a_signature_without_known_signer_is_not_authentication() -> None:
     packet = signed_packet(sender=b"")
     verdict = accepted(Ends().judged(packet))
     assert (verdict.authentication_level, verdict.sender) == (3, ANONYMOUS)
@@ -341,7 +341,7 @@ def test_a_signature_of_any_other_bytes_is_refused(signature: bytes) -> None:
     assert rejected(Ends().judged(packet)).message_class == BAD_SIGNATURE
 
 
-def test_what_was_found_out_goes_into_the_message() -> None:
+def test_the_result_of_the_verification_is_stored_in_the_message() -> None:
     message = Message(body=b"cipher text", authentication_level=5, privacy_level=5)
     Accepted("S-1-1-0", 3, 0, b"plain").apply(message)
     assert (message.body, message.authentication_level, message.privacy_level) == (b"plain", 3, 0)

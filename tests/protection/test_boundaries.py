@@ -41,7 +41,7 @@ MODULUS = 1 << 1023 | 1
         (MODULUS, 0xFFFFFFFF, True), (MODULUS, (1 << 32) + 1, False),
     ],
 )  # fmt: skip
-def test_numbers_that_may_be_a_key(modulus: int, exponent: int, allowed: bool) -> None:
+def test_the_valid_range_of_key_numbers_is_checked(modulus: int, exponent: int, allowed: bool) -> None:
     if allowed:
         key = RsaPublicKey(modulus, exponent)
         assert unpack_public_key(pack_public_key(key)) == key
@@ -167,7 +167,7 @@ def test_each_field_of_a_3_0_signature_in_its_place() -> None:
     [("", Reading(), b""), ("", Reading(label_terminator=False), b""), ("L", Reading(), b"L\0\0\0"),
      ("L", Reading(label_terminator=False), b"L\0")],
 )  # fmt: skip
-def test_labels(label: str, reading: Reading, expected: bytes) -> None:
+def test_labels_are_signed(label: str, reading: Reading, expected: bytes) -> None:
     packet = vector_packet()
     packet.properties.label, packet.user.response = label, None
     assert signed_bytes(packet, Version.MSMQ_1, b"", reading)[24:] == expected

@@ -16,7 +16,7 @@ def test_a_full_cache_forgets_its_older_half() -> None:
     assert [cache.get(number, 5.0) for number in range(5)] == [None, None, 2, 3, 4]
 
 
-def test_an_entry_that_is_put_again_is_young() -> None:
+def test_a_replaced_entry_gets_a_new_lifetime() -> None:
     cache: TimedCache[int, int] = TimedCache(2, 100.0)
     for number in (1, 2, 1, 3):
         cache.put(number, number, 0.0)

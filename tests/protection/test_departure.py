@@ -25,7 +25,7 @@ def failure(ends: Ends, level: int = 5, machine: bytes = HERE, name: QueueName |
     return caught.value.fault
 
 
-def test_a_body_that_nobody_asked_to_encrypt_leaves_as_it_is() -> None:
+def test_a_body_without_requested_encryption_is_sent_unchanged() -> None:
     packet = vector_packet()
     packet.security = SecurityHeader(sender_type=1, sender=ALICE, encrypted=True, authenticated=True, signature_type=3)
     Ends().departure.protect(packet, HERE)
@@ -39,7 +39,7 @@ def test_each_message_has_a_key_of_its_own() -> None:
     assert first != second
 
 
-def test_what_its_sender_has_encrypted_stays() -> None:
+def test_a_body_encrypted_by_its_sender_is_unchanged() -> None:
     ends, packet = Ends(), vector_packet()
     packet.properties.privacy_level, packet.properties.encryption_algorithm = 5, algorithms.AES128
     packet.security = SecurityHeader(encryption_key=b"key")

@@ -55,13 +55,13 @@ async def _await(look_up: object) -> None:
     await look_up  # type: ignore[misc]
 
 
-def test_a_file_needs_no_question() -> None:
+def test_a_certificate_file_needs_no_lookup() -> None:
     world = World()
     assert world.find(ONE)
     assert world.questions == 0
 
 
-def test_the_directory_is_asked_once_within_the_lifetime() -> None:
+def test_the_directory_is_queried_once_within_the_lifetime() -> None:
     world = World()
     assert world.find(TWO) and world.find(TWO)
     assert world.questions == 1
@@ -70,14 +70,14 @@ def test_the_directory_is_asked_once_within_the_lifetime() -> None:
     assert world.questions == 2
 
 
-def test_what_is_registered_later_is_found() -> None:
+def test_a_certificate_registered_later_is_found() -> None:
     world = World()
     assert world.find(TWO) and not world.find(THREE)
     world.registered[sid_text(ALICE)].append(THREE)
     assert world.find(THREE)
 
 
-def test_what_is_removed_is_forgotten_when_it_is_said_or_the_lifetime_ends() -> None:
+def test_a_removed_certificate_is_forgotten_on_notice_or_after_the_lifetime() -> None:
     world = World()
     assert world.find(TWO)
     world.registered.clear()
@@ -86,7 +86,7 @@ def test_what_is_removed_is_forgotten_when_it_is_said_or_the_lifetime_ends() -> 
     assert not world.find(TWO)
 
 
-def test_a_directory_that_is_away_is_not_one_that_has_nothing() -> None:
+def test_an_unavailable_directory_differs_from_an_empty_one() -> None:
     world = World()
     world.away, world.files.users = True, {}
     with pytest.raises(DirectoryUnavailable, match="no server"):
@@ -95,20 +95,20 @@ def test_a_directory_that_is_away_is_not_one_that_has_nothing() -> None:
     assert world.find(TWO)
 
 
-def test_files_that_can_not_be_read_are_met_by_the_verdict() -> None:
+def test_unreadable_files_fail_the_verification() -> None:
     world = World()
     world.files.fails = True
     with pytest.raises(DirectoryUnavailable):
         world.find(ONE)
 
 
-def test_nobody_is_asked_about_what_is_no_sid() -> None:
+def test_invalid_sids_are_not_looked_up() -> None:
     world = World()
     assert not world.find(TWO, b"\1\2\3")
     assert world.questions == 0
 
 
-def test_a_directory_that_breaks_is_as_one_that_is_away() -> None:
+def test_a_failing_directory_counts_as_unavailable() -> None:
     world = World()
     world.files.users, world.registered = {}, None  # type: ignore[assignment]
     with pytest.raises(DirectoryUnavailable, match="NoneType"):

@@ -27,7 +27,7 @@ def key(modulus: int) -> DirectoryKey:
 ONE, TWO = key((1 << 2047) + 1), key((1 << 2047) + 3)
 
 
-def test_what_was_learned_is_good_until_something_newer_comes_and_a_file_goes_before_it() -> None:
+def test_a_learned_key_is_used_until_replaced_and_a_file_takes_precedence() -> None:
     file, now = File(), [0.0]
     keys = DirectoryKeys(file, lambda: now[0])
     assert not keys.is_fresh(THERE) and list(keys.public_keys_of(THERE)) == []
@@ -44,7 +44,7 @@ def test_what_was_learned_is_good_until_something_newer_comes_and_a_file_goes_be
     assert keys.is_fresh(THERE) and list(keys.public_keys_of(THERE)) == []
 
 
-def test_keys_that_nobody_can_read_are_none_and_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_keys_are_ignored_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     keys = DirectoryKeys(File(), lambda: 0.0)
     whole = pack_directory_keys([ONE])
     for wrong in (b"x", whole[:-1], whole + b"x", bytes(len(whole))):
@@ -53,7 +53,7 @@ def test_keys_that_nobody_can_read_are_none_and_the_log_says_so(caplog: pytest.L
     assert "invalid keys" in caplog.text
 
 
-def test_no_more_than_so_many_are_kept() -> None:
+def test_the_number_of_kept_keys_is_bounded() -> None:
     keys = DirectoryKeys(File(), lambda: 0.0)
     keys.learn(HERE, pack_directory_keys([ONE]))
     for number in range(MOST):

@@ -43,7 +43,7 @@ DIRECTORY = Directory()
 
 
 @given(st.sampled_from(Version), st.integers(0, 2000), st.integers(1, 255))
-def test_what_is_authentic_is_what_was_signed(version: Version, place: int, change: int) -> None:
+def test_authentic_messages_are_exactly_the_signed_ones(version: Version, place: int, change: int) -> None:
     """One byte of the packet is changed: whatever it is, the level is 0, or the bytes that the signature covers are
     those that were signed."""
     data = bytearray(SIGNED[version])
@@ -134,7 +134,7 @@ def test_keys_that_would_take_long_are_not_used() -> None:
 
 
 @pytest.mark.parametrize("place", range(0, len(material.certificate_of()), 7))
-def test_a_damaged_certificate_has_a_key_or_can_not_be_used(place: int) -> None:
+def test_a_damaged_certificate_has_a_key_or_cannot_be_used(place: int) -> None:
     data = bytearray(material.certificate_of())
     data[place] ^= 0x51
     fault = CryptoFault.BAD_CERTIFICATE

@@ -28,7 +28,7 @@ def test_a_certificate_is_kept_by_the_sid_of_its_user(tmp_path: Path) -> None:
     assert file.name == f"{SID}.pem" and file.stat().st_mode & 0o777 == 0o600
 
 
-def test_what_is_no_sid_names_no_file(tmp_path: Path) -> None:
+def test_an_invalid_sid_is_not_used_as_a_file_name(tmp_path: Path) -> None:
     with pytest.raises(ValueError):
         InternalCertificates(tmp_path).of_user("../../etc/shadow")
     assert not list(tmp_path.rglob("*.pem"))

@@ -1,4 +1,4 @@
-"""Clients of the protocol handlers without a network: real stubs, real calls, a connection that keeps the answers."""
+"""Clients of the protocol handlers without a network: real stubs and calls, and a connection that keeps the replies."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class Server:
         self.waiting_for_disk.append(callback)
 
     def sync(self) -> None:
-        """The disk has caught up."""
+        """Sync the disk."""
         self.world.store.sync()
         waiting, self.waiting_for_disk[:] = list(self.waiting_for_disk), []
         for reply in waiting:
@@ -150,7 +150,7 @@ class Server:
         return timer
 
     def pass_time(self, seconds: float) -> None:
-        """Timers whose time comes meanwhile run."""
+        """Let time pass and run due timers."""
         self.seconds += seconds
         while due := [timer for timer in self.timers if timer.due <= self.seconds]:
             for timer in due:
@@ -184,7 +184,7 @@ class Client:
         return self.start_stub(name, operation.encode_request(operation.request(**arguments)))
 
     def start_stub(self, name: str, stub: bytes) -> Pending:
-        """Call an operation with these very bytes."""
+        """Call an operation with these bytes as stub."""
         interface, operation = self._find(name)
         connection = Connection(self.association)
         call = Call(connection, interface, self.caller, None, 1, 0, operation.opnum, stub)  # type: ignore[arg-type]
@@ -205,7 +205,7 @@ class Client:
         return pending.response
 
     def leave(self) -> None:
-        """The client's last connection is gone."""
+        """Close the client's last connection."""
         self.association.handles.run_down()
 
     # -- what most tests do first ------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What is cleaned up when its time is over."""
+"""Cleanups by timer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def cleanups(server: Server, over: list[Any], seconds: float = 10) -> Cleanups[A
     return Cleanups(server.environment, seconds, over.append)
 
 
-def test_each_has_its_own_time_and_all_have_one_timer(server: Server) -> None:
+def test_each_cleanup_has_its_own_time_and_all_share_one_timer(server: Server) -> None:
     over: list[str] = []
     some = cleanups(server, over)
     some.add("a")
@@ -38,7 +38,7 @@ def test_each_has_its_own_time_and_all_have_one_timer(server: Server) -> None:
     assert over[3:] == ["d"]
 
 
-def test_what_has_ended_is_left_alone(server: Server) -> None:
+def test_a_finished_cleanup_is_not_run(server: Server) -> None:
     over: list[str] = []
     some = cleanups(server, over)
     for item in "abc":
@@ -62,7 +62,7 @@ def test_the_timer_runs_once_a_second_at_most(server: Server) -> None:
     assert over == list(range(100)) and runs <= 3
 
 
-def test_a_failure_at_one_leaves_none_of_the_others(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_cleanup_does_not_stop_the_others(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     over: list[str] = []
 
     def clean_up(item: str) -> None:

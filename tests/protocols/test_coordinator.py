@@ -119,7 +119,7 @@ def run(seed: int, crashes: dict[int, str]) -> Pair:
     return pair
 
 
-def test_it_commits_and_nothing_is_left_of_it() -> None:
+def test_a_commit_leaves_no_state_behind() -> None:
     pair = run(0, {})
     assert pair.outcome == "committed" and pair.labels() == DONE
 
@@ -193,7 +193,7 @@ def coordinator(level: TransactionSecurity | None = TransactionSecurity.NONE) ->
     return Coordinator(site.world.manager, site, "NEAR", level, lambda action: None)
 
 
-def test_nothing_is_offered_while_it_is_off() -> None:
+def test_nothing_is_offered_while_distributed_transactions_are_off() -> None:
     off = coordinator(None)
     with refused(HResult.MQ_ERROR_DTC_CONNECT):
         off.whereabouts()
@@ -216,7 +216,7 @@ def test_cookies_and_tokens_are_for_the_transaction_that_the_call_names() -> Non
             asyncio.run(on.pull(UOW, wrong))
 
 
-def test_a_token_of_this_very_transaction_manager_is_of_a_transaction_that_has_ended() -> None:
+def test_a_token_of_this_transaction_manager_refers_to_an_ended_transaction() -> None:
     on = coordinator()
     with refused(HResult.MQ_ERROR_TRANSACTION_IMPORT):
         asyncio.run(on.pull(UOW, encode_token(PropagationToken(UOW, on.partners.local))))

@@ -1,4 +1,4 @@
-"""What is let in can be read by every protocol, moved, journaled, dead-lettered, purged and deleted."""
+"""Admitted messages can be read by every protocol, moved, journaled, dead-lettered, purged and deleted."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def enqueue(server: Server, message: Message) -> bool:
 
 
 def read_everywhere(client: Client, name: str, sent: Message) -> None:
-    """Peek by each protocol, and find what was sent."""
+    """Peek by each protocol and check the message."""
     found = [
         remote_read.message(remote_read.read(client, remote_read.opened(client, name), ReceiveAction.PEEK_CURRENT)),
         qm2qm.message(qm2qm.read(client, qm2qm.session(client, name)[0], ReceiveAction.PEEK_CURRENT)),
@@ -49,7 +49,7 @@ def read_everywhere(client: Client, name: str, sent: Message) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(sent=messages())
-def test_whatever_is_let_in_can_be_read_moved_journaled_and_removed(sent: Message) -> None:
+def test_every_admitted_message_can_be_read_moved_journaled_and_removed(sent: Message) -> None:
     server = Server()
     world = server.world
     world.create("q", JOURNAL=1)
@@ -88,7 +88,7 @@ def test_whatever_is_let_in_can_be_read_moved_journaled_and_removed(sent: Messag
     {"body": bytes((4 << 20) - 300)}, {"response_queue_format_name": "DIRECT=OS:h\\" + "x" * 2000},
 ])  # fmt: skip
 @pytest.mark.parametrize("how", ["plain", "in a transaction", "to several queues"])
-def test_every_entrance_of_the_model_refuses_what_a_reader_could_not_get(values: dict[str, Any], how: str) -> None:
+def test_every_entry_point_refuses_messages_that_no_reader_could_get(values: dict[str, Any], how: str) -> None:
     world = Server().world
     world.create("q", TRANSACTION=int(how == "in a transaction"))
     world.create("r")
@@ -99,7 +99,7 @@ def test_every_entrance_of_the_model_refuses_what_a_reader_could_not_get(values:
 
 
 @pytest.mark.parametrize("name", ["s" * 32, "\U0001f600" * 16])
-def test_a_subqueue_whose_name_has_no_place_in_a_packet_is_not_made(name: str) -> None:
+def test_a_subqueue_whose_name_does_not_fit_in_a_packet_is_not_created(name: str) -> None:
     world = Server().world
     world.create("q")
     with pytest.raises(MsmqError, match="31"):

@@ -1,4 +1,4 @@
-"""What one client sends, holds or breaks is never another client's failure, in any of the interfaces."""
+"""No action of one client makes another client fail, in any interface."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_message_that_cannot_be_packed_harms_neither_its_sender_nor_the_waitin
     assert len(server.world.labels("q")) == 1
 
 
-def test_what_cannot_be_packed_is_passed_over_and_stays_available(
+def test_a_message_that_cannot_be_packed_is_skipped_and_stays_available(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     let_in(monkeypatch)
@@ -157,7 +157,7 @@ def outcome(attempt: Callable[[], Any]) -> int:
 
 
 @pytest.mark.parametrize("stranger", [BOB, CARELESS, UNAUTHENTICATED])
-def test_handles_of_another_caller_are_of_no_use_in_the_same_association(server: Server, stranger: RpcCaller) -> None:
+def test_handles_of_another_caller_are_invalid_in_the_same_association(server: Server, stranger: RpcCaller) -> None:
     alice = server.client()
     alice.caller = ALICE
     send(server, "secret")
@@ -184,16 +184,14 @@ def test_handles_of_another_caller_are_of_no_use_in_the_same_association(server:
     assert alice.call("R_QMCommitTransaction", phIntXact=work).result == H.MQ_OK
 
 
-def test_values_that_stand_for_open_queues_are_not_near_each_other(server: Server) -> None:
+def test_values_of_open_queue_handles_are_not_predictable(server: Server) -> None:
     drawn = iter(int.to_bytes(value, 4, "little") for value in (5, 0x80000001, 0x80000001, 0x12345678))
     server.world.manager.handles._random = lambda count: next(drawn)  # type: ignore[misc]
     client = server.client()
     assert [client.open().pdwQMContext for _ in range(2)] == [0x80000001, 0x12345678]
 
 
-def test_a_message_is_not_removed_for_a_client_that_is_gone_already(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_message_is_not_removed_for_a_disconnected_client(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     send(server, "a", delivery_guarantee=1)
     client = server.client()
     context = client.open().pdwQMContext

@@ -148,7 +148,7 @@ def test_c6_the_certificate_of_another_user_is_refused(server: SecureServer) -> 
     assert result(server, direct("q"), message) == H.MQ_ERROR_NO_INTERNAL_USER_CERT
 
 
-def test_c7_nobody_says_himself_that_he_is_authentic(server: SecureServer) -> None:
+def test_c7_a_sender_cannot_claim_to_be_authentic(server: SecureServer) -> None:
     ptb = send_buffer(Message(sender_identifier_type=1, sender_identifier=ALICE))
     ptb.old.pAuthenticated, ptb.old.bAuthenticated, ptb.old.ulAuthLevel = 3, 1, 3
     client = server.client()
@@ -278,7 +278,7 @@ def test_a_refusal_of_a_private_message_does_not_carry_its_body(server: SecureSe
 ELSEWHERE = "PRIVATE=aaaaaaaa-0000-0000-0000-000000000001\\00000009"
 
 
-def test_what_goes_elsewhere_is_judged_there(server: SecureServer) -> None:
+def test_messages_for_other_machines_are_verified_there(server: SecureServer) -> None:
     message = replace(signed(direct("q")), signature=b"of somebody else")
     assert result(server, ELSEWHERE, message) == H.MQ_OK
     queue = server.world.registry.outgoing_queue(parse_format_name(ELSEWHERE))

@@ -1,4 +1,4 @@
-"""The table of operations: nothing missing, nothing made up, and the documents show it as it is."""
+"""The table of operations is complete and correct, and the documents match it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def _asserts(test: str) -> bool:
-    """Whether the test is there, and asserts something or expects an exception."""
+    """Whether the test exists and asserts something or expects an exception."""
     path, name = test.partition("::")[0], test.rpartition("::")[2]
     for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef) and node.name == name:
@@ -26,12 +26,12 @@ def _asserts(test: str) -> bool:
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: f"{row['interface']}.{row['name']}")
-def test_each_operation_is_proved_by_a_test(row: dict[str, str]) -> None:
+def test_each_operation_is_verified_by_a_test(row: dict[str, str]) -> None:
     assert row["test"], "no test is named in proofs.toml"
     assert _asserts(row["test"]), f"{row['test']} does not exist or asserts nothing"
 
 
-def test_the_proofs_name_operations_that_are_there() -> None:
+def test_the_proofs_name_existing_operations() -> None:
     proofs = tomllib.loads((resources.files("openmsmq.protocols") / "proofs.toml").read_text(encoding="utf-8"))
     there = [(row["interface"], row["name"]) for row in rows()]
     for interface, operations in proofs.items():
@@ -43,7 +43,7 @@ def test_the_proofs_name_operations_that_are_there() -> None:
     ("mark", "printed", "option"),
     [("summary", markdown_summary, "--summary"), ("protocols", markdown_table, "--markdown")],
 )
-def test_documents_show_the_table_as_it_is(mark: str, printed: Callable[[], str], option: str) -> None:
+def test_documents_match_the_table(mark: str, printed: Callable[[], str], option: str) -> None:
     text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     shown = text.partition(f"<!-- {mark} -->\n")[2].partition(f"<!-- /{mark} -->")[0]
     assert shown.strip() == printed().strip(), f"put what openmsmq protocols {option} prints between the two marks"

@@ -1,4 +1,4 @@
-"""Public queues in the queue manager: rights, a directory that is slow or away, and what follows from it."""
+"""Public queues in the queue manager: rights, and a slow or unavailable directory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ RECEIVE, SEND = Access.RECEIVE, Access.SEND
 
 
 class Unreliable:
-    """A directory that is away or slow at will."""
+    """A directory that the test makes unavailable or slow."""
 
     def __init__(self, path: Path) -> None:
         self._real = EmbeddedDirectory(path)
@@ -90,7 +90,7 @@ class WithDirectory:
 
 
 async def answered(here: WithDirectory, pending: Pending) -> Any:
-    """The response, once what it says is on the disk."""
+    """Return the response once its change is durable."""
     for _ in range(2000):
         here.server.sync()
         if pending.over:
@@ -144,7 +144,7 @@ def test_a_created_queue_is_in_the_directory_and_in_the_log(run: Run) -> None:
     run(test)
 
 
-def test_the_delivery_limit_is_kept_here_and_outlives_what_the_directory_says(run: Run) -> None:
+def test_the_delivery_limit_is_stored_locally_and_survives_directory_updates(run: Run) -> None:
     async def test(here: WithDirectory) -> None:
         limit, label = PropId.PROPID_Q_OPENMSMQ_DELIVERY_LIMIT, PropId.PROPID_Q_LABEL
         record = await here.public.create(".\\q", {limit: 5}, ALICE)
@@ -244,7 +244,7 @@ def test_public_queues_count_for_the_limits_of_queues(run: Run) -> None:
     run(test)
 
 
-def test_others_cannot_make_more_queues_here_than_there_may_be(run: Run) -> None:
+def test_others_cannot_create_queues_above_the_limit(run: Run) -> None:
     async def test(here: WithDirectory) -> None:
         here.registry.machine = replace(MACHINE, limits=MachineLimits(max_queues=2))
         for n in range(5):
@@ -255,7 +255,7 @@ def test_others_cannot_make_more_queues_here_than_there_may_be(run: Run) -> None
     run(test)
 
 
-def test_what_is_wrong_with_a_value_is_said_and_nothing_is_made(run: Run) -> None:
+def test_an_invalid_value_is_reported_and_nothing_is_created(run: Run) -> None:
     async def test(here: WithDirectory) -> None:
         for values, hresult in (
             ({PropId.PROPID_Q_LABEL: "x" * 125}, H.MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
@@ -289,9 +289,7 @@ def test_parts_of_the_queue_manager_leave_objects_of_public_queues_to_the_direct
     run(test)
 
 
-def test_a_queue_whose_name_others_can_not_have_meant_holds_up_no_other(
-    run: Run, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_queue_with_an_impossible_name_blocks_no_other(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def test(here: WithDirectory) -> None:
         for name in ("a,b", "good"):
             await here.provider.create_queue(QueueRecord(uuid4(), OWN, f"{MACHINE.computer_name}\\{name}"))
@@ -302,7 +300,7 @@ def test_a_queue_whose_name_others_can_not_have_meant_holds_up_no_other(
     assert "a,b, which the directory has for this machine, is not made" in caplog.text
 
 
-def test_while_the_directory_is_away_objects_are_read_here_and_changes_are_refused(run: Run) -> None:
+def test_without_the_directory_objects_are_read_locally_and_changes_are_refused(run: Run) -> None:
     async def test(here: WithDirectory) -> None:
         record = await here.public.create(".\\q", {PropId.PROPID_Q_LABEL: "known"}, ALICE)
         client, name = Client(here.server), OBJECT_FORMAT(1, queue_format(str(public(record))))
@@ -336,7 +334,7 @@ def test_while_the_directory_is_away_objects_are_read_here_and_changes_are_refus
 # -- opening -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_queue_of_another_machine_opens_for_sending_and_is_pointed_at_for_reading(run: Run) -> None:
+def test_a_remote_queue_opens_for_sending_and_is_redirected_for_reading(run: Run) -> None:
     async def test(here: WithDirectory) -> None:
         record = await here.elsewhere(base_priority=5)
         client = here.server.client()
@@ -380,7 +378,7 @@ def test_the_journal_of_a_public_queue_is_read_by_its_name(run: Run) -> None:
     run(test)
 
 
-def test_a_list_is_expanded_without_doubles_and_not_beyond_a_limit(run: Run) -> None:
+def test_a_list_is_expanded_without_duplicates_up_to_a_limit(run: Run) -> None:
     async def test(here: WithDirectory) -> None:
         directory = here.provider
         inner = await directory.create_list("inner", ["DIRECT=OS:B\\x", "DIRECT=OS:a\\x"])
@@ -406,7 +404,7 @@ def test_a_list_is_expanded_without_doubles_and_not_beyond_a_limit(run: Run) -> 
     run(test)
 
 
-def test_a_client_that_leaves_while_the_directory_is_asked_leaves_nothing_open(run: Run) -> None:
+def test_a_client_that_disconnects_during_a_lookup_leaves_nothing_open(run: Run) -> None:
     async def test(here: WithDirectory) -> None:
         record = await here.elsewhere()
         here.provider.seconds = 0.05
@@ -423,7 +421,7 @@ def test_a_client_that_leaves_while_the_directory_is_asked_leaves_nothing_open(r
     run(test)
 
 
-def test_a_slow_directory_makes_only_those_wait_who_need_it(run: Run) -> None:
+def test_a_slow_directory_delays_only_calls_that_need_it(run: Run) -> None:
     async def test(here: WithDirectory) -> None:
         record = await here.elsewhere()
         here.provider.seconds = 0.3
@@ -437,10 +435,10 @@ def test_a_slow_directory_makes_only_those_wait_who_need_it(run: Run) -> None:
     run(test)
 
 
-# -- away --------------------------------------------------------------------------------------------------------------
+# -- unavailable directory ---------------------------------------------------------------------------------------------
 
 
-def test_while_the_directory_is_away_what_is_known_can_be_used(run: Run) -> None:
+def test_without_the_directory_known_queues_can_be_used(run: Run) -> None:
     async def test(here: WithDirectory) -> None:
         near = await here.public.create(".\\near", {PropId.PROPID_Q_LABEL: "x"}, ALICE)
         far, unknown = await here.elsewhere(), await here.elsewhere("unknown")
@@ -471,7 +469,7 @@ def test_while_the_directory_is_away_what_is_known_can_be_used(run: Run) -> None
 # -- following ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_others_change_and_delete_follows_here(run: Run) -> None:
+def test_changes_and_deletions_by_others_are_applied_here(run: Run) -> None:
     async def test(here: WithDirectory) -> None:
         kept, gone = [await here.public.create(f".\\{name}", {}, ALICE) for name in ("kept", "gone")]
         descriptor = here.world.manager.handles.open_queue(public(gone), RECEIVE, Share.DENY_NONE, ALICE)
@@ -524,7 +522,7 @@ def test_a_queue_whose_record_is_lost_can_be_deleted_and_made_again(run: Run) ->
     run(test)
 
 
-def test_more_queues_than_a_page_follow(run: Run) -> None:
+def test_more_than_a_page_of_queues_are_synchronized(run: Run) -> None:
     async def test(here: WithDirectory) -> None:
         for n in range(1100):
             await here.provider.create_queue(QueueRecord(uuid4(), OWN, f"HERE\\q{n}"))
@@ -534,7 +532,7 @@ def test_more_queues_than_a_page_follow(run: Run) -> None:
     run(test)
 
 
-def test_places_of_queues_elsewhere_do_not_fill_the_memory(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locations_of_remote_queues_use_bounded_memory(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locations, "MOST_PLACES", 3)
 
     async def test(here: WithDirectory) -> None:
@@ -562,7 +560,7 @@ def test_outgoing_queues_of_an_earlier_run_learn_where_their_destinations_are(ru
     run(test)
 
 
-def test_without_a_directory_nothing_is_asked() -> None:
+def test_without_a_directory_nothing_is_looked_up() -> None:
     server = Server()
     public_queues = server.environment.public_queues
     for text in (f"PUBLIC={uuid4()}", f"DL={uuid4()}", "DIRECT=OS:a\\b"):

@@ -91,7 +91,7 @@ def message(response: Any) -> Message:
     return message_of(MessagePacket.unpack(description.lpBuffer))
 
 
-def test_ports_are_told_before_any_authentication(client: Client, server: Server) -> None:
+def test_ports_are_returned_before_any_authentication(client: Client, server: Server) -> None:
     server.environment.ports[1] = 2105
     assert [client.call("RemoteQMGetQMQMServerPort", dwPortType=kind).result for kind in range(4)] == [2103, 2105, 0, 0]
     (interface,) = (i for i in server.interfaces if i.name == "qm2qm")
@@ -163,7 +163,7 @@ def test_what_is_not_acknowledged_is_put_back(client: Client, server: Server, ho
     assert server.world.labels() == ["a"] and not server.world.queue().openers
 
 
-def test_the_application_may_go_once_the_session_stands(server: Server, client: Client) -> None:
+def test_the_application_may_disconnect_once_the_session_exists(server: Server, client: Client) -> None:
     application, opened = handed_out(server)
     arguments = {
         "pLicGuid": bytes(16), "dwMQS": 0, "hQueue": 0, "pQueue": opened.dwpQueue, "dwpContext": opened.pdwContext,
@@ -175,7 +175,7 @@ def test_the_application_may_go_once_the_session_stands(server: Server, client: 
     assert message(read(client, opened.phQueue)).label == "a"
 
 
-def test_an_application_that_goes_before_takes_its_queue_with_it(server: Server, client: Client) -> None:
+def test_an_application_that_disconnects_earlier_closes_its_queue(server: Server, client: Client) -> None:
     application, opened = handed_out(server)
     application.leave()
     assert not server.world.queue().openers
@@ -230,7 +230,7 @@ def test_a_waiting_receive_is_cancelled(client: Client, server: Server) -> None:
     assert server.world.labels() == ["a"]
 
 
-def test_a_cursor_walks_and_takes(client: Client, server: Server) -> None:
+def test_a_cursor_moves_and_receives(client: Client, server: Server) -> None:
     for label in "abc":
         server.world.send(label=label)
     queue, _ = session(client)
@@ -267,7 +267,7 @@ def test_messages_are_found_by_lookup_identifier_and_at_both_ends(client: Client
         assert look_up(client, queue, first, action.PEEK_CURRENT, **wrong).result == H.MQ_ERROR_INVALID_PARAMETER
 
 
-def test_arguments_that_do_not_go_together_are_refused(client: Client, server: Server) -> None:
+def test_inconsistent_arguments_are_refused(client: Client, server: Server) -> None:
     queue, _ = session(client)
     invalid = H.MQ_ERROR_INVALID_PARAMETER
     assert read(client, queue, 7).result == invalid

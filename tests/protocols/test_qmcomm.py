@@ -68,7 +68,7 @@ def test_a_stub_that_does_not_decode_is_a_fault(server: Server, client: Client) 
                     interface.call(call)
 
 
-def test_the_port_is_told_without_authentication(server: Server, client: Client) -> None:
+def test_the_port_is_returned_without_authentication(server: Server, client: Client) -> None:
     assert server.interfaces[0].open_opnums == {31}
     assert client.call("R_QMGetRTQMServerPort", fIP=0).result == 2103
     assert client.call("R_QMGetRTQMServerPort", fIP=7).result == 0
@@ -202,7 +202,7 @@ def test_a_path_name_becomes_a_private_format_name(server: Server, client: Clien
         ({"dwpRemoteContext": 5}, H.MQ_ERROR_INVALID_PARAMETER),
     ],
 )
-def test_what_does_not_open(server: Server, client: Client, values: dict[str, Any], error: HResult) -> None:
+def test_invalid_opens_are_refused(server: Server, client: Client, values: dict[str, Any], error: HResult) -> None:
     arguments: dict[str, Any] = {
         "pQueueFormat": queue_format(values.get("name", "q")), "dwDesiredAccess": values.get("access", 1),
         "dwShareMode": values.get("share", 0), "hRemoteQueue": values.get("hRemoteQueue", 0),
@@ -253,7 +253,7 @@ def test_context_handles_of_another_association_are_refused(server: Server, clie
         client.call("R_QMCommitTransaction", phIntXact=handle)  # of another kind
 
 
-def test_a_client_that_leaves_closes_its_queues_and_aborts_its_work(server: Server, client: Client) -> None:
+def test_a_disconnected_clients_queues_are_closed_and_its_work_aborted(server: Server, client: Client) -> None:
     server.world.create("t", TRANSACTION=1)
     opened = client.open("t", Access.SEND)
     client.call("R_QMEnlistInternalTransaction", pUow=UOW)
@@ -338,7 +338,7 @@ def test_distributed_transactions_are_off_until_they_are_switched_on(client: Cli
     assert client.call("R_QMEnlistTransaction", pUow=UOW, cbCookie=1, pbCookie=b"c").result == H.MQ_ERROR_DTC_CONNECT
 
 
-def test_whereabouts_fit_or_their_length_is_told(server: Server, client: Client) -> None:
+def test_whereabouts_fit_or_their_length_is_returned(server: Server, client: Client) -> None:
     server.environment.coordinator.whereabouts = lambda: b"where"  # type: ignore[method-assign]
     for size, error, data in ((5, H.MQ_OK, b"where"), (8, H.MQ_OK, b"where\0\0\0"),
                               (4, H.MQ_ERROR_USER_BUFFER_TOO_SMALL, bytes(4))):  # fmt: skip
@@ -397,7 +397,7 @@ def test_every_property_that_a_queue_has_can_be_asked_for(client: Client) -> Non
         assert answer.result == H.MQ_OK, propid
 
 
-def test_who_reads_for_a_client_is_told_the_queue_of_another_machine_only(server: Server) -> None:
+def test_only_a_queue_of_another_machine_is_returned_for_remote_reading(server: Server) -> None:
     qmcomm = server.interfaces[0]
     assert isinstance(qmcomm, QmComm)
     there = qmcomm._demand_remote_path(parse_format_name("DIRECT=OS:there\\private$\\q"), Access.PEEK)

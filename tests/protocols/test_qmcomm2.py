@@ -68,7 +68,7 @@ def test_a_wait_ends_with_a_message_at_its_time_or_with_its_call(server: Server,
     assert message_from_receive(served.response.ptb).label == "m"
 
 
-def test_a_buffer_too_small_leaves_the_message_and_tells_the_length(server: Server, client: Client) -> None:
+def test_a_too_small_buffer_leaves_the_message_and_returns_the_length(server: Server, client: Client) -> None:
     server.world.send(body=bytes(500))
     context = client.open().pdwQMContext
     answer = client.receive(context, body=10)
@@ -94,7 +94,7 @@ def test_a_recoverable_message_comes_back_with_its_store_failing(server: Server,
     assert client.receive(context).result == H.MQ_OK
 
 
-def test_what_cannot_be_received(server: Server, client: Client) -> None:
+def test_invalid_receives_are_refused(server: Server, client: Client) -> None:
     server.world.send()
     peek, send, receive = (client.open(access=a).pdwQMContext for a in (Access.PEEK, Access.SEND, Access.RECEIVE))
     assert client.receive(peek).result == H.MQ_ERROR_ACCESS_DENIED
@@ -139,7 +139,7 @@ def test_a_transactional_receive_returns_at_the_abort(server: Server, client: Cl
         assert len(server.world.queue("t")) == left
 
 
-def test_what_cannot_be_sent(server: Server, client: Client) -> None:
+def test_invalid_sends_are_refused(server: Server, client: Client) -> None:
     sender = client.open(access=Access.SEND).phQueue
     assert client.send(client.open().phQueue, Message()).result == H.MQ_ERROR_ACCESS_DENIED
     assert client.send(sender, Message(), UOW.rgb).result == H.MQ_ERROR_TRANSACTION_SEQUENCE
@@ -154,7 +154,7 @@ def test_what_cannot_be_sent(server: Server, client: Client) -> None:
     assert len(server.world.queue()) == 0
 
 
-def test_a_cursor_walks_over_the_wire(server: Server, client: Client) -> None:
+def test_a_cursor_moves_over_the_wire(server: Server, client: Client) -> None:
     for label in "ab":
         server.world.send(label=label)
     opened = client.open()
@@ -177,7 +177,7 @@ def test_the_operation_for_retries_is_illegal(client: Client) -> None:
     assert answer.result == H.MQ_ERROR_ILLEGAL_OPERATION
 
 
-def test_a_client_that_leaves_while_it_waits_takes_nothing(server: Server, client: Client) -> None:
+def test_a_client_that_disconnects_while_waiting_receives_nothing(server: Server, client: Client) -> None:
     opened = client.open()
     waiting = client.start_receive(opened.pdwQMContext, timeout=INFINITE)
     waiting.call.cancel()

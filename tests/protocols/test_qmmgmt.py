@@ -106,7 +106,7 @@ def test_every_property_has_a_name_and_a_value() -> None:
     assert [entry.propid for entry in QUEUE_PROPERTIES.values()] == list(range(1, 28))
 
 
-def test_the_machine_tells_about_itself(client: Client) -> None:
+def test_the_machine_reports_its_properties(client: Client) -> None:
     answer = info(client, MACHINE, *range(1, 7))
     texts = 0x1000 | VarType.VT_LPWSTR
     assert [variant.vt for variant in answer.apVar] == [
@@ -143,7 +143,7 @@ def test_all_bytes_are_counted(server: Server, client: Client) -> None:
 # -- queues ----------------------------------------------------------------------------------------------------
 
 
-def test_a_local_queue_tells_about_itself(server: Server, client: Client) -> None:
+def test_a_local_queue_reports_its_properties(server: Server, client: Client) -> None:
     server.world.send(body=bytes(100))
     server.world.read(server.world.open())
     server.world.send(body=bytes(100))
@@ -163,7 +163,7 @@ def test_a_local_queue_tells_about_itself(server: Server, client: Client) -> Non
     assert queue(client)["bytes_in_journal"] == 0, "journaling is off"
 
 
-def test_subqueues_are_told_and_tell_about_themselves(server: Server, client: Client) -> None:
+def test_subqueues_are_listed_and_report_their_properties(server: Server, client: Client) -> None:
     world = server.world
     world.send(label="a")
     key = world.queue().first()
@@ -182,7 +182,7 @@ def test_subqueues_are_told_and_tell_about_themselves(server: Server, client: Cl
     assert queue(client)["subqueue_count"] == 0
 
 
-def test_journals_and_system_queues_tell_about_themselves(server: Server, client: Client) -> None:
+def test_journals_and_system_queues_report_their_properties(server: Server, client: Client) -> None:
     server.world.send(journaling_requested=2)
     server.world.read(server.world.open())
     for name, kind, path in (
@@ -195,7 +195,7 @@ def test_journals_and_system_queues_tell_about_themselves(server: Server, client
     assert queue(client, f"MACHINE={HERE};DEADXACT")["transactional"] == "YES"
 
 
-def test_an_outgoing_queue_tells_about_itself(server: Server, client: Client) -> None:
+def test_an_outgoing_queue_reports_its_properties(server: Server, client: Client) -> None:
     for name in (THERE, FAR, ELSEWHERE):
         client.send(client.open(name, Access.SEND).phQueue, Message(body=bytes(100)))
     answer = info(client, of_queue(FAR), *range(1, 28))
@@ -212,7 +212,7 @@ def test_an_outgoing_queue_tells_about_itself(server: Server, client: Client) ->
     assert there["bytes_in_queue"] == outgoing(server).total_bytes > 100
 
 
-def test_what_a_transport_knows_is_told(server: Server, client: Client) -> None:
+def test_the_state_of_the_transport_is_reported(server: Server, client: Client) -> None:
     server.world.send(THERE)
     found = outgoing(server)
     found.link = OutgoingState.CONNECTED
@@ -246,7 +246,7 @@ def test_what_a_transport_knows_is_told(server: Server, client: Client) -> None:
     }  # fmt: skip
 
 
-def test_128_properties_come_in_the_order_asked_for(client: Client) -> None:
+def test_128_properties_are_returned_in_the_requested_order(client: Client) -> None:
     asked = [1 + n % 27 for n in range(128)]
     answer = info(client, of_queue(), *asked)
     assert [answer.apVar[n].pwszVal for n in (0, 27, 54)] == ["HERE\\private$\\q"] * 3
@@ -265,13 +265,13 @@ def test_128_properties_come_in_the_order_asked_for(client: Client) -> None:
         (SESSION, 1, H.MQ_ERROR_INVALID_PARAMETER),
     ],
 )
-def test_what_nobody_can_tell_sets_no_value(client: Client, target: Any, propid: int, error: HResult) -> None:
+def test_unknown_properties_set_no_value(client: Client, target: Any, propid: int, error: HResult) -> None:
     answer = info(client, target, 1, propid)
     assert answer.result == error
     assert [variant.vt for variant in answer.apVar] == [VarType.VT_NULL] * 2
 
 
-def test_looking_needs_the_right_to(server: Server, client: Client) -> None:
+def test_reading_properties_needs_a_right(server: Server, client: Client) -> None:
     server.world.send(THERE)
     everyone = int(MachineAccessMask.CREATE_QUEUE)
     server.world.manager.authorization.machine = security.SecurityDescriptor(
@@ -345,7 +345,7 @@ def test_what_was_never_sent_cannot_be_sent_again(server: Server, administrator:
         (ms_mqmr.MGMT_OBJECT(type=2, pQueueFormat=None), "PAUSE", H.MQ_ERROR_INVALID_PARAMETER),
     ],
 )
-def test_what_cannot_be_done(
+def test_impossible_actions_are_refused(
     server: Server, administrator: Client, target: Any, action: str, error: HResult
 ) -> None:  # fmt: skip
     server.world.send(THERE)

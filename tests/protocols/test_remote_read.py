@@ -112,7 +112,7 @@ def label(response: m.R_StartReceive_Response) -> str:
     return message(response).label
 
 
-def test_the_port_is_told_before_any_authentication(client: Client, server: Server) -> None:
+def test_the_port_is_returned_before_any_authentication(client: Client, server: Server) -> None:
     assert client.call("R_GetServerPort").result == 2103
     (remote_read,) = (i for i in server.interfaces if i.name == "RemoteRead")
     assert remote_read.open_opnums == {0}
@@ -146,7 +146,7 @@ def test_section_4_2_a_message_is_received_and_acknowledged(client: Client, serv
     assert len(server.world.queue()) == 0
 
 
-def test_only_a_message_that_is_not_on_the_disk_waits_for_it(client: Client, server: Server) -> None:
+def test_only_an_undurable_message_waits_for_the_disk(client: Client, server: Server) -> None:
     put(client, "durable", delivery_guarantee=1)
     server.sync()
     handle, sender = opened(client), client.open(access=Access.SEND).phQueue
@@ -267,7 +267,7 @@ def test_peeking_locks_nothing(client: Client) -> None:
     assert client.call("R_PurgeQueue", phContext=handle).result == H.STATUS_ACCESS_DENIED
 
 
-def test_a_cursor_walks_and_takes(client: Client) -> None:
+def test_a_cursor_moves_and_receives(client: Client) -> None:
     put(client, "a", "b", "c")
     handle = opened(client)
     cursor = client.call("R_CreateCursor", phContext=handle).phCursor
@@ -301,7 +301,7 @@ def test_messages_are_found_by_lookup_identifier(client: Client) -> None:
     assert read(client, handle, LookupAction.PEEK_CURRENT, **by).result == H.MQ_ERROR_MESSAGE_NOT_FOUND
 
 
-def test_nothing_is_before_the_first_or_behind_the_last_message(client: Client) -> None:
+def test_nothing_is_before_the_first_or_after_the_last_message(client: Client) -> None:
     put(client, "a")
     handle = opened(client)
     only = read(client, handle, PEEK).pSequenceId
@@ -310,7 +310,7 @@ def test_nothing_is_before_the_first_or_behind_the_last_message(client: Client) 
 
 
 @pytest.mark.parametrize("wanted", [0, 3, 8, 9])
-def test_a_body_is_cut_where_the_client_wants(client: Client, wanted: int) -> None:
+def test_a_body_is_split_as_requested_by_the_client(client: Client, wanted: int) -> None:
     put(client, "a", body=b"12345678")
     handle = opened(client)
     response = read(client, handle, PEEK, dwMaxBodySize=wanted)
@@ -332,7 +332,7 @@ def test_a_body_is_cut_where_the_client_wants(client: Client, wanted: int) -> No
         {"action": ReceiveAction.PEEK_NEXT},
     ],
 )
-def test_arguments_that_do_not_go_together_are_refused(client: Client, arguments: dict[str, Any]) -> None:
+def test_inconsistent_arguments_are_refused(client: Client, arguments: dict[str, Any]) -> None:
     assert read(client, opened(client), **arguments).result == H.MQ_ERROR_INVALID_PARAMETER
 
 
@@ -380,13 +380,13 @@ def test_a_full_disk_leaves_the_receive_to_be_ended_again(client: Client, server
         ({"name": "MULTICAST=234.1.1.1:5"}, H.MQ_ERROR_INVALID_PARAMETER),
     ],
 )
-def test_what_cannot_be_opened_is_a_fault(client: Client, arguments: dict[str, Any], hresult: int) -> None:
+def test_an_invalid_open_is_a_fault(client: Client, arguments: dict[str, Any], hresult: int) -> None:
     with pytest.raises(Fault) as fault:
         opened(client, **arguments)
     assert fault.value.status == hresult
 
 
-def test_an_exclusive_reader_keeps_others_out(client: Client) -> None:
+def test_an_exclusive_reader_excludes_others(client: Client) -> None:
     opened(client, share=1)
     with pytest.raises(Fault) as fault:
         opened(client)
@@ -438,7 +438,7 @@ def test_a_message_is_moved_to_a_subqueue_and_read_from_there(client: Client) ->
     assert move(client, handle, context, number) == H.MQ_ERROR_INVALID_HANDLE
 
 
-def test_moves_that_cannot_be(client: Client, server: Server) -> None:
+def test_invalid_moves_are_refused(client: Client, server: Server) -> None:
     server.world.create("r")
     put(client, "a")
     handle = opened(client)
@@ -574,7 +574,7 @@ class TestInTransactions:
         self.commit(client, work)
         assert client.server.world.labels("x") == ["a"]
 
-    def test_what_a_transaction_cannot_do(self, client: Client, handle: bytes, server: Server) -> None:
+    def test_invalid_uses_of_a_transaction_are_refused(self, client: Client, handle: bytes, server: Server) -> None:
         uow, work = self.work(client)
         for action in (PEEK, ReceiveAction.PEEK_NEXT):
             cursor = client.call("R_CreateCursor", phContext=handle).phCursor

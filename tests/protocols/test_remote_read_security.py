@@ -81,7 +81,7 @@ class Reader:
         )
 
 
-def test_without_a_setting_only_privacy_will_do_and_the_port_is_told_to_all() -> None:
+def test_by_default_privacy_is_required_and_the_port_is_returned_to_all() -> None:
     reader = Reader()
     assert reader.call("R_GetServerPort").result == 2103
     for workgroup in (WORKGROUP, DOMAIN):
@@ -113,7 +113,7 @@ def test_clients_in_workgroups_can_be_denied_what_others_are_allowed() -> None:
     assert reader.open(WORKGROUP, SEALED)
 
 
-def test_what_was_settled_at_the_opening_holds_for_that_handle_only() -> None:
+def test_the_level_agreed_at_the_open_applies_to_that_handle_only() -> None:
     reader = Reader(allow_nonauthenticated_rpc=True)
     settled, sealed = reader.open(WORKGROUP), reader.open(DOMAIN, SEALED)
     assert reader.call("R_CreateCursor", phContext=settled).result == HResult.MQ_OK
@@ -175,7 +175,7 @@ def test_a_queue_that_anonymous_logon_may_read_can_be_open_to_all(access: Access
     assert reader.open(WORKGROUP, dwAccess=access)
 
 
-def test_a_queue_that_anonymous_logon_may_not_read_needs_privacy_all_the_same() -> None:
+def test_a_queue_that_anonymous_logon_may_not_read_still_needs_privacy() -> None:
     reader = Reader(allow_none_security_client=True)
     reader.let_anonymous(QueueAccessMask.WRITE_MESSAGE)
     assert reader.refuses_to_open(WORKGROUP)

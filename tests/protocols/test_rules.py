@@ -46,7 +46,7 @@ def test_a_lookup_leaves_a_waiting_request_with_its_number_alone(client: Client,
 
 
 @pytest.mark.parametrize("action", [ReceiveAction.PEEK_CURRENT, ReceiveAction.RECEIVE])
-def test_what_was_opened_for_moving_is_not_read(client: Client, server: Server, action: ReceiveAction) -> None:
+def test_a_handle_opened_for_moving_cannot_read(client: Client, server: Server, action: ReceiveAction) -> None:
     """[MS-MQRR] 3.1.4.11."""
     server.world.send("q", "a")
     _, handle = remote_read.for_move(client, "q;s")
@@ -83,7 +83,7 @@ def test_a_null_pointer_with_a_count_is_rejected(client: Client, variant: PROPVA
     assert fault.value.status == RPC_X_BAD_STUB_DATA
 
 
-def test_nobody_knows_without_a_directory_whether_a_system_queue_is_foreign(client: Client, server: Server) -> None:
+def test_without_a_directory_a_system_queue_is_not_known_to_be_foreign(client: Client, server: Server) -> None:
     """[MS-MQMR] 3.1.4.1, PROPID_MGMT_QUEUE_FOREIGN."""
 
     def foreign(name: str) -> str:
@@ -97,7 +97,7 @@ def test_nobody_knows_without_a_directory_whether_a_system_queue_is_foreign(clie
 
 
 def test_the_null_unit_of_work_is_not_enlisted(client: Client) -> None:
-    """[MS-MQMP] 3.1.4.14; sends take it for none."""
+    """[MS-MQMP] 3.1.4.14; sends treat it as no transaction."""
     assert client.call("R_QMEnlistInternalTransaction", pUow=XACTUOW(bytes(16))).result == H.MQ_ERROR_INVALID_PARAMETER
 
 
@@ -117,7 +117,7 @@ def test_a_size_without_its_buffer_is_refused(client: Client, server: Server) ->
     assert server.world.labels("q") == ["a"]
 
 
-def test_a_transactional_receive_looks_at_parameters_cursor_queue_and_action_in_this_order(
+def test_a_transactional_receive_checks_parameters_cursor_queue_and_action_in_this_order(
     client: Client, server: Server
 ) -> None:
     """[MS-MQRR] 3.1.4.13."""

@@ -113,7 +113,7 @@ def test_the_secondary_pokes_and_is_called(server: Server, wide: bool) -> None:
     assert partner.poke(wide=wide) == Status.SERVER_NOT_READY
 
 
-def test_ranks_go_by_the_contact_identifiers_as_big_endian_numbers(server: Server) -> None:
+def test_ranks_follow_the_contact_identifiers_as_big_endian_numbers(server: Server) -> None:
     """T16: an order of bytes_le would be another one."""
     local = server.environment.coordinator.partners.local.cid
     above = UUID(int=local.int + 1)  # its last byte only
@@ -137,7 +137,7 @@ def test_calls_for_another_one_are_refused(server: Server) -> None:
     [{"pwszHostName": ""}, {"pwszHostName": "A" * 16}, {"pwszHostName": "A B"}, {"pwszUuidString": "x" * 36},
      {"pwszUuidString": "1"}, {"pwszCalleeUuid": "{" + "0" * 34 + "}"}],
 )  # fmt: skip
-def test_strings_that_are_not_what_they_should_be_are_refused(server: Server, wrong: dict[str, str]) -> None:
+def test_malformed_strings_are_refused(server: Server, wrong: dict[str, str]) -> None:
     assert FakePartner(server, SMALLER).poke(**wrong) == Status.INVALID_ARGUMENT
     assert FakePartner(server, GREATER).build(1, **wrong).response.result == Status.INVALID_ARGUMENT
     assert not len(server.environment.coordinator.partners)
@@ -162,7 +162,7 @@ def test_boxcars_are_taken_and_answered_in_another_call(server: Server) -> None:
     assert call.boxcar == encode_boxcar([Packet(PacketTag.USER_MESSAGE, False, 1, MessageType.ABORTED)])
 
 
-def test_a_boxcar_that_lies_ends_the_session(server: Server) -> None:
+def test_a_malformed_boxcar_ends_the_session(server: Server) -> None:
     partner = FakePartner(server, GREATER)
     partner.established()
     assert partner.send(count=1, boxcar=bytes(40)) == Status.INVALID_ARGUMENT
@@ -217,7 +217,7 @@ def test_the_secondary_asks_the_primary_to_tear_down(server: Server) -> None:
     assert session.is_down
 
 
-def test_a_partner_that_is_gone_takes_its_session_along(server: Server) -> None:
+def test_a_disconnected_partner_ends_its_session(server: Server) -> None:
     partner = FakePartner(server, GREATER)
     session = partner.established()
     partner.client.association.handles.run_down()
@@ -237,7 +237,7 @@ def test_a_partner_that_is_gone_takes_its_session_along(server: Server) -> None:
         (TransactionSecurity.MUTUAL, "there$", AuthLevel.PKT_PRIVACY, True),
     ],
 )
-def test_the_security_level_says_who_may_be_a_partner(
+def test_the_security_level_decides_who_may_be_a_partner(
     security: TransactionSecurity, user: str, level: AuthLevel, admitted: bool
 ) -> None:
     """T22."""

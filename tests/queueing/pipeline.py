@@ -1,4 +1,4 @@
-"""What a data pipeline does with a queue manager, for tests."""
+"""Data-pipeline operations on a queue manager, for tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def done(steps: Generator[None, None, T]) -> T:
-    """The result of an operation, all its steps in a row."""
+    """Run all steps of an operation; return its result."""
     while True:
         try:
             next(steps)
@@ -51,7 +51,7 @@ def stage(
     world: World, batch: int, labels: str, queues: str = "q", sink: str = "s", caller: Caller = ALICE, query: str = "",
     **values: Any,
 ) -> Stage:  # fmt: skip
-    """One message for each letter, to the queues in turn."""
+    """Stage one message per letter, for the queues in turn."""
     manager = world.manager
     made = manager.staged_writes.begin(sink, batch, 0, "0", caller, query)
     targets = [manager.staged_writes.target(name, False, caller) for name in queues]
@@ -72,12 +72,12 @@ def stage(
 
 
 def source(world: World, text: str, kind: str, caller: Caller, access: Access = Access.PEEK) -> Queue:
-    """The queue that a pipeline means."""
+    """Return the queue that a pipeline names."""
     return Context(world.manager, world.store, lambda action: None).source(caller, text, kind, access)
 
 
 def draft(target: StageTarget, **values: Any) -> Draft:
-    """A row with these properties for a queue, from whoever asked for its target."""
+    """Return a row with these properties for a queue, sent by the user who requested its target."""
     sender = target.form.sender
     message = Message(
         destination_queue_format_name=target.name, sender_identifier=sender, sender_identifier_type=int(bool(sender)),
@@ -94,7 +94,7 @@ def finalize(
 
 
 def on(world: World, vfs: MemoryVfs) -> World:
-    """A queue manager that starts on what a crash has left."""
+    """Return a queue manager started on the disk that a crash left."""
     other = copy.copy(world)
     other.vfs = vfs
     other._entropy += 1000
@@ -103,7 +103,7 @@ def on(world: World, vfs: MemoryVfs) -> World:
 
 
 def crashed(world: World, samples: int = 3) -> Iterator[World]:
-    """The queue manager after crashes at this moment, between two writes and in the middle of the next one."""
+    """Yield the queue manager after crashes now, between two writes, and during the next write."""
     yield on(world, world.vfs.crash(lambda index, total: False, 0))
     batch = world.store.take_batch()
     if batch is not None:

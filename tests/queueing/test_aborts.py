@@ -1,4 +1,4 @@
-"""How often receives and moves of a message were rolled back, over restarts and crashes."""
+"""Abort counts of messages over restarts and crashes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def remembered(world: World) -> list[bytes]:
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
-def test_a_count_is_there_after_a_restart_and_goes_on(world: World, checkpoint: bool) -> None:
+def test_a_count_survives_a_restart_and_continues(world: World, checkpoint: bool) -> None:
     abort_receive(world, 2)
     world.restart(checkpoint)
     assert counts(world) == [("a", 2), ("b", 0)]
@@ -63,7 +63,7 @@ def test_after_a_crash_a_count_is_what_it_was_at_some_sync_and_no_message_is_los
     assert seen == {1, 2}
 
 
-def test_a_count_goes_with_its_message(world: World) -> None:
+def test_a_count_is_removed_with_its_message(world: World) -> None:
     abort_receive(world)
     assert len(remembered(world)) == 1
     transaction = world.begin()
@@ -75,7 +75,7 @@ def test_a_count_goes_with_its_message(world: World) -> None:
     assert remembered(world) == []
 
 
-def test_a_count_goes_with_a_message_that_a_consumer_group_takes(world: World) -> None:
+def test_a_count_is_removed_with_a_message_received_by_a_consumer_group(world: World) -> None:
     end = world.manager.changes.sequence
     abort_receive(world)
     claim(world, 0, queue="t")
@@ -83,7 +83,7 @@ def test_a_count_goes_with_a_message_that_a_consumer_group_takes(world: World) -
     assert (counts(world), remembered(world)) == ([], [])
 
 
-def test_a_move_begins_the_count_again_in_the_log_too(world: World) -> None:
+def test_a_move_resets_the_abort_count_in_the_log_too(world: World) -> None:
     abort_receive(world)
     name = names.parse_format_name(r"DIRECT=OS:.\private$\t;s")
     target = world.manager.handles.open_queue(name, Access.MOVE, Share.DENY_NONE, ALICE)
@@ -106,7 +106,7 @@ def test_a_message_that_expired_in_the_transaction_leaves_no_count(world: World)
     assert len(remembered(world)) == 2
 
 
-def test_a_count_whose_message_is_gone_goes_at_the_next_start(world: World) -> None:
+def test_an_orphaned_count_is_removed_at_the_next_start(world: World) -> None:
     number = world.queue("t").number
     world.store.append([Put(abort_definition(number, 12345), b"7"), Put(abort_definition(99, 1), b"1")])
     world.restart()

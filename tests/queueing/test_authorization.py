@@ -1,4 +1,4 @@
-"""Every gate is in the table of rights, in docs/security.md, and asked by one function."""
+"""Every gate is in the table of rights and in docs/security.md, and checked by one function."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def mask_of(target: AccessTarget, name: str) -> int:
 
 
 def documented() -> dict[Right, tuple[set[str], dict[AccessTarget, int]]]:
-    """The table of docs/security.md: where each right is asked for, and what it demands."""
+    """Return the table of docs/security.md: where each right is checked, and what it requires."""
     found = {}
     for name, modules, demands in re.findall(r"^\| ([A-Z_]+) \| (.*?) \| (.*?) \|$", SECURITY, re.MULTILINE):
         masks: dict[AccessTarget, int] = {}
@@ -53,12 +53,12 @@ def documented() -> dict[Right, tuple[set[str], dict[AccessTarget, int]]]:
     return found
 
 
-def test_the_document_says_what_the_table_says() -> None:
+def test_the_document_matches_the_table() -> None:
     assert {right: masks for right, (_, masks) in documented().items()} == GATES
     assert set(GATES) == set(Right)
 
 
-def test_the_document_says_where_each_right_is_asked_for() -> None:
+def test_the_document_names_where_each_right_is_checked() -> None:
     asked = {
         right: {
             name
@@ -71,11 +71,11 @@ def test_the_document_says_where_each_right_is_asked_for() -> None:
     assert all(asked.values())
 
 
-def test_nothing_else_looks_into_a_security_descriptor() -> None:
+def test_only_authorization_reads_security_descriptors() -> None:
     assert [name for name, text in SOURCES.items() if ".grants(" in text] == ["queueing/authorization.py"]
 
 
-def test_the_document_says_where_it_is_asked_who_holds_a_handle() -> None:
+def test_the_document_names_where_the_owner_of_a_handle_is_checked() -> None:
     asking = {
         name for name, text in SOURCES.items() if re.search(r"\.admits(?:_user)?\((call\.)?(holder|caller)\b", text)
     }
@@ -95,7 +95,7 @@ def descriptor(mask: int) -> SecurityDescriptor:
 
 
 def an_object(world: World, target: AccessTarget, guard: SecurityDescriptor) -> Queue | Owned | None:
-    """An object of a kind, on a machine and with a queue that have this descriptor."""
+    """Return an object of a kind, on a machine and with a queue that have this descriptor."""
     queue = world.create()
     connector = next(iter(world.registry.connectors.values()))
     for one in (queue, connector):
@@ -137,7 +137,7 @@ def test_what_is_not_in_the_table_is_denied_to_everybody() -> None:
         world.manager.authorization.authorize(SYSTEM, world.registry.system_journal, Right.DELETE_QUEUE)
 
 
-def test_an_owner_uses_his_own() -> None:
+def test_an_owner_may_use_their_own_objects() -> None:
     authorization = Authorization(descriptor(0))
     authorization.authorize(ALICE, Owned(ALICE.sid, "sink"), Right.USE_OWN)
     assert not authorization.allows(Caller.anonymous(), Owned(ALICE.sid, "sink"), Right.USE_OWN)

@@ -23,7 +23,7 @@ def world() -> World:
 
 
 def send(world: World, guarantee: int) -> None:
-    """The queues take the message, the timers do not."""
+    """Make a send fail: the queues accept the message, the timers do not."""
 
     def fails(*_: object) -> None:
         raise TypeError("a mistake")
@@ -33,7 +33,7 @@ def send(world: World, guarantee: int) -> None:
 
 
 def purge(world: World) -> None:
-    """The queue loses its messages between the write and the change."""
+    """Make a purge fail: the queue loses its messages between the write and the change."""
     queue = world.open("q")
     append = world.store.append
 
@@ -49,7 +49,7 @@ def purge(world: World) -> None:
 
 
 def commit(world: World) -> None:
-    """The queue loses the lock of what was sent."""
+    """Make a commit fail: the queue loses the lock of a sent message."""
     transaction = world.begin()
     world.send("t", "x", transaction)
     world.queue("t").locked.clear()
@@ -65,7 +65,7 @@ CHANGES: dict[str, Callable[[World], None]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_that_can_not_be_applied_ends_the_queue_manager(world: World, change: str) -> None:
+def test_a_change_that_cannot_be_applied_ends_the_queue_manager(world: World, change: str) -> None:
     with refused(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED):
         CHANGES[change](world)
     assert isinstance(world.failure, TypeError | KeyError)
@@ -78,7 +78,7 @@ def test_a_change_that_can_not_be_applied_ends_the_queue_manager(world: World, c
         world.manager.administration.create_queue(".\\private$\\new", {}, None, ALICE)
 
 
-def test_a_removal_that_can_not_be_applied_ends_the_queue_manager_from_a_timer(world: World) -> None:
+def test_a_removal_that_cannot_be_applied_ends_the_queue_manager_from_a_timer(world: World) -> None:
     world.send("q", "short", time_to_be_received=1, delivery_guarantee=1)
     append = world.store.append
 
@@ -92,7 +92,7 @@ def test_a_removal_that_can_not_be_applied_ends_the_queue_manager_from_a_timer(w
     assert isinstance(world.failure, KeyError)
 
 
-def test_a_message_of_a_transaction_came_once_when_it_is_committed(world: World) -> None:
+def test_a_committed_transactional_message_is_counted_once(world: World) -> None:
     transaction = world.begin()
     world.send("t", "a", transaction)
     world.send("t", "b", transaction)
@@ -101,7 +101,7 @@ def test_a_message_of_a_transaction_came_once_when_it_is_committed(world: World)
     assert world.queue("t").came == 2 and world.labels("t") == ["a", "b"]
 
 
-def test_what_is_charged_within_a_change_adds_up_to_the_quota(world: World) -> None:
+def test_charges_within_one_change_add_up_against_the_quota(world: World) -> None:
     queue = world.create("small", QUOTA=10)
     change = ChangeSet(world.manager.changes)
     assert [change.charge(queue, 4096) for _ in range(4)] == [True, True, False, False]

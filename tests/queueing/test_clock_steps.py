@@ -1,4 +1,4 @@
-"""Somebody sets the clock: durations go on as if nothing had happened, lifetimes follow the clock."""
+"""Clock changes: durations are not affected, lifetimes follow the clock."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_message_whose_time_is_over_by_the_new_clock_is_neither_peeked_nor_rec
     assert [(m.label, m.message_class) for m in dead] == [("over", MessageClass.NACK_RECEIVE_TIMEOUT)]
 
 
-def test_plain_receives_are_no_shortcut_to_a_message_whose_time_is_over(world: World) -> None:
+def test_plain_receives_do_not_return_expired_messages(world: World) -> None:
     descriptor = world.open()
     world.send(label="over", time_to_be_received=60)
     assert world.manager.reading.plainly([descriptor]) == [world.queue()]
@@ -76,7 +76,7 @@ def test_plain_receives_are_no_shortcut_to_a_message_whose_time_is_over(world: W
     assert world.manager.reading.plainly([descriptor]) == [world.queue()] and world.labels() == []
 
 
-def test_a_step_forward_is_noticed_soon_and_a_step_back_prolongs_a_life(world: World) -> None:
+def test_a_clock_step_forward_is_noticed_soon_and_a_step_back_prolongs_lifetimes(world: World) -> None:
     world.send(label="m", time_to_be_received=60)
     world.step(-HOUR)
     world.advance(60_000)
@@ -98,7 +98,7 @@ def test_a_message_whose_time_is_over_stays_hidden_while_the_disk_is_full(world:
 
 
 @pytest.mark.parametrize("step", [-HOUR, HOUR])
-def test_unused_outgoing_queues_go_after_the_same_time(world: World, step: int) -> None:
+def test_unused_outgoing_queues_are_deleted_after_the_same_time(world: World, step: int) -> None:
     world.manager.handles.close_queue(world.open(THERE, Access.SEND))
     world.step(step)
     world.advance(UNUSED_PERIOD)

@@ -74,7 +74,7 @@ def test_a_message_for_a_foreign_machine_goes_where_its_kind_belongs_and_keeps_i
     assert world.messages(connector(world))[0].connector_type_identifier == bytes(range(16))
 
 
-def test_other_machines_and_web_servers_have_outgoing_queues_as_ever(world: World) -> None:
+def test_other_machines_and_web_servers_still_have_outgoing_queues(world: World) -> None:
     for text in (r"DIRECT=OS:ELSEWHERE\private$\q", "DIRECT=HTTP://saphost/msmq/private$/q"):
         world.send(text, "on its way")
     assert len(world.registry.outgoing) == 2
@@ -134,7 +134,7 @@ def test_messages_and_queues_are_there_after_a_restart(world: World, checkpoint:
     assert world.labels(connector(world)) == ["recoverable", "goes on"]
 
 
-def test_a_site_that_is_no_longer_declared_keeps_its_messages_and_is_told_of(
+def test_a_site_that_is_no_longer_declared_keeps_its_messages_and_is_reported(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.send(THERE, "kept", delivery_guarantee=1)
@@ -187,7 +187,7 @@ def acknowledgments(world: World) -> list[MessageClass]:
     return [MessageClass(message.message_class) for message in world.messages(world.queue())]
 
 
-def test_nobody_but_the_connector_application_says_that_a_message_has_arrived(world: World) -> None:
+def test_only_the_connector_application_confirms_the_arrival_of_a_message(world: World) -> None:
     send_with_everything(world, "m")
     world.read(world.open(PLAIN))
     assert acknowledgments(world) == []
@@ -208,7 +208,7 @@ def test_a_sender_that_asks_for_a_journal_copy_has_it_when_the_message_is_in_the
         ({"time_to_reach_queue": 9, "time_to_be_received": 5}, MessageClass.NACK_REACH_QUEUE_TIMEOUT),
     ],
 )
-def test_a_message_that_nobody_fetches_in_time_dies_and_its_sender_is_told(
+def test_an_unfetched_message_expires_and_its_sender_is_notified(
     world: World, times: dict[str, int], reason: MessageClass
 ) -> None:
     send_with_everything(world, "m", journaling_requested=int(Journal.DEADLETTER), **times)
@@ -220,13 +220,13 @@ def test_a_message_that_nobody_fetches_in_time_dies_and_its_sender_is_told(
     assert [m.message_class for m in world.messages(world.registry.dead_letters)] == [reason]
 
 
-def test_a_message_without_times_waits_for_ever(world: World) -> None:
+def test_a_message_without_timeouts_never_expires(world: World) -> None:
     world.send(THERE, "m")
     world.advance(10 * 86_400_000)
     assert world.labels(connector(world)) == ["m"]
 
 
-def test_what_is_purged_was_deleted_on_its_way(world: World) -> None:
+def test_purged_messages_are_acknowledged_as_deleted_in_transit(world: World) -> None:
     transaction = world.begin()
     send_with_everything(world, "x", journaling_requested=int(Journal.DEADLETTER), transaction=transaction)
     world.manager.transactions.commit(transaction)
@@ -280,18 +280,18 @@ def test_a_connector_queue_can_be_neither_deleted_nor_changed(world: World) -> N
         world.manager.administration.set_properties(connector(world), {}, ALICE)
 
 
-def test_a_pipeline_looks_into_a_connector_queue_by_its_format_name(world: World) -> None:
+def test_a_pipeline_reads_a_connector_queue_by_its_format_name(world: World) -> None:
     assert source(world, XACT, "queue", ALICE) is connector(world, XACT)
 
 
-def test_staged_messages_go_where_their_kind_belongs(world: World) -> None:
+def test_staged_messages_go_to_the_connector_queue_of_their_kind(world: World) -> None:
     stage = world.manager.staged_writes.begin("sink", 1, 0, "a", ALICE)
     targets = [world.manager.staged_writes.target(THERE, transactional, ALICE) for transactional in (False, True)]
     for target, label in zip(targets, ("plain", "x"), strict=True):
         row = draft(target, label=label, delivery_guarantee=1)
         assert world.manager.staged_writes.stage(stage, [row], last=target is targets[1]) == []
     world.manager.staged_writes.seal(stage)
-    restarted(world)  # what is staged keeps the queues of a site that is no longer declared
+    restarted(world)  # staged messages keep the queues of a site that is no longer declared
     world.manager.staged_writes.finalize("sink", 1, [stage.handle], ALICE)
     assert world.labels(connector(world)) == ["plain"]
     assert world.labels(connector(world, XACT)) == ["x"]

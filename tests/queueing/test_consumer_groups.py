@@ -18,7 +18,7 @@ SEQUENCE = HResult.MQ_ERROR_TRANSACTION_SEQUENCE
 
 
 def fill(world: World, labels: str, name: str = "q", **values: int) -> list[int]:
-    """Sequences of the messages."""
+    """Send messages; return their sequences."""
     sequences = []
     for label in labels:
         world.send(name, label, **{"delivery_guarantee": 1, **values})
@@ -47,7 +47,7 @@ def test_an_uncommitted_send_holds_back_its_queue_only(world: World) -> None:
 
 
 @pytest.mark.parametrize("how", ["transaction", "two phases", "claim", "prepared"])
-def test_what_somebody_holds_is_not_stable(world: World, how: str) -> None:
+def test_locked_messages_are_not_stable(world: World, how: str) -> None:
     world.create("x", TRANSACTION=1)
     transaction = world.begin(5)
     for label in "ab":
@@ -128,7 +128,7 @@ def test_a_claim_survives_a_restart(world: World, checkpoint: bool) -> None:
     assert found is not None and found.cursor == group.end
 
 
-def test_a_claim_behind_the_former_one_commits_it(world: World) -> None:
+def test_a_claim_after_the_previous_one_commits_it(world: World) -> None:
     world.manager.administration.set_properties(world.queue(), {104: 1}, ALICE)  # PROPID_Q_JOURNAL
     fill(world, "abcd")
     first = claim(world, 0, 2)
@@ -138,7 +138,7 @@ def test_a_claim_behind_the_former_one_commits_it(world: World) -> None:
     assert journal is not None and world.labels(journal) == ["a", "b"]
 
 
-def test_a_claim_from_within_the_former_one_commits_a_part_and_claims_the_rest_anew(world: World) -> None:
+def test_a_claim_from_within_the_previous_one_commits_a_part_and_reclaims_the_rest(world: World) -> None:
     sequences = fill(world, "abc")
     claim(world, 0)
     group = claim(world, sequences[0], 1)
@@ -185,7 +185,7 @@ def test_commit_acknowledges_and_is_idempotent(world: World) -> None:
 
 @pytest.mark.parametrize("restart", [None, "log", "checkpoint"])
 @pytest.mark.parametrize("how", ["send", "transaction", "stage", "sealed stage"])
-def test_who_wants_to_hear_of_the_receipt_does_however_the_message_came(
+def test_requested_receipts_are_sent_for_claimed_messages_of_every_kind(
     world: World, how: str, restart: str | None
 ) -> None:
     world.create("admin")
@@ -229,7 +229,7 @@ def test_a_released_claim_is_available_again_and_its_token_fenced(world: World) 
     assert world.labels() == ["a", "b"]
 
 
-def test_a_forgotten_group_is_no_more(world: World) -> None:
+def test_a_forgotten_group_no_longer_exists(world: World) -> None:
     group = claim(world, 0)
     done(world.manager.consumer_groups.release_claim(group, forget=True))
     world.restart()
@@ -303,7 +303,7 @@ def test_a_message_moved_into_the_range_of_a_claim_stays_out_of_it(world: World)
 
 
 @pytest.mark.parametrize("start", [-1, 1 << 56])
-def test_what_is_no_position_is_refused(world: World, start: int) -> None:
+def test_invalid_positions_are_refused(world: World, start: int) -> None:
     with pytest.raises(IllegalPropertyValue):
         claim(world, start)
 
@@ -343,7 +343,7 @@ def test_a_limit_ends_the_range_at_the_last_message_within_it(world: World) -> N
     assert (end, len(ranges)) == (sequences[0], 1)
 
 
-def test_a_claim_divides_like_a_queue_and_neither_minds_priorities(world: World) -> None:
+def test_claims_and_queues_are_divided_alike_regardless_of_priorities(world: World) -> None:
     for number in range(40):
         world.send(label=str(number), priority=number % 8)
     keys = sorted(world.queue().entries, key=sequence_of)
@@ -386,7 +386,7 @@ def test_a_crash_in_the_middle_of_a_commit_leaves_the_rest_of_the_claim(world: W
     assert {count, 0} < seen
 
 
-def test_a_crash_in_the_middle_of_a_commit_neither_loses_nor_doubles_a_message(world: World) -> None:
+def test_a_crash_in_the_middle_of_a_commit_neither_loses_nor_duplicates_a_message(world: World) -> None:
     world.manager.administration.set_properties(world.queue(), {104: 1}, ALICE)
     count = 150  # five steps
     for number in range(count):
@@ -413,7 +413,7 @@ def test_a_crash_in_the_middle_of_a_commit_neither_loses_nor_doubles_a_message(w
 
 
 def spoil(world: World, payload: bytes) -> int:
-    """A record that is no message, as an older version may have stored it. Returns its sequence."""
+    """Store an undecodable record, as an older version may have done. Return its sequence."""
     sequence = world.manager.changes.next_sequence()
     key = 4 << 56 | sequence
     world.manager.store.append([Insert(world.queue().number, sequence, deadline_word(key, 0), payload)])
@@ -453,7 +453,7 @@ def test_a_claim_with_a_record_that_cannot_be_decoded_can_be_released(world: Wor
 
 
 def test_an_offset_beyond_every_number_that_was_given_is_an_error_that_names_both(world: World) -> None:
-    """As of a checkpoint that is newer than the backup from which the queue manager was restored."""
+    """Such an offset is in a checkpoint newer than the backup from which the queue manager was restored."""
     fill(world, "ab")
     highest = world.manager.changes.sequence
     assert len(claim(world, highest, name="other").keys) == 0
@@ -541,11 +541,11 @@ def test_the_ends_of_a_queue_are_the_first_and_the_last_of_each_priority(world: 
         world.send("q", "x", priority=priority)
     high, first, _, last = queue.available
     assert queue.ends() == [high, high, first, last]
-    queue.available.add(lookup_id(7, 1))  # the first number that there is
+    queue.available.add(lookup_id(7, 1))  # the first valid number
     assert queue.ends() == [lookup_id(7, 1), high, first, last]
 
 
-def test_of_what_a_restart_found_only_plain_messages_go_together(world: World) -> None:
+def test_only_plain_recovered_messages_are_removed_together(world: World) -> None:
     world.create("x", TRANSACTION=1)
     for number, label in enumerate("ab", 10):
         transaction, asked = world.begin(number), int(Acknowledge.POS_RECEIVE) if label == "b" else 0
@@ -562,7 +562,7 @@ def test_of_what_a_restart_found_only_plain_messages_go_together(world: World) -
         assert [place is not None for place in places] == plain, name
 
 
-def test_what_a_group_has_claimed_behind_a_position_is_divided_evenly() -> None:
+def test_claimed_messages_after_a_position_are_divided_evenly() -> None:
     world = World()
     world.create("q")
     for label in "abcdef":

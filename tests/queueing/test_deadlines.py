@@ -1,4 +1,4 @@
-"""Deadlines of messages: a heap, in machine code and without, that says the same."""
+"""Deadlines of messages: a heap, with equal results in native code and Python."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def heap_type(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 
 class Model:
-    """What is pending, in a set."""
+    """Pending deadlines, as a set."""
 
     def __init__(self) -> None:
         self.there: set[tuple[int, int]] = set()
@@ -39,7 +39,7 @@ class Model:
         self.deadlines.add(deadline, key, number)
 
 
-def test_the_earliest_comes_first_and_says_so(heap_type: object) -> None:
+def test_the_earliest_deadline_is_first(heap_type: object) -> None:
     model = Model()
     assert model.deadlines.next() is None and model.deadlines.pop(LARGEST) is None
     for deadline, changes in ((50, 1), (60, 1), (40, 2), (40, 2), (39, 3)):
@@ -50,7 +50,7 @@ def test_the_earliest_comes_first_and_says_so(heap_type: object) -> None:
     assert model.deadlines.next() == 60 and len(model.deadlines) == 1
 
 
-def test_what_is_over_is_passed_by(heap_type: object) -> None:
+def test_finished_deadlines_are_skipped(heap_type: object) -> None:
     model = Model()
     for key in range(10):
         model.add(key, key)
@@ -60,7 +60,7 @@ def test_what_is_over_is_passed_by(heap_type: object) -> None:
 
 
 @pytest.mark.parametrize("number", range(5))
-def test_against_a_model(heap_type: object, number: int) -> None:
+def test_deadlines_agree_with_a_model(heap_type: object, number: int) -> None:
     chance = seeds.chance(f"deadlines {number}")
     model, expected, now = Model(), set(), 0
     for key in range(4000):
@@ -80,8 +80,8 @@ def test_against_a_model(heap_type: object, number: int) -> None:
             assert model.deadlines.next() == (min(expected)[0] if expected else None)
 
 
-def test_those_that_are_over_do_not_stay_for_ever(heap_type: object) -> None:
-    """As in a queue whose messages are received long before they expire."""
+def test_finished_deadlines_are_removed_eventually(heap_type: object) -> None:
+    """This happens in a queue whose messages are received long before they expire."""
     model, most = Model(), 0
     for key in range(60_000):
         model.add(10**9 + key, key)
@@ -92,7 +92,7 @@ def test_those_that_are_over_do_not_stay_for_ever(heap_type: object) -> None:
     assert model.deadlines.pop(10**10) == (55_000, 1)
 
 
-def test_many_that_are_over_do_not_hold_up_who_asks_for_the_next(heap_type: object) -> None:
+def test_many_finished_deadlines_do_not_delay_a_lookup(heap_type: object) -> None:
     model = Model()
     for key in range(3000):
         model.add(key, key)

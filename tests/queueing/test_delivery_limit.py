@@ -67,7 +67,7 @@ def test_at_the_limit_a_message_moves_to_the_poison_subqueue_and_keeps_its_abort
     assert held(world, world.queue("t;poison")) == [("bad", LIMIT)]
 
 
-def test_what_is_in_the_poison_subqueue_stays_there_and_other_subqueues_have_the_limit_too(world: World) -> None:
+def test_poison_messages_stay_in_their_subqueue_and_other_subqueues_have_the_limit_too(world: World) -> None:
     make(world)
     put(world, "bad")
     abort_receives(world, LIMIT)
@@ -108,7 +108,7 @@ def test_with_poison_to_deadletter_a_copy_is_kept_whether_or_not_the_sender_aske
     assert "poison" not in world.queue("t").subqueues
 
 
-def test_a_dead_letter_queue_without_room_loses_nothing(world: World) -> None:
+def test_a_full_dead_letter_queue_loses_nothing(world: World) -> None:
     make(world, OPENMSMQ_POISON_TO_DEADLETTER=1)
     put(world, "bad")
     dead = world.registry.transactional_dead_letters

@@ -1,4 +1,4 @@
-"""Records that others have made: which of them become messages."""
+"""Validation of records from other processes before they become messages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def record(**values: Any) -> bytearray:
 
 
 def with_lengths(**lengths: int) -> bytearray:
-    """A record whose parts differ from what it says of them."""
+    """Return a record whose stated lengths differ from its parts."""
     made = record(body=b"0123456789", extension=b"ext", label="label")
     places = {"body": 0, "extension": 1, "sender": 2, "label": 6, "destination": 7}
     for name, length in lengths.items():
@@ -89,21 +89,21 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_a_record_that_is_right_is_a_message(name: str) -> None:
+def test_a_valid_record_becomes_a_message(name: str) -> None:
     assert why_not(RIGHT[name], FORM) is None
     decode_message(bytes(RIGHT[name]), 1)
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_record_that_is_wrong_is_refused_with_a_reason(name: str) -> None:
+def test_an_invalid_record_is_refused_with_a_reason(name: str) -> None:
     error = why_not(WRONG[name], FORM)
     assert error is not None
     assert any(word in error.detail for word in ("allowed", "at most", "nonsense"))
-    if len(WRONG[name]) <= MAXIMUM_MESSAGE_SIZE:  # sizes are looked at before
+    if len(WRONG[name]) <= MAXIMUM_MESSAGE_SIZE:  # sizes are checked first
         assert odd_drafts_in_python(WRONG[name], array("q", [0, len(WRONG[name])]), FORM) == [0]
 
 
-def test_texts_in_any_language_need_no_closer_look() -> None:
+def test_texts_in_any_language_take_the_fast_path() -> None:
     made = record(label="é\U0001f600" + "中" * (MAXIMUM_LABEL - 3))
     bounds = array("q", [0, len(made)])
     assert odd_drafts(made, bounds, FORM) == odd_drafts_in_python(made, bounds, FORM) == []
@@ -120,7 +120,7 @@ changes = st.lists(st.tuples(st.integers(0, 230), st.integers(0, 255)), max_size
 
 @given(st.sampled_from([*RIGHT.values(), *list(WRONG.values())[:-1]]), changes, st.integers(-2, 2))
 @example(RIGHT["nothing"], [], 0)
-def test_machine_code_lets_no_record_pass_that_python_would_not(
+def test_native_code_accepts_no_record_that_python_refuses(
     given_: bytearray, changes: list[tuple[int, int]], more: int
 ) -> None:
     made = bytearray(given_)
@@ -173,7 +173,7 @@ def test_no_wrong_record_is_stored_whoever_made_it(several: bool, collect: bool)
         assert not stage.messages
 
 
-def test_a_row_passes_the_same_door_as_every_message() -> None:
+def test_a_row_is_admitted_by_the_same_checks_as_every_message() -> None:
     name = "DIRECT=OS:h\\private$\\q"
     assert why_not(record(response_queue_format_name=name), FORM) is None
     error = why_not(record(response_queue_format_name=",".join([name] * 50)), FORM)

@@ -1,4 +1,4 @@
-"""Entries of a queue in arrays against a dictionary."""
+"""Entries of a queue in arrays, compared with a dictionary."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from openmsmq.queueing.entries import (
 from seeds import chance
 
 LARGEST = 7 << 56 | (1 << 56) - 1
-# Few keys, so that they meet; and any, which lie far apart.
+# Few keys, so that they collide, and arbitrary ones, which lie far apart.
 KEYS = st.integers(0, 30) | st.integers(3 << 56, (3 << 56) + 30) | st.integers(0, LARGEST)
 STORED = st.builds(stored, st.integers(0, (1 << 64) - 1), st.integers(0, (1 << 32) - 3))
 ENTRIES = STORED | st.builds(Message)
 BOTH = [Entries, EntriesInPython]
 
 
-def test_machine_code_is_used_where_it_is_compiled() -> None:
+def test_native_code_is_used_where_it_is_compiled() -> None:
     assert (Entries is not EntriesInPython) == compiled.is_native()
 
 
 class EntriesMachine(RuleBasedStateMachine):
-    """What is in a table, and what goes, beside a dictionary."""
+    """Compares a table with a dictionary while entries are added and removed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class EntriesMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def drain(self, data: st.DataObject) -> None:
-        """Most of what is there."""
+        """Remove most of the entries."""
         for key in data.draw(st.permutations(sorted(self.expected)))[: len(self.expected) * 9 // 10]:
             assert self.entries.pop(key) == self.expected.pop(key)
 
@@ -176,7 +176,7 @@ def test_a_table_that_grows_and_shrinks_again_and_again_has_what_a_dictionary_ha
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_what_goes_is_no_longer_referred_to(kind: Callable[[], Any]) -> None:
+def test_removed_entries_are_no_longer_referenced(kind: Callable[[], Any]) -> None:
     class Held:
         pass
 
@@ -209,14 +209,14 @@ def filled(kind: Callable[[], Any], content: dict[int, Any]) -> Any:
 
 @given(queues, st.data())
 def test_columns(content: dict[int, Any], data: st.DataObject) -> None:
-    content = {key & ~LAST_SEQUENCE | number: content[key] for number, key in enumerate(content)}  # as sequences are
+    content = {key & ~LAST_SEQUENCE | number: content[key] for number, key in enumerate(content)}  # like sequences
     some = st.sampled_from(sorted(content) or [0])
     times = data.draw(st.dictionaries(some, st.integers(0, (1 << 56) - 1)))
     left_out = data.draw(st.sets(some))
     others = data.draw(st.dictionaries(some, st.integers(0, (1 << 56) - 1)))
     deadlines = Deadlines(lambda key, number: True, lambda: None)
     for key, time in times.items():
-        for earlier in sorted({time, time // 2, time // 3}):  # the latest one counts
+        for earlier in sorted({time, time // 2, time // 3}):  # the latest counts
             deadlines.add(earlier, key, 7)
         deadlines.add(time + 1, key, 8)  # of another queue
     room = data.draw(st.none() | st.integers(0, 1000).map(ready_room))

@@ -1,4 +1,4 @@
-"""A resource that has run out harms no message, and each has an error of its own that names it and its limit."""
+"""An exhausted resource harms no message; each resource has its own error, which names it and its limit."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_each_resource_has_an_error_that_names_it_its_limit_and_the_remedy(error
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "bad sector"), ValueError(), KeyError(), None])
-def test_other_errors_are_no_shortage(error: BaseException | None) -> None:
+def test_other_errors_are_not_reported_as_a_shortage(error: BaseException | None) -> None:
     assert exhausted(error) is None
 
 
@@ -52,7 +52,7 @@ def test_the_names_of_resources_differ() -> None:
 
 @pytest.fixture
 def fails(server: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception | None], None]:
-    """Reading a record from the store fails with an error, until it is called with None."""
+    """Make reads from the store fail with an error; None ends that."""
     queue = server.world.queue()
     now: list[Exception | None] = [None]
     really = queue.read
@@ -84,7 +84,7 @@ def test_a_message_that_cannot_be_read_for_want_of_a_resource_is_not_damaged(
     assert label(read(client, handle, request=3)) == "b"
 
 
-def test_what_is_put_back_without_descriptors_is_available(client: Client, server: Server, fails: Any) -> None:
+def test_a_message_put_back_without_free_descriptors_is_available(client: Client, server: Server, fails: Any) -> None:
     put(client, "a", delivery_guarantee=int(Delivery.RECOVERABLE))
     handle = opened(client)
     assert label(read(client, handle)) == "a"
@@ -94,7 +94,7 @@ def test_what_is_put_back_without_descriptors_is_available(client: Client, serve
     assert label(read(client, handle, request=2)) == "a"
 
 
-def test_without_memory_for_the_answer_a_remote_reader_hears_so_and_the_message_stays(
+def test_without_memory_for_the_reply_a_remote_reader_gets_an_error_and_the_message_stays(
     client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(client, "a")
@@ -133,7 +133,7 @@ def test_each_operation_that_meets_a_shortage_answers_with_its_error(
     assert caplog.text.count(shortage.ran_out.remedy) == 3
 
 
-def test_a_full_disk_says_so_where_the_store_finds_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_named_in_the_error_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     from openmsmq.queueing.storage import storing
 
     full = StoreFull("cannot prepare a segment")

@@ -1,4 +1,4 @@
-"""What becomes of messages when quotas are full, disks fill up, buffers are small and the queue manager restarts."""
+"""Outcomes of messages with full quotas, full disks, small buffers and restarts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def small_machine(kilobytes: int) -> World:
 
 
 def fill_up(world: World, queue: str = "q", **values: Any) -> int:
-    """Send until the machine takes no more. Returns how many messages it took."""
+    """Send until the machine is full. Return the number of accepted messages."""
     count = 0
     while True:
         try:
@@ -54,7 +54,7 @@ def fill_up(world: World, queue: str = "q", **values: Any) -> int:
         count += 1
 
 
-def test_dead_letters_find_room_on_a_full_machine(world: World) -> None:
+def test_dead_letters_are_stored_on_a_full_machine(world: World) -> None:
     full = small_machine(10)
     count = fill_up(full, journaling_requested=DEADLETTER, time_to_be_received=5)
     full.advance(10_000)
@@ -63,14 +63,14 @@ def test_dead_letters_find_room_on_a_full_machine(world: World) -> None:
     assert full.manager.changes.discarded == 0
 
 
-def test_transactional_dead_letters_of_a_purge_find_room_on_a_full_machine() -> None:
+def test_transactional_dead_letters_of_a_purge_are_stored_on_a_full_machine() -> None:
     full = small_machine(10)
     count = fill_up(full, "x", journaling_requested=DEADLETTER)
     full.manager.reading.purge(full.open("x"))
     assert len(full.labels(full.registry.transactional_dead_letters)) == count > 5
 
 
-def test_journal_copies_of_what_was_received_find_room_on_a_full_machine() -> None:
+def test_journal_copies_of_received_messages_are_stored_on_a_full_machine() -> None:
     full = small_machine(10)
     count = fill_up(full, "j")
     reader = full.open("j")
@@ -79,7 +79,7 @@ def test_journal_copies_of_what_was_received_find_room_on_a_full_machine() -> No
     assert len(full.labels("j")) == 0 and len(full.queue("j").journal.entries) == count  # type: ignore[union-attr]
 
 
-def test_what_is_freed_serves_copies_only(world: World) -> None:
+def test_freed_space_is_used_for_copies_only(world: World) -> None:
     full = small_machine(10)
     fill_up(full)
     with refused(HResult.MQ_ERROR_INSUFFICIENT_RESOURCES):
@@ -125,7 +125,7 @@ def test_a_negative_acknowledgment_carries_the_body_only_of_a_message_that_is_no
 
 
 @pytest.mark.parametrize("information", [0, 0x80000000, 0x10])
-def test_a_change_of_no_part_of_a_descriptor_is_refused(world: World, information: int) -> None:
+def test_a_change_without_any_part_of_a_descriptor_is_refused(world: World, information: int) -> None:
     before = world.store.end
     with refused(HResult.MQ_ERROR_INVALID_PARAMETER):
         world.manager.administration.set_security(world.queue(), information, SecurityDescriptor().pack(), BOB)
@@ -144,7 +144,7 @@ def test_an_owner_is_not_erased_by_a_descriptor_without_one(world: World) -> Non
     "DIRECT=TCP:nonsense\\private$\\q", "DIRECT=TCP:999.1.1.1\\private$\\q", "DIRECT=TCP:1.2.3\\private$\\q",
     "DIRECT=OS:private$\\orders", "DIRECT=OS:system$\\orders",
 ])  # fmt: skip
-def test_a_host_that_cannot_be_one_is_refused_when_the_queue_is_opened(world: World, name: str) -> None:
+def test_an_invalid_host_is_refused_when_the_queue_is_opened(world: World, name: str) -> None:
     with refused(HResult.MQ_ERROR_ILLEGAL_FORMATNAME):
         world.open(name, Access.SEND)
     assert not world.registry.outgoing
@@ -172,12 +172,12 @@ def test_an_address_of_this_machine_is_local_however_it_is_written() -> None:
         ("127.0.0.2", "localhost.", True), ("127.0.0.2", "there.", False),
     ],
 )  # fmt: skip
-def test_names_of_this_machine_beside_other_queue_managers_on_loopback(listen: str, host: str, local: bool) -> None:
+def test_names_of_this_machine_with_other_queue_managers_on_loopback(listen: str, host: str, local: bool) -> None:
     machine = replace(MACHINE, addresses=frozenset([listen]), own_loopback=True)
     assert machine.is_local(host) is local
 
 
-def test_a_prepare_that_finds_no_room_leaves_no_message_marked_as_the_last(world: World) -> None:
+def test_a_prepare_that_fails_on_a_full_disk_leaves_no_message_marked_as_the_last(world: World) -> None:
     transaction = world.begin()
     world.send("x", "a", transaction)
     world.store.full = True
@@ -204,7 +204,7 @@ def test_a_prepared_transaction_takes_no_rejection(world: World) -> None:
         world.manager.subqueues.reject(descriptor, key)
 
 
-def test_what_is_staged_counts_for_the_quotas_of_plain_sends() -> None:
+def test_staged_messages_count_for_the_quotas_of_plain_sends() -> None:
     world = World()
     world.create("q", QUOTA=2)
     made = stage(world, 0, "ab")
@@ -226,7 +226,7 @@ class Uncountable(dict[int, Any]):
     values = items = keys = __iter__
 
 
-def test_opening_a_queue_does_not_look_at_those_who_have_it_open(world: World) -> None:
+def test_opening_a_queue_does_not_scan_its_open_handles(world: World) -> None:
     world.manager.handles.descriptors = Uncountable()
     opened = [world.open("q", access) for access in (Access.RECEIVE, Access.PEEK, Access.SEND) for _ in range(3)]
     with refused(HResult.MQ_ERROR_SHARING_VIOLATION):
@@ -293,7 +293,7 @@ def test_a_lifetime_counts_from_the_millisecond_of_sending_also_after_a_restart(
 
 @pytest.mark.parametrize("suffix", ["JOURNAL", "DEADLETTER", "DEADXACT"])
 def test_system_queues_are_for_administrators_and_whoever_is_granted(suffix: str) -> None:
-    """They hold messages of queues that a caller may not read."""
+    """System queues hold messages of queues that a caller may not read."""
     world = World(replace(MACHINE, security=default_machine_security([BOB.sid])))
     name = f"MACHINE={UUID(bytes_le=MACHINE.identifier)};{suffix}"
     for access in (Access.PEEK, Access.RECEIVE):

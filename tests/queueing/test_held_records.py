@@ -1,4 +1,4 @@
-"""Express messages of which a queue holds the record: for readers they are as all others."""
+"""Express messages held as records: readers see no difference."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ KEYS = [4 << 56 | number for number in (7, 5, 6)]
 
 
 def held(world: World) -> None:
-    """A queue with three of them."""
+    """Return a queue with three such messages."""
     queue = world.queue()
     messages = [Message(body=bytes(10 * n), label=f"label {n}", priority=3) for n in range(3)]
     queue.hold(KEYS, [encode_message(message) for message in messages], [100, 200, 300])
 
 
-def test_they_are_read_in_their_order_and_count_for_the_quota(world: World) -> None:
+def test_held_records_are_read_in_order_and_count_for_the_quota(world: World) -> None:
     held(world)
     queue = world.queue()
     assert world.labels("q") == ["label 1", "label 2", "label 0"]
@@ -34,13 +34,13 @@ def test_they_are_read_in_their_order_and_count_for_the_quota(world: World) -> N
 def test_rolled_back_receives_are_counted(world: World) -> None:
     held(world)
     queue = world.queue()
-    assert [queue.note_abort(KEYS[0]) for _ in range(2)] == [0, 0]  # nothing to be remembered in the log
+    assert [queue.note_abort(KEYS[0]) for _ in range(2)] == [0, 0]  # nothing is stored in the log
     assert queue.message(KEYS[0]).abort_count == 2 and queue.message(KEYS[1]).abort_count == 0
     assert all(isinstance(queue.entries[key], HeldRecord) for key in KEYS)
     assert queue.total_bytes == 600
 
 
-def test_they_are_gone_after_a_restart_and_by_a_purge(world: World) -> None:
+def test_held_records_are_removed_by_a_restart_and_by_a_purge(world: World) -> None:
     held(world)
     world.manager.reading.purge(world.open("q", Access.RECEIVE))
     assert (len(world.queue()), world.queue().total_bytes) == (0, 0)

@@ -1,4 +1,4 @@
-"""Nothing that goes wrong at one reader, at the transport or at the timer's owner is anybody else's failure."""
+"""A failure of one reader, the transport or a timer's owner affects no other caller."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def world() -> World:
 
 
 class Broken(Exception):
-    """What a mistake in somebody's code raises."""
+    """Exception that simulates a bug."""
 
 
 class Reader:
-    """A reader whose callbacks raise, as long as it is told to."""
+    """A reader whose callbacks raise, while configured to."""
 
     def __init__(self, fails: str) -> None:
         self.fails = fails
@@ -49,9 +49,7 @@ def wait(world: World, reader: Reader, queue: str = "q", **values: Any) -> None:
 
 @pytest.mark.parametrize("fails", ["accept", "reply"])
 @pytest.mark.parametrize("how", ["plain", "two phases", "in a transaction", "peeking"])
-def test_a_reader_that_fails_costs_neither_the_sender_nor_the_readers_behind_it(
-    world: World, fails: str, how: str
-) -> None:
+def test_a_failing_reader_affects_neither_the_sender_nor_later_readers(world: World, fails: str, how: str) -> None:
     name = "t" if how == "in a transaction" else "q"
     world.create(name, TRANSACTION=int(name == "t"))
     broken = Reader(fails)
@@ -105,7 +103,7 @@ def test_readers_of_other_queues_are_served_when_one_transaction_wakes_several(w
     assert broken.statuses == [HResult.MQ_ERROR] and world.labels("y") == ["y"]
 
 
-def test_a_move_and_an_end_of_a_receive_do_not_fail_with_the_reader_that_they_wake(world: World) -> None:
+def test_a_failing_reader_does_not_fail_the_move_or_receive_that_wakes_it(world: World) -> None:
     world.create("q")
     source, target = world.open("q"), world.open("q;s", Access.MOVE)
     world.send("q", "a")
@@ -158,7 +156,7 @@ class BrokenTransport:
         raise Broken
 
 
-def test_a_transport_that_fails_is_not_the_senders_failure() -> None:
+def test_a_failing_transport_does_not_fail_the_send() -> None:
     world = World(transport=BrokenTransport())
     world.create("q")
     waiting = world.wait(world.open("q"))
@@ -167,7 +165,7 @@ def test_a_transport_that_fails_is_not_the_senders_failure() -> None:
     assert waiting.label == "here"
 
 
-def test_an_owner_whose_timer_fails_is_asked_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_timer_of_an_owner_is_retried(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise Broken
 
@@ -207,7 +205,7 @@ def test_an_expiry_that_fails_leaves_the_other_timers_alone(world: World, monkey
     assert world.labels() == []
 
 
-def test_who_has_waited_gets_the_message_before_who_comes_later(world: World) -> None:
+def test_a_waiting_reader_gets_the_message_before_a_later_one(world: World) -> None:
     world.create("q")
     first = world.wait(world.open("q"))
     world.send("q", "a")
@@ -216,7 +214,7 @@ def test_who_has_waited_gets_the_message_before_who_comes_later(world: World) ->
 
 
 def damage(world: World, label: str, queue: str = "q") -> int:
-    """The record of a stored message becomes unreadable. Returns its lookup identifier."""
+    """Make the record of a stored message unreadable. Return its lookup identifier."""
     found = world.queue(queue)
     (key,) = (key for key in found.entries if found.message(key).label == label)
     found.entries[key] = found.entries[key] | 1 << 40  # type: ignore[operator]
@@ -228,7 +226,7 @@ def fill(world: World, labels: str, **values: Any) -> None:
         world.send("q", label, delivery_guarantee=1, **values)
 
 
-def test_a_message_that_cannot_be_decoded_is_passed_over_by_readers(world: World) -> None:
+def test_a_message_that_cannot_be_decoded_is_skipped_by_readers(world: World) -> None:
     queue = world.create("q")
     fill(world, "abc")
     key = damage(world, "a")
@@ -247,7 +245,7 @@ def test_a_message_that_cannot_be_decoded_is_passed_over_by_readers(world: World
 
 
 @pytest.mark.parametrize("touched", [False, True])
-def test_a_message_that_cannot_be_decoded_goes_when_its_queue_is_purged(world: World, touched: bool) -> None:
+def test_a_message_that_cannot_be_decoded_is_removed_by_a_purge(world: World, touched: bool) -> None:
     queue = world.create("q")
     fill(world, "ab")
     damage(world, "a")

@@ -56,7 +56,7 @@ def test_lookup_identifiers_rise_within_a_priority_and_are_never_used_again(worl
     assert sequences == sorted(set(sequences))
 
 
-def test_a_reservation_that_finds_no_room_hands_out_no_number(world: World) -> None:
+def test_a_failed_reservation_assigns_no_number(world: World) -> None:
     world.store.full = True
     for _ in range(2):
         with refused(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED):
@@ -94,7 +94,7 @@ def test_a_message_survives_the_store_with_every_attribute(world: World) -> None
         assert getattr(one, name) == getattr(other, name) == value
 
 
-# -- what is refused -------------------------------------------------------------------------------------------
+# -- refusals --------------------------------------------------------------------------------------------------
 
 
 def test_only_a_queue_opened_for_sending_takes_messages(world: World) -> None:
@@ -270,7 +270,7 @@ def test_positive_journaling_copies_to_the_journal_of_the_machine(world: World) 
 @pytest.mark.parametrize("negative", [0, Journal.DEADLETTER])
 @pytest.mark.parametrize("transactional", [False, True])
 @pytest.mark.parametrize("end", ["receive", "expire", "purge", "delete"])
-def test_what_ends_in_which_dead_letter_queue(world: World, negative: int, transactional: bool, end: str) -> None:
+def test_messages_go_to_the_right_dead_letter_queue(world: World, negative: int, transactional: bool, end: str) -> None:
     world.create("d", TRANSACTION=int(transactional))
     transaction = world.begin() if transactional else None
     world.send("d", "m", transaction, journaling_requested=negative, time_to_be_received=10)
@@ -304,7 +304,7 @@ ENDS = [
 
 @pytest.mark.parametrize(("end", "asked", "expected"), ENDS)
 @pytest.mark.parametrize("wanted", [True, False])
-def test_each_end_of_a_message_is_acknowledged_to_whoever_asked_for_it(
+def test_each_outcome_of_a_message_is_acknowledged_if_requested(
     world: World, end: str, asked: Acknowledge, expected: MessageClass, wanted: bool
 ) -> None:
     world.create("admin")
@@ -336,7 +336,7 @@ def test_each_end_of_a_message_is_acknowledged_to_whoever_asked_for_it(
 
 @pytest.mark.parametrize("admin", ["", "DIRECT=OS:elsewhere\\private$\\a", "nonsense", "DIRECT=OS:.\\private$\\missing",
                                    "DIRECT=OS:.\\SYSTEM$;DEADLETTER", "DIRECT=OS:.\\private$\\t"])  # fmt: skip
-def test_an_acknowledgment_that_nobody_can_take_is_dropped(world: World, admin: str) -> None:
+def test_an_acknowledgment_that_cannot_be_delivered_is_dropped(world: World, admin: str) -> None:
     world.create("t", TRANSACTION=1)
     world.send(label="m", acknowledgements_requested=15, administration_queue_format_name=admin)
     assert world.read(world.open()).label == "m"
@@ -363,7 +363,7 @@ def test_copies_in_journals_and_dead_letter_queues_are_not_acknowledged_or_copie
     assert len(world.queue("admin")) == 2
 
 
-def test_copies_do_not_expire_where_they_were_put(world: World) -> None:
+def test_copies_in_journals_do_not_expire(world: World) -> None:
     queue = world.create("j", JOURNAL=1)
     world.send("j", "m", time_to_be_received=10, delivery_guarantee=1, journaling_requested=2)
     world.read(world.open("j"))

@@ -25,7 +25,7 @@ def world() -> World:
 NONE, DENY = Share.DENY_NONE, Share.DENY_RECEIVE_SHARE
 R, K, S = Access.RECEIVE, Access.PEEK, Access.SEND
 MODES = [(R, NONE), (R, DENY), (K, NONE), (K, DENY), (S, NONE)]
-# [MS-MQDMPR] 3.1.7.1.5: what is open already, and what it keeps others from opening.
+# [MS-MQDMPR] 3.1.7.1.5: an open handle, and the opens that it prevents.
 CONFLICTS = {
     (R, DENY): {(R, NONE), (R, DENY), (K, DENY)},
     (K, DENY): {(R, NONE), (R, DENY)},
@@ -36,7 +36,7 @@ CONFLICTS = {
 
 
 @pytest.mark.parametrize(("first", "second"), list(product(MODES, MODES)))
-def test_who_may_open_a_queue_beside_whom(
+def test_sharing_rules_decide_who_may_open_a_queue(
     world: World, first: tuple[Access, Share], second: tuple[Access, Share]
 ) -> None:
     world.create()
@@ -86,7 +86,7 @@ OPENS: list[tuple[str, Access, Share, HResult]] = [
 
 
 @pytest.mark.parametrize(("name", "access", "share", "error"), OPENS)
-def test_what_cannot_be_opened_says_why_and_leaves_nothing_open(
+def test_a_failed_open_names_the_reason_and_leaves_nothing_open(
     world: World, name: str, access: Access, share: Share, error: HResult
 ) -> None:
     world.create()
@@ -143,7 +143,7 @@ def test_waiting_reads_end_when_their_queue_is_deleted(world: World) -> None:
     world.advance(100)
 
 
-def test_a_queue_whose_deletion_finds_no_room_is_as_it_was(world: World) -> None:
+def test_a_failed_deletion_leaves_the_queue_unchanged(world: World) -> None:
     world.create(TRANSACTION=1)
     transaction = world.begin()
     world.send(label="sent", transaction=transaction)
@@ -163,7 +163,7 @@ def test_closing_a_queue_is_idempotent(world: World) -> None:
     assert not world.queue().openers
 
 
-def test_the_class_of_a_message_in_a_deleted_queue_is_told_to_its_sender(world: World) -> None:
+def test_senders_learn_that_their_message_was_in_a_deleted_queue(world: World) -> None:
     world.create()
     world.create("admin")
     world.send(label="m", acknowledgements_requested=8, administration_queue_format_name="DIRECT=OS:.\\private$\\admin")

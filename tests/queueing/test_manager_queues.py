@@ -1,4 +1,4 @@
-"""Creating and changing queues, and who may ([MS-MQDMPR] 3.1.7.1.3)."""
+"""Creating and changing queues, and the required rights ([MS-MQDMPR] 3.1.7.1.3)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_only_private_queues_of_this_machine_can_be_created(world: World, path: 
     assert not world.registry.by_name
 
 
-def test_a_name_is_taken_in_any_case(world: World) -> None:
+def test_names_are_unique_regardless_of_case(world: World) -> None:
     world.create("Orders")
     with refused(HResult.MQ_ERROR_QUEUE_EXISTS):
         world.create("oRDERS")
@@ -171,7 +171,7 @@ def test_properties_are_set_all_or_none_and_the_time_of_the_change_is_kept(world
 
 
 @pytest.mark.parametrize("propid", [0, 100, 114, 127, 999])
-def test_what_is_no_queue_property_is_refused(world: World, propid: int) -> None:
+def test_unknown_queue_properties_are_refused(world: World, propid: int) -> None:
     queue = world.create()
     for attempt in (
         lambda: world.manager.administration.get_properties(queue, [propid], ALICE),

@@ -209,7 +209,7 @@ def test_a_message_expires_at_its_time_also_after_a_restart(
 
 
 @pytest.mark.parametrize("end", ["reject", "acknowledge", "close", "restart", "checkpoint"])
-def test_a_message_that_expires_while_it_is_locked_goes_when_it_is_put_back(world: World, end: str) -> None:
+def test_a_message_that_expires_while_locked_is_removed_when_put_back(world: World, end: str) -> None:
     world.send(label="m", time_to_be_received=10, delivery_guarantee=1, journaling_requested=1)
     reader = world.open()
     key = world.read(reader, two_phase=True).message.lookup_identifier
@@ -226,7 +226,7 @@ def test_a_message_that_expires_while_it_is_locked_goes_when_it_is_put_back(worl
     assert world.labels(world.registry.dead_letters) == ([] if end == "acknowledge" else ["m"])
 
 
-def test_expiry_that_finds_no_room_is_tried_again_for_all_that_was_due(world: World) -> None:
+def test_an_expiry_that_fails_on_a_full_disk_is_retried_for_all_due_messages(world: World) -> None:
     for label in "abc":
         world.send(label=label, time_to_be_received=10, delivery_guarantee=1)
     world.store.full = True
@@ -265,7 +265,7 @@ def test_a_cursor_moves_over_the_messages_in_order(world: World) -> None:
     assert world.read(reader, CURRENT, cursor=cursor).label == "c"
 
 
-def test_a_receive_with_a_cursor_takes_what_it_points_at(world: World) -> None:
+def test_a_receive_with_a_cursor_removes_the_current_message(world: World) -> None:
     for label in "abc":
         world.send(label=label)
     reader = world.open()
@@ -282,7 +282,9 @@ def test_a_receive_with_a_cursor_takes_what_it_points_at(world: World) -> None:
 
 @pytest.mark.parametrize("action", [CURRENT, ReceiveAction.RECEIVE])
 @pytest.mark.parametrize("how", ["received", "locked"])
-def test_a_message_that_another_took_from_under_a_cursor_is_told(world: World, action: ReceiveAction, how: str) -> None:
+def test_a_cursor_reports_that_its_message_was_received_by_another(
+    world: World, action: ReceiveAction, how: str
+) -> None:
     for label in "ab":
         world.send(label=label)
     reader, other = world.open(), world.open()
@@ -332,7 +334,7 @@ def test_a_closed_cursor_cancels_its_waits(world: World) -> None:
     assert not other.over and not reader.cursors
 
 
-def test_a_higher_priority_behind_a_cursor_is_not_next(world: World) -> None:
+def test_a_higher_priority_message_before_the_cursor_is_not_next(world: World) -> None:
     world.send(label="low", priority=1)
     reader = world.open()
     cursor = world.manager.handles.open_cursor(reader)

@@ -30,7 +30,7 @@ def fill(world: World, labels: str, name: str = "q", number: int = 99) -> None:
     world.manager.transactions.commit(transaction)
 
 
-def test_sends_appear_at_the_commit_in_order_and_with_their_marks(world: World) -> None:
+def test_sends_appear_at_the_commit_in_order_with_first_and_last_flags(world: World) -> None:
     transaction = world.begin()
     waiting = world.wait(world.open("r"))
     for label in "abc":
@@ -175,7 +175,7 @@ def test_a_queue_deleted_before_its_transaction_ends_takes_its_messages_along(
     assert set(world.store.recovered.queues) <= {world.queue("r").number}
 
 
-def test_a_commit_that_finds_no_room_leaves_the_transaction_open(world: World) -> None:
+def test_a_commit_that_fails_on_a_full_disk_leaves_the_transaction_open(world: World) -> None:
     fill(world, "a")
     transaction = world.begin()
     world.read(world.open(), transaction=transaction)
@@ -193,7 +193,7 @@ def test_a_commit_that_finds_no_room_leaves_the_transaction_open(world: World) -
         ("b", True, False), ("c", False, True)]  # fmt: skip
 
 
-def test_an_abort_that_finds_no_room_aborts_all_the_same(world: World) -> None:
+def test_an_abort_succeeds_even_on_a_full_disk(world: World) -> None:
     fill(world, "a")
     transaction = world.begin()
     world.read(world.open(), transaction=transaction)
@@ -207,7 +207,7 @@ def test_an_abort_that_finds_no_room_aborts_all_the_same(world: World) -> None:
     assert world.labels() == ["a"]
 
 
-def test_a_transactional_send_to_several_queues_is_one(world: World) -> None:
+def test_a_transactional_send_to_several_queues_is_atomic(world: World) -> None:
     transaction = world.begin()
     for label in "ab":
         world.manager.sending.enqueue(world.open(BOTH, Access.SEND), Message(label=label), transaction)
@@ -267,7 +267,7 @@ def test_a_disk_that_is_full_right_after_a_commit_does_not_undo_it(
 
 
 def test_a_peek_may_name_a_transaction_whatever_the_queue_is(world: World) -> None:
-    """[MS-MQMP] 3.1.5.3 gives it to Dequeue Message only."""
+    """[MS-MQMP] 3.1.5.3 passes the transaction to Dequeue Message only."""
     world.create("plain")
     world.send("plain", "m")
     transaction = world.begin()

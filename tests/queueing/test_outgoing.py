@@ -85,7 +85,7 @@ def test_numbers_of_queues_are_never_used_again(world: World) -> None:
     assert len(set(numbers)) == 4 and numbers == sorted(numbers)
 
 
-def test_a_queue_goes_when_two_looks_found_it_unused(world: World) -> None:
+def test_an_outgoing_queue_is_deleted_after_two_checks_find_it_unused(world: World) -> None:
     descriptor = world.open(THERE, Access.SEND)
     assert world.manager.next_expiry() == UNUSED_PERIOD
     for _ in range(3):
@@ -122,7 +122,7 @@ def test_a_full_disk_refuses_the_open_and_keeps_an_unused_queue(world: World) ->
     assert not world.registry.outgoing
 
 
-def test_there_are_not_more_than_so_many() -> None:
+def test_the_number_of_outgoing_queues_is_bounded() -> None:
     world = World(replace(MACHINE, limits=MachineLimits(max_outgoing_queues=1)))
     world.open(THERE, Access.SEND)
     world.open(THERE, Access.SEND)
@@ -159,7 +159,7 @@ def test_a_transaction_sends_here_and_there_or_nowhere(world: World) -> None:
     assert first.is_transactional and world.labels("t") == ["t"]
 
 
-def test_the_machine_quota_counts_what_goes_out() -> None:
+def test_the_machine_quota_counts_outgoing_messages() -> None:
     world = World(replace(MACHINE, quota=2))
     world.send(THERE, body=bytes(1000))
     before = snapshot(world)
@@ -193,7 +193,7 @@ def test_a_message_that_would_be_too_large_with_names_for_others_is_refused(worl
     assert len(user_message_of(elsewhere).pack()) <= MAXIMUM_MESSAGE_SIZE
 
 
-def test_what_waits_is_neither_journaled_nor_acknowledged(world: World) -> None:
+def test_waiting_messages_are_neither_journaled_nor_acknowledged(world: World) -> None:
     world.send(THERE, journaling_requested=JOURNAL, acknowledgements_requested=0x0F,
                administration_queue_format_name=ADMIN)  # fmt: skip
     assert not world.messages(world.registry.system_journal) and not world.labels("admin")
@@ -203,7 +203,9 @@ def test_what_waits_is_neither_journaled_nor_acknowledged(world: World) -> None:
 
 
 @pytest.mark.parametrize("recoverable", [0, 1])
-def test_a_message_that_does_not_reach_its_queue_in_time_dies_and_says_so(world: World, recoverable: int) -> None:
+def test_a_message_that_misses_its_time_to_reach_queue_expires_with_an_acknowledgment(
+    world: World, recoverable: int
+) -> None:
     world.send(THERE, label="late", time_to_reach_queue=60, journaling_requested=DEADLETTER, body=b"x",
                acknowledgements_requested=NEG_ARRIVAL, administration_queue_format_name=ADMIN,
                delivery_guarantee=recoverable)  # fmt: skip
@@ -227,7 +229,7 @@ def test_four_days_are_the_default(world: World) -> None:
     assert len(world.registry.dead_letters) == 1
 
 
-def test_a_transactional_message_dies_into_the_transactional_dead_letter_queue(world: World) -> None:
+def test_an_expired_transactional_message_goes_to_the_transactional_dead_letter_queue(world: World) -> None:
     transaction = world.begin()
     world.send(THERE, transaction=transaction, time_to_reach_queue=10, journaling_requested=DEADLETTER)
     world.advance(10_000)
@@ -253,7 +255,7 @@ def test_the_time_to_be_received_runs_in_transit_too(world: World, asked: int, t
 # -- administrators --------------------------------------------------------------------------------------------
 
 
-def test_an_administrator_looks_takes_and_purges(world: World) -> None:
+def test_an_administrator_peeks_receives_and_purges(world: World) -> None:
     for label in "abc":
         world.send(THERE, label=label, journaling_requested=DEADLETTER, acknowledgements_requested=0x0F,
                    administration_queue_format_name=ADMIN)  # fmt: skip
@@ -277,7 +279,7 @@ def test_nobody_else_reads_what_others_send(world: World, access: Access) -> Non
     assert not outgoing(world).openers
 
 
-def test_an_administrator_may_shut_others_out(world: World) -> None:
+def test_an_administrator_may_exclude_other_readers(world: World) -> None:
     world.send(THERE)
     world.open(THERE, Access.RECEIVE_ADMIN, Share.DENY_RECEIVE_SHARE, SYSTEM)
     with refused(HResult.MQ_ERROR_SHARING_VIOLATION):
@@ -285,7 +287,7 @@ def test_an_administrator_may_shut_others_out(world: World) -> None:
     world.open(THERE, Access.SEND)
 
 
-def test_an_administrator_is_whom_the_descriptor_of_the_machine_says(world: World) -> None:
+def test_the_descriptor_of_the_machine_determines_the_administrators(world: World) -> None:
     world.send(THERE)
     dacl = (*world.manager.authorization.machine.dacl, security.allow(ALICE.sid, 0x10))
     world.manager.authorization.machine = replace(world.manager.authorization.machine, dacl=dacl)
@@ -331,7 +333,7 @@ def test_an_address_in_a_format_name_is_the_next_hop(world: World) -> None:
 
 
 class Recorder:
-    """A transport that counts how often it was woken."""
+    """A transport that counts its wake-ups."""
 
     woken = 0
 
@@ -349,7 +351,7 @@ def test_a_transport_gets_the_most_urgent_message_of_all_queues() -> None:
     world.send(FAR, label="third", journaling_requested=JOURNAL)
     world.send(FAR, label="first", priority=7)
     world.send(ELSEWHERE, label="held")
-    assert transport.woken == 0  # in a turn of its own
+    assert transport.woken == 0  # in its own event-loop iteration
     world.turn()
     assert transport.woken == 3  # once for each queue
     world.manager.outgoing.pause(outgoing(world, ELSEWHERE))
@@ -360,7 +362,7 @@ def test_a_transport_gets_the_most_urgent_message_of_all_queues() -> None:
     while (following := next_to_transfer(world)) is not None:
         queue, message = following
         sent.append(message.label)
-        if sent.count("second") == 1 and message.label == "second":  # at the first try
+        if sent.count("second") == 1 and message.label == "second":  # at the first attempt
             world.manager.outgoing.put_back(queue, message.lookup_identifier)
         else:
             world.manager.outgoing.transferred(queue, [message])
@@ -370,7 +372,7 @@ def test_a_transport_gets_the_most_urgent_message_of_all_queues() -> None:
     assert len(outgoing(world)) == 0
 
 
-def test_a_message_that_is_purged_or_expires_during_its_transfer_goes_when_that_failed(world: World) -> None:
+def test_a_message_purged_or_expired_during_a_failed_transfer_is_removed(world: World) -> None:
     for purge in (False, True):
         world.send(THERE, time_to_reach_queue=10, journaling_requested=DEADLETTER)
         queue, message = next_to_transfer(world) or pytest.fail("nothing to transfer")
@@ -443,14 +445,14 @@ def test_rows_for_another_machine_are_refused_when_there_are_too_many_outgoing_q
     assert [row.error.hresult for row in refused_rows] == [HResult.MQ_ERROR_INSUFFICIENT_RESOURCES]
 
 
-def test_a_pipeline_that_looks_at_a_subqueue_does_not_make_it(world: World) -> None:
+def test_a_pipeline_that_reads_a_subqueue_does_not_create_it(world: World) -> None:
     before = list(world.registry.queues)
     with refused(HResult.MQ_ERROR_QUEUE_NOT_FOUND):
         source(world, ".\\private$\\q;s", "queue", ALICE)
     assert list(world.registry.queues) == before
 
 
-def test_a_public_queue_is_sent_to_where_its_place_is_known_and_without_a_suffix_only(world: World) -> None:
+def test_a_public_queue_is_sent_to_only_if_its_location_is_known_and_without_suffix(world: World) -> None:
     guid = UUID(int=7)
     unsupported = HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION
     with refused(unsupported):

@@ -1,4 +1,4 @@
-"""Random programmes on outgoing queues: each message waits, is transferred or is a dead letter, never two of them."""
+"""Random programs on outgoing queues: each message is either waiting, transferred or a dead letter."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Programme(RuleBasedStateMachine):
         if not entry.recoverable:
             self.express_dead.add(entry.label)
 
-    # -- what applications do ----------------------------------------------------------------------------------
+    # -- applications ------------------------------------------------------------------------------------------
 
     @rule(place=places, priority=st.integers(0, 7), recoverable=st.booleans(), reach=seconds)
     def send(self, place: str, priority: int, recoverable: bool, reach: int | None) -> None:
@@ -87,7 +87,7 @@ class Programme(RuleBasedStateMachine):
             for place, entry in sent:
                 self.waiting[place].append(entry)
 
-    # -- what a transport does ---------------------------------------------------------------------------------
+    # -- transport ---------------------------------------------------------------------------------------------
 
     @rule()
     def take(self) -> None:
@@ -123,7 +123,7 @@ class Programme(RuleBasedStateMachine):
             self.waiting[place].remove(entry)
             self.dies(entry)
 
-    # -- what administrators do --------------------------------------------------------------------------------
+    # -- administrators ----------------------------------------------------------------------------------------
 
     @rule(place=places, hold=st.booleans())
     def hold(self, place: str, hold: bool) -> None:
@@ -170,7 +170,7 @@ class Programme(RuleBasedStateMachine):
                 entry.in_transfer = entry.purged = False
         self.wait(0)
 
-    # -- what always holds -------------------------------------------------------------------------------------
+    # -- invariants --------------------------------------------------------------------------------------------
 
     @invariant()
     def each_message_is_where_the_oracle_says(self) -> None:
@@ -195,7 +195,7 @@ class Programme(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("examples", [40, pytest.param(120, marks=pytest.mark.slow)])
-def test_random_programmes_on_outgoing_queues_agree_with_the_oracle(examples: int) -> None:
+def test_random_programs_on_outgoing_queues_agree_with_the_oracle(examples: int) -> None:
     run_state_machine_as_test(
         Programme,
         settings=settings(

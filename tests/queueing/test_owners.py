@@ -1,4 +1,4 @@
-"""Whose a new queue is, and what others may do with it; entries that deny."""
+"""Owners of new queues, rights of others, and entries that deny."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def owner_of(queue: Queue) -> str | None:
     return SecurityDescriptor.parse(queue.properties.security).owner
 
 
-def test_only_oneself_and_one_s_groups_become_owners_of_new_queues() -> None:
+def test_only_the_creator_and_their_groups_can_own_new_queues() -> None:
     world = World()
     member = Caller.user(ALICE.sid, "alice", frozenset([GROUP]))
     assert owner_of(create(world, None, ALICE, "own")) == ALICE.sid
@@ -50,7 +50,7 @@ def test_only_oneself_and_one_s_groups_become_owners_of_new_queues() -> None:
     assert "refused" not in world.registry.by_name
 
 
-def test_nobody_fills_the_share_of_another() -> None:
+def test_no_owner_can_use_the_share_of_another() -> None:
     world = World(replace(MACHINE, limits=MachineLimits(max_queues_per_owner=2)))
     member = Caller.user(ALICE.sid, "alice", frozenset([GROUP]))
     for name in ("a", "b"):
@@ -76,7 +76,7 @@ def test_a_queue_is_not_given_away_later() -> None:
     assert owner_of(queue) == BOB.sid
 
 
-def test_a_group_is_not_erased_and_no_part_is_no_question() -> None:
+def test_a_group_is_not_erased_and_a_request_for_no_part_is_refused() -> None:
     world = World()
     queue, administration = create(world, None, ALICE), world.manager.administration
     with refused(HResult.MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR):
@@ -126,9 +126,9 @@ def test_the_setting_tells_users_of_a_domain_from_others(
 
 @pytest.mark.parametrize("kind", range(0x20))
 def test_only_entries_that_allow_or_deny_decide(kind: int) -> None:
-    """[MS-DTYP] 2.4.4.1: all types of the table, and types that it does not have."""
+    """[MS-DTYP] 2.4.4.1: all types of the table, and undefined types."""
     expected = {0x00: "allows", 0x01: "denies", 0x06: "denies", 0x0A: "denies", 0x0C: "denies"}
-    entry = Ace(kind, 0, int(Q.RECEIVE_MESSAGE), BOB.sid)  # whatever says whom it is for
+    entry = Ace(kind, 0, int(Q.RECEIVE_MESSAGE), BOB.sid)  # in any form that names an account
     before = SecurityDescriptor(owner=ALICE.sid, dacl=(entry, security.allow(security.EVERYONE, Q.GENERIC_ALL)))
     alone = SecurityDescriptor(owner=ALICE.sid, dacl=(entry,))
     allowed = before.grants(BOB.sids, int(Q.RECEIVE_MESSAGE)), alone.grants(BOB.sids, int(Q.RECEIVE_MESSAGE))
@@ -146,7 +146,7 @@ CONDITION = b"artx" + bytes(12)
     ],
 )  # fmt: skip
 def test_entries_deny_whose_condition_or_part_is_not_understood(kind: int, head: bytes, tail: bytes) -> None:
-    """[MS-DTYP] 2.4.4.17.3: what can't be evaluated denies."""
+    """[MS-DTYP] 2.4.4.17.3: conditions that cannot be evaluated deny."""
     sid = security.sid_bytes(BOB.sid)
     mask = int(Q.RECEIVE_MESSAGE)
     raw = bytes([kind, 0]) + (8 + len(head + sid + tail)).to_bytes(2, "little") + mask.to_bytes(4, "little")

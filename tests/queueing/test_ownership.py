@@ -1,5 +1,4 @@
-"""What leaves the queue manager is the reader's own: whatever a reader, a listener or the transport does to a message,
-the queue holds what it held."""
+"""Messages passed out are copies: changes by a reader, a listener or the transport do not affect the queue."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ REFUSE = int(HResult.MQ_ERROR_BUFFER_OVERFLOW)
 
 
 def vandalize(message: Message) -> None:
-    """Change every attribute."""
+    """Change every attribute of a message."""
     for field in fields(Message):
         value = getattr(message, field.name)
         other: object
@@ -35,7 +34,7 @@ def vandalize(message: Message) -> None:
 
 
 def contents(world: World) -> dict[tuple[int, int], bytes]:
-    """The record of every message of every queue, by number of queue and lookup identifier; counts by queue."""
+    """Return the record of every message, by queue number and lookup identifier, and the counts by queue."""
     found = {}
     for queue in world.registry.queues.values():
         for key in queue.entries:
@@ -128,7 +127,7 @@ def test_a_receive_that_is_rolled_back_changes_nothing(world: World) -> None:
 
 
 @DELIVERY
-def test_what_the_transport_takes_changes_nothing(world: World, recoverable: int) -> None:
+def test_changing_a_message_taken_by_the_transport_changes_nothing(world: World, recoverable: int) -> None:
     world.send("DIRECT=OS:other\\private$\\q", label="a", body=b"body", delivery_guarantee=recoverable)
     (queue,) = world.registry.outgoing.values()
     before = contents(world)

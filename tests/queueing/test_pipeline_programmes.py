@@ -1,4 +1,4 @@
-"""Random programmes of applications and pipelines on the same queues: a position that was passed stays passed, and a
+"""Random programs of applications and pipelines on the same queues: no message appears below a passed position, and a
 consumer group gets every message once."""
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Programme(RuleBasedStateMachine):
         self.transactions: list[Any] = []
         self.reads: list[tuple[Any, int]] = []
         self.stages: list[tuple[str, Any, list[str]]] = []
-        self.lasting: dict[str, set[str]] = {name: set() for name in QUEUES}  # sent for good, recoverable
+        self.lasting: dict[str, set[str]] = {name: set() for name in QUEUES}  # committed, recoverable
         self.pending: dict[int, list[tuple[str, str]]] = {}
-        self.received: dict[str, list[str]] = {name: [] for name in QUEUES}  # by applications
-        self.consumed: dict[str, list[str]] = {name: [] for name in QUEUES}  # by the group
-        self.offset = dict.fromkeys(QUEUES, 0)  # of a stream that leaves the queue as it is
+        self.received: dict[str, list[str]] = {name: [] for name in QUEUES}  # received by applications
+        self.consumed: dict[str, list[str]] = {name: [] for name in QUEUES}  # received by the group
+        self.offset = dict.fromkeys(QUEUES, 0)  # position of a browsing stream
         self.seen: dict[str, set[int]] = {name: set() for name in QUEUES}
-        self.position = dict.fromkeys(QUEUES, 0)  # of the group
+        self.position = dict.fromkeys(QUEUES, 0)  # position of the group
         self.claims: dict[str, tuple[int, list[str]]] = {}
 
     def label(self) -> str:
@@ -131,14 +131,14 @@ class Programme(RuleBasedStateMachine):
         queue, manager = self.world.queue(name), self.world.manager
         stable = max(
             self.offset[name], manager.consumer_groups.last_stable(queue)
-        )  # it falls when somebody takes what was seen
+        )  # it falls when a seen message is received
         self.seen[name].update(manager.consumer_groups.within(queue, self.offset[name], stable, 1000))
         self.offset[name] = stable
 
     @rule(name=queues, limit=st.integers(1, 4))
     def claim(self, name: str, limit: int) -> None:
         group = claim(self.world, self.position[name], limit, queue=name)
-        if name in self.claims:  # a driver that began anew
+        if name in self.claims:  # a restarted driver
             assert (group.end, claimed(group)) == self.claims[name]
         elif group.keys:
             self.claims[name] = group.end, claimed(group)
@@ -173,7 +173,7 @@ class Programme(RuleBasedStateMachine):
             commit(self.world, group.end, queue=name)
             self.position[name] = group.cursor
 
-    # -- what holds --------------------------------------------------------------------------------------------
+    # -- invariants --------------------------------------------------------------------------------------------
 
     @invariant()
     def nothing_appears_below_a_position_that_was_passed(self) -> None:
@@ -210,7 +210,7 @@ class Programme(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("examples", [40, pytest.param(2000, marks=pytest.mark.slow)])
-def test_streams_and_groups_beside_applications(examples: int) -> None:
+def test_streams_and_groups_work_alongside_applications(examples: int) -> None:
     run_state_machine_as_test(
         Programme,
         settings=settings(

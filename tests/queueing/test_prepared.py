@@ -1,4 +1,4 @@
-"""Distributed transactions that are prepared ([MS-MQDMPR] 3.1.4.3, 3.1.4.6 to 3.1.4.10): they survive a restart."""
+"""Prepared distributed transactions survive a restart ([MS-MQDMPR] 3.1.4.3, 3.1.4.6 to 3.1.4.10)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def world() -> World:
 
 
 def work(world: World) -> Transaction:
-    """Sends x and y to r, receives a, rejects b, moves c to a subqueue; prepared."""
+    """Send x and y to r, receive a, reject b, move c to a subqueue; prepare."""
     transaction = world.begin()
     transaction.superior = b"who decides"
     for label in "xy":
@@ -102,7 +102,7 @@ def test_a_prepared_transaction_takes_no_more_work(world: World) -> None:
         world.manager.subqueues.move(world.open(), world.open("q;s", Access.MOVE), key, lambda: transaction)
 
 
-def test_what_is_not_prepared_does_not_survive(world: World) -> None:
+def test_unprepared_transactions_do_not_survive_a_restart(world: World) -> None:
     transaction = world.begin()
     world.send("r", "x", transaction)
     world.send("r", "y", transaction)
@@ -112,7 +112,7 @@ def test_what_is_not_prepared_does_not_survive(world: World) -> None:
     assert world.labels("r") == []
 
 
-def test_numbers_of_prepared_transactions_are_not_given_out_again(world: World) -> None:
+def test_numbers_of_prepared_transactions_are_not_reused(world: World) -> None:
     number = work(world).number
     world.restart()
     assert world.begin(2).number > number
@@ -145,7 +145,7 @@ def test_a_queue_that_is_deleted_while_in_doubt_leaves_nothing_behind(world: Wor
     world.manager.administration.delete_queue(world.queue("r"), ALICE)
     world.restart()
     world.decide(world.manager.transactions.find(UOW))
-    world.restart()  # what it sent is found to be nobody's, and removed
+    world.restart()  # its sent messages are found to be orphaned and removed
     world.restart()
     assert not world.store.recovered.queues.keys() - {world.registry.transactional_dead_letters.number}
 

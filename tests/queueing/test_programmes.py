@@ -1,4 +1,4 @@
-"""Random programmes against an oracle of plain lists: nothing lost, nothing doubled, order and bytes right."""
+"""Random programs compared with an oracle of plain lists: nothing lost or duplicated, order and bytes correct."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def head(name: str) -> str:
 
 @dataclass
 class Entry:
-    """A message as the oracle knows it. `held` says who keeps it from readers."""
+    """A message of the oracle. `held` names the holder that hides it from readers."""
 
     serial: int
     label: str
@@ -46,7 +46,7 @@ class Entry:
 
 @dataclass
 class Oracle:
-    """What a queue manager is about, without how: lists in order of priority and arrival."""
+    """Model of a queue manager: lists in order of priority and arrival."""
 
     queues: dict[str, list[Entry]] = field(default_factory=lambda: {name: [] for name in READABLE})
     journals: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in QUEUES})
@@ -72,7 +72,7 @@ class Oracle:
 
 @dataclass
 class Work:
-    """An open unit of work: what was sent, to become visible at its commit, what was received and what moved where."""
+    """An open unit of work: messages sent (visible at the commit), received and moved."""
 
     real: Any
     sent: list[tuple[str, Entry]] = field(default_factory=list)
@@ -180,7 +180,7 @@ class Programme(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(READABLE))
     def move_cursor(self, name: str) -> None:
-        """Walk with a new cursor over everything that is visible."""
+        """Move a new cursor over all visible messages."""
         reader = self.readers[name]
         cursor = self.world.manager.handles.open_cursor(reader)
         labels = []
@@ -336,7 +336,7 @@ class Programme(RuleBasedStateMachine):
         self.expire(0)
 
     def _forget_express_journal(self) -> None:
-        """A copy in a journal is as durable as its message was; what is left is what the world has, in order."""
+        """Forget express journal copies after a restart; the rest must match the world, in order."""
         for name in QUEUES:
             journal = self.world.queue(name).journal
             assert journal is not None
@@ -345,7 +345,7 @@ class Programme(RuleBasedStateMachine):
             assert sorted(left) == sorted(expected)
             self.oracle.journals[name] = expected
 
-    # -- what always holds -------------------------------------------------------------------------------------
+    # -- invariants --------------------------------------------------------------------------------------------
 
     @invariant()
     def the_queues_are_what_the_oracle_says(self) -> None:
@@ -378,7 +378,7 @@ QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_to
 
 
 @pytest.mark.parametrize("examples", [60, pytest.param(250, marks=pytest.mark.slow)])
-def test_random_programmes_agree_with_the_oracle(examples: int) -> None:
+def test_random_programs_agree_with_the_oracle(examples: int) -> None:
     run_state_machine_as_test(
         Programme,
         settings=settings(
@@ -388,7 +388,7 @@ def test_random_programmes_agree_with_the_oracle(examples: int) -> None:
 
 
 @pytest.mark.slow
-def test_long_random_programmes_agree_with_the_oracle() -> None:
+def test_long_random_programs_agree_with_the_oracle() -> None:
     run_state_machine_as_test(
         Programme,
         settings=settings(

@@ -1,4 +1,4 @@
-"""SortedKeys against a plain sorted list."""
+"""SortedKeys compared with a plain sorted list."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEYS = st.integers(0, 300)
 
 
 class PositionsMachine(RuleBasedStateMachine):
-    """Chunks of four keys, so that a few hundred make many of them."""
+    """Uses chunks of four keys, so that a few hundred keys fill many chunks."""
 
     def __init__(self) -> None:
         super().__init__()

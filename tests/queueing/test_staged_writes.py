@@ -48,7 +48,7 @@ def test_an_older_batch_and_a_stage_that_is_not_there_are_refused(world: World) 
     assert world.labels() == ["a"] and world.manager.sinks.last_batch("s") == 5
 
 
-def test_stages_of_earlier_batches_go_when_a_later_one_is_finalized(world: World) -> None:
+def test_stages_of_earlier_batches_are_dropped_when_a_later_one_is_finalized(world: World) -> None:
     stage(world, 0, "a")
     later = stage(world, 2, "z")
     finalize(world, 1)
@@ -123,7 +123,7 @@ FULL, LARGE = HResult.MQ_ERROR_INSUFFICIENT_RESOURCES, MAXIMUM_MESSAGE_SIZE
 def offer(
     world: World, made: Stage, queues: str, sizes: Sequence[int], *, last: bool = False, collect: bool = True
 ) -> list[tuple[int, int]]:
-    """Stage rows with bodies of these sizes, for the queues in turn. Returns places and HRESULTs of the refused."""
+    """Stage rows with bodies of these sizes, for the queues in turn. Return positions and HRESULTs of refused rows."""
     targets = [world.manager.staged_writes.target(queue, False, ALICE) for queue in queues]
     drafts = []
     for place, size in enumerate(sizes):
@@ -134,7 +134,7 @@ def offer(
 
 
 @pytest.mark.parametrize("quota", ["of the queue", "of the machine"])
-def test_refused_rows_are_told_and_the_others_are_staged_in_their_order(quota: str) -> None:
+def test_refused_rows_are_reported_and_the_others_are_staged_in_order(quota: str) -> None:
     world = World(replace(MACHINE, quota=4) if quota == "of the machine" else MACHINE)
     world.create(**({"QUOTA": 4} if quota == "of the queue" else {}))
     made = world.manager.staged_writes.begin("s", 0, 0, "0", ALICE)
@@ -146,7 +146,7 @@ def test_refused_rows_are_told_and_the_others_are_staged_in_their_order(quota: s
     assert world.labels() == ["1", "2", "3", "1000", "4", "5"]
 
 
-def test_without_collecting_the_first_refusal_is_told_and_nothing_of_its_rows_is_stored(world: World) -> None:
+def test_without_collecting_the_first_refusal_is_reported_and_no_row_is_stored(world: World) -> None:
     made = world.manager.staged_writes.begin("s", 0, 0, "0", ALICE)
     assert offer(world, made, "q", [1, LARGE, LARGE], collect=False) == [(1, FULL)]
     assert made.rows == 0 and not made.messages and not made.volume
@@ -206,7 +206,7 @@ def test_rows_may_go_to_other_machines(world: World) -> None:
     assert next_to_transfer(world) is not None
 
 
-def test_a_sink_and_its_stages_belong_to_who_began_them(world: World) -> None:
+def test_a_sink_and_its_stages_belong_to_the_user_who_created_them(world: World) -> None:
     made = stage(world, 0, "a")
     with refused(HResult.MQ_ERROR_ACCESS_DENIED):
         finalize(world, 0, made, caller=BOB)
@@ -261,12 +261,12 @@ def test_staged_messages_move_with_compaction(world: World) -> None:
     assert world.labels() == ["a", "b", "c"]
 
 
-# -- whose sink it is ------------------------------------------------------------------------------------------
+# -- owners of sinks -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_no_batch_of_another_query_is_taken_for_one_that_was_sent(world: World, restart: bool) -> None:
-    """Two streams with one sinkId, or a stream whose checkpoint was replaced: its batches are numbered anew."""
+    """Two streams with one sinkId, or a stream with a new checkpoint, whose batch numbers restart."""
     finalize(world, 0, stage(world, 0, "a", query="first"), query="first")
     if restart:
         world.restart()
@@ -312,7 +312,7 @@ def test_what_an_earlier_version_remembers_of_a_sink_is_adopted_with_the_next_ba
     assert world.labels() == ["a"]
 
 
-# -- writers that are gone -------------------------------------------------------------------------------------
+# -- vanished writers ------------------------------------------------------------------------------------------
 
 HOUR = 3_600_000
 
@@ -338,7 +338,7 @@ def test_stages_whose_writer_shows_no_sign_of_life_are_dropped(
     assert world.manager.consumer_groups.last_stable(world.queue()) == world.manager.changes.sequence
 
 
-def test_a_sink_whose_stages_cannot_be_dropped_keeps_no_other_from_it(
+def test_a_sink_whose_stages_cannot_be_dropped_does_not_block_others(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     for sink in "abc":
@@ -351,7 +351,7 @@ def test_a_sink_whose_stages_cannot_be_dropped_keeps_no_other_from_it(
     assert "abandoned stages: sink b is left out" in caplog.text
 
 
-def test_an_upload_that_stands_still_is_dropped_too(world: World) -> None:
+def test_a_stalled_upload_is_dropped_too(world: World) -> None:
     made = world.manager.staged_writes.begin("s", 0, 0, "0", ALICE)
     target = world.manager.staged_writes.target("q", False, ALICE)
     world.manager.staged_writes.drop_abandoned(HOUR)

@@ -1,4 +1,4 @@
-"""The table of stages: what it says without a look at all of them is what a look at all would say."""
+"""The table of stages: its indexes agree with a full scan."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from openmsmq.model.lookup_id import lookup_id
 from openmsmq.queueing.stages import Stage, StageTable
 
-TRANSACTION: Any = None  # of which the table asks nothing
+TRANSACTION: Any = None  # which the table does not use
 
 
 def a_stage(handle: str, sink: str) -> Stage:
@@ -22,7 +22,7 @@ def a_stage(handle: str, sink: str) -> Stage:
     steps=st.lists(st.tuples(st.integers(0, 9), st.sampled_from([16, 17]), st.booleans()), max_size=40),
 )
 def test_stages_of_a_queue_and_of_a_sink_are_found(recovered: list[int], steps: list[tuple[int, int, bool]]) -> None:
-    """After a restart stages come in any order; later their rows have rising sequences."""
+    """After a restart, stages arrive in any order; later, their rows have rising sequences."""
     table = StageTable()
     stages: dict[int, Stage] = {}
     for number in recovered:

@@ -1,4 +1,4 @@
-"""Machine code stamps records as Python does."""
+"""Native code stamps records like Python."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from openmsmq.queueing.stamping import (
 from openmsmq.record.message_record import encode_message
 
 
-def test_machine_code_is_used_where_it_is_compiled() -> None:
+def test_native_code_is_used_where_it_is_compiled() -> None:
     assert (stamping.packing is not None) == compiled.is_native()
 
 
@@ -32,7 +32,7 @@ sizes = st.lists(st.integers(26, 60), max_size=9)
 
 
 @given(sizes, patches, st.integers(0, 22), st.integers(0, (1 << 40) - 1), st.integers(0, 26), st.integers(0, 5))
-def test_stamps(
+def test_records_are_stamped(
     sizes: list[int], patches: list[tuple[int, bytes]], counter_at: int, counter: int, head: int, start: int
 ) -> None:
     bounds = array("q", accumulate(sizes, initial=start))
@@ -67,7 +67,5 @@ def test_nothing_is_kept() -> None:
         ({"time_to_be_received": 5}, True),
     ],
 )
-def test_a_message_is_eventful_for_each_thing_that_follows_from_its_arrival(
-    values: dict[str, Any], eventful: bool
-) -> None:
+def test_each_consequence_of_its_arrival_makes_a_message_eventful(values: dict[str, Any], eventful: bool) -> None:
     assert is_eventful(encode_message(Message(**values))) is eventful

@@ -8,6 +8,6 @@ from openmsmq.store import StoreFailed, StoreFull
 
 
 @pytest.mark.parametrize("error", [StoreFull("no room"), StoreFailed("a sync failed")])
-def test_a_store_that_takes_nothing_is_the_failure_of_the_operation(error):
+def test_a_failing_store_fails_the_operation(error):
     with pytest.raises(MessageStorageFailed, match=str(error)), storing():
         raise error

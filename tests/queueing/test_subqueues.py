@@ -61,7 +61,7 @@ def test_moved_messages_survive_a_restart_where_they_were_moved_to(world: World,
     assert subqueue(world).message(keys[1]).move_count == 1
 
 
-def test_a_subqueue_is_there_while_it_is_open_or_holds_something(world: World) -> None:
+def test_a_subqueue_exists_while_it_is_open_or_not_empty(world: World) -> None:
     reader = world.open("q;S")
     assert [q.properties.path_name for q in world.queue().subqueues.values()] == ["HERE\\private$\\q;S"]
     assert world.open("q;s").queue is reader.queue
@@ -84,7 +84,7 @@ def test_a_subqueue_is_there_while_it_is_open_or_holds_something(world: World) -
     assert not world.queue().subqueues
 
 
-def test_an_empty_subqueue_that_a_crash_left_behind_goes_at_the_start(world: World) -> None:
+def test_an_empty_subqueue_left_by_a_crash_is_deleted_at_the_start(world: World) -> None:
     to(world)
     world.restart()
     assert not world.queue().subqueues
@@ -92,7 +92,7 @@ def test_an_empty_subqueue_that_a_crash_left_behind_goes_at_the_start(world: Wor
     assert [name for name in world.store.definitions if name.startswith(b"subqueue/")] == []
 
 
-def test_the_last_message_takes_a_closed_subqueue_with_it(world: World) -> None:
+def test_a_closed_subqueue_is_deleted_with_its_last_message(world: World) -> None:
     world.send(delivery_guarantee=RECOVERABLE, time_to_be_received=10)
     target = to(world)
     world.manager.subqueues.move(world.open(), target, first(world))
@@ -154,7 +154,7 @@ def test_order_in_a_subqueue_is_by_priority_and_arrival(world: World) -> None:
     assert world.labels(subqueue(world)) == ["c", "a", "b"]
 
 
-def test_siblings_may_exchange_messages_but_strangers_may_not(world: World) -> None:
+def test_messages_move_only_between_subqueues_of_one_queue(world: World) -> None:
     world.create("r")
     world.send()
     key = first(world)
@@ -176,7 +176,7 @@ def test_siblings_may_exchange_messages_but_strangers_may_not(world: World) -> N
     assert {**snapshot(world), **before} == before | {k: v for k, v in snapshot(world).items() if k not in before}
 
 
-def test_what_a_reader_holds_cannot_be_moved(world: World) -> None:
+def test_a_locked_message_cannot_be_moved(world: World) -> None:
     world.send()
     key = first(world)
     world.read(world.open(), two_phase=True)
@@ -248,7 +248,7 @@ class TestInTransactions:
         world.manager.transactions.commit(transaction)
         return world
 
-    def test_a_move_is_seen_at_the_commit(self, world: World) -> None:
+    def test_a_move_is_visible_at_the_commit(self, world: World) -> None:
         transaction = world.begin()
         world.manager.subqueues.move(world.open(), to(world), first(world), lambda: transaction)
         assert world.labels() == ["b"] and world.labels(subqueue(world)) == []
@@ -270,7 +270,7 @@ class TestInTransactions:
         assert [(m.label, m.abort_count) for m in world.messages(world.queue())] == [("a", 3), ("b", 0)]
         assert world.labels(subqueue(world)) == []
 
-    def test_a_move_begins_the_count_of_aborts_again(self, world: World) -> None:
+    def test_a_move_resets_the_abort_count(self, world: World) -> None:
         transaction = world.begin()
         world.read(world.open(), transaction=transaction)
         world.manager.transactions.abort(transaction)

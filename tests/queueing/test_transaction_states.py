@@ -1,4 +1,4 @@
-"""The table of a transaction's states: every cell, and that nothing else changes one."""
+"""The state table of transactions: every cell, and that only the table changes states."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ ALLOWED = {
 
 
 @pytest.mark.parametrize(("event", "state"), [*product(TransactionEvent, TransactionState)])
-def test_each_event_in_each_state_leads_on_or_is_refused(event: TransactionEvent, state: TransactionState) -> None:
+def test_each_event_in_each_state_has_a_transition_or_is_refused(
+    event: TransactionEvent, state: TransactionState
+) -> None:
     transaction = Transaction(bytes(16), 1, state=state)
     if (event, state) in ALLOWED:
         transaction.advance(event)

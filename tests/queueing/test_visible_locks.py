@@ -1,4 +1,4 @@
-"""Message.AllowPeekWhenLocked ([MS-MQDMPR] 3.1.1.12): what a transaction has received, and others may peek at."""
+"""Message.AllowPeekWhenLocked ([MS-MQDMPR] 3.1.1.12): messages received in a transaction that others may peek at."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def look_up(
 
 
 def received(world: World, label: str, *, visible: bool = True) -> tuple[Transaction, int]:
-    """A message that a transaction has received by its lookup identifier."""
+    """Receive a message by lookup identifier in a transaction; return the message."""
     queue = world.queue("t")
     (key,) = [key for key in queue.available if queue.message(key).label == label]
     transaction = world.begin()
@@ -47,7 +47,7 @@ def received(world: World, label: str, *, visible: bool = True) -> tuple[Transac
 
 
 def seen(world: World) -> list[str]:
-    """What a cursor finds that only peeks."""
+    """Return the labels that a peeking cursor finds."""
     descriptor = world.open("t")
     cursor = world.manager.handles.open_cursor(descriptor)
     found, action = [], CURRENT
@@ -58,7 +58,7 @@ def seen(world: World) -> list[str]:
 
 
 @pytest.mark.parametrize("label", ["a", "b", "c"])
-def test_peeks_see_it_and_receives_do_not(filled: World, label: str) -> None:
+def test_peeks_see_a_visibly_locked_message_and_receives_do_not(filled: World, label: str) -> None:
     _, key = received(filled, label)
     others = [other for other in "abc" if other != label]
     assert seen(filled) == ["a", "b", "c"]
@@ -72,7 +72,7 @@ def test_peeks_see_it_and_receives_do_not(filled: World, label: str) -> None:
     assert filled.read(filled.open("t")).status == HResult.MQ_ERROR_IO_TIMEOUT
 
 
-def test_neighbours_are_looked_for_among_what_may_be_seen(filled: World) -> None:
+def test_neighbors_are_searched_among_visible_messages(filled: World) -> None:
     _, key = received(filled, "b")
     keys = list(filled.queue("t").available)
     assert look_up(filled, MessageSeekAction.NEXT, keys[0]).label == "b"
@@ -81,12 +81,12 @@ def test_neighbours_are_looked_for_among_what_may_be_seen(filled: World) -> None
     assert look_up(filled, MessageSeekAction.PREVIOUS, key, destructive=True).label == "a"
 
 
-def test_what_is_not_left_visible_is_not(filled: World) -> None:
+def test_messages_locked_without_the_flag_are_not_visible(filled: World) -> None:
     received(filled, "b", visible=False)
     assert seen(filled) == ["a", "c"]
 
 
-def test_a_cursor_that_stands_on_it_still_peeks_and_can_not_receive(filled: World) -> None:
+def test_a_cursor_on_a_visibly_locked_message_can_peek_but_not_receive(filled: World) -> None:
     descriptor = filled.open("t")
     cursor = filled.manager.handles.open_cursor(descriptor)
     assert filled.read(descriptor, CURRENT, cursor=cursor).label == "a"
@@ -95,13 +95,13 @@ def test_a_cursor_that_stands_on_it_still_peeks_and_can_not_receive(filled: Worl
     assert filled.read(descriptor, cursor=cursor).status == HResult.MQ_ERROR_MESSAGE_ALREADY_RECEIVED
 
 
-def test_it_is_gone_with_the_commit(filled: World) -> None:
+def test_a_visibly_locked_message_disappears_at_the_commit(filled: World) -> None:
     transaction, _ = received(filled, "b")
     filled.manager.transactions.commit(transaction)
     assert seen(filled) == ["a", "c"]
 
 
-def test_after_an_abort_it_is_as_any_other(filled: World) -> None:
+def test_after_an_abort_a_visibly_locked_message_is_available_again(filled: World) -> None:
     transaction, _ = received(filled, "b")
     filled.manager.transactions.abort(transaction)
     assert seen(filled) == ["a", "b", "c"]
@@ -109,7 +109,7 @@ def test_after_an_abort_it_is_as_any_other(filled: World) -> None:
     assert seen(filled) == ["a", "c"]
 
 
-def test_what_is_remembered_of_locks_that_are_gone_stays_small(filled: World) -> None:
+def test_the_memory_of_released_locks_is_bounded(filled: World) -> None:
     queue: Queue = filled.queue("t")
     for _ in range(20):
         transaction, _ = received(filled, "b")

@@ -1,4 +1,4 @@
-"""Reads that wait: in their order, however many come and go."""
+"""Waiting reads keep their order while reads join and leave."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from openmsmq.queueing.waiting_line import WaitingLine
 
 
 class Reads:
-    """A line, and the list that it should be."""
+    """Compares a waiting line with a list."""
 
     def __init__(self) -> None:
         self.line, self.expected = WaitingLine(), list[WaitingMessageReadOperation]()
@@ -36,7 +36,7 @@ class Reads:
         self.line.leave()
 
 
-def test_a_line_is_a_list_in_the_order_of_joining() -> None:
+def test_a_waiting_line_keeps_the_order_of_joining() -> None:
     chance = seeds.chance("waiting line")
     reads = Reads()
     line = reads.line
@@ -57,9 +57,9 @@ def test_a_line_is_a_list_in_the_order_of_joining() -> None:
     assert line.last_number >= max((read.number for read in reads.expected), default=0)
 
 
-def test_those_that_have_left_do_not_stay() -> None:
+def test_finished_reads_are_removed_eventually() -> None:
     reads = Reads()
-    reads.join()  # waits for ever
+    reads.join()  # waits forever
     for _ in range(1000):
         reads.join()
         reads.leave(1)
@@ -69,7 +69,7 @@ def test_those_that_have_left_do_not_stay() -> None:
     assert not reads.line
 
 
-def test_finding_the_first_of_many_looks_at_few() -> None:
+def test_finding_the_first_of_many_reads_checks_few() -> None:
     reads = Reads()
     for _ in range(10_000):
         reads.join()
@@ -85,4 +85,4 @@ def test_finding_the_first_of_many_looks_at_few() -> None:
     for read in list(reads.expected):
         assert reads.line.first_after(0) is read
         reads.leave(0)
-    assert 10_000 <= looks < 60_000 or is_native()  # which looks without asking this class
+    assert 10_000 <= looks < 60_000 or is_native()  # which scans without this class

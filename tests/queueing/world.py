@@ -1,4 +1,4 @@
-"""A queue manager on a store in memory, with a clock that the test moves and a full disk at will."""
+"""A queue manager on an in-memory store, with a clock and a full disk that the test controls."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class FullableStore:
 
 
 class Deeds:
-    """An auditor that remembers."""
+    """An auditor that keeps its records."""
 
     def __init__(self) -> None:
         self.deeds: list[AuditRecord] = []
@@ -93,7 +93,7 @@ class Deeds:
 
 
 class Outcome:
-    """What a read answered, after the queue manager's turn; `over` is False while it waits."""
+    """Result of a read after the queue manager's turn; `over` is False while it waits."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -127,7 +127,7 @@ class Outcome:
 
 class World:
     owner = ALICE
-    auditor: Auditor | None = None  # of those that are opened from now on
+    auditor: Auditor | None = None  # of handles opened from now on
 
     def __init__(self, machine: Machine = MACHINE, transport: Transport | None = None) -> None:
         self.machine, self.transport = machine, transport
@@ -135,7 +135,7 @@ class World:
         self.failure: BaseException | None = None
         self.vfs = MemoryVfs()
         self.now = START
-        self.passed = 0  # milliseconds that have gone by, however the clock was set
+        self.passed = 0  # elapsed milliseconds, independent of the clock
         self._entropy = 0
         self._open()
 
@@ -156,26 +156,26 @@ class World:
         self._turn_wanted = True
 
     def deadline_changed(self) -> None:
-        """The tests call `advance`."""
+        """Do nothing: tests call `advance`."""
 
     def failed(self, error: BaseException) -> None:
         self.failure = error
 
     def turn(self) -> None:
-        """The event loop comes round."""
+        """Run an event-loop iteration."""
         while self._turn_wanted:
             self._turn_wanted = False
             self.manager.turn()
 
     def restart(self, checkpoint: bool = False) -> None:
-        """Close and open again; with a checkpoint the index comes from there."""
+        """Close and reopen; with a checkpoint, the index is read from it."""
         if checkpoint:
             self.store.checkpoint(self.manager.capture())
         self.store.close()
         self._open()
 
     def advance(self, milliseconds: int) -> None:
-        """Let time pass and do what is due at its end."""
+        """Let time pass and run the timers due at its end."""
         self.now += milliseconds
         self.passed += milliseconds
         self.turn()
@@ -183,18 +183,18 @@ class World:
         self.turn()
 
     def step(self, milliseconds: int) -> None:
-        """Somebody sets the clock; no time passes, and no timer fires."""
+        """Set the clock; no time passes and no timer fires."""
         self.now += milliseconds
 
     # -- queues ----------------------------------------------------------------------------------------------
 
     def create(self, name: str = "q", caller: Caller = ALICE, **properties: Any) -> Queue:
-        """`properties` by the last part of their PROPID: create(JOURNAL=1, QUOTA=1)."""
+        """Create a queue; `properties` are named by the last part of their PROPID: create(JOURNAL=1, QUOTA=1)."""
         values = {PropId[f"PROPID_Q_{key}"]: value for key, value in properties.items()}
         return self.manager.administration.create_queue(f".\\private$\\{name}", values, None, caller)
 
     def queue(self, name: str = "q") -> Queue:
-        """A private queue, or with `name;subqueue` one of its subqueues."""
+        """Return a private queue, or one of its subqueues for `name;subqueue`."""
         head, _, subqueue = name.partition(";")
         queue = self.registry.by_name[head]
         return queue.subqueues[subqueue] if subqueue else queue
@@ -202,7 +202,7 @@ class World:
     def open(
         self, name: str = "q", access: Access = Access.RECEIVE, share: Share = Share.DENY_NONE, caller: Caller = ALICE
     ) -> OpenQueueDescriptor:
-        """`name` of a private queue, or a format name."""
+        """Open a queue; `name` is that of a private queue, or a format name."""
         text = name if "=" in name else f"DIRECT=OS:.\\private$\\{name}"
         return self.manager.handles.open_queue(names.parse_format_name(text), access, share, caller)
 
@@ -243,11 +243,11 @@ class World:
         return self.manager.transactions.create(number.to_bytes(16, "little"))
 
     def decide(self, transaction: Transaction) -> None:
-        """Its coordinator has decided that a prepared transaction commits."""
+        """Commit a prepared transaction, as decided by its coordinator."""
         self.manager.transactions.commit(transaction, event=TransactionEvent.OUTCOME_COMMIT)
 
     def labels(self, queue: Queue | str = "q") -> list[str]:
-        """What a reader would find, in order."""
+        """Return the labels that a reader would find, in order."""
         self.turn()
         found = self.queue(queue) if isinstance(queue, str) else queue
         return [found.message(key).label for key in found.available]
@@ -257,7 +257,7 @@ class World:
 
 
 def next_to_transfer(world: World) -> tuple[OutgoingQueue, Message] | None:
-    """What a transport with one connection for everything would take: the most urgent message of all queues."""
+    """Return the message that a transport with a single connection would take: the most urgent of all queues."""
     queues = [queue for queue in world.registry.outgoing.values() if queue.first() is not None]
     for queue in sorted(queues, key=lambda queue: queue.first() or 0):
         if (message := world.manager.outgoing.take(queue)) is not None:
@@ -266,11 +266,11 @@ def next_to_transfer(world: World) -> tuple[OutgoingQueue, Message] | None:
 
 
 def refused(hresult: HResult) -> Any:
-    """An operation is expected to fail with this code."""
+    """Expect an operation to fail with this code."""
     return pytest.raises(MsmqError, check=lambda error: error.hresult == hresult)
 
 
 def snapshot(world: World) -> Any:
-    """What a refused operation must not have changed."""
+    """Return the state that a refused operation must not change."""
     return {q.number: (list(q.entries), list(q.available), set(q.locked), q.total_bytes)
             for q in world.registry.queues.values()}  # fmt: skip

@@ -19,7 +19,7 @@ def test_a_signature_for_several_destinations_and_its_provider_are_kept() -> Non
     assert decode_message(encode_message(SIGNED), 0) == SIGNED
 
 
-def test_a_record_from_before_there_were_such_signatures_is_read() -> None:
+def test_a_record_of_an_earlier_version_without_such_signatures_is_read() -> None:
     """Its bytes are those of a record without one: what was reserved is 0."""
     record = encode_message(Message(body=b"b", signature=b"s"))
     at = OFFSET["tail_size"]

@@ -48,7 +48,7 @@ class Kept:
         return made
 
 
-def test_each_state_has_a_direction_and_a_way_out() -> None:
+def test_each_state_of_a_relay_has_a_direction_and_a_next_step() -> None:
     assert set(DIRECTIONS) == set(RELAY_STATES)
     assert {state for state, _ in STEPS} == set(RELAY_STATES)
     for state in RELAY_STATES:
@@ -94,7 +94,7 @@ def test_a_relay_that_is_forgotten_leaves_nothing() -> None:
     assert (kept.definitions, list(relays), made.direction) == ({}, [], Direction.NONE)
 
 
-def test_a_relay_of_a_later_version_is_left_out_and_stays(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_relay_of_a_later_version_is_ignored_and_kept(caplog: pytest.LogCaptureFixture) -> None:
     kept = Kept()
     kept.write([put_relay(relay().definition._replace(state="levitating"))])  # type: ignore[arg-type]
     assert list(relays_of(kept.definitions)) == []
@@ -113,7 +113,7 @@ def test_a_queue_has_one_relay_and_there_are_not_more_than_the_limit() -> None:
         relays.add(f"{QUEUE}x", "old", "private$\\orders", "shadow")
 
 
-def test_a_name_that_is_none_makes_no_relay() -> None:
+def test_an_invalid_name_creates_no_relay() -> None:
     kept = Kept()
     with pytest.raises(MsmqError):
         kept.relays().add(QUEUE, "old", "", "shadow")
@@ -130,7 +130,7 @@ def test_identifiers_are_kept_until_the_other_machine_confirms_and_not_for_ever(
     assert (known.is_taken(message(2)), known.is_taken(message(3))) == (False, True)
 
 
-def test_the_oldest_identifiers_go_where_there_are_too_many() -> None:
+def test_the_oldest_identifiers_are_dropped_above_the_limit() -> None:
     known = relay()
     known.progress = known.taking([message(number) for number in range(MOST_IN_DOUBT)], 1000)
     known.progress = known.taking([message(MOST_IN_DOUBT)], 1000)
@@ -151,7 +151,7 @@ def test_why_messages_are_refused_is_kept_for_a_bounded_number_with_its_first_ti
     assert message(0).id not in known.refused
 
 
-def test_trouble_is_news_once_and_so_is_its_end() -> None:
+def test_an_error_and_its_end_are_reported_once() -> None:
     known = relay()
     assert [known.works(), known.fails("away", 5), known.fails("away still", 6)] == [False, True, False]
     assert (known.trouble, known.trouble_since) == ("away still", 5)
@@ -159,7 +159,7 @@ def test_trouble_is_news_once_and_so_is_its_end() -> None:
     assert (known.trouble, known.trouble_since) == ("", 0)
 
 
-def test_a_machine_that_does_not_answer_is_away_and_one_that_refuses_is_not() -> None:
+def test_a_silent_machine_is_unreachable_and_a_refusing_one_is_not() -> None:
     known = relay()
     known.fails("no route", 5, is_away=True)
     known.fails("no route", 6, is_away=True)
@@ -184,7 +184,7 @@ def test_the_lag_is_the_age_of_what_was_carried_last_and_grows_while_nothing_mov
     assert known.lag(1530) is None
 
 
-def test_a_count_of_before_is_not_shown_beside_nothing_left() -> None:
+def test_an_outdated_count_is_not_shown_if_nothing_is_left() -> None:
     known = relay()
     known.waiting = 50
     known.found_nothing(5)
@@ -295,7 +295,7 @@ def test_response_queues_are_renamed_while_programs_use_the_queue_here(state: st
     assert not redirect_reply(message(1, response_queue_format_name=name), "another", [moved], "NEW")
 
 
-def test_what_was_said_about_replies_is_kept_until_messages_go_the_other_way() -> None:
+def test_the_setting_for_replies_is_kept_until_the_direction_is_reversed() -> None:
     kept = Kept()
     relays = kept.relays()
     added = relays.add(QUEUE, "old", "private$\\orders", "shadow")

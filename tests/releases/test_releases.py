@@ -30,7 +30,7 @@ def unpacked(directory: Path, version: int, end: str) -> Path:
 
 
 @pytest.mark.parametrize(("version", "end"), FORMATS)
-def test_a_daemon_goes_on_with_a_store_of_every_format(tmp_path: Path, version: int, end: str) -> None:
+def test_a_daemon_continues_with_a_store_of_every_format(tmp_path: Path, version: int, end: str) -> None:
     data = unpacked(tmp_path, version, end)
     assert fsck.verify(str(data / "store")).clean
     for _ in range(2):  # the second time it is what this program has written

@@ -71,7 +71,7 @@ def test_a_quota_that_is_nearly_used(tmp_path: Path) -> None:
     assert watch.look() == [("cleared", "quota", name)]
 
 
-def test_rules_of_a_damaged_file_hold_on_until_it_is_readable(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_rules_stay_in_force_while_their_file_is_damaged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     watch = Watch(tmp_path)
     AlarmRulesFile(tmp_path).set_threshold("disk", "", 1 << 40, "alice", lambda before: None)
     assert watch.look() == [("raised", "disk", "")]
@@ -174,7 +174,7 @@ def relay(name: str, host: str = "old") -> Relay:
     return Relay(definition, RelayProgress())
 
 
-def test_a_relay_that_stands_still_while_messages_are_left(tmp_path: Path) -> None:
+def test_a_relay_that_stops_with_messages_left_raises_an_alarm(tmp_path: Path) -> None:
     watch = Watch(tmp_path, relay=900)
     watch.look(1000)
     moves, done = relay("orders"), relay("done")
@@ -190,7 +190,7 @@ def test_a_relay_that_stands_still_while_messages_are_left(tmp_path: Path) -> No
     assert watch.look() == [("cleared", "relay", moves.definition.queue)]
 
 
-def test_messages_of_a_relay_that_are_refused_are_no_standstill(tmp_path: Path) -> None:
+def test_refused_messages_do_not_count_as_a_stopped_relay(tmp_path: Path) -> None:
     watch = Watch(tmp_path, relay=900, refused=1)
     watch.look(1000)
     moves = relay("orders")
@@ -207,7 +207,7 @@ def test_messages_of_a_relay_that_are_refused_are_no_standstill(tmp_path: Path) 
     assert watch.look() == [("cleared", "refused", moves.definition.queue)]
 
 
-def test_a_machine_that_is_away_has_one_alarm_for_all_its_queues(tmp_path: Path) -> None:
+def test_an_unreachable_machine_has_one_alarm_for_all_its_queues(tmp_path: Path) -> None:
     watch = Watch(tmp_path, peer=300)
     watch.look(1000)
     watch.relays = [relay("orders"), relay("bills"), relay("news", "other")]
@@ -221,7 +221,7 @@ def test_a_machine_that_is_away_has_one_alarm_for_all_its_queues(tmp_path: Path)
     assert watch.look() == [("cleared", "peer", "old")]
 
 
-def test_events_are_written_down_and_sent(tmp_path: Path) -> None:
+def test_events_are_stored_and_sent(tmp_path: Path) -> None:
     watch = Watch(tmp_path, queue="DIRECT=OS:.\\private$\\alarms", disk=1 << 40)
     watch.world.create("alarms")
     watch.look()
@@ -231,7 +231,7 @@ def test_events_are_written_down_and_sent(tmp_path: Path) -> None:
     assert message.label == "alarm disk raised" and body["alarm"] == "disk" and message.recoverable
 
 
-def test_queues_beyond_the_most_alarms_of_a_condition_are_counted_in_the_log_and_the_file(
+def test_queues_above_the_alarm_limit_of_a_condition_are_counted_in_the_log_and_the_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("openmsmq.admin.alarms.MOST_OF_CONDITION", 2)
@@ -258,20 +258,20 @@ def test_a_daemon_that_has_lost_its_store_writes_and_sends_nothing(tmp_path: Pat
     assert not list(tmp_path.iterdir()) and not queue.entries
 
 
-def test_a_queue_that_takes_nothing_does_not_stop_alarms(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_event_queue_does_not_stop_alarms(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     watch = Watch(tmp_path, queue="DIRECT=OS:.\\private$\\none", disk=1 << 40)
     assert watch.look() == [("raised", "disk", "")]
     assert "alarm_queue" in caplog.text
 
 
-def test_a_directory_that_takes_no_file_does_not_either(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unwritable_directory_does_not_stop_alarms(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     watch = Watch(tmp_path, disk=1 << 40)
     (tmp_path / "alarms.json").mkdir()
     assert watch.look() == [("raised", "disk", "")]
     assert "may raise them again" in caplog.text
 
 
-def test_a_look_that_fails_is_not_the_last_one(
+def test_a_failed_check_is_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     watch = Watch(tmp_path, disk=1 << 40)
@@ -295,7 +295,7 @@ def test_a_look_that_fails_is_not_the_last_one(
     assert "the disk is gone" in caplog.text
 
 
-def test_a_queue_that_gets_stuck_while_the_daemon_runs_is_seen_to_be_fine_before_the_threshold(tmp_path: Path) -> None:
+def test_a_queue_that_gets_stuck_is_reported_as_fine_before_the_threshold(tmp_path: Path) -> None:
     watch = Watch(tmp_path, outgoing=900)
     name = "DIRECT=OS:elsewhere\\private$\\q"
     watch.look(1000)
@@ -336,7 +336,7 @@ def test_a_queue_has_an_alarm_that_others_do_not_have(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["q", "q:oldest", "oldest=5", "q:disk=5", "q:quota=-1", "q:oldest=x"])
-def test_thresholds_of_queues_that_are_none_are_refused(text: str, tmp_path: Path) -> None:
+def test_thresholds_of_invalid_queue_names_are_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="QUEUE:ALARM=VALUE"):
         Configuration(data_dir=tmp_path, alarm_by_queue=text)
     there = r"DIRECT=OS:there\private$\x"

@@ -27,7 +27,7 @@ def test_openings_are_recorded_once_a_minute_for_each_caller_and_denials_always(
     assert [record["result"] for record in log.read()] == ["ok", "denied", "denied", "denied", "ok"]
 
 
-def test_a_flood_of_denials_is_counted_and_hides_nobody_else(tmp_path: Path) -> None:
+def test_a_flood_of_denials_is_counted_and_hides_no_other_caller(tmp_path: Path) -> None:
     now = [0.0]
     log = AuditLog(tmp_path)
     audit = Audit(log, required=False, clock=lambda: now[0])

@@ -15,7 +15,7 @@ from openmsmq.server.background import start_background_task
 from openmsmq.server.maintenance import Maintenance, Thresholds
 
 
-def test_the_log_says_what_has_stopped(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_names_the_stopped_task(caplog: pytest.LogCaptureFixture) -> None:
     async def fails() -> None:
         raise RuntimeError("a bug")
 

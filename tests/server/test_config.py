@@ -13,7 +13,7 @@ from openmsmq.server.interfaces import check_interfaces
 from openmsmq.server.loading import load
 
 
-def test_the_command_line_wins_over_the_environment_and_that_over_the_file(tmp_path):
+def test_the_command_line_overrides_the_environment_which_overrides_the_file(tmp_path):
     file = tmp_path / "c.toml"
     file.write_text('rpc_port = 1\nlisten = "127.0.0.2"\nlog_level = "error"\n')
     environment = {"OPENMSMQ_RPC_PORT": "2", "OPENMSMQ_LISTEN": "127.0.0.3", "OTHER": "x"}
@@ -74,7 +74,7 @@ def test_remote_readers_need_privacy_off_loopback_unless_told_otherwise():
     assert told.minimum_level_of("RemoteRead") is AuthLevel.PKT_INTEGRITY
 
 
-def test_interfaces_have_levels_of_their_own():
+def test_each_interface_has_its_own_level():
     configuration = load(environment={}, options={"interface_levels": "qmcomm=connect, qmcomm2=privacy"})
     assert configuration.minimum_level_of("qmcomm2") == AuthLevel.PKT_PRIVACY
     assert configuration.minimum_level_of("qmmgmt") == AuthLevel.NONE
@@ -111,14 +111,14 @@ def test_foreign_sites_are_tables_of_the_file(tmp_path):
         (SITE.replace("mainframe", "x" * 125) + 'machines = ["A"]', "at most 124 characters"),
     ],
 )
-def test_a_foreign_site_that_can_not_be_is_refused(tmp_path, text, said):
+def test_an_invalid_foreign_site_is_refused(tmp_path, text, said):
     file = tmp_path / "c.toml"
     file.write_text(text)
     with pytest.raises(ConfigurationError, match=said):
         load(file, {}, {"computer_name": "Here"})
 
 
-def test_the_switches_of_message_security_are_a_table_of_the_file(tmp_path):
+def test_message_security_settings_are_a_table_of_the_file(tmp_path):
     file = tmp_path / "c.toml"
     file.write_text("[security]\nallow_sha1 = true\nminimum_rsa_bits = 2048\n")
     security = load(file, {}).security
@@ -138,7 +138,7 @@ def test_the_switches_of_message_security_are_a_table_of_the_file(tmp_path):
         ("[security]\nown_rsa_bits = 512", "1024 to 4096"),
     ],
 )
-def test_a_switch_that_can_not_be_is_refused(tmp_path, text, said):
+def test_an_invalid_message_security_setting_is_refused(tmp_path, text, said):
     file = tmp_path / "c.toml"
     file.write_text(text)
     with pytest.raises(ConfigurationError, match=said):
@@ -159,7 +159,7 @@ def test_the_address_of_a_peer_may_be_ipv6(peers, host, port):
 @pytest.mark.parametrize(
     "peers", ["b=fe80::1::2", "b=a:b:c", "b=[server]:1", "b=[::1", "b=[::1]2104", "b=host:", "b=h:0"]
 )
-def test_the_address_of_a_peer_that_can_not_be_is_refused(peers):
+def test_an_invalid_peer_address_is_refused(peers):
     with pytest.raises(ConfigurationError, match=r"NAME=\[IPv6 address\]:port"):
         load(None, {}, {"peers": peers})
 

@@ -50,7 +50,7 @@ def test_sigterm_stops_cleanly_and_the_next_start_uses_the_checkpoint(tmp_path):
     assert "1 queues with 1 messages recovered from a checkpoint" in service.log
 
 
-def test_what_a_transaction_gave_back_is_counted_also_when_the_daemon_is_killed_a_moment_later(tmp_path):
+def test_aborted_receives_are_counted_even_if_the_daemon_is_killed_shortly_afterwards(tmp_path):
     path = r".\private$\t"
     with Daemon(tmp_path / "data") as service:
         with service.connect() as manager:
@@ -94,7 +94,7 @@ def test_anonymous_callers_can_be_refused(tmp_path):
             assert manager.machine_id
 
 
-def test_messages_that_reach_nobody_die_when_the_configured_time_is_over(tmp_path):
+def test_undelivered_messages_expire_after_the_configured_time(tmp_path):
     with Daemon(tmp_path / "data", "--time-to-reach-queue", "1") as running, running.connect() as manager:
         with manager.open(r"DIRECT=OS:there\private$\q", "send") as queue:
             queue.send("lost", journaling_requested=1, recoverable=True)
@@ -105,7 +105,7 @@ def test_messages_that_reach_nobody_die_when_the_configured_time_is_over(tmp_pat
         eventually(lambda: manager.outgoing() == [])
 
 
-def test_anonymous_callers_administer_only_where_the_configuration_says_so(tmp_path):
+def test_anonymous_callers_administer_only_if_configured(tmp_path):
     for options, connected in (((), "CONNECTED"), (("--anonymous-is-administrator",), "DISCONNECTED")):
         with Daemon(tmp_path / "data", *options) as running, running.connect() as manager:
             if options:
@@ -116,7 +116,7 @@ def test_anonymous_callers_administer_only_where_the_configuration_says_so(tmp_p
             assert manager.management()["connected"] == connected
 
 
-def test_a_disk_that_is_nearly_full_takes_no_messages_but_gives_them(tmp_path):
+def test_a_nearly_full_disk_refuses_sends_but_allows_receives(tmp_path):
     with Daemon(tmp_path / "data") as service:
         with service.connect() as manager:
             manager.create_queue(".\\private$\\q")
@@ -134,7 +134,7 @@ def test_a_disk_that_is_nearly_full_takes_no_messages_but_gives_them(tmp_path):
         assert "no messages are accepted" in service.log
 
 
-def test_a_change_that_memory_does_not_take_stops_the_daemon_and_what_the_log_says_holds(tmp_path, monkeypatch):
+def test_a_change_that_fails_in_memory_stops_the_daemon_and_the_log_prevails(tmp_path, monkeypatch):
     def breaks(*arguments: object) -> None:
         raise AttributeError("a mistake in the queues")
 

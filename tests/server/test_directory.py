@@ -25,7 +25,7 @@ def test_the_default_is_a_file_in_the_data_directory(tmp_path: Path) -> None:
     assert not connect_to_directory(load(environment={}, options={"directory_provider": "none"})).exists
 
 
-def test_another_provider_is_refused_with_those_that_there_are() -> None:
+def test_an_unknown_provider_is_refused_with_a_list_of_providers() -> None:
     with pytest.raises(ConfigurationError, match="directory_provider is 'ldap'; allowed: one of sqlite"):
         load(environment={}, options={"directory_provider": "ldap"})
 
@@ -37,12 +37,12 @@ def test_another_provider_is_refused_with_those_that_there_are() -> None:
         ("kerberos_keytab", {"directory_controllers": "dc1"}),
     ],
 )
-def test_active_directory_wants_controllers_and_a_keytab(missing: str, options: dict[str, object]) -> None:
+def test_active_directory_requires_controllers_and_a_keytab(missing: str, options: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError, match=f"{missing} is .* because directory_provider is active-directory"):
         load(environment={}, options={"directory_provider": "active-directory", **options})
 
 
-def test_active_directory_says_which_library_or_file_is_not_there(tmp_path: Path) -> None:
+def test_active_directory_names_a_missing_library_or_file(tmp_path: Path) -> None:
     options = {"directory_provider": "active-directory", "directory_controllers": "dc1, dc2,"}
     configuration = load(environment={}, options={**options, "kerberos_keytab": tmp_path / "none"})
     assert configuration.controllers == ("dc1", "dc2")
@@ -84,7 +84,7 @@ def test_a_directory_that_is_away_at_the_start_is_tried_again(tmp_path: Path, ca
     assert any(line == "directory available again" for line in lines)
 
 
-def test_what_nobody_expected_of_the_directory_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unexpected_error_of_the_directory_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         here = await WithDirectory(tmp_path / "directory.sqlite").ready()
 

@@ -64,7 +64,7 @@ def test_a_store_that_nobody_has_used_has_nothing_to_move(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_what_root_writes_belongs_to_whom_the_data_directory_belongs_to(tmp_path: Path) -> None:
+def test_files_written_by_root_belong_to_the_owner_of_the_data_directory(tmp_path: Path) -> None:
     data, nobody = tmp_path / "data", 65534
     Store.open(data / "store").close()
     os.chown(data, nobody, nobody)

@@ -34,7 +34,7 @@ main()
 PATH = r".\private$\orders"
 
 
-def test_a_failed_sync_is_acknowledged_to_nobody_and_the_next_start_has_all_that_was(tmp_path: Path) -> None:
+def test_a_failed_sync_acknowledges_nothing_and_the_next_start_has_all_earlier_messages(tmp_path: Path) -> None:
     failing = tmp_path / "failing"
     with Daemon(tmp_path / "data", "--no-audit", program=("-c", PROGRAM, str(failing))) as daemon:
         with daemon.connect() as manager:

@@ -56,7 +56,7 @@ def test_a_connector_application_finds_both_kinds_after_the_daemon_was_killed(se
         assert manager.outgoing() == []
 
 
-def test_a_connector_application_takes_in_transactions_and_acknowledges(service: Daemon) -> None:
+def test_a_connector_application_receives_in_transactions_and_acknowledges(service: Daemon) -> None:
     with service.connect() as manager:
         manager.create_queue(ADMIN)
         send_both(service)
@@ -89,7 +89,7 @@ def test_a_connector_queue_is_not_opened_for_sending(service: Daemon) -> None:
                 manager.open(f"CONNECTOR={UUID(int=1)}", protocol=protocol)
 
 
-def test_qmmgmt_tells_of_connector_queues(service: Daemon) -> None:
+def test_qmmgmt_reports_connector_queues(service: Daemon) -> None:
     send_both(service)
     with service.connect() as manager:
         assert sorted(manager.management()["active_queues"]) == [PLAIN, XACT]

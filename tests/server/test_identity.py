@@ -25,7 +25,7 @@ def names_of(directory, name):
     return Daemon(directory, "--computer-name", name, "--name-change", "moved")
 
 
-def test_a_store_under_another_name_goes_on_under_both(tmp_path):
+def test_a_store_under_another_name_continues_under_both(tmp_path):
     with names_of(tmp_path / "data", "OLD") as old, old.connect() as manager:
         manager.create_queue(NAME, label="kept")
         assert manager.queues() == ["OLD\\private$\\orders"]
@@ -52,7 +52,7 @@ def test_a_store_under_another_name_goes_on_under_both(tmp_path):
             assert not manager.outgoing()
 
 
-def test_a_store_of_another_name_is_not_served_until_somebody_says_what_is_meant(tmp_path):
+def test_a_store_with_another_computer_name_is_refused_until_the_user_decides(tmp_path):
     data, path = tmp_path / "data", "DIRECT=OS:elsewhere\\private$\\q"
     with Daemon(data, "--computer-name", "one") as one, one.connect() as manager:
         manager.create_queue(NAME)
@@ -80,7 +80,7 @@ def test_a_store_of_another_name_is_not_served_until_somebody_says_what_is_meant
             assert manager.machine_id == identifier
 
 
-def test_messages_that_wait_for_a_name_that_becomes_this_machine_are_pointed_out(tmp_path):
+def test_messages_waiting_for_a_name_that_becomes_local_are_reported(tmp_path):
     with Daemon(tmp_path / "data") as daemon, daemon.connect() as manager:
         manager.create_queue(NAME)
         with manager.open("other\\private$\\orders", "send") as far:
@@ -98,7 +98,7 @@ def test_an_alias_is_a_computer_name():
         load(options={"aliases": "a;b"})
 
 
-def test_an_offset_moves_standard_ports_and_no_given_ones():
+def test_an_offset_applies_to_default_ports_only():
     moved = load(options={"port_offset": 1000, "rpc_port": 4000})
     assert [moved.port(name, 1000) for name in ("endpoint_mapper_port", "rpc_port", "flight_port")] == [
         1135, 4000, 19020,
@@ -114,7 +114,7 @@ def taken():
             return socket.create_server(("127.0.0.1", port)), port
 
 
-def test_a_given_port_that_is_taken_is_an_error_that_names_the_setting(tmp_path):
+def test_a_configured_port_in_use_is_an_error_that_names_the_setting(tmp_path):
     for option in ("endpoint-mapper-port", "rpc-port", "message-port"):
         listener, port = taken()
         said = rf"can't listen on 127.0.0.1:{port}.*{option.replace('-', '_')}"
@@ -122,7 +122,7 @@ def test_a_given_port_that_is_taken_is_an_error_that_names_the_setting(tmp_path)
             Daemon(tmp_path / option, f"--{option}", str(port)).start()
 
 
-def test_a_standard_port_that_is_taken_gives_way_to_the_next_one(tmp_path):
+def test_a_default_port_in_use_is_replaced_by_the_next_one(tmp_path):
     listener, port = taken()
     with listener:
         serve = command("serve", "--data-dir", str(tmp_path / "data"))

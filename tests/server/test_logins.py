@@ -39,7 +39,7 @@ def logins(daemon: Daemon) -> list[tuple[str, str | None, str, str]]:
     ]  # fmt: skip
 
 
-def test_who_logs_in_and_who_fails_is_recorded(running: Daemon) -> None:
+def test_successful_and_failed_logins_are_recorded(running: Daemon) -> None:
     sid = UsersFile(running.directory / "users.json").list()[0].sid
     assert log_in(running, "alice", "secret") and log_in(running, "alice", "secret")
     assert not log_in(running, "ALICE", "wrong")
@@ -53,7 +53,7 @@ def test_who_logs_in_and_who_fails_is_recorded(running: Daemon) -> None:
     ]
 
 
-def test_whoever_guesses_does_not_fill_the_audit_log(running: Daemon) -> None:
+def test_password_guessing_does_not_fill_the_audit_log(running: Daemon) -> None:
     for number in range(TRIES):
         assert not log_in(running, f"guess{number}", "x")
     assert log_in(running, "alice", "secret")

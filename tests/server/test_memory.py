@@ -34,6 +34,6 @@ def _left_behind(*, arranged: bool) -> int:
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="this C library has no mallopt")
-def test_large_blocks_that_are_free_go_back_to_the_system() -> None:
+def test_large_free_blocks_are_returned_to_the_system() -> None:
     assert _left_behind(arranged=False) > 19 << 20, "there is nothing to arrange"
     assert _left_behind(arranged=True) < 1 << 20

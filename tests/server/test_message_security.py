@@ -108,7 +108,7 @@ def test_public_keys_are_exported_for_others(service: Daemon, tmp_path: Path) ->
     assert (tmp_path / "again").read_bytes() == file.read_bytes()
 
 
-def test_keys_of_another_queue_manager_let_private_messages_leave_for_it(
+def test_private_messages_are_sent_to_a_queue_manager_whose_keys_are_known(
     service: Daemon, qm: QueueManager, tmp_path: Path
 ) -> None:
     name = f"PRIVATE={OTHER}\\00000007"
@@ -125,7 +125,7 @@ def test_keys_of_another_queue_manager_let_private_messages_leave_for_it(
             queue.send(b"secret", privacy_level=5)
 
 
-def test_commands_say_what_is_wrong(service: Daemon, tmp_path: Path) -> None:
+def test_commands_explain_errors(service: Daemon, tmp_path: Path) -> None:
     file = tmp_path / "no-certificate"
     file.write_bytes(b"text")
     directory = ("--data-dir", str(service.directory))

@@ -45,7 +45,7 @@ def test_a_call_that_can_end_within_the_grace_time_is_answered(tmp_path: Path) -
         assert time.monotonic() - started < 14, "it does not wait when nothing is under way"
 
 
-def test_a_call_that_waits_on_is_cut_off_when_the_grace_time_is_over(tmp_path: Path) -> None:
+def test_a_waiting_call_is_cut_off_after_the_grace_time(tmp_path: Path) -> None:
     users(tmp_path / "data")
     with Daemon(tmp_path / "data", *OPTIONS, "--shutdown-grace-seconds", "2") as daemon, daemon.connect() as manager:
         manager.create_queue(PATH)
@@ -96,7 +96,7 @@ def test_a_receive_whose_time_ends_within_the_grace_time_is_answered_and_the_dae
         assert isinstance(error, ReceiveTimeout), repr(error)
 
 
-def test_what_was_answered_while_it_stopped_is_there_afterwards(tmp_path: Path) -> None:
+def test_changes_answered_during_the_stop_are_durable(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path / "data")
     sent: list[str] = []
     going = Event()

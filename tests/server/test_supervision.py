@@ -28,7 +28,7 @@ def environment(notified: socket.socket, **values: str) -> dict[str, str]:
     return {"NOTIFY_SOCKET": notified.getsockname(), **values}
 
 
-def test_a_daemon_says_that_it_serves_lives_and_stops(tmp_path: Path, notified: socket.socket) -> None:
+def test_a_daemon_notifies_systemd_of_readiness_liveness_and_stopping(tmp_path: Path, notified: socket.socket) -> None:
     command = [sys.executable, "-m", "openmsmq.cli", "serve", "--data-dir", str(tmp_path / "data")]
     command += ["--endpoint-mapper-port", "0", "--rpc-port", "0", "--message-port", "0"]
     with subprocess.Popen(
@@ -44,7 +44,7 @@ def test_a_daemon_says_that_it_serves_lives_and_stops(tmp_path: Path, notified: 
         assert process.wait(20) == 0
 
 
-def test_a_loop_that_hangs_gives_no_sign_of_life(notified: socket.socket) -> None:
+def test_a_hanging_event_loop_sends_no_keep_alives(notified: socket.socket) -> None:
     """The watchdog is fed by the event loop, not beside it."""
 
     async def hang() -> None:
@@ -62,7 +62,7 @@ def test_a_loop_that_hangs_gives_no_sign_of_life(notified: socket.socket) -> Non
 @pytest.mark.parametrize(
     "values", [{}, {"WATCHDOG_USEC": "2000", "WATCHDOG_PID": "1"}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "0"}]
 )
-def test_nobody_who_does_not_ask_gets_signs_of_life(notified: socket.socket, values: dict[str, str]) -> None:
+def test_keep_alives_are_sent_only_on_request(notified: socket.socket, values: dict[str, str]) -> None:
     async def start() -> None:
         supervision = Supervision(asyncio.get_running_loop(), environment(notified, **values))
         supervision.started()
@@ -74,7 +74,7 @@ def test_nobody_who_does_not_ask_gets_signs_of_life(notified: socket.socket, val
     assert notified.recv(4096).startswith(b"STOPPING=1")
 
 
-def test_without_systemd_nothing_is_told() -> None:
+def test_without_systemd_nothing_is_sent() -> None:
     async def start() -> None:
         supervision = Supervision(asyncio.get_running_loop(), {"WATCHDOG_USEC": "2000"})
         supervision.started()

@@ -1,4 +1,4 @@
-"""What the tests of the pipeline do again and again: options for a daemon, filling queues, streams to Parquet."""
+"""Common steps of pipeline tests: options for a daemon, filling queues, streams to Parquet."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def put(service: Daemon, name: str, values: Iterable[str], **properties: Any) ->
 
 
 def put_together(manager: QueueManager, name: str, labels: Iterable[str]) -> None:
-    """In one transaction, into a transactional queue."""
+    """Send messages in one transaction to a transactional queue."""
     with manager.open(f".\\private$\\{name}", "send") as sender, manager.transaction() as transaction:
         for label in labels:
             sender.send(label, label=label, transaction=transaction)
@@ -50,23 +50,23 @@ def count(service: Daemon, name: str) -> int:
 
 
 def receiving(spark: Any, service: Daemon, queue: str, group: str = "lake", **options: Any) -> Any:
-    """A stream that takes messages away."""
+    """Return a stream that receives messages."""
     wanted = reach(service, queue=queue, mode="receive", consumerGroup=group, **options)
     return spark.readStream.format("msmq").options(**wanted).load()
 
 
 def to_parquet(frame: Any, directory: Path) -> Any:
-    """A query that ends when it has taken all there is."""
+    """Run a query that ends when it has read all messages."""
     writer = frame.writeStream.format("parquet").option("checkpointLocation", str(directory / "checkpoint"))
     return writer.trigger(availableNow=True).start(str(directory / "out"))
 
 
 def labels(spark: Any, directory: Path) -> Counter[str]:
-    """What is in the lake, and how often."""
+    """Count the labels in the lake."""
     rows = spark.read.parquet(str(directory / "out")).select("label").collect()
     return Counter(row.label for row in rows)
 
 
 def table(spark: Any, service: Daemon, **options: Any) -> Any:
-    """A batch read of a daemon's queues."""
+    """Return a batch read of a daemon's queues."""
     return spark.read.format("msmq").options(**reach(service, **options)).load()

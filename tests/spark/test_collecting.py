@@ -106,7 +106,7 @@ def test_the_quota_of_the_machine_is_a_reason(spark: Any, tmp_path: Path) -> Non
         ]  # fmt: skip
 
 
-def test_rows_that_are_collected_are_as_they_came(spark: Any, service: Daemon, queue: str, tmp_path: Path) -> None:
+def test_collected_rows_are_unchanged(spark: Any, service: Daemon, queue: str, tmp_path: Path) -> None:
     rows = [("täxt", "y" * 300), (None, "z"), ("good", "x")]
     save(spark.createDataFrame(rows, "body string, label string"), collecting(service, queue, tmp_path))
     assert lake.left(service, queue) == ["x"]
@@ -144,7 +144,7 @@ def test_a_row_that_is_refused_and_not_held_is_an_error(tmp_path: Path) -> None:
         collected.take(3, [Refusal(0, MsmqError(detail="this")), Refusal(2, MsmqError(detail="that"))])
 
 
-def test_what_attempts_leave_and_cannot_be_removed_is_in_the_log(
+def test_files_of_attempts_that_cannot_be_removed_are_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(path: str) -> None:
@@ -175,9 +175,7 @@ def test_a_keep_alive_that_fails_is_in_the_log_and_the_next_one_follows(
     assert caplog.text.count("sink s: a keep-alive has failed") == 1 and "not now" in caplog.text
 
 
-def test_rows_of_which_none_can_be_sent_are_all_collected(
-    spark: Any, service: Daemon, queue: str, tmp_path: Path
-) -> None:
+def test_if_no_row_can_be_sent_all_are_collected(spark: Any, service: Daemon, queue: str, tmp_path: Path) -> None:
     frame = spark.range(20_000).selectExpr("cast(null as binary) body", "cast(id as string) label").coalesce(1)
     save(frame, collecting(service, queue, tmp_path))
     assert lake.count(service, queue) == 0
@@ -264,7 +262,7 @@ def test_a_stream_collects_once_also_when_a_batch_is_repeated_that_was_applied(
     assert lake.count(service, f"{queue}-later") == 0
 
 
-def test_what_is_not_a_matter_of_rows_fails_the_task(spark: Any, service: Daemon, queue: str, tmp_path: Path) -> None:
+def test_errors_that_do_not_concern_rows_fail_the_task(spark: Any, service: Daemon, queue: str, tmp_path: Path) -> None:
     copying = Copying(spark, service, queue, tmp_path)
     with BulkClient(port=lake.flight_port(service)) as client:
         client.finalize(queue, 99, [])
@@ -331,7 +329,7 @@ def labels(directory: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["path", "file", "other"])
-def test_what_attempts_write_is_seen_when_it_is_published_and_replaces_an_earlier_try(
+def test_files_of_an_attempt_are_visible_when_published_and_replace_earlier_ones(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     system: fs.FileSystem = fs.LocalFileSystem()
@@ -364,7 +362,7 @@ def test_what_attempts_write_is_seen_when_it_is_published_and_replaces_an_earlie
         files.publish(8, ["8-0-gone.parquet"])
 
 
-def test_a_file_system_that_nobody_knows_is_named(service: Daemon, queue: str) -> None:
+def test_an_unsupported_file_system_is_named(service: Daemon, queue: str) -> None:
     options = parse(lake.reach(service, onError="collect", errorPath="ftp://x/y", defaultQueue=queue), BATCH_WRITE)
     with pytest.raises(OptionError, match=r"errorPath is 'ftp://x/y': .*; allowed: a directory, file://, s3://"):
         MsmqWriter(options, StructType([StructField("body", BinaryType())]))
@@ -377,7 +375,7 @@ def test_a_directory_that_is_not_shared_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("every", [1, 500])
-def test_what_is_held_does_not_grow_with_the_rows(service: Daemon, queue: str, tmp_path: Path, every: int) -> None:
+def test_the_number_of_held_rows_is_bounded(service: Daemon, queue: str, tmp_path: Path, every: int) -> None:
     """A hundred megabytes pass; what the queue manager has had is forgotten. What is on its way between both may
     be some tens: gRPC has buffers."""
     collected = Collected(fs.LocalFileSystem(), str(tmp_path / "errors.parquet"))

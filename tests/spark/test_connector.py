@@ -88,7 +88,7 @@ def test_a_count_is_answered_by_the_plan(connector: Any, service: Daemon, queue:
     assert frame.where("queue like '%nowhere'").count() == 0 and frame.where("label = 'a'").count() == 1
 
 
-def test_filters_leave_what_spark_would_leave(connector: Any, service: Daemon, queue: str) -> None:
+def test_pushed_filters_select_the_same_rows_as_spark(connector: Any, service: Daemon, queue: str) -> None:
     lake.put(service, queue, "abcdef")
     rows = by_python(connector, service, queue=queue)
     frame = table(connector, service, queue=queue)
@@ -171,7 +171,7 @@ def test_an_error_is_that_of_the_python_source(
         table(connector, service, **{"queue": queue} | options).collect()
 
 
-def test_what_the_connector_does_not_do_the_python_source_does(
+def test_the_python_source_handles_what_the_connector_does_not_support(
     connector: Any, service: Daemon, queue: str, tmp_path: Path
 ) -> None:
     lake.put(service, queue, "a")
@@ -236,7 +236,7 @@ def test_users_and_tls(connector: Any, tmp_path: Path, monkeypatch: pytest.Monke
             table(connector, daemon, **given | {"credential": "wrong"}).collect()
 
 
-def test_a_read_goes_on_when_the_server_comes_back(connector: Any, tmp_path: Path) -> None:
+def test_a_read_continues_when_the_server_comes_back(connector: Any, tmp_path: Path) -> None:
     ports = ("--flight-port", str(free_port("127.0.0.1")), "--arrow-port", str(free_port("127.0.0.1")))
     with Daemon(tmp_path / "data", "--flight", *ports) as daemon:
         lake.create(daemon, "q")
@@ -396,7 +396,7 @@ def test_a_refused_row_is_reported_while_others_are_still_sent(connector: Any, s
     assert lake.count(service, queue) == 0
 
 
-def test_a_write_goes_on_when_the_server_comes_back(connector: Any, tmp_path: Path) -> None:
+def test_a_write_continues_when_the_server_comes_back(connector: Any, tmp_path: Path) -> None:
     port, arrow = free_port("127.0.0.1"), free_port("127.0.0.1")
     with Daemon(tmp_path / "data", "--flight", "--flight-port", str(port), "--arrow-port", str(arrow)) as daemon:
         lake.create(daemon, "q")

@@ -1,4 +1,4 @@
-"""Exactly once, whatever is stopped or killed in the middle: the lake is compared by identity with what was sent."""
+"""Exactly-once delivery when processes are stopped or killed: the lake is compared with the sent messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def drain(spark: Any, service: Daemon, queue: str, directory: Path) -> None:
 
 
 def progress(service: Daemon, queue: str, query: Any, rows: int) -> None:
-    """Wait until a query has taken so many messages, or has ended."""
+    """Wait until a query has read a number of messages, or has ended."""
     enough = lake.count(service, queue) - rows
     eventually(lambda: lake.count(service, queue) <= max(enough, 0) or not query.isActive, 120)
 
@@ -38,7 +38,9 @@ def check(spark: Any, service: Daemon, queue: str, directory: Path, sent: list[s
 
 
 @pytest.mark.slow
-def test_a_stream_that_is_stopped_at_random_moments(spark: Any, service: Daemon, tmp_path: Path) -> None:
+def test_a_stream_stopped_at_random_moments_reads_each_message_once(
+    spark: Any, service: Daemon, tmp_path: Path
+) -> None:
     lake.create(service, "stopped")
     chance, sent = seeds.chance("stopped"), [str(number) for number in range(1200)]
     lake.put(service, "stopped", sent)
@@ -52,7 +54,7 @@ def test_a_stream_that_is_stopped_at_random_moments(spark: Any, service: Daemon,
     check(spark, service, "stopped", tmp_path, sent)
 
 
-def test_python_workers_that_are_killed(spark: Any, service: Daemon, tmp_path: Path) -> None:
+def test_killed_python_workers_lose_nothing(spark: Any, service: Daemon, tmp_path: Path) -> None:
     lake.create(service, "workers")
     sent = [str(number) for number in range(1200)]
     lake.put(service, "workers", sent)
@@ -72,7 +74,7 @@ def test_python_workers_that_are_killed(spark: Any, service: Daemon, tmp_path: P
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_queue_manager_that_is_killed(spark: Any, tmp_path: Path, seed: int) -> None:
+def test_a_killed_queue_manager_loses_nothing(spark: Any, tmp_path: Path, seed: int) -> None:
     chance = seeds.chance(f"queue manager {seed}")
     service = Daemon(tmp_path / "data", "--flight", "--flight-port", str(free_port("127.0.0.1")))
     with service:
@@ -91,7 +93,7 @@ def test_a_queue_manager_that_is_killed(spark: Any, tmp_path: Path, seed: int) -
         check(spark, service, "killed", tmp_path, sent)
 
 
-def test_a_sink_whose_stream_is_stopped_at_random_moments(
+def test_a_sink_stopped_at_random_moments_sends_each_row_once(
     either: Any, service: Daemon, queue: str, tmp_path: Path
 ) -> None:
     source, target = f"{queue}-from", f"{queue}-into"

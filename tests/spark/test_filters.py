@@ -1,4 +1,4 @@
-"""Filters that are pushed down change no row: what is read with them is what Spark would have left."""
+"""Pushed-down filters give the same rows as filters applied by Spark."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_the_rows_are_the_same_with_and_without_push_down(
     assert sorted(map(str, read(service, [*_QUEUES], filters))) == sorted(map(str, wanted))
 
 
-def test_filters_above_the_last_stable_position_show_nothing_that_is_not_stable(
+def test_filters_above_the_last_stable_position_show_no_unstable_messages(
     service: Daemon, rows: list[dict[str, Any]]
 ) -> None:
     with BulkClient(port=lake.flight_port(service)) as client:
@@ -147,7 +147,7 @@ def test_filters_above_the_last_stable_position_show_nothing_that_is_not_stable(
     assert [row["label"] for row in found] == ["d", "e"]
 
 
-def test_queues_that_a_filter_leaves_out_are_not_planned(service: Daemon, rows: list[dict[str, Any]]) -> None:
+def test_queues_excluded_by_a_filter_are_not_planned(service: Daemon, rows: list[dict[str, Any]]) -> None:
     given_ = lake.reach(service, queue=",".join(_QUEUES), pushFilters="true")
     paths = {row["queue"].rpartition("\\")[2]: row["queue"] for row in rows}
     for condition, planned in (

@@ -73,7 +73,7 @@ def test_rows_become_messages(either: Any, service: Daemon, queue: str) -> None:
     )  # fmt: skip
 
 
-def test_columns_are_read_and_written_whatever_their_case(either: Any, service: Daemon, queue: str) -> None:
+def test_columns_are_read_and_written_regardless_of_case(either: Any, service: Daemon, queue: str) -> None:
     frame = either.createDataFrame([("a", "b")], "BODY string, Label string")
     frame.write.format("msmq").options(**lake.reach(service, defaultQueue=queue)).mode("append").save()
     schema = "LABEL string, BODY_SIZE bigint"
@@ -208,7 +208,7 @@ def test_asynchronous_progress_is_refused_where_messages_are_received(
         lake.put(service, queue, "more")
 
 
-def test_of_a_continuous_query_no_epoch_is_committed(spark: Any, service: Daemon, queue: str, tmp_path: Any) -> None:
+def test_a_continuous_query_commits_no_epoch(spark: Any, service: Daemon, queue: str, tmp_path: Any) -> None:
     frame = spark.readStream.format("rate").option("rowsPerSecond", 20).load().selectExpr("cast(value as string) body")
     writer = frame.writeStream.format("msmq").options(**lake.reach(service, defaultQueue=queue, sinkId=queue))
     query = writer.option("checkpointLocation", str(tmp_path)).trigger(continuous="100 milliseconds").start()
@@ -233,10 +233,10 @@ def test_a_batch_that_nobody_has_written_is_refused(service: Daemon, queue: str,
 
 
 class Driver:
-    """What Spark does with a streaming reader."""
+    """Drives a streaming reader like Spark."""
 
     def __init__(self, service: Daemon, queue: str, resumes: bool = False, **options: str) -> None:
-        """With a checkpoint it `resumes`, and asks for no initial offset."""
+        """If it `resumes` from a checkpoint, it requests no initial offset."""
         receiving = {"queue": queue, "mode": "receive", "consumerGroup": "lake"}
         given = lake.reach(service, **{**receiving, **options})
         given = {name: value for name, value in given.items() if value}
@@ -387,7 +387,7 @@ def test_messages_that_a_foreign_consumer_took_are_reported_or_tolerated(
 
 
 def browsing(service: Daemon, queue: str, tolerant: bool = False, **options: str) -> Driver:
-    """A stream that leaves messages where they are."""
+    """Return a stream that leaves messages in the queue."""
     loss = {"failOnDataLoss": "false"} if tolerant else {}
     return Driver(service, queue, mode="browse", consumerGroup="", **loss, **options)
 
@@ -403,7 +403,7 @@ def delete(service: Daemon, queue: str) -> None:
 
 
 @pytest.mark.parametrize("tolerant", [False, True])
-def test_a_loss_is_reported_as_often_as_it_is_true(service: Daemon, queue: str, tolerant: bool) -> None:
+def test_each_loss_is_reported_once(service: Daemon, queue: str, tolerant: bool) -> None:
     """Also after a restart with the checkpoint: the offset says how many messages its batch was planned with."""
     lake.put(service, queue, "abc")
     driver = browsing(service, queue, tolerant)
@@ -437,7 +437,7 @@ def test_an_offset_beyond_every_sequence_is_an_error(service: Daemon, queue: str
 
 @pytest.mark.parametrize("mode", ["browse", "receive"])
 @pytest.mark.parametrize("by_pattern", [False, True])
-def test_a_stream_goes_on_without_a_deleted_queue_if_it_may(
+def test_a_stream_continues_without_a_deleted_queue_if_allowed(
     service: Daemon, queue: str, mode: str, by_pattern: bool
 ) -> None:
     gone, stays = f"{queue}-gone", f"{queue}-stays"
@@ -576,7 +576,7 @@ def test_queues_share_the_limit_of_a_batch(service: Daemon, queue: str, mode: st
     assert left == (0 if mode == "receive" else 50)
 
 
-def test_a_queue_that_got_nothing_of_the_first_batch_has_its_turn(service: Daemon, queue: str) -> None:
+def test_a_queue_without_share_in_the_first_batch_is_served_next(service: Daemon, queue: str) -> None:
     names = [f"{queue}-{letter}" for letter in "abc"]
     lake.create(service, *names)
     for name in names:
@@ -592,7 +592,7 @@ def test_a_queue_that_got_nothing_of_the_first_batch_has_its_turn(service: Daemo
 
 
 @pytest.mark.parametrize("mode", ["browse", "receive"])
-def test_what_came_since_hides_no_queue_from_a_stream_that_ends(service: Daemon, queue: str, mode: str) -> None:
+def test_new_messages_hide_no_queue_from_an_ending_stream(service: Daemon, queue: str, mode: str) -> None:
     busy, few = f"{queue}-busy", f"{queue}-few"
     lake.create(service, busy, few)
     lake.put(service, few, ["few"])
@@ -608,7 +608,7 @@ def test_what_came_since_hides_no_queue_from_a_stream_that_ends(service: Daemon,
     assert sorted(seen) == ["few", "old"]
 
 
-def test_the_progress_has_how_many_messages_wait(service: Daemon, queue: str) -> None:
+def test_the_progress_has_the_number_of_waiting_messages(service: Daemon, queue: str) -> None:
     lake.put(service, queue, "abcde")
     driver = Driver(service, queue)
     _, end = driver.batch({queue: 0}, 2)

@@ -1,4 +1,4 @@
-"""Many queue managers as one table: two daemons at two addresses, with the same port of Arrow Flight."""
+"""Several queue managers as one table: two daemons at two addresses, with the same Arrow Flight port."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def put(two: dict[str, Daemon], queue: str, labels: str) -> None:
 
 
 class Stream:
-    """What Spark does with a streaming reader."""
+    """Drives a streaming reader like Spark."""
 
     def __init__(self, two: dict[str, Daemon], queue: str, **options: Any) -> None:
         given = reach(two, queue=queue, **options)
@@ -154,7 +154,9 @@ def test_offsets_are_by_host_and_queue(two: dict[str, Daemon], queue: str) -> No
 
 
 @pytest.mark.parametrize("named", [{}, {"queue": "", "queuePattern": ".*"}])
-def test_a_checkpoint_of_one_host_is_none_of_several(two: dict[str, Daemon], queue: str, named: dict[str, str]) -> None:
+def test_a_checkpoint_of_one_host_is_refused_for_several(
+    two: dict[str, Daemon], queue: str, named: dict[str, str]
+) -> None:
     given = {name: value for name, value in reach(two, **{"queue": queue, **named}).items() if value}
     reader = MsmqStreamReader(parse(given, STREAM_READ), spark_schema("none", True))
     with pytest.raises(OptionError, match=f"the checkpoint is of '{queue}'"):
@@ -176,7 +178,7 @@ def test_hosts_are_asked_at_the_same_time(two: dict[str, Daemon], queue: str, mo
     assert len(reader.partitions()) == 2
 
 
-def test_a_host_that_is_away_is_named_and_fails_the_query(two: dict[str, Daemon], queue: str) -> None:
+def test_an_unreachable_host_is_named_and_fails_the_query(two: dict[str, Daemon], queue: str) -> None:
     put(two, queue, "a")
     stream = Stream(two, queue)
     start = stream.reader.initialOffset()
@@ -191,7 +193,7 @@ def test_a_host_that_is_away_is_named_and_fails_the_query(two: dict[str, Daemon]
             ask()
 
 
-def test_a_batch_read_goes_on_without_a_host_if_it_may(
+def test_a_batch_read_continues_without_a_host_if_allowed(
     two: dict[str, Daemon], queue: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(two, queue, "ab")
@@ -204,7 +206,7 @@ def test_a_batch_read_goes_on_without_a_host_if_it_may(
 
 @pytest.mark.parametrize("mode", ["browse", "receive"])
 @pytest.mark.usefixtures("at_once")
-def test_a_stream_goes_on_without_a_host_if_it_may_and_loses_nothing(
+def test_a_stream_continues_without_a_host_if_allowed_and_loses_nothing(
     two: dict[str, Daemon], queue: str, caplog: pytest.LogCaptureFixture, mode: str
 ) -> None:
     options = {"mode": mode, "failOnDataLoss": "false", **({"consumerGroup": "lake"} if mode == "receive" else {})}
@@ -256,7 +258,7 @@ def test_a_queue_that_one_host_does_not_have_is_named_with_its_host(two: dict[st
         (BATCH_WRITE, {"host": "a,b", "defaultQueue": "q"}, "allowed for a batch write: one queue manager"),
     ],
 )
-def test_what_several_hosts_do_not_go_with_is_named(where: str, options: dict[str, str], said: str) -> None:
+def test_options_incompatible_with_several_hosts_are_named(where: str, options: dict[str, str], said: str) -> None:
     with pytest.raises(OptionError, match=said):
         parse(options, where)
 

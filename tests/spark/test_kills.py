@@ -98,7 +98,7 @@ def put(service: Daemon, queue: str, count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("kills", [pytest.param(KILLS_AT_NIGHT, marks=pytest.mark.slow), KILLS])
-def test_a_driver_that_is_killed(service: Daemon, tmp_path: Path, kills: int) -> None:
+def test_a_killed_driver_loses_nothing(service: Daemon, tmp_path: Path, kills: int) -> None:
     name, chance = f"killed-{kills}", seeds.chance(f"killed {kills}")
     queues = {kind: f"{name}-{kind}" for kind in KINDS}
     lake.create(service, *queues.values(), f"{name}-copied")

@@ -1,4 +1,4 @@
-"""Options and columns: what is wrong is named, with what is allowed, before anything runs."""
+"""Options and columns: errors name the value and what is allowed, before anything runs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_wrong_options_are_named(where: str, given: dict[str, str], said: str) -
         parse(given, where)
 
 
-def test_options_are_read_whatever_their_case_and_what_spark_adds_is_passed_over() -> None:
+def test_option_names_are_case_insensitive_and_sparks_own_are_ignored() -> None:
     options = parse(
         {"QUEUE": "a, b", "startingoffsets": '{"a": 5, "b": 7}', "startingTimestamp": "2026-01-01", "path": "x"},
         BATCH_READ,
@@ -81,7 +81,7 @@ def test_options_are_read_whatever_their_case_and_what_spark_adds_is_passed_over
     assert options.startingTimestamp == datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_a_credential_comes_from_where_it_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_a_credential_is_read_from_its_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     (tmp_path / "password").write_text("from a file\n")
     monkeypatch.setenv("SECRET", "from the environment")
     for credential, password in (
@@ -132,7 +132,7 @@ def texts(batch: pa.RecordBatch, decode: str) -> tuple[list[str | None], int]:
     return decoded.column("text").to_pylist(), odd
 
 
-def test_a_body_that_nobody_can_decode_spoils_no_batch_and_is_counted() -> None:
+def test_an_undecodable_body_does_not_fail_a_batch_and_is_counted() -> None:
     lone, kind = encode_body("a\ud800b")
     rows = [(lone, kind), (b"[" * 200_000, 0), (b"[]", 0)]
     batch = pa.RecordBatch.from_arrays(
@@ -158,7 +158,7 @@ def test_bodies_of_dotnet_and_of_utf_16_are_text() -> None:
     assert texts(batch, "text") == (["hi", None, "grü", "a", "<?xml?><a/>", "<a/>", "", None], 2)
 
 
-def test_the_document_has_the_options_and_columns_that_there_are() -> None:
+def test_the_document_lists_all_options_and_columns() -> None:
     tool = Path(__file__).parents[2] / "tools" / "spark-options"
     assert subprocess.run([sys.executable, str(tool), "--check"]).returncode == 0, "run tools/spark-options"
 
@@ -169,7 +169,7 @@ def test_a_process_of_a_query_loads_no_rpc_client_before_it_needs_one() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_columns_are_known_whatever_their_case() -> None:
+def test_column_names_are_case_insensitive() -> None:
     """As Spark has it."""
     assert projection(StructType([StructField("LABEL", StringType())]), "none") == ["label"]
     check_writable(StructType([StructField("BODY", StringType())]))

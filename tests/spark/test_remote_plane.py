@@ -1,4 +1,4 @@
-"""Reading through MS-MQRR, as from any MSMQ server: a cursor walks, nothing is taken."""
+"""Reading through MS-MQRR, as from any MSMQ server: a cursor scans and removes nothing."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_journals_and_several_queues_are_read(spark: Any, service: Daemon, queue
     assert load(spark, service, queuePattern=f".*{queue}").count() == 99
 
 
-def test_a_stream_browses_what_comes(spark: Any, service: Daemon, queue: str, qm: Any, tmp_path: Any) -> None:
+def test_a_stream_browses_new_messages(spark: Any, service: Daemon, queue: str, qm: Any, tmp_path: Any) -> None:
     def run() -> None:
         stream = spark.readStream.format("msmq").option("port", service.port).option("protocol", "remoteread")
         frame = stream.option("queue", queue).option("maxRecordsPerTrigger", 40).load()
@@ -124,7 +124,7 @@ def test_a_stream_takes_messages_by_lookup_identifier(
     assert labels == sorted([f"label {number}" for number in range(100)] + ["label late"])
 
 
-def test_a_driver_that_died_has_its_batch_again_and_only_that(service: Daemon, queue: str, qm: Any) -> None:
+def test_a_restarted_driver_gets_its_batch_again_and_only_that(service: Daemon, queue: str, qm: Any) -> None:
     path, options = f".\\private$\\{queue}", {"port": str(service.port), "protocol": "remoteread"}
     wanted = parse(options | {"queue": queue, "mode": "receive", "consumerGroup": "lake"}, STREAM_READ)
 
@@ -170,21 +170,21 @@ def test_a_purge_while_a_batch_runs_is_a_loss(service: Daemon, queue: str, qm: A
         reader.plane.close()
 
 
-def test_a_label_that_is_no_unicode_spoils_no_batch_by_either_way() -> None:
+def test_an_invalid_unicode_label_does_not_fail_a_batch_over_either_protocol() -> None:
     names = ["label", "response_queue"]
     message = Message(label="a\ud800b", response_queue_format_name="DIRECT=OS:h\\\ud83d\ude00")
     row = record_batch([message], "q", "queue", names).to_pylist()
     assert row == [{"label": "a\ufffdb", "response_queue": "DIRECT=OS:h\\\U0001f600"}]
 
 
-def test_numbers_of_a_sender_spoil_no_batch() -> None:
+def test_out_of_range_numbers_of_a_sender_do_not_fail_a_batch() -> None:
     """Unsigned on the wire, signed in Spark; by Arrow Flight the same bits."""
     message = Message(body_type=2**32 - 1, privacy_level=2**31, sender_identifier_type=2**32 - 2)
     (row,) = record_batch([message], "q", "queue", MESSAGE_SCHEMA.names).to_pylist()
     assert (row["body_type"], row["privacy_level"], row["sender_id_type"]) == (-1, -(2**31), -2)
 
 
-def test_a_message_that_is_no_packet_is_left_out_and_reported(
+def test_an_unreadable_message_is_omitted_and_reported(
     service: Daemon, queue: str, qm: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = remote_read._message
@@ -213,7 +213,7 @@ def test_a_message_that_is_no_packet_is_left_out_and_reported(
     stream.plane.close()
 
 
-def test_a_receive_by_lookup_identifier_goes_on_without_a_deleted_queue_if_it_may(
+def test_a_receive_by_lookup_identifier_continues_without_a_deleted_queue_if_allowed(
     service: Daemon, queue: str, qm: Any
 ) -> None:
     qm.create_queue(f".\\private$\\{queue}-gone")

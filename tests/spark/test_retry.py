@@ -1,4 +1,4 @@
-"""A restart of the queue manager is bridged: readers and writers as Spark drives them, without Spark."""
+"""Readers and writers survive a restart of the queue manager; they are driven like by Spark, without Spark."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def own(tmp_path: Path) -> Iterator[Daemon]:
 
 @contextmanager
 def restarting(daemon: Daemon) -> Iterator[None]:
-    """kill -9, and a start while the block runs."""
+    """Kill the daemon and start it while the block runs."""
     daemon.kill()
     thread = threading.Thread(target=daemon.start)
     thread.start()
@@ -56,7 +56,7 @@ def reader(daemon: Daemon, **options: Any) -> MsmqStreamReader:
     [pytest.param({}, marks=pytest.mark.slow), {"mode": "receive", "consumerGroup": "g"}],
     ids=["browse", "receive"],
 )
-def test_a_stream_goes_on_after_a_restart(own: Daemon, options: dict[str, str]) -> None:
+def test_a_stream_continues_after_a_restart(own: Daemon, options: dict[str, str]) -> None:
     lake.put(own, "q", "ab")
     stream = reader(own, **options)
     initial = stream.initialOffset()
@@ -97,7 +97,7 @@ def test_a_task_that_begins_while_the_queue_manager_is_down_reads_what_was_plann
     assert labels_read_while_it_is_away(own, sent, parts) == ["a", "b"]
 
 
-def test_a_task_by_remote_read_waits_for_the_queue_manager_too(own: Daemon) -> None:
+def test_a_remote_read_task_waits_for_the_queue_manager_too(own: Daemon) -> None:
     lake.put(own, "q", "ab")
     rpc = {"protocol": "remoteread", "port": own.port}
     sent = as_an_executor_has_it(own, **rpc)
@@ -108,7 +108,7 @@ def test_a_task_by_remote_read_waits_for_the_queue_manager_too(own: Daemon) -> N
     assert labels_read_while_it_is_away(own, sent, parts) == ["a", "b"]
 
 
-def test_a_read_that_breaks_off_goes_on_behind_its_last_row(own: Daemon) -> None:
+def test_an_interrupted_read_resumes_after_its_last_row(own: Daemon) -> None:
     count = 20_000
     rows = pa.record_batch({"body": pa.array([bytes(1000)] * count), "label": pa.array(list(map(str, range(count))))})
     with BulkClient(port=lake.flight_port(own)) as client:
@@ -134,7 +134,7 @@ class Task:
         return 7
 
 
-def test_an_upload_that_breaks_off_begins_anew(own: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_upload_starts_again(own: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("openmsmq.spark.writing.TaskContext.get", lambda: Task)
     options = parse(lake.reach(own, defaultQueue="q", retrySeconds=30), BATCH_WRITE)
     writer = MsmqWriter(options, StructType([StructField(name, StringType()) for name in ("body", "label")]))
@@ -158,7 +158,7 @@ def test_an_upload_that_breaks_off_begins_anew(own: Daemon, monkeypatch: pytest.
         assert client.stages() == []
 
 
-def test_rows_are_kept_for_a_repetition_while_they_are_few() -> None:
+def test_few_rows_are_kept_for_a_retry() -> None:
     few = pa.record_batch({"body": pa.array([bytes(1000)])})
     rows = Repeatable(iter([few, few, few]))
     first = iter(rows)
@@ -169,7 +169,7 @@ def test_rows_are_kept_for_a_repetition_while_they_are_few() -> None:
     assert len(list(rows)) == 2 and not rows.is_whole
 
 
-def test_who_has_never_had_an_answer_is_not_kept_waiting() -> None:
+def test_without_an_earlier_answer_calls_fail_at_once() -> None:
     options = parse({"flightPort": "1", "queue": "q", "protocol": "flight", "startingOffsets": "latest"}, STREAM_READ)
     begun = time.monotonic()
     with pytest.raises(ConnectionError):
@@ -177,7 +177,7 @@ def test_who_has_never_had_an_answer_is_not_kept_waiting() -> None:
     assert time.monotonic() - begun < 20
 
 
-def test_patience_has_an_end_that_names_the_option() -> None:
+def test_retries_end_with_an_error_that_names_the_option() -> None:
     options = parse({"flightPort": "1", "queue": "q", "retrySeconds": "1"}, STREAM_READ)
     with pytest.raises(ConnectionError, match=r"127.0.0.1:1 has not answered for 1 s \(option retrySeconds\)"):
         flight(options).position("q")

@@ -1,7 +1,7 @@
-"""A file system in memory that knows what a crash may leave behind.
+"""An in-memory file system that models the states a crash may leave.
 
-The model: content that was not synced may persist in any subset of its sectors; names change in order, and those
-changes that were not followed by a sync of the directory may be cut off at any point.
+The model: any subset of unsynced sectors may persist. Name changes are ordered; those after the last sync of the
+directory may be cut off at any point.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SECTOR = 512
 
 @dataclass
 class Inode:
-    """One file: what a reader sees, what the disk holds for sure, and what is in between."""
+    """A file: its content for readers, its durable content, and the unsynced writes."""
 
     content: bytearray = field(default_factory=bytearray)
     durable: bytes = b""
@@ -29,7 +29,7 @@ class Inode:
         self.unsynced.append((offset, data))
 
     def sectors(self) -> list[tuple[int, bytes]]:
-        """Unsynced writes, cut at sectors."""
+        """Return the unsynced writes, split at sectors."""
         pieces = []
         for offset, data in self.unsynced:
             start = 0
@@ -64,7 +64,7 @@ class MemoryVfs:
         self.changes: list[tuple[str, str, str | Inode]] = []
         self.handles: dict[int, tuple[str, Inode]] = {}
         self.locks: dict[int, str] = {}
-        self.renamed: set[str] = set()  # directories, by the names that they had
+        self.renamed: set[str] = set()  # directories by their original names
         self.next_handle = 3
         self.before: Callable[[str, str], str | None] = lambda name, path: None
         self.calls: list[tuple[str, str]] = []
@@ -121,10 +121,10 @@ class MemoryVfs:
         try:
             self._call("fdatasync", path)
         except OSError:
-            # What Linux does: the pages count as clean now, and the next sync reports success without them.
+            # Like Linux: the pages are now clean, and the next sync reports success without them.
             inode.unsynced.clear()
             raise
-        # What an earlier failed sync has lost is still lost.
+        # Data lost by an earlier failed sync stays lost.
         durable = bytearray(inode.durable)
         for offset, data in inode.unsynced:
             put(durable, offset, data)
@@ -177,7 +177,7 @@ class MemoryVfs:
     # -------------------------------------------------------------------------------------------------- crashes
 
     def crash(self, survives: Survives, changes: int) -> MemoryVfs:
-        """The disk after the power failed: of the unsynced sectors, those that survive; the first changes of names."""
+        """Return the disk after a power failure: with the surviving unsynced sectors and the first name changes."""
         names = dict(self.durable_names)
         for change in self.changes[:changes]:
             apply_change(names, change)
@@ -196,7 +196,7 @@ class MemoryVfs:
         return result
 
     def killed(self) -> MemoryVfs:
-        """The machine after the process was killed: everything is readable, and what was not synced still is not."""
+        """Return the state after a kill of the process: everything is readable, and unsynced data is still unsynced."""
         result = MemoryVfs()
         copies: dict[int, Inode] = {}
 
@@ -211,7 +211,7 @@ class MemoryVfs:
         return result
 
     def crashes(self, chance: random.Random, samples: int) -> list[MemoryVfs]:
-        """Crash states worth looking at: the extremes, each single loss up to a bound, and some by chance."""
+        """Yield crash states to test: the extremes, each single loss up to a bound, and random ones."""
         count = max((len(inode.sectors()) for inode in self.names.values()), default=0)
         rules: list[Survives] = [lambda index, total: False, lambda index, total: True]
         if count:

@@ -1,4 +1,4 @@
-"""What a store ought to hold: a dict for the messages, a dict for the definitions, a list of all states so far."""
+"""Model of a store: dictionaries of messages and definitions, and a list of all states so far."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Messages = dict[int, tuple[int, bytes, int]]
 
 
 def snapshot(store: Store) -> Snapshot:
-    """What was recovered, with every payload read."""
+    """Return the recovered state, with every payload read."""
     messages: dict[int, tuple[int, bytes, int]] = {}
     for queue, columns in store.recovered.queues.items():
         assert list(columns.keys) == sorted(set(columns.keys))
@@ -31,7 +31,7 @@ def snapshot(store: Store) -> Snapshot:
 
 
 def prepared(store: Store) -> dict[int, tuple[bytes, Messages]]:
-    """Note and messages of each prepared transaction that was recovered."""
+    """Return note and messages of each recovered prepared transaction."""
     result: dict[int, tuple[bytes, Messages]] = {}
     for transaction, found in store.recovered.prepared.items():
         messages: Messages = {}
@@ -45,17 +45,17 @@ def prepared(store: Store) -> dict[int, tuple[bytes, Messages]]:
 
 
 def columns_of(inserts: list[Insert]) -> tuple[array[int], array[int]]:
-    """Keys and deadlines."""
+    """Return keys and deadlines."""
     return array("Q", [insert.key for insert in inserts]), array("Q", [insert.deadline for insert in inserts])
 
 
 @dataclass
 class Oracle:
-    """Drives a store with a random programme and remembers what it should hold after every batch.
+    """Drives a store with a random program and records its expected state after every batch.
 
     Attributes:
         history: state after each batch; a crash must leave one of those from `acknowledged` on.
-        acknowledged: index of the state that the last successful sync covered.
+        acknowledged: index of the state covered by the last successful sync.
     """
 
     store: Store
@@ -98,7 +98,7 @@ class Oracle:
         return Insert(self.chance.randrange(1, 4), self.high_key, self.chance.randrange(3), payload)
 
     def batch(self) -> None:
-        """A batch of operations of every kind."""
+        """Run a batch with operations of every kind."""
         inserts = [self.new_message() for _ in range(self.chance.randrange(3))]
         operations: list[Operation] = list(inserts)
         changes = self.changes()
@@ -108,7 +108,7 @@ class Oracle:
         self.settle(operations, places)
 
     def changes(self) -> list[Operation]:
-        """Operations on what is there."""
+        """Run operations on existing messages and definitions."""
         operations: list[Operation] = []
         free = sorted(self.messages)
         self.chance.shuffle(free)
@@ -132,7 +132,7 @@ class Oracle:
         return operations
 
     def expect(self, operations: list[Operation]) -> None:
-        """Apply to the model, before the store: a crash inside of the call may show the new state."""
+        """Apply to the model before the store: a crash during the call may leave the new state."""
         for operation in operations:
             match operation:
                 case Insert(queue=queue, key=key, deadline=deadline, payload=payload):
@@ -182,7 +182,7 @@ class Oracle:
             self.pending_locations[insert.key] = place
 
     def add_rows(self, transaction: int) -> None:
-        """`add_pending` of several messages for one queue, all at once."""
+        """Call `add_pending` for several messages of one queue at once."""
         if transaction in self.notes:
             return
         inserts = [self.new_message() for _ in range(self.chance.randrange(1, 9))]
@@ -198,7 +198,7 @@ class Oracle:
             self.pending_locations[insert.key] = place
 
     def insert_rows(self) -> None:
-        """Messages for several queues at once, each a batch of its own."""
+        """Insert messages for several queues at once, each in its own batch."""
         inserts = [self.new_message() for _ in range(self.chance.randrange(1, 9))]
         sizes = array("I", [len(insert.payload) for insert in inserts])
         queues = array("I", [insert.queue for insert in inserts])
@@ -243,7 +243,7 @@ class Oracle:
         self.acknowledged = covered
 
     def sync_in_steps(self) -> None:
-        """As with a thread: more is appended while a batch is being written."""
+        """Sync in steps, as with a thread: append more while a batch is being written."""
         covered = len(self.history) - 1
         batch = self.store.take_batch()
         if batch is None:
@@ -286,7 +286,7 @@ class Oracle:
         places[key] = new
 
     def step(self) -> None:
-        """One random step of a programme."""
+        """Run one random step of a program."""
         dice = self.chance.random()
         if dice < 0.34:
             self.batch()
@@ -311,7 +311,7 @@ class Oracle:
     # --------------------------------------------------------------------------------------------------- checking
 
     def check(self, vfs: Vfs, since: int | None = None, *, take_over: bool = False) -> tuple[Store, Snapshot]:
-        """Open what a crash left; it must be one of the states since the last acknowledged one."""
+        """Open the store after a crash; its state must be one since the last acknowledged one."""
         store = Store.open(DIRECTORY, vfs=vfs, segment_size=8192, entropy=bytes, take_over=take_over)
         found = snapshot(store)
         allowed = self.history[self.acknowledged if since is None else since :]

@@ -30,7 +30,7 @@ def unexpected(error: BaseException) -> None:
 
 
 class Beside:
-    """A syncer over files in memory: what is submitted is synced two turns later."""
+    """A syncer of in-memory files that syncs two event-loop iterations after the submission."""
 
     def __init__(self, vfs: MemoryVfs) -> None:
         self.vfs = vfs
@@ -54,7 +54,7 @@ Make = Callable[..., Committer]
 
 @pytest.fixture(params=["in the loop", "beside the loop"])
 def make(request: pytest.FixtureRequest) -> Make:
-    """A committer of a store over files in memory."""
+    """Return a committer of an in-memory store."""
 
     def committer(
         store: Store, vfs: MemoryVfs, on_failure: Callable[[BaseException], object] = unexpected
@@ -65,7 +65,7 @@ def make(request: pytest.FixtureRequest) -> Make:
     return committer
 
 
-def test_all_requests_of_one_turn_share_one_sync(make: Make) -> None:
+def test_all_requests_of_one_loop_iteration_share_one_sync(make: Make) -> None:
     async def main() -> None:
         vfs = MemoryVfs()
         store = open_store(vfs)
@@ -89,7 +89,7 @@ def test_all_requests_of_one_turn_share_one_sync(make: Make) -> None:
     asyncio.run(main())
 
 
-def test_nothing_is_told_before_its_bytes_are_durable(make: Make) -> None:
+def test_no_caller_is_notified_before_its_bytes_are_durable(make: Make) -> None:
     async def main() -> None:
         vfs = MemoryVfs()
         store = open_store(vfs)
@@ -110,8 +110,8 @@ def test_nothing_is_told_before_its_bytes_are_durable(make: Make) -> None:
 
 
 @pytest.mark.parametrize("others_wait", [False, True])
-def test_who_is_told_may_write_and_ask_again_at_once(make: Make, others_wait: bool) -> None:
-    """A second flush amid a sync would take a batch before the one under way is finished, which ends the daemon."""
+def test_a_notified_caller_may_write_and_request_a_flush_at_once(make: Make, others_wait: bool) -> None:
+    """A second flush during a sync would take a batch before the current one is finished, which ends the daemon."""
 
     async def main() -> None:
         vfs = MemoryVfs()
@@ -136,7 +136,7 @@ def test_who_is_told_may_write_and_ask_again_at_once(make: Make, others_wait: bo
     asyncio.run(main())
 
 
-def test_a_request_with_nothing_to_write_is_told_without_a_sync(make: Make) -> None:
+def test_a_request_without_data_is_answered_without_a_sync(make: Make) -> None:
     async def main() -> None:
         vfs = MemoryVfs()
         store = open_store(vfs)
@@ -150,7 +150,7 @@ def test_a_request_with_nothing_to_write_is_told_without_a_sync(make: Make) -> N
     asyncio.run(main())
 
 
-def test_a_failing_sync_is_told_once_and_acknowledges_nobody(make: Make) -> None:
+def test_a_failing_sync_is_reported_once_and_acknowledges_nothing(make: Make) -> None:
     async def main() -> None:
         vfs = MemoryVfs()
         store = open_store(vfs)
@@ -181,7 +181,7 @@ def test_a_failing_sync_is_told_once_and_acknowledges_nobody(make: Make) -> None
     asyncio.run(main())
 
 
-def test_one_caller_who_fails_does_not_keep_the_others_from_their_replies(make: Make) -> None:
+def test_a_failing_caller_does_not_block_the_replies_of_others(make: Make) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         problems: list[object] = []
@@ -216,9 +216,9 @@ def test_messages_can_be_read_while_their_batch_is_written() -> None:
     store.close()
 
 
-def test_clients_that_ask_again_and_again_share_syncs() -> None:
-    """Of eight clients, each with one request under way, those share a sync whose requests came during the one before.
-    With uvloop, as in the daemon."""
+def test_clients_sending_back_to_back_share_syncs() -> None:
+    """Among eight clients, each with one outstanding request, those whose requests arrived during a sync share the next
+    one. Uses uvloop, like the daemon."""
     uvloop = pytest.importorskip("uvloop")
     clients, rounds, sync_time = 8, 40, 0.004
     pairs = [socket.socketpair() for _ in range(clients)]
@@ -257,7 +257,7 @@ def test_clients_that_ask_again_and_again_share_syncs() -> None:
         return used
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        # Threads that the machine delays miss their sync; one undisturbed run in five shows that they can share it.
+        # Threads delayed by the machine miss their sync; one undisturbed run in five proves that they can share it.
         assert any(clients * rounds / runner.run(main()) >= 3 for _ in range(5))
     for pair in pairs:
         for end in pair:
@@ -265,7 +265,7 @@ def test_clients_that_ask_again_and_again_share_syncs() -> None:
 
 
 class Syncer:
-    """Counts what is synced beside the loop."""
+    """Counts syncs off the event loop."""
 
     begun = 0
 
@@ -274,8 +274,8 @@ class Syncer:
         asyncio.get_running_loop().call_soon(done, None)
 
 
-def test_a_sync_holds_nobody_up_but_those_who_wait_for_it() -> None:
-    """Beside the loop while others call, too; otherwise the loop syncs by itself."""
+def test_a_sync_delays_only_the_calls_that_wait_for_it() -> None:
+    """The sync runs off the event loop while others call; otherwise the loop syncs itself."""
 
     async def main() -> None:
         calls, syncer, store = 0, Syncer(), open_store(MemoryVfs())
@@ -297,7 +297,7 @@ def test_a_sync_holds_nobody_up_but_those_who_wait_for_it() -> None:
 
 
 def test_calls_that_are_served_together_are_synced_at_once_when_all_have_come() -> None:
-    """As many as the last sync answered; fewer wait for the loop's next turn, in which the others may come."""
+    """As many calls as the last sync answered; fewer wait one loop iteration, in which the others may arrive."""
 
     async def main() -> None:
         vfs = MemoryVfs()
@@ -306,7 +306,7 @@ def test_calls_that_are_served_together_are_synced_at_once_when_all_have_come() 
         keys = itertools.count(1)
 
         def serve(calls: int) -> tuple[bool, bool]:
-            """Whether they are synced before `release`, and by it."""
+            """Return whether the calls are synced before `release`, and by it."""
             before, seen = syncs(vfs), []
             committer.hold()
             for _ in range(calls):
@@ -320,7 +320,7 @@ def test_calls_that_are_served_together_are_synced_at_once_when_all_have_come() 
         for calls in (3, 1, 2, 1, 3, 2):
             at_once.append(serve(calls))
             if not at_once[-1][1]:
-                await committer.drain()  # it counts as one more
+                await committer.drain()  # it counts as another call
         assert at_once == [(False, expected) for expected in (True, False, True, False, True, False)]
         before = syncs(vfs)
         committer.hold()
@@ -331,7 +331,7 @@ def test_calls_that_are_served_together_are_synced_at_once_when_all_have_come() 
     asyncio.run(main())
 
 
-def test_what_came_meanwhile_is_gathered_before_a_flush_that_was_not_at_once() -> None:
+def test_data_appended_meanwhile_joins_a_deferred_flush() -> None:
     async def main() -> None:
         vfs = MemoryVfs()
         store = open_store(vfs)
@@ -355,18 +355,18 @@ def test_what_came_meanwhile_is_gathered_before_a_flush_that_was_not_at_once() -
         committer.hold()
         for _ in range(3):
             ask()
-        committer.release()  # as many as waited for the last sync: nobody is left
+        committer.release()  # as many as waited for the last sync: none is missing
         assert (len(gathered), syncs(vfs) - before) == (1, 2)
         store.close()
 
     asyncio.run(main())
 
 
-def test_after_a_slow_sync_some_are_beside_the_loop() -> None:
+def test_after_a_slow_sync_some_syncs_run_off_the_event_loop() -> None:
     async def main() -> None:
         syncer, store = Syncer(), open_store(MemoryVfs())
         committer = Committer(store, asyncio.get_running_loop(), on_failure=unexpected, syncer=syncer, slow=0)
-        for key in range(1, 2 * STAY_BESIDE + 1):  # each in place is slow, and every one after it is beside
+        for key in range(1, 2 * STAY_BESIDE + 1):  # each sync in place is slow, so every next one is off the loop
             store.insert(1, key, 0, b"x")
             await committer.drain()
         assert syncer.begun == 2 * STAY_BESIDE - 2
@@ -375,7 +375,7 @@ def test_after_a_slow_sync_some_are_beside_the_loop() -> None:
     asyncio.run(main())
 
 
-def test_an_answer_to_many_calls_waits_for_many() -> None:
+def test_a_reply_to_many_calls_waits_for_all_of_them() -> None:
     async def main() -> None:
         syncs: list[bool] = []
         store = open_store(MemoryVfs())

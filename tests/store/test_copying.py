@@ -1,4 +1,4 @@
-"""Copies of a log that is written meanwhile."""
+"""Copies of a log during writes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SIZE = 64 << 10
 
 
 class Writer:
-    """A store with messages that come and go, so that segments are recycled all the time; in a thread of its own."""
+    """A thread that inserts and removes messages in a store, so that segments are recycled continually."""
 
     def __init__(self, directory: Path) -> None:
         self.store = Store.open(directory, segment_size=SIZE)
         self.live: dict[int, int] = {}
-        self.durable: dict[int, int] = {}  # key -> location, of what has been synced
-        self.removed = 0  # every key up to it has been asked to go
+        self.durable: dict[int, int] = {}  # key -> location of synced messages
+        self.removed = 0  # removal was requested for all keys up to this one
         self.number = 0
         self.failure: BaseException | None = None
 
@@ -98,7 +98,7 @@ def test_copies_of_a_busy_log_hold_what_was_durable_before_and_are_sound(tmp_pat
     assert seen and recycled > 3, "the log must have lost its old end while it was copied"
 
 
-def test_a_log_that_is_recycled_while_it_is_read_is_copied_from_where_it_begins_then(
+def test_a_log_recycled_during_a_copy_is_copied_from_its_new_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = Writer(tmp_path / "store")
@@ -108,7 +108,7 @@ def test_a_log_that_is_recycled_while_it_is_read_is_copied_from_where_it_begins_
     steps: list[int] = []
 
     def pause() -> None:
-        if not steps:  # after the first segment the whole rest is recycled
+        if not steps:  # after the first segment, all others are recycled
             steps.append(1)
             for _ in range(300):
                 writer.step()
@@ -131,7 +131,7 @@ def test_a_copy_of_a_closed_store_is_whole(tmp_path: Path) -> None:
     assert keys_in(tmp_path / "copy") == sorted(writer.durable)
 
 
-def test_what_cannot_be_copied_is_an_error(tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_copied_is_an_error(tmp_path: Path) -> None:
     for name in ("store", "copy"):
         (tmp_path / name).mkdir()
     with pytest.raises(NoStore):

@@ -1,4 +1,4 @@
-"""The crash programme: the power may fail before any call to the file system."""
+"""Crash tests: the power may fail before any call to the file system."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MUTATING = frozenset(("open", "pwrite", "fdatasync", "fsync_directory", "rename"
 
 
 class Power:
-    """Before every changing call, tries what a crash at this point would leave."""
+    """Before every modifying call, tests the states that a crash at this point would leave."""
 
     def __init__(self, vfs: MemoryVfs, chance: random.Random, samples: int) -> None:
         self.vfs = vfs
@@ -52,7 +52,7 @@ class Power:
                 self.oracle.check(second)
 
     def go_on(self, store: Store, state: MemoryVfs, found: tuple[dict[int, tuple[int, bytes, int]], object]) -> None:
-        """After recovery: recovering again gives the same, and so does going on; nothing comes back from the dead."""
+        """Check that another recovery and further work give the same state, and that removed messages do not return."""
         again, second = self.oracle_check_exactly(state.crash(lambda index, total: False, 0))
         assert second == found
         key = again.high_key + 1
@@ -70,7 +70,7 @@ class Power:
         return store, snapshot(store)
 
     def try_kill(self) -> None:
-        """The process is killed, the next one answers from what it read, then the power fails."""
+        """Kill the process, let the next one answer from the data it read, then fail the power."""
         assert self.oracle is not None
         state = self.vfs.killed()
         store, found = self.oracle.check(state)
@@ -105,7 +105,7 @@ def test_a_crash_at_any_call_loses_nothing_acknowledged_and_invents_nothing(seed
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", several(60))
-def test_a_crash_at_any_call_of_a_long_programme(seed: int) -> None:
+def test_a_crash_at_any_call_of_a_long_program(seed: int) -> None:
     run(seed, steps=250, samples=4)
 
 

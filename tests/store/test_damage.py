@@ -1,4 +1,4 @@
-"""Bit flips and truncation at every byte: noticed, quarantined, and nothing else is lost."""
+"""Bit flips and truncation at every byte are detected and quarantined, and nothing else is lost."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Frame = tuple[f.Fields, bytes]
 
 
 def make_store(vfs: MemoryVfs, checkpoint: bool = False) -> None:
-    """A small store with every kind of frame, closed cleanly."""
+    """Create a small store with every kind of frame, closed cleanly."""
     store = Store.open(DIRECTORY, vfs=vfs, segment_size=SEGMENT, entropy=bytes)
     first = store.insert(1, 1, 5, b"first message")
     store.sync()
@@ -83,7 +83,7 @@ def log_frames(data: bytes) -> list[Frame]:
 
 
 def without(frames: list[Frame], lost: int) -> Snapshot:
-    """What the frames say if one of them is lost: written again here, naively."""
+    """Return the state if one frame is lost, by a simple separate implementation."""
     messages: dict[int, tuple[int, bytes, int]] = {}
     definitions: dict[bytes, bytes] = {}
     pending: dict[int, dict[int, tuple[int, bytes, int]]] = {}
@@ -126,7 +126,7 @@ def end_of_log(data: bytes) -> int:
 
 
 def frame_at(frames: list[Frame], offset: int) -> int:
-    """Index of the frame around an offset; -1 for its padding."""
+    """Return the index of the frame at an offset; -1 for padding."""
     for index, (fields, _) in enumerate(frames):
         start = fields[2] - SEGMENT
         if start <= offset < start + f.frame_size(fields[1]):
@@ -134,7 +134,7 @@ def frame_at(frames: list[Frame], offset: int) -> int:
     raise AssertionError(offset)
 
 
-def test_every_flipped_byte_is_noticed_and_only_its_record_is_lost() -> None:
+def test_every_flipped_byte_is_detected_and_only_its_record_is_lost() -> None:
     data = image()[PATH]
     frames = log_frames(data)
     assert {fields[8] for fields, _ in frames} == f.KINDS - {f.SEAL, f.SKIP, f.STARTED, f.PREPARE}
@@ -145,7 +145,7 @@ def test_every_flipped_byte_is_noticed_and_only_its_record_is_lost() -> None:
         broken[offset] ^= 1 << chance.randrange(8)
         files = {**image(), PATH: bytes(broken)}
         index = frame_at(frames, offset)
-        if index < 0 or index == len(frames) - 1:  # padding, or the mark of the clean end
+        if index < 0 or index == len(frames) - 1:  # padding, or the clean-end mark
             assert reopen(disk(files)) == intact
             continue
         vfs = disk(files)
@@ -164,7 +164,7 @@ def test_every_flipped_byte_is_noticed_and_only_its_record_is_lost() -> None:
         assert reopen(vfs) == without(frames, index)
 
 
-def test_a_damaged_header_copy_costs_nothing_and_is_mended() -> None:
+def test_a_damaged_header_copy_loses_nothing_and_is_repaired() -> None:
     for copy in f.HEADER_COPIES:
         broken = bytearray(image()[PATH])
         broken[copy + 3] ^= 4
@@ -209,7 +209,7 @@ def test_a_file_cut_off_at_any_place_is_refused_and_keeps_what_is_left() -> None
         assert snapshot(store) == without(whole, -1)
 
 
-def test_a_checkpoint_gives_back_what_the_log_has_lost() -> None:
+def test_a_checkpoint_restores_messages_lost_from_the_log() -> None:
     files = image(True)
     data = files[PATH]
     frames = log_frames(data)
@@ -225,7 +225,7 @@ def test_a_checkpoint_gives_back_what_the_log_has_lost() -> None:
         assert reopen(vfs) == expected, index
 
 
-def test_any_damage_to_a_checkpoint_only_costs_time() -> None:
+def test_damage_to_a_checkpoint_loses_no_data() -> None:
     files = image(True)
     path = f"{DIRECTORY}/checkpoint-0"
     expected = without(log_frames(files[PATH]), -1)
@@ -266,7 +266,7 @@ def many_segments() -> tuple[MemoryVfs, dict[int, int]]:
 
 
 @pytest.mark.parametrize("number", range(1, 6))
-def test_a_missing_segment_is_refused_and_costs_only_its_messages(number: int) -> None:
+def test_a_missing_segment_is_refused_and_loses_only_its_messages(number: int) -> None:
     vfs, places = many_segments()
     del vfs.names[f"{DIRECTORY}/segment-{number:016x}"]
     if number > 1:
@@ -278,7 +278,7 @@ def test_a_missing_segment_is_refused_and_costs_only_its_messages(number: int) -
 
 
 @pytest.mark.parametrize("number", range(1, 6))
-def test_a_segment_full_of_noise_costs_only_its_messages(number: int) -> None:
+def test_a_segment_of_random_bytes_loses_only_its_messages(number: int) -> None:
     vfs, places = many_segments()
     inode = vfs.names[f"{DIRECTORY}/segment-{number:016x}"]
     inode.content[:] = random.Random(1).randbytes(SEGMENT)
@@ -290,7 +290,7 @@ def test_a_segment_full_of_noise_costs_only_its_messages(number: int) -> None:
 
 
 def hurt(vfs: MemoryVfs, chance: random.Random) -> dict[str, list[tuple[int, int]]]:
-    """Damage some files; gives the ranges."""
+    """Damage some files; return the damaged ranges."""
     ranges: dict[str, list[tuple[int, int]]] = {}
     for _ in range(chance.randrange(1, 4)):
         path = chance.choice(sorted(vfs.names))
@@ -321,7 +321,7 @@ def check_repair(seed: int) -> None:
     for _ in range(chance.randrange(10, 120)):
         oracle.step()
     oracle.store.close()
-    # Without the mark of the clean end, damage to the last write is a torn write; without COMMIT, all is undone.
+    # Without the clean-end mark, damage to the last write is a torn write; without COMMIT, all of it is undone.
     guards = {
         (path, fields[2] % SEGMENT)
         for path, inode in vfs.names.items()
@@ -363,6 +363,6 @@ def test_a_repaired_store_opens_and_has_every_message_that_was_not_hit(seed: int
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1000, 1100))
-def test_many_more_repaired_stores(seed: int) -> None:
+def test_many_repaired_stores_open_with_their_messages(seed: int) -> None:
     for part in range(40):
         check_repair(seed * 100 + part)

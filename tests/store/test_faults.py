@@ -1,4 +1,4 @@
-"""Faults on the Nth call: a clear error, nothing half-applied, nothing acknowledged that is not there (I2, I4)."""
+"""Faults on the Nth call: a clear error, nothing partially applied, no acknowledged data missing (I2, I4)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def open_store(vfs: MemoryVfs) -> Store:
 
 
 def fail_at(call: int, kinds: set[str], error: int, lasting: bool = False) -> Callable[[str, str], str | None]:
-    """Fails the Nth call of these kinds, and that one only; if `lasting`, all calls after it too."""
+    """Fail only the Nth call of these kinds; if `lasting`, all later calls too."""
     seen = 0
 
     def before(name: str, path: str) -> str | None:
@@ -50,7 +50,7 @@ FAULTS = [
 
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
 @pytest.mark.parametrize(("kinds", "error"), FAULTS, ids=[f"{min(names)}-{error}" for names, error in FAULTS])
-def test_a_fault_at_any_call_never_costs_what_was_acknowledged(kinds: set[str], error: int, lasting: bool) -> None:
+def test_a_fault_at_any_call_never_loses_acknowledged_data(kinds: set[str], error: int, lasting: bool) -> None:
     for call in range(1, 60):
         tally("failed calls")
         vfs = MemoryVfs()
@@ -72,7 +72,7 @@ def test_a_fault_at_any_call_never_costs_what_was_acknowledged(kinds: set[str], 
                 failed = True
                 break
             except StoreFull:
-                break  # the model has run ahead; the state before and after are both in its history
+                break  # the model is ahead; the states before and after are both in its history
             except OSError:
                 break
         if failed:

@@ -1,4 +1,4 @@
-"""A store that is taken over: whoever had it changes nothing any more, wherever it was stopped and goes on."""
+"""Take-over of a store: the earlier owner changes nothing any more, wherever it was stopped and resumes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def contents(vfs: MemoryVfs) -> dict[str, bytes]:
 
 
 def before_call(vfs: MemoryVfs, number: int, happens: Callable[[], object]) -> None:
-    """Before the call with this number, counted from now on, something else happens."""
+    """Run something before the call with this number, counted from now."""
     left = number
 
     def before(name: str, path: str) -> None:
@@ -53,7 +53,7 @@ def programme(vfs: MemoryVfs, seed: int) -> Oracle:
 
 
 class TakeOver:
-    """Happens once; then the store has what it had, whatever the earlier owner does."""
+    """Takes over the store once; then the store keeps its content despite the earlier owner."""
 
     def __init__(self, vfs: MemoryVfs) -> None:
         self.vfs = vfs
@@ -63,7 +63,7 @@ class TakeOver:
 
     def __call__(self) -> None:
         self.has_begun = True
-        if self.oracle is None:  # before the earlier owner had opened it
+        if self.oracle is None:  # before the earlier owner opened it
             store, self.found = open_store(self.vfs, take_over=True), ({}, {})
         else:
             store, self.found = self.oracle.check(self.vfs, take_over=True)
@@ -71,7 +71,7 @@ class TakeOver:
         self.store = store
 
     def wait(self) -> None:
-        """It may go on in the thread that prepares segments, which has made the call."""
+        """Wait: the call may come from the thread that prepares segments."""
         eventually(lambda: self.store is not None)
 
     def check(self) -> None:
@@ -115,7 +115,7 @@ def test_an_owner_that_stops_before_any_call_changes_nothing_after_a_take_over(s
         before_call(vfs, number, take)
         try:
             go_on(oracle)
-        except (StoreError, OSError) as error:  # OSError: names that it knows lead nowhere
+        except (StoreError, OSError) as error:  # OSError: names that it knows no longer exist
             fenced += isinstance(error, StoreFenced)
         if not take.has_begun:
             continue  # the thread that prepares segments has made fewer calls than the first time
@@ -145,7 +145,7 @@ def test_an_owner_that_stops_while_it_opens_the_store_changes_nothing_after_a_ta
         take.check()
 
 
-def test_of_two_that_take_over_at_the_same_time_one_has_it() -> None:
+def test_only_one_of_two_concurrent_take_overs_succeeds() -> None:
     made = MemoryVfs()
     oracle = programme(made, 2)
     for _ in range(STEPS):
@@ -162,7 +162,7 @@ def test_of_two_that_take_over_at_the_same_time_one_has_it() -> None:
             send(open_store(vfs, take_over=True))
         except (StoreError, OSError):
             take.check()
-        else:  # it began only when the other one had finished, and has taken the store from that one
+        else:  # it began only after the other one had finished, and took the store from it
             assert take.store is not None
             with pytest.raises(StoreFenced):
                 send(take.store)
@@ -227,7 +227,7 @@ def test_the_epoch_counts_take_overs_and_an_ordinary_start_keeps_it(tmp_path: Pa
     assert Store.open(directory, take_over=True).epoch == 2
 
 
-def test_an_owner_that_was_fenced_says_so_each_time(tmp_path: Path) -> None:
+def test_a_fenced_owner_reports_it_each_time(tmp_path: Path) -> None:
     old = Store.open(tmp_path / "store")
     old.check_owner()
     old.insert(1, 1, 0, b"never acknowledged")
@@ -242,7 +242,7 @@ def test_an_owner_that_was_fenced_says_so_each_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(compiled.is_native(), reason="functions of compiled modules can't be replaced")
-def test_an_owner_looks_again_after_a_millisecond(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_owner_checks_again_after_a_millisecond(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr(owning, "_now", lambda: now)
     old = Store.open(tmp_path / "store")
@@ -255,7 +255,7 @@ def test_an_owner_looks_again_after_a_millisecond(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.skipif(compiled.is_native(), reason="functions of compiled modules can't be replaced")
-def test_a_store_that_was_made_anew_under_the_same_name_is_another_one(
+def test_a_store_recreated_under_the_same_name_is_another_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = Store.open(tmp_path / "store")
@@ -267,8 +267,8 @@ def test_a_store_that_was_made_anew_under_the_same_name_is_another_one(
         old.check_owner()
 
 
-def test_what_an_earlier_owner_has_open_is_not_read_again(tmp_path: Path) -> None:
-    """The files that it writes are its own; those that it has written whole are moved, and not copied."""
+def test_files_held_open_by_an_earlier_owner_are_not_read_again(tmp_path: Path) -> None:
+    """Files that it is writing stay its own; completed files are moved, not copied."""
     old = Store.open(tmp_path / "store", segment_size=SEGMENT)
     for key in range(1, 40):
         old.insert(1, key, 0, bytes(700))
@@ -289,7 +289,7 @@ def test_what_an_earlier_owner_has_open_is_not_read_again(tmp_path: Path) -> Non
 
 
 def test_damage_is_found_after_a_take_over_as_before_it(tmp_path: Path) -> None:
-    """The segments behind it are not taken for prepared ones."""
+    """The segments after the damage are not mistaken for prepared ones."""
     old = Store.open(tmp_path / "store", segment_size=SEGMENT)
     for key in range(1, 40):
         old.insert(1, key, 0, bytes(700))
@@ -307,7 +307,7 @@ def test_damage_is_found_after_a_take_over_as_before_it(tmp_path: Path) -> None:
     assert len(after) >= len(before) - SPARES
 
 
-def test_directories_beside_a_store_that_are_none_of_its_are_left_alone(tmp_path: Path) -> None:
+def test_unrelated_directories_next_to_a_store_are_left_alone(tmp_path: Path) -> None:
     for name in ("store.epoch-", "store.epoch-x", "store.epoch-1.old", "store.epoch-٣", "stores"):
         (tmp_path / name).mkdir()
     assert current(OsVfs(), str(tmp_path / "store")) is None

@@ -59,7 +59,7 @@ def test_a_large_write_that_was_lost_leaves_no_surplus_of_segments() -> None:
 
 
 def test_a_payload_made_of_frames_is_only_a_payload() -> None:
-    """Even one that is made with the right identity, for the place where it comes to stand, and behind a hole."""
+    """This holds even for a payload with the right identity and location, after a gap."""
     vfs = MemoryVfs()
     store = open_store(vfs)
     stranger = f.Codec(b"another store!!!", SEGMENT)
@@ -75,7 +75,7 @@ def test_a_payload_made_of_frames_is_only_a_payload() -> None:
         assert 666 not in found
 
 
-def test_the_log_without_checkpoints_says_the_same_as_with_them() -> None:
+def test_recovery_gives_the_same_state_with_and_without_checkpoints() -> None:
     chance = random.Random(8)
     vfs = MemoryVfs()
     store = open_store(vfs)

@@ -1,4 +1,4 @@
-"""Many messages at once: the same frames as one by one, and the same store."""
+"""Messages written in bulk give the same frames and the same store as single ones."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def store(tmp_path: Path) -> Store:
     return Store.open(tmp_path, segment_size=8192)
 
 
-PAYLOADS = [bytes([index]) * (index * 37 % 500) for index in range(100)]  # more than one segment takes
+PAYLOADS = [bytes([index]) * (index * 37 % 500) for index in range(100)]  # more than fit in one segment
 
 
 def test_rows_count_when_their_transaction_commits(store: Store) -> None:
@@ -151,7 +151,7 @@ def test_prepared_rows_survive_a_checkpoint_and_many_are_put_in_order(store: Sto
     assert [again.read(place) for place in columns.locations] == [b"one", b"two", b"fifty", b"hundred"]
 
 
-def test_a_row_that_is_too_large_leaves_all_out(store: Store) -> None:
+def test_a_too_large_row_rejects_all_rows(store: Store) -> None:
     position = store.end
     with pytest.raises(RecordTooLarge):
         store.append_rows(5, rows([b"a", bytes(8192)]))

@@ -1,4 +1,4 @@
-"""Random programmes against a dict, with reopening at any moment."""
+"""Random programs compared with a dictionary, with reopening at any moment."""
 
 from __future__ import annotations
 

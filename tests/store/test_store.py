@@ -1,4 +1,4 @@
-"""What the store promises to its caller, on real files."""
+"""Guarantees of the store to its caller, on real files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SMALL = 16384
 
 
 def contents(store: Store) -> dict[int, dict[int, bytes]]:
-    """Recovered messages by queue and key."""
+    """Return recovered messages by queue and key."""
     return {
         queue: {key: store.read(location) for key, location in zip(columns.keys, columns.locations, strict=True)}
         for queue, columns in store.recovered.queues.items()
@@ -182,7 +182,7 @@ def test_a_payload_that_no_segment_can_hold_is_refused(tmp_path: Path) -> None:
     again.close()
 
 
-def test_reading_where_no_message_is_says_so(tmp_path: Path) -> None:
+def test_reading_at_a_location_without_message_is_an_error(tmp_path: Path) -> None:
     store = Store.open(tmp_path, segment_size=SMALL)
     location = store.insert(1, 1, 0, b"x")
     store.sync()
@@ -206,7 +206,7 @@ def test_a_clean_reopen_writes_no_frames(tmp_path: Path) -> None:
     third.close()
 
 
-def test_stragglers_do_not_pin_the_log(tmp_path: Path) -> None:
+def test_old_messages_do_not_pin_the_log(tmp_path: Path) -> None:
     store = Store.open(tmp_path, segment_size=SMALL)
     store.append([Put(b"definition", b"value" * 10)])
     index: dict[int, int] = {}
@@ -247,8 +247,8 @@ def test_stragglers_do_not_pin_the_log(tmp_path: Path) -> None:
     again.close()
 
 
-def test_what_was_ever_written_to_a_segment_is_known_after_a_restart(tmp_path: Path) -> None:
-    """Compaction goes by it: frames on their own and those of transactions count alike."""
+def test_the_bytes_written_to_a_segment_are_known_after_a_restart(tmp_path: Path) -> None:
+    """Compaction uses this number; single frames and those of transactions count alike."""
     store = Store.open(tmp_path, segment_size=SMALL)
     places = {key: store.insert(1, key, 0, b"m" * 100) for key in range(1, 11)}
     store.append_pending(3, [Insert(1, key, 0, b"p" * 50) for key in range(11, 15)])
@@ -268,8 +268,8 @@ def test_what_was_ever_written_to_a_segment_is_known_after_a_restart(tmp_path: P
     again.close()
 
 
-def test_many_messages_go_together_wherever_they_are(tmp_path: Path) -> None:
-    """More than one frame has, some of them relocated since the caller learnt where they are."""
+def test_many_messages_are_removed_together_from_any_segment(tmp_path: Path) -> None:
+    """More than fit in one frame, some of them relocated since the caller learned their locations."""
     store = Store.open(tmp_path, segment_size=SMALL)
     count = 3 * MOST_REMOVALS + 5
     places = {key: store.insert(1, key, 0, bytes(40)) for key in range(1, count + 1)}
@@ -345,7 +345,7 @@ def test_a_store_that_is_closed_has_no_file_open() -> None:
 
 
 def test_a_checkpoint_is_written_in_pieces_of_a_mebibyte() -> None:
-    """So that no write holds the disk for long, however large a column is."""
+    """So no write occupies the disk for long, even for large columns."""
     mebibyte = 1 << 20
     pieces = [bytes(10), bytes(3 * mebibyte), bytes(mebibyte), bytes(5)]
     written = [len(part) for part in checkpoints._slices(pieces)]
@@ -353,7 +353,7 @@ def test_a_checkpoint_is_written_in_pieces_of_a_mebibyte() -> None:
     assert [len(part) for part in checkpoints._slices([bytes(2 * mebibyte)])] == [mebibyte, mebibyte]
 
 
-def test_a_directory_that_was_synced_is_open_no_more(tmp_path: Path) -> None:
+def test_a_synced_directory_is_closed(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
         OsVfs().fsync_directory(str(tmp_path))

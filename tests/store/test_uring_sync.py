@@ -1,4 +1,4 @@
-"""What a syncer makes of the answers of a ring. `tests/compiled/test_ring.py` has real ones."""
+"""How a syncer handles the results of a ring. `tests/compiled/test_ring.py` uses real rings."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 
 from openmsmq.store.uring_sync import UringSync
 
-RING = "openmsmq.store.ring"  # a module in C, for which a double can stand
+RING = "openmsmq.store.ring"  # a C module, which a double can replace
 
 
 class Ring:
-    """Takes `most` files at once, and has synced them in the next turn of the loop."""
+    """Accepts at most `most` files at once and syncs them in the next event-loop iteration."""
 
     most = 16
     failing: int | None = None  # a file
@@ -72,7 +72,7 @@ def submissions(monkeypatch: pytest.MonkeyPatch, handles: list[int]) -> tuple[li
 def asked_for(
     monkeypatch: pytest.MonkeyPatch, answers: dict[bool, OSError | None]
 ) -> tuple[list[bool], OSError | None]:
-    """With which values of `coop_taskrun` a syncer asks for a ring, and what it raises."""
+    """Return the values of `coop_taskrun` with which a syncer creates rings, and the exception."""
     asked: list[bool] = []
 
     def make(entries: int, coop_taskrun: bool) -> Ring:
@@ -93,21 +93,21 @@ def asked_for(
     return asked, None
 
 
-def test_a_kernel_that_does_not_know_a_flag_is_asked_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As before Linux 5.19."""
+def test_a_flag_unknown_to_the_kernel_is_omitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such kernels are older than Linux 5.19."""
     unknown, no_memory = OSError(errno.EINVAL, "unknown flag"), OSError(errno.ENOMEM, "no memory")
     assert asked_for(monkeypatch, {True: None}) == ([True], None)
     assert asked_for(monkeypatch, {True: unknown, False: None}) == ([True, False], None)
     assert asked_for(monkeypatch, {True: unknown, False: no_memory}) == ([True, False], no_memory)
 
 
-def test_a_kernel_that_refuses_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_io_uring_is_not_retried_after_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     for code in (errno.EPERM, errno.ENOSYS, errno.ENOMEM):
         refused = OSError(code, os.strerror(code))
         assert asked_for(monkeypatch, {True: refused}) == ([True], refused)
 
 
-def test_where_the_ring_is_not_compiled_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_compiled_ring_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         with pytest.raises(OSError, match="not compiled"):
             UringSync(asyncio.get_running_loop())
@@ -116,12 +116,12 @@ def test_where_the_ring_is_not_compiled_the_error_says_so(monkeypatch: pytest.Mo
     asyncio.run(main())
 
 
-def test_more_than_a_ring_has_room_for_follow_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_syncs_beyond_the_size_of_the_ring_follow_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     submitted, error = submissions(monkeypatch, list(range(40)))
     assert submitted == [list(range(16)), list(range(16, 32)), list(range(32, 40))] and error is None
 
 
-def test_what_a_kernel_does_not_take_at_once_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_not_accepted_at_once_are_submitted_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ring, "most", 3)
     submitted, error = submissions(monkeypatch, list(range(20)))
     assert [handle for some in submitted for handle in some] == list(range(20)) and len(submitted) == 7
@@ -135,7 +135,7 @@ def test_after_an_error_nothing_follows(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_kernel_that_takes_nothing_and_reports_no_error_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No completion would ever come, and with it no acknowledgment."""
+    """Otherwise no completion would arrive, and no acknowledgment."""
     monkeypatch.setattr(Ring, "most", 0)
     with pytest.raises(OSError, match="took no entry"):
         submissions(monkeypatch, [1, 2])

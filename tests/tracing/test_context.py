@@ -15,13 +15,13 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 @pytest.mark.parametrize("state", ["", "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE", "x" * 512])
-def test_what_is_written_is_read(state: str) -> None:
+def test_a_written_context_is_read_back(state: str) -> None:
     extension = write(TraceContext(PARENT, state))
     assert read(extension) == TraceContext(PARENT, state) and may_write(extension)
 
 
 @pytest.mark.parametrize("state", ["x" * 513, "a\r\nb", "é", "a\0"])
-def test_a_state_that_has_no_place_is_left_out(state: str) -> None:
+def test_a_state_that_does_not_fit_is_omitted(state: str) -> None:
     assert read(write(TraceContext(PARENT, state))) == TraceContext(PARENT)
 
 
@@ -35,7 +35,7 @@ def test_a_state_that_has_no_place_is_left_out(state: str) -> None:
         write(TraceContext(PARENT)) * 2,
     ],
 )  # fmt: skip
-def test_anything_else_is_no_context(extension: bytes) -> None:
+def test_invalid_contexts_are_ignored(extension: bytes) -> None:
     assert read(extension) is None
 
 
@@ -44,7 +44,7 @@ def test_the_extension_of_an_application_stays(extension: bytes) -> None:
     assert may_write(extension) == (not extension) and read(extension) is None
 
 
-def test_nothing_is_imported_while_it_is_off() -> None:
+def test_nothing_is_imported_while_tracing_is_off() -> None:
     program = (
         "import sys, openmsmq, openmsmq.client.asynchronous, openmsmq.server.daemon, openmsmq.tracing\n"
         "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"

@@ -109,7 +109,7 @@ def test_the_extension_of_an_application_stays_and_so_does_the_message(daemon: D
         {"extension": b"mine"},
     ],
 )
-def test_nothing_is_written_into_what_is_signed_or_taken(spans: Spans, properties: dict[str, Any]) -> None:
+def test_signed_messages_and_used_extensions_are_not_changed(spans: Spans, properties: dict[str, Any]) -> None:
     message = Message(**properties)
     client = ClientSpans(tracer_of(spans.provider))
     assert client.sending("q", message).message is message
@@ -205,7 +205,7 @@ def test_a_transfer_is_part_of_the_trace(tmp_path: Path, spans: Spans) -> None:
     assert transfer.parent_span_id == sent.context.span_id.to_bytes(8, "big")
 
 
-def test_a_collector_that_hangs_does_not_hold_the_daemon_up(tmp_path: Path) -> None:
+def test_a_hanging_collector_does_not_block_the_daemon(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
         with Daemon(tmp_path / "data", "--trace-endpoint", url) as daemon:
@@ -215,6 +215,6 @@ def test_a_collector_that_hangs_does_not_hold_the_daemon_up(tmp_path: Path) -> N
             assert daemon.stop() == 0 and time.monotonic() - started < 10
 
 
-def test_a_url_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_url_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="trace_endpoint"):
         Daemon(tmp_path / "data", "--trace-endpoint", "collector:4318").start()

@@ -20,7 +20,7 @@ def connecting(ping: bool = False) -> ConnectMachine:
     return reaching
 
 
-def test_messages_that_wait_lead_to_a_connection() -> None:
+def test_waiting_messages_cause_a_connection() -> None:
     reaching = ConnectMachine()
     assert reaching.messages_wait(0) == Resolve()
     assert reaching.messages_wait(1) is None
@@ -29,7 +29,7 @@ def test_messages_that_wait_lead_to_a_connection() -> None:
     assert (reaching.state, reaching.hop, reaching.next_deadline) == (ConnectState.CONNECTED, HOPS[0], None)
 
 
-def test_hops_are_tried_in_turn_every_5_seconds_and_then_resolved_anew() -> None:
+def test_hops_are_tried_in_turn_every_5_seconds_and_then_resolved_again() -> None:
     reaching = connecting()
     assert reaching.failed(1_000) is None and reaching.state is ConnectState.WAITING_RECONNECT
     assert reaching.tick(5_999) is None
@@ -124,7 +124,7 @@ LATE = {
 
 
 @pytest.mark.parametrize(("answer", "state"), list(product(LATE, ConnectState)))
-def test_answers_to_what_is_no_longer_asked_change_nothing(answer: str, state: ConnectState) -> None:
+def test_late_replies_change_nothing(answer: str, state: ConnectState) -> None:
     expected, call = LATE[answer]
     if state is not expected:
         reaching = in_every_state()[state]

@@ -82,7 +82,7 @@ def test_an_initiator_gives_up_after_a_wrong_answer(answer: EstablishConnection)
     assert alice.data_to_send() == b"" and alice.next_deadline is None
 
 
-def test_for_a_direct_name_whoever_answers_is_the_peer() -> None:
+def test_with_a_direct_name_any_answering_host_is_the_peer() -> None:
     alice = initiator(NO_GUID)
     assert alice.receive(EstablishConnection(ALICE, CAROL).pack(), 1) == [PeerIdentified(CAROL, direct=True)]
     assert alice.peer == CAROL

@@ -7,7 +7,7 @@ from openmsmq.transport.history import DuplicateHistory
 from transport.peers import ALICE, BOB, CAROL
 
 
-def test_a_message_is_known_after_it_has_come() -> None:
+def test_a_received_message_is_remembered() -> None:
     history = DuplicateHistory()
     assert not history.seen(ALICE, 7, 0)
     history.add(ALICE, 7, 0)
@@ -63,7 +63,7 @@ def test_duplicates_without_end_take_no_memory() -> None:
     assert sum(len(chunk.messages) for chunk in history._sources[ALICE].chunks) <= 200
 
 
-def test_of_too_many_sources_the_one_that_was_quiet_for_longest_loses_its_entries() -> None:
+def test_above_the_source_limit_the_longest_idle_source_is_evicted() -> None:
     history = DuplicateHistory(maximum=100)
     for sender in range(100):
         history.add(sender.to_bytes(16, "little"), 1, sender)
@@ -92,7 +92,7 @@ def test_the_table_has_a_bound_and_only_what_came_within_the_lifetime(steps: lis
         assert len(history) == sum(len(known.chunk_of) for known in history._sources.values())
 
 
-def test_what_was_forgotten_counts_no_longer() -> None:
+def test_forgotten_entries_no_longer_count() -> None:
     history = DuplicateHistory()
     for number in range(10):
         history.add(ALICE, number, 0)

@@ -3,13 +3,13 @@
 from openmsmq.transport.rate import Rate
 
 
-def test_so_many_in_each_second_and_then_none_until_the_next() -> None:
+def test_the_rate_is_limited_per_second() -> None:
     rate = Rate(3)
     assert [rate.allows(now) for now in (0, 10, 20, 30, 999.9)] == [True, True, True, False, False]
     assert [rate.allows(now) for now in (1000, 1001, 1002, 1003)] == [True, True, True, False]
 
 
-def test_it_says_when_there_may_be_another_one() -> None:
+def test_the_limiter_returns_the_next_allowed_time() -> None:
     rate = Rate(2)
     assert rate.again(0) == 0
     rate.allows(100)

@@ -74,7 +74,7 @@ def test_a_message_that_follows_the_hops_arrives() -> None:
                 assert steps < 15, (start, end)
 
 
-def test_who_is_a_router_and_where_others_are() -> None:
+def test_routers_and_addresses_are_read_from_the_table() -> None:
     routing = Routing(guid("ar"), MANAGERS, SITES, LINKS)
     assert routing.is_router and not Routing(guid("a1"), MANAGERS).is_router and not Routing(guid("x")).is_router
     assert routing.host(guid("c1")) == "c1.example" and routing.host(guid("x")) is None

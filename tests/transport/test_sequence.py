@@ -33,7 +33,7 @@ def order_ack(number: int, identifier: SequenceId = FIRST) -> OrderAckBody:
 # -- outgoing ----------------------------------------------------------------------------------------------------------
 
 
-def test_numbers_begin_at_1_and_name_the_one_before() -> None:
+def test_numbers_begin_at_1_and_name_their_predecessor() -> None:
     sequence = outgoing()
     assert [sequence.assign() for _ in range(3)] == [1, 2, 3]
     assert [sequence.previous(number) for number in (1, 2, 3)] == [0, 1, 2]
@@ -101,14 +101,14 @@ def test_a_repeated_order_ack_is_no_progress() -> None:
     assert sequence.next_deadline == 40_000
 
 
-def test_nothing_is_waited_for_when_nothing_is_left() -> None:
+def test_no_timer_runs_when_no_message_is_left() -> None:
     sequence = outgoing(1)
     sequence.sent(0)
     sequence.withdraw(1)
     assert sequence.next_deadline is None and not sequence.tick(1e9)
 
 
-def test_a_sequence_goes_on_after_a_restart() -> None:
+def test_a_sequence_continues_after_a_restart() -> None:
     """T16, what a sequence sees of it."""
     before = outgoing(5)
     before.acknowledged(order_ack(2), 0)
@@ -158,7 +158,9 @@ def test_messages_are_accepted_once_and_in_order() -> None:
         (SequenceId(101, 0), 1, 0, True),
     ],
 )
-def test_what_is_accepted_after_message_5(identifier: SequenceId, number: int, previous: int, accepted: bool) -> None:
+def test_after_message_5_only_its_successors_are_accepted(
+    identifier: SequenceId, number: int, previous: int, accepted: bool
+) -> None:
     sequence = Incoming(SequencePosition(FIRST, 5), reject_count=3)
     assert sequence.receive(identifier, number, previous, 0) is accepted
     assert sequence.position == (SequencePosition(identifier, number) if accepted else SequencePosition(FIRST, 5))
@@ -184,14 +186,14 @@ def test_a_duplicate_is_answered_by_the_same_order_ack() -> None:
     assert sequence.tick(1_500) == order_ack(4)
 
 
-def test_what_could_not_be_stored_is_accepted_when_it_comes_again() -> None:
+def test_a_message_that_could_not_be_stored_is_accepted_when_resent() -> None:
     sequence = Incoming(SequencePosition(FIRST, 4))
     assert sequence.receive(FIRST, 5, 4, 0)
     sequence.failed()
     assert sequence.receive(FIRST, 5, 4, 0)
 
 
-def test_messages_push_the_order_ack_back_for_10_seconds() -> None:
+def test_messages_delay_the_order_ack_by_up_to_10_seconds() -> None:
     sequence = Incoming()
     sequence.receive(FIRST, 1, 0, 0)
     sequence.durable(sequence.position, 0)

@@ -40,7 +40,7 @@ def fill(session: MqqbSession[int], now: float, recoverable: bool = False, start
 # -- windows -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_peer_that_acknowledges_nothing_gets_64_messages_and_ten_more_for_ten() -> None:
+def test_a_peer_gets_64_unacknowledged_messages_and_one_more_per_acknowledgment() -> None:
     """T6."""
     alice, _ = opened()
     assert fill(alice, 1) == 64
@@ -124,7 +124,7 @@ def test_a_packet_of_more_than_4_mib_is_not_sent() -> None:
 # -- acknowledgments ---------------------------------------------------------------------------------------------------
 
 
-def test_no_bit_leaves_before_the_sync_and_it_leaves_although_nothing_else_arrives() -> None:
+def test_a_bit_is_sent_after_the_sync_even_if_nothing_else_arrives() -> None:
     """T9."""
     alice, bob = opened()
     alice.send(message(recoverable=True), 7, 0)
@@ -312,7 +312,7 @@ def test_a_peer_that_acknowledges_what_was_never_sent_is_closed() -> None:
 
 
 @pytest.mark.parametrize("damage", ["bytes behind", "delivery mode 2", "cut name"])
-def test_messages_that_are_no_messages_close_the_session(damage: str) -> None:
+def test_malformed_messages_close_the_session(damage: str) -> None:
     _, bob = opened()
     packet = message(b"x")
     if damage == "delivery mode 2":
@@ -371,7 +371,7 @@ def test_an_idle_session_closes_after_300_seconds_and_one_in_use_later() -> None
 
 
 @pytest.mark.parametrize("end", ["disconnected", "close"])
-def test_what_was_not_acknowledged_returns_in_the_order_of_sending(end: str) -> None:
+def test_unacknowledged_messages_return_in_the_order_of_sending(end: str) -> None:
     alice, bob = opened()
     for token in range(6):
         alice.send(message(recoverable=token % 2 == 0), token, 1)

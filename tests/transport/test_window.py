@@ -40,7 +40,7 @@ def test_what_one_acknowledgment_completes_keeps_the_order_of_sending() -> None:
     assert sending.acknowledged(ack(4, 1, 0b11)) == (1, 2, 3, 4)
 
 
-def test_a_bit_that_comes_again_changes_nothing() -> None:
+def test_a_bit_that_is_resent_changes_nothing() -> None:
     sending = filled([True, True])
     assert sending.acknowledged(ack(2, 1, 0b1)) == (1,)
     assert sending.acknowledged(ack(2, 1, 0b11)) == (2,)
@@ -63,7 +63,7 @@ def test_a_number_without_flags_names_nothing() -> None:
         pytest.param(ack(0, 1, 1), id="saved, but not received"),
     ],
 )
-def test_acknowledgments_of_what_was_never_sent_are_lies_and_complete_nothing(header: SessionHeader) -> None:
+def test_acknowledgments_of_unsent_packets_are_detected_and_complete_nothing(header: SessionHeader) -> None:
     sending = filled([True, False, True])
     with pytest.raises(RemoteSessionError):
         sending.acknowledged(header)
@@ -140,5 +140,5 @@ def test_an_own_window_out_of_range_is_refused(own: int) -> None:
         Window(own)
 
 
-def test_what_may_lack_its_bit_leaves_numbers_unambiguous() -> None:
+def test_the_number_of_packets_without_bit_keeps_numbers_unambiguous() -> None:
     assert MAXIMUM_UNSAVED < 0x8000

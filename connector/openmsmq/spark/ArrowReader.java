@@ -26,25 +26,25 @@ import org.apache.spark.unsafe.types.UTF8String;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** The rows of one partition. A read that breaks off goes on behind its last row. */
+/** Reads the rows of one partition. A read that breaks off resumes after its last row. */
 final class ArrowReader implements PartitionReader<ColumnarBatch> {
   private static final Logger LOGGER = LoggerFactory.getLogger(ArrowReader.class);
   private static final BufferAllocator ROOT = new RootAllocator();
   private static final String SEQUENCE = "sequence";
-  private static final String HOST = "host"; // the column of several queue managers
+  private static final String HOST = "host"; // additional column for several queue managers
 
   /**
    * A range of one queue, as the planner describes it.
    *
-   * @param ticket the request, without columns.
-   * @param count planned messages.
-   * @param which says so in words.
-   * @param fails whether it is an error if they are fewer.
+   * @param ticket the request without its columns.
+   * @param count number of planned messages.
+   * @param which description of the range for errors.
+   * @param fails whether fewer messages than planned are an error.
    */
   record Partition(String host, int port, String ticket, long count, String which, boolean fails)
       implements InputPartition {}
 
-  /** Makes the readers, on the executors. */
+  /** Creates the readers on the executors. */
   record Factory(Connection.Access access, StructType columns, long limit) implements PartitionReaderFactory {
     @Override
     public boolean supportColumnarReads(InputPartition partition) {
@@ -65,7 +65,7 @@ final class ArrowReader implements PartitionReader<ColumnarBatch> {
   private final Partition partition;
   private final Connection.Access access;
   private final long limit;
-  private final String[] names; // as the queue manager has them
+  private final String[] names; // as spelled by the queue manager
   private final ObjectNode ticket;
   private final Retry retry;
   private final BufferAllocator allocator = ROOT.newChildAllocator("msmq", 0, Long.MAX_VALUE);
@@ -96,7 +96,7 @@ final class ArrowReader implements PartitionReader<ColumnarBatch> {
       }
     }
     if (!List.of(names).contains(SEQUENCE)) {
-      asked.add(SEQUENCE); // for going on behind it
+      asked.add(SEQUENCE); // needed to resume
     }
   }
 
@@ -167,7 +167,7 @@ final class ArrowReader implements PartitionReader<ColumnarBatch> {
     return vector;
   }
 
-  /** All has come; compare it with the plan. */
+  /** Handle the end of the read: compare it with the plan. */
   private void finish(JsonNode end) {
     isFinished = true;
     if (end.has("odd")) {
@@ -191,7 +191,7 @@ final class ArrowReader implements PartitionReader<ColumnarBatch> {
     }
   }
 
-  /** How many messages could be read: a server that selects reports how many it has selected from. */
+  /** Returns the number of messages read; a server that selects reports the number before selection. */
   private long messages(JsonNode end) {
     boolean selects = ticket.has("arrived_from") || ticket.has("arrived_until");
     return selects ? end.path("messages").asLong() - end.path("damaged").size() : messages;

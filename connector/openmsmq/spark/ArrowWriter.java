@@ -20,23 +20,23 @@ import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory
 import org.apache.spark.sql.types.StructType;
 
 /**
- * The rows of one task on their way to a stage. The Arrow stream is kept while it is short, so that an upload that breaks
- * off can be repeated.
+ * Uploads the rows of one task to a stage. A short Arrow stream is kept in memory, so that an interrupted upload can be
+ * repeated.
  */
 final class ArrowWriter implements DataWriter<InternalRow> {
   private static final BufferAllocator ROOT = new RootAllocator();
-  private static final int ROWS = 2048; // of a record batch
+  private static final int ROWS = 2048; // per record batch
   private static final long BATCH_BYTES = 4 << 20;
   private static final long HELD_BYTES = 64 << 20;
-  private static final String BATCH_ID = "streaming.sql.batchId"; // a local property of tasks of micro-batches
+  private static final String BATCH_ID = "streaming.sql.batchId"; // local property of micro-batch tasks
 
-  /** Rows that a task has staged; no handle if it had none. */
+  /** Rows staged by a task; no handle if it had none. */
   record Stage(String handle, long rows) implements WriterCommitMessage {}
 
   /**
-   * Makes the writers, on the executors.
+   * Creates the writers on the executors.
    *
-   * @param stage the request, without batch, partition and attempt.
+   * @param stage the request without batch, partition and attempt.
    */
   record Factory(String host, int port, Connection.Access access, String stage, StructType schema)
       implements StreamingDataWriterFactory {
@@ -64,9 +64,9 @@ final class ArrowWriter implements DataWriter<InternalRow> {
   private final BufferAllocator allocator = ROOT.newChildAllocator("msmq", 0, Long.MAX_VALUE);
   private final RowColumns columns;
   private final VectorSchemaRoot root;
-  private final ByteArrayOutputStream pending = new ByteArrayOutputStream(); // of the stream, not sent yet
+  private final ByteArrayOutputStream pending = new ByteArrayOutputStream(); // bytes of the stream not yet sent
   private final ArrowStreamWriter stream;
-  private List<byte[]> held = new ArrayList<>(); // all that was made of the stream; null beyond HELD_BYTES
+  private List<byte[]> held = new ArrayList<>(); // the whole stream so far; null beyond HELD_BYTES
   private long heldBytes;
   private Connection connection;
   private int tries;
@@ -98,7 +98,7 @@ final class ArrowWriter implements DataWriter<InternalRow> {
     }
   }
 
-  /** Send the rows so far as a record batch. */
+  /** Send the current rows as a record batch. */
   private void flush() throws IOException {
     root.setRowCount(rows);
     stream.writeBatch();
@@ -108,7 +108,7 @@ final class ArrowWriter implements DataWriter<InternalRow> {
     send();
   }
 
-  /** Send what is pending; connect, or connect again, where that is necessary. */
+  /** Send the pending bytes; connect or reconnect if necessary. */
   private void send() throws IOException {
     byte[] bytes = pending.toByteArray();
     pending.reset();
@@ -136,7 +136,7 @@ final class ArrowWriter implements DataWriter<InternalRow> {
     }
   }
 
-  /** A step of an upload, which may fail with the connection. */
+  /** A step of an upload, which fails if the connection does. */
   private interface Step {
     JsonNode run() throws IOException;
   }
@@ -151,7 +151,7 @@ final class ArrowWriter implements DataWriter<InternalRow> {
         throw error.in("partition " + partition);
       } catch (IOException error) {
         disconnect();
-        if (held == null) { // what the lost try has staged goes with the end of its batch
+        if (held == null) { // rows staged by the failed attempt are dropped when its batch ends
           throw new IOException(String.format(
               "partition %d: %s; more than %d MiB of its rows were sent, which only a new attempt of the task can "
                   + "repeat (spark.task.maxFailures)", partition, error.getMessage(), HELD_BYTES >> 20), error);
@@ -173,14 +173,14 @@ final class ArrowWriter implements DataWriter<InternalRow> {
     send();
     JsonNode done = attempt(() -> {
       if (connection == null) {
-        connect(null); // all that was held
+        connect(null); // the held bytes
       }
       return connection.line();
     });
     return new Stage(done.get("handle").asText(), done.get("rows").asLong());
   }
 
-  /** The queue manager drops a stage whose stream does not end. */
+  /** Close the connection. The queue manager drops a stage whose stream is incomplete. */
   @Override
   public void abort() throws IOException {
     disconnect();

@@ -29,7 +29,7 @@ import javax.net.ssl.TrustManagerFactory;
 import jdk.net.ExtendedSocketOptions;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** One request for an Arrow stream from or to a queue manager, and its answer; docs/bulk.md describes the protocol. */
+/** One request for an Arrow stream from or to a queue manager, and its reply; docs/bulk.md describes the protocol. */
 final class Connection implements ReadableByteChannel, WritableByteChannel {
   private static final int CONNECT_MILLISECONDS = 20_000;
   private static final int BUFFER = 1 << 16;
@@ -41,9 +41,9 @@ final class Connection implements ReadableByteChannel, WritableByteChannel {
   private final ByteBuffer buffer = ByteBuffer.allocate(BUFFER).flip();
 
   /**
-   * Who connects, by the options of the data source.
+   * Credentials and TLS settings from the options of the data source.
    *
-   * @param credential a password, {@code env:NAME} or {@code file:PATH}; it is read where it is used.
+   * @param credential a password, {@code env:NAME} or {@code file:PATH}; it is read in the process that connects.
    */
   record Access(String user, String credential, String tlsRoot, long retrySeconds) implements Serializable {
     Access(Map<String, String> options) {
@@ -55,7 +55,7 @@ final class Connection implements ReadableByteChannel, WritableByteChannel {
           options.getLong("retrySeconds", 60));
     }
 
-    /** Without the password: Spark's logs and pages may show it. */
+    /** Omits the password, because Spark's logs and pages may show the text. */
     @Override
     public String toString() {
       return "user " + user;
@@ -81,8 +81,8 @@ final class Connection implements ReadableByteChannel, WritableByteChannel {
    *
    * @param kind read or write.
    * @param request its arguments, as JSON.
-   * @throws MsmqException the queue manager has refused.
-   * @throws IOException nobody answers; it may be tried again.
+   * @throws MsmqException the queue manager refused the request.
+   * @throws IOException the queue manager does not answer; the request may be repeated.
    */
   Connection(String host, int port, Access access, String kind, String request) throws IOException {
     ObjectNode values = Planner.JSON.createObjectNode();
@@ -115,13 +115,13 @@ final class Connection implements ReadableByteChannel, WritableByteChannel {
   private SSLSocket secure(String host, int port, String tlsRoot) throws IOException {
     SSLSocket secure = (SSLSocket) context(tlsRoot).getSocketFactory().createSocket(socket.socket(), host, port, true);
     SSLParameters parameters = secure.getSSLParameters();
-    parameters.setEndpointIdentificationAlgorithm("HTTPS"); // the certificate has to be that of the host
+    parameters.setEndpointIdentificationAlgorithm("HTTPS"); // the certificate must match the host
     secure.setSSLParameters(parameters);
     secure.startHandshake();
     return secure;
   }
 
-  /** A stream as a channel, in larger steps than those of {@code Channels.newChannel}. */
+  /** Adapts a stream to a channel, with larger reads than {@code Channels.newChannel}. */
   private static final class StreamChannel implements ReadableByteChannel {
     private final InputStream stream;
     private final byte[] bytes = new byte[BUFFER];
@@ -168,7 +168,7 @@ final class Connection implements ReadableByteChannel, WritableByteChannel {
   }
 
   /**
-   * A line of the answer.
+   * Read a line of the reply.
    *
    * @throws MsmqException the line is an error.
    */
@@ -198,7 +198,7 @@ final class Connection implements ReadableByteChannel, WritableByteChannel {
     return count;
   }
 
-  /** Read into a buffer of Arrow: directly where it is large. */
+  /** Read into an Arrow buffer; directly if it is large. */
   @Override
   public int read(ByteBuffer target) throws IOException {
     if (!buffer.hasRemaining()) {
@@ -219,12 +219,12 @@ final class Connection implements ReadableByteChannel, WritableByteChannel {
   /**
    * Write all bytes.
    *
-   * @throws MsmqException the queue manager has refused what was written before.
+   * @throws MsmqException the queue manager refused data written earlier.
    */
   @Override
   public int write(ByteBuffer bytes) throws IOException {
     int count = bytes.remaining();
-    // Nothing but an error comes while rows are written. TLS has messages of its own, so there it is read at the end.
+    // While rows are written, only an error can arrive. TLS has its own messages, so there, errors are read at the end.
     if (source == socket && socket.socket().getInputStream().available() > 0) {
       line();
     }

@@ -9,11 +9,11 @@ import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** Predicates as the planner reads them. */
+/** Converts predicates to the planner's JSON. */
 final class Filters {
   private Filters() {}
 
-  /** A comparison of a column with literals, or its negation; null for any other predicate. */
+  /** Convert a comparison of a column with literals, or its negation; null for any other predicate. */
   static ObjectNode json(Predicate predicate) {
     ObjectNode json = Planner.JSON.createObjectNode().put("kind", predicate.name());
     Expression[] children = predicate.children();

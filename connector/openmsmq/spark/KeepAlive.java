@@ -21,7 +21,7 @@ final class KeepAlive implements AutoCloseable {
     this.options = options;
   }
 
-  /** Begin, unless it has begun. */
+  /** Start, unless already started. */
   synchronized void start() {
     if (timer == null) {
       timer = Executors.newSingleThreadScheduledExecutor(task -> {

@@ -6,7 +6,7 @@ import org.apache.spark.sql.connector.read.LocalScan;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 
-/** The answer to {@code count(*)}, which the plan of a read has. */
+/** Answers {@code count(*)} from the plan of a read. */
 record MsmqCount(long count) implements LocalScan {
   @Override
   public StructType readSchema() {

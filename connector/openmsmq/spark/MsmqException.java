@@ -16,9 +16,9 @@ final class MsmqException extends RuntimeException {
   }
 
   /**
-   * Make the error of an answer.
+   * Create the exception for an error reply.
    *
-   * @throws IOException the queue manager serves too many others now; the request may be repeated.
+   * @throws IOException the queue manager is busy with other requests; the request may be repeated.
    */
   static MsmqException of(long hresult, String detail) throws IOException {
     MsmqException error = new MsmqException(hresult & 0xFFFFFFFFL, detail);
@@ -33,7 +33,7 @@ final class MsmqException extends RuntimeException {
     hresult = error.hresult;
   }
 
-  /** The same error, which says where it happened. */
+  /** Returns the same error with its location in the text. */
   MsmqException in(String where) {
     return new MsmqException(this, where);
   }

@@ -26,7 +26,7 @@ record MsmqScan(
     return "msmq filters=" + filters + " limit=" + limit;
   }
 
-  /** Without options, which may have a password. */
+  /** Omits the options, which may include a password. */
   @Override
   public String toString() {
     return description();

@@ -16,7 +16,7 @@ import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.connector.read.SupportsPushDownV2Filters;
 import org.apache.spark.sql.types.StructType;
 
-/** Gathers what a query needs of the table: columns, filters, a limit, or only the number of rows. */
+/** Collects what a query needs from the table: columns, filters, a limit, or only the number of rows. */
 final class MsmqScanBuilder
     implements SupportsPushDownRequiredColumns, SupportsPushDownV2Filters, SupportsPushDownLimit,
         SupportsPushDownAggregates {
@@ -41,7 +41,7 @@ final class MsmqScanBuilder
     columns = required;
   }
 
-  /** Returns the predicates that Spark still has to apply: the plan of a read may use them, but does not fulfil them. */
+  /** Returns the predicates that Spark must still apply; the plan of a read may use them without guaranteeing them. */
   @Override
   public Predicate[] pushPredicates(Predicate[] predicates) {
     List<Predicate> known = new ArrayList<>();
@@ -71,14 +71,14 @@ final class MsmqScanBuilder
     return pushed;
   }
 
-  /** Spark pushes a limit only where no filter is left to it. */
+  /** Accept a limit. Spark pushes one only if no filter is left to Spark. */
   @Override
   public boolean pushLimit(int rows) {
     limit = rows;
     return true;
   }
 
-  /** Each partition has at most the limit; Spark takes what it needs of them. */
+  /** Each partition has at most `limit` rows; Spark applies the total limit. */
   @Override
   public boolean isPartiallyPushed() {
     return true;
@@ -95,7 +95,7 @@ final class MsmqScanBuilder
     return counts;
   }
 
-  /** Positions are counted when a read is planned; times of arrival are in the messages. */
+  /** A plan can count by positions, but not by arrival times, which are in the messages. */
   private boolean isCount(Aggregation aggregation) {
     boolean selects = options.keySet().stream().anyMatch("startingTimestamp"::equalsIgnoreCase);
     for (JsonNode filter : filters) {

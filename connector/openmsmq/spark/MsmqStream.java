@@ -13,7 +13,7 @@ import org.apache.spark.sql.connector.read.streaming.ReadMaxRows;
 import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
 import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow;
 
-/** A stream. Its planner keeps the state, and writes the offsets, which are those of the Python source. */
+/** A stream. Its planner keeps the state and writes the offsets, in the format of the Python source. */
 final class MsmqStream implements MicroBatchStream, SupportsTriggerAvailableNow, ReportsSourceMetrics {
   private final MsmqScan scan;
   private final Planner planner = Planner.take();
@@ -84,7 +84,7 @@ final class MsmqStream implements MicroBatchStream, SupportsTriggerAvailableNow,
     return new Position(found.asText());
   }
 
-  /** For the progress of a query: how many messages wait behind the batch. */
+  /** Query progress: the number of messages waiting after the batch. */
   @Override
   public Map<String, String> metrics(Optional<Offset> latestConsumedOffset) {
     JsonNode last = reported;
@@ -115,6 +115,6 @@ final class MsmqStream implements MicroBatchStream, SupportsTriggerAvailableNow,
 
   @Override
   public void stop() {
-    planner.end(); // a call may still wait for a queue manager that does not answer
+    planner.end(); // a call may still be waiting for an unreachable queue manager
   }
 }

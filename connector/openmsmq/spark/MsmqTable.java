@@ -21,11 +21,11 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** Queues. Whatever the connector does not do itself, it leaves to the Python source of the same name. */
+/** A table of queues. The connector delegates what it does not support to the Python source of the same name. */
 final class MsmqTable implements SupportsRead, SupportsWrite {
   private static final Logger LOGGER = LoggerFactory.getLogger(MsmqTable.class);
 
-  /** A setting of the session: with {@code false}, the Python source reads and writes everything. */
+  /** Session setting; with {@code false}, the Python source reads and writes everything. */
   private static final String SETTING = "spark.openmsmq.connector";
 
   private final StructType schema;
@@ -70,7 +70,7 @@ final class MsmqTable implements SupportsRead, SupportsWrite {
     return new MsmqScanBuilder(schema, given, snapshot);
   }
 
-  /** Whether the connector can read the table; asked once. */
+  /** Whether the connector can read the table; determined once. */
   private synchronized boolean suits(Map<String, String> options) {
     if (suits == null) {
       String reason = Planner.ask("suits", a -> a.putPOJO("options", options)).asText();
@@ -88,7 +88,7 @@ final class MsmqTable implements SupportsRead, SupportsWrite {
     return isOff() ? builder : new MsmqWrite(builder, info);
   }
 
-  /** Where the queues ended when the table was read first; all batch reads of it end there. */
+  /** Ends of the queues at the first read of the table; all its batch reads end there. */
   static final class Snapshot {
     private JsonNode ends;
 

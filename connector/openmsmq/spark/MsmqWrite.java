@@ -22,12 +22,12 @@ import org.slf4j.LoggerFactory;
 
 /**
  * A write: each task stages its rows, and one transaction of the queue manager makes the stages of a batch visible. The
- * planner checks options and columns, and finalizes.
+ * planner checks options and columns, and finalizes batches.
  */
 final class MsmqWrite implements WriteBuilder, SupportsTruncate, Write {
   private static final Logger LOGGER = LoggerFactory.getLogger(MsmqWrite.class);
 
-  private final WriteBuilder python; // the Python sink, for what the connector does not do
+  private final WriteBuilder python; // the Python sink, for cases that the connector does not support
   private final LogicalWriteInfo info;
   private final Map<String, String> options;
 
@@ -39,7 +39,7 @@ final class MsmqWrite implements WriteBuilder, SupportsTruncate, Write {
 
   @Override
   public WriteBuilder truncate() {
-    return ((SupportsTruncate) python).truncate(); // it refuses
+    return ((SupportsTruncate) python).truncate(); // which refuses
   }
 
   @Override
@@ -59,7 +59,7 @@ final class MsmqWrite implements WriteBuilder, SupportsTruncate, Write {
     return target == null ? python.build().toStreaming() : new Stream(target);
   }
 
-  /** Where the rows go; null if the Python sink has to write them. */
+  /** Destination of the rows; null if the Python sink must write them. */
   private JsonNode target(boolean streaming) {
     JsonNode found = Planner.ask("target", a ->
         a.put("streaming", streaming).put("schema", info.schema().json()).putPOJO("options", options));
@@ -94,7 +94,7 @@ final class MsmqWrite implements WriteBuilder, SupportsTruncate, Write {
       String call, JsonNode target, WriterCommitMessage[] messages, UnaryOperator<ObjectNode> arguments) {
     Planner.ask(call, a -> {
       ArrayNode handles = arguments.apply(a).put("sink", sink(target)).putPOJO("options", options).putArray("handles");
-      Arrays.stream(messages).filter(Objects::nonNull) // a failed task has none
+      Arrays.stream(messages).filter(Objects::nonNull) // null for a failed task
           .map(message -> ((ArrowWriter.Stage) message).handle()).filter(Objects::nonNull).forEach(handles::add);
       return a;
     });
@@ -104,7 +104,7 @@ final class MsmqWrite implements WriteBuilder, SupportsTruncate, Write {
     return target.get("stage").get("sink").asText();
   }
 
-  /** All rows, or none. */
+  /** A batch write: sends all rows, or none. */
   private final class Batch implements BatchWrite {
     private final JsonNode target;
     private final KeepAlive keepAlive;
@@ -137,7 +137,7 @@ final class MsmqWrite implements WriteBuilder, SupportsTruncate, Write {
     }
   }
 
-  /** Each batch of the sink once. */
+  /** A streaming write: sends each batch of the sink once. */
   private final class Stream implements StreamingWrite {
     private final JsonNode target;
     private final KeepAlive keepAlive;

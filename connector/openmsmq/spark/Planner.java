@@ -13,8 +13,8 @@ import java.util.function.UnaryOperator;
 import org.apache.spark.sql.SparkSession;
 
 /**
- * A Python process of the driver that decides what is read and written ({@code openmsmq.spark.planner}). Options, offsets
- * and errors are those of the Python source, because its code answers.
+ * A Python child process of the driver that decides what is read and written ({@code openmsmq.spark.planner}). Options,
+ * offsets and errors are those of the Python source, because the process runs its code.
  */
 final class Planner implements AutoCloseable {
   static final ObjectMapper JSON = new ObjectMapper();
@@ -42,7 +42,7 @@ final class Planner implements AutoCloseable {
     answers = process.inputReader(StandardCharsets.UTF_8);
   }
 
-  /** A planner that nobody else uses until it is closed. */
+  /** Returns a planner for exclusive use until it is closed. */
   static Planner take() {
     Planner idle = IDLE.pollFirst();
     while (idle != null && !idle.process.isAlive()) {
@@ -51,7 +51,7 @@ final class Planner implements AutoCloseable {
     return idle == null ? new Planner() : idle;
   }
 
-  /** Ask one thing, of any planner. */
+  /** Execute one request with any planner. */
   static JsonNode ask(String call, UnaryOperator<ObjectNode> arguments) {
     try (Planner planner = take()) {
       return planner.call(call, arguments);
@@ -59,10 +59,10 @@ final class Planner implements AutoCloseable {
   }
 
   /**
-   * Ask, and wait for the answer.
+   * Send a request and wait for the reply.
    *
    * @param arguments adds the arguments of the call.
-   * @throws IllegalArgumentException the planner has refused; the message is that of the Python source.
+   * @throws IllegalArgumentException the planner refused; the message is that of the Python source.
    */
   synchronized JsonNode call(String call, UnaryOperator<ObjectNode> arguments) {
     try {
@@ -75,7 +75,7 @@ final class Planner implements AutoCloseable {
       }
       JsonNode answer = JSON.readTree(line);
       if (answer.has("error")) {
-        throw new IllegalArgumentException(answer.get("error").asText()); // PySpark shows its message alone
+        throw new IllegalArgumentException(answer.get("error").asText()); // PySpark shows only its message
       }
       return answer.get("result");
     } catch (IOException error) {
@@ -87,7 +87,7 @@ final class Planner implements AutoCloseable {
     }
   }
 
-  /** Give it back, to whoever asks next. */
+  /** Return the planner to the pool. */
   @Override
   public void close() {
     if (process.isAlive() && IDLE.size() < MOST_IDLE) {
@@ -97,7 +97,7 @@ final class Planner implements AutoCloseable {
     }
   }
 
-  /** End the process, and a call that waits for it. */
+  /** End the process, and with it a waiting call. */
   void end() {
     process.destroy();
   }

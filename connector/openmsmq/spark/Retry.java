@@ -4,10 +4,10 @@ import java.io.IOException;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** How long to go on trying while a queue manager does not answer: the option {@code retrySeconds}. */
+/** Limits retries while a queue manager does not answer: the option {@code retrySeconds}. */
 final class Retry {
   private static final Logger LOGGER = LoggerFactory.getLogger(Retry.class);
-  private static final long FIRST_PAUSE = 100; // milliseconds; they double
+  private static final long FIRST_PAUSE = 100; // milliseconds; each pause is twice the last
   private static final long LONGEST_PAUSE = 5_000;
 
   private final long seconds;
@@ -20,16 +20,16 @@ final class Retry {
     this.location = location;
   }
 
-  /** A request succeeded. */
+  /** Record a successful request. */
   void answered() {
     end = 0;
     pause = FIRST_PAUSE;
   }
 
   /**
-   * Wait until the next try.
+   * Wait until the next attempt.
    *
-   * @throws IOException there is none any more.
+   * @throws IOException the time is used up.
    */
   void pause(IOException error) throws IOException {
     long now = System.nanoTime();

@@ -22,7 +22,7 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Rows of Spark as Arrow vectors of the columns that an upload has. A body of text becomes UTF-16 of type VT_BSTR, unless
+ * Converts Spark rows to Arrow vectors of an upload's columns. A text body becomes UTF-16 of type VT_BSTR, unless
  * the rows have a column {@code body_type}. The planner has checked the columns.
  */
 final class RowColumns {
@@ -32,7 +32,7 @@ final class RowColumns {
 
   private final String[] names;
   private final DataType[] types;
-  private final int textBody; // index of a body of text, or -1
+  private final int textBody; // index of a text body, or -1
   private final boolean addsType;
   private FieldVector[] vectors;
   private long bytes;
@@ -54,7 +54,7 @@ final class RowColumns {
     addsType = text >= 0 && !hasType;
   }
 
-  /** The columns of the Arrow stream. */
+  /** Returns the columns of the Arrow stream. */
   Schema schema() {
     List<Field> fields = new ArrayList<>();
     for (int i = 0; i < names.length; i++) {
@@ -84,12 +84,12 @@ final class RowColumns {
     return new Field(name, FieldType.nullable(arrow), null);
   }
 
-  /** Write into these vectors from now on. */
+  /** Set the vectors to write into. */
   void bind(VectorSchemaRoot root) {
     vectors = root.getFieldVectors().toArray(FieldVector[]::new);
   }
 
-  /** Bytes of texts and bodies since the last {@code reset}. */
+  /** Returns the bytes of texts and bodies since the last {@code reset}. */
   long bytes() {
     return bytes;
   }
@@ -105,7 +105,7 @@ final class RowColumns {
   /**
    * Set a row.
    *
-   * @return why it can't be sent; null if it can.
+   * @return why the row cannot be sent; null if it can.
    */
   String set(int index, InternalRow row) {
     for (int i = 0; i < names.length; i++) {

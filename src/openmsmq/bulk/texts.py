@@ -1,4 +1,4 @@
-"""Bodies as text: what the option `decode` of the data source adds as the column `text`."""
+"""Decode bodies to text: the column `text`, which the option `decode` of the data source adds."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from openmsmq.model.constants import VarType
 from openmsmq.model.nrbf import NrbfError, decode_nrbf, looks_like_nrbf
 
 TEXT: Final = pa.field("text", pa.string())
-"""The column."""
+"""Name of the column."""
 
 DECODINGS: Final = ("text", "json")
 
 _MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 _UTF16_XML = {b"<\0": "utf-16-le", b"\0<": "utf-16-be"}  # the start of XML without a byte-order mark
 
-# Starts of untyped bodies that are not plain UTF-8; the last one is that of .NET's BinaryFormatter.
+# Prefixes of untyped bodies that are not plain UTF-8; the last is that of .NET's BinaryFormatter.
 _NOT_UTF8 = (*(mark for mark, _ in _MARKS), *_UTF16_XML, b"\0")
 
 
 def with_text(batch: pa.RecordBatch, decode: str) -> tuple[pa.RecordBatch, int]:
     """Return the batch with the decoded bodies as its last column; null if a body is not text, or not JSON. Also return
-    how many bodies are so, or have text replaced by U+FFFD."""
+    the number of such bodies and of those with characters replaced by U+FFFD."""
     bodies, kinds = batch.column("body"), batch.column("body_type").fill_null(0)
     texts, is_odd = _decoded(bodies, kinds)
     if decode == "json":
@@ -40,12 +40,12 @@ def with_text(batch: pa.RecordBatch, decode: str) -> tuple[pa.RecordBatch, int]:
 
 
 def _decoded(bodies: pa.BinaryArray, kinds: pa.Int32Array) -> tuple[pa.StringArray, npt.NDArray[np.bool_]]:
-    """The texts of bodies: as they are, or from UTF-16 of ASCII characters, for all rows at once; others one by one.
-    Also return which rows are not text, or have text replaced."""
+    """Return the texts of bodies: UTF-8, or UTF-16 of ASCII characters, for all rows at once; others one by one. Also
+    return a mask of the rows that are not text or have characters replaced."""
     done = pc.fill_null(_is_utf8(bodies, kinds), True)  # null stays null
     try:
         texts = (bodies if not done.false_count else pc.if_else(done, bodies, None)).cast(pa.string())
-    except pa.ArrowInvalid:  # one of them is not UTF-8
+    except pa.ArrowInvalid:  # a body is not UTF-8
         done = pc.is_null(bodies)
         texts = pa.nulls(len(bodies), pa.string())
     wide = pc.and_not(pc.equal(kinds, VarType.VT_BSTR), done)
@@ -65,7 +65,7 @@ def _decoded(bodies: pa.BinaryArray, kinds: pa.Int32Array) -> tuple[pa.StringArr
 
 
 def _is_utf8(bodies: pa.BinaryArray, kinds: pa.Int32Array) -> pa.BooleanArray:
-    """Which bodies have no type and begin like text in UTF-8 without a mark."""
+    """Return a mask of the bodies without a type that begin like UTF-8 text without a byte-order mark."""
     found = pc.equal(kinds, VarType.VT_EMPTY)
     for start in _NOT_UTF8:
         found = pc.and_not(found, pc.starts_with(bodies, pattern=start))
@@ -73,7 +73,7 @@ def _is_utf8(bodies: pa.BinaryArray, kinds: pa.Int32Array) -> pa.BooleanArray:
 
 
 def _narrowed(bodies: pa.BinaryArray) -> pa.StringArray | None:
-    """The texts of bodies in UTF-16, if all are ASCII characters."""
+    """Return the texts of UTF-16 bodies, if all characters are ASCII."""
     offsets = np.frombuffer(bodies.buffers()[1], np.int32)[bodies.offset : bodies.offset + len(bodies) + 1]
     if (np.diff(offsets) % 2).any():
         return None
@@ -87,13 +87,13 @@ def _narrowed(bodies: pa.BinaryArray) -> pa.StringArray | None:
 def _is_json(text: str) -> bool:
     try:
         json.loads(text)
-    except (ValueError, RecursionError):  # the latter of what is nested too deeply
+    except (ValueError, RecursionError):  # the latter if nested too deeply
         return False
     return True
 
 
 def _as_text(body: bytes, kind: int) -> str | None:
-    """Decode by the body type; a body without type is .NET's binary format, or text in UTF-8 or marked UTF-16."""
+    """Decode by the body type; an untyped body is .NET's binary format, UTF-8, or UTF-16 with a byte-order mark."""
     value: Any
     try:
         value = decode_body(body, kind)

@@ -1,7 +1,7 @@
 """Arrow streams over TCP or TLS: the reads and uploads of Arrow Flight for peers that have Arrow but no gRPC.
 
-One connection carries one request. docs/bulk.md describes the protocol. Until a peer has sent its request, it costs a
-socket and no thread; then the daemon decides whether the caller may do what it asks.
+One connection carries one request. docs/bulk.md describes the protocol. Until a peer has sent its request, it uses a
+socket but no thread; then the daemon decides whether the caller may execute it.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ logger = logging.getLogger(__name__)
 
 Socket = socket.socket | ssl.SSLSocket
 
-MOST_WAITING: Final = 256  # peers that have not sent their request; beyond that the oldest is cut off
+MOST_WAITING: Final = 256  # peers without a request; above this, the oldest is disconnected
 MOST_READS: Final = 512  # at the same time
-MOST_UPLOADS: Final = 256  # at the same time; apart, so that stalled writers never keep readers waiting
+MOST_UPLOADS: Final = 256  # concurrent writers; separate, so that stalled writers never delay readers
 LONGEST_REQUEST: Final = 64 << 10  # bytes
-REQUEST_SECONDS: Final = 10.0  # for TLS and the request, from the connection on
-_STALLED_SECONDS: Final = 3600.0  # that a reader may take for one record batch
-_SILENT_SECONDS: Final = 900.0  # that a writer may take for one record batch
-_DEAD_SECONDS: Final = 120  # without an acknowledgment of TCP
-_DRAIN_SECONDS: Final = 30.0  # for reading the rest of a refused upload
-_SMALL: Final = 16 << 10  # bytes; smaller pieces are gathered before they are sent
-_LARGEST_PART: Final = 512 << 20  # bytes of the body of one record batch
-_PAUSE: Final = 0.1  # seconds, where no descriptor is left for a new connection
+REQUEST_SECONDS: Final = 10.0  # seconds from connection to complete request, including TLS
+_STALLED_SECONDS: Final = 3600.0  # seconds a reader may take for one record batch
+_SILENT_SECONDS: Final = 900.0  # seconds a writer may take for one record batch
+_DEAD_SECONDS: Final = 120  # seconds without a TCP acknowledgment
+_DRAIN_SECONDS: Final = 30.0  # seconds for reading the rest of a refused upload
+_SMALL: Final = 16 << 10  # bytes; smaller pieces are combined before they are sent
+_LARGEST_PART: Final = 512 << 20  # maximum bytes in the body of one record batch
+_PAUSE: Final = 0.1  # seconds to wait if no descriptor is left for a new connection
 
 
 @dataclass(slots=True)
 class _Peer:
-    """A connection without its request."""
+    """A connection whose request is incomplete."""
 
     socket: Socket
     host: str
@@ -58,7 +58,7 @@ class _Peer:
 
 
 class ArrowListener:
-    """Accepts connections in one thread, and serves each request in a thread of its own."""
+    """Accepts connections in one thread and serves each request in its own thread."""
 
     def __init__(
         self, host: str, port: int, link: DaemonLink, layout: dict[str, Any], certificate: str = "", key: str = ""
@@ -66,7 +66,7 @@ class ArrowListener:
         """Listen. Raises OSError.
 
         Args:
-            host, port: where; port 0 is the system's choice.
+            host, port: address; with port 0, the system chooses.
             link, layout: as for `RangeReading`.
             certificate, key: PEM files; plain text without.
         """
@@ -113,7 +113,7 @@ class ArrowListener:
             accepted, address = self._listener.accept()
         except BlockingIOError:
             return
-        except OSError as error:  # the peer has gone, or no descriptor is left
+        except OSError as error:  # the peer has disconnected, or no descriptor is left
             if self._peers:
                 self._cut_off(next(iter(self._peers.values())))
             else:
@@ -126,7 +126,7 @@ class ArrowListener:
             wrapped: Socket = accepted
             if self._tls is not None:
                 wrapped = self._tls.wrap_socket(accepted, server_side=True, do_handshake_on_connect=False)
-        except OSError:  # it has gone already
+        except OSError:  # it has already disconnected
             accepted.close()
             return
         peer = _Peer(wrapped, address[0], time.monotonic() + REQUEST_SECONDS, is_open=self._tls is None)
@@ -144,7 +144,7 @@ class ArrowListener:
         peer.socket.close()
 
     def _hear(self, peer: _Peer) -> None:
-        """Read what has come of a request, without waiting."""
+        """Read the available bytes of a request, without waiting."""
         try:
             if not peer.is_open:
                 assert isinstance(peer.socket, ssl.SSLSocket)
@@ -162,7 +162,7 @@ class ArrowListener:
         except ssl.SSLWantWriteError:
             self._selector.modify(peer.socket, selectors.EVENT_WRITE)
             return
-        except OSError:  # also of TLS: a stranger who speaks something else
+        except OSError:  # including TLS errors: a peer with another protocol
             self._cut_off(peer)
             return
         self._forget(peer)
@@ -172,7 +172,7 @@ class ArrowListener:
     # -- requests --------------------------------------------------------------------------------------------------
 
     def _serve(self, peer: _Peer) -> None:
-        with peer.socket, suppress(OSError):  # a peer that has gone gets no answer
+        with peer.socket, suppress(OSError):  # a disconnected peer gets no reply
             output = ConnectionFile(peer.socket)
             try:
                 self._answer(peer, output)
@@ -185,7 +185,7 @@ class ArrowListener:
                 output.error(MsmqError(HResult.MQ_ERROR, "the request failed, see the queue manager's log"))
 
     def _answer(self, peer: _Peer, output: ConnectionFile) -> None:
-        """Carry out a request."""
+        """Execute a request."""
         line, _, rest = bytes(peer.received).partition(b"\n")
         values = parse(line)
         if rest:
@@ -210,7 +210,7 @@ class ArrowListener:
     def _write(
         self, connection: Socket, caller: list[str] | None, command: dict[str, Any], output: ConnectionFile
     ) -> None:
-        """Stage the rows of the stream that follows, and send its handle and the number of rows."""
+        """Stage the rows of the stream that follows; send the handle of the stage and the number of rows."""
         if command.get("collect"):
             raise invalid("collect is true, allowed for Arrow streams: false; Arrow Flight collects refused rows")
         output.line({})
@@ -230,12 +230,12 @@ class ArrowListener:
 
 
 def _taken(values: dict[str, Any], *names: str) -> dict[str, Any]:
-    """Take items out of a dictionary."""
+    """Remove items from a dictionary and return them."""
     return {name: values.pop(name) for name in names if name in values}
 
 
 def _read(reading: RangeReading, output: ConnectionFile) -> None:
-    """Send the stream of a read, then the end of its answer (docs/bulk.md)."""
+    """Send the stream of a read, then the end of its reply (docs/bulk.md)."""
     output.line({})
     messages, odd, damaged = 0, 0, []
     with pa.ipc.new_stream(pa.PythonFile(output, "w"), reading.schema) as stream:
@@ -249,7 +249,7 @@ def _read(reading: RangeReading, output: ConnectionFile) -> None:
 
 
 def _rows(stream: pa.RecordBatchStreamReader, incoming: _Incoming) -> Iterator[pa.RecordBatch]:
-    """The batches of an upload. Raises OperationCancelled if the stream ends without its end-of-stream marker."""
+    """Yield the batches of an upload. Raises OperationCancelled if the stream ends without its end-of-stream marker."""
     for batch in stream:
         validate(batch)
         yield batch
@@ -258,10 +258,10 @@ def _rows(stream: pa.RecordBatchStreamReader, incoming: _Incoming) -> Iterator[p
 
 
 class _Incoming:
-    """A connection as a file from which Arrow reads.
+    """File object from which Arrow reads a connection.
 
     Attributes:
-        is_cut_off: the peer closed the connection. Arrow takes that for the end of the stream.
+        is_cut_off: whether the peer closed the connection; Arrow treats that as the end of the stream.
     """
 
     closed = False
@@ -271,7 +271,7 @@ class _Incoming:
         self.is_cut_off = False
 
     def read_buffer(self, size: int) -> pa.Buffer:
-        """Exactly `size` bytes, fewer only if the connection was closed. Raises MsmqError for too many."""
+        """Read exactly `size` bytes; fewer only if the connection was closed. Raises MsmqError for too many."""
         if size > _LARGEST_PART:
             raise invalid(f"a record batch of {size} bytes, allowed: at most {_LARGEST_PART}")
         data = np.empty(size, np.uint8)
@@ -288,12 +288,12 @@ class _Incoming:
         return bytes(self.read_buffer(size))
 
     def close(self) -> None:
-        """The connection lives on: the answer follows."""
+        """Do nothing: the connection stays open for the reply."""
 
 
 def _drain(connection: Socket) -> None:
-    """Read what a refused peer still sends: closing the connection with unread data would reset it, and the peer might
-    lose the error."""
+    """Discard what a refused peer still sends. Closing the connection with unread data would reset it, and the peer
+    might lose the error."""
     deadline = time.monotonic() + _DRAIN_SECONDS
     unread = bytearray(1 << 16)
     while (patience := deadline - time.monotonic()) > 0:
@@ -303,7 +303,7 @@ def _drain(connection: Socket) -> None:
 
 
 def _watch(connection: socket.socket) -> None:
-    """Notice a peer that has vanished, and send what is there at once."""
+    """Set socket options: detect a vanished peer, and send data without delay."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, seconds in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
         connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), seconds)
@@ -312,7 +312,7 @@ def _watch(connection: socket.socket) -> None:
 
 
 class ConnectionFile:
-    """A connection as a file for Arrow, which writes buffers and many small pieces between them."""
+    """File object for a connection to which Arrow writes buffers and many small pieces between them."""
 
     closed = False
 
@@ -321,12 +321,12 @@ class ConnectionFile:
         self._small = bytearray()
 
     def line(self, values: dict[str, Any]) -> None:
-        """Send a line of JSON, after all that was written."""
+        """Send a line of JSON after the data written so far."""
         self.write(json.dumps(values).encode() + b"\n")
         self.flush()
 
     def error(self, error: MsmqError) -> None:
-        """Send why the request was refused; it is the last line of an answer."""
+        """Send the error of a request as the last line of its reply."""
         self.line({"hresult": error.hresult, "detail": error.detail})
 
     def write(self, data: bytes | pa.Buffer) -> int:
@@ -346,4 +346,4 @@ class ConnectionFile:
             self._small = bytearray()
 
     def close(self) -> None:
-        """The connection lives on: the end of the answer follows."""
+        """Do nothing: the connection stays open for the end of the reply."""

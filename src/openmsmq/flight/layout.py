@@ -1,4 +1,4 @@
-"""The fixed part of a message record (record/message_record.py) as a numpy type, to take thousands apart at once."""
+"""The fixed part of a message record (record/message_record.py) as a numpy type, to parse thousands at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from openmsmq.record import message_record
 
 _TYPES = {"B": "u1", "H": "<u2", "I": "<u4", "16s": "V16", "20s": "V20"}
 
-#: What follows the fixed part, in this order; `lengths` has the bytes of each.
+#: Variable parts after the fixed part, in this order; `lengths` has the bytes of each.
 PARTS = tuple(name for name, _ in message_record.PARTS)
 PART = {name: index for index, name in enumerate(PARTS)}
 VERSION = message_record.VERSION

@@ -1,4 +1,4 @@
-"""One read: the record batches of a range, for whichever protocol carries them."""
+"""One read: the record batches of a range, independent of the protocol that carries them."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Portion:
     """A part of a read.
 
     Attributes:
-        rows: of its schema.
-        messages: how many messages `rows` and `damaged` were selected from.
-        damaged: lookup identifiers of messages that can't be decoded and were left out.
-        odd: number of rows whose body is not the text, or JSON, that the ticket's `decode` asks for.
+        rows: record batch with the schema of the read.
+        messages: number of messages from which `rows` and `damaged` were selected.
+        damaged: lookup identifiers of messages that cannot be decoded and were omitted.
+        odd: number of rows whose body is not text, or not JSON, as required by the ticket's `decode`.
     """
 
     rows: pa.RecordBatch
@@ -43,15 +43,15 @@ class Portion:
 
 
 class RangeReading:
-    """The messages that a ticket asks for."""
+    """The messages that a ticket requests."""
 
     def __init__(self, link: DaemonLink, layout: dict[str, Any], caller: Caller, ticket: dict[str, Any]) -> None:
         """
         Args:
-            link: to the daemon, which decides what the caller may read.
-            layout: of the store, as the daemon describes it.
-            caller: as the daemon has authenticated it.
-            ticket: the request `read` of `flight_requests`.
+            link: channel to the daemon, which decides what the caller may read.
+            layout: layout of the store, as described by the daemon.
+            caller: the caller, as authenticated by the daemon.
+            ticket: arguments of the request `read` of `flight_requests`.
 
         Raises:
             MsmqError: the ticket is malformed, or refused.
@@ -75,13 +75,13 @@ class RangeReading:
         self._link, self._layout = link, layout
         self._query = {"caller": caller, "queue": "", "source": "queue", "start": 0, **values}
         self._asked = self._slice(self._query)
-        self._asked.result()  # refused before the stream begins, if at all
+        self._asked.result()  # a refusal must come before the stream begins
 
     def _slice(self, query: dict[str, Any]) -> Future[Answer]:
         return self._link.ask("slice", **query)
 
     def portions(self) -> Iterator[Portion]:
-        """Slice by slice; while one is read and sent, the next is asked for, and no more: that is the backpressure."""
+        """Yield slice by slice. Only the next one is requested while one is read and sent: that is the backpressure."""
         query = self._query
         where = {name: query[name] for name in ("caller", "queue", "source")}
 
@@ -137,6 +137,6 @@ class RangeReading:
         return Portion(rows, messages, damaged, odd)
 
     def _selected(self, times: Any) -> Any:
-        """Which times of arrival, in seconds, are within the limits of the ticket."""
+        """Return a mask of the arrival times, in seconds, that are within the limits of the ticket."""
         selected = times >= self._arrived_from
         return selected if self._arrived_until is None else selected & (times <= self._arrived_until)

@@ -1,4 +1,4 @@
-"""From message records to columns, a few thousand at once."""
+"""Convert message records to columns, a few thousand at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NULL_IDENTIFIER = bytes(20)
 
 
 class Records:
-    """Records of one slice, all in one buffer."""
+    """The records of one slice, in one buffer."""
 
     def __init__(
         self,
@@ -38,12 +38,12 @@ class Records:
         """
         Args:
             keys: lookup identifiers.
-            buffer: bytes.
-            starts, sizes: where in it the records are; starts are multiples of eight.
+            buffer: bytes of the records.
+            starts, sizes: location of each record in `buffer`; starts are multiples of eight.
             queue, source: values of these columns.
             include_body: False makes `body` null.
-            aborts: lookup identifiers and abort counts of messages whose records do not have them.
-            All of them are sound.
+            aborts: lookup identifiers and abort counts of messages whose records lack the counts.
+            All records must be sound (`are_sound`).
         """
         self._buffer, self._starts = buffer, starts
         self._count = len(starts)
@@ -51,11 +51,11 @@ class Records:
         self._queue, self._source, self._include_body = queue, source, include_body
         self._aborts = dict(aborts)
         self._fixed = _fixed_parts(buffer, starts)
-        self._lengths = np.ascontiguousarray(self._fixed["lengths"].T, np.int64)  # by part
-        self._bounds = list(accumulate(self._lengths, initial=starts + FIXED.itemsize))  # where each part begins
+        self._lengths = np.ascontiguousarray(self._fixed["lengths"].T, np.int64)  # lengths of each part
+        self._bounds = list(accumulate(self._lengths, initial=starts + FIXED.itemsize))  # start of each part
 
     def batch(self, names: Sequence[str]) -> pa.RecordBatch:
-        """The named columns."""
+        """Return the named columns."""
         arrays = [self._column(name) for name in names]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([MESSAGE_SCHEMA.field(name) for name in names]))
 
@@ -66,13 +66,13 @@ class Records:
         kind = MESSAGE_SCHEMA.field(name).type
         return _numbers(self._fixed[_PLAIN.get(name, name)], kind)
 
-    # -- makers ------------------------------------------------------------------------------------------------
+    # -- columns ------------------------------------------------------------------------------------------------
 
     def constant(self, text: str) -> pa.Array:
         return pa.repeat(pa.scalar(text, pa.string()), self._count)
 
     def part(self, name: str, kind: pa.DataType, *, nullable: bool = True) -> pa.Array:
-        """A part of variable length; null where it is empty, if it may be."""
+        """Return a part of variable length; null if it is empty, if null is allowed."""
         index = PART[name]
         lengths = self._lengths[index]
         if nullable and not lengths.any():
@@ -86,8 +86,8 @@ class Records:
         return pa.Array.from_buffers(kind, self._count, [validity, offsets, data])
 
     def _gathered(self, starts: Array, ends: Array) -> pa.BinaryArray:
-        """A part of all records, end to end: Arrow takes it from an array that has, in the order of the buffer, the
-        part of each record and what lies between that and the next one."""
+        """Return a part of all records, concatenated. Arrow selects it from an array that alternates, in buffer order,
+        between the part of a record and the bytes up to the next part."""
         order = np.argsort(starts, kind="stable")
         bounds = np.empty(2 * self._count, np.int32)
         bounds[0::2], bounds[1::2] = starts[order], ends[order]
@@ -102,7 +102,7 @@ class Records:
         return self.part("body", pa.binary(), nullable=False)
 
     def seconds(self, name: str) -> pa.Array:
-        """A time, null where it is 0 (never)."""
+        """Return a time in seconds; null where it is 0 (never)."""
         values = self._fixed[name].astype(np.int64)
         return _numbers(values * 1_000_000, pa.timestamp("us", tz="UTC"), values != 0)
 
@@ -111,14 +111,14 @@ class Records:
         return _numbers(values, pa.int64(), values != _INFINITE)
 
     def identifiers(self, name: str) -> pa.Array:
-        """`{guid}\\number`; null where all bytes are zero."""
+        """Return `{guid}\\number`; null where all bytes are zero."""
         raw = np.ascontiguousarray(self._fixed[name])
         words = raw.view("<u4").reshape(self._count, 5)
         if not words.any():
             return pa.nulls(self._count, pa.string())
         guid = words[0, :4].tobytes()
         if all((words[:, place] == words[0, place]).all() for place in range(4)) and guid != bytes(16):
-            # All of one queue manager, as they mostly are.
+            # Usually all are from one queue manager.
             numbers = pc.cast(pa.array(words[:, 4]), pa.string())
             return pc.binary_join_element_wise(f"{{{UUID(bytes_le=guid)}}}\\", numbers, "")
         return pa.array([_identifier(value) for value in raw.tolist()], pa.string())
@@ -126,14 +126,14 @@ class Records:
     def machine(self) -> pa.Array:
         raw = np.ascontiguousarray(self._fixed["source_machine_identifier"])
         words = raw.view("<u8").reshape(self._count, 2)
-        if (words == words[0]).all():  # numbers, which are compared much faster than bytes
+        if (words == words[0]).all():  # integers compare much faster than bytes
             return self.constant(str(UUID(bytes_le=raw[0].tobytes())))
         raw = raw.tolist()
         known = {value: str(UUID(bytes_le=bytes(value))) for value in set(raw)}
         return pa.array([known[value] for value in raw], pa.string())
 
     def abort_counts(self) -> pa.Array:
-        """Express messages have the count in their record; of stored ones the queue manager reported it."""
+        """Return abort counts: of express messages from the record, of stored ones as reported by the queue manager."""
         values = self._fixed["abort_count"].astype(np.int32)
         if self._aborts:
             counted = np.fromiter(self._aborts, np.uint64, len(self._aborts))
@@ -167,17 +167,17 @@ class Records:
 
 
 def key_columns(keys: Array, queue: str, source: str, names: Sequence[str]) -> pa.RecordBatch:
-    """Columns of KEY_COLUMNS, for which no record has to be read."""
+    """Return columns of KEY_COLUMNS, which need no records."""
     arrays = [_OF_KEYS[name](keys, queue, source) for name in names]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([MESSAGE_SCHEMA.field(name) for name in names]))
 
 
 def are_sound(buffer: Array, starts: Array, sizes: Array) -> Array:
-    """Which records `Records` can take apart: those of this version that are as long as their parts.
+    """Return a mask of the records that `Records` can parse: those of this version whose length matches their parts.
 
     Args:
-        buffer: bytes.
-        starts, sizes: where in it the records are; starts are multiples of eight.
+        buffer: bytes of the records.
+        starts, sizes: location of each record in `buffer`; starts are multiples of eight.
     """
     sound: Array = sizes >= FIXED.itemsize
     fixed = _fixed_parts(buffer, starts[sound]) if sound.any() else np.empty(0, FIXED)
@@ -188,7 +188,7 @@ def are_sound(buffer: Array, starts: Array, sizes: Array) -> Array:
 
 
 def _text(part: bytes) -> str:
-    """Text as Arrow takes it: what is no Unicode is replaced."""
+    """Return text for Arrow, with invalid Unicode replaced."""
     try:
         return as_unicode(part.decode("utf-8", "surrogatepass"))
     except UnicodeDecodeError:
@@ -196,7 +196,7 @@ def _text(part: bytes) -> str:
 
 
 def _fixed_parts(buffer: Array, starts: Array) -> Array:
-    """The fixed parts of records, which begin at multiples of eight: some of all that could begin so."""
+    """Return the fixed parts of records: selected from a view with an element at each multiple of eight."""
     windows = np.ndarray((len(buffer) - FIXED.itemsize) // 8 + 1, f"V{FIXED.itemsize}", buffer, strides=8)
     parts: Array = windows[starts >> 3].view(FIXED)
     return parts
@@ -217,13 +217,13 @@ def _identifier(value: bytes) -> str | None:
 
 
 def _numbers(values: Array, kind: pa.DataType, valid: Array | None = None) -> pa.Array:
-    """An array of a type of fixed width; nulls where `valid` is false."""
+    """Return an array of a fixed-width type; null where `valid` is false."""
     numbers = pa.py_buffer(np.ascontiguousarray(values, dtype=np.int32 if kind == pa.int32() else np.int64))
     validity = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(kind, len(values), [validity, numbers])
 
 
-#: Columns that are a number of the fixed part under another name.
+#: Columns that copy a number of the fixed part under another name.
 _PLAIN = {
     "acknowledgment": "acknowledgements_requested", "class": "message_class", "journaling": "journaling_requested",
     "sender_id_type": "sender_identifier_type", "tracing": "tracing_requested",
@@ -235,7 +235,7 @@ _TEXTS = {
 _BYTES = {
     "extension": "extension", "sender_id": "sender_identifier", "sender_certificate": "sender_certificate",
 }  # fmt: skip
-#: Columns that need no record: what they make of lookup identifiers, queue and source.
+#: Columns that need no records: functions of lookup identifiers, queue and source.
 _OF_KEYS: dict[str, Callable[[Array, str, str], pa.Array]] = {
     "queue": lambda keys, queue, _: pa.repeat(pa.scalar(queue, pa.string()), len(keys)),
     "source": lambda keys, _, source: pa.repeat(pa.scalar(source, pa.string()), len(keys)),

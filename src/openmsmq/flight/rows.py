@@ -1,4 +1,4 @@
-"""From rows to message records, a few thousand at once. What is the queue manager's to fill in stays zero."""
+"""Convert rows to message records, a few thousand at once. Fields that the queue manager fills in stay zero."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _NUMBERS = {
     "time_to_be_received": ("time_to_be_received", 0, INFINITE, INFINITE),
 }
 _FORMAT_NAMES = ("response_queue", "admin_queue")
-_MOST_DETAIL = 500  # characters of an error that repeats what it was given
-_NOWHERE = (0, b"")  # the target of a row that is refused
+_MOST_DETAIL = 500  # maximum characters of a value quoted in an error
+_NOWHERE = (0, b"")  # target of a refused row
 _NO_QUEUE = IllegalPropertyValue(detail="no destination: give destination_queue in each row, or a default queue")
 _PARTS = {
     "body": "body", "extension": "extension", "label": "label", "response_queue": "response_queue_format_name",
@@ -44,7 +44,7 @@ _PARTS = {
 
 
 def checked_schema(schema: pa.Schema) -> None:
-    """Raises IllegalPropertyValue naming a column that is not written, of another type, or missing."""
+    """Check a schema. Raises IllegalPropertyValue for a missing or unwritable column, or one of another type."""
     try:
         fields = [(field.name, field) for field in schema]
     except UnicodeDecodeError as error:
@@ -64,8 +64,8 @@ def checked_schema(schema: pa.Schema) -> None:
 
 
 def validate(batch: pa.RecordBatch) -> None:
-    """Raises IllegalPropertyValue unless all buffers of a batch are what they claim to be: sizes, offsets, counts of
-    nulls, UTF-8. Arrow's own functions rely on that and read wherever a wrong offset leads."""
+    """Raise IllegalPropertyValue unless all buffers of a batch are valid: sizes, offsets, null counts, UTF-8. Arrow's
+    functions rely on that, and a wrong offset would make them read outside the buffers."""
     for name, checked in (*zip(batch.schema.names, batch.columns, strict=True), ("rows", batch)):
         try:
             checked.validate(full=True)
@@ -75,18 +75,18 @@ def validate(batch: pa.RecordBatch) -> None:
 
 
 def fail(row: int, error: MsmqError) -> None:
-    """Raises why a row is refused, with its number."""
+    """Raise the error of a refused row, with its number."""
     raise error_for(error.hresult, f"row {row}: {error.detail}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Rows as records, end to end.
+    """Rows encoded as concatenated records.
 
     Attributes:
-        rows: their numbers in the stage, int64.
-        targets: indices of their targets, uint32.
-        bounds: where each record begins in `data`, and where the last one ends, int64.
+        rows: row numbers in the stage, int64.
+        targets: indices of the rows' targets, uint32.
+        bounds: start of each record in `data`, and end of the last one, int64.
         data: bytes.
     """
 
@@ -103,7 +103,7 @@ class Encoded:
 
     @property
     def sizes(self) -> Array:
-        """Bytes of each record, uint32."""
+        """Return the size of each record in bytes, uint32."""
         return np.diff(self.bounds).astype(np.uint32)
 
     @property
@@ -115,7 +115,7 @@ NOTHING = Encoded(np.empty(0, np.int64), np.empty(0, np.uint32), np.zeros(1, np.
 
 
 class RowEncoder:
-    """Makes the records of one stage."""
+    """Encodes the records of one stage."""
 
     def __init__(
         self,
@@ -126,25 +126,25 @@ class RowEncoder:
     ) -> None:
         """
         Args:
-            target: index and format name of a queue that a row names, or why it takes no rows.
-            default: the queue of rows that name none.
-            sender: security identifier of who sends, or nothing.
-            refuse: is called for each row that is wrong, in order, by its number in the stage. Raises, or it is left
-            out.
+            target: returns index and format name of a queue that a row names, or why it accepts no rows.
+            default: queue of rows without a target.
+            sender: security identifier of the sender, or empty.
+            refuse: called with the number in the stage of each invalid row, in order. Unless it raises, the row is
+            omitted.
         """
         self._target = target
         self._default = default
         self._sender = sender
         self._refuse_row = refuse
         self._known: dict[str, tuple[int, bytes]] = {}
-        self._refused: dict[int, MsmqError] = {}  # of the batch that is being encoded
+        self._refused: dict[int, MsmqError] = {}  # of the batch being encoded
         self.rows = 0
 
     def _refuse(self, row: int, error: MsmqError) -> None:
         self._refused.setdefault(row, error)
 
     def encode(self, batch: pa.RecordBatch) -> Encoded:
-        """The rows that are not refused."""
+        """Encode the rows that are not refused."""
         count = batch.num_rows
         self._refused.clear()
         fixed = np.zeros(count, FIXED)
@@ -183,7 +183,7 @@ class RowEncoder:
         return self._kept(records, targets)
 
     def _kept(self, records: pa.LargeBinaryArray, targets: Array) -> Encoded:
-        """Accepted rows. Refused rows are reported through `refuse`."""
+        """Return the accepted rows. Report refused rows through `refuse`."""
         sizes = _lengths(records)
         for row in np.flatnonzero(sizes > MAXIMUM_MESSAGE_SIZE).tolist():
             self._refuse(row, too_large(int(sizes[row])))
@@ -220,7 +220,7 @@ class RowEncoder:
         return np.frombuffer(b"".join(found), "V20")
 
     def _check_labels(self, column: pa.Array | None, lengths: Array) -> None:
-        """`lengths` in bytes: a label has no more characters than those."""
+        """Check labels. `lengths` are in bytes; a label has at most that many characters."""
         if column is None:
             return
         for row in np.flatnonzero(lengths > MAXIMUM_LABEL).tolist():
@@ -230,10 +230,10 @@ class RowEncoder:
                 self._refuse(row, label_too_long(units))
 
     def _targets(self, column: pa.Array | None, count: int) -> tuple[Array, pa.LargeBinaryArray]:
-        """Indices and format names of the targets."""
+        """Return the indices and format names of the targets."""
         coded = (pa.nulls(count, pa.string()) if column is None else column).dictionary_encode("encode")
         places = coded.indices.to_numpy()
-        wrong: dict[str, MsmqError] = {}  # asked for again with the next rows: nobody knows how many there will be
+        wrong: dict[str, MsmqError] = {}  # looked up again for the next rows: the number of names is unlimited
         found = []
         for place, name in enumerate(coded.dictionary.to_pylist()):
             text = name or self._default or ""
@@ -245,7 +245,7 @@ class RowEncoder:
         return indices, pa.array([name for _, name in found], _BYTES).take(pa.array(places))
 
     def _look_up(self, text: str, wrong: dict[str, MsmqError]) -> MsmqError | None:
-        """Ask for a queue that is not known. Returns why its rows are refused, if they are."""
+        """Look up an unknown queue. Return the error with which its rows are refused, if any."""
         if text in wrong:
             return wrong[text]
         answer = self._target(text) if text else _NO_QUEUE
@@ -257,7 +257,7 @@ class RowEncoder:
         return None
 
     def _check_format_names(self, name: str, column: pa.Array | None) -> None:
-        """Refuse invalid format names, which readers could not handle."""
+        """Refuse invalid format names, which readers could not parse."""
         if column is None:
             return
         for text in column.unique().to_pylist():

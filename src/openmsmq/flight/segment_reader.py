@@ -1,7 +1,7 @@
-"""Reading records where the store keeps them, from another process.
+"""Read records from the store's segment files, from another process.
 
-A segment may be emptied and used again while this reads, so each frame has to say that it is the one: its checksum,
-its position and its key. What does not is reported, and the daemon is asked again.
+A segment may be emptied and reused during a read, so the checksum, position and key of each frame are verified. Frames
+that do not match are reported, and their locations are requested from the daemon again.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Array = npt.NDArray[Any]
 
 try:
     from openmsmq.flight.checksums import checksums as checksums_of
-except ImportError:  # not built here, or no such instruction: see openmsmq.compiled
+except ImportError:  # not built, or the CPU lacks the instruction: see openmsmq.compiled
 
     def checksums_of(data: Array, starts: Array, sizes: Array, seed: int, /) -> bytes:  # type: ignore[misc]
-        """CRC-32C of many records, uint32 each."""
+        """Return the CRC-32C of each record, uint32."""
         view = data.data
         ends = (starts + sizes).tolist()
         return array("I", [crc32c(view[a:b], seed) for a, b in zip(starts.tolist(), ends, strict=True)]).tobytes()
@@ -35,14 +35,14 @@ except ImportError:  # not built here, or no such instruction: see openmsmq.comp
 logger = logging.getLogger(__name__)
 
 GONE = -1
-_GAP = 4096  # bytes that are read rather than jumped over
-_OPEN = 32  # files that stay open
-# Where the header (store.frames.HEADER) has what is compared: 64-bit words, 32-bit words, bytes.
+_GAP = 4096  # maximum gap in bytes that is read rather than skipped
+_OPEN = 32  # maximum number of open files
+# Offsets of the compared fields in the header (store.frames.HEADER): 64-bit words, 32-bit words, bytes.
 _POSITION, _KEY, _CRC, _LENGTH, _KIND = 1, 2, 0, 1, 44
 
 
 class SegmentReader:
-    """Reads from one store's directory. For one thread."""
+    """Reads from one store's directory. Not thread-safe."""
 
     def __init__(self, directory: str, segment_size: int, identity: str) -> None:
         self._directory = Path(directory)
@@ -58,12 +58,12 @@ class SegmentReader:
         """Read records into one buffer.
 
         Args:
-            sequences: of the messages.
-            locations, sizes: where the store said that the records are, and their bytes.
+            sequences: sequences of the messages.
+            locations, sizes: locations of the records as reported by the store, and their sizes in bytes.
 
         Returns:
-            The buffer, as bytes, and where in it each record begins: a multiple of eight, or GONE for one that is not
-            at its location any more.
+            The buffer, as bytes, and the start of each record in it: a multiple of eight, or GONE if the record is no
+            longer at its location.
         """
         count = len(locations)
         if not count:
@@ -102,7 +102,7 @@ class SegmentReader:
         return right
 
     def _read(self, location: int, into: memoryview) -> None:
-        """Bytes from a location on; where the segment is gone or ends, the buffer keeps what no check accepts."""
+        """Read bytes from a location. If the segment is gone or ends early, the rest of the buffer fails the checks."""
         number, offset = divmod(location, self._codec.segment_size)
         handle = self._files.pop(number, None)
         if handle is None:
@@ -116,7 +116,7 @@ class SegmentReader:
         self._files[number] = handle
         try:
             got = os.preadv(handle, [into], offset)
-        except OSError as error:  # of a damaged disk; the messages there are reported as such
+        except OSError as error:  # damaged disk; its messages are reported as damaged
             logger.error("segment %s: %d bytes at offset %d: %s", segment_name(number), len(into), offset, error)
             got = 0
         if got < len(into):

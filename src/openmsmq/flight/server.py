@@ -1,6 +1,6 @@
-"""The Flight server: a process of its own, so that no stream ever holds the queue manager's event loop.
+"""The Flight server: a separate process, so that streams never block the queue manager's event loop.
 
-It asks the daemon for positions and decisions, and reads the records themselves from the daemon's segment files.
+It requests positions and decisions from the daemon, and reads the records directly from the daemon's segment files.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def failure(error: MsmqError) -> flight.FlightServerError:
 
 
 def _failures(error: Exception, what: str) -> Any:
-    """Convert an error for a client: never a traceback, which goes to the log."""
+    """Convert an error for a client, without its traceback, which is logged."""
     if isinstance(error, MsmqError):
         return failure(error)
     if isinstance(error, flight.FlightError):
@@ -57,7 +57,7 @@ def _failures(error: Exception, what: str) -> Any:
 
 
 def _translating(method: Callable[..., T]) -> Callable[..., T]:
-    """Give the client of a call its failure as Flight carries it."""
+    """Convert exceptions of a call to Flight errors for its client."""
 
     @functools.wraps(method)
     def translated(*arguments: Any) -> T:
@@ -78,7 +78,7 @@ class _Credentials(flight.ServerMiddleware):  # type: ignore[misc]
 
 
 class Authentication(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """HTTP's basic authentication. Whose call it is says `FlightServer._caller`, which knows the host, too."""
+    """HTTP basic authentication. `FlightServer._caller` authenticates the call, because it also knows the host."""
 
     def start_call(self, info: Any, headers: dict[str, list[str]]) -> _Credentials:
         user: str | None = None
@@ -107,13 +107,13 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         arrow_port: int | None,
         certificates: list[tuple[bytes, bytes]] | None = None,
     ) -> None:
-        """`layout` of the store, as the daemon describes it; `arrow_port` of `ArrowListener`, None if it is not
-        there."""
+        """`layout` is that of the store, as described by the daemon; `arrow_port` is that of `ArrowListener`, None if
+        it does not listen."""
         self._link, self._layout, self._arrow_port = link, layout, arrow_port
         super().__init__(location, tls_certificates=certificates or [], middleware={_CALLER: Authentication()})
 
     def _caller(self, context: flight.ServerCallContext) -> list[str] | None:
-        """The ticket of who calls, None for an anonymous caller. Raises FlightUnauthenticatedError."""
+        """Return the ticket of the caller, None for an anonymous one. Raises FlightUnauthenticatedError."""
         given = context.get_middleware(_CALLER)
         try:
             login = check("authenticate", {"user": given.user, "password": given.password, "peer": _host(context)})
@@ -168,7 +168,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
 
 def _rows(reader: flight.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """Raises OperationCancelled when the stream ends without its mark."""
+    """Yield the batches of an upload. Raises OperationCancelled if the stream ends without its end marker."""
     for chunk in reader:
         if chunk.data is not None:
             validate(chunk.data)
@@ -179,14 +179,13 @@ def _rows(reader: flight.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch]:
 
 
 def _host(context: flight.ServerCallContext) -> str:
-    """The host of a peer as gRPC names it: `ipv4:127.0.0.1:5`, `ipv6:%5B::1%5D:5`."""
+    """Return the host of a peer address of gRPC: `ipv4:127.0.0.1:5`, `ipv6:%5B::1%5D:5`."""
     text: str = unquote(context.peer()).partition(":")[2]
     return text.rpartition(":")[0].strip("[]")
 
 
 def _arrow_listener(options: dict[str, Any], link: DaemonLink, layout: dict[str, Any]) -> ArrowListener | None:
-    """Start to listen for readers of plain Arrow streams. A port that is not given and taken is no reason to serve
-    nobody."""
+    """Start listening for plain Arrow streams. If the default port is in use, the Flight server runs without them."""
     host, port = options["host"].strip("[]"), options["arrow_port"]
     try:
         listener = ArrowListener(host, port, link, layout, options["certificate"], options["key"])
@@ -221,7 +220,7 @@ def main() -> None:
         server = FlightServer(location, link, layout, None if listener is None else listener.port, certificates)
     except (pa.ArrowException, OSError) as error:
         sys.exit(f"Arrow Flight on {options['host']}:{options['port']}: {error}")
-    gc.freeze()  # the collector need not look at all modules again and again
+    gc.freeze()  # exclude the imported modules from garbage collection
     print(server.port, flush=True)
     server.serve()
 

@@ -1,4 +1,4 @@
-"""The records of a slice, wherever they are: in the daemon's answer, in its segments, or moved meanwhile."""
+"""Collect the records of a slice: from the daemon's reply, from its segments, or from new locations after a move."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from openmsmq.flight.segment_reader import GONE, Array, SegmentReader
 from openmsmq.model.lookup_id import LAST_SEQUENCE
 
 SEQUENCE_MASK = np.uint64(LAST_SEQUENCE)
-_TRIES = 10  # looks for a message that compaction moves again and again; what is not found then is damaged
+_TRIES = 10  # attempts to find a message that compaction keeps moving; after that, it counts as damaged
 
 
 class SliceRecords(NamedTuple):
-    """Remaining records of a slice.
+    """The remaining records of a slice.
 
     Attributes:
         keys: lookup identifiers.
-        buffer: bytes.
-        starts, sizes: where in it the records are.
-        damaged: lookup identifiers of the messages that are there and whose records can't be read.
+        buffer: bytes of the records.
+        starts, sizes: location of each record in `buffer`.
+        damaged: lookup identifiers of existing messages whose records cannot be read.
     """
 
     keys: Array
@@ -32,10 +32,10 @@ class SliceRecords(NamedTuple):
 
 
 class SliceReader:
-    """Reads what `slicing.Slicing.do_slice` answers. For one thread."""
+    """Reads the replies of `slicing.Slicing.do_slice`. Not thread-safe."""
 
     def __init__(self, segments: SegmentReader, locate: Callable[[bytes], memoryview]) -> None:
-        """`locate` asks where messages are now: lookup identifiers, 8 bytes each, for locations, 0 for what is gone."""
+        """`locate` maps lookup identifiers, 8 bytes each, to current locations, 0 for messages that are gone."""
         self._segments = segments
         self._locate = locate
 
@@ -43,7 +43,7 @@ class SliceReader:
         self._segments.close()
 
     def read(self, keys: Array, data: memoryview) -> SliceRecords:
-        """Return the records of a slice that still exist, and those that can't be read."""
+        """Return the records of a slice that still exist, and the identifiers of those that cannot be read."""
         count = len(keys)
         locations = np.frombuffer(data, np.uint64, count, 8 * count).copy()
         sizes = np.frombuffer(data, np.uint32, count, 16 * count).astype(np.int64)
@@ -64,7 +64,7 @@ class SliceReader:
             buffers.append(found)
             begin += len(found)
             rows = rows[~there]
-            if len(rows):  # compaction has moved them, or somebody has taken them
+            if len(rows):  # compaction has moved them, or they were received
                 locations[rows] = np.frombuffer(self._locate(keys[rows].tobytes()), np.uint64)
                 rows = rows[locations[rows] != 0]
         filled = [one for one in buffers if len(one)]

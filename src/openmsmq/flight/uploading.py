@@ -1,4 +1,4 @@
-"""The rows of one `do_put` on their way to the daemon, chunk by chunk, and what is reported about them meanwhile."""
+"""Upload the rows of one `do_put` to the daemon in chunks, and report refused rows meanwhile."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from openmsmq.model.errors import MsmqError, error_for
 from openmsmq.processes.flight_requests import check
 from openmsmq.processes.link import Answer, DaemonLink
 
-_ENCODED = 2048  # rows that are encoded at a time
-_CHUNK = 512  # rows that the daemon stores at a time
+_ENCODED = 2048  # rows encoded at a time
+_CHUNK = 512  # rows stored by the daemon at a time
 _CHUNK_BYTES = 1 << 20
-_IN_FLIGHT = 8  # chunks that wait for their sync
+_IN_FLIGHT = 8  # chunks waiting for their sync
 
 
 def staged(
@@ -29,17 +29,17 @@ def staged(
     batches: Iterable[pa.RecordBatch],
     report: Callable[[dict[str, Any]], None],
 ) -> dict[str, Any]:
-    """Stage rows as the request `write` of `flight_requests` says, checked. A stage that fails is dropped.
+    """Stage rows for a checked request `write` of `flight_requests`. A stage that fails is dropped.
 
     Args:
         link, caller: as for `RangeReading`.
-        command: the values of the request.
-        schema: of the rows.
-        batches: valid rows; an error that they raise fails the stage.
-        report: of a command with `collect`; see `Upload`.
+        command: arguments of the request.
+        schema: schema of the rows.
+        batches: valid rows; an exception raised by the iterator fails the stage.
+        report: for a command with `collect`; see `Upload`.
 
     Returns:
-        Handle and rows of the stage; see `Upload.run`.
+        Handle and number of rows of the stage; see `Upload.run`.
     """
     default = command.pop("default_queue", None)
     checked_schema(schema)
@@ -58,17 +58,17 @@ def staged(
 
 
 class Upload:
-    """One stage that is being written.
+    """A stage being written.
 
-    Who finds a row that can't be sent, the encoder or the daemon, calls `refuse`. That fails the upload, unless
-    rows are collected: then all refused rows before the row `through` are reported to the writer, in the order of rows.
+    The encoder or the daemon calls `refuse` for a row that cannot be sent. That fails the upload, unless refused rows
+    are collected: then those before the row `through` are reported to the writer, in row order.
     """
 
     def __init__(
         self, link: DaemonLink, caller: list[str] | None, handle: str, report: Callable[[dict[str, Any]], None] | None
     ) -> None:
-        """`report` gets `{"through": number, "refused": [[number, HRESULT, detail], ...]}` while rows come; None fails
-        the upload with the first row that is refused, by raising its MsmqError."""
+        """`report` gets `{"through": number, "refused": [[number, HRESULT, detail], ...]}` while rows arrive. If None,
+        the first refused row fails the upload by raising its MsmqError."""
         self._link, self._caller, self._handle = link, caller, handle
         self._report = report
         self._refused: list[tuple[int, int, str]] = []
@@ -76,7 +76,7 @@ class Upload:
         self._through = 0
 
     def target(self, queue: str) -> tuple[int, str] | MsmqError:
-        """Index and format name of a queue that rows name, or why they are refused."""
+        """Return index and format name of a queue that rows name, or the error with which they are refused."""
         try:
             values = check("target", {"stage": self._handle, "queue": queue})
         except MsmqError as error:
@@ -87,16 +87,16 @@ class Upload:
         return found["index"], found["name"]
 
     def refuse(self, row: int, error: MsmqError) -> None:
-        """A row can't be sent."""
+        """Refuse a row that cannot be sent."""
         if self._report is None:
             fail(row, error)
         self._refused.append((row, error.hresult, error.detail))
 
     def run(self, encoder: RowEncoder, batches: Iterable[pa.RecordBatch]) -> dict[str, Any]:
-        """Stage all rows. The last chunk is marked as the last.
+        """Stage all rows. The final chunk is marked as the last.
 
         Returns:
-            Handle and rows of the stage, and what was not reported yet, as `report` gets it.
+            Handle and number of rows of the stage, and the unreported refusals in the form of `report`.
         """
         held = NOTHING
         for batch in batches:
@@ -129,7 +129,7 @@ class Upload:
             self._report(self._take_refused(through))
 
     def _answer(self) -> dict[str, Any]:
-        """Return the answer to the chunk that has waited longest."""
+        """Return the reply to the chunk that has waited longest."""
         chunk, future = self._asked.popleft()
         answer: dict[str, Any] = future.result()[0]
         for place, hresult, detail in answer["refused"]:
@@ -137,7 +137,7 @@ class Upload:
         return answer
 
     def _take_refused(self, through: int) -> dict[str, Any]:
-        """The refused rows before the row `through`, which are reported now."""
+        """Remove and return the refused rows before the row `through`, to be reported now."""
         refused = sorted(self._refused)
         ready = [row for row in refused if row[0] < through]
         self._refused = refused[len(ready) :]
@@ -145,7 +145,7 @@ class Upload:
 
 
 def _pieces(rows: Encoded) -> Iterator[Encoded]:
-    """Rows in portions that do not hold the daemon's event loop for long."""
+    """Yield rows in portions small enough not to block the daemon's event loop for long."""
     start = 0
     while start < len(rows):
         fitting = int(np.searchsorted(rows.bounds, rows.bounds[start] + _CHUNK_BYTES, "right")) - 1

@@ -4,8 +4,8 @@ import openmsmq.spark
 spark = openmsmq.spark.configure(SparkSession.builder).getOrCreate()
 spark.read.format("msmq").option("queue", "orders").load()
 
-Without `configure`, the same format is Python only. It is known where `pyspark_msmq` is installed, which it is with
-openmsmq; elsewhere `openmsmq.spark.register(spark)` makes it known.
+Without `configure`, the format runs in Python workers only. Spark finds it if `pyspark_msmq` is installed, a part of
+openmsmq; otherwise call `openmsmq.spark.register(spark)`.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ __all__ = ["MsmqDataSource", "configure", "register"]
 logger = logging.getLogger(__name__)
 
 CONNECTOR = Path(__file__).with_name("connector.jar")
-"""The connector in Java, if this installation has it."""
+"""Jar of the Java connector; it may be missing in an installation."""
 
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
-    """Add the connector to a session that is not started yet: `msmq` then reads in the JVM, without Python workers.
+    """Add the Java connector to a session before it starts: `msmq` then reads in the JVM, without Python workers.
 
-    A log line says why if it can't be added; the format then works without it.
+    If the connector cannot be added, a log line says why, and the format works without it.
 
     Args:
-        builder: of the session; its `spark.jars` are kept.
+        builder: session builder; its `spark.jars` are kept.
 
     Returns:
         The builder.
@@ -55,5 +55,5 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format `msmq` known to a session."""
+    """Register the format `msmq` in a session."""
     spark.dataSource.register(MsmqDataSource)

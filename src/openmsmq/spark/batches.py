@@ -1,11 +1,11 @@
-"""Where the batches of a stream come from: messages that stay, by position; claims of a consumer group by Arrow Flight;
-lists of lookup identifiers by MS-MQRR. `streaming` has what they share.
+"""Sources of stream batches: positions (messages stay), claims of a consumer group (Arrow Flight), lists of lookup
+identifiers (MS-MQRR). Their common code is in `streaming`.
 
 MS-MQRR has no positions, and a server that is not openmsmq does not report which transactions are open: messages
-may come up below any that were seen. So an offset is the list of lookup identifiers of its batch. A batch is read again
-from its list, regardless of newer messages; it is removed by its list once Spark has committed it, and nothing else is.
-While a stream runs, its planner has the queue open for itself (MQ_DENY_RECEIVE_SHARE): the server refuses other
-receivers, and a second stream.
+may appear below messages already seen. So an offset is the list of lookup identifiers of its batch. A repeated batch is
+read from its list, regardless of newer messages. Once Spark has committed a batch, exactly the messages of its list are
+removed. While a stream runs, its planner has the queue open exclusively (MQ_DENY_RECEIVE_SHARE): the server refuses
+other receivers, including a second stream.
 """
 
 from __future__ import annotations
@@ -28,14 +28,12 @@ from openmsmq.spark.reading import DataLoss, Fetching, QueueRange, logger, named
 if TYPE_CHECKING:
     from openmsmq.spark.remote_plane import RemotePlane
 
-_LISTED = (
-    2_000  # messages a batch of lists, unless asked for otherwise: each takes two calls, and a place in the offset
-)
+_LISTED = 2_000  # default messages per batch of lists: each costs two calls and an entry in the offset
 _MOST_LISTED = 10_000  # upper bound of the option
 
 
 class TakenBatch(NamedTuple):
-    """Result of taking a batch from a queue: the offset where it ends, messages, bytes."""
+    """Batch taken from a queue: its end offset, number of messages, bytes."""
 
     value: Any
     messages: int
@@ -43,34 +41,34 @@ class TakenBatch(NamedTuple):
 
 
 class Batches(Protocol):
-    """One queue at a time; `value` is the offset of a queue. All of them raise NO_QUEUE for one that is gone."""
+    """Interface of batch sources. Methods take a queue and its offset `value`; they raise NO_QUEUE if it is deleted."""
 
     def rows(self, asked: int | None) -> int | None:
-        """How many messages a batch has at most."""
+        """Return the maximum number of messages in a batch."""
 
     def begin(self, queue: str) -> Any:
-        """The offset with which a stream begins."""
+        """Return the initial offset of a stream."""
 
     def target(self, queue: str) -> int:
-        """The last sequence that a stream reads that ends when it has all there is."""
+        """Return the last sequence to read with Trigger.AvailableNow."""
 
     def waiting(self, queue: str, value: Any, target: int | None, most: int) -> int:
-        """How many messages wait; 0 if `take` would have none. Where counting is reading, `most` are counted."""
+        """Count waiting messages; 0 if `take` would return none. If counting means reading, stop at `most`."""
 
     def take(self, queue: str, value: Any, target: int | None, rows: int | None, size: int | None) -> TakenBatch | None:
-        """The next messages; None if there are none. What lies before `value` is in Spark's log, and is removed."""
+        """Take the next messages; None if there are none. Remove those before `value`, which are in Spark's log."""
 
     def resting(self, value: Any) -> Any:
-        """The offset of a queue that has nothing in a batch."""
+        """Return the offset of a queue without messages in a batch."""
 
     def parts(self, queue: str, start: Any, end: Any) -> tuple[list[InputPartition], int, int | None]:
-        """The partitions of a batch, how many messages they have, and how many were planned."""
+        """Return the partitions of a batch, their number of messages, and the planned number."""
 
     def read(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition."""
 
     def remove(self, queue: str, value: Any) -> None:
-        """Spark has committed all up to here."""
+        """Remove the messages up to this offset, which Spark has committed."""
 
 
 class Browsing:
@@ -108,7 +106,7 @@ class Browsing:
             return None
         plan = self._reader.plane.plan(queue, self._source, at, target, 1, rows, size)
         count = sum(part.count for part in plan.ranges)
-        if not count:  # the offset stays: a batch of nothing would be planned for each move of the position
+        if not count:  # keep the offset; otherwise each move of the position would plan an empty batch
             return None
         return TakenBatch(self._offset(queue, plan.end, count), count, sum(part.bytes for part in plan.ranges))
 
@@ -136,16 +134,16 @@ class Browsing:
 
 
 class ClaimedBatches(Browsing):
-    """A consumer group of the queue manager claims what it reads."""
+    """Messages claimed by a consumer group of the queue manager."""
 
     def __init__(self, reader: Fetching) -> None:
         super().__init__(reader)
-        self._claims: dict[str, Claim] = {}  # the latest of each queue
-        self._removed: dict[str, int] = {}  # sequence up to which each queue was committed last
+        self._claims: dict[str, Claim] = {}  # latest claim of each queue
+        self._removed: dict[str, int] = {}  # last committed sequence of each queue
 
     @property
     def _bulk(self) -> BulkClient | ManyHosts:
-        """Arrow Flight was served when the stream was planned, or this would not be here."""
+        """Return the client. Arrow Flight was available during planning, or this class would not be used."""
         plane = self._reader.plane
         if not isinstance(plane, FLIGHT):
             raise OptionError("mode=receive by consumer group needs Arrow Flight, which does not answer any more")
@@ -171,7 +169,7 @@ class ClaimedBatches(Browsing):
         return TakenBatch(self._offset(queue, claim.end, claim.count), claim.count, self._bytes(queue, claim, size))
 
     def _bytes(self, queue: str, claim: Claim, size: int | None) -> int:
-        """Return the bytes of a claim, if a limit in bytes needs them."""
+        """Return the size of a claim in bytes, if a byte limit is set."""
         if size is None or not claim.count:
             return 0
         plan = self._bulk.plan(
@@ -180,8 +178,8 @@ class ClaimedBatches(Browsing):
         return sum(part.bytes for part in plan.ranges)
 
     def _claim(self, queue: str, at: int, rows: int | None = None, size: int | None = None) -> Claim:
-        """Claim the messages after `at`; everything at or below it is removed by this. Raises MsmqError if another
-        stream has taken the group over since this one claimed."""
+        """Claim the messages after `at`, which removes all messages up to `at`. Raises MsmqError if another stream has
+        taken over the group since the last claim."""
         claim = self._bulk.claim(
             queue, self._group, at, rows, size, source=self._source, token=self._token(queue)
         )  # fmt: skip
@@ -189,7 +187,7 @@ class ClaimedBatches(Browsing):
         return claim
 
     def _token(self, queue: str) -> str | None:
-        """Return the token of this reader's latest claim; a new reader takes the group over."""
+        """Return the token of this reader's latest claim; a new reader takes over the group."""
         claim = self._claims.get(queue)
         return None if claim is None else claim.token or None
 
@@ -200,7 +198,7 @@ class ClaimedBatches(Browsing):
         return *self._ranges(queue, at, until, self._claim_again(queue, at, until)), planned_of(end)
 
     def _claim_again(self, queue: str, at: int, until: int) -> Claim:
-        """The claim of a planned batch, which after a restart has to be asked for again."""
+        """Return the claim of a planned batch; after a restart, request it again."""
         claim = self._claims.get(queue)
         if claim is None or claim.start != at:
             claim = self._claim(queue, at)
@@ -222,7 +220,7 @@ class ClaimedBatches(Browsing):
         except TransactionSequence as error:
             if token is not None:  # fenced
                 raise
-            # This reader has claimed nothing of the queue. Perhaps nobody has ever: its limits were spent on others.
+            # This reader has no claim on the queue; possibly no reader ever had: the limits went to other queues.
             if self._bulk.cursor(queue, self._group, self._source) is not None:
                 logger.warning("%s: what was read up to %d is not removed and stays in the queue: %s", queue, at, error)
             self._removed[queue] = at
@@ -230,19 +228,19 @@ class ClaimedBatches(Browsing):
 
 @dataclass
 class Listed(InputPartition):
-    """A partition: messages of one queue by their lookup identifiers."""
+    """A partition: lookup identifiers of messages of one queue."""
 
     queue: str
     identifiers: list[int]
 
 
 class Listing:
-    """Messages of any MSMQ server; `consumerGroup` means nothing to it."""
+    """Messages of any MSMQ server, by lists; ignores `consumerGroup`."""
 
     def __init__(self, reader: Fetching) -> None:
         self._reader = reader
         self._source = reader.options.source
-        self._removed: dict[str, list[int]] = {}  # the last list, which Spark shows again and again while it is idle
+        self._removed: dict[str, list[int]] = {}  # the last list, which Spark passes repeatedly while it is idle
 
     @property
     def _remote(self) -> RemotePlane:

@@ -1,11 +1,10 @@
-"""onError=collect: rows that can't be sent, in Parquet files below `errorPath`, each row once.
+"""onError=collect: write rows that cannot be sent to Parquet files below `errorPath`, each row once.
 
-A task writes them into a file of its attempt below `_attempts`, which readers of Parquet pass over. The driver moves
-the files of a batch to their places just before the batch is finalized; files from another attempt to commit the same
-batch are removed, as long as the batch is not finalized. So a row is either among the messages or in one file,
-regardless of repetitions.
+A task writes a file per attempt below `_attempts`, which Parquet readers skip. The driver moves the files of a batch to
+their final places just before it finalizes the batch. Until then, it removes files from earlier attempts to commit the
+batch. So each row is either sent as a message or in exactly one file, regardless of repetitions.
 
-`errorPath` is a directory, or a URI of any file system that pyarrow knows: tasks have no Hadoop.
+`errorPath` is a directory or a URI of a file system that pyarrow supports; tasks have no Hadoop.
 """
 
 from __future__ import annotations
@@ -30,26 +29,25 @@ from openmsmq.spark.options import OptionError
 logger = logging.getLogger(__name__)
 
 _ATTEMPTS = "_attempts"
-_GROUP_ROWS, _GROUP_BYTES = 4096, 8 << 20  # what is gathered for a row group
+_GROUP_ROWS, _GROUP_BYTES = 4096, 8 << 20  # limits of a row group
 
 
 class Errors:
-    """The files of one sink."""
+    """The error files of one sink."""
 
     def __init__(self, directory: str, sink: str) -> None:
-        """Raises OptionError if pyarrow does not know the file system."""
+        """Raises OptionError if pyarrow does not support the file system."""
         self._given = directory
         self._system, self._directory = _opened(directory)
         self._sink = quote(sink, safe="")
         self._attempts = f"{self._directory}/{_ATTEMPTS}/{self._sink}"
 
     def attempt(self, batch: int, partition: int) -> Collected:
-        """For one attempt of a task."""
+        """Return the collector for one attempt of a task."""
         return Collected(self._system, f"{self._attempts}/{batch}-{partition}-{uuid.uuid4().hex}.parquet")
 
     def publish(self, batch: int, attempts: Iterable[str]) -> None:
-        """These files, and no others, have what can't be sent of the batch. Raises OptionError for one that is not
-        there."""
+        """Publish exactly these files as the error files of the batch. Raises OptionError if one is missing."""
         places = {self._place(batch, name): f"{self._attempts}/{name}" for name in attempts}
         for file in self._published(batch):
             if file not in places:
@@ -65,7 +63,7 @@ class Errors:
             _sync(self._system, self._directory)
 
     def withdraw(self, batch: int) -> None:
-        """The batch was not sent."""
+        """Withdraw the published files of a batch that was not sent."""
         for file in self._published(batch):
             _delete(self._system, file)
 
@@ -93,21 +91,21 @@ class Errors:
 
 
 class Collected:
-    """The rows of one attempt: all are held until the queue manager has had them, the refused ones are written."""
+    """The rows of one attempt: held until the queue manager has processed them; refused rows are written to a file."""
 
     def __init__(self, system: fs.FileSystem, file: str) -> None:
         self._system, self._file = system, file
         self._writer: pq.ParquetWriter | None = None
         self._held: deque[pa.RecordBatch] = deque()
-        self._first = 0  # number of the first row that is held
+        self._first = 0  # number of the first held row
         self._gathered: list[pa.RecordBatch] = []
 
     def hold(self, batch: pa.RecordBatch) -> None:
-        """Rows that are about to be sent."""
+        """Hold rows that are about to be sent."""
         self._held.append(batch)
 
     def take(self, through: int, refused: list[Refusal]) -> None:
-        """See `BulkClient.stage`: what is refused before the row `through`."""
+        """Write the refused rows among the rows before `through`; see `BulkClient.stage`."""
         at = 0
         end = self._first
         for batch in self._held:
@@ -124,7 +122,7 @@ class Collected:
             self._first += self._held.popleft().num_rows
 
     def put_aside(self, batch: pa.RecordBatch, refused: list[Refusal]) -> None:
-        """Rows that are never sent; their numbers are those in the batch."""
+        """Write rows that are never sent; `numbers` are their positions in the batch."""
         self._gather(batch, 0, refused)
 
     def _gather(self, batch: pa.RecordBatch, begin: int, refused: list[Refusal]) -> None:
@@ -146,7 +144,7 @@ class Collected:
             self._gathered.clear()
 
     def close(self) -> str | None:
-        """The file is complete and on the disk. Returns its name for `Errors.publish`, None if no row was refused."""
+        """Complete the file and make it durable. Return its name for `Errors.publish`, None if no row was refused."""
         self._write()
         if self._writer is None:
             return None
@@ -155,7 +153,7 @@ class Collected:
         return posixpath.basename(self._file)
 
     def discard(self) -> None:
-        """The attempt failed."""
+        """Remove the file of a failed attempt."""
         if self._writer is not None:
             self._writer.close()
             _delete(self._system, self._file)
@@ -179,7 +177,7 @@ def _delete(system: fs.FileSystem, file: str) -> None:
 
 
 def _sync(system: fs.FileSystem, path: str) -> None:
-    """Make a local file durable. Other file systems do that on their own."""
+    """Make a local file durable. Other file systems do so automatically."""
     if not isinstance(system, fs.LocalFileSystem):
         return
     handle = os.open(path, os.O_RDONLY)

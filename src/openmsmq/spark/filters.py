@@ -1,8 +1,8 @@
-"""Filters that Spark pushes down: which ones a read takes, and what they leave of its queues, positions and rows.
+"""Filters that Spark pushes down: which are accepted, and the queues, positions and rows that remain.
 
-A filter is accepted if it can be evaluated here exactly as Spark would do it; all others stay with Spark. So none can
-fail a query. Each filter that is taken is applied to the rows; what it says of positions and of columns that are the
-same for a whole queue only saves reading.
+A filter is accepted if it can be evaluated exactly as Spark does; Spark applies the others. So no filter makes a query
+fail. Every accepted filter is applied to the rows. Conditions on positions, and on columns that are constant for a
+queue, also reduce the messages that are read.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from openmsmq.model.lookup_id import LAST_SEQUENCE
 
 _TIME = pa.timestamp("us", tz="UTC")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NO_SECOND = 1 << 32  # behind all that messages can have
-#: Columns whose filters are taken, and what Python has for their values.
+_NO_SECOND = 1 << 32  # after any time that a message can have
+#: Columns whose filters are accepted, and the Python types of their values.
 _COLUMNS: dict[str, tuple[pa.DataType, type]] = {
     "host": (pa.string(), str),
     "queue": (pa.string(), str),
@@ -44,7 +44,7 @@ _COLUMNS: dict[str, tuple[pa.DataType, type]] = {
     "arrival_time": (_TIME, datetime),
 }
 _NEVER_NULL = ("host", "queue", "source", "sequence")
-#: Kind of filter -> what it makes of a column and its value. Null where Spark has null: such a row is left out.
+#: Filter class -> its evaluation for a column and a value. Null where Spark has null; such a row is excluded.
 _COMPARISONS: dict[type[Filter], Callable[[Any, Any], pa.Array]] = {
     EqualTo: pc.equal,
     EqualNullSafe: lambda column, value: pc.fill_null(pc.equal(column, value), False),
@@ -52,7 +52,7 @@ _COMPARISONS: dict[type[Filter], Callable[[Any, Any], pa.Array]] = {
     GreaterThanOrEqual: pc.greater_equal,
     LessThan: pc.less,
     LessThanOrEqual: pc.less_equal,
-    # Without a value that is null: equality to one of the values, and null for null.
+    # For values without null: whether a value equals one of them; null for null.
     In: lambda column, values: pc.if_else(pc.is_valid(column), pc.is_in(column, value_set=values), None),
     IsNull: lambda column, _: pc.is_null(column),
     IsNotNull: lambda column, _: pc.is_valid(column),
@@ -66,7 +66,7 @@ class PushedFilters:
     """Conditions that remain after the filters are applied.
 
     Attributes:
-        after, until: of positions: after < sequence <= until.
+        after, until: limits of positions: after < sequence <= until.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class PushedFilters:
         self._conditions: list[Filter] = []
 
     def take(self, condition: Filter) -> bool:
-        """Whether the filter is taken; Spark applies it if not."""
+        """Accept a filter if possible. Return False if Spark must apply it."""
         if not _is_exact(condition):
             return False
         column = _column(condition)
@@ -86,7 +86,7 @@ class PushedFilters:
         return True
 
     def _limit(self, condition: Filter) -> bool:
-        """Take what a filter says of positions. Returns whether that is all it says."""
+        """Use a filter's limit on positions. Return whether the filter has no other condition."""
         if isinstance(condition, GreaterThan):
             self._begin_after(condition.value)
         elif isinstance(condition, GreaterThanOrEqual):
@@ -114,15 +114,15 @@ class PushedFilters:
             self.until = value if self.until is None else min(self.until, value)
 
     def has_limits(self) -> bool:
-        """Whether the filters say anything of positions."""
+        """Whether the filters limit positions."""
         return self.after > 0 or self.until is not None
 
     def concerns(self, column: str) -> bool:
         return any(_column(condition) == column for condition in self._conditions)
 
     def is_planned(self, condition: Filter) -> bool:
-        """Whether a filter that was taken holds for all rows of a plan, if the server selects by `arrivals`: it limits
-        positions or times of arrival, or is the same for all rows of a queue."""
+        """Whether all rows of a plan satisfy an accepted filter, if the server selects by `arrivals`: the filter limits
+        positions or arrival times, or has the same result for all rows of a queue."""
         column = _column(condition)
         if isinstance(condition, IsNotNull):
             return column in _NEVER_NULL
@@ -131,7 +131,7 @@ class PushedFilters:
         return column in ("host", "queue") or (column == "sequence" and condition not in self._conditions)
 
     def arrivals(self) -> tuple[int | None, int | None]:
-        """First and last second of arrival that the filters admit, as far as comparisons say; None for no limit."""
+        """Return the first and last second of arrival that the comparisons admit; None for no limit."""
         limits = [limit for one in self._conditions if _column(one) == "arrival_time" and (limit := _seconds(one))]
         first = [low for low, _ in limits if low is not None]
         last = [high for _, high in limits if high is not None]
@@ -142,7 +142,7 @@ class PushedFilters:
         return list(dict.fromkeys(map(_column, self._conditions)))
 
     def admits(self, **known: str) -> bool:
-        """Whether there may be rows where these columns have these values; they are the same in all rows of a queue."""
+        """Whether rows with these values can pass. The columns are constant for a queue."""
         row = pa.RecordBatch.from_pydict({name: pa.array([text], pa.string()) for name, text in known.items()})
         return all(
             _evaluated(condition, row)[0].as_py() is True
@@ -151,21 +151,20 @@ class PushedFilters:
         )
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that all filters let pass."""
+        """Return the rows that pass all filters."""
         for condition in self._conditions:
             batch = batch.filter(_evaluated(condition, batch))
         return batch
 
 
 def _column(condition: Filter) -> str:
-    """The column of a filter as the table has it; empty for part of a structure and where there is none."""
+    """Return the column of a filter, spelled as in the table; empty for an unknown column or part of a structure."""
     path: tuple[str, ...] = getattr(condition.child if isinstance(condition, Not) else condition, "attribute", ())
     return path[0].lower() if len(path) == 1 else ""
 
 
 def _seconds(condition: Filter) -> tuple[int | None, int | None] | None:
-    """First and last whole second that a comparison with a time admits, of those that messages can have; None where it
-    is more than that."""
+    """Return the first and last whole second that a comparison with a time admits; None for other filters."""
     kind = type(condition)
     if kind not in (EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual):
         return None
@@ -179,7 +178,7 @@ def _seconds(condition: Filter) -> tuple[int | None, int | None] | None:
 
 
 def _is_exact(condition: Filter) -> bool:
-    """Whether the filter can be evaluated here, with its value."""
+    """Whether the filter can be evaluated exactly with its value."""
     plain = condition.child if isinstance(condition, Not) else condition
     kind, wanted = _COLUMNS.get(_column(condition), (None, None))
     if kind is None or wanted is None or type(plain) not in _COMPARISONS:
@@ -201,7 +200,7 @@ def _is_plain(value: Any, wanted: type) -> bool:
 
 
 def _evaluated(condition: Filter, batch: pa.RecordBatch) -> pa.Array:
-    """Row by row: true, false or null."""
+    """Evaluate a filter per row: true, false or null."""
     if isinstance(condition, Not):
         return pc.invert(_evaluated(condition.child, batch))
     name = _column(condition)

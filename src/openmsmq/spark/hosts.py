@@ -1,6 +1,6 @@
-"""Many queue managers as one table: a queue is named `host/queue`, and each host has a client of its own.
+"""Several queue managers as one table: queues are named `host/queue`, and each host has its own client.
 
-By Arrow Flight only. Hosts are asked at the same time by `reading.Fetching`, each by one thread.
+Arrow Flight only. `reading.Fetching` queries the hosts concurrently, one thread per host.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from openmsmq.spark.options import DataSourceOptions
 from openmsmq.spark.probing import listens
 from openmsmq.spark.retry import RetryingClient
 
-_AGAIN = 10.0  # seconds after which a host that did not answer is looked for again
+_AGAIN = 10.0  # seconds until an unreachable host is tried again
 
 
 class HostAway(ConnectionError):
-    """A queue manager does not answer; the message names it."""
+    """A queue manager is unreachable; the message names it."""
 
     def __init__(self, host: str, reason: str) -> None:
         super().__init__(
@@ -32,36 +32,36 @@ class HostAway(ConnectionError):
 
 
 def joined(host: str, queue: str) -> str:
-    """The name of a queue among those of several hosts."""
+    """Return the name of a queue in a table of several hosts."""
     return f"{host}/{queue}"
 
 
 def divided(name: str) -> tuple[str, str]:
-    """Host and queue of a name. No host has a slash, a queue may have."""
+    """Split a name into host and queue. A queue name may contain a slash, a host name cannot."""
     host, _, queue = name.partition("/")
     return host, queue
 
 
 class ManyHosts:
-    """Does what `BulkClient` does, for queues named `host/queue`. Errors name the host."""
+    """`BulkClient` for queues named `host/queue`. Errors name the host."""
 
     def __init__(self, options: DataSourceOptions, is_known: bool) -> None:
-        """Nothing is sent before the first call.
+        """Create without connecting; the first call connects.
 
         Args:
-            options: of the data source.
-            is_known: whether somebody has had an answer from all of the hosts, so that calls are repeated.
+            options: options of the data source.
+            is_known: whether all hosts have answered before, so that failed calls are repeated.
         """
         self._options, self._is_known = options, is_known
         self._clients: dict[str, RetryingClient] = {}
-        self._away: dict[str, tuple[float, str]] = {}  # host -> time of the next attempt, and why it is unavailable
+        self._away: dict[str, tuple[float, str]] = {}  # host -> time of the next attempt, and the error
 
     def close(self) -> None:
         for client in self._clients.values():
             client.close()
 
     def queues(self) -> list[QueueInfo]:
-        """List the queues of one host after the other; see `queues_at`."""
+        """List the queues of all hosts, one host after the other; see `queues_at`."""
         return [found for host in self._options.hosts for found in self.queues_at(host)]
 
     def queues_at(self, host: str) -> list[QueueInfo]:
@@ -78,7 +78,7 @@ class ManyHosts:
         return port
 
     def check(self, queue: str, source: str = "queue") -> str:
-        """The path name on its host, with the host."""
+        """Return the path name of a queue, prefixed with its host."""
         return joined(divided(queue)[0], self._ask(queue, "check", source))
 
     def position(self, queue: str, *values: Any, **options: Any) -> QueuePosition:
@@ -128,7 +128,7 @@ class ManyHosts:
         return answer
 
     def _client(self, host: str) -> RetryingClient:
-        """Raises HostAway for one that did not answer just now: others must not wait for it again and again."""
+        """Return a host's client. Raises HostAway if it failed recently, so that callers do not wait repeatedly."""
         options = self._options
         if host in self._away:
             again, reason = self._away[host]
@@ -147,10 +147,10 @@ class ManyHosts:
     def _failure(self, host: str, error: MsmqError | ConnectionError) -> Exception:
         if isinstance(error, MsmqError):
             return error_for(error.hresult, f"{host}: {error.detail}")
-        self._clients.pop(host).close()  # a new one does not repeat its first call
+        self._clients.pop(host).close()  # a new client does not repeat its first call
         self._away[host] = time.monotonic() + _AGAIN, str(error)
         return HostAway(host, str(error))
 
 
 FLIGHT = (BulkClient, ManyHosts)
-"""Planes that have positions and consumer groups."""
+"""Backends with positions and consumer groups."""

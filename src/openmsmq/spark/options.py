@@ -1,4 +1,4 @@
-"""The options of the data source: one table says what there is, where it applies and what is allowed."""
+"""The options of the data source: one table with their names, uses and allowed values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MACHINE_SOURCES = ("deadletter", "xactdeadletter")
 
 
 class OptionError(ValueError):
-    """An option is unknown, malformed, or does not go with another one; the message names it and what is allowed."""
+    """An option is unknown, malformed, or conflicts with another; the message names it and what is allowed."""
 
 
 def _text(name: str, value: str) -> str:
@@ -86,7 +86,7 @@ def _pattern(name: str, value: str) -> str:
 
 
 def _offsets(name: str, value: str) -> str | dict[str, int]:
-    """A word, or JSON: queue -> sequence."""
+    """Parse a word, or a JSON object queue -> sequence."""
     if value.lower() in ("earliest", "latest"):
         return value.lower()
     try:
@@ -112,7 +112,7 @@ def _option(parse: Callable[[str, str], Any], where: tuple[str, ...], meaning: s
 
 @dataclass(frozen=True, slots=True)
 class DataSourceOptions:
-    """Every option, under its name; `meaning` and `where` of the metadata are for docs/spark.md."""
+    """All options, by name; docs/spark.md shows `meaning` and `where` of their metadata."""
 
     host: str = _option(
         _text, _EVERYWHERE, "queue manager; of reads by Arrow Flight several, separated by commas", "127.0.0.1"
@@ -175,7 +175,7 @@ class DataSourceOptions:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The queue managers."""
+        """Return the hosts of the queue managers."""
         return hosts_of(self.host)
 
     @property
@@ -198,7 +198,7 @@ class DataSourceOptions:
         return self.credential
 
     def check(self, where: str) -> None:
-        """Raise OptionError unless the options go together for this use."""
+        """Raise OptionError unless the options are consistent for this use."""
         checks = {BATCH_READ: self._check_read, STREAM_READ: self._check_stream}
         checks.get(where, self._check_write)(where)
 
@@ -242,12 +242,12 @@ def _demand(condition: bool, message: str) -> None:
 
 
 _KNOWN = {option.name.lower(): option for option in fields(DataSourceOptions)}
-# What Spark puts there itself.
+# Options that Spark adds itself.
 _FOREIGN = frozenset(["path", "checkpointlocation"])
 
 
 def parse(given: Mapping[str, str], where: str) -> DataSourceOptions:
-    """The options for one use, checked. Names are case-insensitive, as everywhere in Spark. Raises OptionError."""
+    """Parse and check the options for one use. Names are case-insensitive, as in all of Spark. Raises OptionError."""
     values = {}
     for name, text in given.items():
         if name.lower() in _FOREIGN:
@@ -266,18 +266,18 @@ def parse(given: Mapping[str, str], where: str) -> DataSourceOptions:
 
 
 def hosts_of(text: str) -> tuple[str, ...]:
-    """The queue managers that the option `host` names."""
+    """Return the queue managers that the option `host` names."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def decoding(given: Mapping[str, str]) -> str:
-    """The option `decode` alone, which decides about the schema before the use is known."""
+    """Return the option `decode` alone; the schema depends on it before the use is known."""
     parsed: str = _KNOWN["decode"].metadata["parse"]("decode", _raw(given, "decode", "none"))
     return parsed
 
 
 def names_many_hosts(given: Mapping[str, str]) -> bool:
-    """Whether the option `host` names several, which decides about the schema too."""
+    """Whether the option `host` names several hosts; the schema depends on it."""
     return len(hosts_of(_raw(given, "host", ""))) > 1
 
 

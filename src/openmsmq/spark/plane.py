@@ -1,4 +1,4 @@
-"""How the data source gets at a queue manager: by Arrow Flight where it is served, else by MS-MQRR."""
+"""Connect the data source to a queue manager: over Arrow Flight if available, otherwise over MS-MQRR."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from openmsmq.spark.options import DataSourceOptions
 from openmsmq.spark.probing import listens
 from openmsmq.spark.retry import RetryingClient
 
-_PAUSE = 0.2  # seconds between two looks whether anything answers
-_AFTER_RPC = 5.0  # seconds that a queue manager takes for Arrow Flight when it has begun to serve RPC
+_PAUSE = 0.2  # seconds between attempts to connect
+_AFTER_RPC = 5.0  # seconds from the start of RPC to the start of Arrow Flight in a queue manager
 
 
 class QueueBackend(Protocol):
@@ -60,22 +60,22 @@ class QueueBackend(Protocol):
 
 
 def connect(options: DataSourceOptions, uses_flight: bool, is_known: bool) -> QueueBackend:
-    """A connection. If the server `is_known` (somebody has had an answer from there) and does not answer now, calls by
-    Arrow Flight are repeated for `retrySeconds`, and so is the connect of MS-MQRR; by Arrow Flight nothing is sent
-    before the first call."""
+    """Return a connection. With Arrow Flight, nothing is sent before the first call. If the server `is_known` (it has
+    answered before) and does not answer now, calls over Arrow Flight, or the connect of MS-MQRR, are repeated for
+    `retrySeconds`."""
     if options.has_many_hosts:
         return ManyHosts(options, is_known)
     if uses_flight:
         return flight(options, is_known)
-    # Only here: each process that Spark starts for a query imports this, and the RPC client takes longer than the rest.
+    # Imported late: each process of a query imports this module, and the RPC client takes longer than the rest.
     from openmsmq.spark.remote_plane import RemotePlane
 
     return RemotePlane(options, is_known)
 
 
 def by_flight(options: DataSourceOptions, patient: bool = False) -> bool:
-    """Whether Arrow Flight is to be used; protocol=auto takes it where something listens at its port. A stream is
-    `patient`: where nothing answers at all, a restart may be going on, and the answer is for as long as it runs."""
+    """Whether to use Arrow Flight; protocol=auto uses it if its port accepts connections. A stream is `patient`: if
+    neither port does, it waits for a possible restart, because the choice holds for as long as the stream runs."""
     if options.has_many_hosts:
         return True
     if options.protocol != "auto":
@@ -95,7 +95,7 @@ def by_flight(options: DataSourceOptions, patient: bool = False) -> bool:
 
 
 def flight(options: DataSourceOptions, is_known: bool = True) -> RetryingClient:
-    """A client of Arrow Flight, which writing needs."""
+    """Return an Arrow Flight client, which writing requires."""
     return RetryingClient(
         options.host, options.flightPort, options.user, options.password, options.tlsRoot,
         retry_seconds=options.retrySeconds, is_known=is_known,

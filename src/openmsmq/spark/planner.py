@@ -1,9 +1,9 @@
-"""The planner of the connector: a process of the driver that answers the JVM, by the code of the Python source.
+"""The connector's planner: a child process of the driver that serves the JVM with the code of the Python source.
 
-The connector (connector/) moves rows from the queue manager to Spark. Which rows is decided here: options, columns,
-filters, partitions, offsets and commits are those of `reading` and `streaming`, so a query may continue with either.
-Requests and answers are lines of JSON on standard input and output. A process answers one at a time, and keeps the
-reader of at most one stream.
+The connector (connector/) moves rows from the queue manager to Spark. The planner decides which rows: options, columns,
+filters, partitions, offsets and commits are those of `reading` and `streaming`, so a query can switch between the two.
+Requests and replies are lines of JSON on standard input and output. A process handles one request at a time and keeps
+the reader of at most one stream.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ _FILTERS: Mapping[str, Callable[..., Filter]] = {
     "<=": LessThanOrEqual, "IN": In, "IS_NULL": IsNull, "IS_NOT_NULL": IsNotNull, "STARTS_WITH": StringStartsWith,
     "ENDS_WITH": StringEndsWith, "CONTAINS": StringContains,
 }  # fmt: skip
-"""Spark's names of predicates, as its JVM has them."""
+"""Names of predicates in Spark's JVM."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Planner:
-    """Answers requests; each public method is one, with its arguments as JSON has them."""
+    """Request handlers: each public method is a request, with its arguments as decoded from JSON."""
 
     def __init__(self) -> None:
         self._stream: MsmqStreamReader | None = None
@@ -75,11 +75,11 @@ class Planner:
     # -- tables ------------------------------------------------------------------------------------------------------
 
     def schema(self, options: dict[str, str]) -> Any:
-        """Columns of a table, as Spark writes schemas in JSON."""
+        """Return the columns of a table as a Spark schema in JSON."""
         return MsmqDataSource(options).schema().jsonValue()
 
     def suits(self, options: dict[str, str]) -> str:
-        """Why the Python source has to read these queues; empty if the connector can."""
+        """Return why the Python source must read these queues; empty if the connector can."""
         lower = {name.lower(): value for name, value in options.items()}
         if lower.get("protocol", "auto").lower() == "remoteread":
             return "protocol=remoteread"
@@ -96,23 +96,24 @@ class Planner:
     # -- batch reads -------------------------------------------------------------------------------------------------
 
     def filters(self, options: dict[str, str], schema: str, filters: list[Any]) -> list[bool]:
-        """Which filters every row will satisfy, so that Spark need not apply them. Nothing connects."""
+        """Return the filters that every row will satisfy, so that Spark need not apply them. Does not connect."""
         reader = self._reader(options, schema)
         return [_take(reader, given) for given in filters]
 
     def ends(self, options: dict[str, str], schema: str) -> dict[str, int]:
-        """Where the queues of a batch read end now: Spark plans a table again for each action, and all see the same."""
+        """Return the current ends of the queues of a batch read. Spark plans a table again for each action, and all
+        actions must see the same messages."""
         return self._reader(options, schema).last_positions()
 
     def partitions(
         self, options: dict[str, str], schema: str, filters: list[Any], ends: dict[str, int], limit: int | None
     ) -> list[dict[str, Any]]:
-        """The partitions of a batch read. With `limit`, no more than it takes for that number of rows."""
+        """Return the partitions of a batch read; with `limit`, only as many as that number of rows needs."""
         reader = self._filtered(options, schema, filters, ends)
         return self._tickets(reader, _limited(reader, limit), reader.options.failOnDataLoss is True)
 
     def count(self, options: dict[str, str], schema: str, filters: list[Any], ends: dict[str, int]) -> int:
-        """How many rows a batch read has, by its plan."""
+        """Return the number of rows of a batch read, according to its plan."""
         reader = self._filtered(options, schema, filters, ends)
         return sum(part.count for part in reader.partitions() if isinstance(part, QueueRange))
 
@@ -129,7 +130,7 @@ class Planner:
     # -- streams -----------------------------------------------------------------------------------------------------
 
     def stream(self, options: dict[str, str], schema: str) -> None:
-        """Begin a stream; the other requests about streams are of this one."""
+        """Begin a stream, to which the other stream requests refer."""
         self._stream = MsmqStreamReader(parse(options, STREAM_READ), _columns(schema), True)
 
     @property
@@ -142,7 +143,7 @@ class Planner:
         return json.dumps(self._streaming.initialOffset())
 
     def limit(self) -> int | None:
-        """Rows of a batch by the options; None for no limit."""
+        """Return the maximum rows per batch from the options; None for no limit."""
         limit = self._streaming.getDefaultReadLimit()
         return limit.max_rows if isinstance(limit, ReadMaxRows) else None
 
@@ -151,16 +152,16 @@ class Planner:
         return json.dumps(self._streaming.latestOffset(json.loads(start), limit))
 
     def report(self) -> str | None:
-        """How far each queue has got, and how many messages wait there."""
+        """Return the position of each queue and its number of waiting messages."""
         found = self._streaming.reportLatestOffset()
         return None if found is None else json.dumps(found)
 
     def available(self) -> None:
-        """The stream ends with what is there now."""
+        """End the stream with the messages present now (Trigger.AvailableNow)."""
         self._streaming.prepareForTriggerAvailableNow()
 
     def batch(self, start: str, end: str) -> list[dict[str, Any]]:
-        """The partitions of a batch of the stream."""
+        """Return the partitions of a batch of the stream."""
         reader = self._streaming
         parts = reader.partitions(json.loads(start), json.loads(end))
         return self._tickets(reader, parts, reader.options.failOnDataLoss is not False)
@@ -171,8 +172,8 @@ class Planner:
     # -- writes ------------------------------------------------------------------------------------------------------
 
     def target(self, options: dict[str, str], schema: str, streaming: bool) -> dict[str, Any]:
-        """Where the rows of a write go: host, port, and the request `write` without batch, partition, attempt and
-        query; or the `reason` why the Python sink has to write them."""
+        """Return the destination of a write: host, port, and the request `write` without batch, partition, attempt and
+        query; or the `reason` why the Python sink must write the rows."""
         parsed, columns = parse(options, STREAM_WRITE if streaming else BATCH_WRITE), _columns(schema)
         writer: MsmqStreamWriter | MsmqWriter
         writer = MsmqStreamWriter(parsed, columns) if streaming else MsmqWriter(parsed, columns)
@@ -194,7 +195,7 @@ class Planner:
             plane.finalize(sink, batch, handles, query, once=not query)
 
     def forget(self, options: dict[str, str], sink: str, handles: list[str]) -> None:
-        """Drop stages; those that were finalized are not there any more."""
+        """Drop stages; finalized stages no longer exist."""
         with flight(_of_write(options)) as plane:
             plane.forget(sink, stages=handles)
 
@@ -206,7 +207,7 @@ class Planner:
     # -- details -----------------------------------------------------------------------------------------------------
 
     def _tickets(self, reader: Fetching, parts: Iterable[InputPartition], fails: bool) -> list[dict[str, Any]]:
-        """Partitions as the JVM reads them: where to connect, the request, and what is to come of it."""
+        """Return partitions for the JVM: where to connect, the request, and the expected result."""
         options, selected = reader.options, _arrivals(reader)
         decode = {} if options.decode == "none" else {"decode": options.decode}
         ports: dict[str, int | None] = {}
@@ -234,7 +235,7 @@ def _columns(schema: str) -> StructType:
 
 
 def _of_write(options: dict[str, str]) -> DataSourceOptions:
-    """The options of a write that `target` has checked."""
+    """Return the options of a write, already checked by `target`."""
     return parse(options, BATCH_WRITE)
 
 
@@ -243,13 +244,13 @@ def _arrow_port(options: DataSourceOptions, host: str, ability: str = "") -> int
         return client.arrow_port(ability)
 
 
-# Errors that say all there is to say.
+# Errors whose message needs no traceback.
 _PLAIN = (OptionError, ColumnError, DataLoss, MsmqError, ConnectionError)
 _CONNECTION = ("host", "flightport", "tlsroot", "user", "credential", "retryseconds")
 
 
 def _limited(reader: MsmqReader, limit: int | None) -> list[QueueRange]:
-    """The first partitions, as many as have `limit` messages; all without limit, or if the server selects messages."""
+    """Return the first partitions with `limit` messages; all without a limit, or if the server selects messages."""
     parts = [part for part in reader.partitions() if isinstance(part, QueueRange)]
     if limit is None or _arrivals(reader):
         return parts
@@ -258,7 +259,7 @@ def _limited(reader: MsmqReader, limit: int | None) -> list[QueueRange]:
 
 
 def _filter(given: Mapping[str, Any]) -> Filter | None:
-    """A predicate of the JVM as PySpark has it; None for one of another kind."""
+    """Convert a predicate of the JVM to PySpark's; None for an unsupported one."""
     kind = given["kind"]
     if kind == "NOT":
         inner = _filter(given["child"])
@@ -272,12 +273,12 @@ def _filter(given: Mapping[str, Any]) -> Filter | None:
 
 
 def _value(given: Any) -> Any:
-    """A literal: times come as `{"time": microseconds since 1970}`."""
+    """Convert a literal; a time is encoded as `{"time": microseconds since 1970}`."""
     return _EPOCH + timedelta(microseconds=given["time"]) if isinstance(given, dict) else given
 
 
 def _take(reader: MsmqReader, given: Mapping[str, Any]) -> bool:
-    """Apply a filter to the plan. Returns whether that leaves only rows that satisfy it."""
+    """Apply a filter to the plan. Return whether all remaining rows satisfy it."""
     condition = _filter(given)
     return condition is not None and reader.selection.take(condition) and reader.selection.is_planned(condition)
 
@@ -289,7 +290,7 @@ def _arrivals(reader: Fetching) -> dict[str, int]:
 
 
 def answer(planner: Planner, line: str) -> dict[str, Any]:
-    """Carry out a request: `{"call": method, ...arguments}`."""
+    """Execute a request: `{"call": method, ...arguments}`."""
     values = json.loads(line)
     name = values.pop("call")
     method: Callable[..., Any] | None = None if name.startswith("_") else getattr(planner, name, None)
@@ -304,9 +305,9 @@ def answer(planner: Planner, line: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer until the JVM ends."""
+    """Answer requests until the JVM ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # a library may print, and that must not look like an answer
+    os.dup2(2, 1)  # output of a library must not look like a reply
     planner = Planner()
     for line in sys.stdin:
         answers.write(json.dumps(answer(planner, line)) + "\n")

@@ -1,14 +1,14 @@
-"""Whether anything answers at a port."""
+"""Check whether a port accepts connections."""
 
 from __future__ import annotations
 
 import socket
 
-_SECONDS = 2.0  # to find out
+_SECONDS = 2.0  # seconds
 
 
 def listens(host: str, port: int) -> bool:
-    """Whether a connection is accepted there."""
+    """Whether the port accepts a connection."""
     try:
         socket.create_connection((host, port), _SECONDS).close()
     except OSError:

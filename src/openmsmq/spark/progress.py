@@ -1,7 +1,7 @@
-"""asyncProgressTracking is refused where messages are received: they would go before Spark's log has their batch.
+"""Refuse asyncProgressTracking if messages are received: they would be removed before their batch is in Spark's log.
 
-Spark does not inform a source that it is enabled. But it informs a source that a batch is committed before it runs the
-next one, and with asynchronous progress after that has begun, if at all.
+Spark does not inform a source that this option is enabled. But normally it informs a source of the commit of a batch
+before it runs the next one; with asynchronous progress, it does so later or not at all.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from openmsmq.spark.options import OptionError
 
 
 class Progress:
-    """Calls of Spark, in order."""
+    """Checks the order of calls by Spark."""
 
     def __init__(self) -> None:
         self._initial: dict[str, Any] | None = None
@@ -21,20 +21,20 @@ class Progress:
         self._committed: dict[str, Any] | None = None
 
     def begun(self, initial: Offsets) -> None:
-        """Spark has asked for the initial offset, behind which there is no batch to commit."""
+        """Record that Spark requested the initial offset: no batch before it needs a commit."""
         self._initial = dict(initial)
 
     def planned(self, start: Offsets) -> None:
-        """Spark has asked how far a batch goes that begins here."""
+        """Record that Spark requested the end of a batch that begins here."""
         self._planned = dict(start)
 
     def committed(self, end: Offsets) -> None:
-        """Spark has committed the batch that ends here."""
+        """Record that Spark committed the batch that ends here."""
         self._committed = dict(end)
 
     def check(self, start: Offsets) -> None:
-        """Spark runs the batch that begins here. Raises OptionError if Spark has not yet committed the one before. A
-        batch from before a restart was planned then, and is not checked."""
+        """Check the batch that Spark now runs, which begins here. Raises OptionError if the previous one is not
+        committed. A batch planned before a restart is not checked."""
         begin = dict(start)
         if begin == self._planned and begin not in (self._initial, self._committed):
             raise OptionError(

@@ -1,4 +1,4 @@
-"""Batch reads: a snapshot of queues, divided into ranges of positions of nearly equal count."""
+"""Batch reads: a snapshot of queues, divided into ranges of nearly equal numbers of messages."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 NO_QUEUE = (QueueNotFound, QueueDeleted)
 _FEW = 10  # lookup identifiers that an error lists
-_RECORDS = 100_000  # messages a partition at most, unless asked for otherwise
-_KEPT = 64 << 20  # bytes of free memory that a worker keeps for the next record batches
-_WORTHWHILE = 1_000  # fewer messages than this are not divided
-_FIXED = ("journal", "deadletter", "xactdeadletter")  # sources that do not depend on the name of the queue
+_RECORDS = 100_000  # default maximum of messages per partition
+_KEPT = 64 << 20  # bytes of free memory that a worker keeps for later record batches
+_WORTHWHILE = 1_000  # fewer messages are not divided
+_FIXED = ("journal", "deadletter", "xactdeadletter")  # sources that are independent of the queue's name
 
 
 class DataLoss(RuntimeError):
-    """Messages that were planned are gone: received by others, purged or expired; the message says how many."""
+    """Planned messages are gone: received by others, purged or expired; the text says how many."""
 
 
 def queue_lost(queue: str, error: MsmqError) -> DataLoss:
-    """Return the error of a stream that lost a queue by deletion."""
+    """Return the error for a deleted queue of a stream."""
     return DataLoss(
         f"queue {queue}, which is read, is not there any more ({error}); failOnDataLoss=false goes on without it"
     )
@@ -66,20 +66,20 @@ class Fetching:
     def __init__(self, options: DataSourceOptions, schema: StructType, uses_flight: bool | None = None) -> None:
         self.options = options
         self.names = projection(schema, options.decode, options.has_many_hosts)
-        self._given_names = schema.names  # Spark ignores the case of names, but expects them back unchanged
+        self._given_names = schema.names  # Spark ignores the case of names, but expects them unchanged in results
         self._names_are_checked = False
         self._plane: QueueBackend | None = None
         self._uses_flight = uses_flight  # None until known; then fixed for all processes
         self._odd = 0  # bodies of the current partition that could not be decoded completely
-        self._is_known = False  # whether somebody has had an answer from the server
-        self._away: set[str] = set()  # hosts without which this goes on
+        self._is_known = False  # whether the server has answered before
+        self._away: set[str] = set()  # unreachable hosts that are skipped
         self._threads: ThreadPoolExecutor | None = None
         self.selection = PushedFilters()
         if options.startingTimestamp is not None:
             self.selection.take(GreaterThanOrEqual(("arrival_time",), options.startingTimestamp))
 
     def __getstate__(self) -> dict[str, Any]:
-        # Each process connects by itself. The one that gets this reads what was planned from answers.
+        # Each process makes its own connection. The server has answered the process that planned.
         return {**self.__dict__, "_plane": None, "_threads": None, "_is_known": True}
 
     @property
@@ -93,17 +93,17 @@ class Fetching:
     # -- hosts -------------------------------------------------------------------------------------------------
 
     def host(self, queue: str) -> str:
-        """Where a queue is, as the column `host` and offsets have it; empty if there is one host only."""
+        """Return the host of a queue for the column `host` and offsets; empty if there is only one host."""
         return divided(queue)[0] if self.options.has_many_hosts else ""
 
     def is_away(self, queue: str) -> bool:
-        """Whether this goes on without the host of the queue, which does not answer."""
+        """Whether the host of the queue is unreachable and skipped."""
         return self.host(queue) in self._away
 
     def by_host(self, queues: Iterable[str], ask: Callable[[list[str]], T], *, is_needed: bool = False) -> list[T]:
         """Return the results of `ask` for the queues of each host; all hosts are asked at the same time.
 
-        One that does not answer is left out if failOnDataLoss is false, unless it `is_needed`. Raises HostAway.
+        An unreachable host is skipped if failOnDataLoss is false and it is not `is_needed`. Raises HostAway.
         """
         groups: dict[str, list[str]] = {}
         for queue in queues:
@@ -130,32 +130,32 @@ class Fetching:
         return answers
 
     def each(self, queues: Iterable[str], ask: Callable[[str], T], *, is_needed: bool = False) -> dict[str, T]:
-        """Return the results of `ask` for each queue, in the manner of `by_host`."""
+        """Return the results of `ask` for each queue, with the rules of `by_host`."""
         names = list(queues)
         found = self.by_host(names, lambda some: {name: ask(name) for name in some}, is_needed=is_needed)
         answers = {name: answer for some in found for name, answer in some.items()}
         return {name: answers[name] for name in names if name in answers}
 
     def incarnations(self, queues: Iterable[str], *, is_needed: bool = False) -> dict[str, str | None]:
-        """Host -> incarnation of its store."""
+        """Return host -> incarnation of its store."""
 
         def ask(names: list[str]) -> tuple[str, str | None]:
             host, plane = self.host(names[0]), self.plane
             if isinstance(plane, ManyHosts):
                 return host, plane.incarnation_at(host)
-            return host, plane.incarnation() if isinstance(plane, BulkClient) else None  # MS-MQRR does not say
+            return host, plane.incarnation() if isinstance(plane, BulkClient) else None  # MS-MQRR does not report it
 
         return dict(self.by_host(queues, ask, is_needed=is_needed))
 
     def arrow_port(self, queue: str) -> int | None:
-        """The port of Arrow streams where a queue is; None if there is none."""
+        """Return the port of Arrow streams on a queue's host; None if there is none."""
         plane = self.plane
         if isinstance(plane, ManyHosts):
             return plane.arrow_port_at(self.host(queue))
         return plane.arrow_port() if isinstance(plane, BulkClient) else None
 
     def _listed(self) -> list[QueueInfo]:
-        """The queues of the source on all hosts."""
+        """List the queues of the source on all hosts."""
         plane = self.plane
         if isinstance(plane, ManyHosts):
             found = self.each(self._everywhere([""]), lambda name: plane.queues_at(divided(name)[0]))
@@ -167,7 +167,7 @@ class Fetching:
         return [found for found in listed if found.source == self.options.source]
 
     def _everywhere(self, queues: Iterable[str]) -> list[str]:
-        """These queues on all hosts."""
+        """Return the names of these queues on all hosts."""
         options = self.options
         if not options.has_many_hosts:
             return list(queues)
@@ -181,7 +181,7 @@ class Fetching:
     # -- queues ------------------------------------------------------------------------------------------------
 
     def queues(self) -> list[str]:
-        """The queues that are read, by the names that offsets have. Raises OptionError if a pattern matches none."""
+        """Return the queues to read, named as in offsets. Raises OptionError if a pattern matches none."""
         options = self.options
         if options.queue:
             names = self._everywhere(options.queue)
@@ -196,7 +196,7 @@ class Fetching:
         return sorted(found)
 
     def _check_names(self, names: Sequence[str]) -> None:
-        """Raises OptionError for a queue that is named twice, in different ways: its messages would be read twice."""
+        """Raise OptionError for a queue named twice, in different forms: its messages would be read twice."""
         if self._names_are_checked or len(self.options.queue) == 1:
             return
         known: dict[str, str] = {}
@@ -210,25 +210,24 @@ class Fetching:
         self._names_are_checked = True
 
     def _path(self, name: str) -> str | None:
-        """The path name of a queue; None for one that is not there, which its reader finds out."""
+        """Return the path name of a queue; None for a missing queue, which its reader detects."""
         try:
             return self.plane.check(name, self.options.source)
         except NO_QUEUE:
             return None
 
     def queues_of(self, start: Offsets) -> list[str]:
-        """Return the queues of a batch of a stream that begins here. Raises OptionError if the checkpoint is of other
-        queues than
-        the options name: they would be read, or even emptied, though nobody names them any more."""
+        """Return the queues of a stream's batch that begins here. Raises OptionError if the checkpoint has queues that
+        the options no longer name: they would be read, or even emptied."""
         pattern = self.options.queuePattern
         try:
             named = self.queues()
-        except OptionError:  # all queues of the pattern were deleted; others may come
+        except OptionError:  # all queues of the pattern were deleted; new ones may be created
             if pattern is None:
                 raise
             named = []
         others = [queue for queue in start if queue not in named]
-        if others and pattern is not None:  # deleted, or another pattern
+        if others and pattern is not None:  # deleted, or the pattern has changed
             there = {found.queue for found in self._listed()}
             hosts = self.options.hosts if self.options.has_many_hosts else ("",)
             others = [queue for queue in others if queue in there or self.host(queue) not in hosts]
@@ -242,7 +241,7 @@ class Fetching:
         return list(dict.fromkeys([*start, *named]))
 
     def ranges(self, queue: str, start: int, end: int | None, claim: Claim | None = None) -> tuple[Range, ...]:
-        """Split (start, end] as the options say; `claim` is the one that has it, if it was claimed."""
+        """Split (start, end] according to the options; `claim` is its claim, if it was claimed."""
         options = self.options
         held = (None, None) if claim is None else (options.consumerGroup, claim.token)
         if claim is None:
@@ -258,7 +257,7 @@ class Fetching:
         return self.plane.plan(queue, options.source, start, end, wanted, group=held[0], token=held[1]).ranges
 
     def columns(self) -> list[str]:
-        """Return the columns that have to be read for the requested ones."""
+        """Return the columns that must be read for the requested ones."""
         needed = [name for name in self.names if name != TEXT.name]
         extra = ["body", "body_type"] if TEXT.name in self.names else []
         wanted = dict.fromkeys(needed + extra + self.selection.columns())
@@ -278,7 +277,7 @@ class Fetching:
             yield batch.slice(at, options.fetchRows)
 
     def fetch(self, part: QueueRange, fail_on_loss: bool) -> Iterator[pa.RecordBatch]:
-        """The rows of a partition. Raises DataLoss."""
+        """Yield the rows of a partition. Raises DataLoss."""
         damaged: list[int] = []
         batches = self.plane.read(
             part.queue, self.options.source, part.start, part.end, self.columns(), self.options.includeBody,
@@ -291,8 +290,8 @@ class Fetching:
         self, queue: str, which: str, wanted: int, batches: Iterable[pa.RecordBatch], fail_on_loss: bool,
         damaged: Sequence[int] = (),
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-        """Convert rows to the requested schema. Raises DataLoss if messages are fewer than planned; `which` says of
-        which, and `damaged` fills with lookup identifiers of those that can't be decoded."""
+        """Convert rows to the requested schema. Raises DataLoss if there are fewer messages than planned; `which`
+        describes them, and `damaged` collects lookup identifiers of messages that cannot be decoded."""
         _settle_in()
         rows = self._odd = 0
         try:
@@ -309,7 +308,7 @@ class Fetching:
             )  # fmt: skip
         keys = ", ".join(f"{key:#x}" for key in damaged[:_FEW])
         if rows >= wanted:
-            if damaged:  # and as many came that were not planned
+            if damaged:  # and as many unplanned messages arrived
                 logger.warning("%d messages %s can't be decoded and are left out: %s", len(damaged), which, keys)
             return
         unreadable = f", {len(damaged)} of them can't be decoded (by lookup id: {keys})" if damaged else ""
@@ -318,7 +317,7 @@ class Fetching:
 
     @staticmethod
     def lost(what: str, fail: bool) -> None:
-        """Messages are not there that were planned. Raises DataLoss, or logs it."""
+        """Report planned messages that are missing: raise DataLoss, or log it."""
         if fail:
             raise DataLoss(f"{what}; failOnDataLoss=false goes on without them")
         logger.warning("%s; failOnDataLoss=false: going on without them", what)
@@ -326,8 +325,8 @@ class Fetching:
 
 @cache
 def _settle_in() -> None:
-    """A Python worker of Spark collects garbage after every task; what it has imported by now never is any. Record
-    batches come and go in it, of some MiB each, and each in a buffer of its own."""
+    """Tune garbage collection and memory of a Spark worker. It collects garbage after every task, so exclude the
+    modules imported so far; keep freed memory, because record batches of some MiB are allocated repeatedly."""
     gc.freeze()
     set_thresholds(_KEPT, _KEPT)
 
@@ -336,13 +335,13 @@ class MsmqReader(Fetching, DataSourceReader):
     """A snapshot: each queue up to its last stable position.
 
     Attributes:
-        ends: where an earlier plan ended; other queues are not read then. None for a first plan.
+        ends: ends of an earlier plan, whose queues alone are read. None for a first plan.
     """
 
     ends: dict[str, int] | None = None
 
     def last_positions(self) -> dict[str, int]:
-        """The last stable position of each queue."""
+        """Return the last stable position of each queue."""
         source = self.options.source
         return self.each(self.queues(), lambda queue: self.plane.position(queue, source).stable)
 
@@ -357,7 +356,7 @@ class MsmqReader(Fetching, DataSourceReader):
         return [QueueRange(queue, part.start, part.end, part.count) for part in found]
 
     def _bounds(self, queue: str) -> tuple[int, int | None] | None:
-        """The range of a queue that is read; None for nothing."""
+        """Return the range of a queue to read; None if it is empty."""
         options, selection = self.options, self.selection
         if not self._is_admitted(queue):
             return None
@@ -371,11 +370,11 @@ class MsmqReader(Fetching, DataSourceReader):
             end = self.ends[queue]
         first, last = start if isinstance(start, int) else 0, end if isinstance(end, int) else None
         if selection.has_limits():
-            # Never further than without filters, and never from where the server would say that there is nothing yet.
+            # Never end after the unfiltered end, and never start after the server's last position.
             at = self.plane.position(queue, options.source)
             highest = max(at.stable, at.last)
             if first > highest:
-                self.ranges(queue, first, last)  # raises, if that is an offset of another queue manager
+                self.ranges(queue, first, last)  # raises if the offset is from another queue manager
                 return None
             last = at.stable if last is None else last
             last = last if selection.until is None else min(last, selection.until)
@@ -385,12 +384,12 @@ class MsmqReader(Fetching, DataSourceReader):
         return None if last is not None and last <= first else (first, last)
 
     def _is_admitted(self, queue: str) -> bool:
-        """Whether filters leave anything of the queue, as far as its name and source say."""
+        """Whether the filters admit the queue, judged by its name and source."""
         source = self.options.source
         known = {HOST: self.host(queue)} if self.options.has_many_hosts else {}
         if not self.selection.admits(**known):
-            return False  # before the host is asked
-        if source in _FIXED or ";" not in queue:  # a name may be that of another source
+            return False  # before a request to the host
+        if source in _FIXED or ";" not in queue:  # the name may belong to another source
             known["source"] = source
         if self.selection.concerns("queue") and (path := self._path_name(queue)) is not None:
             known["queue"] = path
@@ -403,20 +402,20 @@ class MsmqReader(Fetching, DataSourceReader):
         return self.plane.position(queue, self.options.source).queue or (None if self.plain(queue) else "")
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, QueueRange):  # Spark makes one where there are none
+        if not isinstance(partition, QueueRange):  # Spark creates one partition if there is none
             return iter(())
-        return self.fetch(partition, self.options.failOnDataLoss is True)  # others may well receive meanwhile
+        return self.fetch(partition, self.options.failOnDataLoss is True)  # others may receive messages meanwhile
 
 
 class FilteringReader(MsmqReader):
-    """A reader that takes filters; Spark calls it an error to have one while pushdown is disabled."""
+    """A reader with filter pushdown. A separate class, because Spark rejects it while pushdown is disabled."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         return [condition for condition in filters if not self.selection.take(condition)]
 
 
 def named_offset(option: str, offsets: str | dict[str, int], queue: str) -> str | int:
-    """The offset of a queue. Raises OptionError if JSON leaves it out."""
+    """Return the offset of a queue. Raises OptionError if the JSON object omits it."""
     if isinstance(offsets, str):
         return offsets
     if queue not in offsets:

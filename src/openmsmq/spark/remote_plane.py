@@ -1,8 +1,8 @@
-"""Reading from any MSMQ server by MS-MQRR: a cursor walks over the queue, lookup identifiers find and take messages.
+"""Read from any MSMQ server by MS-MQRR: a cursor scans the queue; messages are read and removed by lookup identifier.
 
-The protocol has no positions, so a walk begins at the front and passes over what lies outside of the range; a partition
-of its own for each part of a queue would walk over all of it too, so there is one. A server that is not openmsmq does
-not report which transactions are open: what such a transaction sends may come up below a position that a stream passed.
+The protocol has no positions, so a scan begins at the front and skips messages outside the range. A queue is one
+partition, because each of several would scan the whole queue. A server other than openmsmq does not report which
+transactions are open: their messages may appear below a position that a stream has passed.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from openmsmq.spark.options import DataSourceOptions, OptionError
 from openmsmq.spark.retry import RetryPolicy
 
 _CHUNK = 1024
-_TURN = 5.0  # seconds for the receiver before us to go: a stream that was stopped just now
+_TURN = 5.0  # seconds to wait for the previous receiver to close, e.g. a stream that was just stopped
 _MACHINE = {"deadletter": "DIRECT=OS:.\\SYSTEM$;DEADLETTER", "xactdeadletter": "DIRECT=OS:.\\SYSTEM$;DEADXACT"}
 
 
 class RemotePlane:
-    """A `plane.Plane`, and receiving by lists of lookup identifiers."""
+    """A `plane.QueueBackend` that can also receive by lists of lookup identifiers."""
 
     def __init__(self, options: DataSourceOptions, is_known: bool = False) -> None:
-        """A server that `is_known` has `retrySeconds` to answer. Raises RpcConnectionError."""
+        """Connect; retry for `retrySeconds` if the server `is_known`. Raises RpcConnectionError."""
         if options.source == "outgoing":
             raise OptionError("source=outgoing needs Arrow Flight (protocol=flight): MS-MQRR opens no outgoing queue")
         password = options.password if options.user else ""
@@ -63,14 +63,14 @@ class RemotePlane:
         self._manager.close()
 
     def queues(self) -> list[QueueInfo]:
-        """Private queues; what they hold is not counted."""
+        """List private queues; their messages are not counted."""
         return [QueueInfo(name, "queue", False, 0, 0, 0) for name in self._manager.queues()]
 
     def check(self, queue: str, source: str = "queue") -> str:
-        """The path name of a queue, however it is called. Raises MsmqError for one that the caller can't read."""
+        """Return the path name of a queue given in any form. Raises MsmqError if the caller cannot read the queue."""
         try:
             self._manager.open(_name(queue, source), "peek", protocol="remoteread").close()
-        except QueueNotFound as error:  # which does not say which
+        except QueueNotFound as error:  # which does not name the queue
             raise QueueNotFound(detail=queue or source) from error
         return self._path_name(queue, source)
 
@@ -134,14 +134,14 @@ class RemotePlane:
     # -- receiving ---------------------------------------------------------------------------------------------
 
     def walk_as_receiver(self, queue: str, source: str) -> Iterator[Message]:
-        """From the front. Nobody else may receive from now on. Raises SharingViolation."""
+        """Scan from the front and exclude other receivers from now on. Raises SharingViolation."""
         for _, message in walk(self._receiver(queue, source), partial(_log_unreadable, queue or source)):
             yield message
 
     def read_listed(
         self, queue: str, source: str, identifiers: Sequence[int], names: Sequence[str], include_body: bool = True
     ) -> Iterator[pa.RecordBatch]:
-        """Messages by lookup identifier, without those that are gone."""
+        """Read messages by lookup identifier; skip those that are gone."""
         with self._manager.open(_name(queue, source), "peek", protocol="remoteread") as opened:
             for at in range(0, len(identifiers), _CHUNK):
                 chunk = []
@@ -151,14 +151,14 @@ class RemotePlane:
                 yield record_batch(chunk, self._path_name(queue, source), source, names, include_body)
 
     def remove(self, queue: str, source: str, identifiers: Sequence[int]) -> None:
-        """Receive messages by lookup identifier, in two phases each; those that are gone were removed before."""
+        """Remove messages by lookup identifier with two-phase receives; those that are gone were removed before."""
         opened = self._receiver(queue, source)
         for identifier in identifiers:
             with contextlib.suppress(MessageNotFound):
                 opened.receive_by_lookup_id(identifier)
 
     def _receiver(self, queue: str, source: str) -> MessageQueue:
-        """Open for this process alone; the server closes it when the process ends."""
+        """Open the queue exclusively for this process; the server closes it when the process ends."""
         if (queue, source) not in self._receivers:
             deadline = time.monotonic() + _TURN
             while True:
@@ -181,7 +181,7 @@ class RemotePlane:
         if queue not in self._path_names:
             try:
                 path_name = self._manager.management(_name(queue, "queue"))["path_name"]
-            except (MsmqError, BindError):  # no right to ask, or no such interface: what was typed then
+            except (MsmqError, BindError):  # no right to query, or no such interface: use the name as given
                 path_name = None
             self._path_names[queue] = path_name or queue
         return self._path_names[queue]
@@ -193,7 +193,7 @@ class RemotePlane:
 
 
 def _log_unreadable(queue: str, error: UnreadableMessage) -> None:
-    """Streams look again and again, so not each time."""
+    """Log unreadable messages; not on each repeated scan of a stream."""
     LEFT_OUT.note(f"messages of {queue} by MS-MQRR", f"sequence {error.sequence}, which stays in its queue,", error)
 
 
@@ -220,7 +220,7 @@ def _identifier(identifier: bytes) -> str | None:
     return None if identifier == NULL_IDENTIFIER else identifier_text(identifier)
 
 
-# Column -> its value of a message. Where the queue is, the caller knows.
+# Column -> its value of a message. The caller supplies the columns of the queue.
 _VALUES: dict[str, Callable[[Message], Any]] = {
     "sequence": lambda m: m.sequence,
     "lookup_id": lambda m: m.lookup_identifier,
@@ -262,7 +262,7 @@ _VALUES: dict[str, Callable[[Message], Any]] = {
 def record_batch(
     messages: Sequence[Message], queue: str, source: str, names: Sequence[str], include_body: bool = True
 ) -> pa.RecordBatch:
-    """Messages as rows of the named columns of MESSAGE_SCHEMA."""
+    """Convert messages to rows of the named columns of MESSAGE_SCHEMA."""
     fixed = {"queue": queue, "source": source} | ({} if include_body else {"body": None})
     arrays = []
     for name in names:
@@ -271,7 +271,7 @@ def record_batch(
             arrays.append(pa.array([fixed[name]] * len(messages), kind))
         else:
             values = [_VALUES[name](message) for message in messages]
-            if kind == pa.int32():  # unsigned on the wire; by Arrow Flight the same bits
+            if kind == pa.int32():  # unsigned on the wire; same bits as over Arrow Flight
                 values = [value - (1 << 32) if value >= 1 << 31 else value for value in values]
             elif kind == pa.string():
                 values = [None if value is None else as_unicode(value) for value in values]

@@ -1,4 +1,4 @@
-"""A client of Arrow Flight that bridges a restart of the queue manager: calls are repeated until it answers again."""
+"""An Arrow Flight client that survives a restart of the queue manager: it repeats calls until the server answers."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from openmsmq.bulk.client import BulkClient
 
 logger = logging.getLogger(__name__)
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds between two tries; they double
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds before the first retry; each pause is twice the last
 
 
 class RetryPolicy:
-    """How long to go on trying."""
+    """How long to retry."""
 
     def __init__(self, seconds: float, location: str, is_known: bool) -> None:
         """
         Args:
-            seconds: from the first failure in a row to the last try.
-            location: of the server, for messages.
-            is_known: whether somebody has had an answer from there. Until then nothing is repeated: who has mistyped a
-                host or port need not wait.
+            seconds: time from the first consecutive failure to the last attempt.
+            location: address of the server, for error messages.
+            is_known: whether the server has answered before. Until then, nothing is repeated, so that a mistyped host
+                or port fails at once.
         """
         self.seconds = seconds
         self._location = location
         self._is_known = is_known
-        self._end: float | None = None  # while nobody answers
+        self._end: float | None = None  # while the server does not answer
         self._pause = _FIRST_PAUSE
 
     def answered(self) -> None:
-        """A call succeeded."""
+        """Record a successful call."""
         self._end, self._pause, self._is_known = None, _FIRST_PAUSE, True
 
     def wait(self, error: ConnectionError) -> None:
-        """Sleep until the next try. Raises ConnectionError when there is none any more."""
+        """Sleep until the next attempt. Raises ConnectionError if the time is used up."""
         if not self._is_known:
             raise error
         now = time.monotonic()
@@ -48,7 +48,7 @@ class RetryPolicy:
                 logger.warning("%s; trying again for %g s (option retrySeconds)", error, self.seconds)
         left = self._end - now
         if left <= 0:
-            self.answered()  # the next call has all the time again
+            self.answered()  # the next call has the full time again
             raise ConnectionError(
                 f"{self._location} has not answered for {self.seconds:g} s (option retrySeconds): {error}"
             ) from error
@@ -57,8 +57,8 @@ class RetryPolicy:
 
 
 class RetryingClient(BulkClient):
-    """A `BulkClient` whose calls are repeated. All of them may be: what was done already changes nothing. An upload may
-    not, because its rows are gone; see `writing`."""
+    """A `BulkClient` that repeats failed calls. All calls are idempotent, except an upload: its rows are gone; see
+    `writing`."""
 
     def __init__(self, *arguments: Any, retry_seconds: float, is_known: bool, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -70,7 +70,7 @@ class RetryingClient(BulkClient):
                 answer = super()._act(name, **arguments)
             except ConnectionError as error:
                 self.patience.wait(error)
-                if name == "claim":  # perhaps it was made, and only its answer with the new token was lost
+                if name == "claim":  # the claim may exist; only its reply with the new token was lost
                     arguments.pop("token", None)
                 continue
             self.patience.answered()
@@ -88,8 +88,8 @@ class RetryingClient(BulkClient):
         token: str | None = None,
         on_damaged: Callable[[list[int]], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Read like `BulkClient.read`, but continue after the last received row if the stream breaks off. The end must
-        be given; otherwise newer messages would be read too."""
+        """Read like `BulkClient.read`, but continue after the last received row if the stream breaks off. `end` is
+        required; otherwise newer messages would be read too."""
         if end is None:
             end = self.position(queue, source).stable
         wanted = None if columns is None else [*columns]

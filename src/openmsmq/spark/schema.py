@@ -1,4 +1,4 @@
-"""The columns of the data source, with Spark's types."""
+"""The columns of the data source with their Spark types."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 from openmsmq.bulk.message_columns import MESSAGE_SCHEMA, WRITE_COLUMNS
 from openmsmq.bulk.texts import TEXT
 
-HOST = "host"  # the column that several hosts add
+HOST = "host"  # additional column for several hosts
 _TYPES: dict[pa.DataType, DataType] = {
     pa.string(): StringType(),
     pa.binary(): BinaryType(),
@@ -36,14 +36,14 @@ class ColumnError(ValueError):
 
 
 def spark_schema(decode: str, has_many_hosts: bool = False) -> StructType:
-    """All columns, with `decode` other than none the decoded body, and of several hosts the host."""
+    """Return all columns, with the decoded body unless `decode` is none, and the host if there are several."""
     columns = [StructField(column.name, _TYPES[column.type]) for column in MESSAGE_SCHEMA]
     added = [TEXT.name] * (decode != "none") + [HOST] * has_many_hosts
     return StructType(columns + [StructField(name, StringType()) for name in added])
 
 
 def projection(wanted: StructType, decode: str, has_many_hosts: bool = False) -> list[str]:
-    """The names of the columns that a user's schema asks for. Raises ColumnError."""
+    """Return the names of the columns that a user's schema requests. Raises ColumnError."""
     known = {column.name: column.dataType for column in spark_schema(decode, has_many_hosts).fields}
     names = plain_names(wanted.names)
     for name, column in zip(names, wanted.fields, strict=True):
@@ -57,8 +57,7 @@ def projection(wanted: StructType, decode: str, has_many_hosts: bool = False) ->
 
 
 def plain_names(given: Sequence[str]) -> list[str]:
-    """Names of columns as the tables have them: in Spark `BODY` is `body`. Raises ColumnError for one that is there
-    twice."""
+    """Return column names as spelled in the tables: in Spark, `BODY` is `body`. Raises ColumnError for a duplicate."""
     names = [name.lower() for name in given]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -67,7 +66,7 @@ def plain_names(given: Sequence[str]) -> list[str]:
 
 
 def check_writable(given: StructType) -> None:
-    """Raises ColumnError for a column that a writer may not give, or that has another type."""
+    """Raise ColumnError for a column that a writer may not set, or that has another type."""
     allowed = {name: _TYPES[kind] for name, kind in WRITE_COLUMNS.items()}
     names = plain_names(given.names)
     if "body" not in names:

@@ -1,4 +1,4 @@
-"""Shares of a trigger's limit per queue, in proportion to the waiting messages, so that no queue starves another."""
+"""Divide a trigger's limit among queues in proportion to the waiting messages, so that no queue starves another."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 
 def shares(waiting: Mapping[str, int], amount: int) -> dict[str, int]:
-    """An amount (messages or bytes) divided in proportion to what waits in each queue. What division leaves over goes
-    to the first ones: who asks begins with another queue each time, so a queue of few messages gets its turn too."""
+    """Divide an amount (messages or bytes) in proportion to what waits in each queue. The first queues get the
+    remainder; the caller begins with another queue each time, so that a queue with few messages gets a share too."""
     total = sum(waiting.values())
     if not total:
         return dict.fromkeys(waiting, 0)

@@ -35,7 +35,7 @@ class MsmqDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = parse(self.options, STREAM_READ)
-        # Decided here and not where a batch is read: the server may be down just then, and what is read was planned.
+        # Decided here and not when a batch is read: the server may be down then, and the batch depends on the plan.
         return MsmqStreamReader(options, schema, by_flight(options, patient=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -1,7 +1,7 @@
-"""Streaming reads: browsing queues by position, or receiving: messages leave the queue with the batch that has them.
+"""Streaming reads: browse queues by position, or receive, which removes messages once their batch is committed.
 
-Spark commits the last batch of a run only when it plans the next one, and perhaps never. So `latestOffset` removes all
-that lies before its start: that much is in Spark's own log already.
+Spark commits the last batch of a run only when it plans the next one, perhaps never. So `latestOffset` removes all
+messages before its start, because they are already in Spark's log.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from openmsmq.spark.reading import NO_QUEUE, DataLoss, Fetching, logger, queue_l
 from openmsmq.spark.shares import shares
 
 T = TypeVar("T")
-_PATIENCE = 0.5  # seconds that `latestOffset` waits for a first message; Spark would ask 80 times a second
-_PAUSE = 0.02  # seconds between two looks
-_COUNTED = 10_000  # messages of each queue that are counted for shares of bytes, where counting is reading
+_PATIENCE = 0.5  # seconds that `latestOffset` waits for a message; otherwise Spark would call it 80 times a second
+_PAUSE = 0.02  # seconds between checks
+_COUNTED = 10_000  # maximum messages counted per queue for byte shares if counting means reading
 
 
 class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are by queue, and each is what `batches` makes of it. Nothing is held that would have to be released:
-    Spark does not close a reader."""
+    """Stream reader. An offset maps each queue to an offset defined by `batches`. It holds no resources that need
+    closing, because Spark does not close a reader."""
 
     def __init__(self, options: DataSourceOptions, schema: StructType, uses_flight: bool | None = None) -> None:
         super().__init__(options, schema, uses_flight)
-        self._targets: dict[str, int] | None = None  # of Trigger.AvailableNow
+        self._targets: dict[str, int] | None = None  # end of Trigger.AvailableNow
         self._progress = Progress()
         self._batches: Batches | None = None
-        self._stores: dict[str, str | None] = {}  # incarnation by host when a batch was planned last
+        self._stores: dict[str, str | None] = {}  # host -> incarnation when the last batch was planned
         self._turn = 0
-        self._reached: Offsets | None = None  # by the last batch that was planned
+        self._reached: Offsets | None = None  # according to the last planned batch
 
     @property
     def batches(self) -> Batches:
@@ -64,7 +64,7 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
             return batches.begin(queue)
 
         batches = self.batches
-        # A stream may go on without a queue or host that it had, but not begin without one.
+        # A running stream may continue without a queue or host; a new one may not begin without it.
         initial = self.each(self.queues(), begin, is_needed=True)
         self._progress.begun(initial)
         return initial
@@ -85,7 +85,7 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
         self._progress.planned(start)
         queues = self.queues_of(start)
         moved = self._of_this_store(start, queues)
-        if moved != dict(start):  # a batch of nothing, so that the checkpoint is of this store
+        if moved != dict(start):  # an empty batch, so that the checkpoint refers to this store
             return moved
         deadline = time.monotonic() + (0 if self._targets is not None else _PATIENCE)
         rows = self.batches.rows(limit.max_rows if isinstance(limit, ReadMaxRows) else None)
@@ -97,8 +97,8 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
             time.sleep(_PAUSE)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """For the progress of the query: how far each queue has got, and how many messages wait there."""
-        if self._reached is None or not isinstance(self.plane, FLIGHT):  # by MS-MQRR counting is reading
+        """Return the query progress: the position of each queue and its number of waiting messages."""
+        if self._reached is None or not isinstance(self.plane, FLIGHT):  # with MS-MQRR, counting means reading
             return None
         reached = self._reached
 
@@ -107,15 +107,15 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
                 lag = self.plane.lag(
                     queue, self.options.source, sequence_of(reached[queue]), self.options.consumerGroup
                 )
-            except (MsmqError, ConnectionError):  # the next batch finds out
+            except (MsmqError, ConnectionError):  # the next batch detects it
                 return None
             return {"sequence": lag.stable, "lag": lag.count}
 
         return {queue: found for queue, found in self.each(reached, waiting).items() if found is not None}
 
     def _present(self, queues: Iterable[str], ask: Callable[[str], T], *, is_needed: bool = False) -> dict[str, T]:
-        """Return the results of `ask` for existing queues. Raises DataLoss for a missing one, unless the options say to
-        go on without; HostAway as `each`."""
+        """Return the results of `ask` for existing queues. Raises DataLoss for a missing one, unless the options allow
+        it, and HostAway like `each`."""
 
         def of(queue: str) -> tuple[T] | None:
             try:
@@ -127,14 +127,14 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
         return {queue: found[0] for queue, found in self.each(queues, of, is_needed=is_needed).items() if found}
 
     def _without(self, queue: str, error: MsmqError) -> None:
-        """A queue is not there any more. Raises DataLoss, unless the options say to go on without."""
+        """Handle a missing queue: raise DataLoss, unless the options allow continuing without it."""
         if self._fails_on_loss:
             raise queue_lost(queue or self.options.source, error) from error
         logger.warning("queue %s was deleted: going on without it (failOnDataLoss=false)", queue)
 
     def _of_this_store(self, start: Offsets, queues: Sequence[str]) -> dict[str, Any]:
-        """Offsets that are of this incarnation of their host's store, or of one that is not known. Raises DataLoss for
-        others, unless the options say to go on: they are where this store is then."""
+        """Return offsets valid for their host's store. Offsets without incarnation pass. If one is from another
+        incarnation, raise DataLoss, or, if the options allow it, replace it with the store's current position."""
         self._stores |= self.incarnations(queues)
         others = [queue for queue, value in start.items() if self._is_other_store(queue, value)]
         moved = self._present(others, lambda queue: self._moved(queue, sequence_of(start[queue])), is_needed=True)
@@ -170,7 +170,7 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
     def _advance(self, start: Offsets, queues: Sequence[str], rows: int | None) -> dict[str, Any]:
         given = self._shares(start, queues, rows, self.options.maxBytesPerTrigger)
         end: dict[str, Any] = {}
-        rest: dict[str, Any] = {}  # offsets of queues that have nothing in this batch
+        rest: dict[str, Any] = {}  # offsets of queues without messages in this batch
         for taken, passed in self.by_host(
             given, lambda names: self._take(start, {name: given[name] for name in names})
         ):
@@ -185,7 +185,7 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
     def _take(
         self, start: Offsets, given: Mapping[str, tuple[int | None, int | None]]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The offsets of one host's queues: of those that have messages in the batch, and of those that have none."""
+        """Return the offsets of one host's queues: of those with messages in the batch, and of those without."""
         end: dict[str, Any] = {}
         rest: dict[str, Any] = {}
         limits = [most_bytes for _, most_bytes in given.values() if most_bytes is not None]
@@ -220,8 +220,8 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
     def _shares(
         self, start: Offsets, queues: Sequence[str], rows: int | None, size: int | None
     ) -> dict[str, tuple[int | None, int | None]]:
-        """How many messages and bytes a batch has of each queue that is there, None without a limit; in the order in
-        which they have their turn."""
+        """Return the maximum messages and bytes per existing queue in a batch, None for no limit; in the order in which
+        the queues are served."""
         turn = self._turn % max(1, len(queues))
         self._turn += 1
         order = [*queues[turn:], *queues[:turn]]
@@ -260,7 +260,7 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
         return [part for parts, _, _ in found.values() for part in parts]
 
     def _check_store(self, end: Offsets, queues: Sequence[str]) -> None:
-        """A batch that was planned before a restart may be of another life of the store. Raises DataLoss."""
+        """Raise DataLoss if a batch planned before a restart belongs to another incarnation of the store."""
         self._stores |= self.incarnations(
             [queue for queue in queues if self.host(queue) not in self._stores], is_needed=True
         )
@@ -273,12 +273,12 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
             )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if type(partition) is InputPartition:  # Spark makes one where there are none
+        if type(partition) is InputPartition:  # Spark creates one partition if there is none
             return iter(())
         return self.batches.read(partition)
 
     def commit(self, end: Offsets) -> None:
         self._progress.committed(end)
         batches = self.batches
-        # What a host does not hear of now, it hears with its next batch.
+        # A host that misses this commit receives it with its next batch.
         self._present(end, lambda queue: batches.remove(queue, end[queue]))

@@ -1,4 +1,4 @@
-"""Writing rows as messages: each task stages its rows, and one transaction of the queue manager makes them visible."""
+"""Write rows as messages: each task stages its rows, and one transaction of the queue manager makes them visible."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from openmsmq.spark.plane import flight
 from openmsmq.spark.retry import RetryingClient
 from openmsmq.spark.schema import check_writable, plain_names
 
-# Local properties of a streaming query's tasks: the number of the batch, and the query's identifier, which its
-# checkpoint keeps.
+# Local properties of a streaming query's tasks: the batch number, and the query's identifier, stored in its
+# checkpoint.
 _BATCH_ID, _QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
 logger = logging.getLogger(__name__)
 
-_MOST_AT_ONCE = 512 << 20  # bytes of texts that are encoded together: their bodies have 31-bit offsets
-HELD_BYTES = 64 << 20  # of a task's rows, for a repetition
-_SIGN_OF_LIFE = 60.0  # seconds between two of a task; the queue manager drops the stages of a writer that is gone
+_MOST_AT_ONCE = 512 << 20  # maximum bytes of texts encoded together: offsets of their bodies have 31 bits
+HELD_BYTES = 64 << 20  # of a task's rows, kept for a retry
+_SIGN_OF_LIFE = 60.0  # seconds between keep-alives of a task; the queue manager drops the stages of a vanished writer
 
 
 @dataclass
 class WrittenStage(WriterCommitMessage):
-    """Rows staged by a task; no handle if it had no rows. `errors` is its file of rows that can't be sent, `query` the
-    query's identifier."""
+    """Rows staged by a task; no handle if it had no rows. `errors` names its file of rows that cannot be sent; `query`
+    is the query's identifier."""
 
     handle: str | None
     rows: int
@@ -56,7 +56,7 @@ class _Writing:
         if options.defaultQueue is None and "destination_queue" not in plain_names(schema.names):
             raise OptionError("give defaultQueue, or rows with the column destination_queue")
         self.options = options
-        self._errors("")  # an errorPath that can't be used is reported before any job starts
+        self._errors("")  # report an unusable errorPath before any job starts
 
     def _errors(self, sink: str) -> Errors | None:
         return None if self.options.errorPath is None else Errors(self.options.errorPath, sink)
@@ -74,7 +74,7 @@ class _Writing:
             while True:
                 try:
                     return self._try(plane, (sink, batch, partition, f"{attempt}.{tries}"), repeatable, query)
-                except ConnectionError as error:  # what the lost try has staged goes with the end of its batch
+                except ConnectionError as error:  # rows staged by the failed attempt are dropped when its batch ends
                     if not repeatable.is_whole:
                         raise ConnectionError(
                             f"partition {partition}: {error}; more than {HELD_BYTES >> 20} MiB of its rows were sent, "
@@ -92,7 +92,7 @@ class _Writing:
         batches = _prepared(rows, collected)
         try:
             first = next(batches, None)
-            if first is None:  # no rows, or none that could be sent
+            if first is None:  # no rows, or only unsendable ones
                 return WrittenStage(None, 0, None if collected is None else collected.close(), query)
             staged = plane.stage(
                 *target, chain([first], batches), options.defaultQueue, options.transactional,
@@ -115,7 +115,7 @@ class _Writing:
 
     def _finalize(self, sink: str, batch: int, messages: list[Any], once: bool = False) -> None:
         if not messages:
-            return  # a batch of no partitions has nothing to send and nothing that could be repeated
+            return  # a batch without partitions has nothing to send or repeat
         errors = self._errors(sink)
         with flight(self.options) as plane:
             if errors is not None and _is_open(plane, sink, batch):
@@ -125,13 +125,13 @@ class _Writing:
             errors.discard_all()
 
     def _forget(self, sink: str, batch: int, messages: list[Any]) -> None:
-        """A batch that was finalised is not undone: its stages are gone, and forgetting finds none."""
+        """Drop the stages of a batch. A finalized batch is not undone: its stages no longer exist."""
         errors = self._errors(sink)
         with flight(self.options) as plane:
             plane.forget(sink, stages=_handles(messages))
             if errors is not None:
                 errors.discard(_files(messages))
-                if _is_open(plane, sink, batch):  # not before: what is forgotten can't be finalized any more
+                if _is_open(plane, sink, batch):  # only now: a dropped stage cannot be finalized
                     errors.withdraw(batch)
 
 
@@ -145,7 +145,7 @@ def _signs_of_life(options: DataSourceOptions, sink: str) -> Iterator[None]:
             try:
                 with flight(options) as plane:
                     plane.renew(sink)
-            except Exception as error:  # the next one may get through
+            except Exception as error:  # the next one may succeed
                 logger.warning(
                     "sink %s: a keep-alive has failed; without any for stage_time_limit the queue manager drops what "
                     "this task has staged: %s", sink, error,
@@ -159,13 +159,13 @@ def _signs_of_life(options: DataSourceOptions, sink: str) -> Iterator[None]:
 
 
 def _is_open(plane: BulkClient, sink: str, batch: int) -> bool:
-    """Whether the batch is not finalized yet."""
+    """Whether the batch is not yet finalized."""
     last = plane.last_batch(sink)
     return last is None or last < batch
 
 
 def _handles(messages: list[Any]) -> list[str]:
-    """Return the handles of tasks that have staged rows; a failed task has no message."""
+    """Return the stage handles of tasks with rows. The commit message of a failed task is None."""
     return [message.handle for message in messages if message is not None and message.handle is not None]
 
 
@@ -178,7 +178,7 @@ class MsmqWriter(_Writing, DataSourceArrowWriter):
 
     def __init__(self, options: DataSourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        self.sink = f"{options.sinkId or 'batch'}/{uuid.uuid4()}"  # written once; Spark has no number for it
+        self.sink = f"{options.sinkId or 'batch'}/{uuid.uuid4()}"  # written once; Spark gives it no number
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self._stage(self.sink, 0, iterator)
@@ -191,7 +191,7 @@ class MsmqWriter(_Writing, DataSourceArrowWriter):
 
 
 class MsmqStreamWriter(_Writing, DataSourceStreamArrowWriter):
-    """A streaming write: each batch of the sink once."""
+    """A streaming write: sends each batch of the sink once."""
 
     @property
     def sink(self) -> str:
@@ -209,7 +209,7 @@ class MsmqStreamWriter(_Writing, DataSourceStreamArrowWriter):
         return self._stage(self.sink, int(batch), iterator, query)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        if None in messages:  # of a batch that is committed all tasks have succeeded, so nobody has called `write`
+        if None in messages:  # all tasks of a committed batch have succeeded; without tasks, nothing has called `write`
             raise OptionError("a continuous trigger writes nothing to this sink; allowed: processingTime, availableNow")
         self._finalize(self.sink, batchId, messages)
 
@@ -218,10 +218,10 @@ class MsmqStreamWriter(_Writing, DataSourceStreamArrowWriter):
 
 
 class Repeatable:
-    """Rows from a one-pass iterator, buffered while they are few, so that an interrupted upload can be repeated.
+    """Rows of a one-pass iterator, buffered up to a limit, so that an interrupted upload can be repeated.
 
     Attributes:
-        is_whole: whether all that came so far is kept.
+        is_whole: whether all rows so far are buffered.
     """
 
     def __init__(self, rows: Iterator[pa.RecordBatch]) -> None:
@@ -231,7 +231,7 @@ class Repeatable:
         self.is_whole = True
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """From the first row on; only while `is_whole`."""
+        """Iterate from the first row; allowed only while `is_whole`."""
         yield from list(self._held)
         for batch in self._rows:
             self._bytes += batch.nbytes
@@ -244,8 +244,8 @@ class Repeatable:
 
 
 def _prepared(batches: Iterable[pa.RecordBatch], collected: Collected | None) -> Iterator[pa.RecordBatch]:
-    """Yield rows as they are sent; the originals are kept in case one is refused. A row whose text is not valid UTF-8,
-    which Spark allows, is refused here: no encoder takes it, and the queue manager would refuse all rows with it."""
+    """Yield rows in the form to send; keep the originals in case a row is refused. A row with text that is not valid
+    UTF-8, which Spark allows, is refused here: otherwise the queue manager would refuse all rows with it."""
     first = 0
     for batch in batches:
         bad = _without_encoding(batch)
@@ -265,7 +265,7 @@ def _prepared(batches: Iterable[pa.RecordBatch], collected: Collected | None) ->
 
 
 def _without_encoding(batch: pa.RecordBatch) -> dict[int, str]:
-    """The rows that have text which is not valid UTF-8, and a column where it is; in order."""
+    """Return the rows with text that is not valid UTF-8, each with such a column, in order."""
     found: dict[int, str] = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if not pa.types.is_string(column.type):
@@ -282,7 +282,7 @@ def _without_encoding(batch: pa.RecordBatch) -> dict[int, str]:
 
 
 def _with_bytes(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A body column of strings as bytes, with the body type of a string unless rows say their own."""
+    """Convert a body column of strings to bytes, with a string's body type unless the rows have their own."""
     index = batch.schema.get_field_index("body")
     if pa.types.is_binary(batch.column(index).type):
         return batch
@@ -295,7 +295,7 @@ def _with_bytes(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _encoded(texts: pa.StringArray) -> pa.BinaryArray:
-    """Texts as bodies of type VT_BSTR: in UTF-16, for all rows at once if they are ASCII."""
+    """Encode texts as bodies of type VT_BSTR (UTF-16); if all are ASCII, all rows at once."""
     if (
         texts.null_count
         or not len(texts)

@@ -102,7 +102,7 @@ def test_sids_have_names(domain: Domain) -> None:
 @pytest.mark.parametrize(
     "name", ["RIG\\nobody", "RIG\\*", "RIG\\a*", "RIG\\alice)(cn=*", "RIG\\\0", "*@rig.test", "RIG\\"]
 )
-def test_nobody_else_is_found_whatever_is_in_a_name(domain: Domain, name: str) -> None:
+def test_special_characters_in_a_name_match_no_other_account(domain: Domain, name: str) -> None:
     with pytest.raises(ObjectNotFound):
         domain.accounts.sid_of(name)
 
@@ -114,7 +114,7 @@ def test_another_domain_and_a_group_of_the_controllers_are_explained(domain: Dom
         domain.accounts.sid_of("RIG\\Administrators")
 
 
-def test_what_was_known_goes_on_while_the_domain_is_away_and_what_was_not_is_refused(domain: Domain) -> None:
+def test_what_was_known_continues_while_the_domain_is_away_and_what_was_not_is_refused(domain: Domain) -> None:
     assert domain.accounts.sid_of("RIG\\alice") == ALICE
     asked = len(domain.tree.asked)
     domain.now = FRESH - 1
@@ -132,7 +132,7 @@ def test_what_was_known_goes_on_while_the_domain_is_away_and_what_was_not_is_ref
         domain.accounts.sid_of("RIG\\alice")
 
 
-def test_a_name_that_has_gone_is_not_remembered(domain: Domain) -> None:
+def test_a_deleted_name_is_not_remembered(domain: Domain) -> None:
     assert domain.accounts.sid_of("RIG\\alice") == ALICE
     del domain.tree.objects[f"CN=alice,{DOMAIN}"]
     domain.now = FRESH

@@ -46,14 +46,14 @@ class Domain:
         return host
 
 
-def test_a_session_is_kept_for_the_next_question() -> None:
+def test_a_session_is_kept_for_the_next_query() -> None:
     domain = Domain("dc1", "dc2")
     assert [domain.controllers.read_now(domain.name) for _ in range(3)] == ["dc1"] * 3
     assert domain.controllers.change_now(domain.name) == "dc1"
     assert domain.logins == ["dc1"]
 
 
-def test_the_next_controller_is_asked_and_stays_the_one_until_it_fails(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_next_controller_is_used_until_it_fails(caplog: pytest.LogCaptureFixture) -> None:
     domain = Domain("dc1", "dc2")
     domain.controllers.read_now(domain.name)
     domain.down["dc1"] = DirectoryNotConnected
@@ -63,7 +63,7 @@ def test_the_next_controller_is_asked_and_stays_the_one_until_it_fails(caplog: p
     assert domain.controllers.change_now(domain.name) == "dc1"
 
 
-def test_without_a_controller_the_directory_is_away_and_says_why_for_each() -> None:
+def test_without_a_controller_the_directory_is_unavailable_with_a_reason_for_each() -> None:
     domain = Domain("dc1", "dc2")
     domain.down = {"dc1": DirectoryNotConnected, "dc2": ControllerTimeout}
     for ask in (domain.controllers.read_now, domain.controllers.change_now):
@@ -86,7 +86,7 @@ def test_a_session_that_has_ended_is_replaced_at_the_same_controller() -> None:
     assert ended.closed and len(worked) == 2
 
 
-def test_a_change_is_not_made_twice_when_nobody_knows_whether_it_was_made() -> None:
+def test_a_change_with_unknown_outcome_is_not_repeated() -> None:
     domain, made = Domain("dc1", "dc2"), []
 
     def change(session: DirectorySession) -> str:
@@ -125,7 +125,7 @@ def test_an_answer_that_is_an_error_keeps_the_session() -> None:
     assert domain.logins == ["dc1"] and not domain.sessions[0].closed
 
 
-def test_a_silent_controller_takes_some_threads_and_not_the_event_loop() -> None:
+def test_a_silent_controller_blocks_threads_but_not_the_event_loop() -> None:
     domain, released = Domain("dc1"), threading.Event()
     running, before = threading.Semaphore(0), set(threading.enumerate())
 

@@ -51,7 +51,7 @@ def test_who_may_read_properties_may_not_write_the_object() -> None:
     assert rights(int(Q.RECEIVE_MESSAGE | Q.WRITE_MESSAGE)) == 0  # extended rights only, in entries of their own
 
 
-def test_the_computer_and_the_system_come_first_whatever_the_queue_denies() -> None:
+def test_entries_of_computer_and_system_precede_all_denials() -> None:
     queue = SecurityDescriptor(owner=USER, dacl=(deny(EVERYONE, int(Q.GENERIC_ALL)),)).pack()
     made = SecurityDescriptor.parse(to_directory(queue, COMPUTER))
     assert made.owner == COMPUTER and made.dacl is not None
@@ -79,7 +79,7 @@ def test_a_machine_object_may_be_read_by_users_and_changed_by_nobody_else() -> N
 
 
 @given(st.binary(max_size=200))
-def test_descriptors_that_are_none_are_refused(data: bytes) -> None:
+def test_invalid_descriptors_are_refused(data: bytes) -> None:
     made = bytearray(to_directory(SecurityDescriptor(owner=USER, dacl=(allow(USER, 0x3F),)).pack(), COMPUTER))
     for at, octet in enumerate(data):
         made[-1 - at % len(made)] ^= octet

@@ -54,7 +54,7 @@ def test_a_machine_that_has_all_needs_nothing() -> None:
         ("object", "an administrator has to make CN=msmq", {"allowedchildclasseseffective": []}),
     ],
 )
-def test_what_is_missing_says_what_to_do(thing: str, advice: str, changes: dict[str, list[bytes]]) -> None:
+def test_missing_prerequisites_name_the_remedy(thing: str, advice: str, changes: dict[str, list[bytes]]) -> None:
     findings = found(tree(**changes))
     assert advised(findings) == {thing}
     assert advice in findings[thing].advice

@@ -89,7 +89,7 @@ def forest() -> Forest:
     return Forest()
 
 
-def test_a_search_goes_on_in_the_domains_that_it_is_referred_to(forest: Forest) -> None:
+def test_a_search_continues_in_the_domains_that_it_is_referred_to(forest: Forest) -> None:
     forest.own.references = [f"ldap://child.rig.test/{CHILD}"]
     forest.hosts["dc.child.rig.test"].references = [f"ldap://far.child.rig.test/{FAR}??sub"]
     assert forest.find() == [ROOT, CHILD, FAR]
@@ -98,7 +98,7 @@ def test_a_search_goes_on_in_the_domains_that_it_is_referred_to(forest: Forest) 
     assert forest.find(limit=2) == [ROOT, CHILD]
 
 
-def test_what_is_no_domain_and_where_the_search_has_been_is_left_out(forest: Forest) -> None:
+def test_invalid_and_visited_domains_are_skipped(forest: Forest) -> None:
     forest.own.references = [
         f"ldap://rig.test/CN=Configuration,{ROOT}", f"ldap://DomainDnsZones.rig.test/DC=DomainDnsZones,{ROOT}",
         f"ldap://child.rig.test/{CHILD}", f"ldap://dc.child.rig.test/{CHILD.lower()}",
@@ -117,7 +117,7 @@ def test_what_is_no_domain_and_where_the_search_has_been_is_left_out(forest: For
         f"ldap://child.rig.test@evil.example/{CHILD}", f"ldap://child.rig.test/{CHILD}??everything",
     ],
 )  # fmt: skip
-def test_nobody_else_is_asked_whatever_a_referral_says(
+def test_referrals_to_foreign_hosts_are_not_followed(
     forest: Forest, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     forest.own.references = [url]
@@ -172,7 +172,7 @@ def test_the_time_limit_is_that_of_the_whole_operation(forest: Forest) -> None:
     assert [patience for _, patience in forest.logins] == [CALL_SECONDS, CALL_SECONDS, 2.0]
 
 
-def test_a_domain_that_is_away_is_named_and_the_rest_of_a_search_is_found(
+def test_an_unavailable_domain_is_named_and_the_rest_of_a_search_is_found(
     forest: Forest, caplog: pytest.LogCaptureFixture
 ) -> None:
     forest.own.references = [f"ldap://child.rig.test/{CHILD}", f"ldap://far.child.rig.test/{FAR}"]
@@ -198,7 +198,7 @@ def test_the_next_controller_of_a_domain_is_asked_but_a_change_is_made_once(fore
     assert forest.hosts["dc.child.rig.test"].written == [CHILD]
 
 
-def test_what_is_not_there_is_not_there(forest: Forest) -> None:
+def test_a_missing_object_is_not_found(forest: Forest) -> None:
     forest.own.referrals[f"cn=none,{CHILD}".casefold()] = [f"ldap://child.rig.test/CN=none,{CHILD}"]
     with pytest.raises(ObjectNotFound):
         forest.find(f"CN=none,{CHILD}")

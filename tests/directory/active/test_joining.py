@@ -46,7 +46,7 @@ def test_a_new_account_has_services_keys_and_a_password() -> None:
     assert joining.realm_of(there) == "RIG.TEST"
 
 
-def test_an_account_that_is_there_gets_a_new_password_only_where_that_is_said() -> None:
+def test_an_existing_account_gets_a_new_password_only_on_request() -> None:
     there = joined()
     with pytest.raises(AccountExists, match="--reset-password"):
         joining.account_steps(there, MEMBER, "other", reset=False)

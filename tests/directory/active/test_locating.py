@@ -53,14 +53,14 @@ class Dns:
         return NETLOGON
 
 
-def test_controllers_of_the_site_come_first_and_all_others_behind_them() -> None:
+def test_controllers_of_the_site_come_before_all_others() -> None:
     dns = Dns()
     assert dns.found.hosts() == ("near", "far", "x:390")
     assert dns.asked == [EVERYWHERE, NEAR]
     assert tuple(Catalog(dns.found).hosts()) == ("near:3268", "far:3268", "x:3268")
 
 
-def test_a_site_that_nobody_says_changes_the_order_only() -> None:
+def test_an_unknown_site_affects_only_the_order() -> None:
     dns = Dns()
     dns.silent = {"near", "far", "x:390"}
     assert sorted(dns.found.hosts()) == ["far", "near", "x:390"]
@@ -68,7 +68,7 @@ def test_a_site_that_nobody_says_changes_the_order_only() -> None:
     assert len(dns.pinged) == 3
 
 
-def test_an_answer_counts_for_a_while_and_longer_while_dns_is_away() -> None:
+def test_a_dns_response_is_cached_and_kept_longer_while_dns_is_unavailable() -> None:
     dns = Dns()
     before = dns.found.hosts()
     dns.away, dns.now = True, FRESH - 1
@@ -83,7 +83,7 @@ def test_an_answer_counts_for_a_while_and_longer_while_dns_is_away() -> None:
     assert dns.found.hosts() == ("new",)
 
 
-def test_dns_is_asked_again_soon_where_none_of_its_controllers_has_answered() -> None:
+def test_dns_is_queried_again_soon_if_no_controller_answered() -> None:
     dns = Dns()
     dns.found.hosts()
     dns.found.failed()
@@ -94,7 +94,7 @@ def test_dns_is_asked_again_soon_where_none_of_its_controllers_has_answered() ->
     assert len(dns.asked) == 4
 
 
-def test_a_domain_that_dns_does_not_know_is_away() -> None:
+def test_a_domain_unknown_to_dns_is_unavailable() -> None:
     for records in ({EVERYWHERE: []}, {EVERYWHERE: [Service(0, 0, 0, "")]}):
         with pytest.raises(DirectoryNotConnected, match=r"no domain controllers of rig\.test"):
             Dns(**records).found.hosts()

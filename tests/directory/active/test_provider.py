@@ -89,7 +89,7 @@ def here() -> Directory:
     return Directory()
 
 
-def test_a_queue_manager_is_who_the_directory_says_and_always_the_same(here: Directory) -> None:
+def test_the_directory_determines_the_permanent_identity_of_a_queue_manager(here: Directory) -> None:
     assert here.provider.enrol("MQ1") == here.machine
     found = here.wait(here.provider.machine_named("mq1.RIG.test"))
     assert (found.identifier, found.computer_name, found.dns_names) == (here.machine, "MQ1", ("mq1.rig.test",))
@@ -122,7 +122,7 @@ def test_without_the_right_to_make_its_object_it_says_what_an_administrator_has_
         provider.enrol("MQ1")
 
 
-def test_keys_are_written_and_empty_ones_leave_what_is_there(here: Directory) -> None:
+def test_keys_are_written_and_empty_ones_keep_the_existing_keys(here: Directory) -> None:
     here.wait(here.provider.register_machine(MachineRecord(here.machine, "MQ1", public_keys=b"keys")))
     here.wait(here.provider.register_machine(MachineRecord(here.machine, "MQ1")))
     assert here.wait(here.provider.machine(here.machine)).public_keys == b"keys"
@@ -156,7 +156,7 @@ def test_each_property_of_a_queue_has_an_attribute() -> None:
 
 
 @pytest.mark.parametrize("name", ["a,b=c+d#e", "*()\\2a", "#1", 'q"<;>', "x" * 63, "é (ü)*"])
-def test_names_are_found_by_path_whatever_is_in_them(here: Directory, name: str) -> None:
+def test_names_with_special_characters_are_found_by_path(here: Directory, name: str) -> None:
     here.create("another")
     made = here.create(name)
     assert made.path_name == f"MQ1\\{name}"
@@ -205,7 +205,7 @@ _filters = st.one_of(
 
 @given(st.lists(_filters, max_size=3), _labels, st.uuids(), st.integers(0, 1 << 31))
 @settings(max_examples=300)
-def test_filters_hold_where_the_comparisons_of_queries_do(
+def test_filters_match_like_the_comparisons_of_queries(
     filters: list[Filter], label: str, kind: UUID, created: int
 ) -> None:
     record = QueueRecord(
@@ -219,7 +219,7 @@ def test_filters_hold_where_the_comparisons_of_queries_do(
     assert not parse(queue_filter(filters, 5))(values)
 
 
-def test_a_query_goes_on_behind_its_last_result_and_stays_at_a_machine(here: Directory) -> None:
+def test_a_query_continues_behind_its_last_result_and_stays_at_a_machine(here: Directory) -> None:
     made = [here.create(f"q{number}") for number in range(5)]
     first = here.wait(here.provider.find_queues([], 0, 2))
     assert first == made[:2]
@@ -232,7 +232,7 @@ def test_a_query_goes_on_behind_its_last_result_and_stays_at_a_machine(here: Dir
             here.wait(here.provider.find_queues(wrong, 0, 10))
 
 
-def test_a_query_leaves_out_what_can_not_be_read_and_goes_on_behind_it(here: Directory) -> None:
+def test_a_query_skips_unreadable_objects_and_continues(here: Directory) -> None:
     for number in range(3):
         here.tree.add(f"CN=theirs{number},CN=msmq,{COMPUTER}", {"objectClass": [b"mSMQQueue"]})
     made = here.create("last")
@@ -398,7 +398,7 @@ def test_without_a_global_catalog_referrals_are_followed_and_queries_stay_in_the
     assert any(asked), "no search was made that follows referrals"
 
 
-def test_a_name_that_several_domains_have_is_the_own_one_and_otherwise_an_error() -> None:
+def test_an_ambiguous_name_means_the_own_domain_or_is_an_error() -> None:
     forest = Forest()
     forest.create_far_queue()
     twin = dict(forest.catalog.objects[f"CN=FAR,CN=Computers,{OTHER_DOMAIN}"])

@@ -168,7 +168,7 @@ def test_a_connection_is_closed_when_nothing_behind_it_is_held() -> None:
     run(call)
 
 
-def test_what_can_not_be_reached_is_forgotten_and_is_not_tried_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_host_is_forgotten_and_not_retried_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
 
     async def refuse(host: str, port: int, **security: Any) -> Any:

@@ -115,7 +115,7 @@ def broken(**changes: Any) -> o.wireVARIANTStr:
         o.wireVARIANTStr(vt=VT.RECORD), o.wireVARIANTStr(vt=0x7777),
     ],
 )  # fmt: skip
-def test_what_disagrees_with_itself_is_refused(wire: o.wireVARIANTStr) -> None:
+def test_inconsistent_values_are_refused(wire: o.wireVARIANTStr) -> None:
     with pytest.raises(ComError) as refused:
         from_wire(wire, lambda pointer: pointer)
     assert refused.value.hresult in (ComResult.E_INVALIDARG, ComResult.DISP_E_BADVARTYPE)

@@ -229,7 +229,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("text", "message"), BROKEN)
-def test_text_that_is_no_idl_is_refused_with_its_place(text: str, message: str) -> None:
+def test_text_that_is_not_idl_is_refused_with_its_position(text: str, message: str) -> None:
     with pytest.raises(IdlError) as error:
         parse(text, "x.idl")
     assert any(part in str(error.value) for part in message.split("|"))

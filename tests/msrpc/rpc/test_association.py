@@ -74,7 +74,7 @@ def test_the_number_of_handles_is_bounded() -> None:
     table.create("queue", 3)
 
 
-def test_what_finds_no_room_is_run_down() -> None:
+def test_a_handle_above_the_limit_is_run_down() -> None:
     table, seen = handles(maximum=1), []
     table.create("queue", 1, seen.append)
     with pytest.raises(Fault):
@@ -91,7 +91,7 @@ def test_what_finds_no_room_is_run_down() -> None:
         ((ALICE, AuthLevel.PKT_INTEGRITY), (ALICE, AuthLevel.CONNECT)),
     ],
 )
-def test_a_handle_is_of_no_use_to_another_caller_or_at_a_lower_level(owner: Any, stranger: Any) -> None:
+def test_a_handle_is_invalid_for_another_caller_or_at_a_lower_level(owner: Any, stranger: Any) -> None:
     entries = ContextHandles(counter_random())
     handle = held(entries, *owner).create("queue", 1)
     for operation in (held(entries, *stranger).get, held(entries, *stranger).close):

@@ -33,7 +33,7 @@ def test_a_connection_is_held_while_its_peer_is_deaf_or_a_login_waits(events: li
 
 
 @given(st.lists(st.sampled_from(EVENTS)))
-def test_what_was_held_is_read_only_after_what_had_to_wait(events: list[int]) -> None:
+def test_held_bytes_are_read_after_the_delayed_calls(events: list[int]) -> None:
     state = UNHELD
     for event in events:
         before, state = state, HOLDS[state][event]

@@ -304,7 +304,7 @@ def test_an_unknown_association_group_is_refused() -> None:
     assert pair.exchange() == [BindRefused(0)]
 
 
-def test_an_unknown_presentation_context_is_a_fault_and_the_connection_goes_on() -> None:
+def test_an_unknown_presentation_context_is_a_fault_and_the_connection_continues() -> None:
     pair = bound()
     pair.client.contexts[ECHO] = 40
     call = pair.client.request(ECHO, REVERSE, b"x")
@@ -314,7 +314,7 @@ def test_an_unknown_presentation_context_is_a_fault_and_the_connection_goes_on()
 
 
 @pytest.mark.parametrize("how", ["fault", "orphan"])
-def test_what_came_of_an_answer_that_nobody_gets_counts_no_longer(how: str) -> None:
+def test_an_undeliverable_reply_no_longer_counts(how: str) -> None:
     """Of a large answer a fragment has come, and then a fault, or its caller gives it up."""
     pair = bound()
     pair.client.limits = RpcLimits(max_call_size=1000)

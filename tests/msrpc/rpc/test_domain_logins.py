@@ -112,7 +112,7 @@ def test_the_challenge_says_that_the_target_is_a_domain() -> None:
         (False, "dora", "dompass", "", "winbind"),
     ],
 )
-def test_of_two_accounts_of_one_name_the_client_or_the_order_says_which_counts(
+def test_for_two_accounts_of_one_name_the_client_or_the_order_decides(
     first: bool, user: str, password: str, of: str, login: str
 ) -> None:
     server = exchange(Domain(first), user, password, of)
@@ -126,7 +126,7 @@ def test_a_wrong_password_in_the_domain_is_not_tried_with_a_local_account() -> N
         assert len(domain.asked) == 1
 
 
-def test_while_the_domain_can_not_be_asked_local_users_log_in_but_for_those_who_name_the_domain() -> None:
+def test_while_the_domain_cannot_be_asked_local_users_log_in_but_for_those_who_name_the_domain() -> None:
     away = LogonUnavailable("away")
     assert exchange(Domain(True, away), "tester", "Passw0rd!", "").identity
     for user, of in (("tester", "DOM"), ("dora", ""), ("nobody", "WORKGROUP")):
@@ -136,7 +136,7 @@ def test_while_the_domain_can_not_be_asked_local_users_log_in_but_for_those_who_
         exchange(Domain(), "dora", "dompass", ask=False)
 
 
-def test_what_is_refused_anyway_is_not_asked_and_nothing_is_asked_twice() -> None:
+def test_refused_logins_are_not_checked_and_nothing_is_checked_twice() -> None:
     domain = Domain()
     server = NtlmAcceptor(lookup, ServerNames("RIG"), random=bytes, now=lambda: NOW, domain=domain)
     client = NtlmInitiator("dora", "dompass", "DOM", random=bytes, now=lambda: NOW)
@@ -170,7 +170,7 @@ def serving(domain: Domain) -> Any:
 
 
 @pytest.mark.parametrize("spnego", [False, True])
-def test_what_a_client_sends_behind_its_login_waits_for_the_answer_and_others_do_not(spnego: bool) -> None:
+def test_requests_after_a_login_wait_for_its_result_and_other_clients_do_not(spnego: bool) -> None:
     domain, answers = SlowDomain(), []
 
     def log_in(port: int) -> None:
@@ -269,7 +269,7 @@ def test_questions_are_asked_a_few_at_a_time_and_none_waits_longer_than_the_limi
     run(test)
 
 
-def test_a_question_that_fails_goes_on_and_the_log_has_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_question_that_fails_continues_and_the_log_has_it(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         answered = asyncio.Event()
         AuthExecutor().ask(lambda: 1 // 0, answered.set)  # type: ignore[arg-type, return-value]
@@ -283,7 +283,7 @@ def test_a_question_that_fails_goes_on_and_the_log_has_it(caplog: pytest.LogCapt
     ("status", "error"),
     [(0xC0000064, None), (0xC00000DF, None), (0xC000005E, LogonUnavailable), (0xC000006A, AuthenticationError)],
 )
-def test_winbind_refuses_does_not_know_or_can_not_ask_about_a_user(status: int, error: type[Exception] | None) -> None:
+def test_winbind_refuses_does_not_know_or_cannot_ask_about_a_user(status: int, error: type[Exception] | None) -> None:
     winbind = Winbind.__new__(Winbind)
     failure: Any = SimpleNamespace(contents=SimpleNamespace(status=status, text=b"why"))
     logon: Any = SimpleNamespace(domain="D", user="u")

@@ -203,12 +203,12 @@ def test_a_tower_reads_back(uuid: UUID, major: int, minor: int, port: int) -> No
 
 
 @given(st.binary(max_size=200))
-def test_octets_that_are_no_tower_are_a_typed_error(data: bytes) -> None:
+def test_invalid_towers_are_a_typed_error(data: bytes) -> None:
     with contextlib.suppress(BadTower):
         Tower.unpack(data)
 
 
-def test_what_asks_for_no_interface_or_another_transfer_syntax_is_mapped_to_nothing(
+def test_a_tower_without_interface_or_with_another_syntax_is_mapped_to_nothing(
     mapper: tuple[EndpointMapper, int],
 ) -> None:
     operation = wire.ept.operation("ept_map")

@@ -117,7 +117,7 @@ def test_an_unknown_interface_and_an_unknown_operation_are_refused(port: int) ->
         call(dce, 99)
 
 
-def test_an_interface_that_wants_privacy_refuses_less() -> None:
+def test_an_interface_that_requires_privacy_refuses_lower_levels() -> None:
     toy = Toy(minimum_level=AuthLevel.PKT_PRIVACY)
     with running_server(toy, acceptor=acceptor(os.urandom, filetime)) as (_, port):
         dce = impacket_client(port, LEVELS["integrity"])

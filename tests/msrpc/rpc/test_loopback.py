@@ -39,7 +39,7 @@ def test_a_call_comes_back_with_its_answer_and_faults_with_their_status() -> Non
         assert connection.call(REVERSE, b"abc") == b"cba"
 
 
-def test_without_memory_a_call_gets_that_fault_and_others_go_on(
+def test_without_memory_a_call_gets_that_fault_and_others_continue(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     toy = Toy()

@@ -224,7 +224,7 @@ SENSELESS = (
         (9, RejectReason.INVALID_CHECKSUM),
     ],
 )
-def test_a_bind_with_a_token_that_makes_no_sense_is_refused(auth_type: int, reason: RejectReason) -> None:
+def test_a_bind_with_an_invalid_token_is_refused(auth_type: int, reason: RejectReason) -> None:
     for token in SENSELESS:
         pair = Pair(acceptor=acceptor(counter_random()))
         pair.serve(Bind(3, (CONTEXT,), verifier=AuthVerifier(auth_type, 5, 1, token)).pack())

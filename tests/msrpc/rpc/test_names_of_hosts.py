@@ -11,7 +11,7 @@ from msrpc.rpc import aio, client
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 64, "\u202e.example", "\ud800"])
-def test_a_name_that_no_host_can_have_is_a_failed_connection(host: str) -> None:
+def test_an_invalid_host_name_is_a_failed_connection(host: str) -> None:
     with pytest.raises(RpcConnectionError):
         client.connect(host, 1)
     with pytest.raises(RpcConnectionError):

@@ -138,7 +138,7 @@ def authenticate(client: NtlmInitiator, server: NtlmAcceptor) -> tuple[Authentic
     [initiator(password="wrong"), initiator(user="nobody"), initiator(password="")],
     ids=["wrong password", "unknown user", "empty password"],
 )
-def test_who_does_not_know_the_password_is_refused(client: NtlmInitiator) -> None:
+def test_a_client_without_the_password_is_refused(client: NtlmInitiator) -> None:
     server = acceptor()
     _, token = authenticate(client, server)
     with pytest.raises(AuthenticationError):
@@ -176,7 +176,7 @@ def test_a_client_needs_signing() -> None:
 
 
 @pytest.mark.parametrize("kept", [0, NegotiateFlags.SIGN, NegotiateFlags.SEAL])
-def test_a_key_is_missed_only_by_who_signs_or_seals(kept: int) -> None:
+def test_a_missing_key_fails_only_signing_and_sealing(kept: int) -> None:
     """3.2.5.1.2: clients that do neither announce an exchange of keys as well, and send no key."""
     client, server = initiator(), acceptor(level=AuthLevel.CONNECT)
     negotiate = client.step(b"")
@@ -241,7 +241,7 @@ def test_a_changed_negotiation_does_not_match_the_mic() -> None:
         server.step(client.step(server.step(changed)))
 
 
-def test_a_mic_that_was_taken_away_is_missed() -> None:
+def test_a_removed_mic_is_detected() -> None:
     server = acceptor()
     message, token = authenticate(initiator(), server)
     assert message.mic is not None
@@ -271,7 +271,7 @@ def anonymous_token(server: NtlmAcceptor) -> bytes:
     return Authenticate(FLAGS | NegotiateFlags.ANONYMOUS, b"\0", b"", "", "", "", bytes(16), None).pack()
 
 
-def test_an_anonymous_caller_is_recognised_where_that_is_allowed() -> None:
+def test_an_anonymous_caller_is_recognized_where_that_is_allowed() -> None:
     server = acceptor(allow_anonymous=True)
     server.step(anonymous_token(server))
     assert server.identity.anonymous
@@ -282,7 +282,7 @@ def test_an_anonymous_caller_is_recognised_where_that_is_allowed() -> None:
         server.step(token)
 
 
-def test_there_is_no_fourth_leg() -> None:
+def test_a_fourth_leg_is_refused() -> None:
     client, server = initiator(), acceptor()
     token = client.step(server.step(client.step(b"")))
     server.step(token)

@@ -43,7 +43,7 @@ def test_too_many_groups_too_many_bytes_and_no_user_are_refused() -> None:
 @given(
     st.lists(st.tuples(st.integers(0, len(RECORDED) - 1), st.binary(min_size=1, max_size=4)), min_size=1, max_size=4)
 )
-def test_any_change_is_read_or_refused(changes: list[tuple[int, bytes]]) -> None:
+def test_any_altered_pac_is_read_or_refused(changes: list[tuple[int, bytes]]) -> None:
     data = bytearray(RECORDED)
     for at, value in changes:
         data[at : at + len(value)] = value

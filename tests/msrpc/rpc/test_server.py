@@ -211,7 +211,7 @@ def test_more_connections_than_allowed_are_refused() -> None:
     serve(scenario, server_limits=ServerLimits(max_connections=2))
 
 
-def test_a_call_that_is_too_big_is_refused_and_the_connection_goes_on() -> None:
+def test_a_call_that_is_too_big_is_refused_and_the_connection_continues() -> None:
     async def scenario(server: RpcServer, toy: Toy, port: int) -> None:
         client = await aio.connect("127.0.0.1", port)
         await client.bind(ECHO.uuid, ECHO.version)

@@ -151,7 +151,7 @@ def test_one_host_does_not_take_all_connections() -> None:
     serve(scenario, server_limits=ServerLimits(max_connections_per_peer=2))
 
 
-def test_who_tries_handles_fast_loses_the_connection() -> None:
+def test_fast_guessing_of_handles_ends_the_connection() -> None:
     async def scenario(server: RpcServer, toy: Toy, port: int) -> None:
         client = await aio.connect("127.0.0.1", port)
         await client.bind(ECHO.uuid, ECHO.version)

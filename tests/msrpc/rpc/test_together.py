@@ -96,7 +96,7 @@ def dispatched(server: RpcServer, log: Log, *opnums: int) -> Connection:
     return connection
 
 
-def test_they_wait_for_the_next_turn_and_keep_their_order() -> None:
+def test_batched_calls_wait_for_the_next_iteration_and_keep_their_order() -> None:
     log: Log = []
     server = RpcServer()
     server.calls.together = Plain(log)
@@ -104,7 +104,7 @@ def test_they_wait_for_the_next_turn_and_keep_their_order() -> None:
     assert log == [("the turn ends", 0), ("together", 0), ("together", 1), ("alone", 2), ("together", 3)]
 
 
-def test_those_of_which_none_is_plain_cost_few_attempts() -> None:
+def test_a_run_without_plain_calls_costs_few_attempts() -> None:
     log: Log = []
     server = RpcServer()
     server.calls.together = plain = Plain(log)
@@ -133,7 +133,7 @@ def test_an_observer_is_notified_before_and_after_the_calls_of_a_turn() -> None:
     assert log[-1] == ("release", 0)
 
 
-def test_they_are_served_before_any_other_call() -> None:
+def test_batched_calls_are_served_before_any_other_call() -> None:
     log: Log = []
     server = RpcServer()
     server.calls.together = Plain(log)
@@ -168,7 +168,7 @@ def test_callers_who_are_not_admitted_are_refused_at_once() -> None:
     assert not log
 
 
-def test_a_failure_ends_all_of_them_and_none_is_served_twice(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_ends_all_batched_calls_and_none_is_served_twice(caplog: pytest.LogCaptureFixture) -> None:
     log: Log = []
     server = RpcServer()
     server.calls.together = Broken(log)

@@ -32,7 +32,7 @@ some_bytes = st.one_of(
 
 
 @given(some_bytes, st.integers(0, 80), st.sampled_from((MOST, 5840)))
-def test_requests(data: bytes, at: int, most: int) -> None:
+def test_whole_requests_are_parsed(data: bytes, at: int, most: int) -> None:
     found = request(data, at, most)
     assert found == request_in_python(data, at, most)
     if found is not None:
@@ -47,7 +47,7 @@ def test_a_whole_request_is_found(pdu: bytes) -> None:
 
 
 @given(st.integers(0, (1 << 32) - 1), st.integers(0, 0xFFFF), st.binary(max_size=MOST))
-def test_responses(call_id: int, context_id: int, stub: bytes) -> None:
+def test_whole_responses_are_parsed(call_id: int, context_id: int, stub: bytes) -> None:
     made = response(call_id, context_id, stub)
     assert made == response_in_python(call_id, context_id, stub)
     found = decode(Header.unpack(made[:HEADER_SIZE]), made)

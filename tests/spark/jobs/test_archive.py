@@ -54,7 +54,7 @@ def test_messages_go_into_the_archive_and_leave_the_queue(
 
 
 @pytest.mark.parametrize("protocol", ["flight", pytest.param("remoteread", marks=pytest.mark.slow)])
-def test_browsing_leaves_the_queue_and_goes_on_where_it_ended(
+def test_browsing_leaves_the_queue_and_continues_where_it_ended(
     spark: Any, server: Server, service: Any, qm: Any, filled: Callable[..., str], tmp_path: Path, protocol: str
 ) -> None:
     queue = filled(20)
@@ -75,7 +75,7 @@ def test_messages_leave_the_queue_without_flight_too(
     assert tags(spark, tmp_path) == list(range(10)) and count(qm, queue) == 0
 
 
-def test_a_checkpoint_whose_first_offset_was_not_finished_is_gone_on_with(
+def test_a_checkpoint_with_an_incomplete_first_offset_is_resumed(
     spark: Any, server: Server, qm: Any, filled: Callable[..., str], tmp_path: Path
 ) -> None:
     """Spark's own temporary file, left behind by a driver that was killed."""
@@ -127,7 +127,7 @@ def crashing(monkeypatch: pytest.MonkeyPatch, target: Any, name: str, at: int, a
         ("move", 2, True, "g"),  # all is there, but Spark did not hear of it
     ],
 )
-def test_a_batch_that_crashed_is_finished_and_not_doubled(
+def test_a_batch_that_crashed_is_finished_and_not_duplicated(
     spark: Any, server: Server, filled: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     step: str, at: int, after: bool, group: str | None,
 ) -> None:  # fmt: skip
@@ -141,7 +141,7 @@ def test_a_batch_that_crashed_is_finished_and_not_doubled(
 
 
 @pytest.mark.slow
-def test_a_delta_batch_that_spark_did_not_hear_of_is_not_doubled(
+def test_a_delta_batch_not_confirmed_to_spark_is_not_duplicated(
     spark: Any, server: Server, filled: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import deltalake
@@ -155,7 +155,7 @@ def test_a_delta_batch_that_spark_did_not_hear_of_is_not_doubled(
     assert tags(spark, tmp_path) == list(range(20))
 
 
-def test_a_continuous_archive_takes_what_comes_until_it_is_stopped(
+def test_a_continuous_archive_receives_until_it_is_stopped(
     spark: Any, server: Server, qm: Any, filled: Callable[..., str], tmp_path: Path
 ) -> None:
     queue, stop, seen = filled(5), threading.Event(), []
@@ -203,7 +203,7 @@ def test_small_files_are_merged_into_one(spark: Any, fragmented: Path) -> None:
     ("step", "at", "after"),
     [("write", 1, False), ("write", 1, True), ("move", 1, True), *[("delete", at, True) for at in (1, 3, 4, 5, 6)]],
 )
-def test_a_merge_that_crashed_is_finished_and_doubles_nothing(
+def test_a_merge_that_crashed_is_finished_and_duplicates_nothing(
     spark: Any, fragmented: Path, monkeypatch: pytest.MonkeyPatch, step: str, at: int, after: bool
 ) -> None:
     with monkeypatch.context() as patched:
@@ -249,9 +249,7 @@ def test_delta_archives_are_compacted(spark: Any, server: Server, filled: Callab
         ({"queues": ["missing"]}, "MQ_ERROR_QUEUE_NOT_FOUND"),
     ],
 )
-def test_mistakes_are_one_line(
-    spark: Any, server: Server, tmp_path: Path, arguments: dict[str, Any], said: str
-) -> None:
+def test_errors_are_one_line(spark: Any, server: Server, tmp_path: Path, arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(PipelineError, match=said) as raised:
         archive(spark, server, arguments.pop("queues", ["q"]), str(tmp_path), **arguments)
     assert "\n" not in str(raised.value)

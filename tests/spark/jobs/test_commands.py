@@ -54,7 +54,9 @@ def test_messages_are_archived_shown_selected_and_replayed(
     assert json.loads(run("compact", archive, "--json", served=False)) == {"before": 0, "after": 0}
 
 
-def test_traffic_is_told_and_written_as_a_page(run: Run, qm: Any, filled: Callable[..., str], tmp_path: Path) -> None:
+def test_traffic_is_printed_and_written_as_a_page(
+    run: Run, qm: Any, filled: Callable[..., str], tmp_path: Path
+) -> None:
     queue, page = filled(20), tmp_path / "traffic.html"
     send(qm, queue, range(20, 30))
     told = json.loads(run("traffic", "--live", queue, "--json"))
@@ -68,7 +70,7 @@ def test_traffic_is_told_and_written_as_a_page(run: Run, qm: Any, filled: Callab
     assert "give one ARCHIVE, or --live" in run("traffic", code=2)
 
 
-def test_dead_letters_are_told_and_returned(run: Run, qm: Any, tmp_path: Path) -> None:
+def test_dead_letters_are_listed_and_returned(run: Run, qm: Any, tmp_path: Path) -> None:
     path, page = ".\\private$\\rejected here", tmp_path / "dead.html"
     qm.create_queue(path, transactional=True)
     with qm.open(path, "send") as sender, qm.transaction() as transaction:
@@ -117,7 +119,7 @@ def test_without_java_it_says_what_to_install(tmp_path: Path) -> None:
     assert "Spark needs Java 17 or later" in done.stderr
 
 
-def test_a_java_that_warns_leaves_standard_output_to_the_answers() -> None:
+def test_warnings_of_java_do_not_go_to_standard_output() -> None:
     start = "from openmsmq.spark.jobs.session import session; session('local[1]').stop(); print('the answer')"
     shared = PROPERTIES.read_text("utf-8").partition(" ")[2].strip() if PROPERTIES.exists() else ""
     options = f"'{shared} -Xlog:gc*'"
@@ -126,7 +128,7 @@ def test_a_java_that_warns_leaves_standard_output_to_the_answers() -> None:
 
 
 @pytest.mark.slow
-def test_a_continuous_archive_ends_with_ctrl_c_and_says_nothing_but_the_answer(
+def test_a_continuous_archive_ends_with_ctrl_c_and_prints_only_the_result(
     server: Server, qm: Any, filled: Callable[..., str], tmp_path: Path
 ) -> None:
     queue, archive = filled(5), tmp_path / "archive"

@@ -89,7 +89,7 @@ def test_totals_and_every_queue_are_on_the_page() -> None:
     assert "There are no messages" in traffic_page(Traffic(), "x")
 
 
-def test_what_all_names_begin_with_is_said_once() -> None:
+def test_a_common_prefix_is_shown_once() -> None:
     page = traffic_page(traffic(), "x")
     assert "All names begin with vm\\private$\\" in page
     assert ">vm\\private$\\orders.1<" not in page and ">orders.1<" in page
@@ -109,7 +109,7 @@ def test_what_all_names_begin_with_is_said_once() -> None:
         ([], ""),
     ],
 )
-def test_a_beginning_ends_at_a_separator_and_leaves_something(names: list[str], beginning: str) -> None:
+def test_a_common_prefix_ends_at_a_separator_and_leaves_a_rest(names: list[str], beginning: str) -> None:
     assert common_beginning(names) == beginning
 
 
@@ -128,7 +128,7 @@ def test_each_reason_is_explained_with_the_command_that_returns_its_messages() -
     assert "They would die again as they are." in page
 
 
-def test_lines_upon_each_other_are_all_seen() -> None:
+def test_overlapping_lines_are_all_visible() -> None:
     """The first is the broadest, so it shows at both sides of the others."""
     values = {START + timedelta(hours=n): 5.0 for n in range(3)}
     svg = plots.lines({name: dict(values) for name in ("p50", "p95", "p99")}, SECONDS, "x")

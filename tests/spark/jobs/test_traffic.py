@@ -91,6 +91,6 @@ def test_what_is_in_queues_is_counted(
     assert journal.total is not None and journal.total.messages == 4 and not journal.is_age
 
 
-def test_nothing_is_nothing(spark: Any, server: Server, filled: Callable[..., str]) -> None:
+def test_an_empty_archive_has_no_traffic(spark: Any, server: Server, filled: Callable[..., str]) -> None:
     traffic = live_traffic(spark, server, [filled(0)])
     assert traffic.total is None and traffic.queues == traffic.hours == []
