@@ -19,8 +19,8 @@ _AFTER_RPC = 5.0  # seconds from the start of RPC to the start of Arrow Flight i
 
 
 class QueueBackend(Protocol):
-    """Interface for browsing; see `bulk.client.BulkClient` for the methods and their errors. Consumer groups and writing
-    need Arrow Flight."""
+    """Interface for browsing; see `bulk.client.BulkClient` for the methods and their errors. Consumer groups and
+    writing need Arrow Flight."""
 
     def close(self) -> None: ...
 
