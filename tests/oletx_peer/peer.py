@@ -93,7 +93,7 @@ CUT = "cut"  # drop the TCP connections of the session, before the message
 CUT_AFTER = "cut_after"  # the same, after the message is sent or processed
 CRASH = "crash"  # crash the whole peer, before the message
 CRASH_AFTER = "crash_after"  # the same, after the message
-NO_ANSWER = "no_answer"  # leave an RPC without an answer
+NO_ANSWER = "no_answer"  # send no reply to an RPC
 
 MAX_BOXCAR, MAX_MESSAGES = 81920, 3412
 PHASE0_STATES = ("Phase Zero", "Phase Zero Registration During Phase Zero", "Phase Zero with Outstanding Registration")
@@ -136,7 +136,7 @@ class PeerCall:
 
 @dataclass
 class PeerRule:
-    """A rule of `Peer.rule`: what happens at the messages of one name."""
+    """A rule of `Peer.rule`: the action for the messages of one name."""
 
     direction: str
     name: str
@@ -189,7 +189,7 @@ class PeerConnection:
         self.enlistment: PeerEnlistment | None = None
         self.tx: PeerTransaction | None = None
         self.result: str | None = None  # the result of PROPAGATE or BRANCHING
-        self.inbox: queue.Queue[str] = queue.Queue()  # answers of a recovery connection
+        self.inbox: queue.Queue[str] = queue.Queue()  # replies on a recovery connection
         self.manual = False  # a test plays this end; no state machine runs
         self.messages: queue.Queue[PeerMessage | None] = queue.Queue()  # of a manual connection
 
@@ -292,7 +292,7 @@ class Peer:
         self.deny: dict[int, int] = {}  # connection type -> Reason of the denial
         self.max_subordinates = 32
         self.manual: set[int] = set()  # incoming connections of these types are manual
-        self.accepted: queue.Queue[PeerConnection] = queue.Queue()  # and come here
+        self.accepted: queue.Queue[PeerConnection] = queue.Queue()  # and are added here
 
         self.on_send: Callable[[PeerSession, PeerMessage], Any] | None = None
         self.on_receive: Callable[[PeerSession, PeerMessage], Any] | None = None
