@@ -260,8 +260,8 @@ def referrer(controller: DomainController, place: Path, foreign: str) -> Iterato
 
 
 def _wait(ready: Callable[[], bool]) -> None:
-    """Wait until `ready` succeeds. After the timeout, raises the exception of `ready`, or TimeoutError if it is only
-    not ready."""
+    """Wait until `ready` succeeds. After the timeout, raises the exception of `ready`, or TimeoutError if
+    `ready` returned False."""
     over = time.monotonic() + START
     while True:
         is_last = time.monotonic() > over

@@ -153,7 +153,7 @@ class Ledger:
         fate.away.append(span)
         fate.taken, fate.gone, fate.taken_with = known, span, together or [fate]
 
-    # -- the end -------------------------------------------------------------------------------------------------
+    # -- the check at the end ------------------------------------------------------------------------------------
 
     def contradictions(self, left: dict[str, list[str]], aside: dict[str, list[str]]) -> list[str]:
         """Return the contradictions as texts; empty if there are none. `left` is the final content of each queue, in

@@ -1,7 +1,7 @@
 """An independent queue manager for tests: MS-MQQB over a blocking socket, written from the documents alone.
 
-It shares no code with `openmsmq`: packets are packed here by hand, and `Checker` parses every byte that the other
-side sends, by MS-MQQB 2.2 and MS-MQMQ 2.2.18 to 2.2.20, and reports every violation.
+It shares no code with `openmsmq`: packets are packed here by hand, and `check` parses every byte that the other side
+sends, by MS-MQQB 2.2 and MS-MQMQ 2.2.18 to 2.2.20, and reports every violation.
 """
 
 from __future__ import annotations

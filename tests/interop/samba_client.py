@@ -1,4 +1,4 @@
-"""Samba's DCE/RPC client as a process of its own, for the interpreter that Debian's python3-samba is installed for.
+"""Samba's DCE/RPC client as a separate process, run by the interpreter that Debian's python3-samba is installed for.
 
     /usr/bin/python3 samba_client.py mgmt|epmapper|nothing BINDING [USER PASSWORD]
 
@@ -59,8 +59,8 @@ class Client:
     def request(self, uuid: str, version: int, opnum: int, stub: str, target: str | None) -> str:
         key = uuid, version
         if key not in self.interfaces:
-            # With credentials, Samba 4.22 opens a second connection, in an association group of its own; without, it
-            # alters the context of the first connection, as 4.17 does either way.
+            # With credentials, Samba 4.22 opens a second connection in a new association group; without, it
+            # alters the context of the first connection, as 4.17 does in both cases.
             way = {"credentials": self.credentials} if self.first is None else {"basis_connection": self.first}
             self.interfaces[key] = base.ClientConnection(self.binding, key, self.settings, **way)
             self.first = self.first or self.interfaces[key]

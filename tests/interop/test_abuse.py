@@ -1,4 +1,4 @@
-"""Hostile or broken input to the live daemon: it uses few resources, affects no other client, and gets a response."""
+"""Hostile or broken input to the live daemon: it uses few resources, affects no other client, and gets replies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from openmsmq.model.errors import MsmqError
 RESPONSE, FAULT = 2, 3
 
 
-# -- bytes that are no protocol --------------------------------------------------------------------------------------
+# -- bytes outside the protocol --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mapper", [False, True], ids=["qmcomm", "endpoint mapper"])
@@ -112,7 +112,7 @@ def test_a_daemon_out_of_descriptors_serves_on_and_recovers(tmp_path: Path) -> N
     assert "Traceback" not in daemon.log, daemon.log[-3000:]
 
 
-# -- calls without their preparation ---------------------------------------------------------------------------------
+# -- calls without prerequisites -------------------------------------------------------------------------------------
 
 
 def test_a_call_before_the_bind_is_not_served(daemon: Daemon) -> None:
@@ -236,7 +236,7 @@ def test_names_that_are_file_paths_touch_no_file(daemon: Daemon) -> None:
             assert is_own_file(entry), f"{directory}/{entry}"
 
 
-# -- handles of others -----------------------------------------------------------------------------------------------
+# -- handles of other clients ----------------------------------------------------------------------------------------
 
 
 def test_handles_of_another_association_are_invalid(daemon: Daemon) -> None:

@@ -85,7 +85,7 @@ def vtable(target: Object, wanted: Interface, name: str, **arguments: Any) -> An
     return target.raw(wanted, name, operation.request(**arguments))
 
 
-# -- the thin line --------------------------------------------------------------------------------------------------
+# -- a minimal exchange ---------------------------------------------------------------------------------------------
 
 
 def test_a_queue_is_created_written_and_read(com: Connection, daemon: Daemon) -> None:
@@ -144,7 +144,7 @@ def test_T14_a_body_of_four_megabytes_travels_in_many_fragments(com: Connection,
         assert (received.body, received.body_type) == (body, 0x2011)
 
 
-# -- revisions and the two ways to call -----------------------------------------------------------------------------
+# -- revisions, IDispatch and vtable calls --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["QueueInfo", "Message", "Application", "Management"])

@@ -1,5 +1,5 @@
-"""The scenarios of [MC-MQAC] section 4, each by impacket's client and by ours, as far as the queue manager supports
-them: there is no multicast (4.6), and no messages arrive from other machines (4.2)."""
+"""The scenarios of [MC-MQAC] section 4, each by impacket's client and by ours, with two
+limits: multicast is not supported (4.6), and no messages arrive from other machines here (4.2)."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_section_4_6_a_multicast_address_is_refused_when_it_is_sent_to(com: Any)
 
 @pytest.mark.parametrize("dispenser", ["TransactionDispenser", "CoordinatedTransactionDispenser"])
 def test_sections_4_7_and_4_8_a_message_is_sent_in_a_transaction(com: Any, dispenser: str) -> None:
-    """Both are coordinated by the queue manager (deviation D-76)."""
+    """Both dispensers begin transactions that the queue manager coordinates."""
     info, _ = queue_info(com, True)
     opened = com.call(info, "Open", SEND, 0)
     for body, end in (("kept", "Commit"), ("dropped", "Abort")):

@@ -145,7 +145,7 @@ def test_an_account_that_others_may_use_gets_a_new_password_only_on_request(
     refused = join(directory, tmp_path, name="OTHER")
     assert refused.code == 1 and "--reset-password" in refused.stderr, refused
     place, sid = "CN=OTHER,CN=Computers,DC=rig,DC=test", directory.sid("OTHER$")
-    directory.tool("dsacl", "set", f"--objectdn={place}", f"--sddl=(D;;CC;;;{sid})")  # it may create no accounts
+    directory.tool("dsacl", "set", f"--objectdn={place}", f"--sddl=(D;;CC;;;{sid})")  # it may create no child objects
     joined = join(directory, tmp_path, "--reset-password", name="OTHER")
     assert joined.code == 0, joined
     assert f"CN=msmq,{place}" in computer(directory, "OTHER")

@@ -117,7 +117,7 @@ def test_what_is_recoverable_survives_the_death_of_connections_and_of_the_daemon
     check(tmp_path, several(12), seconds=8, kills=6)
 
 
-# -- the ledger finds what is wrong ------------------------------------------------------------------------------------
+# -- the ledger detects contradictions ---------------------------------------------------------------------------------
 
 
 def sent(ledger: Ledger, text: str, *, priority: int = 3) -> Fate:

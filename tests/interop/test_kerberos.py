@@ -44,7 +44,7 @@ from openmsmq.model.security import sid_bytes
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("domain")]
 LEVELS = [AuthLevel.CONNECT, AuthLevel.PKT, AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY]
-REFUSED = (AccessDenied, BindError)  # AuthenticationError is the first of these
+REFUSED = (AccessDenied, BindError)  # AuthenticationError is a subclass of AccessDenied
 ORDERS = r".\private$\orders"
 OF_BOB = r".\private$\of-bob"
 
@@ -191,7 +191,7 @@ def open_for_sending(dce: Any) -> Any:
     return dce.request(request, checkError=False)
 
 
-# -- tickets that are not good ----------------------------------------------------------------------------------------
+# -- invalid tickets --------------------------------------------------------------------------------------------------
 
 
 def test_a_ticket_for_another_service_is_refused_with_the_reason_in_the_log(

@@ -28,7 +28,7 @@ def here(tmp_path_factory: Any) -> Iterator[Partners]:
 
 @pytest.fixture(autouse=True)
 def as_it_was(here: Partners) -> Iterator[None]:
-    """Check that the next transaction of a well-behaved partner commits."""
+    """Check after each test that a transaction of a well-behaved partner commits."""
     yield
     eventually(lambda: here.left() == NOT_DONE)
     guid = here.begin("push")

@@ -64,7 +64,7 @@ def kill_under_load(directory: Path, kills: int, longest: float) -> History:
 
 def check(history: History) -> None:
     for queue in QUEUES:
-        if queue != MOVED:  # the other messages were sent by other clients
+        if queue != MOVED:  # clients send to the others directly
             assert history.texts("sent", queue), f"nothing was sent to {queue}"
     assert history.left[MOVED], "nothing was moved"
     print(history.summary())
@@ -94,7 +94,7 @@ def test_the_history_checker_detects_violations(tmp_path: Path) -> None:
         assert History([tmp_path / "notes"], well | wrong).contradictions() != []
 
 
-# -- an orderly end --------------------------------------------------------------------------------------------------
+# -- regular stops ---------------------------------------------------------------------------------------------------
 
 
 def test_sigterm_ends_the_daemon_with_0_and_leaves_a_checkpoint(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_identifiers_are_never_reused_after_a_kill(tmp_path: Path) -> None:
         reopened._background.shutdown()
 
 
-# -- disks that are full or broken -----------------------------------------------------------------------------------
+# -- full and failing disks ------------------------------------------------------------------------------------------
 
 
 TO_THE_LAST = ("--minimum-free-megabytes", "0")

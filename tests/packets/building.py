@@ -287,7 +287,7 @@ def _acknowledgment(kind: int, body: bytes, recoverable: int, changed: dict[str,
     return message
 
 
-# -- random packets that break no rule -------------------------------------------------------------------------------
+# -- random valid packets --------------------------------------------------------------------------------------------
 
 
 def _guid(chance: random.Random) -> bytes:

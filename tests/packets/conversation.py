@@ -72,7 +72,7 @@ class Ledger:
 
 @dataclass
 class Sent:
-    """Counts of messages that one side has sent and acknowledged."""
+    """State of one side of a session: its settings, and the counts of messages sent and acknowledged."""
 
     stream: Stream
     messages: int = 0

@@ -403,7 +403,7 @@ class Node:
         if service is not None:
             _silence(service)
 
-    # -- queueing.outbox.Outside and Transport -----------------------------------------------------------------
+    # -- QueueManagerHost and Transport ------------------------------------------------------------------------
 
     def turn_wanted(self) -> None:
         life = self.life

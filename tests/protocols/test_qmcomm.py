@@ -45,7 +45,7 @@ def fault(status: int) -> Any:
 mismatch = fault(NCA_S_FAULT_CONTEXT_MISMATCH)
 
 
-# -- the wire --------------------------------------------------------------------------------------------------
+# -- encoding --------------------------------------------------------------------------------------------------
 
 
 def test_operations_not_used_on_the_wire_do_not_exist(server: Server) -> None:
@@ -346,7 +346,7 @@ def test_whereabouts_fit_or_their_length_is_returned(server: Server, client: Cli
         assert (answer.result, answer.pcbWhereabouts, answer.pbWhereabouts) == (error, 5, data)
 
 
-# -- the rest --------------------------------------------------------------------------------------------------
+# -- other operations ------------------------------------------------------------------------------------------
 
 
 def test_obsolete_operations(client: Client) -> None:

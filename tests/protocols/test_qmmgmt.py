@@ -96,7 +96,7 @@ def outgoing(server: Server, name: str = THERE) -> OutgoingQueue:
     return found
 
 
-# -- the machine -----------------------------------------------------------------------------------------------
+# -- machine ---------------------------------------------------------------------------------------------------
 
 
 def test_every_property_has_a_name_and_a_value() -> None:
@@ -147,7 +147,7 @@ def test_a_local_queue_reports_its_properties(server: Server, client: Client) ->
     server.world.send(body=bytes(100))
     server.world.read(server.world.open())
     server.world.send(body=bytes(100))
-    client.open(share=1)  # locked by one reader
+    client.open(share=1)  # denies other readers
     journal = server.world.queue().journal
     assert journal is not None
     values = queue(client)

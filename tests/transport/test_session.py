@@ -327,7 +327,7 @@ def test_malformed_messages_close_the_session(damage: str) -> None:
     assert ending(events) is CloseReason.PROTOCOL_ERROR and received(events) == [] and bob.data_to_send() == b""
 
 
-# -- timers and the end ------------------------------------------------------------------------------------------------
+# -- timers and closing ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("direct", "wait"), [(False, 20_000), (True, 40_000)])
