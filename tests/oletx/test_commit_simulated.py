@@ -22,8 +22,8 @@ def world(seed: int = 0) -> tuple[Network, list[Site]]:
 
 
 class Program:
-    """A program that begins a transaction at the first site, extends it to others by pull or push, works at all and
-    commits."""
+    """A program that begins a transaction at the first site, extends it to others by pull or push, works at these
+    sites except idle ones, and commits."""
 
     def __init__(self, network: Network, sites: list[Site], uow: bytes, ways: list[str], idle: set[str]) -> None:
         self.network, self.sites, self.uow, self.idle = network, sites, uow, idle

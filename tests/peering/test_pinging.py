@@ -160,7 +160,7 @@ def test_a_queue_manager_at_its_session_limit_refuses_pings(pair: Pair, option: 
 
 
 def with_listener(work: Callable[[PingListener, int, Callable[[str], None]], Coroutine[Any, Any, None]]) -> None:
-    """Run `work` with a listener, its port, and a function that adds a host that is refused."""
+    """Run `work` with a listener, its port, and a function that adds a host to be refused."""
 
     async def run() -> None:
         refused: set[str] = set()
