@@ -63,13 +63,13 @@ def one_pdu(connected: socket.socket) -> bytes:
 
 
 def send_quietly(connected: socket.socket, data: bytes) -> None:
-    """Send; ignore that the server may have closed the connection."""
+    """Send and ignore an error if the server has closed the connection."""
     with contextlib.suppress(ConnectionError):
         connected.sendall(data)
 
 
 def mutate(data: bytes, choose: random.Random) -> bytes:
-    """One to three changes of the kinds that break parsers."""
+    """Make one to three changes that typically break parsers."""
     changed = bytearray(data)
     for _ in range(choose.randrange(1, 4)):
         where = choose.randrange(len(changed)) if changed else 0
@@ -116,7 +116,7 @@ class Bystander(threading.Thread):
             self.error = error
 
     def go_on(self, calls: int = 20) -> None:
-        """Wait for a number of further calls, or for a failure."""
+        """Wait until a given number of further calls have succeeded, or one has failed."""
         enough = len(self.seconds) + calls
         eventually(lambda: len(self.seconds) >= enough or not self.is_alive(), 60)
 
@@ -154,7 +154,7 @@ def watched(
 
 
 def is_own_file(name: str) -> bool:
-    """Whether the daemon is known to make a file of this name."""
+    """Whether this is the name of a file that the daemon creates itself."""
     known = (
         "data",
         "data.log",

@@ -1,6 +1,6 @@
-"""Many clients of the automation objects in one process, for a test that kills it: each opens a queue of its own
-exclusively and holds ten objects. Prints "ready"; answers each line of standard input with how many clients still have
-all of theirs.
+"""Many clients of the automation objects in one process, for a test that kills it: each opens its own queue
+exclusively and holds ten objects. Prints "ready"; answers each line of standard input with the number of clients that
+still have all their objects.
 
     python automation_crowd.py PORT PING_SECONDS CLIENTS FIRST_QUEUE
 """

@@ -1,4 +1,4 @@
-"""The same script of automation objects by two clients: impacket's and ours."""
+"""One script of automation objects, run by two clients: impacket's and ours."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from openmsmq.model.errors import MsmqError
 
 
 class Impacket:
-    """Scripts by impacket's client, through IDispatch."""
+    """Scripts run by impacket's client, through IDispatch."""
 
     refused: type[Exception] = Refused
 
@@ -44,7 +44,7 @@ class Impacket:
 
 
 class Ours:
-    """Scripts by openmsmq.com."""
+    """Scripts run by openmsmq.com."""
 
     refused: type[Exception] = MsmqError
 

@@ -1,4 +1,4 @@
-"""One daemon per test module, which must not log an unhandled exception."""
+"""Fixtures: one daemon per test module, which must not log an unhandled exception."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def directory(controller: DomainController) -> DomainController:
 
 @pytest.fixture(scope="module")
 def member(controller: DomainController, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Member]:
-    """The computer MQ3, a member of the domain by winbind."""
+    """The computer MQ3, a member of the domain through winbind."""
     if reason := why_no_member():
         missing(reason)
     running = Member(controller, "MQ3", tmp_path_factory.mktemp("member"))

@@ -13,8 +13,8 @@ _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST
 
 
 class CuttingProxy:
-    """Forwards to `target`. `budget` says for each new connection after how many bytes, of both directions together,
-    it is cut, or None for never; `cuts` counts those that were."""
+    """Forwards to `target`. `budget` returns for each new connection the number of bytes, in both directions
+    together, after which it is cut, or None for never; `cuts` counts the connections that were cut."""
 
     def __init__(self, target: int, budget: Callable[[], int | None]) -> None:
         self.target, self.budget = target, budget
@@ -80,12 +80,12 @@ class _Link:
                 writer.write(data)
                 await writer.drain()
         if from_server:
-            self.cut()  # it was killed
+            self.cut()  # the client was killed
         self._over = True
         writer.close()
 
     def cut(self) -> None:
-        """Cut a connection; the peers see an end (FIN) or a reset (RST)."""
+        """Cut a connection; the peers receive an end (FIN) or a reset (RST)."""
         if self._over:
             return
         self._over = True

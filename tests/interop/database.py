@@ -1,5 +1,5 @@
-"""An SQLite database as a participant, and a program that moves messages on from queue to database and to another queue
-manager. `python -m interop.database NEAR_PORT FAR_PORT FILE` does so until it is killed."""
+"""An SQLite database as a participant, and a program that moves messages from a queue to a database and to another
+queue manager. `python -m interop.database NEAR_PORT FAR_PORT FILE` runs until it is killed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ QUEUE = r".\private$\x"
 
 
 class Ledger:
-    """Prepared rows are in a separate table, because SQLite itself has only one phase."""
+    """Ledger in SQLite. Prepared rows are in a separate table, because SQLite has only one-phase commits."""
 
     def __init__(self, path: str) -> None:
         self._database = sqlite3.connect(path, timeout=30, check_same_thread=False)
@@ -58,7 +58,7 @@ class Ledger:
 
 
 def move_one(near: openmsmq.QueueManager, far: openmsmq.QueueManager, ledger: Ledger) -> str:
-    """Receive at one, send at the other, write into the database: one transaction."""
+    """Receive from one, send to the other and insert into the database in one transaction."""
     with near.open(QUEUE) as source, far.open(QUEUE, "send") as target:
         with near.transaction(distributed=True) as transaction:
             transaction.enlist(ledger)

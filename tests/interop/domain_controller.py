@@ -1,7 +1,7 @@
-"""Samba as an Active Directory domain controller, on a host of its own beside this process. Root only.
+"""Samba as an Active Directory domain controller, on a separate host (network namespace). Root only.
 
-The directory is made once and kept in the system's temporary directory; each controller begins with a copy. Users and
-passwords are those of `ACCOUNTS`; the daemon's own account is `SERVICE`.
+The directory is created once and kept in the system's temporary directory; each controller starts with a copy. Users
+and passwords are those of `ACCOUNTS`; the daemon's own account is `SERVICE`.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from msrpc.rpc.kerberos import KerberosCredentials
 REALM, DOMAIN, CONTROLLER = "RIG.TEST", "RIG", "dc1"
 ADMINISTRATOR, PASSWORD = "Administrator", "Passw0rd!"
 ACCOUNTS = ("alice", "bob", "carol")
-GROUP, INNER_GROUP = "orders", "order-clerks"  # alice is in the inner one, which is in the other
+GROUP, INNER_GROUP = "orders", "order-clerks"  # alice is in the inner group, which is in the outer one
 SERVICE, HOST = "MQ1$", "mq1.rig.test"
 OTHER_SERVICE, OTHER_HOST = "OTHER$", "other.rig.test"
 SERVICE_NAME, OTHER_NAME = f"host/{HOST}@{REALM}", f"host/{OTHER_HOST}@{REALM}"
-START = 30.0  # seconds until the controller answers, on a machine that runs other tests
-HOSTS = 3  # of which the first is the controller, and others are for more of them
-RECIPE = 2  # counts changes of `_provision`, so that no old directory is used
+START = 30.0  # seconds until the controller responds, on a machine that runs other tests
+HOSTS = 3  # the first is the controller's; the others are for additional controllers
+RECIPE = 2  # version of `_provision`: increase it when that changes, so that no old directory is used
 
 
 def why_no_controller() -> str:
-    """Why there can be no domain controller here; empty if there can."""
+    """Return the reason why there can be no domain controller here; empty if there can."""
     for program in ("samba", "samba-tool", "kinit", "kvno", "faketime"):
         if shutil.which(program) is None:
             return f"{program} is not installed: tools/ensure domain"
@@ -47,23 +47,23 @@ def why_no_controller() -> str:
 
 
 def kept_directory() -> Path:
-    """Where the directory is: the provisioning writes this path into it, so each checkout has its own."""
+    """Return the path of the directory. Provisioning writes this path into it, so each checkout has its own."""
     checkout = hashlib.sha256(str(Path(__file__).resolve()).encode()).hexdigest()[:8]
     return Path(tempfile.gettempdir()) / f"openmsmq-domain-{os.getuid()}-{checkout}-{RECIPE}"
 
 
 class SambaServer:
-    """A process that serves the directory in `place`, on one of the hosts of a net."""
+    """A process that serves the directory in `place`, on one host of a network."""
 
     def __init__(self, net: Net, index: int, place: Path, log: Path, *prepare: str) -> None:
-        """`prepare` is a command that runs what follows it."""
+        """Create the server. `prepare` is a command prefix that runs the command after it."""
         self._enter, self._log, self._prepare = net.enter(index), log, prepare
         self._process: subprocess.Popen[bytes] | None = None
         self.address = net.hosts[index]
         self.settings = place / "etc/smb.conf"
 
     def start(self) -> None:
-        """Raises RuntimeError when the controller does not answer in time."""
+        """Start the process. Raises RuntimeError if the controller does not respond in time."""
         command = [*self._prepare, "samba", "-i", "-M", "single", "-s", str(self.settings)]
         with self._log.open("ab") as log:
             out = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
@@ -77,7 +77,7 @@ class SambaServer:
 
     @contextmanager
     def running(self) -> Iterator[Self]:
-        """From its start to the end of the block."""
+        """Run the process for the duration of the block."""
         self.start()
         try:
             yield self
@@ -103,17 +103,17 @@ class SambaServer:
 
     @contextmanager
     def silent(self) -> Iterator[None]:
-        """Its connections stand, and nobody answers."""
+        """Stop the process for the duration of the block: connections stay open, but get no response."""
         process = self._process
         assert process is not None
         process.send_signal(signal.SIGSTOP)
         try:
             yield
         finally:
-            process.send_signal(signal.SIGCONT)  # nothing where it was killed meanwhile
+            process.send_signal(signal.SIGCONT)  # no such process if it was killed in the meantime
 
     def kill(self) -> None:
-        """At once, whatever it does."""
+        """Kill the process immediately."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -121,17 +121,17 @@ class SambaServer:
 
 
 class DomainController(SambaServer):
-    """The first controller of the domain. Tickets are in files that `ticket` makes."""
+    """The first controller of the domain. Tickets are in files that `ticket` creates."""
 
     def __init__(self, net: Net, place: Path, directory: Path) -> None:
-        """`directory` is for keytabs, tickets and the configuration of Kerberos."""
+        """Create the controller. `directory` is for keytabs, tickets and the Kerberos configuration."""
         super().__init__(net, 0, place, directory / "samba.log")
         self.net, self.place, self.directory = net, place, directory
         self.krb5_conf = directory / "krb5.conf"
         self.configure_kerberos([self.address])
 
     def configure_kerberos(self, controllers: list[str], realms: str = "", hosts: str = "") -> None:
-        """Where tickets are had; `realms` and `hosts` are lines for other realms."""
+        """Write the Kerberos configuration; `realms` and `hosts` are lines for other realms."""
         found = "".join(f"  kdc = {address}\n" for address in controllers)
         self.krb5_conf.write_text(
             f"[libdefaults]\n default_realm = {REALM}\n dns_lookup_kdc = false\n dns_lookup_realm = false\n"
@@ -142,15 +142,15 @@ class DomainController(SambaServer):
 
     @property
     def environment(self) -> dict[str, str]:
-        """For processes that speak Kerberos."""
+        """Environment variables for processes that use Kerberos."""
         return {**os.environ, "KRB5_CONFIG": str(self.krb5_conf)}
 
     def serve_ldap_by_address(self) -> None:
-        """Tickets for LDAP can be had for the controller's address, as no name of it resolves here."""
+        """Allow LDAP tickets for the controller's address, since its name does not resolve here."""
         self.tool("spn", "add", f"ldap/{self.address}", f"{CONTROLLER.upper()}$")
 
     def search(self, user: str, condition: str, *attributes: str) -> str:
-        """What ldapsearch finds with the ticket of a user, as lines of LDIF."""
+        """Return the LDIF lines that ldapsearch finds with a user's ticket."""
         environment = {**self.environment, "KRB5CCNAME": f"FILE:{self.directory / f'{user}.ccache'}"}
         command = [
             "ldapsearch",
@@ -169,16 +169,16 @@ class DomainController(SambaServer):
         return "\n".join(line for line in done.stdout.splitlines() if line and not line.startswith("# refldap:"))
 
     def add_object(self, ldif: str) -> None:
-        """By Samba's Python bindings, on the controller's own database."""
+        """Add an object with Samba's Python bindings, directly to the controller's database."""
         script = _ADD_OBJECT.format(database=self.place / "private/sam.ldb")
         subprocess.run(["/usr/bin/python3", "-I", "-c", script], input=ldif.encode(), check=True, capture_output=True)
 
     def tool(self, *arguments: str) -> str:
-        """samba-tool on the controller's own database."""
+        """Run samba-tool on the controller's own database."""
         return _tool(self.place, *arguments)
 
     def ticket(self, user: str, *services: str, name: str = "", lifetime: str = "1h", shift: str = "") -> Path:
-        """A cache with the user's ticket-granting ticket, and tickets for services. `shift` sets the clock, as
+        """Return a cache with the user's ticket-granting ticket and service tickets. `shift` sets the clock, such as
         `+10m`. Raises CalledProcessError."""
         cache = self.directory / f"{name or user}.ccache"
         environment = {**self.environment, "KRB5CCNAME": f"FILE:{cache}"}
@@ -190,25 +190,25 @@ class DomainController(SambaServer):
         return cache
 
     def keytab(self, account: str = SERVICE) -> Path:
-        """A new file with the keys of an account."""
+        """Return a new file with the keys of an account."""
         path = self.directory / f"{account.rstrip('$')}.keytab"
         path.unlink(missing_ok=True)
         return self.export(account)
 
     def export(self, account: str) -> Path:
-        """Add the present keys of an account to its file."""
+        """Add the current keys of an account to its file."""
         path = self.directory / f"{account.rstrip('$')}.keytab"
         self.tool("domain", "exportkeytab", str(path), f"--principal={account}")
         path.chmod(0o600)
         return path
 
     def without_pac(self, account: str) -> None:
-        """Tickets for a service have no PAC from now on: WORKSTATION_TRUST_ACCOUNT and NO_AUTH_DATA_REQUIRED
+        """Omit the PAC from service tickets from now on: WORKSTATION_TRUST_ACCOUNT and NO_AUTH_DATA_REQUIRED
         ([MS-ADTS] 2.2.16)."""
         _set_attribute(self.place, account, "userAccountControl", 0x1000 | 0x2000000)
 
     def sid(self, name: str) -> str:
-        """Of a user, a computer or a group."""
+        """Return the SID of a user, a computer or a group."""
         kind = "group" if name in (GROUP, INNER_GROUP) else "computer" if name.endswith("$") else "user"
         shown = self.tool(kind, "show", name, "--attributes=objectSid")
         return next(line.split(": ")[1] for line in shown.splitlines() if line.startswith("objectSid: "))
@@ -231,7 +231,7 @@ def _provision(place: Path) -> None:
         ],
         check=True, capture_output=True,
     )  # fmt: skip
-    # The controller adds it by itself, but later.
+    # The controller adds it automatically, but later.
     _tool(place, "spn", "add", f"ldap/{CONTROLLER}.rig.test", f"{CONTROLLER.upper()}$")
     for user in ACCOUNTS:
         _tool(place, "user", "create", user, PASSWORD)
@@ -242,7 +242,7 @@ def _provision(place: Path) -> None:
     for account, host in ((SERVICE, HOST), (OTHER_SERVICE, OTHER_HOST)):
         _tool(place, "computer", "create", account.rstrip("$"))
         _tool(place, "user", "setpassword", account, f"--newpassword={PASSWORD}{account}")
-        for name in (host, account.rstrip("$")):  # as a computer that joins has them
+        for name in (host, account.rstrip("$")):  # as for a computer that has joined
             _tool(place, "spn", "add", f"host/{name}", account)
         # Without this the controller issues RC4 tickets; 0x18: AES-128 and AES-256 ([MS-KILE] 2.2.7).
         _set_attribute(place, account, "msDS-SupportedEncryptionTypes", 0x18)
@@ -271,7 +271,7 @@ database.add_ldif(sys.stdin.read())
 
 @contextmanager
 def domain_controller(directory: Path) -> Iterator[DomainController]:
-    """A controller with a fresh copy of the directory; one at a time in each checkout. It ends with the block."""
+    """Run a controller with a fresh copy of the directory for the duration of the block; one at a time per checkout."""
     kept = kept_directory()
     kept.mkdir(mode=0o700, exist_ok=True)
     place, made = kept / "dc", kept / "made"
@@ -301,7 +301,7 @@ def login(cache: Path, service: str = SERVICE_NAME) -> dict[str, Any]:
 
 
 def command(daemon: Daemon, cache: Path, service: str = SERVICE_NAME, **more: str) -> Callable[..., str]:
-    """The command line with a ticket, and more variables."""
+    """Run the command line with a ticket and additional environment variables."""
 
     def run(*arguments: str) -> str:
         options = ("--kerberos", "--kerberos-service", service)

@@ -1,9 +1,9 @@
-"""More controllers beside the first one: a second one of its domain, one of another domain of the forest, and a server
-that refers to that one. Root only.
+"""Additional controllers: a second one of the first one's domain, one of another domain of the forest, and a server
+that refers to the latter. Root only.
 
-Samba 4.17 makes no child domains. So the other domain is made alone, and both get a trust and the first one the
-crossRef object that a forest has: its users get tickets there. It makes no referrals to other domains either; those are
-OpenLDAP's slapd's, with an account of the first domain.
+Samba 4.17 cannot create child domains. So the other domain is created separately; both get a trust, and the first
+one gets the crossRef object of a forest: its users get tickets there. Samba does not create referrals to other
+domains either; those come from OpenLDAP's slapd, with an account of the first domain.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ ref: ldap://{foreign}/DC=foreign,DC=rig,DC=test
 
 
 def _alone(place: Path) -> None:
-    """Several of these on one machine have nothing in common."""
+    """Give the server its own paths, so that several can run on one machine."""
     settings = place / "etc/smb.conf"
     text = settings.read_text().replace("[global]\n", _OWN_PLACES.format(place=place), 1)
     lines = [line for line in text.splitlines() if not ("server services" in line and "dnsupdate" in line)]
@@ -168,7 +168,7 @@ def _alone(place: Path) -> None:
 
 
 def with_names(controller: DomainController) -> list[str]:
-    """A command that runs what follows it where both controllers of the domain have names."""
+    """Return a command prefix that runs a command where the names of both controllers of the domain resolve."""
     hosts = controller.directory / "hosts"
     second = controller.net.hosts[SECOND_INDEX]
     own = f"{controller.address} {CONTROLLER}.rig.test\n{second} {SECOND}.rig.test\n"
@@ -179,7 +179,7 @@ def with_names(controller: DomainController) -> list[str]:
 
 @contextmanager
 def second_controller(controller: DomainController, place: Path) -> Iterator[SambaServer]:
-    """Another controller of the same domain, with a copy of all that it has. LDAP is served by addresses."""
+    """Run another controller of the same domain, with a replica of its directory. LDAP is served by address."""
     address = controller.net.hosts[SECOND_INDEX]
     prepare = with_names(controller)
     join = [
@@ -204,7 +204,7 @@ def second_controller(controller: DomainController, place: Path) -> Iterator[Sam
 
 @contextmanager
 def child_domain(controller: DomainController) -> Iterator[SambaServer]:
-    """A controller of the domain child.rig.test, which `controller` has to be started again to know."""
+    """Run a controller of the domain child.rig.test; `controller` must be restarted to learn of it."""
     kept = kept_directory()
     made, place = kept / "child-made", kept / "child"
     shutil.rmtree(place, ignore_errors=True)
@@ -232,8 +232,8 @@ def child_domain(controller: DomainController) -> Iterator[SambaServer]:
 
 @contextmanager
 def referrer(controller: DomainController, place: Path, foreign: str) -> Iterator[str]:
-    """slapd at the address that is returned, which has only the names of the forest's domains, a referral to the
-    child domain and one to `foreign`."""
+    """Run slapd and yield its address. It has only the names of the forest's domains, a referral to the child domain
+    and one to `foreign`."""
     (place / "data").mkdir(parents=True)
     (place / "root.ldif").write_text(_ROOT)
     (place / "contents.ldif").write_text(_CONTENTS.format(foreign=foreign))
@@ -260,7 +260,8 @@ def referrer(controller: DomainController, place: Path, foreign: str) -> Iterato
 
 
 def _wait(ready: Callable[[], bool]) -> None:
-    """Raises what `ready` raises when the time is over, and TimeoutError where it is not ready then."""
+    """Wait until `ready` succeeds. After the timeout, raises the exception of `ready`, or TimeoutError if
+    `ready` returned False."""
     over = time.monotonic() + START
     while True:
         is_last = time.monotonic() > over
@@ -276,7 +277,7 @@ def _wait(ready: Callable[[], bool]) -> None:
 
 
 def name_forest(names: NameServer, controller: DomainController, referrer_address: str) -> None:
-    """DNS of both domains; whoever asks for a controller of the first one gets slapd."""
+    """Serve DNS for both domains; a lookup of a controller of the first domain returns slapd."""
     child = controller.net.hosts[CHILD_INDEX]
     names.records = {
         ("_ldap._tcp.dc._msdcs.rig.test", "SRV"): [f"0 100 389 {REFERRER_HOST}."],

@@ -1,5 +1,5 @@
-"""This machine as a member of the domain, by Samba's winbind: in a mount namespace of its own, as winbind's socket has
-one place in a file system. Root only."""
+"""This machine as a member of the domain, through Samba's winbind: in a separate mount namespace, since winbind's
+socket has a fixed path. Root only."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ disable netbios = yes
 
 
 def why_no_member() -> str:
-    """Why there can be no member here; empty if there can."""
+    """Return the reason why there can be no member here; empty if there can."""
     for program in ("winbindd", "net", "wbinfo", "unshare"):
         if shutil.which(program) is None:
             return f"{program} is not installed: tools/ensure domain"
@@ -53,7 +53,7 @@ def why_no_member() -> str:
 
 
 def entering(process: int) -> Callable[[], None]:
-    """A function that moves the process that calls it into the mount namespace of another one."""
+    """Return a function that moves the calling process into the mount namespace of another process."""
     path, libc = f"/proc/{process}/ns/mnt", ctypes.CDLL(None, use_errno=True)
 
     def move() -> None:
@@ -68,13 +68,13 @@ def entering(process: int) -> Callable[[], None]:
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-    """To it and its children."""
+    """Send a signal to the process and its children."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, number)
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a process that leads a group of its own, and whatever it has started."""
+    """End a process that leads its own process group, and all processes that it has started."""
     _signal(process, signal.SIGTERM)
     try:
         process.wait(10)
@@ -83,7 +83,7 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 class Member:
-    """A computer with this NetBIOS name that has joined, and its winbind."""
+    """A joined computer with this NetBIOS name, and its winbind."""
 
     def __init__(self, controller: DomainController, name: str, place: Path) -> None:
         self.name = name
@@ -110,7 +110,7 @@ class Member:
         return ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh"]
 
     def run(self, *command: str) -> str:
-        """A command of Samba's. Raises RuntimeError."""
+        """Run a Samba command. Raises RuntimeError if it fails."""
         done = subprocess.run(
             [*self._inside, *command, "-s", str(self.settings)],
             env=self._controller.environment, capture_output=True, text=True,
@@ -120,7 +120,7 @@ class Member:
         return done.stdout
 
     def join(self) -> None:
-        """As soon as the controller serves RPC. Raises RuntimeError."""
+        """Join as soon as the controller serves RPC. Raises RuntimeError."""
         command = ("net", "ads", "join", "-U", f"{ADMINISTRATOR}%{PASSWORD}", "--no-dns-updates", "-S", self._host)
         over = time.monotonic() + START
         while True:
@@ -133,8 +133,8 @@ class Member:
                 time.sleep(0.5)
 
     def start(self) -> None:
-        """Raises RuntimeError when winbind does not find the domain in time. Whom it served before sees its socket
-        again."""
+        """Start winbind. Raises RuntimeError if it does not find the domain in time. Previous clients find its
+        socket again."""
         (self._place / "sockets/pipe").unlink(missing_ok=True)
         with (self._place / "winbindd.log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -149,12 +149,12 @@ class Member:
             time.sleep(0.1)
 
     def _answers(self) -> bool:
-        if not (self._place / "sockets/pipe").exists():  # before, it may not be in its namespace yet
+        if not (self._place / "sockets/pipe").exists():  # earlier, it may not be in its namespace yet
             return False
         return not subprocess.run(["wbinfo", "-t"], preexec_fn=self.enter(), capture_output=True).returncode
 
     def enter(self) -> Callable[[], None]:
-        """A function that moves the process that calls it to where this winbind answers."""
+        """Return a function that moves the calling process to where this winbind is available."""
         assert self._process is not None
         return entering(self._process.pid)
 
@@ -165,7 +165,7 @@ class Member:
 
     @contextmanager
     def silent(self) -> Iterator[None]:
-        """Its sockets stand, and nobody answers."""
+        """Stop winbind for the duration of the block: its sockets stay open, but get no response."""
         assert self._process is not None
         _signal(self._process, signal.SIGSTOP)
         try:

@@ -1,4 +1,4 @@
-"""This machine as a member of the domain by adcli and sssd, in a mount namespace of its own. Root only."""
+"""This machine as a member of the domain through adcli and sssd, in a separate mount namespace. Root only."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ use_fully_qualified_names = true
 _PLACES = {
     "db": "/var/lib/sss/db", "mc": "/var/lib/sss/mc", "pipes": "/var/lib/sss/pipes", "log": "/var/log/sssd",
     "settings": "/etc/sssd", "gpo": "/var/lib/sss/gpo_cache",
-    "no-winbind": SOCKETS,  # that of the controller is not this machine's
+    "no-winbind": SOCKETS,  # the controller's file is not this machine's
 }  # fmt: skip
 
 
 def why_no_sssd() -> str:
-    """Why there can be no such member here; empty if there can."""
+    """Return the reason why there can be no such member here; empty if there can."""
     for program in ("adcli", "sssd", "unshare"):
         if shutil.which(program) is None:
             return f"{program} is not installed: tools/ensure domain"
@@ -43,7 +43,7 @@ def why_no_sssd() -> str:
 
 
 class SssdMember:
-    """A computer that has joined, and its sssd."""
+    """A joined computer, and its sssd."""
 
     def __init__(self, controller: DomainController, name: str, place: Path) -> None:
         self.name, self.host = name, f"{name.lower()}.{REALM.lower()}"
@@ -72,7 +72,7 @@ class SssdMember:
         return ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh"]
 
     def join(self) -> str:
-        """What adcli says. Raises CalledProcessError."""
+        """Join the domain and return the output of adcli. Raises CalledProcessError."""
         command = [
             "adcli", "join", REALM.lower(), f"--domain-controller={CONTROLLER}.{REALM.lower()}",
             f"--host-fqdn={self.host}", f"--computer-name={self.name}", f"--host-keytab={self.keytab}",
@@ -85,7 +85,7 @@ class SssdMember:
         return done.stderr
 
     def start(self) -> None:
-        """Raises RuntimeError when sssd does not know the domain's users in time."""
+        """Start sssd. Raises RuntimeError if it does not know the domain's users in time."""
         with (self._place / "sssd.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*self._inside, "sssd", "-i", "--logger=stderr"], env=self._controller.environment,
@@ -102,7 +102,7 @@ class SssdMember:
         return not subprocess.run(command, preexec_fn=self.enter(), capture_output=True).returncode
 
     def enter(self) -> Callable[[], None]:
-        """A function that moves the process that calls it to where this sssd answers."""
+        """Return a function that moves the calling process to where this sssd is available."""
         assert self._process is not None
         return entering(self._process.pid)
 
@@ -132,10 +132,10 @@ exec sleep 1000
 
 
 class RealmMember:
-    """A computer that has joined by realmd, which has a bus, a process namespace and an /etc of its own."""
+    """A computer joined by realmd, with its own bus, process namespace and /etc."""
 
     def __init__(self, controller: DomainController, name: str, place: Path, resolver: str) -> None:
-        """`resolver` is the address of a name server that has the SRV records of the domain."""
+        """Create the member. `resolver` is the address of a name server that has the SRV records of the domain."""
         self.host = f"{name.lower()}.{REALM.lower()}"
         self._place = place
         for part in (*_PLACES, "own"):

@@ -19,20 +19,20 @@ IN_TRANSACTIONS = (TRANSACTIONAL, DISTRIBUTED)
 ASIDE = ";aside"
 TWO_PHASES = ("remoteread", "qm2qm")
 PROTOCOLS = ("qmcomm", *TWO_PHASES)
-WAITING = 3  # receives at once
+WAITING = 3  # immediate receives
 # Another client received, locked or moved the message.
 ELSEWHERE = (MessageNotFound, MessageAlreadyReceived, ReceiveTimeout)
 LOCKED = HResult.MQ_ERROR_MESSAGE_LOCKED_UNDER_TRANSACTION
 
 
 class Abandoned(Exception):
-    """Leaves the block of a locked message."""
+    """Raised to leave the block of a locked message."""
 
 
 class DyingClient(DyingConnections):
     """Each operation reports its known outcome to the ledger, even if it was cut off."""
 
-    number = 0  # of messages so far
+    number = 0  # number of messages so far
 
     async def open(self, queue: str, access: str, protocol: str) -> aio.MessageQueue:
         assert self.manager is not None
@@ -124,7 +124,7 @@ class DyingClient(DyingConnections):
             self.found_none(queue, span)
         except (Abandoned, OperationCancelled, asyncio.CancelledError) as error:
             if fate is None or isinstance(error, asyncio.CancelledError):
-                self.ledger.unknown_holds[queue].append(span)  # it may have locked one and put it back
+                self.ledger.unknown_holds[queue].append(span)  # it may have locked a message and put it back
             if self.proxy.cuts == cuts:
                 self.end(span)
             raise
@@ -196,7 +196,7 @@ class DyingClient(DyingConnections):
         self.end(whole)
 
     async def receive_in_distributed_transaction(self) -> None:
-        """By R_StartTransactionalReceive, in a transaction that another queue manager coordinates."""
+        """Receive through R_StartTransactionalReceive, in a transaction that another queue manager coordinates."""
         opened = await self.open(DISTRIBUTED, "receive", "remoteread")
         if self.coordinator is None:
             self.coordinator = await self._connect(self.coordinators_proxy.port)
@@ -234,7 +234,7 @@ class DyingClient(DyingConnections):
                 group.append(fate)
 
     async def finish(self, transaction: aio.Transaction, whole: Span, group: list[Fate]) -> bool:
-        """Abort, or commit, which is returned."""
+        """Abort, or commit; returns whether it committed."""
         if self.random.random() < 0.3:
             await transaction.abort()
             return False
@@ -246,7 +246,7 @@ class DyingClient(DyingConnections):
         return True
 
     async def cancel(self) -> None:
-        """Let several receives wait and cancel them, together or one by one."""
+        """Start several waiting receives and cancel them, together or one by one."""
         queue = self.any_queue()
         opened = await self.open(queue, "receive", self.random.choice(TWO_PHASES))
         waiting = [
@@ -274,7 +274,7 @@ class DyingClient(DyingConnections):
         self.ledger.purges[PURGED].append(self.end(span))
 
     async def move(self) -> None:
-        """Move the first message to the subqueue, or the first one there back."""
+        """Move the first message to the subqueue, or the first one of the subqueue back."""
         queue, back = self.any_queue(), self.random.random() < 0.5
         opened = await self.open(queue + (ASIDE if back else ""), "receive", "remoteread")
         span = self.begin()
@@ -290,7 +290,7 @@ class DyingClient(DyingConnections):
         self.end(span)
         if fate is None:
             return
-        # Where it stands is unknown from now on; only one that moves back is known to stand in its queue afterwards.
+        # Its location is unknown from now on; only a message moved back is known to be in its queue afterwards.
         away = Span(self.ledger.now())
         fate.away.append(away)
         try:
@@ -306,7 +306,7 @@ class DyingClient(DyingConnections):
             if back:
                 now = self.ledger.now()
                 for elsewhere in fate.away:
-                    if elsewhere.begin <= away.begin:  # not those of somebody who took it meanwhile
+                    if elsewhere.begin <= away.begin:  # not those that another client took in the meantime
                         elsewhere.end = min(elsewhere.end, now)
 
 

@@ -1,4 +1,4 @@
-"""Randomly dying connections of a client, and when the ledger may consider their operations complete."""
+"""Client connections that die at random, and the times at which the ledger may consider their operations complete."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from msrpc.rpc.pdu import AuthLevel
 from openmsmq import MsmqError, aio
 
 LIFETIME = 25_000  # average bytes until a connection is cut
-RETRY = 0.02  # seconds until the next attempt to reach a server that was killed
-SETTLED = 3.0  # seconds in which a participant asks what became of a distributed transaction, three times
+RETRY = 0.02  # seconds until the next attempt to reach a killed server
+SETTLED = 3.0  # seconds in which a participant asks three times for the outcome of a distributed transaction
 Operation = Callable[[Any], Awaitable[None]]
 
 
@@ -40,13 +40,13 @@ KINDS = (
 
 
 class DyingConnections:
-    """A connection to the server at a time, and one to the coordinator of distributed transactions, each through a
-    proxy of its own. In threads the server has several connections at a time."""
+    """One connection at a time to the server and one to the coordinator of distributed transactions, each through
+    its own proxy. A threaded client has several connections to the server at a time."""
 
     def __init__(
         self, name: str, kind: Kind, threads: Executor, ports: tuple[int, int], ledger: Ledger, seed: int
     ) -> None:
-        """`ports` of the server and of the coordinator."""
+        """Create the connections. `ports` are those of the server and of the coordinator."""
         self.name, self.kind, self.threads, self.ledger = name, kind, threads, ledger
         self.random = random.Random(seed)
         self.proxy, self.coordinators_proxy = (CuttingProxy(port, self._budget) for port in ports)
@@ -54,7 +54,7 @@ class DyingConnections:
         self.manager: aio.QueueManager | None = None
         self.coordinator: aio.QueueManager | None = None
         self.queues: dict[tuple[str, str, str], aio.MessageQueue] = {}
-        self.unsettled: list[Span] = []  # of operations whose connection has died
+        self.unsettled: list[Span] = []  # operations whose connection has died
 
     def _budget(self) -> int | None:
         return None if self.immortal else 1 + int(self.random.expovariate(1 / LIFETIME))
@@ -64,7 +64,7 @@ class DyingConnections:
         return self.proxy.cuts + self.coordinators_proxy.cuts
 
     async def work(self, stop: asyncio.Event, operations: dict[Operation, int]) -> None:
-        """Operations by their weights, until `stop` is set and everything is settled."""
+        """Run operations chosen by weight until `stop` is set and everything is settled."""
         async with self.proxy, self.coordinators_proxy:
             while not stop.is_set():
                 (operation,) = self.random.choices([*operations], [*operations.values()])
@@ -112,7 +112,7 @@ class DyingConnections:
         return await aio.connect("127.0.0.1", port, **security)
 
     async def settle(self) -> None:
-        """Connect. When the server answers on the new connection, it has cleaned up after the previous one."""
+        """Connect. When the server responds on the new connection, it has cleaned up after the previous one."""
         if self.manager is None:
             self.manager = await self._connect(self.proxy.port, **self.kind.security)
         if self.unsettled:
@@ -141,7 +141,7 @@ class DyingConnections:
         span.until_seen = True
 
         def over() -> None:
-            if self.ledger.last_crash < span.begin:  # who was killed may have asked nobody yet
+            if self.ledger.last_crash < span.begin:  # a killed participant may not have asked yet
                 span.end = min(span.end, self.ledger.now())
 
         asyncio.get_running_loop().call_later(SETTLED, over)

@@ -1,4 +1,4 @@
-"""A client of qmcomm and qmcomm2 on impacket: connections, and calls in the words of the specification."""
+"""A client of qmcomm and qmcomm2 based on impacket: connections, and calls named as in the specification."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def connect(
     port: int, level: int = NONE, password: str = PASSWORD, fragment: int = 0, user: str = USER,
     host: str = "127.0.0.1", of: str = DOMAIN,
 ) -> Any:  # fmt: skip
-    """A connection that is not bound yet."""
+    """Return a connection that is not bound yet."""
     rpc = transport.DCERPCTransportFactory(f"ncacn_ip_tcp:{host}[{port}]")
     rpc.set_connect_timeout(20)
     if level:
@@ -44,7 +44,7 @@ def connect(
 
 
 def direct(queue: str) -> dict[str, Any]:
-    """QUEUE_FORMAT of DIRECT=OS:.\\private$\\queue."""
+    """Return the QUEUE_FORMAT of DIRECT=OS:.\\private$\\queue."""
     return {"m_qft": 3, "u": {"m_pDirectID": f"OS:.\\private$\\{queue}\0"}}
 
 
@@ -69,12 +69,12 @@ class Client:
         self.dce.disconnect()
 
     def call(self, name: str, uuid: bytes | None = None, **values: Any) -> Any:
-        """The response of an operation, whatever its result. `uuid` travels as object UUID."""
+        """Return the response of an operation, whatever its result. `uuid` is sent as object UUID."""
         dce = self.second if name in _SECOND else self.dce
         return dce.request(calls.request(name, **values), uuid, checkError=False)
 
     def done(self, name: str, **values: Any) -> Any:
-        """As `call`, for what has to succeed."""
+        """Like `call`, but the call must succeed."""
         response = self.call(name, **values)
         assert response["result"] == MQ_OK, f"{name}: {response['result']:#x}"
         return response
@@ -82,7 +82,7 @@ class Client:
     # -- queues ------------------------------------------------------------------------------------------------
 
     def create(self, queue: str, *properties: tuple[int, int, str, Any]) -> Any:
-        """Properties as (PROPID, VARTYPE, arm, value); the path name is added."""
+        """Create a queue. Properties are (PROPID, VARTYPE, arm, value); the path name is added."""
         path = f".\\private$\\{queue}\0"
         every = [(103, 31, "pwszVal", path), *properties]
         return self.call(
@@ -105,7 +105,7 @@ class Client:
         )  # fmt: skip
 
     def opened(self, queue: str, access: int = RECEIVE_ACCESS) -> tuple[bytes, int]:
-        """The context handle and the context value of an open queue."""
+        """Return the context handle and the context value of an open queue."""
         response = self.open(queue, access)
         assert response["result"] == MQ_OK, f"{response['result']:#x}"
         return response["phQueue"], response["pdwQMContext"]
@@ -134,7 +134,7 @@ class Client:
         cursor: int = 0,
         uow: bytes | None = None,
     ) -> Any:
-        """rpc_ACReceiveMessageEx; `room` bytes for the body."""
+        """Call rpc_ACReceiveMessageEx with `room` bytes for the body."""
         receive = {
             "RequestTimeout": timeout, "Action": action, "Cursor": cursor,
             "ulDestFormatNameLen": 128, "ppDestFormatName": bytes(256), "pulDestFormatNameLenProp": 128,
@@ -160,7 +160,7 @@ def _value(variant: Any) -> Any:
 
 
 def body(response: Any) -> bytes:
-    """The body in the response of a read."""
+    """Return the body in the response of a read."""
     old = response["ptb"]["old"]
     return old["ppBody"][: old["pBodySize"]]
 

@@ -1,7 +1,7 @@
-"""The calls of qmcomm, qmcomm2 and qmmgmt as classes of impacket's NDR, written after the published IDL.
+"""The calls of qmcomm, qmcomm2 and qmmgmt as classes of impacket's NDR, written from the published IDL.
 
-Nothing here is shared with the product: what impacket sends and understands through these classes is what another
-implementation would. `request` fills a call, with every pointer that is not given NULL.
+No code is shared with the product: impacket encodes and decodes through these classes as an independent
+implementation would. `request` creates a call; pointers that are not given are NULL.
 """
 
 # ruff: noqa: RUF012 - class attributes are how impacket's NDR is declared
@@ -43,7 +43,7 @@ def pointer(to: type[NDR]) -> type[NDRPOINTER]:
 
 
 class _Elements:
-    """Arrays of bytes and of WCHARs are bytes here; impacket's lists of characters take seconds for 4 MiB."""
+    """Arrays of bytes and of WCHARs, as bytes; impacket's lists of characters take seconds for 4 MiB."""
 
     width = 1
 
@@ -169,7 +169,7 @@ class PROPVARIANT(NDRSTRUCT):
     )  # fmt: skip
 
     def getAlignment(self) -> int:
-        return 8  # C706 14.3.2: the widest arm counts, whichever is selected
+        return 8  # C706 14.3.2: the alignment is that of the widest arm, whichever is selected
 
 
 class PROPVARIANTS(NDRUniConformantArray):
@@ -178,7 +178,7 @@ class PROPVARIANTS(NDRUniConformantArray):
 
 class TOP_PROPVARIANTS(PROPVARIANTS):
     def getData(self, soFar: int = 0) -> bytes:
-        # NDRCALL puts the count before the elements without saying so; only elements aligned to 8 notice.
+        # NDRCALL puts the count before the elements implicitly; this matters only for elements aligned to 8.
         return super().getData(soFar + (8 if self._isNDR64 else 4))
 
 
@@ -321,9 +321,10 @@ _operation("R_QMMgmtAction", 1, (("pObjectFormat", MGMT_OBJECT), ("lpwszAction",
 
 
 def fill(target: Any, values: dict[str, Any]) -> Any:
-    """Set members; nested structures take dictionaries, unions a dictionary with one member, pointers default NULL.
+    """Set members. Nested structures take dictionaries, unions a dictionary with one member; pointers default to
+    NULL.
 
-    A tuple (data, count) gives an array a maximum count of its own.
+    A tuple (data, count) gives an array its own maximum count.
     """
     for name, _ in target.commonHdr + target.structure:
         member = target.fields[name]
@@ -339,7 +340,7 @@ def fill(target: Any, values: dict[str, Any]) -> Any:
 
 def _put(target: Any, name: str, value: Any) -> None:
     member = target.fields[name]
-    while isinstance(member, NDRPOINTER):  # down to what it leads to
+    while isinstance(member, NDRPOINTER):  # down to the referent
         member = member.fields["Data"]
     if not isinstance(member, NDR):
         target.fields[name] = value
@@ -367,7 +368,7 @@ def _element(kind: Any, value: Any) -> Any:
 
 
 def request(name: str, **values: Any) -> Any:
-    """A call with its arguments."""
+    """Return a call with its arguments."""
     return fill(globals()[name](), values)
 
 

@@ -1,4 +1,4 @@
-"""The calls of RemoteRead as classes of impacket's NDR, written after the published IDL of MS-MQRR."""
+"""The calls of RemoteRead as classes of impacket's NDR, written from the published IDL of MS-MQRR."""
 
 from __future__ import annotations
 
@@ -86,5 +86,5 @@ class R_EndReceiveResponse(NDRCALL):
 
 
 def request(name: str, **values: Any) -> Any:
-    """A call with its arguments."""
+    """Return a call with its arguments."""
     return fill(globals()[name](), values)

@@ -1,7 +1,7 @@
 """The known state of every message while clients use dying connections, and contradictions to it.
 
 A call that was cut off may or may not have been executed. Time is counted in ticks; an operation lasts from the tick
-before its first call to the tick after its last answer, or, if its connection died, until its client has a new one: by
+before its first call to the tick after its last reply, or, if its connection died, until its client has a new one: by
 then the server has cleaned up after the old one. The rules:
 
 - A message that was sent and not received is in the queue at the end, once. A send that was cut off is there once or
@@ -33,9 +33,9 @@ class Known(Enum):
 
 @dataclass(slots=True)
 class Span:
-    """Ticks from `begin` to `end`; the end is NEVER while it is not known. With `until_seen` it has come, at the
-    latest, when the message that is away is seen again: nobody is told when a participant of a distributed transaction
-    has put it back."""
+    """Ticks from `begin` to `end`; the end is NEVER while it is unknown. With `until_seen`, it has ended at the
+    latest when the absent message is seen again: clients are not notified when a participant of a distributed
+    transaction has put it back."""
 
     begin: float
     end: float = NEVER
@@ -47,7 +47,7 @@ class Span:
 
 @dataclass(slots=True, eq=False)
 class Fate:
-    """State of one message. `group` has all messages of its transaction, including itself."""
+    """State of one message. `group` contains all messages of its transaction, including itself."""
 
     text: str
     queue: str
@@ -56,8 +56,8 @@ class Fate:
     send: Span
     group: list[Fate] = field(default_factory=list)
     sent: Known = Known.NO
-    offered: float = NEVER  # start of its commit or send: it is not visible before
-    visible: float = NEVER  # when it was certainly in the queue
+    offered: float = NEVER  # start of its commit or send: not visible before
+    visible: float = NEVER  # tick at which it was certainly in the queue
     away: list[Span] = field(default_factory=list)  # locked, or elsewhere
     taken: Known = Known.NO
     taken_with: list[Fate] = field(default_factory=list)
@@ -98,7 +98,7 @@ class Ledger:
         return self._tick
 
     def crashed(self) -> None:
-        """The server was killed: express messages from before need not be there."""
+        """Record that the server was killed: express messages from before may be missing."""
         self.last_crash = self.now()
 
     # -- sending -------------------------------------------------------------------------------------------------
@@ -143,8 +143,9 @@ class Ledger:
         self.looks.append(Look(queue, span, found))
 
     def took(self, fate: Fate, span: Span, known: Known, together: list[Fate] | None = None) -> None:
-        """Taken for certain, or maybe; `together` are the messages of one commit. What somebody else has taken for
-        certain stays that way: the connection of this reader had died, and it does not know yet."""
+        """Record a message as taken, certainly or possibly; `together` are the messages of one commit. A message
+        that another client has certainly taken stays so: this reader's connection had died, and the reader does not
+        know it yet."""
         if fate.taken is Known.YES:
             if known is Known.YES:
                 self.wrong.append(f"{fate.queue}: {fate} was taken twice, in {fate.gone} and in {span}")
@@ -152,11 +153,11 @@ class Ledger:
         fate.away.append(span)
         fate.taken, fate.gone, fate.taken_with = known, span, together or [fate]
 
-    # -- the end -------------------------------------------------------------------------------------------------
+    # -- the check at the end ------------------------------------------------------------------------------------
 
     def contradictions(self, left: dict[str, list[str]], aside: dict[str, list[str]]) -> list[str]:
-        """In words; empty if all is well. `left` is what stood in each queue in the end, in this order; `aside` what
-        stood in its subqueue."""
+        """Return the contradictions as texts; empty if there are none. `left` is the final content of each queue, in
+        order; `aside` the final content of its subqueue."""
         places = [*left.items(), *aside.items()]
         found = [
             f"{queue}: {text[:16]} is there {count} times"
@@ -177,7 +178,7 @@ class Ledger:
 
     @staticmethod
     def _out_of_order(fates: list[Fate]) -> Iterator[str]:
-        """Of the messages of one queue as they stand there."""
+        """Find contradictions of order among the messages of one queue."""
         for index, fate in enumerate(fates):
             behind = next((other for other in fates[index + 1 :] if _before(other, fate)), None)
             if behind is not None:
@@ -202,7 +203,7 @@ class Ledger:
 
     @staticmethod
     def _stayed(fate: Fate, there: set[str]) -> bool:
-        """Whether a commit that was cut off has not taken this one: it was seen again, or taken by another."""
+        """Whether a cut-off commit did not take this message: it was seen again, or taken by another client."""
         return fate.text in there or fate.taken is Known.YES or (fate.gone is not None and fate.seen > fate.gone.end)
 
     def _overlooked(self, look: Look, fates: list[Fate]) -> Iterator[str]:

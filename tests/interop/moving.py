@@ -1,5 +1,5 @@
-"""Two queue managers for tests of moves: `old` plays the machine that is replaced, and is spoken to by its public
-protocols only; `new` takes its queues over."""
+"""Two queue managers for tests of migrations: `old` is the machine that is replaced and is accessed only through its
+public protocols; `new` takes over its queues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from daemon import Daemon, eventually, free_port
 
 
 class Move:
-    """The two machines, and the commands of the operator of the new one."""
+    """The two machines, and the operator's commands on the new one."""
 
     def __init__(self, directory: Path, old: Daemon, new: Daemon, message_port: int) -> None:
         self.old, self.new, self.message_port = old, new, message_port
@@ -36,7 +36,7 @@ class Move:
 
     @contextmanager
     def started(self, *words: str) -> Iterator[subprocess.Popen[str]]:
-        """A command as a process of its own, with pipes for what it says."""
+        """Start a command as a separate process with pipes for its output."""
         pipe = subprocess.PIPE
         environment = os.environ | self._environment()
         process = subprocess.Popen(command(*words), env=environment, stdout=pipe, stderr=pipe, text=True)
@@ -47,7 +47,7 @@ class Move:
             process.communicate()
 
     def run_and_kill(self, seconds: float, *words: str) -> bool:
-        """Begin a command, and kill it after some time. Returns whether it was still at work."""
+        """Start a command and kill it after some time. Returns whether it was still running."""
         quiet = subprocess.DEVNULL
         process = subprocess.Popen(command(*words), env=os.environ | self._environment(), stdout=quiet, stderr=quiet)
         with suppress(subprocess.TimeoutExpired):
@@ -56,7 +56,7 @@ class Move:
         return process.wait() < 0
 
     def done(self, *words: str) -> str:
-        """What a command says that succeeds."""
+        """Return the output of a command that must succeed."""
         ended = self.run(*words)
         assert ended.code == 0, (words, ended)
         return ended.stdout
@@ -66,7 +66,7 @@ class Move:
         return found
 
     def when(self, queue: str, **wanted: Any) -> dict[str, Any]:
-        """The status, once it has these values; for `empty_since`, whether there is one."""
+        """Wait until the status has these values and return it; for `empty_since`, the value is whether it is set."""
 
         def reached() -> dict[str, Any] | None:
             found = self.status(queue)

@@ -1,6 +1,6 @@
 """An independent queue manager for tests: MS-MQQB over a blocking socket, written from the documents alone.
 
-It shares no code with `openmsmq`: packets are packed here by hand, and `Checker` reads every byte that the other side
+It shares no code with `openmsmq`: packets are packed here by hand, and `check` parses every byte that the other side
 sends, by MS-MQQB 2.2 and MS-MQMQ 2.2.18 to 2.2.20, and reports every violation.
 """
 
@@ -55,14 +55,15 @@ def session_ack(ack: int, first: int, bits: int, sent: int, sent_recoverable: in
 
 
 def direct(name: str) -> bytes:
-    """A DirectQueueFormatName, MS-MQMQ 2.2.18.1.5.2: bytes with the terminator, then padding to four."""
+    """Encode a DirectQueueFormatName (MS-MQMQ 2.2.18.1.5.2): bytes with the terminator, padded to four."""
     text = (name + "\0").encode("utf-16-le")
     data = struct.pack("<H", len(text)) + text
     return data + bytes(-len(data) % 4)
 
 
 def addresses(identifier: int, listed: Iterable[str]) -> bytes:
-    """An MQFAddressHeader, 2.2.20.2, of direct names; each element, 2.2.18.1.4, is a type and a text with its end."""
+    """Encode an MQFAddressHeader (2.2.20.2) of direct names; each element (2.2.18.1.4) is a type and a terminated
+    text."""
     elements = [struct.pack("<H", 3) + (name + "\0").encode("utf-16-le") for name in listed]
     data = b"".join(elements)
     head = struct.pack("<IHHI", 12 + len(data), identifier, 0, len(elements))
@@ -83,7 +84,7 @@ class Transaction:
 
 @dataclass
 class Message:
-    """What a UserMessage packet says; `destination` is a direct name without `DIRECT=`, or the number of a queue."""
+    """Contents of a UserMessage packet; `destination` is a direct name without `DIRECT=`, or the number of a queue."""
 
     source: bytes
     message_id: int
@@ -104,8 +105,8 @@ class Message:
     security: bytes = b""
     privacy: int = 0
     correlation: bytes = bytes(20)
-    several: tuple[str, ...] = ()  # direct names, of all destinations
-    report_queue: bytes = b""  # traced, and reported to this public queue
+    several: tuple[str, ...] = ()  # direct names of all destinations
+    report_queue: bytes = b""  # traced, with reports to this public queue
 
     def pack(self, session: bytes = b"") -> bytes:
         names, kinds = b"", [0, 0, 0]
@@ -152,7 +153,7 @@ def security_with_sid(sid: bytes, encrypted: bool = False) -> bytes:
 
 @dataclass
 class Packet:
-    """A packet that was read; `kind` is 1 to 3, or 0 for a UserMessage."""
+    """A parsed packet; `kind` is 1 to 3, or 0 for a UserMessage."""
 
     kind: int
     raw: bytes
@@ -166,7 +167,7 @@ class Packet:
 
 
 def check(raw: bytes) -> Packet:
-    """Read a whole packet. Raises NotAsSpecified."""
+    """Parse a whole packet. Raises NotAsSpecified."""
     version, _, flags, signature, size, life = struct.unpack_from("<BBHIII", raw)
     need(version == 0x10, f"version {version:#x}")
     need(signature == 0x524F494C, "signature")
@@ -272,7 +273,8 @@ def _user(raw: bytes, size: int, flags: int, life: int) -> Packet:
 
 
 def _addresses(raw: bytes, start: int, expected: int) -> tuple[list[Any], int]:
-    """An MQFAddressHeader: texts for direct names, GUIDs for public ones, pairs with the number for private ones."""
+    """Parse an MQFAddressHeader: texts for direct names, GUIDs for public ones, pairs with the number for private
+    ones."""
     size, identifier, reserved, count = struct.unpack_from("<IHHI", raw, start)
     need(identifier == expected and reserved == 0, f"MQFAddressHeader {identifier:#x}, expected {expected:#x}")
     at, found = start + 12, []
@@ -332,7 +334,7 @@ def _security(raw: bytes, at: int, values: dict[str, Any]) -> int:
 
 
 class Peer:
-    """One connection. Counts are kept as MS-MQMQ 2.2.20.4 has them, and every packet that comes is checked."""
+    """One connection. Counts are kept as in MS-MQMQ 2.2.20.4, and every received packet is checked."""
 
     def __init__(
         self, host: str, port: int, guid: bytes = b"\x77" * 16, source: str = "", sock: socket.socket | None = None
@@ -343,7 +345,7 @@ class Peer:
         self.socket.settimeout(10)
         self._buffer = b""
         self.sent = self.sent_recoverable = 0
-        self.received: list[Packet] = []  # UserMessages
+        self.received: list[Packet] = []  # number of UserMessages
         self.received_recoverable = 0
         self.acknowledged = 0
         self.saved: list[int] = []  # numbers of recoverable packets with their bit
@@ -359,7 +361,7 @@ class Peer:
         self.socket.sendall(data)
 
     def read(self, timeout: float = 10) -> Packet | None:
-        """The next packet; None when the other side closes. Raises TimeoutError."""
+        """Return the next packet; None if the other side closes. Raises TimeoutError."""
         self.socket.settimeout(timeout)
         while (size := self._size()) is None or len(self._buffer) < size:
             try:
@@ -396,7 +398,7 @@ class Peer:
             self.saved += named
 
     def open(self, server: bytes = NOBODY, window: int = 64, recoverable: int = 500) -> Packet:
-        """EstablishConnection and ConnectionParameters; returns the other side's parameters."""
+        """Send EstablishConnection and ConnectionParameters; returns the other side's parameters."""
         self.write(establish(self.guid, server, 12345))
         answer = self.read()
         assert answer is not None and answer.kind == ESTABLISH and not answer.refused, answer
@@ -408,8 +410,8 @@ class Peer:
         return answer
 
     def accept(self, wanted: bytes = NOBODY) -> None:
-        """The acceptor's part, of a connection that the other side has made for the queue manager `wanted`, or for a
-        direct format name."""
+        """Answer as the acceptor of a connection that the other side has opened to the queue manager `wanted`, or to
+        a direct format name."""
         request = self.read()
         assert request is not None and request.kind == ESTABLISH and request.server == wanted, request
         self.write(establish(request.client, self.guid, request.stamp))
@@ -446,7 +448,7 @@ class Peer:
                 continue
 
     def is_closed(self, seconds: float = 10) -> bool:
-        """Whether the other side closes without another byte."""
+        """Whether the other side closes without sending another byte."""
         try:
             return self.read(seconds) is None
         except TimeoutError:

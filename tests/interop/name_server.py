@@ -1,4 +1,4 @@
-"""A DNS server with the records that a test gives it, and processes whose resolver it is. Root only."""
+"""A DNS server with records given by a test, and processes that use it as resolver. Root only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLONE_NEWNS, MS_BIND, MS_REC, MS_PRIVATE = 0x20000, 0x1000, 0x4000, 0x40000
 
 
 class NameServer:
-    """Answers by UDP at port 53 of an address of loopback; `records` by lower-case name and type."""
+    """Answers on UDP port 53 of a loopback address; `records` are keyed by lower-case name and type."""
 
     def __init__(self, directory: Path, address: str = "127.0.0.53") -> None:
         self.records: dict[tuple[str, str], list[str]] = {}
@@ -61,7 +61,7 @@ class NameServer:
         self._socket.close()
 
     def enter(self) -> Callable[[], None]:
-        """A function that lets the process that calls it ask this server."""
+        """Return a function that makes this server the resolver of the calling process."""
         source, libc = str(self._configuration).encode(), ctypes.CDLL(None, use_errno=True)
 
         def move() -> None:

@@ -1,4 +1,4 @@
-"""A separate network for each daemon: network namespaces joined by a bridge, cut by nftables. Root only."""
+"""A separate network for each daemon: network namespaces joined by a bridge, with cuts by nftables. Root only."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 CLONE_NEWNET = 0x40000000
-_numbers = itertools.count()  # what is removed may be there for a moment
+_numbers = itertools.count()  # removed objects may still exist for a moment
 
 
 def why_not() -> str:
-    """Why there can be no namespaces here; empty if there can."""
+    """Return the reason why there can be no namespaces here; empty if there can."""
     if os.geteuid() != 0:
         return "only root makes network namespaces"
     for program, package in (("ip", "iproute2"), ("nft", "nftables")):
@@ -42,12 +42,12 @@ def _run(command: str) -> None:
 
 
 class Net:
-    """Hosts, and this process beside them on the same bridge. `cut` drops what comes from one host to another."""
+    """Hosts on a bridge to which this process is also connected. `cut` drops packets from one host to another."""
 
     def __init__(self, count: int) -> None:
-        """Raises subprocess.CalledProcessError."""
+        """Create the network. Raises subprocess.CalledProcessError."""
         self._name = f"omq{os.getpid()}x{next(_numbers)}"
-        block = f"198.18.{os.getpid() % 254}"  # for tests of networks, RFC 2544
+        block = f"198.18.{os.getpid() % 254}"  # for tests of networks (RFC 2544)
         self.hosts = [f"{block}.{index + 1}" for index in range(count)]
         self._switch = f"{self._name}s"
         self._spaces = [f"{self._name}n{index}" for index in range(count)]
@@ -77,7 +77,7 @@ class Net:
             _run(f"ip netns exec {space} nft add chain inet cut in {{ type filter hook input priority 0; }}")
 
     def enter(self, index: int) -> Callable[[], None]:
-        """A function that moves the process that calls it into the namespace of a host."""
+        """Return a function that moves the calling process into the namespace of a host."""
         path, libc = f"/var/run/netns/{self._spaces[index]}", ctypes.CDLL(None, use_errno=True)
 
         def move() -> None:
@@ -89,7 +89,7 @@ class Net:
         return move
 
     def cut(self, source: int, target: int) -> None:
-        """Drop everything from one host to the other, but not in the other direction."""
+        """Drop all packets from one host to the other, but not in the other direction."""
         rule = f"add rule inet cut in ip saddr {self.hosts[source]} drop"
         _run(f"ip netns exec {self._spaces[target]} nft {rule}")
 
@@ -108,7 +108,7 @@ class Net:
 
     @contextmanager
     def refused(self, index: int, port: int) -> Iterator[None]:
-        """Refuse connections to a TCP port of a host."""
+        """Refuse connections to a TCP port of a host for the duration of the block."""
         _run(f"ip netns exec {self._spaces[index]} nft add rule inet cut in tcp dport {port} reject with tcp reset")
         try:
             yield
@@ -116,7 +116,7 @@ class Net:
             _run(f"ip netns exec {self._spaces[index]} nft flush chain inet cut in")
 
     def close(self) -> None:
-        """Remove all of it. Interfaces in namespaces go with these, but only later."""
+        """Remove the network. Interfaces in namespaces are removed with these, but only later."""
         subprocess.run(["ip", "link", "del", self._name], check=False, capture_output=True)
         for space in (*self._spaces, self._switch):
             subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True)

@@ -1,16 +1,16 @@
-"""Samba's DCE/RPC client as a process of its own, for the interpreter that Debian's python3-samba is installed for.
+"""Samba's DCE/RPC client as a separate process, run by the interpreter that Debian's python3-samba is installed for.
 
     /usr/bin/python3 samba_client.py mgmt|epmapper|nothing BINDING [USER PASSWORD]
 
-USER may be a ticket cache, as FILE:/tmp/krb5cc_0; the password is not looked at then.
+USER may be a ticket cache, such as FILE:/tmp/krb5cc_0; the password is then ignored.
 
-Each line on standard input is a question in JSON, each line on standard output its answer: `{"value": ...}`, or
-`{"error": text, "status": NTSTATUS}` for what Samba raises. The first answer says whether the connection came about.
-Nothing of the product is imported here.
+Each line on standard input is a request in JSON, each line on standard output its response: `{"value": ...}`, or
+`{"error": text, "status": NTSTATUS}` for Samba's exceptions. The first response tells whether the connection was made.
+No code of the product is imported here.
 
-The connection begins with an interface that Samba has a description of, and every other one joins it by alter_context.
-It may begin with `nothing`, that is with the first request, but not with a user: Samba 4.17 and 4.22 then look for
-the authentication services of an interface that they do not know, and die.
+The connection starts with an interface that Samba has a description of; alter_context adds every other one. It may
+start with `nothing`, that is, with the first request, but not with a user: Samba 4.17 and 4.22 then look up the
+authentication services of an unknown interface, and crash.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Client:
     def request(self, uuid: str, version: int, opnum: int, stub: str, target: str | None) -> str:
         key = uuid, version
         if key not in self.interfaces:
-            # With credentials, Samba 4.22 opens a second connection, in an association group of its own; without, it
-            # alters the context of the first connection, as 4.17 does either way.
+            # With credentials, Samba 4.22 opens a second connection in a new association group; without, it
+            # alters the context of the first connection, as 4.17 does in both cases.
             way = {"credentials": self.credentials} if self.first is None else {"basis_connection": self.first}
             self.interfaces[key] = base.ClientConnection(self.binding, key, self.settings, **way)
             self.first = self.first or self.interfaces[key]
@@ -81,7 +81,7 @@ class Client:
         return str(self.first.inq_princ_name(service, room))
 
     def listening(self) -> list[int]:
-        """The error status and whether it listens."""
+        """Return the error status and whether the server listens."""
         return list(self.first.is_server_listening())
 
     def stop_listening(self) -> None:
@@ -90,7 +90,7 @@ class Client:
     # -- the endpoint mapper -------------------------------------------------------------------------------------
 
     def lookup(self, page: int) -> list[list[Any]]:
-        """Everything in the endpoint map, asked for in pages."""
+        """Return the whole endpoint map, read in pages."""
         handle, found = misc.policy_handle(), []
         while True:
             handle, entries, status = self.first.epm_Lookup(0, None, None, 0, handle, page)
@@ -102,7 +102,7 @@ class Client:
                 return found
 
     def map(self, uuid: str, version: int) -> list[list[Any]]:
-        """Where an interface is served."""
+        """Return where an interface is served."""
         _, towers, status = self.first.epm_Map(None, _asked(uuid, version), misc.policy_handle(), 4)
         if status:
             raise RuntimeError(f"ept_map: {status:#x}")
@@ -110,7 +110,7 @@ class Client:
 
 
 def _asked(uuid: str, version: int) -> epmapper.epm_twr_t:
-    """A tower with the ports left open (C706 Appendix L), as it stands in NDR: size, length, octets."""
+    """Return a tower with open ports (C706 Appendix L) as in NDR: size, length, octets."""
     floors = (
         (b"\x0d" + _octets(uuid) + version.to_bytes(2, "little"), bytes(2)),
         (b"\x0d" + _octets(NDR) + b"\x02\0", bytes(2)),
@@ -140,7 +140,7 @@ def _answer(act: Any, *arguments: Any) -> None:
         answer = {"value": act(*arguments)}
     except NTSTATUSError as error:
         answer = {"error": error.args[1], "status": error.args[0]}
-    except RuntimeError as error:  # a Win32 error of the management interface comes as one
+    except RuntimeError as error:  # a Win32 error of the management interface is raised as this one
         answer = {"error": str(error.args), "status": error.args[0] if isinstance(error.args[0], int) else 0}
     print(json.dumps(answer), flush=True)
 
@@ -151,5 +151,5 @@ if __name__ == "__main__":
     for line in sys.stdin:
         name, *arguments = json.loads(line)
         _answer(getattr(client, name), *arguments)
-    # Without taking Samba's objects apart, which have to go in an order that Python does not know.
+    # Exit without destroying Samba's objects, which need an order that Python does not know.
     os._exit(0)

@@ -1,4 +1,4 @@
-"""Samba as a client: `samba_client.py` as a process, and the whole API of our client over it."""
+"""Samba as a client: `samba_client.py` as a process, and the whole API of our client on top of it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from openmsmq.client import sync
 from openmsmq.client.calls import ClientCall
 from wanted import missing
 
-PYTHON = "/usr/bin/python3"  # Debian's, which its packages are for
+PYTHON = "/usr/bin/python3"  # Debian's interpreter, for which its packages are installed
 SCRIPT = Path(__file__).with_name("samba_client.py")
 ANONYMOUS = ("", "")
 
 
 def need_samba() -> None:
-    """Skip the test where python3-samba is not installed; where CI is set, that is a failure."""
+    """Skip the test if python3-samba is not installed; if CI is set, fail."""
     probe = [PYTHON, "-I", "-c", "import samba.dcerpc.mgmt"]
     there = os.path.exists(PYTHON) and subprocess.run(probe, capture_output=True).returncode == 0
     if not there:
@@ -28,7 +28,7 @@ def need_samba() -> None:
 
 
 class SambaError(Exception):
-    """What Samba says, and its NTSTATUS."""
+    """Samba's error text and its NTSTATUS."""
 
     def __init__(self, text: str, status: int) -> None:
         super().__init__(f"{text} ({status:#x})")
@@ -36,7 +36,7 @@ class SambaError(Exception):
 
 
 class Samba:
-    """One connection of Samba's. `options` are those of a binding string, as "spnego,seal"."""
+    """One connection of Samba. `options` are those of a binding string, such as "spnego,seal"."""
 
     def __init__(
         self, port: int, options: str = "", user: tuple[str, str] = ANONYMOUS, interface: str = "mgmt"
@@ -46,7 +46,7 @@ class Samba:
 
     @classmethod
     def at(cls, binding: str, interface: str = "mgmt") -> Self:
-        """With a binding string of its own, anonymously."""
+        """Connect anonymously, with a given binding string."""
         self = cls.__new__(cls)
         self._start(interface, binding)
         return self
@@ -80,12 +80,12 @@ class Samba:
     def request(
         self, uuid: UUID, version: tuple[int, int], opnum: int, stub: bytes, target: UUID | None = None
     ) -> bytes:
-        """A raw call; `target` travels as object UUID."""
+        """Make a raw call; `target` is sent as object UUID."""
         whom = str(target) if target is not None else None
         return bytes.fromhex(self.ask("request", str(uuid), version[0] | version[1] << 16, opnum, stub.hex(), whom))
 
     def manager(self, is_ndr64: bool = False) -> openmsmq.QueueManager:
-        """The API of our client, each call of which Samba makes; `is_ndr64` where it binds with NDR64."""
+        """Return the API of our client with all calls made by Samba; `is_ndr64` if it binds with NDR64."""
         pool = _SambaPool(self, is_ndr64)
         return openmsmq.QueueManager(pool, pool)
 
@@ -100,7 +100,7 @@ class Samba:
 
 
 class _SambaPool(sync.Pool):
-    """One connection instead of many, and Samba's."""
+    """A pool of one connection: Samba's."""
 
     def __init__(self, samba: Samba, is_ndr64: bool) -> None:
         super().__init__("", 0, {})

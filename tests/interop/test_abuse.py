@@ -1,4 +1,4 @@
-"""Hostile or broken input to the live daemon: it uses few resources, disturbs no other client, and is answered."""
+"""Hostile or broken input to the live daemon: it uses few resources, affects no other client, and gets replies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from openmsmq.model.errors import MsmqError
 RESPONSE, FAULT = 2, 3
 
 
-# -- bytes that are no protocol --------------------------------------------------------------------------------------
+# -- bytes outside the protocol --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mapper", [False, True], ids=["qmcomm", "endpoint mapper"])
@@ -49,7 +49,7 @@ def test_random_bytes_end_in_a_closed_connection(daemon: Daemon, mapper: bool) -
         for number in range(200):
             with raw(daemon, mapper) as connected:
                 data = choose.randbytes(choose.randrange(16, 3000))
-                if number % 2:  # with a header that looks right
+                if number % 2:  # with a plausible header
                     length = choose.randrange(1, 6000)
                     data = struct.pack("<BBBBIHHI", 5, 0, choose.randrange(20), 3, 0x10, length, 0, 1) + data
                 send_quietly(connected, data)
@@ -112,7 +112,7 @@ def test_a_daemon_out_of_descriptors_serves_on_and_recovers(tmp_path: Path) -> N
     assert "Traceback" not in daemon.log, daemon.log[-3000:]
 
 
-# -- calls without their preparation ---------------------------------------------------------------------------------
+# -- calls without prerequisites -------------------------------------------------------------------------------------
 
 
 def test_a_call_before_the_bind_is_not_served(daemon: Daemon) -> None:
@@ -167,7 +167,7 @@ def test_requests_whose_last_fragment_never_comes_are_bounded(daemon: Daemon) ->
     piece = bytes(4000)
     with watched(daemon, memory=64 * MIB), contextlib.ExitStack() as stack:
         abusers = [stack.enter_context(bound(daemon)) for _ in range(8)]
-        for number in range(1300):  # 5 MiB each, more than a call may have
+        for number in range(1300):  # 5 MiB each, more than the limit of a call
             for connected in abusers:
                 send_quietly(connected, request_bytes(1, piece, flags=FIRST if not number else 0, context=1))
         for connected in abusers:
@@ -187,7 +187,7 @@ def test_replies_that_are_never_read_stop_the_calls_that_make_them(daemon: Daemo
             connected = stack.enter_context(bound(daemon))
             connected.setblocking(False)
             with contextlib.suppress(BlockingIOError):
-                for call_id in range(2, 2000):  # a gigabyte of replies
+                for call_id in range(2, 2000):  # a gigabyte of replies in total
                     connected.send(request_bytes(operation.opnum, stub, call_id))
             for _ in range(10):
                 time.sleep(0.05)
@@ -236,7 +236,7 @@ def test_names_that_are_file_paths_touch_no_file(daemon: Daemon) -> None:
             assert is_own_file(entry), f"{directory}/{entry}"
 
 
-# -- handles of others -----------------------------------------------------------------------------------------------
+# -- handles of other clients ----------------------------------------------------------------------------------------
 
 
 def test_handles_of_another_association_are_invalid(daemon: Daemon) -> None:

@@ -1,5 +1,6 @@
-"""Public queues in Active Directory: Samba is the domain controller, ldapsearch and its tools the clients that are not
-ours. No account, no queue and no right of the domain is in a file of the daemon, but one local user for DCOM."""
+"""Public queues in Active Directory: Samba is the domain controller; ldapsearch and Samba's tools are the
+independent clients. No file of the daemon contains an account, queue or right of the domain, except one local user
+for DCOM."""
 
 from __future__ import annotations
 
@@ -51,12 +52,12 @@ def daemon(directory: DomainController, keytab: Path, tmp_path_factory: pytest.T
 
 @pytest.fixture(scope="module")
 def carol(directory: DomainController, daemon: Daemon, tickets: dict[str, Path]) -> Run:
-    """The command line as an administrator, which asks the domain for names with her ticket."""
+    """The command line as an administrator, which resolves names in the domain with her ticket."""
     return command(daemon, tickets["carol"], OPENMSMQ_DIRECTORY_CONTROLLERS=directory.address)
 
 
 def created(carol: Run, name: str, *more: str) -> str:
-    """The format name of a new public queue."""
+    """Create a public queue; returns its format name."""
     return str(json.loads(carol("queue", "create", "--public", name, "--json", *more))["format_name"])
 
 
@@ -65,7 +66,7 @@ def query(daemon: Daemon) -> Any:
 
 
 def found(daemon: Daemon, **criteria: Any) -> list[str]:
-    """The path names that MSMQQuery finds."""
+    """Return the path names that MSMQQuery finds."""
     infos, names = query(daemon).LookupQueue(**criteria), []
     while (info := infos.Next()) is not None:
         names.append(info.PathName)
@@ -230,7 +231,7 @@ def test_without_a_ticket_or_a_controller_names_of_the_domain_are_refused_with_t
     unreachable = command(daemon, tickets["carol"], OPENMSMQ_DIRECTORY_CONTROLLERS="127.0.0.1:9")
     with pytest.raises(AssertionError, match=r"the domain does not answer: .* get a ticket with kinit"):
         unreachable("queue", "grant", name, r"RIG\orders", "Send", "--yes")
-    assert directory.sid("carol") in unreachable("queue", "permissions", name)  # SIDs, and a line why
+    assert directory.sid("carol") in unreachable("queue", "permissions", name)  # SIDs, and a log line with the reason
 
 
 def test_rights_are_in_the_directory_and_grant_nothing_else_there(
@@ -361,7 +362,7 @@ def test_the_status_lists_present_and_missing_prerequisites(
 def test_missing_prerequisites_fail_the_start_with_a_remedy(
     directory: DomainController, keytab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("KRB5CCNAME", "MEMORY:replaced")  # which the directory does, and what follows must not see
+    monkeypatch.setenv("KRB5CCNAME", "MEMORY:replaced")  # the directory changes it; restored for later tests
 
     def refused(*given: str) -> str:
         ended = invoke("serve", "--data-dir", str(tmp_path / str(uuid4())), *given)

@@ -1,4 +1,4 @@
-"""The automation objects as impacket's DCOM client finds them: by name, by vtable, in all revisions."""
+"""The automation objects as seen by impacket's DCOM client: by name, by vtable, in all revisions."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def com(daemon: Daemon) -> Iterator[Connection]:
 def workgroup(tmp_path: Path) -> Iterator[Connection]:
     """A queue manager without a directory."""
     with Daemon(tmp_path / "data", "--directory-provider", "none", "--listen", "127.0.0.2") as alone:
-        connection = Connection("127.0.0.2", alone.mapper_port)  # impacket has one server for each address
+        connection = Connection("127.0.0.2", alone.mapper_port)  # impacket has one server per address
         yield connection
         connection.disconnect()
 
 
 def named(com: Connection) -> tuple[Object, str]:
-    """A new queue and its path name."""
+    """Create a queue and return it with its path name."""
     path = f".\\private$\\com{next(numbers)}"
     info = com.new("QueueInfo")
     info.put("PathName", path)
@@ -74,18 +74,18 @@ def message(com: Connection, **properties: Any) -> Object:
 
 
 def interface(target: Object, wanted: Interface) -> Object:
-    """An object by another interface of it."""
+    """Return an object's other interface."""
     return target.query(str(wanted.uuid))
 
 
 def vtable(target: Object, wanted: Interface, name: str, **arguments: Any) -> Any:
-    """A call by opnum with a stub of our own codec."""
+    """Call by opnum with a stub from our own codec."""
     operation = wanted.operation(name)
     assert operation.request is not None
     return target.raw(wanted, name, operation.request(**arguments))
 
 
-# -- the thin line --------------------------------------------------------------------------------------------------
+# -- a minimal exchange ---------------------------------------------------------------------------------------------
 
 
 def test_a_queue_is_created_written_and_read(com: Connection, daemon: Daemon) -> None:
@@ -99,7 +99,7 @@ def test_a_queue_is_created_written_and_read(com: Connection, daemon: Daemon) ->
     info.call("Delete")
     with pytest.raises(Refused) as refused:
         info.call("Open", SEND, 0)
-    assert refused.value.hresult == 0xC00E0006  # all that was known of the queue went with it
+    assert refused.value.hresult == 0xC00E0006  # all data about the queue was deleted with it
 
 
 BODIES = [
@@ -144,7 +144,7 @@ def test_T14_a_body_of_four_megabytes_travels_in_many_fragments(com: Connection,
         assert (received.body, received.body_type) == (body, 0x2011)
 
 
-# -- revisions and the two ways to call -----------------------------------------------------------------------------
+# -- revisions, IDispatch and vtable calls --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["QueueInfo", "Message", "Application", "Management"])
@@ -261,7 +261,7 @@ def test_T9_an_object_lives_while_references_are_held(com: Connection) -> None:
     queue = info.call("Open", RECEIVE, 1)
     with pytest.raises(Refused, match="C00E0009"):
         info.call("Open", RECEIVE, 0)
-    for _ in range(5):  # it came with so many references
+    for _ in range(5):  # the number of references that came with it
         queue.release()
     info.call("Open", RECEIVE, 0)
     with pytest.raises(Exception, match="RPC_E_DISCONNECTED"):

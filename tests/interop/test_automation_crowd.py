@@ -1,4 +1,5 @@
-"""Hundreds of clients of the automation objects, half of them killed: what they held ends, and the others work on."""
+"""Hundreds of clients of the automation objects, half of them killed: their objects are released, and the others
+continue."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def crowd(daemon: Daemon, clients: int, first: int) -> subprocess.Popen[str]:
 
 
 def whole(process: subprocess.Popen[str]) -> int:
-    """How many clients of a process still have all of their objects."""
+    """Return the number of clients of a process that still have all their objects."""
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write("?\n")
     process.stdin.flush()
@@ -45,11 +46,11 @@ def test_objects_of_killed_clients_are_released_and_other_clients_continue(tmp_p
                 assert process.stdout is not None and process.stdout.readline() == "ready\n"
             apartment = Apartment("127.0.0.1", daemon.mapper_port, ping_seconds=PING_SECONDS / 2)
             held = [new(apartment, "Message")]
-            with pytest.raises(ComError, match="E_OUTOFMEMORY"):  # all places are taken
+            with pytest.raises(ComError, match="E_OUTOFMEMORY"):  # the limit is reached
                 new(apartment, "Message")
             dying.kill()
             deadline = time.monotonic() + PATIENCE
-            while len(held) <= clients * 10:  # a place for each object of the dead
+            while len(held) <= clients * 10:  # one for each object of the killed clients
                 assert time.monotonic() < deadline, f"{len(held) - 1} objects have ended"
                 try:
                     held.append(new(apartment, "Message"))

@@ -1,6 +1,5 @@
-"""The scenarios of [MC-MQAC] section 4, each by impacket's client and by ours, as far as the queue manager has
-what they need: there is no multicast (4.6), and nothing arrives from other machines (4.2).
-"""
+"""The scenarios of [MC-MQAC] section 4, each by impacket's client and by ours, with two
+limits: multicast is not supported (4.6), and no messages arrive from other machines here (4.2)."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from openmsmq.interfaces import mc_mqac as m
 
 RECEIVE, SEND = 1, 2
 OUTGOING = "DIRECT=OS:elsewhere\\private$\\q"
-PATIENCE = 20.0  # seconds for an event to come
+PATIENCE = 20.0  # maximum seconds until an event
 numbers = count()
 
 
@@ -37,7 +36,7 @@ def com(administered: Daemon, request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 def queue_info(com: Any, *transactional: bool) -> tuple[Any, str]:
-    """A new queue, and its path name."""
+    """Create a queue and return it with its path name."""
     path = f".\\private$\\scenario{next(numbers)}"
     info = com.new("QueueInfo")
     com.put(info, "PathName", path)
@@ -53,7 +52,7 @@ def written(com: Any, body: str) -> Any:
 
 
 def bodies(com: Any, info: Any) -> list[str]:
-    """All messages of a queue, taken out."""
+    """Receive all messages of a queue."""
     opened, found = com.call(info, "Open", RECEIVE, 0), []
     try:
         while True:
@@ -111,7 +110,7 @@ def test_section_4_4_public_queues_are_discovered_in_the_directory(com: Any) -> 
 
 
 def test_section_4_5_a_message_is_received_in_an_event(administered: Daemon) -> None:
-    """By our client only: impacket has no objects that a server could call."""
+    """Only with our client: impacket has no objects that a server could call."""
     com, came = Ours(administered), queue.SimpleQueue[str]()
 
     class Handler:
@@ -152,7 +151,7 @@ def test_section_4_6_a_multicast_address_is_refused_when_it_is_sent_to(com: Any)
 
 @pytest.mark.parametrize("dispenser", ["TransactionDispenser", "CoordinatedTransactionDispenser"])
 def test_sections_4_7_and_4_8_a_message_is_sent_in_a_transaction(com: Any, dispenser: str) -> None:
-    """Both are coordinated by the queue manager (deviation D-76)."""
+    """Both dispensers begin transactions that the queue manager coordinates."""
     info, _ = queue_info(com, True)
     opened = com.call(info, "Open", SEND, 0)
     for body, end in (("kept", "Commit"), ("dropped", "Abort")):

@@ -30,7 +30,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 @pytest.fixture(params=[0, XACTONLY], ids=["plain", "xactonly"])
 def connector(request: pytest.FixtureRequest, service: Daemon) -> dict[str, Any]:
-    """QUEUE_FORMAT of a connector queue that holds one message."""
+    """Return the QUEUE_FORMAT of a connector queue that holds one message."""
     with service.connect() as manager, manager.open(r"SAPHOST\private$\q", "send") as sender:
         if request.param:
             with manager.transaction() as transaction:

@@ -1,4 +1,5 @@
-"""Requests of every operation, damaged in all ways and sent to the live daemon: answers or faults, at little cost."""
+"""Requests of every operation, damaged in all ways and sent to the live daemon: it replies with results or faults,
+at low cost."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ VECTORS = Path(__file__).parents[1] / "vectors" / "ndr"
 
 
 class Victim:
-    """Requests of every operation that name live objects, from recorded stubs and from our own marshaller."""
+    """Requests of every operation that refer to live objects, from recorded stubs and from our own marshaller."""
 
     def __init__(self, connection: aio.AsyncConnection) -> None:
         self._connection = connection
@@ -69,7 +70,7 @@ def recorded() -> list[tuple[str, Operation, bytes]]:
 
 
 def requests() -> list[tuple[str, Operation, bytes]]:
-    """What was recorded, and the two operations of which nobody recorded a request."""
+    """Return the recorded requests, and those of the two operations without a recording."""
     internal = ms_mqmp.qmcomm2.operation("QMSendMessageInternalEx")
     name = QUEUE_FORMAT(m_qft=3, m_pDirectID="OS:.\\private$\\victim")
     request = ms_mqmp.QMSendMessageInternalEx_Request(name, send_buffer(Message(body=b"x" * 50)), OBJECTID())
@@ -87,7 +88,7 @@ def test_every_operation_on_the_wire_is_among_the_requests() -> None:
 
 
 def revived(operation: Operation, stub: bytes, live: dict[str, Any]) -> bytes:
-    """The request with handles and names that mean something now."""
+    """Return the request with valid handles and names."""
     request = operation.decode_request(stub)
     for name in getattr(request, "__slots__", ()):
         if name in live and not (name == "pObjectFormat" and operation.name.startswith("R_QMMgmt")):
@@ -101,7 +102,7 @@ def revived(operation: Operation, stub: bytes, live: dict[str, Any]) -> bytes:
 
 
 async def hammer(port: int, seed: int, rounds: int) -> tuple[int, int, int]:
-    """Damaged calls on new connections; gives how many were answered, were faults, and ended their connection."""
+    """Send damaged calls on new connections; returns the numbers of replies, of faults and of ended connections."""
     choose = random.Random(seed)
     answered = faults = closed = 0
     for _ in range(rounds):
@@ -110,7 +111,7 @@ async def hammer(port: int, seed: int, rounds: int) -> tuple[int, int, int]:
             live = await victim.prepare()
             calls = []
             for interface, operation, stub in requests():
-                with contextlib.suppress(Exception):  # what can't be revived is sent as it was recorded
+                with contextlib.suppress(Exception):  # a request that cannot be made valid is sent as recorded
                     stub = revived(operation, stub, live)
                 calls.append((victim.syntaxes[interface], operation.opnum, stub))
             choose.shuffle(calls)
@@ -119,7 +120,7 @@ async def hammer(port: int, seed: int, rounds: int) -> tuple[int, int, int]:
                 for syntax, opnum, stub in calls
             ]
             done, waiting = await asyncio.wait(tasks, timeout=2 if len(tasks) else 0.1, return_when="ALL_COMPLETED")
-            for task in waiting:  # readers that wait for a message, for as long as the damage said
+            for task in waiting:  # reads that wait for a message, for the time in the damaged request
                 task.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
             for task in done:

@@ -1,4 +1,4 @@
-"""Transactions over two daemons: all of it, or nothing, whoever is killed."""
+"""Transactions over two daemons: all or nothing, whichever daemon is killed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def left(daemon: Daemon) -> list[Any]:
 
 
 def move_on(near: openmsmq.QueueManager, far: openmsmq.QueueManager, transaction: openmsmq.Transaction) -> None:
-    """Take a message there and send it here."""
+    """Receive a message from one and send it to the other."""
     with far.open(QUEUE) as source, near.open(QUEUE, "send") as target:
         target.send(source.receive(0, transaction=transaction).decode() + " moved on", transaction=transaction)
 
@@ -105,7 +105,7 @@ def test_a_participant_that_is_killed_makes_the_commit_fail(pair: Pair) -> None:
 
 
 def test_restarts_between_two_transactions_do_not_disturb_the_second(pair: Pair) -> None:
-    """What both keep of the connections between them is of no use any more."""
+    """The state that both keep about their connections is not valid any more."""
     for restarted in (None, pair.far, pair.near):
         if restarted is not None:
             restarted.kill()
@@ -120,7 +120,7 @@ def test_a_killed_coordinator_aborts_the_transaction(pair: Pair) -> None:
     with pair.near.connect() as near, pair.far.connect() as far:
         move_on(near, far, near.transaction())
         pair.near.kill()
-        eventually(lambda: left(pair.far) == ["old"])  # what is not prepared ends with its session
+        eventually(lambda: left(pair.far) == ["old"])  # unprepared work ends with its session
         pair.near.start()
         eventually(lambda: (left(pair.near), left(pair.far)) == ([], ["old"]))
 
@@ -157,7 +157,7 @@ def test_the_asyncio_client_does_the_same(pair: Pair) -> None:
 
 
 def check_sums(pair: Pair, transactions: int, at_a_time: int, restarts: bool) -> None:
-    """Each transaction sends to both; in the end both have the same."""
+    """Each transaction sends to both; in the end, both have the same messages."""
     numbers = iter(range(transactions))
     committed: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Two controllers of one domain, both alive, and one of them dies while it is asked."""
+"""Two running controllers of one domain, one of which dies during a request."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def second(directory: DomainController, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def both(directory: DomainController, second: SambaServer) -> list[str]:
-    """The second one is asked first, for tickets too."""
+    """Both controllers; the second one is tried first, for tickets too."""
     directory.configure_kerberos([second.address, directory.address])
     return [second.address, directory.address]
 
 
 def while_it_dies(server: SambaServer, work: Callable[[], T]) -> tuple[T, float]:
-    """What `work` gives that has begun at a controller, which is silent then and is killed; and how long it took
-    after that. The controller is alive again."""
+    """Start `work` at a controller that does not respond, and kill the controller. Returns the result of `work` and
+    the seconds that it took after the kill. The controller is running again."""
     results: list[Any] = []
 
     def run() -> None:
@@ -69,7 +69,7 @@ def while_it_dies(server: SambaServer, work: Callable[[], T]) -> tuple[T, float]
 
 
 def replicate(source: DomainController, target: SambaServer) -> None:
-    """The target gets what the source has, at once."""
+    """Replicate the source's directory to the target immediately."""
     names = [f"{SECOND}.rig.test", f"{CONTROLLER}.rig.test"]
     command = ["samba-tool", "drs", "replicate", *names, "DC=rig,DC=test", "--local", "-s", str(target.settings)]
     done = subprocess.run(
@@ -100,7 +100,7 @@ def test_a_user_gets_the_ticket_for_a_queue_manager_from_the_other_controller(
     directory: DomainController, second: SambaServer, both: list[str], keytab: Path, tmp_path: Path
 ) -> None:
     with Daemon(tmp_path / "data", "--kerberos-keytab", str(keytab), "--logins", "kerberos") as daemon:
-        cache = directory.ticket("alice", name="granting")  # none for the service
+        cache = directory.ticket("alice", name="granting")  # no ticket for the service
 
         def connect() -> str:
             with daemon.connect(**login(cache)) as manager:

@@ -1,4 +1,4 @@
-"""Referrals of a directory server to the controller of another domain of the forest, which takes our tickets."""
+"""Referrals of a directory server to the controller of another domain of the forest, which accepts our tickets."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def child(directory: DomainController) -> Iterator[SambaServer]:
 
 @pytest.fixture(scope="module")
 def foreign(directory: DomainController) -> Iterator[socket.socket]:
-    """A host that the referrals of somebody lead to."""
+    """An external host that referrals name."""
     with socket.create_server((directory.address.rpartition(".")[0] + ".254", 389)) as listening:
         listening.settimeout(0.2)
         yield listening
@@ -89,7 +89,7 @@ def names(directory: DomainController, refers: str, tmp_path: Path) -> Iterator[
 
 
 class Client:
-    """A process of its own, whose resolver is that of the test."""
+    """A separate process that uses the test's resolver."""
 
     def __init__(self, names: NameServer, ticket: Path) -> None:
         self._names, self._ticket = names, ticket
@@ -152,7 +152,7 @@ def test_a_silent_or_dead_controller_delays_one_operation_at_most_to_its_time_li
     client: Client, child: SambaServer
 ) -> None:
     search = f"session.search('{GUEST}', '(objectClass=*)', ['cn'], Scope.BASE)"
-    client.ask(search)  # has its ticket
+    client.ask(search)  # the cache has its ticket
     with child.silent():
         kind, said = client.ask(search)
         assert kind == "DirectoryError" and "child.rig.test" in said, said

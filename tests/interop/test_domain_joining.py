@@ -1,4 +1,4 @@
-"""`openmsmq domain join` and `leave` with Samba as the domain: a daemon works with what they make."""
+"""`openmsmq domain join` and `leave` with Samba as the domain: a daemon works with the files that they create."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOCAL = {"user": "local", "password": "Passw0rd!"}
 
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KRB5CCNAME", "MEMORY:replaced")  # which logins with keys and passwords do
+    monkeypatch.setenv("KRB5CCNAME", "MEMORY:replaced")  # restored after logins with keys and passwords change it
 
 
 def run(directory: DomainController, data: Path, *arguments: str, name: str = NAME, **settings: str) -> Ended:
@@ -108,7 +108,7 @@ def test_a_queue_manager_moves_into_the_domain_with_its_queues_and_leaves_it_aga
         assert "does not have the public queue" not in moved.log and "domain join" not in moved.log
         with moved.connect(**LOCAL) as manager, manager.open(r"DIRECT=OS:elsewhere\private$\q", "send") as queue:
             queue.send(b"waits", recoverable=True)
-    again = join(directory, data, "--publish")  # which moves nothing, so it need not wait
+    again = join(directory, data, "--publish")  # it moves nothing, so it need not wait
     assert again.code == 0 and "this machine is a member" in again.stdout, again
     assert "PUBLIC=" not in again.stdout
 
@@ -145,14 +145,14 @@ def test_an_account_that_others_may_use_gets_a_new_password_only_on_request(
     refused = join(directory, tmp_path, name="OTHER")
     assert refused.code == 1 and "--reset-password" in refused.stderr, refused
     place, sid = "CN=OTHER,CN=Computers,DC=rig,DC=test", directory.sid("OTHER$")
-    directory.tool("dsacl", "set", f"--objectdn={place}", f"--sddl=(D;;CC;;;{sid})")  # it may make nothing
+    directory.tool("dsacl", "set", f"--objectdn={place}", f"--sddl=(D;;CC;;;{sid})")  # it may create no child objects
     joined = join(directory, tmp_path, "--reset-password", name="OTHER")
     assert joined.code == 0, joined
     assert f"CN=msmq,{place}" in computer(directory, "OTHER")
     keytab = tmp_path / "machine.keytab"
     assert run(directory, tmp_path, "status", name="OTHER", OPENMSMQ_KERBEROS_KEYTAB=str(keytab)).code == 0
     (record,) = [json.loads(path.read_bytes()) for path in tmp_path.glob("domain.json")]
-    assert record["account"] == ""  # it was there before: `leave` lets it be
+    assert record["account"] == ""  # it existed before: `leave` keeps it
 
 
 def test_a_user_who_cannot_join_gets_the_reason(directory: DomainController, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Controllers that DNS names: Samba is the one that is there, its name and site are those of the records."""
+"""Controllers found through DNS: Samba is the one that runs, with the name and site of the records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of the domain in the console and in settings: the daemon asks with its own account."""
+"""Names of the domain in the console and in settings: the daemon looks them up with its own account."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_rights_are_given_to_names_of_the_domain_in_the_console_and_shown_with_t
     directory.stop()
     try:
         shown = {entry["name"] for entry in api.get(place)["entries"]}
-        assert r"RIG\orders" in shown  # what is known goes on
+        assert r"RIG\orders" in shown  # known names still work
         with pytest.raises(Refused, match="does not answer"):
             api.post(place, change="grant", user=r"RIG\else", rights=["WriteMessage"])
     finally:

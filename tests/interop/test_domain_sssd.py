@@ -1,4 +1,5 @@
-"""A machine that is a member by adcli and sssd: its account and keys are used, and who has a ticket logs in."""
+"""A machine that is a member through adcli and sssd: the daemon uses its account and keys, and users with a ticket
+can log in."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def sssd(directory: DomainController, tmp_path_factory: pytest.TempPathFactory) 
 def run(
     member: SssdMember, directory: DomainController, data: Path, *arguments: str, **settings: str
 ) -> subprocess.CompletedProcess[str]:
-    """`openmsmq domain …` on the member."""
+    """Run `openmsmq domain …` on the member."""
     environment = {
         **os.environ, "OPENMSMQ_DATA_DIR": str(data), "OPENMSMQ_DIRECTORY_CONTROLLERS": directory.address,
         "OPENMSMQ_COMPUTER_NAME": NAME, "OPENMSMQ_KERBEROS_KEYTAB": str(member.keytab), "OPENMSMQ_PASSWORD": PASSWORD,

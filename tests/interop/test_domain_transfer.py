@@ -1,5 +1,5 @@
-"""Two queue managers of a domain: what one of them encrypts and signs for a public queue of the other one is readable
-and authentic there, and the domain's groups decide. Nothing of it is in a file of either but their private keys."""
+"""Two queue managers of a domain: messages that one encrypts and signs for a public queue of the other are readable
+and authentic there, and the domain's groups determine access. Their files contain only their private keys."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_users_register_their_own_certificates_and_a_queue_manager_does_if_permi
     assert bytes_in(directory.search("alice", "(sAMAccountName=alice)", *ATTRIBUTES), ATTRIBUTES[0]) == b""
 
     application = Dispatch("MSMQ.MSMQApplication", "127.0.0.1", near.mapper_port, **user("alice"))
-    with pytest.raises(MsmqError):  # the machine may not
+    with pytest.raises(MsmqError):  # the machine has no right
         application.RegisterCertificate()
     assert "written by whom they are of" in near.log
 
@@ -178,11 +178,11 @@ def test_a_signature_is_proved_by_the_directory_and_the_groups_of_its_sender_dec
     directory: DomainController, near: Daemon, far: Daemon, carol: Run, tickets: dict[str, Path]
 ) -> None:
     sid = directory.sid(f"{NEAR}$")
-    for name in ("alice", "bob"):  # their certificates may be written by the queue manager
+    for name in ("alice", "bob"):  # the queue manager may write their certificates
         directory.tool("dsacl", "set", f"--objectdn=CN={name},CN=Users,DC=rig,DC=test", f"--sddl=(A;;WPRP;;;{sid})")
     guarded = created(carol, far, tickets, "guarded", authenticate=True)
     carol("queue", "revoke", guarded, "everyone", "--yes")
-    for right in ("GetQueueProperties", "GetQueuePermissions"):  # by which the sender's queue manager finds it
+    for right in ("GetQueueProperties", "GetQueuePermissions"):  # the sender's queue manager finds it by these
         carol("queue", "grant", guarded, "authenticated", right, "--yes")
     carol("queue", "grant", guarded, r"RIG\orders", "Send", "--yes")
 
@@ -197,8 +197,8 @@ def test_a_signature_is_proved_by_the_directory_and_the_groups_of_its_sender_dec
         message.AuthLevel, message.Delivery, message.Label, message.Journal = 8, 1, f"of {name}", 1
         message.Send(queue)
 
-    send("bob")  # who is not in the group
-    send("alice")  # who is in a group of it
+    send("bob")  # a user outside the group
+    send("alice")  # a user in a group of the group
     got = received(far, tickets, guarded)
     assert (got.label, got.authentication_level) == ("of alice", 3)
     with pytest.raises(MsmqError):
@@ -211,7 +211,8 @@ def test_a_signature_is_proved_by_the_directory_and_the_groups_of_its_sender_dec
 def test_a_queue_manager_reads_at_another_one_with_the_ticket_of_its_machine(
     directory: DomainController, near: Daemon, far: Daemon, carol: Run, tickets: dict[str, Path]
 ) -> None:
-    """Section 4.2 of [MS-MQMP]: the application, impacket, has a user of the file there, and one of the domain here."""
+    """Section 4.2 of [MS-MQMP]: the application, impacket, uses an account of the file there, and one of the domain
+    here."""
     there, queue = r".\private$\remote", r"OS:OTHER\private$\remote"
     with far.connect(**login(tickets["carol"], domain.OTHER_NAME)) as manager:
         manager.create_queue(there)

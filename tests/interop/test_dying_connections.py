@@ -1,4 +1,4 @@
-"""Random programmes of clients whose connections die at random, all protocols at once, checked by a ledger."""
+"""Random programs of clients whose connections die at random, with all protocols at once, checked by a ledger."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from interop.ledger import Fate, Known, Ledger, Span
 from openmsmq import ReceiveTimeout, aio
 from seeds import several
 
-THREADS = 32  # for all clients that call in threads, each with some receives that wait
+THREADS = 32  # for all threaded clients, each with some waiting receives
 
 
 async def drain(manager: aio.QueueManager, name: str) -> list[str]:
@@ -35,7 +35,7 @@ LIMIT = 600  # tenths of a second
 
 
 async def unlocked(manager: aio.QueueManager, name: str) -> None:
-    """Wait until no distributed transaction holds messages any more: the server asks what became of it."""
+    """Wait until no distributed transaction locks messages any more: the server asks for their outcomes."""
     for _ in range(100):
         seen = 0
         for place in (name, name + ASIDE):
@@ -47,7 +47,7 @@ async def unlocked(manager: aio.QueueManager, name: str) -> None:
 
 
 async def run(daemon: Daemon, coordinator: Daemon, seed: int, seconds: float, kills: int) -> list[str]:
-    """One programme on queues of its own, emptied in the end. Returns what went wrong."""
+    """Run one program on its own queues and empty them at the end. Returns the contradictions."""
     ledger, stop = Ledger(), asyncio.Event()
     async with await aio.connect("127.0.0.1", daemon.port) as manager:
         for queue in QUEUES:
@@ -67,7 +67,7 @@ async def run(daemon: Daemon, coordinator: Daemon, seed: int, seconds: float, ki
         ledger.crashed()
         await asyncio.to_thread(daemon.start)
     await asyncio.sleep(seconds / (kills + 1))
-    for _ in range(LIMIT):  # on a slow machine it takes longer until each operation has succeeded
+    for _ in range(LIMIT):  # a slow machine needs longer until each operation has succeeded
         cuts = sum(client.cuts for client in clients)
         if cuts > len(clients) and all(ledger.counts[operation.__name__] for operation in OPERATIONS):
             break
@@ -117,7 +117,7 @@ def test_what_is_recoverable_survives_the_death_of_connections_and_of_the_daemon
     check(tmp_path, several(12), seconds=8, kills=6)
 
 
-# -- the ledger finds what is wrong ------------------------------------------------------------------------------------
+# -- the ledger detects contradictions ---------------------------------------------------------------------------------
 
 
 def sent(ledger: Ledger, text: str, *, priority: int = 3) -> Fate:

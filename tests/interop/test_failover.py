@@ -1,5 +1,5 @@
-"""Two daemons on one data directory: one is stopped in the middle of its work and goes on after the other has taken
-over. It changes nothing and answers nothing any more, and clients keep what they were told."""
+"""Two daemons on one data directory: one is stopped in the middle of its work and resumes after the other has taken
+over. It changes nothing and sends no replies any more, and the results that clients got stay valid."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUEUE = ".\\private$\\orders"
 
 
 def freeze(daemon: Daemon) -> None:
-    """Returns when all its threads stand still."""
+    """Stop the process; returns when all its threads have stopped."""
     tally("SIGSTOPs of daemons")
     os.kill(daemon.pid, signal.SIGSTOP)
     tasks = Path(f"/proc/{daemon.pid}/task")
@@ -39,7 +39,7 @@ def wake(daemon: Daemon) -> None:
 
 
 class Nodes:
-    """A data directory, and the daemon that has it."""
+    """A data directory, and the daemon that owns it."""
 
     def __init__(self, directory: Path, *options: str) -> None:
         self.directory, self.options = directory, options
@@ -49,14 +49,14 @@ class Nodes:
         self.active = self._start()
 
     def _start(self) -> Daemon:
-        """On another node: by another path, and with ports and a log of its own."""
+        """Start a daemon on another node: with another path, and its own ports and log."""
         self.count += 1
         mounted = self.directory / f"node{self.count}"
         mounted.symlink_to(self.data)
         return Daemon(mounted, "--take-over", "--log-level", "warning", *self.options).start()
 
     def take_over(self) -> Daemon:
-        """Gives the daemon that had it."""
+        """Start another daemon on the directory; returns the previous one."""
         earlier, self.active = self.active, self._start()
         return earlier
 
@@ -66,11 +66,11 @@ class Nodes:
         return int(directory.name.removeprefix("store.epoch-"))
 
     def contents(self) -> dict[str, bytes]:
-        """Of all files."""
+        """Return the contents of all files."""
         return {str(path.relative_to(self.data)): path.read_bytes() for path in self.data.rglob("*") if path.is_file()}
 
     def wake_alone(self, earlier: Daemon) -> int:
-        """Let the earlier daemon go on while the other one stands still; gives its exit code."""
+        """Resume the earlier daemon while the other one is stopped; returns its exit code."""
         freeze(self.active)
         before = self.contents()
         wake(earlier)
@@ -81,7 +81,7 @@ class Nodes:
 
 
 class Address:
-    """What clients connect to, whichever daemon is behind it: a proxy in a thread of its own."""
+    """The address that clients connect to, whichever daemon is behind it: a proxy in a separate thread."""
 
     def __init__(self, target: int) -> None:
         self._proxy = CuttingProxy(target, lambda: None)
@@ -100,17 +100,17 @@ class Address:
         self._thread.join()
 
     def move(self, target: int) -> None:
-        """New connections lead there; those that are open stay."""
+        """Direct new connections to another daemon; existing ones stay."""
         self._proxy.target = target
 
     def cut(self) -> None:
-        """Open connections break."""
+        """Break all open connections."""
         self._loop.call_soon_threadsafe(self._proxy.cut)
 
 
 def freeze_under_load(directory: Path, freezes: int, longest: float) -> History:
-    """Clients at work while the daemon is stopped `freezes` times, after up to `longest` seconds each time, replaced by
-    another one, and woken."""
+    """Run clients while the daemon is stopped `freezes` times, each time after up to `longest` seconds, replaced by
+    another one, and resumed."""
     moments = seeds.chance(f"{freezes} freezes")
     nodes = Nodes(directory, "--checkpoint-megabytes", "1")
     with nodes.active.connect() as manager:
@@ -124,7 +124,7 @@ def freeze_under_load(directory: Path, freezes: int, longest: float) -> History:
                 freeze(nodes.active)
                 earlier = nodes.take_over()
                 if moments.random() < 0.5:
-                    # Calls of clients wait at the earlier daemon, which reads them when it goes on.
+                    # Clients' calls wait at the earlier daemon, which reads them when it resumes.
                     code = nodes.wake_alone(earlier)
                     address.move(nodes.active.port)
                 else:
@@ -165,7 +165,7 @@ def test_a_daemon_that_is_idle_notices_that_it_was_replaced(tmp_path: Path) -> N
 
 
 def test_express_messages_are_not_acknowledged_by_a_daemon_that_was_replaced(tmp_path: Path) -> None:
-    """Nothing of these reaches the disk, and still nobody is told anything."""
+    """Express messages never reach the disk, but their senders must get no acknowledgment either."""
     nodes = Nodes(tmp_path)
     with nodes.active.connect() as manager:
         manager.create_queue(QUEUE)

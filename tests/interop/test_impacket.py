@@ -42,7 +42,7 @@ from interop.impacket_client import (
 
 LEVELS = {"anonymous": NONE, "connect": CONNECT, "integrity": INTEGRITY, "privacy": PRIVACY}
 MACHINE_DIRECT = "DIRECT=OS:.\\private$\\"
-LARGEST_BODY = 4 * 1024 * 1024 - 4096  # 4 MiB with the headers of a message
+LARGEST_BODY = 4 * 1024 * 1024 - 4096  # 4 MiB including the headers of a message
 UINT1, UINT4, TEXT = (17, "bVal"), (19, "ulVal"), (31, "pwszVal")
 _names = itertools.count()
 
@@ -174,8 +174,8 @@ def test_messages_go_both_ways_at_every_level_and_fragment_size(
         received = ours.receive(5)
         assert (received.body, received.label, received.priority, received.application_tag) == (data, "über", 5, 77)
         assert received.delivery_guarantee == 1
-        # At CONNECT a request has no verifier, and impacket's second interface comes with a second security context:
-        # both are of one user, so it is known who calls.
+        # At CONNECT a request has no verifier, and impacket's second interface has a second security context. Both
+        # contexts belong to one user, so the caller is known.
         assert bool(received.sender_identifier) == (level != "anonymous")
     with daemon.connect() as manager, manager.open(f".\\private$\\{queue}", "send") as ours:
         ours.send(data[::-1], label="zurück", recoverable=True, application_tag=78)

@@ -1,4 +1,4 @@
-"""An inventory of a queue manager that is spoken to by its public protocols only."""
+"""An inventory of a queue manager that is accessed only through its public protocols."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_without_ms_mqmp_the_rest_is_still_reported(tmp_path: Path) -> None:
 
 
 class Page(HTMLParser):
-    """The elements and the text of a page."""
+    """The elements and the text of an HTML page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

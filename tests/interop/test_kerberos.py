@@ -1,4 +1,4 @@
-"""Accounts of a domain log in with Kerberos: Samba is the domain controller, impacket the client that is not ours."""
+"""Domain accounts log in with Kerberos: Samba is the domain controller, impacket the independent client."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from openmsmq.model.security import sid_bytes
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("domain")]
 LEVELS = [AuthLevel.CONNECT, AuthLevel.PKT, AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY]
-REFUSED = (AccessDenied, BindError)  # AuthenticationError is the former
+REFUSED = (AccessDenied, BindError)  # AuthenticationError is a subclass of AccessDenied
 ORDERS = r".\private$\orders"
 OF_BOB = r".\private$\of-bob"
 
@@ -62,7 +62,7 @@ def daemon(controller: DomainController, keytab: Path, tmp_path_factory: pytest.
 
 @pytest.fixture(scope="module")
 def orders(controller: DomainController, daemon: Daemon, tickets: dict[str, Path]) -> str:
-    """A queue to which the group of the domain may send, and nobody else but its owner."""
+    """A queue to which only the domain's group and the owner may send."""
     run = command(daemon, tickets["carol"])
     run("queue", "create", ORDERS)
     run("queue", "revoke", ORDERS, "everyone", "--yes")
@@ -90,7 +90,7 @@ def test_group_members_may_send_and_others_are_refused(
     daemon: Daemon, controller: DomainController, orders: str, tickets: dict[str, Path]
 ) -> None:
     with daemon.connect(**login(tickets["alice"])) as manager, manager.open(orders, "send") as queue:
-        queue.send(b"of alice")  # who is in a group of the group
+        queue.send(b"of alice")  # a user in a group of the group
     with daemon.connect(**login(tickets["bob"])) as manager, pytest.raises(AccessDenied):
         manager.open(orders, "send")
     with daemon.connect(**login(tickets["carol"])) as manager, manager.open(orders, protocol="qmcomm") as queue:
@@ -161,7 +161,7 @@ def test_samba_logs_in_with_a_ticket_and_signs_headers(daemon: Daemon, tickets: 
             assert queue.receive(5).body == body
 
 
-# One interface only: with a second one Samba 4.17 sends a token that is nobody's, of memory that it has freed.
+# Only one interface: with a second one, Samba 4.17 sends a random token, from memory that it has freed.
 SAMBA_CALL = """
 import sys
 from samba import credentials, param
@@ -191,7 +191,7 @@ def open_for_sending(dce: Any) -> Any:
     return dce.request(request, checkError=False)
 
 
-# -- tickets that are not good ----------------------------------------------------------------------------------------
+# -- invalid tickets --------------------------------------------------------------------------------------------------
 
 
 def test_a_ticket_for_another_service_is_refused_with_the_reason_in_the_log(
@@ -297,7 +297,7 @@ def test_tokens_that_are_cut_off_or_changed_are_refused(keytab: Path, tickets: d
 
 
 def altered(cache: Path, keytab: Path, rid: int, to: int, place: Path) -> Path:
-    """A cache whose ticket has another number in its PAC, encrypted with the service's key as before."""
+    """Return a cache whose ticket has another number in its PAC, encrypted with the service's key as before."""
     credentials = CCache.loadFile(str(cache))
     credential = credentials.getCredential(f"host/{HOST}@{REALM}")
     ticket = decoder.decode(credential.toTGS()["KDC_REP"], asn1Spec=TGS_REP())[0]["ticket"]

@@ -1,4 +1,4 @@
-"""LDAP with a real controller: protection, pages, referrals, errors, and what users keep there."""
+"""LDAP with a real controller: protection, paging, referrals, errors, and data stored for users."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ALICE = f"CN=alice,CN=Users,{DOMAIN}"
 def session(
     directory: DomainController, tickets: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[LdapSession]:
-    """With the ticket of alice, as the command line has one."""
+    """A session with alice's ticket, as on the command line."""
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{tickets['alice']}")
     made = LdapSession(directory.address, LdapCredentials())
     yield made

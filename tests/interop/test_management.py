@@ -18,7 +18,7 @@ from openmsmq.accounts.users import UsersFile
 from openmsmq.model.constants import Access
 
 OPERATOR = "operator"
-WAITS = ("WAITING", "NEED VALIDATION")  # first its name is resolved, which fails
+WAITS = ("WAITING", "NEED VALIDATION")  # the name is resolved first, which fails
 THERE = "DIRECT=OS:there\\private$\\q"
 MACHINE = {"type": 1, "u": {"Reserved1": 0}}
 

@@ -1,4 +1,4 @@
-"""Queues move from one queue manager to another, and back: nothing is lost, nothing is there twice."""
+"""Queues move from one queue manager to another and back: no message is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_queue_moves_and_moves_back(machines: Move) -> None:
 
 
 def test_requests_on_their_way_name_the_response_queue_that_has_moved(machines: Move) -> None:
-    """A program answers to the name that is in the request; the reply does not pass the old machine."""
+    """A program replies to the name in the request; the reply does not pass through the old machine."""
     move = machines
     requests, replies = r".\private$\requests", r".\private$\replies"
     for queue in (requests, replies):
@@ -201,7 +201,7 @@ def test_a_refused_message_stays_there_is_named_and_others_arrive(machines: Move
     assert "are still at the other machine" in move.run("adopt", "done", "full").stderr
     with connect(move.new) as manager:
         manager.set_properties(queue, quota=1000)
-    move.done("adopt", "again", "full")  # begins anew, and does not wait until it is tried again
+    move.done("adopt", "again", "full")  # starts again immediately instead of waiting for the next attempt
     move.when("full", moved=2, empty_since=True)
 
 
@@ -272,7 +272,7 @@ def test_messages_refused_by_the_other_machine_are_kept_here(machines: Move) -> 
     send(move.new, ordered, "me neither", transactional=True)
     for name in ("only_here", "only_here_ordered"):
         move.done("forward", "to", name, "--to", "old")
-    eventually(lambda: move.status("only_here")["unconfirmed"] == 1)  # who it is tells nobody that a queue is missing
+    eventually(lambda: move.status("only_here")["unconfirmed"] == 1)  # no NACK: send_insecure_nacks is off
     assert bodies(move.new, queue + ";relay") == ["nobody wants me"]
     eventually(lambda: bodies(move.new, r"DIRECT=OS:.\SYSTEM$;DEADXACT") == ["me neither"])
     assert "are still here or on their way" in move.run("forward", "end", "only_here").stderr
@@ -349,7 +349,7 @@ def test_queues_are_created_with_properties_and_rights_and_receive_their_message
         given = SecurityDescriptor.parse(manager.security(r".\private$\invoices2")).dacl or ()
     assert {ace.sid for ace in given} == {EVERYONE, UsersFile(move.new.directory / "users.json").sid_of(USER)}
     assert "is already being moved" in move.done("adopt", "plan", "invoices", *there)
-    move.done("adopt", "run", "invoices", *there)  # again, which changes nothing
+    move.done("adopt", "run", "invoices", *there)  # a repetition, which changes nothing
 
 
 def test_two_queues_are_compared_message_by_message(machines: Move) -> None:

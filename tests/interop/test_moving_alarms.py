@@ -1,4 +1,4 @@
-"""What an operator sees of queues that move: alarms, metrics, and the status that goes on."""
+"""The operator's view of queues that move: alarms, metrics, and continuous status output."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Queues move and move back while programs send and read all the time, and while both daemons and the operator's
-commands are killed. What was sent is checked against what was read, outside of both."""
+"""Queues move and move back while programs send and receive all the time, and while both daemons and the operator's
+commands are killed. The test compares the sent and received messages outside both daemons."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Line:
     Attributes:
         sent: labels whose send was confirmed, in order; `maybe_sent` are those that were cut off.
         read: labels whose receipt was confirmed, in order; `maybe_read` those that were cut off.
-        source, target: where the writer sends and the reader reads; None while they rest.
+        source, target: where the writer sends and the reader reads; None while they pause.
     """
 
     name: str
@@ -87,12 +87,12 @@ class Line:
                 time.sleep(0.05)
 
     def receive(self, manager: openmsmq.QueueManager, queue: openmsmq.MessageQueue) -> None:
-        """Raises ReceiveTimeout where nothing is there."""
+        """Receive one message. Raises ReceiveTimeout if there is none."""
         transaction = manager.transaction()
         if not self.transactional:
             label = queue.peek(0.2).label
             self.maybe_read.add(label)
-            queue.receive(0)  # the same one: nobody else reads here
+            queue.receive(0)  # the same message: no other client reads here
         else:
             with transaction:
                 label = queue.receive(0.2, transaction=transaction).label
@@ -101,8 +101,8 @@ class Line:
         self.read.append(label)
 
     def check(self) -> None:
-        """Once everything was read: nothing is lost, nothing was read twice, and transactional queues kept their
-        order."""
+        """Check, once all messages were read, that none is lost or duplicated, and that transactional queues kept
+        their order."""
         seen = Counter(self.read)
         lost = [label for label in self.sent if not seen[label] and label not in self.maybe_read]
         twice = [label for label, count in seen.items() if count > 1]
@@ -128,11 +128,11 @@ def working(lines: list[Line], pause: float) -> Iterator[threading.Event]:
 
 
 class Operator:
-    """Takes the steps, and kills daemons and commands.
+    """Runs the steps, and kills daemons and commands.
 
     Attributes:
-        command_kills: kills of commands for each step; without any, a command is killed now and then.
-        killed_commands: how many were killed while they were at work.
+        command_kills: kills of commands for each step; if 0, commands are killed at random.
+        killed_commands: number of commands that were killed while they were running.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Operator:
         self.command_kills, self.killed_commands = command_kills, 0
 
     def begin(self, line: Line) -> None:
-        """Queues are there already, or `adopt run` makes them."""
+        """Start moving; the queues exist already, or `adopt run` creates them."""
         if not self.command_kills:
             self.step(line, "shadow", line.name, "--from", "old", state="shadow")
             return
@@ -156,7 +156,7 @@ class Operator:
             self.killed_commands += self.move.run_and_kill(self.dice.random() * 0.5, "adopt", *words)
 
     def step(self, line: Line, *words: str, state: str) -> None:
-        """A step of which it is not known whether it was done is done again, unless it shows."""
+        """Run a step. If its outcome is unknown, repeat it unless the status shows that it was done."""
         self.kill_commands(words)
 
         def reached() -> bool:
@@ -204,7 +204,7 @@ class Operator:
 
 
 def left_in(move: Move, lines: list[Line]) -> dict[str, int]:
-    """Messages that nobody has read, by machine and queue."""
+    """Return the unread messages by machine and queue."""
     found = {}
     for daemon in (move.old, move.new):
         with connect(daemon) as manager:
@@ -218,8 +218,8 @@ def left_in(move: Move, lines: list[Line]) -> dict[str, int]:
 def whole_move(
     move: Move, lines: list[Line], dice: random.Random, kills: int, first: int, pause: float, command_kills: int = 0
 ) -> None:  # fmt: skip
-    """There and back, with `kills` of daemons; with `command_kills` of commands for each step, `adopt run` makes the
-    queues."""
+    """Move there and back, with `kills` of daemons. With `command_kills` (kills of commands for each step), `adopt
+    run` creates the queues."""
     operator = Operator(move, lines, dice, kills, command_kills)
     operator.total = kills
     for line in lines:
@@ -236,7 +236,7 @@ def whole_move(
             operator.begin(line)
             line.target = move.new
         operator.spend(0.6)
-        for line in lines:  # where order counts, programs rest for as long as messages are on their way
+        for line in lines:  # if order matters, programs pause while messages are in transit
             line.source = None if line.transactional else move.new
             operator.step(line, "switch", line.name, state="switched")
         for line in lines:

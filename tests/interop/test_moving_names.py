@@ -1,4 +1,4 @@
-"""Names by which programs find a queue that has moved: what `adopt switch` prints is what works."""
+"""Names by which programs find a queue that has moved: the settings that `adopt switch` prints work."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def send(daemon: Daemon, queue: str, body: str, **properties: object) -> None:
 
 
 def waiting(daemon: Daemon) -> int:
-    """Messages that a queue manager has for the old machine."""
+    """Return the number of messages that a queue manager has for the old machine."""
     with connect(daemon) as manager:
         return int(manager.management(ORDERS)["message_count"])
 
@@ -50,8 +50,8 @@ def shadow(move: Move, name: str) -> None:
 
 
 def switch(move: Move, name: str) -> dict[str, str]:
-    """Switch a queue; returns the settings that the command prints, with the address of the new machine for its
-    name, as a resolver has it."""
+    """Switch a queue. Returns the settings that the command prints, with the name of the new machine replaced by its
+    address, as a resolver does."""
     said = move.done("adopt", "switch", name)
     settings = dict(re.findall(r'(\w+) = "([^"]*)"', said))
     return {key: value.replace("NEW", address(move.new)) for key, value in settings.items()}
@@ -80,15 +80,15 @@ def test_senders_find_a_queue_with_the_settings_printed_at_the_switch(tmp_path: 
         shadow(move, "orders")
         send(sender, ORDERS, "before")
         eventually(lambda: bodies(move.new, r".\private$\orders") == ["before"])
-        eventually(lambda: not waiting(sender))  # a message that the old machine has not acknowledged is sent again
+        eventually(lambda: not waiting(sender))  # a message that the old machine has not acknowledged is resent
         settings = switch(move, "orders")
         assert settings.keys() == {"peers", "aliases"}
-        move.old.kill()  # what arrives has not come by the old machine
+        move.old.kill()  # the message did not pass through the old machine
         restart(move.new, "--aliases", settings["aliases"])
         restart(sender, "--peers", settings["peers"])
         send(sender, ORDERS, "by peers")
         eventually(lambda: bodies(move.new, r".\private$\orders") == ["before", "by peers"])
-        send(move.new, ORDERS, "by alias")  # DNS has led the program here
+        send(move.new, ORDERS, "by alias")  # DNS has directed the program here
         send(move.new, r"old\private$\orders", "by path name and alias")
         expected = ["before", "by peers", "by alias", "by path name and alias"]
         eventually(lambda: bodies(move.new, r".\private$\orders") == expected)
@@ -110,7 +110,7 @@ def test_a_move_back_warns_that_an_alias_would_loop_messages(tmp_path: Path) -> 
 
 
 def reply(move: Move, name: str) -> str:
-    """Answer the first request in a queue of the new machine, as programs do; returns the response queue."""
+    """Reply to the first request in a queue of the new machine, as programs do; returns the response queue."""
     with connect(move.new) as manager, manager.open(name) as requests:
         request = requests.receive(60)
         with manager.open(request.response_queue_format_name, "send") as responses:
@@ -166,7 +166,7 @@ def test_replies_to_a_private_format_name_arrive_if_the_routing_file_has_the_old
 
 
 def send_in_order(daemon: Daemon, *bodies: str) -> None:
-    """A transaction for each message, to the queue of the old machine."""
+    """Send each message in its own transaction to the queue of the old machine."""
     with connect(daemon) as manager, manager.open(ORDERS, "send") as opened:
         for body in bodies:
             with manager.transaction() as transaction:
@@ -174,7 +174,7 @@ def send_in_order(daemon: Daemon, *bodies: str) -> None:
 
 
 def senders(daemon: Daemon) -> list[dict[str, Any]]:
-    """Queue managers whose transactional messages come to the queue, by MS-MQMR."""
+    """Return the queue managers that send transactional messages to the queue (by MS-MQMR)."""
     with connect(daemon) as manager:
         return list(manager.management(r".\private$\orders")["eod_source_info"])
 
@@ -215,7 +215,7 @@ def test_a_live_sender_of_transactions_is_known_before_and_after_the_move_and_ke
 
 
 def sent_by_hand(daemon: Daemon, port: int, *messages: Packet) -> None:
-    """Bring messages in a session of their own, which ends when all are acknowledged."""
+    """Deliver messages in a separate session, which ends when all are acknowledged."""
     with Peer(address(daemon), port) as peer:
         peer.open()
         for message in messages:

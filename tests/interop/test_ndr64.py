@@ -1,11 +1,11 @@
 """NDR64 of impacket, of Samba, and of our own clients, against the daemon.
 
-Where impacket and Samba depart from [MS-RPCE] 2.2.5, the text decides:
+Where impacket and Samba deviate from [MS-RPCE] 2.2.5, the specification takes precedence:
 
 - impacket writes the discriminant of each union as 4 bytes, and aligns each arm to 8. In the unions of MSMQ the largest
-  arm is aligned to 8, and discriminants are small, so what it sends is the same up to gaps.
+  arm is aligned to 8, and discriminants are small, so its encoding differs only in padding.
 - Samba declares twr_t and the statistics of rpc_mgmt_inq_stats with a maximum count of 32 bits, which has 64 in NDR64
-  (2.2.5.3.4.2, 2.2.5.3.2.1): it can't read what it asks for.
+  (2.2.5.3.4.2, 2.2.5.3.2.1): it cannot decode the replies.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from openmsmq.interfaces import ms_mqmp, ms_mqmr, ms_mqrr
 
 SYNTAX = ("71710533-BEBA-4937-8319-B5DBEF9CCC36", "1.0")
 SAMBA = ["", "ntlm,packet", "ntlm,sign", "spnego,seal"]
-LARGE = 4 * 1024 * 1024 - 4096  # bytes of a body: 4 MiB with the headers of a message
+LARGE = 4 * 1024 * 1024 - 4096  # bytes of a body: 4 MiB including the headers of a message
 _names = itertools.count()
 
 
@@ -59,8 +59,8 @@ def queue(daemon: Daemon) -> str:
 
 
 class WideClient(Client):
-    """Each interface has a connection of its own, because impacket's alter_context offers NDR 2.0 only. Context handles
-    are those of one connection, so what they are of has to be opened on both."""
+    """A client with one connection per interface, because impacket's alter_context offers NDR 2.0 only. Context
+    handles belong to one connection, so their queues and cursors must be opened on both."""
 
     def __init__(self, daemon: Daemon, level: int) -> None:
         self.dce, self.second = connect(daemon.port, level), connect(daemon.port, level)
@@ -156,7 +156,7 @@ def test_samba_carries_all_operations_of_our_client(daemon: Daemon, queue: str, 
 
 @pytest.fixture
 def only_ndr64(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our clients offer nothing else, where both are allowed."""
+    """Make our clients offer only NDR64 where both are allowed."""
     for module in (pool, runner):
         monkeypatch.setattr(
             module, "transfer_syntaxes", lambda interface: [NDR if interface is ms_mqmr.qmmgmt else NDR64]

@@ -1,4 +1,4 @@
-"""The bytes of the examples of [MS-DTCO] 4 and [MS-CMP] 4, sent as they are printed, commit a receive at a queue."""
+"""The bytes of the examples in [MS-DTCO] 4 and [MS-CMP] 4, sent as printed, commit a receive from a queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partners that break the rules of MS-CMP and MS-DTCO, each beside one that keeps them."""
+"""Partners that break the rules of MS-CMP and MS-DTCO, each alongside one that obeys them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def here(tmp_path_factory: Any) -> Iterator[Partners]:
 
 @pytest.fixture(autouse=True)
 def as_it_was(here: Partners) -> Iterator[None]:
-    """Whatever a partner did, the next transaction of a good one commits."""
+    """Check after each test that a transaction of a well-behaved partner commits."""
     yield
     eventually(lambda: here.left() == NOT_DONE)
     guid = here.begin("push")
@@ -40,7 +40,7 @@ def as_it_was(here: Partners) -> Iterator[None]:
 
 
 def pushed(here: Partners) -> tuple[UUID, PeerConnection]:
-    """A branch here, whose superior is the test itself."""
+    """Create a branch here whose superior is the test itself."""
     guid = uuid4()
     link = here.peer.dial("HERE", PROPAGATE, "PROPAGATE_PROPAGATE", propagate_body(guid, 0x100000, ""))
     assert expected(link) == "PROPAGATE_PROPAGATED"
@@ -73,7 +73,7 @@ def prepared(here: Partners) -> tuple[UUID, PeerConnection]:
     ids=["commit first", "prepare twice", "short prepare", "of the wrong end", "unknown", "propagate twice"],
 )
 def test_what_a_state_does_not_allow_is_a_protocol_error(here: Partners, first: Any, then: Any) -> None:
-    """T7: 2009, and what was in doubt is asked about: the peer says that it was aborted."""
+    """T7: 2009; the outcome of branches in doubt is requested, and the peer replies that they were aborted."""
     _, link = pushed(here)
     for name, body in first:
         here.peer.send(link, name, body)
@@ -113,7 +113,7 @@ def test_an_abort_that_crosses_the_vote_aborts(here: Partners) -> None:
 
 
 def test_phase_zero_is_not_offered(here: Partners) -> None:
-    """[MS-DTCO] 3.7.7.5: a subordinate that registers is rejected, and may go on."""
+    """[MS-DTCO] 3.7.7.5: a subordinate that registers is rejected and may continue."""
     transaction = here.manager.transaction()
     guid = UUID(bytes_le=transaction.uow)
     link = here.peer.dial("HERE", BRANCH, "BRANCHING", guid.bytes_le)
@@ -167,7 +167,7 @@ def test_facets_for_applications_are_denied(here: Partners, kind: int) -> None:
 
 
 def test_the_name_of_another_partner_gives_no_access(here: Partners) -> None:
-    """Deviation D-223: whoever calls is called back by the name that it gives, and that is somebody else."""
+    """Deviation D-223: the caller is called back by the name that it gives, which is another partner's."""
     liar = Peer("PEER", UUID(int=3), partners={"HERE": here.peer.partners["HERE"]}, setup_timeout=1.0, retries=1)
     with pytest.raises(PeerError):
         liar.session("HERE", 2.0)
@@ -192,7 +192,7 @@ def test_a_malformed_boxcar_ends_only_its_own_session(here: Partners, boxcar: by
 
 
 def test_a_connection_beyond_the_quota_is_ignored(here: Partners) -> None:
-    """T19: and the session goes on."""
+    """T19: and the session continues."""
     session = here.peer.session("HERE")
     request = [PeerMessage(5, 1, 5000 + n, CHECKABORT) for n in range(300)]
     check = PeerMessage(0xFFF, 1, 5000 + 299, 0x2021, bytes(16))

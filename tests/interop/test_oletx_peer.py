@@ -1,5 +1,5 @@
-"""Distributed transactions with a transaction manager that was written from the specifications alone: as superior, as
-subordinate, and as one that fails at every step."""
+"""Distributed transactions with a transaction manager that was written from the specifications alone: as superior,
+as subordinate, and failing at every step."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Partners:
                 sender.send(value, transaction=transaction)
 
     def left(self) -> list[Any]:
-        """What readers find, without what is locked."""
+        """Return the unlocked messages."""
         with self.daemon.connect() as manager, manager.open(QUEUE, "peek", protocol="qmcomm") as reader:
             return [message.decode() for message in reader]
 
@@ -83,7 +83,7 @@ class Partners:
         return self.queue._pool.receive(taken).decode()
 
     def begin(self, way: str, guid: UUID | None = None) -> UUID:
-        """A transaction of the peer's, in which this queue manager has received and sent."""
+        """Begin a transaction of the peer in which this queue manager has received and sent."""
         guid = guid or self.peer.begin("test")
         if way == "push":
             assert self.peer.push(guid, "HERE") == "propagated"
@@ -94,7 +94,7 @@ class Partners:
         return guid
 
     def revive(self, action: str) -> None:
-        """Start the peer again, if an action lets it crash."""
+        """Restart the peer when an action makes it crash."""
         if action in (CRASH, CRASH_AFTER):
             eventually(lambda: not self.peer.running)
             self.peer.restart()
@@ -131,9 +131,9 @@ def test_a_pushed_transaction_sends_here(partners: Partners) -> None:
 
 
 def test_a_pulled_transaction_receives_here(partners: Partners) -> None:
-    """[MS-MQRR] 3.2.4.2: the client shows a token, and this queue manager pulls."""
+    """[MS-MQRR] 3.2.4.2: the client presents a token, and this queue manager pulls."""
     guid = partners.begin("pull")
-    partners.pull(guid)  # once more changes nothing
+    partners.pull(guid)  # a second pull changes nothing
     assert partners.peer.commit(guid) == "committed"
     eventually(lambda: partners.left() == DONE)
     partners.peer.wait_forgotten(guid)
@@ -208,7 +208,7 @@ def test_an_unknown_transaction_can_be_neither_pulled_nor_enlisted(one: Partners
         assert error.value.hresult == HResult.MQ_ERROR_TRANSACTION_IMPORT
 
 
-# What a superior sends and receives in a commit.
+# Messages that a superior sends and receives in a commit.
 STEPS = {"PREPAREREQ": "send", "PREPAREREQDONE": "recv", "COMMITREQ": "send", "COMMITREQDONE": "recv"}
 
 
@@ -216,7 +216,7 @@ STEPS = {"PREPAREREQ": "send", "PREPAREREQDONE": "recv", "COMMITREQ": "send", "C
 @pytest.mark.parametrize("way", PROGRAMS)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_superior_that_fails_at_any_step(one: Partners, step: str, way: str, action: str) -> None:
-    """T3, T8: all or nothing, and nothing stays locked."""
+    """T3, T8: all or nothing, and no message stays locked."""
     guid = one.begin(way)
     one.peer.rule(STEPS[step], step, action)
     outcome = "?"
@@ -254,7 +254,7 @@ def test_a_subordinate_that_fails_at_any_step(one: Partners, step: str, action: 
 
 @pytest.mark.parametrize("way", PROGRAMS)
 def test_this_queue_manager_is_killed_in_doubt(one: Partners, way: str) -> None:
-    """T9: it asks after its restart, and the decision is delivered once more."""
+    """T9: it asks for the outcome after its restart, and the decision is delivered again."""
     guid = one.begin(way)
     one.peer.rule("send", "COMMITREQ", CUT)
     one.peer.rule("recv", "REDELIVERCOMMIT", "drop", count=1)

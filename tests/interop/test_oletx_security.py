@@ -1,4 +1,4 @@
-"""Who may be a partner in distributed transactions: logins between two daemons, and how they find each other."""
+"""Authentication of partners in distributed transactions: logins between two daemons, and how they find each other."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUEUE = r".\private$\x"
 
 
 def move(near: Daemon, far: Daemon, logins: Sequence[dict[str, Any]] = ({}, {})) -> list[Any]:
-    """Send at both in one transaction; returns what is at the second one."""
+    """Send to both in one transaction; returns the messages of the second one."""
     with near.connect(**logins[0]) as here, far.connect(**logins[1]) as there:
         for manager in (here, there):
             manager.create_queue(QUEUE, transactional=True)
@@ -136,7 +136,7 @@ async def _is_offered(daemon: Daemon) -> bool:
 def test_computers_of_a_domain_prove_themselves_to_each_other(
     controller: DomainController, tickets: dict[str, Path], tmp_path: Path
 ) -> None:
-    """T22, the level mutual: both log in as NAME$ and call back host/NAME."""
+    """T22, level mutual: both log in as NAME$ and call back host/NAME."""
     daemons = partner_daemons(tmp_path, "MQ1", "OTHER")
     for daemon, account in zip(daemons, (domain.SERVICE, domain.OTHER_SERVICE), strict=True):
         daemon.options = (

@@ -1,4 +1,4 @@
-"""A database in the transactions of two queue managers: all or nothing, whoever is killed."""
+"""A database in the transactions of two queue managers: all or nothing, whichever process is killed."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_only_a_distributed_transaction_takes_participants(trio: Trio) -> None:
 
 
 class Dies(Ledger):
-    """Its program dies at one of the calls."""
+    """A participant whose program dies during one of the calls."""
 
     dies_at = ""
 
@@ -142,7 +142,7 @@ def test_a_running_transaction_is_not_resolved(trio: Trio) -> None:
 
 
 def test_an_outcome_is_kept_until_all_participants_know_it(trio: Trio, tmp_path: Path) -> None:
-    """Resolving for one of two databases must not make the other one believe that it was aborted."""
+    """Resolving for one of two databases must not make the other one believe that the transaction was aborted."""
     first, second = Ledger(trio.path), Dies(str(tmp_path / "second.sqlite"))
     second.dies_at = "committing"
     with trio.near.connect() as near:

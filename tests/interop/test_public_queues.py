@@ -1,4 +1,4 @@
-"""Public queues in the directory of the daemon, by impacket's objects and ours, over MS-MQMP and MS-MQRR."""
+"""Public queues in the daemon's directory, accessed by impacket's objects and ours, over MS-MQMP and MS-MQRR."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def created(objects: Any, name: str = "", **properties: Any) -> Object:
 
 
 def found(objects: Any, *positions: Any, **named: Any) -> list[str]:
-    """The path names that a query finds."""
+    """Return the path names that a query finds."""
     infos = objects.new("Query").call("LookupQueue", *positions, **named)
     names = []
     while (info := infos.call("Next")) is not None:
@@ -219,7 +219,7 @@ def test_a_public_queue_is_deleted_with_its_messages(here: Daemon, objects: Conn
             info.call("Delete")
             with pytest.raises(MsmqError):
                 queue.receive(timeout=0)
-        with pytest.raises(Refused, match="0xC00E0006"):  # the object names no queue any more, [MC-MQAC] 3.10.4.1.6
+        with pytest.raises(Refused, match="0xC00E0006"):  # the object refers to no queue any more, [MC-MQAC] 3.10.4.1.6
             info.get("PathName")
         for access in ("receive", "send"):
             with pytest.raises(MsmqError) as caught:

@@ -1,4 +1,4 @@
-"""Two queue managers that share a directory: messages for public queues of the other one travel."""
+"""Two queue managers that share a directory: messages for each other's public queues are delivered."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def handed_on(application: Client, handed: Any, access: int = Access.RECEIVE, qu
 
 
 def opened(pair: Pair, application: Client, access: int = Access.RECEIVE) -> tuple[bytes, int]:
-    """Steps 1 to 11 of section 4.2: the local handle of the remote queue, and its context."""
+    """Run steps 1 to 11 of section 4.2; returns the local handle of the remote queue and its context."""
     first = call_open(application, access)
     assert (first["result"], first["lplpRemoteQueueName"]) == (MQ_OK, "PEER\\private$\\q\0")
     there = Client(pair.far.port)
@@ -109,7 +109,7 @@ def test_section_4_2_a_remote_queue_is_opened_read_and_closed(pair: Pair, applic
 
 
 def opens_exclusively(pair: Pair) -> bool:
-    """Nobody has the queue open for reading any more."""
+    """Whether the queue can be opened exclusively: no other reader has it open."""
     with pair.far.connect() as manager:
         try:
             manager.open(r".\private$\q", exclusive=True).close()

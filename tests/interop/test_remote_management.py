@@ -1,4 +1,4 @@
-"""MSMQManagement and MSMQApplication for another machine: what is asked goes on by MS-MQMR."""
+"""MSMQManagement and MSMQApplication for another machine: requests are forwarded by MS-MQMR."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""impacket as a remote reader: RemoteRead without protection and at PKT_PRIVACY, with a packet parser of its own."""
+"""impacket as a remote reader: RemoteRead without protection and at PKT_PRIVACY, with an independent packet parser."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def start(dce: Any, handle: bytes, action: int = ACTION_RECEIVE, room: int = 102
 
 
 def parsed(response: Any) -> tuple[str, bytes]:
-    """Label and body, by the layouts of [MS-MQMQ] 2.2.19: headers in a row, each padded to four bytes."""
+    """Return label and body by the layouts of [MS-MQMQ] 2.2.19: consecutive headers, each padded to four bytes."""
     assert response["result"] == MQ_OK
     packet = b"".join(section["pSectionBuffer"] for section in response["ppPacketSections"])
     assert packet[4:8] == b"LIOR"

@@ -39,7 +39,7 @@ def drain(manager: openmsmq.QueueManager, name: str) -> list[str]:
 
 
 def kill_under_load(directory: Path, kills: int, longest: float) -> History:
-    """Clients at work while the daemon dies `kills` times, after up to `longest` seconds each time."""
+    """Run clients while the daemon is killed `kills` times, each time after up to `longest` seconds."""
     moments = seeds.chance(f"{kills} kills")
     with Daemon(directory / "data", "--checkpoint-megabytes", "1", "--log-level", "warning") as daemon:
         with daemon.connect() as manager:
@@ -64,7 +64,7 @@ def kill_under_load(directory: Path, kills: int, longest: float) -> History:
 
 def check(history: History) -> None:
     for queue in QUEUES:
-        if queue != MOVED:  # the others were sent to from outside
+        if queue != MOVED:  # clients send to the others directly
             assert history.texts("sent", queue), f"nothing was sent to {queue}"
     assert history.left[MOVED], "nothing was moved"
     print(history.summary())
@@ -94,7 +94,7 @@ def test_the_history_checker_detects_violations(tmp_path: Path) -> None:
         assert History([tmp_path / "notes"], well | wrong).contradictions() != []
 
 
-# -- an orderly end --------------------------------------------------------------------------------------------------
+# -- regular stops ---------------------------------------------------------------------------------------------------
 
 
 def test_sigterm_ends_the_daemon_with_0_and_leaves_a_checkpoint(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_identifiers_are_never_reused_after_a_kill(tmp_path: Path) -> None:
         daemon.start()
     daemon.kill()
     assert len(set(given)) == len(given)
-    # Lookup identifiers do not travel in this protocol: they are looked at where they are made.
+    # This protocol does not transfer lookup identifiers, so they are checked at the server.
     reopened = server.Daemon(load(options={"data_dir": tmp_path / "data"}, environment={}))
     try:
         assert reopened.manager.changes.next_sequence() & SEQUENCE > len(given)
@@ -188,7 +188,7 @@ def test_identifiers_are_never_reused_after_a_kill(tmp_path: Path) -> None:
         reopened._background.shutdown()
 
 
-# -- disks that are full or broken -----------------------------------------------------------------------------------
+# -- full and failing disks ------------------------------------------------------------------------------------------
 
 
 TO_THE_LAST = ("--minimum-free-megabytes", "0")
@@ -196,7 +196,7 @@ TO_THE_LAST = ("--minimum-free-megabytes", "0")
 
 @pytest.fixture
 def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """Mount a file system of a size in MiB; a segment has 16."""
+    """Mount a file system of a given size in MiB; a segment has 16."""
     directory = tmp_path / "disk"
     directory.mkdir()
     mounted = subprocess.run(
@@ -232,7 +232,7 @@ def fill_and_drain(daemon: Daemon, body: bytes, most: int) -> None:
 
 
 def attempt(queue: openmsmq.MessageQueue, body: bytes) -> int:
-    """The HRESULT of a recoverable send."""
+    """Return the HRESULT of a recoverable send."""
     try:
         queue.send(body, recoverable=True)
     except MsmqError as error:
@@ -282,7 +282,7 @@ def test_sends_never_use_the_space_reserved_for_receives(small_disk: Path) -> No
         manager.create_queue(QUEUE)
         with manager.open(QUEUE, "send") as sender, manager.open(QUEUE) as receiver:
             sent = 0
-            for turn in range(5):  # the first receives take the reserve into use, which sends must leave alone
+            for turn in range(5):  # the first receives start to use the reserve, which sends must not touch
                 while attempt(sender, body) == HResult.MQ_OK:
                     sent += 1
                 while attempt(sender, b"small") == HResult.MQ_OK:
@@ -324,7 +324,8 @@ def test_a_failing_sync_ends_the_daemon_with_1_and_acknowledges_nothing(
         raise failure
 
     class Beside:
-        """What has begun ends in the loop's next turn; `UringSync` needs machine code, which runs no doubles."""
+        """Completes a started sync in the next event-loop iteration. `UringSync` itself needs native code, which
+        cannot call test doubles."""
 
         failure: OSError | None = None
 
@@ -365,7 +366,7 @@ def test_a_failing_sync_ends_the_daemon_with_1_and_acknowledges_nothing(
 
     assert asyncio.run(scenario()) == 1
     assert any(r.levelname == "CRITICAL" and "Input/output error" in r.getMessage() for r in caplog.records)
-    # The failed store stays locked by this process, which a daemon's own would have left.
+    # The failed store stays locked by this process; a separate daemon's process would have exited.
     shutil.copytree(tmp_path / "data", tmp_path / "copy")
     with Daemon(tmp_path / "copy") as daemon, daemon.connect() as manager:
         assert drain(manager, QUEUE)[:1] == ["before"]

@@ -24,11 +24,11 @@ CALLER = (USER, PASSWORD)
 LEVELS = ("connect", "packet", "sign", "seal")
 MECHANISMS = ("ntlm", "spnego")
 AUTHENTICATED = [f"{mechanism},{level}" for mechanism in MECHANISMS for level in LEVELS]
-# What Samba chooses where the binding leaves it open, and what it sends in big-endian integers.
+# Samba's defaults for what the binding leaves open, and the cases of big-endian integers.
 DEFAULTS = [*MECHANISMS, *LEVELS]
 BIG_ENDIAN = ["", "ntlm,connect", "ntlm,packet", "ntlm,sign", "ntlm,seal", "spnego,packet", "spnego,seal"]
-SEVERAL_FRAGMENTS = 30_000  # of 5840 bytes at most
-LARGEST_BODY = 4 * 1024 * 1024 - 4096  # 4 MiB with the headers of a message
+SEVERAL_FRAGMENTS = 30_000  # at most 5840 bytes each
+LARGEST_BODY = 4 * 1024 * 1024 - 4096  # 4 MiB including the headers of a message
 NT_STATUS_ACCESS_DENIED = 0xC0000022
 NT_STATUS_LOGON_FAILURE = 0xC000006D
 RR_NACK, RR_ACK = 1, 2
@@ -36,7 +36,7 @@ _names = itertools.count()
 
 
 class PutBack(Exception):
-    """Leaves the block of a locked message."""
+    """Raised to leave the block of a locked message."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -51,7 +51,7 @@ def queue() -> str:
 
 @pytest.fixture(scope="module")
 def second(daemon: Daemon) -> str:
-    """The SID of another user."""
+    """Return the SID of another user."""
     return add_user(daemon.directory, "second", "Other#1")
 
 
@@ -168,7 +168,7 @@ def test_the_queue_manager_identifies_the_sender(
 @pytest.mark.parametrize("options", AUTHENTICATED)
 def test_a_wrong_password_or_an_unknown_user_is_refused(daemon: Daemon, options: str, user: tuple[str, str]) -> None:
     with pytest.raises(SambaError) as refused, Samba(daemon.port, options, user) as samba:
-        # At level CONNECT with NTLM nothing is answered before the first request.
+        # At level CONNECT with NTLM, the server does not respond before the first request.
         samba.ask("statistics")
     assert refused.value.status in (NT_STATUS_ACCESS_DENIED, NT_STATUS_LOGON_FAILURE)
 
@@ -177,7 +177,7 @@ def test_a_wrong_password_or_an_unknown_user_is_refused(daemon: Daemon, options:
 
 
 def handle(little: bytes) -> bytes:
-    """A context handle of a little-endian answer as it stands in a big-endian request."""
+    """Encode a context handle from a little-endian response for a big-endian request."""
     attributes, identifier = little[:4], uuid.UUID(bytes_le=little[4:])
     return attributes[::-1] + identifier.bytes
 
@@ -241,7 +241,7 @@ def test_the_endpoint_mapper_lists_all_endpoints_in_pages_of_any_size(daemon: Da
 
 
 def test_samba_finds_the_port_through_a_mapper_on_the_standard_port(tmp_path: Path) -> None:
-    """Samba asks port 135 and no other: on a loopback address that nobody else listens on."""
+    """Samba uses port 135 only: on a loopback address where no other program listens."""
     host = "127.77.135.1"
     with socket.socket() as probe:
         try:

@@ -1,4 +1,4 @@
-"""Two queue managers on one directory, and what befalls the file: killed writers, locks, a file that is none."""
+"""Two queue managers on one directory, and failures of its file: killed writers, locks, an invalid file."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_queue_made_for_another_machine_is_there_when_it_is_opened(tmp_path: P
                 queue.send(b"on its way")
             assert manager.counts(name)["message_count"] == 1
             assert manager.management(name)["location"] == "REMOTE"
-        # It can be changed and deleted from there, too; the other one hears of it at its next start, at the latest.
+        # It can be changed and deleted from there, too; the other one notices at its next start at the latest.
         info = new(one, "QueueInfo")
         info.PathName = "TWO\\made"
         info.Label = "changed"
@@ -128,7 +128,7 @@ def test_created_queues_survive_a_kill_during_a_write_while_others_continue(tmp_
             one.kill()
             assert creating.exception(20) is not None
         assert paths(two, Label="alive") == ["TWO\\k"]
-        assert len(paths(two)) in (len(made) + 1, len(made) + 2)  # one may have been made and not reported
+        assert len(paths(two)) in (len(made) + 1, len(made) + 2)  # one may have been created but not reported
         created(two, "TWO\\k2", "alive")
         one.start()
         with one.connect() as manager:
@@ -140,7 +140,7 @@ def test_created_queues_survive_a_kill_during_a_write_while_others_continue(tmp_
 
 
 def test_a_directory_record_without_its_queue_is_repaired_at_the_next_start(tmp_path: Path) -> None:
-    """What a crash between the directory and the log leaves."""
+    """A crash between the writes to the directory and to the log leaves such a record."""
     with daemon(tmp_path, "ONE") as one:
         created(one, "ONE\\whole")
 

@@ -1,4 +1,4 @@
-"""What one queue manager signs for a user is authentic for another one that shares its directory."""
+"""Messages that one queue manager signs for a user are authentic for another one that shares its directory."""
 
 from __future__ import annotations
 

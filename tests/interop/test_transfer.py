@@ -1,4 +1,4 @@
-"""Port 1801, as a queue manager that knows the documents only sees it: the checks of MS-MQQB by their numbers."""
+"""Port 1801, tested by a peer written from the documents alone: the checks of MS-MQQB by their numbers."""
 
 from __future__ import annotations
 
@@ -323,7 +323,7 @@ def test_wrong_counts_end_the_session_after_the_message(port: int, qm: openmsmq.
 
 
 def test_frame_7_of_section_4_is_read_up_to_its_truncation(port: int, qm: openmsmq.QueueManager) -> None:
-    """Its head as printed (4.1.7), with a body of the length that it has, and a time of sending that is not over."""
+    """Its head as printed (4.1.7), with a body of the stated length and a send time that has not expired."""
     qm.create_queue(".\\private$\\frame7")
     sid = bytes.fromhex("010500000000000515000000") + bytes(16)
     frame = Message(
@@ -341,7 +341,7 @@ def test_frame_7_of_section_4_is_read_up_to_its_truncation(port: int, qm: openms
 
 
 def test_the_daemons_packets_conform_to_the_specification(qm: openmsmq.QueueManager) -> None:
-    """As the acceptor: every header that a message can have, and each packet is read by the checker."""
+    """As the acceptor: every header that a message can have; the checker reads each packet."""
     with socket.create_server((PEER, PEER_PORT)) as listener:
         with qm.open("DIRECT=TCP:127.0.71.9\\private$\\there", "send") as queue:
             queue.send("express", label="l", priority=5, application_tag=9)

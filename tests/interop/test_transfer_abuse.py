@@ -1,4 +1,4 @@
-"""Hostile or broken queue managers at port 1801: they use few resources and disturb no other peer."""
+"""Hostile or broken queue managers at port 1801: they use few resources and affect no other peer."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_packets_that_never_end_use_bounded_memory(daemon: Daemon, port: int) ->
 
 
 def test_a_peer_that_reads_nothing_is_disconnected_before_much_is_buffered(daemon: Daemon, port: int) -> None:
-    """It answers no window, and each of its messages is acknowledged sooner or later."""
+    """The peer ignores the window, and each of its messages is acknowledged sooner or later."""
     with watched(daemon, memory=32 * MIB, longest=5.0), Peer(HOST, port) as peer:
         peer.open()
         peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -135,7 +135,7 @@ def test_a_peer_that_reads_nothing_is_disconnected_before_much_is_buffered(daemo
 
 def test_false_acknowledgments_end_the_session(port: int) -> None:
     for lie in (session_ack(1, 0, 0, 0, 0), session_ack(0, 1, 1, 0, 0), session_ack(0, 0, 0, 5, 0)):
-        with Peer(HOST, port, secrets.token_bytes(16)) as peer:  # which nothing is owed that it could acknowledge
+        with Peer(HOST, port, secrets.token_bytes(16)) as peer:  # it was sent no message that it could acknowledge
             peer.open()
             peer.write(lie)
             assert peer.is_closed()

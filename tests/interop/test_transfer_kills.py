@@ -1,4 +1,4 @@
-"""Real queue managers, some of them killed with SIGKILL while messages travel between them."""
+"""Real queue managers, some of them killed with SIGKILL while messages are in transit between them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from seeds import chance
 
 
 class Crowd:
-    """Queue managers on addresses of their own, all at one port."""
+    """Queue managers on separate addresses, all at one port."""
 
     def __init__(
         self,
@@ -27,7 +27,8 @@ class Crowd:
         port: int = 0,
         prepare: Callable[[int], Callable[[], None]] | None = None,
     ) -> None:
-        """`prepare` says for each what its process does first; the port is free at all hosts unless it is given."""
+        """Start the queue managers. `prepare` returns for each the function that its process calls first. Without
+        `port`, the port is one that is free on all hosts."""
         self.hosts = hosts
         shared = str(port or free_port(*hosts))
         self.daemons = [
@@ -89,7 +90,8 @@ def received(crowd: Crowd, index: int, queue: str) -> list[str]:
 
 
 def send(crowd: Crowd, source: int, target: int, count: int, over: threading.Event, pause: float = 0) -> list[str]:
-    """Send transactions of three until told or done, `pause` seconds apart; returns what was confirmed, in order."""
+    """Send transactions of three messages until stopped or done, `pause` seconds apart; returns the confirmed ones
+    in order."""
     told: list[str] = []
     number = 0
     while number < count and not over.is_set():
@@ -97,7 +99,7 @@ def send(crowd: Crowd, source: int, target: int, count: int, over: threading.Eve
             with crowd.connect(source) as qm, qm.open(crowd.name(target, "tx"), "send") as queue:
                 while number < count and not over.is_set():
                     labels = [f"{source}-{number}.{k}" for k in range(3)]
-                    number += 1  # a transaction whose outcome is not known is not tried again
+                    number += 1  # a transaction with an unknown outcome is not repeated
                     with qm.transaction() as transaction:
                         for label in labels:
                             queue.send("x", label=label, transaction=transaction)

@@ -1,4 +1,4 @@
-"""Real queue managers on hosts of their own, between which the network is cut, also in one direction only."""
+"""Real queue managers on separate hosts, between which the network is cut, also in one direction only."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from interop.test_transfer_kills import Crowd, check, received, send
 from seeds import chance
 
 pytestmark = pytest.mark.slow
-OPTIONS = ("--allow-anonymous", "--anonymous-is-administrator")  # of whoever is not on loopback
-SESSION_TIMEOUT = 85.0  # seconds: after 40 to 80 without a word a session of a direct format name ends (3.1.6.3)
-HEALED = 240.0  # seconds that everything may take then: TCP tries again after two minutes at most
+OPTIONS = ("--allow-anonymous", "--anonymous-is-administrator")  # for callers that are not on loopback
+SESSION_TIMEOUT = 85.0  # seconds: a session of a direct format name ends after 40 to 80 without traffic (3.1.6.3)
+HEALED = 240.0  # maximum seconds until all arrives after healing: TCP retries after at most two minutes
 
 
 @contextmanager
@@ -63,7 +63,7 @@ class Traffic:
             assert not thread.is_alive()
 
     def check(self) -> None:
-        """Once and in order, from each source, and nothing that was confirmed is lost."""
+        """Check that messages arrived once and in order from each source, and that no confirmed message is lost."""
         for target in {target for _, target in self.told}:
             arrived = received(self._crowd, target, "tx")
             for source, other in self.told:
@@ -137,7 +137,7 @@ def test_five_queue_managers_are_cut_apart_and_killed_again_and_again(tmp_path: 
             time.sleep(choose.uniform(0.2, 6))
             if "kill" in fault:
                 crowd.restart(choose.randrange(5))
-            if choose.random() < 0.7:  # otherwise the next fault comes on top
+            if choose.random() < 0.7:  # otherwise the next fault would overlap
                 net.heal()
         net.heal()
         traffic.stop()

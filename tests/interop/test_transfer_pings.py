@@ -1,4 +1,4 @@
-"""Pings by UDP, as a queue manager that knows the documents only sends and answers them."""
+"""Pings by UDP, sent and answered by a peer written from the documents alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WITHOUT_PING = 0x0100  # OperatingSystem.SE
 
 
 def ping(cookie: int, guid: bytes = GUID, flags: int = 0) -> bytes:
-    """2.2.7."""
+    """Encode a ping packet (2.2.7)."""
     return struct.pack("<HHI", flags, 0x5548, cookie) + guid
 
 

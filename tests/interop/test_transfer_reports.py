@@ -1,4 +1,4 @@
-"""Traced messages, as a queue manager that knows the documents only sees them."""
+"""Traced messages, as received by a peer written from the documents alone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def serve(directory: Path, *options: str) -> Daemon:
 
 @pytest.fixture(scope="module")
 def queue(directory: Path) -> uuid.UUID:
-    """The report queue, which has to be there before messages that are sent can name it."""
+    """Create the report queue, which must exist before sent messages can name it."""
     with serve(directory) as daemon:
         info = Dispatch("MSMQ.MSMQQueueInfo", host=HOST, port=daemon.mapper_port)
         info.PathName = "HERE\\reports"
@@ -61,7 +61,7 @@ def reports(qm: openmsmq.QueueManager, queue: uuid.UUID, count: int) -> list[ope
 
 
 def check_label(text: str, source: bytes, number: int, hops: int) -> None:
-    """The grammar of 3.1.5.8.9; the time is that of the test."""
+    """Check the grammar of 3.1.5.8.9; the time is that of the test."""
     guid = str(uuid.UUID(bytes_le=source)).upper()
     head, _, moment = text.partition(" at ")
     assert head == f"{guid[:4]}:{number:08X}:{hops:02X} received by {guid}"
@@ -110,7 +110,7 @@ def test_a_traced_message_that_leaves_names_the_report_queue_and_is_reported(
 
 
 def test_the_directory_locates_a_report_queue_of_another_machine(tmp_path: Path) -> None:
-    """Both machines report to a queue on one of them, which the other one has never sent anything to."""
+    """Both machines report to a queue on one of them, to which the other one has never sent a message."""
     hosts = ("127.0.76.11", "127.0.76.12")
     port = str(free_port(*hosts))
     common = (

@@ -1,4 +1,5 @@
-"""Multiple-element format names and distribution lists (T22), as a queue manager that knows the documents sees them."""
+"""Multiple-element format names and distribution lists (T22), as received by a peer written from the documents
+alone."""
 
 from __future__ import annotations
 
@@ -70,7 +71,7 @@ def distribution_list(directory: Path) -> str:
 
 
 class Applications:
-    """What sends to several queues: automation objects, as MS-MQMP has no such names."""
+    """A sender to several queues: it uses automation objects, since MS-MQMP has no such names."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
@@ -79,7 +80,7 @@ class Applications:
         return Dispatch(f"MSMQ.MSMQ{name}", host=HOST, port=self._daemon.mapper_port)
 
     def send(self, name: str, bodies: list[str], *, transactional: bool = False) -> None:
-        """Send to a format name, asking to hear of each receipt."""
+        """Send to a format name and request an acknowledgment of each receipt."""
         destination, admin = self.new("Destination"), self.new("QueueInfo")
         destination.FormatName, admin.FormatName = name, ADMIN
         unit = self.new("TransactionDispenser").BeginTransaction() if transactional else None

@@ -1,4 +1,4 @@
-"""Messages of all sizes between real queue managers: a window full of the largest is more than buffers take."""
+"""Messages of all sizes between real queue managers: a window of the largest messages exceeds the buffers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from daemon import eventually
 from interop.test_transfer_kills import Crowd, on_loopback
 
 LARGEST = (4 << 20) - (64 << 10)
-COUNT = 12  # in all three times what may wait for a peer that reads nothing
+COUNT = 12  # in total three times the data that may wait for a peer that does not read
 
 
 @pytest.mark.parametrize("queue", [pytest.param("tx", marks=pytest.mark.slow), "plain"])

@@ -1,4 +1,4 @@
-"""Many receives that wait at one queue: each message reaches exactly one of them."""
+"""Many waiting receives on one queue: each message reaches exactly one of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_each_message_reaches_exactly_one_of_a_hundred_waiters(daemon: Daemon, p
         waiting = [asyncio.ensure_future(queue.receive(20)) for queue in queues for _ in range(EACH)]
         await asyncio.sleep(0)
         for manager in managers:
-            await manager.machine_id()  # behind the receives of its connection: they have all arrived
+            await manager.machine_id()  # after the receives on its connection: they have all arrived
         async with await managers[0].open(QUEUE, "send") as sender:
             texts = [str(number) for number in range(len(waiting))]
             for text in texts[:-1]:
@@ -31,7 +31,7 @@ def test_each_message_reaches_exactly_one_of_a_hundred_waiters(daemon: Daemon, p
             received = Counter()
             for done in asyncio.as_completed(waiting):
                 received[str((await done).decode())] += 1
-                if received.total() == len(texts) - 1:  # and the last one waits on, until it is given its own
+                if received.total() == len(texts) - 1:  # and the last one waits until it gets its own message
                     await sender.send(texts[-1])
         assert received == Counter(texts)
         assert (await managers[0].counts(QUEUE))["message_count"] == 0

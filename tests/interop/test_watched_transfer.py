@@ -1,4 +1,4 @@
-"""All that two queue managers write to each other on loopback is packets as the specifications have them."""
+"""All bytes that two queue managers exchange on loopback are packets that conform to the specifications."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FULL_RECEIVE = 14  # MQMSG_ACKNOWLEDGMENT_FULL_RECEIVE
 
 
 class Watched:
-    """ALPHA sends to BETA through a proxy, by which acknowledgments come back."""
+    """ALPHA sends to BETA through a proxy, through which acknowledgments return."""
 
     def __init__(self, directory: Path, watch: Watch) -> None:
         self.watch = watch
@@ -45,14 +45,14 @@ class Watched:
                 ("BETA", HOSTS[1], ()),
             )
         )
-        self.sealed: list[str] = []  # format names that lead to a queue manager for which there is a key
+        self.sealed: list[str] = []  # format names of a queue manager whose key is known
         self.proxy = WatchingProxy(HOSTS, proxied, port, watch)
 
     def connect(self, index: int) -> openmsmq.QueueManager:
         return openmsmq.connect(HOSTS[index], (self.alpha, self.beta)[index].port)
 
     def new(self, name: str) -> Any:
-        """An automation object of ALPHA's."""
+        """Create an automation object of ALPHA."""
         return Dispatch(f"MSMQ.MSMQ{name}", HOSTS[0], self.alpha.mapper_port, user="alice", password="secret")
 
 
@@ -79,7 +79,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 @pytest.fixture
 def kinds(watched: Watched) -> Iterator[dict[Kind, int]]:
-    """How many packets of each kind a test has seen, which broke no rule."""
+    """Return the number of packets of each kind in a test; none broke a rule."""
     watched.watch.seen.clear()
     yield watched.watch.seen
     watched.watch.hold()
@@ -120,7 +120,7 @@ def test_transactions_with_acknowledgments_and_journals(watched: Watched, kinds:
                         queue.send(message, transaction=transaction)
         with alpha.open(BETA + "plain", "send") as queue:
             queue.send(openmsmq.Message(b"body", time_to_be_received=1, **values))
-        for name in ("missing", "plain"):  # a queue that is not there, and one that is not transactional
+        for name in ("missing", "plain"):  # a missing queue, and one that is not transactional
             with alpha.open(BETA + name, "send") as queue, alpha.transaction() as transaction:
                 queue.send(openmsmq.Message(b"body", journaling_requested=3, **values), transaction=transaction)
         take(beta, "tx", 12)

@@ -1,5 +1,4 @@
-"""Accounts of a domain log in with NTLM: Samba's winbind asks its domain controller, impacket is the client that is not
-ours."""
+"""Domain accounts log in with NTLM: Samba's winbind calls its domain controller; impacket is the independent client."""
 
 from __future__ import annotations
 
@@ -49,7 +48,7 @@ def daemon(controller: DomainController, member: Member, tmp_path_factory: pytes
     place = tmp_path_factory.mktemp("daemon") / "data"
     with Daemon(place, *options(controller, "ntlm,winbind"), prepare=member.enter()) as running:
         add_user(running.directory, "local", PASSWORD)
-        add_user(running.directory, "bob", "Another#1")  # who is in the domain, too
+        add_user(running.directory, "bob", "Another#1")  # an account that is in the domain, too
         with running.connect(**login("carol"), level=AuthLevel.PKT_PRIVACY) as manager:
             manager.create_queue(ORDERS)
         for rule in (
@@ -85,7 +84,7 @@ def test_group_members_may_send_others_are_refused_and_the_log_names_the_authent
     controller: DomainController, daemon: Daemon
 ) -> None:
     with daemon.connect(**login("alice")) as manager, manager.open(ORDERS, "send") as queue:
-        queue.send(b"of alice")  # who is in a group of the group
+        queue.send(b"of alice")  # a user in a group of the group
     with daemon.connect(**login("bob")) as manager, pytest.raises(AccessDenied):
         manager.open(ORDERS, "send")
     with daemon.connect(**login("carol")) as manager, manager.open(ORDERS, protocol="qmcomm") as queue:
@@ -136,7 +135,7 @@ def test_for_two_accounts_of_one_name_the_client_or_the_order_decides(
 
         def who(user: str, password: str, of: str) -> str:
             with running.connect(**login(user, password, of)) as manager:
-                manager.machine_id  # noqa: B018 - a call, behind which the log has the login
+                manager.machine_id  # noqa: B018 - a call, after which the log contains the login
             lines = [line for line in running.log.splitlines() if " logged in " in line]
             return lines[-1].rpartition(" ")[2]
 
@@ -149,8 +148,8 @@ def test_for_two_accounts_of_one_name_the_client_or_the_order_decides(
         for password, of in ((other, ""), (PASSWORD, NAME), (local, DOMAIN)):
             with pytest.raises(REFUSED):
                 running.connect(**login("bob", password, of))
-        assert who("local", local, "") == "ntlm"  # whom the domain does not know
-        assert who("alice", PASSWORD, "") == "winbind"  # who is not in the file
+        assert who("local", local, "") == "ntlm"  # an account unknown to the domain
+        assert who("alice", PASSWORD, "") == "winbind"  # an account that is not in the file
 
 
 @pytest.mark.parametrize(
@@ -224,7 +223,7 @@ def test_a_silent_winbind_delays_no_other_login(daemon: Daemon, member: Member) 
                 daemon.connect(**login("local", of="")).close()
                 slowest = max(slowest, time.monotonic() - started)
             gone = impacket_connection(daemon.port, 6, PASSWORD, user="alice", of=DOMAIN)
-            gone.bind(calls.QMCOMM)  # it waits now, and the client goes
+            gone.bind(calls.QMCOMM)  # it waits now, and the client disconnects
             gone.disconnect()
             for thread in asking:
                 thread.join(60)
@@ -272,7 +271,7 @@ def test_without_winbind_a_daemon_starts_and_serves_local_users(controller: Doma
 
 
 def hide_winbind() -> None:
-    """Nothing is where winbind's socket may be."""
+    """Hide winbind's socket."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNS) or libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None):
         raise OSError(ctypes.get_errno(), "unshare")

@@ -1,4 +1,4 @@
-"""impacket reads from another machine's address without protection, where the server was told to allow it."""
+"""impacket reads without protection from the address of another machine, where the server allows this."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEALED: dict[str, Any] = {"user": USER, "password": PASSWORD, "level": AuthLevel
 
 
 def off_loopback(directory: Path, *options: str) -> Daemon:
-    everyone = ("--new-queue-access", "everyone")  # may receive, which the tests are not about
+    everyone = ("--new-queue-access", "everyone")  # the right to receive, which these tests do not cover
     service = Daemon(directory / "data", "--listen", "0.0.0.0", *everyone, *options)
     service.start()
     add_user(service.directory, USER, PASSWORD)
@@ -62,7 +62,7 @@ def test_a_client_without_protection_reads_where_that_is_allowed(tmp_path: Path,
 
 
 def test_our_client_reports_that_it_is_in_a_workgroup(tmp_path: Path) -> None:
-    """It authenticates, but protects nothing: too little for RemoteRead off loopback."""
+    """It authenticates but protects nothing: not enough for RemoteRead off loopback."""
     connected: dict[str, Any] = SEALED | {"level": AuthLevel.CONNECT}
     with off_loopback(tmp_path) as service:
         with (

@@ -1,4 +1,4 @@
-"""The blocking client under the names of the asyncio one: each of its calls runs in a thread of a pool."""
+"""The blocking client with the interface of the asyncio one: each of its calls runs in a thread of a pool."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ async def connect(threads: Executor, *arguments: Any, **named: Any) -> Threaded:
 
 
 class Threaded:
-    """`target`; what its methods return is awaited, also where it is a property. A thread can't be cancelled: a task
-    that is leaves its call behind."""
+    """Wraps `target`; results of its methods and properties are awaited. Threads cannot be canceled: canceling the
+    task leaves the call running."""
 
     def __init__(self, target: Any, threads: Executor) -> None:
         self.target, self._threads = target, threads

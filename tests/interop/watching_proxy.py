@@ -1,4 +1,5 @@
-"""A TCP proxy before the message port of queue managers, whose bytes go through the second reading of the packets."""
+"""A TCP proxy in front of the message port of queue managers that passes the bytes to the independent packet
+checker."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ _CHUNK = 1 << 16
 class WatchingProxy:
     """Listens at `port` of each host and forwards to the same host at `target`, from the caller's address.
 
-    Bytes are read before they are passed on, so that each answer is seen after what it answers.
+    Bytes are checked before they are forwarded, so that the checker sees each reply after the packet that it
+    answers.
     """
 
     def __init__(self, hosts: list[str], port: int, target: int, watch: Watch) -> None:

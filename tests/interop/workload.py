@@ -1,4 +1,4 @@
-"""Client processes that load a queue manager while it is killed, and what each of them knows about the outcome.
+"""Client processes that load a queue manager while it is killed, with a record of the outcomes that each one knows.
 
 A message is a text; each client records acknowledged and open operations. `History` combines the records and reports
 violations of the guarantees:
@@ -6,7 +6,7 @@ violations of the guarantees:
 - KEPT is only sent to: every acknowledged send is there once, every open one at most once.
 - TAKEN has receivers: nothing is received twice. A receive whose reply is lost may lose a message, so at most one
   message may be missing for each of those.
-- FROM and TO: messages move in transactions, of which some are aborted; every one is in exactly one of the queues.
+- FROM and TO: messages move in transactions, some of which are aborted; each is in exactly one of the queues.
 - DRAINED has receivers in transactions: committed messages never return, aborted ones do.
 """
 
@@ -35,7 +35,7 @@ LARGEST_GROUP = 6
 
 
 class Client:
-    """A connection that is made again, and again, after the daemon has died."""
+    """A connection that is reopened whenever the daemon has died."""
 
     def __init__(self, port: int, stop: Event, notes: TextIO, seed: int) -> None:
         self.port, self.stop, self.notes, self.name = port, stop, notes, str(seed)
@@ -59,7 +59,7 @@ class Client:
         return self.manager.transaction()
 
     def again(self) -> None:
-        """Forget the connection."""
+        """Close and forget the connection."""
         if self.manager is not None:
             with contextlib.suppress(*LOST):
                 self.manager.close()
@@ -68,7 +68,7 @@ class Client:
         time.sleep(RETRY)
 
     def text(self) -> str:
-        """Never the same; of very different lengths."""
+        """Return a unique text; lengths vary widely."""
         self.count += 1
         return f"{self.name}.{self.count}." + "x" * self.random.choice((0, 10, 200, 900, 5000))
 
@@ -131,7 +131,7 @@ def send_groups(client: Client, queue: str) -> None:
 
 
 def receive_groups(client: Client, queue: str, onward: str | None = None) -> None:
-    """Receive in transactions; with `onward`, send what was received there in the same one."""
+    """Receive in transactions; with `onward`, forward the received messages in the same transaction."""
     for _ in client.turns():
         group: list[str] = []
         ending = "given back"
@@ -204,7 +204,7 @@ class Load:
 
     @property
     def begun(self) -> bool:
-        """Whether every client is at work."""
+        """Whether every client is running."""
         return all(path.exists() for path in self.paths)
 
 
@@ -226,7 +226,7 @@ class History:
         return ", ".join(f"{what} {count}" for what, count in sorted(counts.items()))
 
     def contradictions(self) -> list[str]:
-        """Return violations of the guarantees, in words; empty if there are none."""
+        """Return violations of the guarantees as texts; empty if there are none."""
         found = [f"{KEPT}: {what}" for what in self._plain(KEPT, 0)]
         allowed = sum(note["what"] == "receive open" and note["queue"] == TAKEN for note in self.notes)
         found += [f"{TAKEN}: {what}" for what in self._plain(TAKEN, allowed)]
@@ -253,7 +253,8 @@ class History:
         open_groups = self.groups("receive open", queue)
         tries = Counter(text for group in open_groups for text in group)
         for group in open_groups:
-            # What somebody received later had come back; of what was tried twice nobody knows which try took it.
+            # A message that another client received later had been put back; of a message tried twice, the successful
+            # try is unknown.
             if len({text in counts or text in gone for text in group if tries[text] == 1}) > 1:
                 yield f"half of a receive is there: {[text[:20] for text in group]}"
         maybe_gone = {text for group in open_groups for text in group}

@@ -1,4 +1,4 @@
-"""What may exist as a message: limits on both sides, and that whatever passes fits every form it may have to take."""
+"""Admission of messages: limits on both sides; an admitted message fits every form that it may be converted to."""
 
 from __future__ import annotations
 

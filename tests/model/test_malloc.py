@@ -1,4 +1,4 @@
-"""Memory that a worker keeps."""
+"""Memory that a worker process retains."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 def _faults(what: str) -> int:
-    """Page faults of a process that uses and frees 48 MiB ten times."""
+    """Return the page faults of a process that uses and frees 48 MiB ten times."""
     done = subprocess.run([sys.executable, "-c", _FAULTS, what], capture_output=True, text=True, check=True)
     return int(done.stdout)
 

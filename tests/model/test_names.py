@@ -1,4 +1,4 @@
-"""Path names and format names ([MS-MQMQ] 2.1): what is accepted, what comes back, and what is refused with a reason."""
+"""Path names and format names ([MS-MQMQ] 2.1): accepted names, round trips, and refusals with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""[MS-NRBF] streams, written by hand after the record definitions of section 2, and hostile ones."""
+"""[MS-NRBF] streams, written by hand from the record definitions of section 2, and hostile ones."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_self_references_terminate() -> None:
 
 
 def test_shared_objects_are_written_once() -> None:
-    """Forty arrays, each with the next one twice, would be a list of 2**40 otherwise."""
+    """Forty arrays that each refer twice to the next one would otherwise expand to a list of 2**40 items."""
     arrays = [array(reference(n + 1), reference(n + 1), identifier=n) for n in range(1, 41)]
     decoded = stream(*arrays, array(string("x" * 100, 99), reference(99), identifier=41))
     assert len(json.dumps(decoded)) < 5000

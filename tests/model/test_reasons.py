@@ -1,4 +1,4 @@
-"""Reasons of death: the table, and how people name one."""
+"""Dead-letter reasons: the table, and the names that users may enter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to do, as data: commands that exist, pages that exist."""
+"""Remedies as data: their commands and pages exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rights in words."""
+"""Access rights as text."""
 
 from __future__ import annotations
 

@@ -43,15 +43,15 @@ masks = st.integers(0, (1 << 32) - 1)
 plain = st.builds(Ace, st.sampled_from([0, 1]), st.integers(0, 255), masks, sids)
 
 
-DENYING = (6, 10, 12)  # object, callback and callback object entries that deny
+DENYING = (6, 10, 12)  # denying entries: object, callback and callback object
 
 
 @st.composite
 def foreign(draw: st.DrawFn) -> Ace:
-    """An entry of another type, with any bytes."""
+    """Draw an entry of another type, with any bytes."""
     kind, flags, mask = draw(st.integers(2, 255)), draw(st.integers(0, 255)), draw(masks)
     body = b"" if kind in DENYING else draw(st.binary(max_size=12).map(lambda data: data + bytes(-len(data) % 4)))
-    if kind in DENYING or draw(st.booleans()):  # a descriptor with a damaged entry that denies is refused
+    if kind in DENYING or draw(st.booleans()):  # a descriptor with a damaged denying entry is refused
         body = (b"\1\0\0\0" + UUID(GUID).bytes_le if kind in (5, 6, 7, 8, 12) else b"") + sid_bytes(draw(sids))
     raw = bytes([kind, flags]) + (8 + len(body)).to_bytes(2, "little") + mask.to_bytes(4, "little") + body
     return Ace(kind, flags, mask, "", raw)

@@ -45,7 +45,7 @@ def test_bytes_that_are_not_a_sid_are_refused(data: str) -> None:
         sid_text(bytes.fromhex(data))
 
 
-# Entries, who asks, what for, whether it is granted. The owner of each descriptor is BOB.
+# Entries, caller, requested rights, whether access is granted. The owner of each descriptor is BOB.
 CHECKS = [
     ([], {ALICE}, Q.PEEK_MESSAGE, False),
     ([], {ALICE}, 0, True),

@@ -1,4 +1,4 @@
-"""Transaction managers on a simulated network, with disks and crashes. The same seed does the same."""
+"""Transaction managers on a simulated network, with disks and crashes. The same seed gives the same run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from openmsmq.oletx.manager import TransactionManager
 from openmsmq.oletx.session import HIGHEST, LOWEST, BuildAnswer, CallAnswer, CallKind, PartnerCall, Session, Status
 from openmsmq.oletx.structures import Partner
 
-CALL = 12.0  # seconds that a call may take
+CALL = 12.0  # maximum seconds of a call
 
 
 class Event:
-    """Something that will happen."""
+    """A scheduled event."""
 
     def __init__(self, action: Callable[[], None]) -> None:
         self.action: Callable[[], None] | None = action
@@ -27,20 +27,20 @@ class Event:
 
 
 class Network:
-    """Virtual time, and everything that is on its way."""
+    """Virtual time, and all scheduled events."""
 
     def __init__(self, seed: int = 0) -> None:
         self.random = random.Random(seed)
         self.now = 0.0
-        self.steps = 0  # calls, answers and syncs so far
-        self.crash_at: dict[int, str] = {}  # the site that goes down at a step
+        self.steps = 0  # number of calls, replies and syncs so far
+        self.crash_at: dict[int, str] = {}  # step -> the site that crashes at it
         self.sites: dict[str, Site] = {}
         self.lost: Callable[[Site, PartnerCall], bool] = lambda site, call: False
         self._events: list[tuple[float, int, Event]] = []
         self._count = 0
 
     def site(self, name: str, cid: int) -> Site:
-        """A machine with simulated work."""
+        """Add a machine with simulated work."""
         site = self.sites[name] = Site(self, name, UUID(int=cid))
         return site
 
@@ -54,13 +54,13 @@ class Network:
         return self.random.uniform(0.001, 0.05)
 
     def step(self) -> None:
-        """A moment at which a machine may go down."""
+        """Count a step, at which a machine may crash."""
         self.steps += 1
         if (name := self.crash_at.get(self.steps)) is not None:
             self.sites[name].crash()
 
     def run(self, until: Callable[[], bool] = lambda: False, seconds: float = 600) -> None:
-        """Let things happen until a condition holds, or so much time has passed."""
+        """Process events until a condition holds, or this many seconds have passed."""
         end = self.now + seconds
         while self._events and not until():
             when, _, event = self._events[0]
@@ -75,20 +75,20 @@ class Network:
 
 
 class Work:
-    """The local part of transactions, with a disk of which a crash leaves what was synced."""
+    """The local part of transactions, with a disk that keeps the synced data in a crash."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
-        self.log: list[tuple[Any, ...]] = []  # what is written
-        self.durable = 0  # how much of it is on the disk
+        self.log: list[tuple[Any, ...]] = []  # written entries
+        self.durable = 0  # number of entries on the disk
         self.state: dict[bytes, str] = {}  # active, closed, prepared
         self.worked: set[bytes] = set()
         self.is_full = False
-        self.is_held = False  # no sync ends
+        self.is_held = False  # syncs do not complete
         self.dropped_syncs: list[Callable[[], None]] = []
 
     def restart(self) -> None:
-        """After a crash: the log up to somewhere behind the last sync."""
+        """Recover after a crash: the log ends at a random position after the last sync."""
         self.durable = self.site.network.random.randint(self.durable, len(self.log))
         del self.log[self.durable :]
         self.state = {entry[1]: "prepared" for entry in self.log if entry[0] == "prepare" and not self._ended(entry[1])}
@@ -105,7 +105,7 @@ class Work:
         return [(e[1], e[2]) for e in self.log if e[0] == "commit" and e[2] is not None and e[1] not in forgotten]
 
     def commits(self) -> list[bytes]:
-        """Transactions whose work was committed here, once for each time."""
+        """Return the transactions committed here, once per commit."""
         return [entry[1] for entry in self.log if entry[0] == "commit" and entry[3]]
 
     def _write(self, *entry: Any) -> None:
@@ -179,7 +179,7 @@ class Site:
         self.partner = Partner(cid, name)
         self.epoch = 0
         self.is_up = True
-        self.handles: dict[Session, tuple[Site, int, Session]] = {}  # what our sessions hold of the partner's
+        self.handles: dict[Session, tuple[Site, int, Session]] = {}  # the partner's handle for each of our sessions
         self.calls: list[PartnerCall] = []
         self._first_start()
 
@@ -193,7 +193,7 @@ class Site:
         self.manager.resume()
 
     def crash(self, down: float | None = None) -> None:
-        """Lose what is not on the disk, and come again after a while."""
+        """Lose the data that is not on the disk, and restart after a pause."""
         if not self.is_up:
             return
         self.is_up = False
@@ -201,7 +201,7 @@ class Site:
         held = [(other, session) for other in self.network.sites.values() for session, handle in other.handles.items()
                 if handle[0] is self and other is not self]  # fmt: skip
         pause = self.network.random.choice((0.2, 3.0, 40.0)) if down is None else down
-        for other, session in held:  # the partner's end of a connection may find out late
+        for other, session in held:  # the other end may notice the loss late
             other.later(self.network.random.choice((0.0, 0.1, 35.0)), lambda s=session: s.lost("the host is gone"))  # type: ignore[misc]
         self.network.later(pause, self.restart)
 
@@ -211,7 +211,7 @@ class Site:
         self._start()
 
     def _load(self) -> None:
-        """What is on the disk."""
+        """Recover the data that is on the disk."""
         self.work.restart()
 
     # -- session.CallSender --------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ class Site:
         self.network.later(CALL, lambda: answer(CallAnswer(None, detail="no answer in time")))
 
     def serve(self, caller: Site, session: Session, call: PartnerCall, answer: Callable[[CallAnswer], None]) -> None:
-        """A call that has arrived."""
+        """Serve a call that has arrived."""
         partners, epoch = self.manager.partners, self.epoch
 
         def built(result: BuildAnswer) -> None:

@@ -1,4 +1,4 @@
-"""Boxcars and messages: the examples of [MS-CMP] 4 and [MS-DTCO] 4.5, and lengths that lie."""
+"""Boxcars and messages: the examples of [MS-CMP] 4 and [MS-DTCO] 4.5, and false lengths."""
 
 from __future__ import annotations
 

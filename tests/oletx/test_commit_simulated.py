@@ -1,4 +1,5 @@
-"""Two-phase commit on simulated networks: whatever crashes and whenever, it is all or nothing, and nothing is left."""
+"""Two-phase commit on simulated networks: whatever crashes at any time, it is all or nothing, and no transaction
+remains."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ def world(seed: int = 0) -> tuple[Network, list[Site]]:
 
 
 class Program:
-    """Begins a transaction at the first site, lets others take part by pull or push, works at all, commits."""
+    """A program that begins a transaction at the first site, extends it to others by pull or push, works at these
+    sites except idle ones, and commits."""
 
     def __init__(self, network: Network, sites: list[Site], uow: bytes, ways: list[str], idle: set[str]) -> None:
         self.network, self.sites, self.uow, self.idle = network, sites, uow, idle
@@ -63,7 +65,7 @@ class Program:
             self.outcome = "given up"
 
     def give_up(self) -> None:
-        """The client aborts, or is gone."""
+        """Abort, or disconnect."""
         self.outcome = "given up"
         if self.root.epoch == self.epoch and self.root.work.is_open(self.uow):
             if self.root.manager.is_distributed(self.uow):
@@ -76,9 +78,9 @@ class Program:
 
 
 def settle(network: Network, program: Program) -> None:
-    """Wait until nothing is left to do."""
+    """Wait until all work is complete."""
     network.run(lambda: bool(program.outcome), 100)
-    if not program.outcome:  # a call of the program was not answered
+    if not program.outcome:  # a call of the program got no reply
         program.give_up()
     network.run(lambda: all(site.is_up for site in network.sites.values()), 200)
     network.run(lambda: not any(site.manager.rows() for site in network.sites.values()), 3600)
@@ -92,7 +94,7 @@ def check(network: Network, program: Program) -> None:
         assert committed == [site.name for site in sites if site.name in working]
     elif program.outcome in ("aborted", "given up"):
         assert committed == [] or (program.outcome == "given up" and committed == sorted(working))
-    else:  # the root went down meanwhile
+    else:  # the root crashed meanwhile
         assert committed in ([], [site.name for site in sites if site.name in working])
     for site in sites:
         assert site.work.commits().count(program.uow) <= 1, f"{site.name} committed twice"

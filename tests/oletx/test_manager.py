@@ -1,4 +1,4 @@
-"""What the transaction manager says before and after a write, and to votes in any order."""
+"""Messages of the transaction manager before and after a write, and its reaction to votes in any order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UOW = bytes(range(16))
 
 
 class Group:
-    """A root, and those that pull its transaction."""
+    """A root, and the branches that pull its transaction."""
 
     def __init__(self, *others: str, seed: int = 0, working: bool = True) -> None:
         self.network = Network(seed)
@@ -39,7 +39,7 @@ class Group:
         self.root.manager.commit(UOW, self.outcomes.append)
 
     def said(self, site: Site) -> list[str]:
-        """Messages in boxcars that a site has sent."""
+        """Return the messages in boxcars that a site has sent."""
         found = []
         for call in site.calls:
             for message in MessageType:
@@ -72,7 +72,7 @@ def test_no_message_is_sent_before_its_promise_is_durable() -> None:
 
 
 def test_a_commit_that_comes_after_the_abort_is_refused() -> None:
-    """A partner was lost in the turn of the event loop before."""
+    """A partner was lost in the previous event-loop iteration."""
     group = Group("A")
     group.root.manager.ended(UOW)
     group.network.run(seconds=20)
@@ -123,7 +123,7 @@ def test_a_missing_vote_aborts_after_a_minute() -> None:
 
 
 def test_a_commit_that_the_disk_has_no_room_for_is_tried_again() -> None:
-    """T14: the superior has decided, so there is no way back."""
+    """T14: the superior has decided, so the commit must not fail."""
     group = Group("A")
     branch = group.others[0]
     group.commit()
@@ -141,7 +141,7 @@ def in_doubt() -> Group:
     group = Group("A")
     group.commit()
     group.network.run(lambda: group.others[0].manager.rows()[0].enlistments[0].state is EnlistmentState.PREPARED)
-    group.root.is_up = False  # for long
+    group.root.is_up = False  # for a long time
     group.others[0].manager.partners.sessions()[0].lost("the root is gone")
     group.network.run(seconds=100)
     return group

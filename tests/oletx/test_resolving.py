@@ -1,4 +1,4 @@
-"""Ending a distributed transaction by hand, and what operators are shown of one ([MS-DTCO] 3.2.7.30)."""
+"""Manual resolution of a distributed transaction, and the data that operators get about one ([MS-DTCO] 3.2.7.30)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from openmsmq.oletx.manager import TransactionManager, TransactionRow
 from openmsmq.oletx.structures import PropagationToken
 
 UOW = bytes(15) + b"\1"
-LONG = 10_000.0  # seconds that a machine stays away
+LONG = 10_000.0  # seconds that a machine stays down
 
 
 class Pair:
@@ -47,7 +47,7 @@ class Pair:
         return rows[0].state if rows else "ended"
 
     def in_doubt(self) -> Pair:
-        """The root is gone for long, just after the branch has voted."""
+        """Take the root down for a long time, just after the branch has voted."""
         self.commit()
         self.until(self.branch, "prepared")
         self.root.crash(down=LONG)
@@ -55,7 +55,7 @@ class Pair:
         return self
 
     def unconfirmed(self) -> Pair:
-        """The branch is gone for long, after the root has decided."""
+        """Take the branch down for a long time, after the root has decided."""
         self.commit()
         self.until(self.branch, "prepared")
         self.branch.crash(down=LONG)
@@ -103,7 +103,7 @@ def test_a_forgotten_commit_is_no_longer_announced() -> None:
     assert pair.row(pair.root).enlistments[0].trying == "telling it to commit"
     pair.root.manager.resolve(UOW, "forget")
     assert pair.state(pair.root) == "ended" and pair.root.work.commits() == [UOW] and not pair.root.work.decisions()
-    pair.network.run(seconds=60)  # a session that is being made is given up
+    pair.network.run(seconds=60)  # an attempt to establish a session ends
     calls = len(pair.root.calls)
     pair.network.run(seconds=300)
     assert len(pair.root.calls) == calls

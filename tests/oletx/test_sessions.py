@@ -1,4 +1,4 @@
-"""Sessions of [MS-CMPO] between two simulated partners: who begins, who is lost, who lies."""
+"""Sessions of [MS-CMPO] between two simulated partners: simultaneous starts, losses, false replies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pair(seed: int = 0) -> tuple[Network, Site, Site]:
 
 
 class Listening:
-    """Notes what it hears, and closes the connection after an answer."""
+    """Records received messages, and closes the connection after a reply."""
 
     connection: PartnerConnection | None = None
 
@@ -43,7 +43,7 @@ class Listening:
 
 
 def ask(site: Site, other: Site, uow: bytes = UOW) -> Listening:
-    """CHECK of an unknown transaction."""
+    """Send CHECK of an unknown transaction."""
     listening = Listening()
 
     def listen(connection: PartnerConnection) -> Listening:
@@ -55,7 +55,7 @@ def ask(site: Site, other: Site, uow: bytes = UOW) -> Listening:
 
 
 def meet(network: Network, site: Site, other: Site) -> None:
-    """Make a session."""
+    """Establish a session."""
     listening = ask(site, other)
     network.run(lambda: bool(listening.heard))
 
@@ -77,7 +77,7 @@ def test_either_partner_begins(begins: str) -> None:
 
 
 def test_both_begin_at_once_and_have_one_session() -> None:
-    """T15, deviation D-214: a thousand times."""
+    """T15, deviation D-214: a thousand runs."""
     for seed in range(1000):
         network, low, high = pair(seed)
         heard = [ask(low, high), ask(high, low)]
@@ -89,7 +89,7 @@ def test_both_begin_at_once_and_have_one_session() -> None:
 
 
 def test_a_partner_that_reconnects_after_a_crash_gets_its_session() -> None:
-    """T17: although the other end has not noticed."""
+    """T17: even if the other end has not noticed the crash."""
     for began in ("LOW", "HIGH"):
         network, low, high = pair()
         meet(network, low, high)
@@ -177,7 +177,7 @@ class Carrying:
         self.negotiated: list[int] = []
 
     def wake(self) -> None:
-        """Nothing is sent by itself."""
+        """Do nothing: messages are not sent automatically."""
 
     def negotiate(self, requested: int) -> None:
         self.negotiated.append(requested)

@@ -1,4 +1,4 @@
-"""The structures of [MS-DTCO] 2.2.4 and 2.2.5, by the examples of section 4 without their misprints."""
+"""The structures of [MS-DTCO] 2.2.4 and 2.2.5, tested with the examples of section 4 without their misprints."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_token_of_version_1_has_the_narrow_name_only() -> None:
     token = bytearray(TOKEN)
     token[4], token[32] = 1, 62
     assert s.decode_token(bytes(token[: 76 + 52 + 10])).superior == MACHINE_1
-    token[4], token[32] = 9, 88  # of a version to come
+    token[4], token[32] = 9, 88  # of a future version
     assert s.decode_token(bytes(token)).superior == MACHINE_1
 
 

@@ -1,4 +1,5 @@
 """A transaction manager that was written from [MS-CMPO], [MS-CMP] and [MS-DTCO] alone, as a test peer.
 
-It shares neither code nor reading with `openmsmq.oletx`. NOTES.md has what it makes of ambiguous places.
+It is independent of `openmsmq.oletx` in code and interpretation. NOTES.md lists its choices where the texts are
+ambiguous.
 """

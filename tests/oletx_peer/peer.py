@@ -93,7 +93,7 @@ CUT = "cut"  # drop the TCP connections of the session, before the message
 CUT_AFTER = "cut_after"  # the same, after the message is sent or processed
 CRASH = "crash"  # crash the whole peer, before the message
 CRASH_AFTER = "crash_after"  # the same, after the message
-NO_ANSWER = "no_answer"  # leave an RPC without an answer
+NO_ANSWER = "no_answer"  # send no reply to an RPC
 
 MAX_BOXCAR, MAX_MESSAGES = 81920, 3412
 PHASE0_STATES = ("Phase Zero", "Phase Zero Registration During Phase Zero", "Phase Zero with Outstanding Registration")
@@ -136,7 +136,7 @@ class PeerCall:
 
 @dataclass
 class PeerRule:
-    """A rule of `Peer.rule`: what happens at the messages of one name."""
+    """A rule of `Peer.rule`: the action for the messages of one name."""
 
     direction: str
     name: str
@@ -189,7 +189,7 @@ class PeerConnection:
         self.enlistment: PeerEnlistment | None = None
         self.tx: PeerTransaction | None = None
         self.result: str | None = None  # the result of PROPAGATE or BRANCHING
-        self.inbox: queue.Queue[str] = queue.Queue()  # answers of a recovery connection
+        self.inbox: queue.Queue[str] = queue.Queue()  # replies on a recovery connection
         self.manual = False  # a test plays this end; no state machine runs
         self.messages: queue.Queue[PeerMessage | None] = queue.Queue()  # of a manual connection
 
@@ -292,7 +292,7 @@ class Peer:
         self.deny: dict[int, int] = {}  # connection type -> Reason of the denial
         self.max_subordinates = 32
         self.manual: set[int] = set()  # incoming connections of these types are manual
-        self.accepted: queue.Queue[PeerConnection] = queue.Queue()  # and come here
+        self.accepted: queue.Queue[PeerConnection] = queue.Queue()  # and are added here
 
         self.on_send: Callable[[PeerSession, PeerMessage], Any] | None = None
         self.on_receive: Callable[[PeerSession, PeerMessage], Any] | None = None
@@ -343,7 +343,7 @@ class Peer:
             self._spawn(self._maintain, self._epoch)
 
     def crash(self) -> None:
-        """Drop all TCP connections and forget all volatile state; the log stays."""
+        """Drop all TCP connections and discard all volatile state; the log stays."""
         with self._cond:
             if not self.running:
                 return
@@ -375,7 +375,7 @@ class Peer:
         self.close()
 
     def add_partner(self, *peers: Peer) -> None:
-        """Make other peers of this process known with their endpoints and CIDs."""
+        """Register other peers of this process with their endpoints and CIDs."""
         for peer in peers:
             self.partners[peer.name] = (*peer.address, peer.cid)
 
@@ -412,7 +412,7 @@ class Peer:
         return rule
 
     def _wait(self, test: Callable[[], Any], timeout: float, what: str) -> Any:
-        """Wait under the lock until `test` gives a true value."""
+        """Wait under the lock until `test` returns a true value."""
         epoch, deadline = self._epoch, time.monotonic() + timeout
         with self._cond:
             while True:
@@ -515,7 +515,7 @@ class Peer:
     def rpc(
         self, binding: RpcBinding, op: str, args: dict[str, Any], partner: str = "", timeout: float | None = None
     ) -> dict[str, Any]:
-        """Call any operation with any arguments; see `wire.encode_call` for lies."""
+        """Call any operation with any arguments; see `wire.encode_call` for invalid ones."""
         event = PeerCall(op, partner, dict(args))
         if self.enum32:
             event.args.setdefault("enum32", True)
@@ -537,7 +537,7 @@ class Peer:
         return answer
 
     def raw_rpc(self, partner: str | PeerName | Peer, opnum: int, stub: bytes, timeout: float | None = None) -> bytes:
-        """Call any opnum with any stub on a connection of its own; return the answer's stub."""
+        """Call any opnum with any stub on a new connection; return the response's stub."""
         binding = self.binding(partner)
         self._record("send", "rpc", f"raw opnum {opnum}", self._name(partner).host, size=len(stub))
         try:
@@ -641,9 +641,9 @@ class Peer:
         session.building = False
 
     def _call_wide(self, session: PeerSession, op: str, args: dict[str, Any], timeout: float) -> dict[str, Any]:
-        """Call the W form, and the other form when the partner does not have it.
+        """Call the W form, or the other form if the partner lacks it.
 
-        A lost call gives the result E_FAIL; a fault gives its status.
+        Return E_FAIL for a lost call, and the status of a fault.
         """
         while True:
             wide = session.wide and self.versions[1] >= 2
@@ -766,7 +766,7 @@ class Peer:
         return verdict
 
     def _caller(self, args: dict[str, Any]) -> PeerName | int:
-        """Make the caller's name object, or give the HRESULT of a bad argument."""
+        """Return the caller's name object, or the HRESULT of an invalid argument."""
         try:
             callee, cid = uuid.UUID(args["pszCalleeUuid"]), uuid.UUID(args["pszUuidString"])
         except ValueError:
@@ -948,7 +948,7 @@ class Peer:
         return {"result": S_OK}
 
     def _spawn_down(self, session: PeerSession, reason: str) -> None:
-        """Take the session down, but let an own outer call on its binding return first."""
+        """Take the session down after this peer's own outer call on its binding has returned."""
         with self._cond:
             session.binding, old = RpcBinding(session.binding.address, IXN_REMOTE), session.binding
             self._down(session, reason)
@@ -1025,7 +1025,7 @@ class Peer:
     def _filter(
         self, direction: str, session: PeerSession, message: PeerMessage
     ) -> tuple[list[PeerMessage], str | None]:
-        """Ask the rules, then the hook; return the messages and an action."""
+        """Apply the rules, then the hook; return the messages and an action."""
         for rule in list(self.rules):
             if rule.direction == direction and rule.name == message.name and rule.count > 0:
                 rule.count -= 1
@@ -1191,7 +1191,7 @@ class Peer:
             self._cond.notify_all()
 
     def _receive(self, session: PeerSession, message: PeerMessage) -> None:
-        """Process a received message and obey the hooks."""
+        """Process a received message and apply the hooks."""
         self._record("recv", "cmp", message.name, session.name.host, **_message(message))
         messages, action = self._filter("recv", session, message)
         if action in (CUT, CRASH):
@@ -1339,7 +1339,7 @@ class Peer:
         return self._wait(lambda: c.result or (c.gone and "comm_failed"), timeout, "push")
 
     def token(self, guid: uuid.UUID, version: int = 3) -> PeerToken:
-        """Make the Propagation_Token of a transaction of this peer."""
+        """Return the Propagation_Token of a transaction of this peer."""
         tx = self._tx(guid)
         return PeerToken(guid, self.me, tx.level, 5, tx.description, version)
 
@@ -1411,7 +1411,7 @@ class Peer:
         return self._wait(lambda: self.history.get(guid), timeout, "outcome")
 
     def wait_forgotten(self, guid: uuid.UUID, timeout: float = 10.0) -> None:
-        """Wait until the transaction is forgotten, that is, all its notices are answered."""
+        """Wait until the transaction is forgotten, that is, until all its notices are acknowledged."""
         self._wait(lambda: guid not in self._txs, timeout, "forget")
 
     def wait_state(self, guid: uuid.UUID, state: str, timeout: float = 10.0) -> None:

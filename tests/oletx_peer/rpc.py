@@ -36,7 +36,7 @@ EPT_NOT_REGISTERED = 0x16C9A0D6
 
 
 class RpcFault(Exception):
-    """The callee answers with a fault PDU of this status."""
+    """The callee replied with a fault PDU of this status."""
 
     def __init__(self, status: int, text: str = "") -> None:
         super().__init__(f"RPC fault 0x{status:08X} {text}".rstrip())
@@ -44,15 +44,15 @@ class RpcFault(Exception):
 
 
 class RpcDown(Exception):
-    """The association is lost, or the partner does not answer in time."""
+    """The association is lost, or the partner did not reply in time."""
 
 
 class RpcCut(Exception):
-    """A handler raises it to close the TCP connection without an answer."""
+    """Raised by a handler to close the TCP connection without a reply."""
 
 
 class RpcNoAnswer(Exception):
-    """A handler raises it to leave the call without an answer and the TCP connection open."""
+    """Raised by a handler to send no reply and keep the TCP connection open."""
 
 
 # ------------------------------------------------------------------ NDR (C706 chapter 14)
@@ -87,7 +87,7 @@ class NdrWriter:
     def string(
         self, text: str, wide: bool, max_count: int | None = None, offset: int = 0, count: int | None = None
     ) -> NdrWriter:
-        """Write a conformant and varying string with its terminator; each count can lie."""
+        """Write a conformant and varying string with its terminator; each count can be false."""
         body = (text + "\0").encode("utf-16-le" if wide else "latin-1")
         real = len(body) // 2 if wide else len(body)
         count = real if count is None else count
@@ -278,7 +278,7 @@ class RpcConnection:
 
 
 class RpcBinding:
-    """A binding handle: an association group with as many connections as calls at once."""
+    """A binding handle: an association group with one connection per concurrent call."""
 
     def __init__(
         self,
@@ -546,7 +546,7 @@ def _read_twr(reader: NdrReader) -> bytes:
 def ept_map(
     mapper: tuple[str, int], interface: tuple[uuid.UUID, int], obj: uuid.UUID = NIL, max_towers: int = 4
 ) -> list[tuple[str, int]]:
-    """Ask an endpoint mapper for the endpoints of an interface and an object."""
+    """Return the endpoints of an interface and an object from an endpoint mapper."""
     tower = encode_tower(interface, "0.0.0.0", 0)
     writer = NdrWriter().u32(1).raw(obj.bytes_le).u32(2).conformant(struct.pack("<I", len(tower)) + tower, len(tower))
     writer.align(4).raw(bytes(20)).u32(max_towers)

@@ -1,4 +1,4 @@
-"""Two or three peers against each other, and the examples of the specifications."""
+"""Tests of two or three peers with each other, and of the examples in the specifications."""
 
 # ruff: noqa: F403, F405, PT009, PT027, B023
 
@@ -76,7 +76,7 @@ MACHINE_2 = PeerName("Machine_2", uuid.UUID("D2A6A4B9-CDB0-48AB-A68F-E3349B1A612
 
 
 class ExampleTest(unittest.TestCase):
-    """Each dump of the texts is made again; `misprints` maps a dword to its printed value."""
+    """Encodes each dump of the texts; `misprints` maps a dword to its printed value."""
 
     def compare(self, data: bytes, printed: str, misprints: dict[int, str]) -> None:
         words = [int(word, 16) for word in printed.split()]
@@ -533,7 +533,7 @@ class TransactionTest(TransactionCase):
 
     def test_manual_ends(self) -> None:
         a, b = self.pair()
-        guid = uuid.uuid4()  # ALPHA is a superior by hand
+        guid = uuid.uuid4()  # the test plays ALPHA, a superior
         link = a.dial(b, PROPAGATE, "PROPAGATE_PROPAGATE", propagate_body(guid, description="x"))
         link.expect("PROPAGATE_PROPAGATED")
         a.send(link, "PREPAREREQ", bytes(8))
@@ -550,7 +550,7 @@ class TransactionTest(TransactionCase):
         link = a.dial(b, 0x11)  # an unknown type is denied
         until(lambda: link.result)
         self.assertEqual(link.result, "denied 0x80070057")
-        b.manual.add(BRANCH)  # BETA is a superior by hand
+        b.manual.add(BRANCH)  # the test plays BETA, a superior
         thread = threading.Thread(target=a.pull, args=(guid, b))
         thread.start()
         link = b.accepted.get(timeout=5)

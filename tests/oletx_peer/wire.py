@@ -1,7 +1,7 @@
 """Wire formats of MS-CMPO (IXnRemote), MS-CMP (boxcars) and MS-DTCO (structures).
 
 Each builder has a parser.  The builders accept values that the texts forbid, because a hostile
-test needs them; the parsers are tolerant, and `problems` lists what a text forbids.
+test needs them; the parsers are tolerant, and `problems` lists violations of the texts.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class PeerName:
 
     @property
     def key(self) -> tuple[str, uuid.UUID]:
-        """NetBIOS names compare without case (3.2.1.4.1)."""
+        """Key for comparison: NetBIOS names are case-insensitive (3.2.1.4.1)."""
         return self.host.upper(), self.cid
 
 
@@ -69,8 +69,8 @@ def encode_call(op: str, args: dict[str, Any]) -> bytes:
 
     The keys of `args` have the names of the IDL parameters.  Extra keys make false stubs:
     `blob_max` and `boxcar_max` replace the conformance values; `enum32` writes SESSION_RANK and
-    TEARDOWN_TYPE as four bytes (MS-CMPO 2.2.8 against its IDL; see NOTES.md); `tail` appends
-    bytes; a tuple (text, max, offset, count) in place of a string lies about its counts.
+    TEARDOWN_TYPE as four bytes (MS-CMPO 2.2.8 contradicts its IDL; see NOTES.md); `tail` appends
+    bytes; a tuple (text, max, offset, count) in place of a string gives false counts.
     """
     w, wide = NdrWriter(), op.endswith("W")
 
@@ -258,7 +258,7 @@ class PeerMessage:
     connection: int = 0
     type: int = 0
     body: bytes = b""
-    size: int | None = None  # dwcbVarLenData when it must lie
+    size: int | None = None  # a false dwcbVarLenData
     reserved: int = RESERVED
 
     @property
@@ -274,7 +274,7 @@ class PeerMessage:
 
 
 def encode_boxcar(messages: list[PeerMessage], total: int | None = None, count: int | None = None) -> bytes:
-    """Encode a boxcar; `total` and `count` can lie.  Each message is padded to 8 bytes.
+    """Encode a boxcar; `total` and `count` can be false.  Each message is padded to 8 bytes.
 
     The last message is padded too, as in the example (MS-CMP 4.1.2).
     """
@@ -286,7 +286,7 @@ def encode_boxcar(messages: list[PeerMessage], total: int | None = None, count: 
 
 
 def decode_boxcar(data: bytes) -> tuple[list[PeerMessage], list[str]]:
-    """Decode a boxcar; return its messages and what MS-CMP 2.1.1 and 2.2 forbid in it."""
+    """Decode a boxcar; return its messages and its violations of MS-CMP 2.1.1 and 2.2."""
     messages: list[PeerMessage] = []
     problems: list[str] = []
     if len(data) < 16:

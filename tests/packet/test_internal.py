@@ -1,6 +1,6 @@
 """Packets between queue managers: the frames of [MS-MQQB] 4.1 and hostile bytes.
 
-The frames are the bytes of the dumps; the text of the document differs in places (window of frame 6, GUIDs of frame 4).
+The frames are the bytes of the dumps; the document's text differs in places (window of frame 6, GUIDs of frame 4).
 """
 
 import struct

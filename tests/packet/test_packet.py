@@ -1,4 +1,4 @@
-"""Message packets: the frame of [MS-MQQB] 4.1.7, round trips, sections, and bytes that lie about their sizes."""
+"""Message packets: the frame of [MS-MQQB] 4.1.7, round trips, sections, and bytes with false sizes."""
 
 import struct
 from contextlib import suppress
@@ -27,7 +27,7 @@ from openmsmq.packet.reader import Reader
 from openmsmq.packet.sections import Section, SectionType, divide, join
 from openmsmq.packet.user_message import SrmpHeaders
 
-# The dump ends early in the document: it lacks most of the 2,000 bytes of body that its own header announces.
+# The document truncates the dump: it lacks most of the 2,000 bytes of body that its header announces.
 _HEADERS = bytes.fromhex((Path(__file__).parent.parent / "vectors/packet/user-message.hex").read_text())
 FRAME = _HEADERS + b"a\0" * 1000 + bytes(2)
 
@@ -72,7 +72,7 @@ multi_queue = st.builds(MultiQueueFormatHeader, elements, elements, elements, bl
 
 
 def listed(message: UserMessage) -> UserMessage:
-    """The queue that a packet is for is among its destinations."""
+    """Add a packet's public destination queue to its list of destinations."""
     name = message.user.destination
     if message.multi_queue is not None and name is not None and name.type is NameType.PUBLIC:
         message.multi_queue.destination.append(name)
@@ -97,7 +97,7 @@ packets = st.builds(
 
 
 def test_the_frame_of_the_specification() -> None:
-    """[MS-MQQB] 4.1.7. The AI flag of its SecurityHeader is 0 although a SecurityID is there."""
+    """[MS-MQQB] 4.1.7. The AI flag of its SecurityHeader is 0 although it contains a SecurityID."""
     message = UserMessage.unpack(Reader(FRAME))
     assert (message.base.priority, message.base.packet_size, message.base.time_to_reach_queue) == (3, 2224, 345600)
     assert message.user.sent_time == 0x524F494C
@@ -168,7 +168,7 @@ def test_random_bytes_are_not_a_packet(noise: bytes) -> None:
     ],
 )
 def test_headers_that_announce_more_than_there_is(offset: int, value: bytes, names: str) -> None:
-    """Each announced length of the frame in turn; the refusal names the header."""
+    """Increase each length in the frame in turn; the refusal names the header."""
     hostile = FRAME[:offset] + value + FRAME[offset + len(value) :]
     with pytest.raises(BadPacket, match=names):
         UserMessage.unpack(Reader(hostile))
@@ -185,7 +185,7 @@ def test_a_list_of_names_that_announces_too_many() -> None:
 
 
 def labeled(label: bytes) -> bytes:
-    """A packet whose label is these bytes."""
+    """Return a packet whose label is these bytes."""
     packed = UserMessage(properties=MessagePropertiesHeader(label="x" * (len(label) // 2 - 1))).pack()
     return packed.replace(("x" * (len(label) // 2 - 1)).encode("utf-16-le") + bytes(2), label)
 
@@ -228,7 +228,7 @@ PUBLIC = QueueName(NameType.PUBLIC, bytes(range(16)))
 
 
 def with_list(data: bytes, count: int, size: int | None = None) -> bytes:
-    """A packet for PUBLIC with a list of destinations of these bytes."""
+    """Return a packet for PUBLIC with these bytes as the list of destinations."""
     direct = QueueName(NameType.DIRECT, direct="OS:x\\q")
     message = UserMessage(multi_queue=MultiQueueFormatHeader([direct]))
     message.user.destination = PUBLIC
@@ -293,7 +293,7 @@ def test_sections_make_the_packet(packet: MessagePacket, maximum: int) -> None:
 
 
 def test_sizes_of_sections() -> None:
-    """[MS-MQRR] 3.1.4.7: the allocated size counts the whole body, the difference what was left out."""
+    """[MS-MQRR] 3.1.4.7: the allocated size counts the whole body; the difference is the omitted part."""
     packet = MessagePacket(UserMessage.unpack(Reader(FRAME)))
     first, second = divide(packet, 10, 0)
     assert (first.type, second.type) == (SectionType.BINARY_FIRST, SectionType.BINARY_SECOND)

@@ -1,4 +1,4 @@
-"""Packets made by the same reading of the specifications: every field has a value that a test may set.
+"""Packets built according to the independent reading of the specifications: a test may set the value of every field.
 
 Builders check nothing, so that a test can break exactly one rule.
 """
@@ -15,7 +15,7 @@ from packets import headers, names
 
 SOURCE = bytes(range(1, 17))
 TARGET = bytes(range(17, 33))
-PADDING = b"\xcd"  # of any value
+PADDING = b"\xcd"  # may have any value
 
 
 def pad(data: bytes) -> bytes:
@@ -23,12 +23,12 @@ def pad(data: bytes) -> bytes:
 
 
 def wide(text: str) -> bytes:
-    """With its terminator."""
+    """Encode a text as UTF-16 with its terminator."""
     return text.encode("utf-16-le") + b"\0\0"
 
 
 def integer(bits: dict[str, int], widths: dict[str, int]) -> int:
-    """Bit fields, the lowest first, as one integer."""
+    """Return bit fields, the lowest first, as one integer."""
     value = shift = 0
     for name, width in widths.items():
         value |= (bits.get(name, 0) & (1 << width) - 1) << shift
@@ -75,7 +75,8 @@ def session_ack(body: bytes | None = None, **of_packet: int) -> bytes:
 
 @dataclass
 class Queue:
-    """A queue as a UserHeader names it: `kind` is Flags.DQ, AQ or RQ, `fixed` the bytes of all but direct names."""
+    """A queue as named in a UserHeader: `kind` is Flags.DQ, AQ or RQ; `fixed` are the bytes of all types but direct
+    names."""
 
     kind: int = names.NONE
     fixed: bytes = b""
@@ -186,7 +187,7 @@ def soap(header: str = "<header/>", body: str = "<body>", *, sections: tuple[int
 
 
 def elements(formats: Sequence[tuple[int, bytes]]) -> bytes:
-    """MQFFormatNameElements one behind the other; all but direct names begin at a boundary of 4 bytes."""
+    """Concatenate MQFFormatNameElements; all but direct names start at a 4-byte boundary."""
     data = b""
     for kind, name in formats:
         data += struct.pack("<H", kind)
@@ -213,7 +214,8 @@ def multiple_queues(
 
 @dataclass
 class UserMessage:
-    """A UserMessage packet. Flags of headers follow from which are here, unless `bits` and `base` say otherwise."""
+    """A UserMessage packet. Header flags are derived from the headers that are present, unless `bits` and `base`
+    override them."""
 
     destination: Queue = field(default_factory=lambda: direct("OS:host\\private$\\queue"))
     admin: Queue = field(default_factory=Queue)
@@ -285,7 +287,7 @@ def _acknowledgment(kind: int, body: bytes, recoverable: int, changed: dict[str,
     return message
 
 
-# -- random packets that break no rule -------------------------------------------------------------------------------
+# -- random valid packets --------------------------------------------------------------------------------------------
 
 
 def _guid(chance: random.Random) -> bytes:
@@ -293,7 +295,7 @@ def _guid(chance: random.Random) -> bytes:
 
 
 def _text(chance: random.Random, least: int, most: int) -> str:
-    """Any characters of one WCHAR, but no null and no half of a surrogate."""
+    """Random characters of one WCHAR each, without nulls and surrogate halves."""
     count = chance.randint(least, most)
     return "".join(chr(chance.choice([chance.randrange(32, 127), chance.randrange(1, 0xD800)])) for _ in range(count))
 
@@ -311,7 +313,7 @@ def random_queue(chance: random.Random, kinds: Sequence[int]) -> Queue:
         return Queue(kind, _guid(chance))
     if kind == names.PRIVATE:
         return Queue(kind, _guid(chance) + chance.randbytes(4))
-    # 4 is the order queue, whose packets have a format of their own.
+    # 4 is the order queue, whose packets have another format.
     return numbered(kind, chance.randrange(5, 1 << 32)) if kind in (2, 3, 4) else Queue(kind)
 
 
@@ -344,7 +346,7 @@ def _random_session_header(chance: random.Random) -> bytes:
 
 
 def random_user_message(chance: random.Random) -> UserMessage:
-    """A UserMessage packet with any combination of headers, queues and sizes that the specification allows."""
+    """Return a UserMessage packet with any combination of headers, queues and sizes that the specification allows."""
 
     def sometimes(value: Any, otherwise: Any) -> Any:
         return value() if chance.random() < 0.5 else otherwise

@@ -1,7 +1,7 @@
-"""Packets of MS-MQQB from the bytes of a TCP connection, held to every MUST that bytes can show.
+"""Checks MS-MQQB packets from the bytes of a TCP connection against every MUST that can be verified from the bytes.
 
-`check` takes one packet, `Stream` cuts one direction of a connection into packets; `conversation` knows what a session
-has to keep from packet to packet. With `strict`, reserved fields that SHOULD NOT be set are errors, too.
+`check` takes one packet, `Stream` splits one direction of a connection into packets; `conversation` has the rules
+that a session must obey across packets. With `strict`, reserved fields that SHOULD NOT be set are errors, too.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from packets import headers, names, reports
 from packets.reading import NOTHING, Excused, Header, Reader, Violation
 
 _FRAME = struct.Struct("<BxH4sI")  # VersionNumber, Flags, Signature, PacketSize
-_INTERNAL, _SESSION = 0x08, 0x10  # of Flags
+_INTERNAL, _SESSION = 0x08, 0x10  # bits of Flags
 ACKNOWLEDGMENT_LABEL = "QM Ordering Ack"
 
 
 class Kind(Enum):
-    """MS-MQQB 3.1.5.1.1."""
+    """Packet types, MS-MQQB 3.1.5.1.1."""
 
     ESTABLISH_CONNECTION = auto()
     CONNECTION_PARAMETERS = auto()
@@ -32,7 +32,7 @@ class Kind(Enum):
 
 @dataclass
 class Packet:
-    """A packet with its headers by name."""
+    """A parsed packet with its headers by name."""
 
     kind: Kind
     data: bytes
@@ -56,21 +56,21 @@ INTERNAL = {
 
 
 def size(data: bytes | bytearray) -> int | None:
-    """The bytes of the packet that begins here, with its SessionHeader; None where fewer than 16 are known.
+    """Return the size of the packet that starts here, with its SessionHeader; None if fewer than 16 bytes are known.
 
-    PacketSize leaves out the SessionHeader (MS-MQMQ 2.2.19.1), except in a SessionAck packet, where the capture of
+    PacketSize excludes the SessionHeader (MS-MQMQ 2.2.19.1), except in a SessionAck packet, where the capture of
     MS-MQQB 4.1.8 counts it.
     """
     if len(data) < 16:
         return None
     version, flags, signature, wanted = _FRAME.unpack_from(data)
     if version != 0x10 or signature != b"LIOR" or not 16 <= wanted <= headers.MAX_PACKET:
-        headers.base(Reader(bytes(data[:16]), strict=False))  # raises
+        headers.base(Reader(bytes(data[:16]), strict=False))  # raises Violation
     return int(wanted) + (16 if flags & (_SESSION | _INTERNAL) == _SESSION else 0)
 
 
 def check(data: bytes, strict: bool = True, excused: Excused = NOTHING) -> Packet:
-    """One packet, whole. Raises Violation."""
+    """Parse and check one whole packet. Raises Violation."""
     reader = Reader(data, strict, excused)
     base = headers.base(reader)
     base.must("PacketSize", size(data) == len(data), f"the size of the packet: {len(data)} bytes are here")
@@ -92,7 +92,8 @@ def _internal(reader: Reader, base: Header) -> Packet:
 
 
 def _message(reader: Reader, base: Header) -> Packet:
-    """MS-MQMQ 2.2.20: which headers there are follows from flags, and their order is fixed."""
+    """Read a UserMessage packet (MS-MQMQ 2.2.20): flags determine which headers are present, and their order is
+    fixed."""
     packet = Packet(Kind.USER_MESSAGE, reader.data, {"BaseHeader": base})
     user = headers.user(reader)
     base.must("Flags.PR", not user["Flags.TH"] or base["Flags.PR"] == 0, "0 in transactional messages")
@@ -119,10 +120,10 @@ def _message(reader: Reader, base: Header) -> Packet:
 
 
 def _hold_between(packet: Packet) -> None:
-    """What one header of a UserMessage packet says of another."""
+    """Check the rules between headers of a UserMessage packet."""
     user, properties, security = packet["UserHeader"], packet["MessagePropertiesHeader"], packet.get("SecurityHeader")
     asked = any(properties[f"Flags.{bit}"] for bit in ("PA", "PR", "NA", "NR"))
-    # That there is a queue where an acknowledgment is asked for, the capture of MS-MQQB 4.1.7 does not keep.
+    # The capture of MS-MQQB 4.1.7 breaks the reverse rule: a requested acknowledgment needs an administration queue.
     user.must("Flags.AQ", asked or not user["Flags.AQ"], "no administration queue where no acknowledgment is asked for")
     level, algorithm = properties["PrivacyLevel"], properties["EncryptionAlgorithm"]
     encrypted = security is not None and bool(security["Flags.EB"])
@@ -143,7 +144,7 @@ def _hold_between(packet: Packet) -> None:
 
 
 def _hold_acknowledgment(packet: Packet) -> None:
-    """OrderAck and FinalAck packets, MS-MQQB 2.2.4 and 2.2.5."""
+    """Check OrderAck and FinalAck packets, MS-MQQB 2.2.4 and 2.2.5."""
     base, user, properties = packet["BaseHeader"], packet["UserHeader"], packet["MessagePropertiesHeader"]
     order = properties["MessageClass"] == headers.ORDER_ACK
     packet.kind = Kind.ORDER_ACK if order else Kind.FINAL_ACK
@@ -152,9 +153,9 @@ def _hold_acknowledgment(packet: Packet) -> None:
     base.must("TimeToReachQueue", base["TimeToReachQueue"] == headers.INFINITE, "0xFFFFFFFF: no UserMessage packet")
     final = properties["MessageClass"] in {headers.ACK_RECEIVE} | headers.NEGATIVE
     properties.must("MessageClass", order or final, "ORDER_ACK, ACK_RECEIVE, or a negative acknowledgment", section)
-    # On DM of an OrderAck the texts differ: 2.2.4 wants 0, 3.1.7.17 makes it recoverable.
+    # The texts contradict each other on DM of an OrderAck: 2.2.4 requires 0, 3.1.7.17 makes it recoverable.
     user.must("Flags.DM", order or user["Flags.DM"] == 1, "1: recoverable", section)
-    # RC is 0 as well at the sender, but routing servers on the way count themselves (3.1.5.8.2).
+    # The sender sets RC to 0, too, but each routing server increments it (3.1.5.8.2).
     others = {"JN", "JP", "AQ", "RQ", "SH", "TH", "CQ", "MQ", "HH"}
     user.must("Flags", not any(user[f"Flags.{bit}"] for bit in others), "0 except for DQ, DM and MP", section)
     names.hold_order_queue(user, section)
@@ -167,7 +168,7 @@ def _hold_acknowledgment(packet: Packet) -> None:
 
 
 def _read_body(packet: Packet, properties: Header, order: bool) -> None:
-    """OrderAck Body and FinalAck Body, MS-MQQB 2.2.4.1 and 2.2.5.1."""
+    """Read OrderAck Body and FinalAck Body, MS-MQQB 2.2.4.1 and 2.2.5.1."""
     name, section = ("OrderAckBody", "MS-MQQB 2.2.4.1") if order else ("FinalAckBody", "MS-MQQB 2.2.5.1")
     fields = {"TxSequenceID": 8, "TxSequenceNumber": 4, "TxPreviousSequenceNumber": 4}
     fields |= {"Reserved": 20} if order else {"SourceGUID": 16, "MessageID": 4}
@@ -194,11 +195,11 @@ class Stream:
 
     @property
     def rest(self) -> int:
-        """Bytes of a packet that is not yet whole."""
+        """Return the bytes of an incomplete packet."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> Iterator[Packet]:
-        """Each packet that is whole now. Raises Violation."""
+        """Add bytes and return the packets that are now complete. Raises Violation."""
         self._buffer += data
         while (wanted := size(self._buffer[:16])) is not None and wanted <= len(self._buffer):
             packet = bytes(self._buffer[:wanted])

@@ -1,8 +1,8 @@
-"""What one session, and one sequence of transactional messages, has to keep from packet to packet.
+"""Rules that a session, and a sequence of transactional messages, must obey across packets.
 
-A `Conversation` is given the bytes that each end of one connection writes, in the order in which they were written:
-an answer after what it answers. A `Ledger` lasts over connections and queue managers, as transactional sequences do;
-it has to see them from their first message.
+A `Conversation` is given the bytes that each end of one connection writes, in the order of writing: a reply after
+the packet that it answers. A `Ledger` spans connections and queue managers, as transactional sequences do; it must
+see them from their first message.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Side(IntEnum):
 
 
 def sequence_number(identifier: bytes) -> int:
-    """A TxSequenceID as the number by which it is compared, MS-MQMQ 2.2.18.1.2."""
+    """Return a TxSequenceID as the number used for comparisons, MS-MQMQ 2.2.18.1.2."""
     return int.from_bytes(identifier, "little")
 
 
@@ -41,7 +41,8 @@ class Ledger:
     current: dict[tuple[bytes, bytes, int, object], int] = field(default_factory=dict)
 
     def sent(self, packet: Packet, sender: bytes) -> None:
-        """MS-MQQB 3.1.1.5 and 3.1.7.1.3, MS-MQMQ 2.2.20.5. Routing servers pass on what the source has sent."""
+        """Check a sent message: MS-MQQB 3.1.1.5 and 3.1.7.1.3, MS-MQMQ 2.2.20.5. Routing servers forward what the
+        source has sent."""
         user, header = packet["UserHeader"], packet["TransactionHeader"]
         source, sequence = user["SourceQueueManager"], sequence_number(header["TxSequenceID"])
         header.must("TxSequenceID", sequence & 0xFFFFFFFF > 0, "an Ordinal of at least 1", "MS-MQQB 3.1.1.3.1")
@@ -64,21 +65,21 @@ class Ledger:
         self.highest[source, sequence] = max(number, highest)
 
     def acknowledged(self, source: bytes, body: Header) -> None:
-        """An OrderAck or FinalAck body about messages of a source queue manager, MS-MQQB 3.1.1.6.2."""
+        """Check an OrderAck or FinalAck body about messages of a source queue manager, MS-MQQB 3.1.1.6.2."""
         highest = self.highest.get((source, sequence_number(body["TxSequenceID"])), 0)
         body.must("TxSequenceNumber", body["TxSequenceNumber"] <= highest, f"{highest} is the last that was sent")
 
 
 @dataclass
 class Sent:
-    """What one side has sent and acknowledged."""
+    """State of one side of a session: its settings, and the counts of messages sent and acknowledged."""
 
     stream: Stream
     messages: int = 0
     recoverable: int = 0
-    acknowledged: int = 0  # of the other side's messages
-    window: int = 0  # as announced last
-    widest: int = 0  # ever announced
+    acknowledged: int = 0  # count of the other side's messages
+    window: int = 0  # as last announced
+    widest: int = 0  # the largest one ever announced
     recoverable_acknowledged: set[int] = field(default_factory=set)
     establishing: Packet | None = None
     parameters: Packet | None = None
@@ -92,19 +93,19 @@ class Sent:
 
 
 class Watch:
-    """All connections of some queue managers, whose first violation it keeps for the end."""
+    """Checks all connections of some queue managers and keeps their first violation."""
 
     def __init__(self, excused: Excused = NOTHING) -> None:
         self.ledger, self.excused = Ledger(), excused
         self.seen: Counter[Kind] = Counter()
-        self.headers: set[str] = set()  # that packets have had
+        self.headers: set[str] = set()  # seen in packets
         self._violation: Violation | None = None
 
     def connection(self) -> Conversation:
         return Conversation(self.ledger, excused=self.excused)
 
     def feed(self, conversation: Conversation, side: Side, data: bytes) -> None:
-        """What a side writes. After the first violation nothing is read any more."""
+        """Check the bytes that a side writes. After the first violation, no more bytes are read."""
         if self._violation is None:
             try:
                 for packet in conversation.feed(side, data):
@@ -127,7 +128,7 @@ class Conversation:
         self.sent = {side: Sent(Stream(strict, excused)) for side in Side}
 
     def feed(self, side: Side, data: bytes) -> list[Packet]:
-        """The packets that are whole with what this side has written now. Raises Violation."""
+        """Return the packets completed by these bytes from this side. Raises Violation."""
         found = []
         for packet in self.sent[side].stream.feed(data):
             self._take(side, packet)
@@ -149,7 +150,7 @@ class Conversation:
             self._open(side, packet)
 
     def _establish(self, side: Side, packet: Packet) -> None:
-        """MS-MQQB 2.2.3.1, 3.1.5.2.3 and 3.1.5.3.1."""
+        """Check EstablishConnection packets, MS-MQQB 2.2.3.1, 3.1.5.2.3 and 3.1.5.3.1."""
         header, refusing = packet["EstablishConnectionHeader"], packet["InternalHeader"]["Flags.CS"]
         if side is Side.INITIATOR:
             packet["InternalHeader"].must("Flags.CS", not refusing, "0 in a request", "MS-MQQB 3.1.5.2.3")
@@ -161,14 +162,14 @@ class Conversation:
             for name in ("ClientGuid", "TimeStamp", "OperatingSystem.SE"):
                 header.must(name, header[name] == asked[name], f"{asked[name]!r}, as in the request")
             header.must("Padding", header["Padding"] == b"\x5a" * 512, "0x5A in each byte of a response")
-            # Which GUID a refusal has, 2.2.3.1 and 3.1.5.3.1 say differently.
+            # 2.2.3.1 and 3.1.5.3.1 contradict each other about the GUID of a refusal.
             wanted = asked["ServerGuid"] if any(asked["ServerGuid"]) else header["ServerGuid"]
             known = header["ServerGuid"] == wanted != NULL_GUID
             header.must("ServerGuid", bool(refusing) or known, "that of the acceptor, as in the request")
         self.sent[side].establishing = packet
 
     def _parameters(self, side: Side, packet: Packet) -> None:
-        """MS-MQQB 3.1.5.3.2 and 3.1.5.4.1."""
+        """Check ConnectionParameters packets, MS-MQQB 3.1.5.3.2 and 3.1.5.4.1."""
         other, header = self.sent[side.other], packet["ConnectionParametersHeader"]
         internal, base = packet["InternalHeader"], packet["BaseHeader"]
         internal.must("Flags.CS", not internal["Flags.CS"], "0", "MS-MQQB 3.1.5.3.2")
@@ -189,7 +190,7 @@ class Conversation:
         if internal is not None:
             internal.must("Flags.PT", packet.kind is Kind.SESSION_ACK, "negotiated already", "MS-MQQB 3.1.5.3")
         else:
-            # Acknowledgments are sent as messages (MS-MQQB 3.1.7.17), and so they count.
+            # Acknowledgments are sent as messages (MS-MQQB 3.1.7.17), so they count.
             self._hold_window(side, base)
             own.messages += 1
             own.recoverable += packet["UserHeader"]["Flags.DM"]
@@ -204,9 +205,10 @@ class Conversation:
             self.ledger.acknowledged(final["SourceGUID"], final)
 
     def _hold_window(self, side: Side, base: Header) -> None:
-        """MS-MQQB 3.1.7.1: nothing is sent as long as UnAckedMessageCount is WindowSize or more.
+        """Check the window, MS-MQQB 3.1.7.1: no message is sent while UnAckedMessageCount is WindowSize or more.
 
-        MS-MQQB 3.1.1.3.1 has a window for each side. That the other one has shrunk, a sender may not have read yet.
+        MS-MQQB 3.1.1.3.1 has a window for each side. A sender may not have read yet that the other side's window has
+        shrunk.
         """
         own, other = self.sent[side], self.sent[side.other]
         window = max(1, min(own.window, other.widest))
@@ -214,7 +216,7 @@ class Conversation:
         base.must("Flags", waiting < window, f"{waiting} wait for an acknowledgment, the window is {window}", WINDOW)
 
     def _source(self, side: Side, packet: Packet) -> bytes:
-        """The queue manager whose messages an OrderAck is about: the one that it is addressed to."""
+        """Return the queue manager whose messages an OrderAck acknowledges: its addressee."""
         address = bytes(packet["UserHeader"]["QueueManagerAddress"])
         return address if any(address) else self._identifier(side.other)
 
@@ -225,7 +227,7 @@ class Conversation:
         return bytes(header["ClientGuid" if side is Side.INITIATOR else "ServerGuid"])
 
     def _acknowledge(self, side: Side, session: Header) -> None:
-        """MS-MQMQ 2.2.20.4, MS-MQQB 3.1.1.4, 3.1.5.5 and 3.1.7.1.3."""
+        """Check a SessionHeader, MS-MQMQ 2.2.20.4, MS-MQQB 3.1.1.4, 3.1.5.5 and 3.1.7.1.3."""
         own, other = self.sent[side], self.sent[side.other]
         for name, count in (("UserMsgSequenceNumber", own.messages), ("RecoverableMsgSeqNumber", own.recoverable)):
             session.must(name, session[name] == count % COUNTS, f"{count} were sent")
@@ -233,7 +235,7 @@ class Conversation:
         session.must("AckSequenceNumber", received <= other.messages, f"{other.messages} were sent to it")
         own.acknowledged = received
         first, flags = session["RecoverableMsgAckSeqNumber"], session["RecoverableMsgAckFlags"]
-        if first == 0 or other.recoverable >= COUNTS:  # the text says nothing of numbers beyond 16 bits
+        if first == 0 or other.recoverable >= COUNTS:  # the text does not define numbers beyond 16 bits
             return
         numbers = {first + bit for bit in range(32) if flags >> bit & 1}
         rule = f"{other.recoverable} recoverable messages were sent to it"

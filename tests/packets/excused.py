@@ -1,12 +1,12 @@
-"""What the packets of this queue manager are known to do otherwise than the specifications have it.
+"""Known deviations of this queue manager's packets from the specifications.
 
-`tests/peering/test_packets.py` shows each of them, so that what is mended is excused no longer.
+`tests/peering/test_packets.py` verifies that each deviation still exists, so that none is excused after it is fixed.
 """
 
 from __future__ import annotations
 
 from packets.reading import Excused
 
-# Deviation D-104: what the queue manager sends of its own accord does not wait for ever.
+# Deviation D-104: messages that the queue manager itself creates expire.
 LIFE_OF_ACKNOWLEDGMENTS = ("BaseHeader.TimeToReachQueue", "0xFFFFFFFF: no UserMessage packet")
 EXCUSED: Excused = frozenset({LIFE_OF_ACKNOWLEDGMENTS})

@@ -1,4 +1,4 @@
-"""The headers of packets, MS-MQMQ 2.2.19 and 2.2.20 and MS-MQQB 2.2: one function for each."""
+"""Readers of packet headers, MS-MQMQ 2.2.19 and 2.2.20 and MS-MQQB 2.2: one function per header."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ MAX_PACKET = 0x00400000
 INFINITE = 0xFFFFFFFF
 NULL_GUID = bytes(16)
 
-# MESSAGE_CLASS_VALUES of MS-MQMQ 2.2.18.1.6, and the mask of those that applications make.
+# MESSAGE_CLASS_VALUES of MS-MQMQ 2.2.18.1.6, and the mask of application-defined classes.
 NORMAL, REPORT, ACK_REACH_QUEUE, ORDER_ACK, ACK_RECEIVE = 0x0000, 0x0001, 0x0002, 0x00FF, 0x4000
 NEGATIVE = frozenset([*range(0x8000, 0x8008), 0x8009, 0x800A, 0x800B, 0xC000, 0xC001, 0xC002, 0xC004])
 CLASSES = frozenset({NORMAL, REPORT, ACK_REACH_QUEUE, ORDER_ACK, ACK_RECEIVE}) | NEGATIVE
 CUSTOM_CLASSES = 0xE1FF
 
 RC2, RC4 = 0x6602, 0x6801
-AES = {0x660E: 16, 0x660F: 24, 0x6610: 32}  # bytes of the key
+AES = {0x660E: 16, 0x660F: 24, 0x6610: 32}  # key size in bytes
 CIPHERS = {RC2, RC4, *AES}
-ALGORITHMS = {1: {RC2, RC4}, 3: {RC2, RC4}, 5: set(AES)}  # allowed with a PrivacyLevel
-BLOCKS = {RC2: 8, **dict.fromkeys(AES, 16)}  # bytes: a padded body is a multiple of them
+ALGORITHMS = {1: {RC2, RC4}, 3: {RC2, RC4}, 5: set(AES)}  # by PrivacyLevel
+BLOCKS = {RC2: 8, **dict.fromkeys(AES, 16)}  # block size in bytes, to which a body is padded
 HASHES = {0x8001, 0x8002, 0x8003, 0x8004, 0x800C, 0x800E}
 
 SESSION_ACK, ESTABLISH_CONNECTION, CONNECTION_PARAMETERS = 1, 2, 3
-TIMEOUTS = (0x4E20, 0x1D4C0)  # of AckTimeout, milliseconds
+TIMEOUTS = (0x4E20, 0x1D4C0)  # AckTimeout, in milliseconds
 RECOVERABLE_TIMEOUTS = (0x1F4, 0x1D4C0)
 
 
@@ -187,7 +187,7 @@ def security(reader: Reader) -> Header:
 
 
 def _hold_sender(header: Header) -> None:
-    """SecurityID: a SID (MS-DTYP 2.4.2.2) or the GUID of a queue manager."""
+    """Check SecurityID: a SID (MS-DTYP 2.4.2.2) or the GUID of a queue manager."""
     if header["Flags.ST"] == 1:
         header.must("SenderIdSize", header["SenderIdSize"] >= 8, "the size of a SID")
         sid = header["SecurityID"]
@@ -198,7 +198,7 @@ def _hold_sender(header: Header) -> None:
 
 
 def _hold_key(header: Header) -> None:
-    """EncryptionKey: a SIMPLEBLOB."""
+    """Check EncryptionKey: a SIMPLEBLOB."""
     encrypted, size = header["Flags.EB"], header["EncryptionKeySize"]
     header.must("EncryptionKeySize", not encrypted or size > 12, "an encrypted body has a key", "MS-MQQB 3.1.7.1.5")
     if size:
@@ -262,7 +262,7 @@ def soap(reader: Reader) -> Header:
         at = reader.position
         reader.blob(header, name, 2 * count)
         header.keep(name, text(header, name), at)
-        # The text does not say whether BodySectionID begins at a boundary, as all rows of its figure do.
+        # The text does not say whether BodySectionID starts at a boundary, as all rows of its figure do.
         reader.align(header)
     return header
 
@@ -285,7 +285,7 @@ def multiple_queues(reader: Reader) -> Header:
 
 
 def _addresses(reader: Reader, name: str, identifier: int) -> Header:
-    """An MQFAddressHeader. HeaderSize may leave out the padding at its end: the text can be read either way."""
+    """Read an MQFAddressHeader. HeaderSize may exclude the padding at its end: the text is ambiguous."""
     part = reader.header(
         "MS-MQMQ 2.2.20.2", f"{name}.MQFAddressHeader",
         {"HeaderSize": 4, "HeaderID": 2, "Reserved": 2, "ElementCount": 4},

@@ -1,4 +1,4 @@
-"""Names of queues inside packets: MS-MQMQ 2.2.18.1.4, 2.2.18.1.5 and 2.2.18.1.7."""
+"""Queue names inside packets: MS-MQMQ 2.2.18.1.4, 2.2.18.1.5 and 2.2.18.1.7."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from packets.reading import Header, Reader, Violation, text
 
 NONE, SAME, SOURCE, DESTINATION, WITH_ADMIN, PUBLIC, PRIVATE, DIRECT = range(8)
 
-# MS-MQMQ 2.1.2 without "DIRECT="; the host is whatever the operating system takes. MS-MQQB 2.2.4 adds SPX.
+# MS-MQMQ 2.1.2 without "DIRECT="; the host has any form that the operating system accepts. MS-MQQB 2.2.4 adds SPX.
 _PATH = r"(?:\\private\$|\\system\$)?[\\;][^\\]+"
 _DIRECT_NAME = re.compile(
     rf"(?:(?:tcp|os|spx|ipx):[^\\/]+{_PATH}|https?://[^\\/]+[\\/].+)", re.IGNORECASE | re.DOTALL
 )  # fmt: skip
 _ADDRESS = r"(?:TCP:[0-9A-Fa-f.:%\[\]]+|SPX:[0-9A-F]{8}\.[0-9A-F]{12})"
-# MS-MQQB 2.2.4; strings of an ABNF have either case (RFC 5234 2.3).
+# MS-MQQB 2.2.4; ABNF strings are case-insensitive (RFC 5234 2.3).
 _ORDER_QUEUE = re.compile(_ADDRESS + r"\\PRIVATE\$\\order_queue\$", re.IGNORECASE)
 _LIKE_ORDER_QUEUE = re.compile(r".*\\private\$\\order_queue\$", re.IGNORECASE | re.DOTALL)
 ORDER_QUEUE = 4  # its PrivateQueueIdentifier, MS-MQQB 2.2.4
 
 
 def queue(reader: Reader, header: Header, field: str, kind: int) -> None:
-    """The queue whose layout `kind` says (Flags.DQ, AQ or RQ): an identifier, a GUID, both, or a direct name."""
+    """Read a queue name with the layout `kind` (Flags.DQ, AQ or RQ): an identifier, a GUID, both, or a direct name."""
     section, whole = header.section, reader.position
     if kind in (NONE, SAME):
         return
@@ -52,7 +52,7 @@ def _hold_direct_name(header: Header, field: str, name: str) -> None:
 
 
 def addresses_order_queue(user: Header) -> bool:
-    """Whether a UserHeader's destination is the order queue, however it is written."""
+    """Whether a UserHeader's destination is the order queue, in any notation."""
     kind, name = user["Flags.DQ"], user.get("DestinationQueue")
     if kind == DESTINATION:
         return bool(name == ORDER_QUEUE)
@@ -60,14 +60,14 @@ def addresses_order_queue(user: Header) -> bool:
 
 
 def hold_order_queue(user: Header, section: str) -> None:
-    """MS-MQQB 2.2.4 and 2.2.5 on `DestinationQueue`."""
+    """Check `DestinationQueue` by MS-MQQB 2.2.4 and 2.2.5."""
     if user["Flags.DQ"] == DIRECT:
         name = user["DestinationQueue"]
         user.must("DestinationQueue", bool(_ORDER_QUEUE.fullmatch(name)), "orderQueueName of the ABNF", section)
 
 
 def element(reader: Reader, header: Header, field: str) -> tuple[int, object]:
-    """One MQFFormatNameElement: its FormatType and the name."""
+    """Read one MQFFormatNameElement: its FormatType and the name."""
     section = "MS-MQMQ 2.2.18.1.4"
     kind = reader.take(header, f"{field}.FormatType", 2)
     header.must(f"{field}.FormatType", kind in (1, 2, 3, 6), "1, 2, 3 or 6", section)
@@ -81,7 +81,7 @@ def element(reader: Reader, header: Header, field: str) -> tuple[int, object]:
 
 
 def _unsized_direct_name(reader: Reader, header: Header, field: str) -> str:
-    """MQFDirectQueueFormatName has no length: it ends with its null character."""
+    """Read an MQFDirectQueueFormatName, which has no length: it ends with its null character."""
     at = reader.position
     while at + 2 <= len(reader.data) and struct.unpack_from("<H", reader.data, at)[0]:
         at += 2

@@ -1,4 +1,4 @@
-"""Ping packets, MS-MQQB 2.1.2 and 2.2.7: datagrams, which have none of the headers of other packets."""
+"""Checks of ping packets, MS-MQQB 2.1.2 and 2.2.7: datagrams, which have none of the headers of other packets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SIGNATURE = 0x5548
 
 
 def check(data: bytes, question: Header | None = None, strict: bool = True) -> Header:
-    """A Ping Request, or the Ping Response to `question`. Raises Violation."""
+    """Check a Ping Request, or the Ping Response to `question`. Raises Violation."""
     reader = Reader(data, strict)
     ping = reader.header("MS-MQQB 2.2.7", "PingPacket", {"Flags": 2, "Signature": 2, "Cookie": 4, "QMGuid": 16})
     ping.bits("Flags", {"RC": 1, "RF": 1, "X": 14})

@@ -1,6 +1,6 @@
-"""How bytes are read field by field, so that a rule that does not hold names its section, field, offset and value.
+"""Reads bytes field by field, so that a violated rule is reported with section, field, offset and value.
 
-Nothing in this directory except the tests imports openmsmq: it is a second reading of the specifications.
+In this directory, only the tests import openmsmq: the readers are an independent reading of the specifications.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import itertools
 import struct
 from typing import Any
 
-# Widths in bytes of integers, which are little-endian (MS-MQMQ 2.2.18); other fields are given as a number of bytes.
+# Struct formats of integers by their width in bytes (little-endian, MS-MQMQ 2.2.18); other fields are byte strings.
 INTEGERS = {1: "<B", 2: "<H", 4: "<I"}
 
-# Rules that a sender is known to break: the field and the rule that its violation would name.
+# Rules that a sender is known to break: the field and the rule as in the violation.
 Excused = frozenset[tuple[str, str]]
 NOTHING: Excused = frozenset()
 
@@ -20,8 +20,8 @@ NOTHING: Excused = frozenset()
 class Violation(Exception):
     """Bytes that the specification does not allow.
 
-    `section` is the specification with its section, `field` the header's name and the field's, `offset` the field's
-    first byte in its packet, `value` what was found, `rule` what the section asks for.
+    `section` is the specification with its section, `field` the names of the header and the field, `offset` the
+    offset of the field's first byte in its packet, `value` the value found, `rule` the requirement of the section.
     """
 
     def __init__(self, section: str, field: str, offset: int, value: object, rule: str) -> None:
@@ -44,20 +44,20 @@ class Header:
         return self._values[field]
 
     def get(self, field: str) -> Any:
-        """None for a field that is not there."""
+        """Return the value of a field, or None if the field is absent."""
         return self._values.get(field)
 
     def keep(self, field: str, value: object, offset: int) -> None:
         self._values[field], self._offsets[field] = value, offset
 
     def bits(self, field: str, widths: dict[str, int]) -> None:
-        """Take an integer apart: names of bit fields with their widths, the lowest bit first."""
+        """Split an integer into bit fields, given their names and widths, the lowest bit first."""
         value, values = self._values[field], self._values
         for name, shift, mask in _BITS.get((self.name, field)) or _bit_fields(self.name, field, widths):
             values[name] = value >> shift & mask
 
     def must(self, field: str, holds: bool, rule: str, section: str | None = None) -> None:
-        """Raises Violation unless the rule holds."""
+        """Raise Violation unless the rule holds."""
         if holds:
             return
         name = f"{self.name}.{field}"
@@ -65,12 +65,12 @@ class Header:
             raise Violation(section or self.section, name, self._offset(field), self._values[field], rule)
 
     def _offset(self, field: str) -> int:
-        """A field's own, or that of the integer whose bits it is."""
+        """Return the offset of a field, or of the integer that contains a bit field."""
         known = {name: self.start + at for name, at in self._fixed.items()} | self._offsets
         return known[field] if field in known else known[field.partition(".")[0]]
 
     def fix(self, names: dict[str, int], values: tuple[Any, ...]) -> None:
-        """Fixed fields by their offsets from the start."""
+        """Set the fixed fields, with their offsets from the start."""
         self._fixed = names
         self._values.update(zip(names, values, strict=True))
 
@@ -79,13 +79,13 @@ class Header:
             self.must(field, not self[field], "reserved, not to be set when sent")
 
 
-# What headers are made of, by their names: it is the same each time, and worked out once.
+# Layouts of headers by their names, cached.
 _BITS: dict[tuple[str, str], list[tuple[str, int, int]]] = {}
 _LAYOUTS: dict[tuple[str, str], tuple[struct.Struct, dict[str, int]]] = {}
 
 
 def _bit_fields(header: str, field: str, widths: dict[str, int]) -> list[tuple[str, int, int]]:
-    """Names, shifts and masks."""
+    """Return names, shifts and masks of the bit fields."""
     shifts = [0, *itertools.accumulate(widths.values())]
     made = [
         (f"{field}.{name}", shift, (1 << width) - 1)
@@ -95,7 +95,7 @@ def _bit_fields(header: str, field: str, widths: dict[str, int]) -> list[tuple[s
 
 
 def _layout(section: str, name: str, fields: dict[str, int]) -> tuple[struct.Struct, dict[str, int]]:
-    """The fixed fields of a header as one structure, and their offsets in it."""
+    """Return the fixed fields of a header as one structure, and their offsets in it."""
     formats = [INTEGERS.get(width, f"{width}s").lstrip("<") for width in fields.values()]
     offsets = [0, *itertools.accumulate(fields.values())]
     made = struct.Struct("<" + "".join(formats)), dict(zip(fields, offsets, strict=False))
@@ -103,16 +103,15 @@ def _layout(section: str, name: str, fields: dict[str, int]) -> tuple[struct.Str
 
 
 class Reader:
-    """The bytes of one packet. `strict` also holds the sender to what it SHOULD do with reserved fields; what is
-    `excused` is not held.
-    """
+    """Reads the bytes of one packet. `strict` also checks SHOULD rules about reserved fields; rules in `excused` are
+    not checked."""
 
     def __init__(self, data: bytes, strict: bool = True, excused: Excused = NOTHING) -> None:
         self.data, self.strict, self.excused = data, strict, excused
         self.position = 0
 
     def header(self, section: str, name: str, fields: dict[str, int]) -> Header:
-        """A header that begins here, with its fixed fields: their widths in bytes."""
+        """Read the fixed fields of a header that starts here; `fields` are their widths in bytes."""
         header = Header(section, name, self.position, self.excused)
         layout, offsets = _LAYOUTS.get((section, name)) or _layout(section, name, fields)
         if self.position + layout.size > len(self.data):
@@ -123,7 +122,8 @@ class Reader:
         return header
 
     def take(self, header: Header, field: str, width: int) -> Any:
-        """The next field: an integer where its width is one, else bytes. Raises Violation where the packet ends."""
+        """Read the next field: an integer if the width is that of an integer, otherwise bytes. Raises Violation if
+        the packet ends."""
         offset, end = self.position, self.position + width
         if end > len(self.data):
             left = len(self.data) - offset
@@ -138,7 +138,7 @@ class Reader:
         return value
 
     def blob(self, header: Header, field: str, width: int) -> bytes:
-        """Bytes, also where their number is that of an integer."""
+        """Read bytes, even if the width is that of an integer."""
         offset = self.position
         self.take(header, field, width)
         value = self.data[offset : self.position]
@@ -146,7 +146,7 @@ class Reader:
         return value
 
     def align(self, header: Header, boundary: int = 4) -> None:
-        """Skip the padding up to the next boundary from the header's start. Its bytes have any value."""
+        """Skip the padding up to the next boundary, counted from the header's start. Padding bytes have any value."""
         size = -(self.position - header.start) % boundary
         if self.position + size > len(self.data):
             raise Violation(
@@ -158,7 +158,7 @@ class Reader:
 
 
 def text(header: Header, field: str) -> str:
-    """A null-terminated string of WCHARs. Raises Violation where it has no terminator, or more than one null."""
+    """Decode a null-terminated string of WCHARs. Raises Violation if it has no terminator, or more than one null."""
     raw = header[field]
     header.must(field, len(raw) % 2 == 0, "WCHARs have two bytes")
     units = struct.unpack(f"<{len(raw) // 2}H", raw)

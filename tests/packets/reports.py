@@ -1,4 +1,4 @@
-"""What report messages say of the messages that they trace: the grammars of MS-MQQB 3.1.5.8.9 and 3.1.7.1.7."""
+"""Checks of report messages about traced messages: the grammars of MS-MQQB 3.1.5.8.9 and 3.1.7.1.7."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EXAMPLE = (
 
 
 def hold(user: Header, properties: Header) -> None:
-    """A UserMessage packet that is a report. Raises Violation."""
+    """Check a UserMessage packet that is a report. Raises Violation."""
     if properties["MessageClass"] != REPORT:
         return
     section = "MS-MQQB 3.1.5.8.9"

@@ -1,4 +1,4 @@
-"""The captures of MS-MQQB section 4 keep every rule. Frame 4 belongs to another session, frame 7 is cut."""
+"""The captures of MS-MQQB section 4 obey every rule. Frame 4 belongs to another session, frame 7 is truncated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ESTABLISHING = bytes.fromhex(
 ) + bytes([0x5A] * 512)
 PARAMETERS = bytes.fromhex("10C00B004C494F5220000000FFFFFFFF00000300D8050000C0D4010000004000")
 ANSWERED_PARAMETERS = bytes.fromhex("10C00B004C494F5220000000FFFFFFFF00000300D8050000C0D4010000004000")
-# PacketSize says 2224; the printed bytes end before. What is missing is the same letter as all that is there.
+# PacketSize is 2224, but fewer bytes are printed. The missing bytes are more of the same letter.
 MESSAGE = bytes.fromhex(
     "100003004C494F52B008000000460500D1587355509195954997B6E611EA26C600000000000000000000000000000000"
     "FFFFFFFF4C494F52EE080000001C28001A004F0053003A0061003000340062006D00300032005C007100000001001C00"

@@ -1,4 +1,4 @@
-"""What a session keeps from packet to packet: one test breaks one rule of it."""
+"""Rules of a session across packets: each test breaks one of them."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_sequences_of_other_queues_are_their_own() -> None:
 
 
 def test_a_router_forwards_messages_unchanged() -> None:
-    """It may still have messages of a prior sequence, and sends them again as it will."""
+    """It may still have messages of a prior sequence, and resends them at any time."""
     ledger = Ledger()
     converse([*OPENING, (FIRST, transactional(1)), (FIRST, transactional(1, sequence=2 << 32 | 1))], ledger)
     onward = make.establish_connection(TARGET, b"d" * 16)

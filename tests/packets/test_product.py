@@ -1,4 +1,5 @@
-"""The product's parser accepts what the second reading builds, with the same values, and writes them as allowed."""
+"""The product's parser accepts packets of the independent builder, with the same values, and its own packets
+conform."""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ from packets.checker import Packet
 from seeds import chance
 from tallies import tally
 
-# As many for each simulation that tests/peering/test_simulation.py makes, of which the night has more.
+# 8 for each simulation that tests/peering/test_simulation.py runs; at night there are more.
 COUNT = 8 * int(os.environ.get("SIMULATIONS", "24"))
 
-# By header: fields of the specification, and the attributes of the product that have them.
+# By header: fields of the specification, and the product's attributes for them.
 SAME = {
     ("BaseHeader", "base"): {
         "Flags.PR": "priority", "Flags.TR": "tracing", "PacketSize": "packet_size",
@@ -71,7 +72,7 @@ LIST_TYPES = {1: names.PUBLIC, 2: names.PRIVATE, 3: names.DIRECT}
 
 
 def plain(name: QueueName | None) -> tuple[int, object]:
-    """A name as the second reading has it: its type and its value."""
+    """Return a name in the form of the independent reading: its type and its value."""
     if name is None:
         return names.NONE, None
     values: dict[int, object] = {
@@ -81,7 +82,7 @@ def plain(name: QueueName | None) -> tuple[int, object]:
 
 
 def parse(data: bytes) -> Parsed:
-    """As from a connection that brings it in two pieces."""
+    """Parse data received in two pieces."""
     framer = Framer()
     framer.feed(data[:20])
     assert framer.next() is None
@@ -118,7 +119,7 @@ def compare(packet: Packet, parsed: Parsed) -> None:
 
 
 def unused_bits(luck: random.Random, message: make.UserMessage) -> make.UserMessage:
-    """The message with any bits where receivers have to ignore them."""
+    """Return the message with random bits where receivers must ignore them."""
     base = message.base | {"X": luck.randrange(128), "X8": luck.randrange(2), "X9": luck.randrange(2)}
     bits = message.bits | {"X1": 1, "X2": luck.randrange(2), "X3": luck.randrange(4), "X4": luck.randrange(8)}
     for header in (message.transaction, message.security):

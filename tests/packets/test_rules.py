@@ -1,4 +1,4 @@
-"""Each rule of the packets is found broken by a packet that breaks just this one."""
+"""For each rule of the packets, the checker finds a packet that breaks only this rule."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from packets.checker import Kind, Stream
 from packets.reading import Violation
 from seeds import chance
 
-BROKEN: list[tuple[str, str, bytes]] = []  # the rule in words, the field that is named, the packet
+BROKEN: list[tuple[str, str, bytes]] = []  # the text of the rule, the reported field, the packet
 
 
 def broken(rule: str, field: str, packet: bytes | UserMessage) -> None:
@@ -63,7 +63,7 @@ broken("transactional messages have priority 0", "BaseHeader.Flags.PR",
 for bit in ("X9", "X8", "X"):
     broken(f"the reserved {bit} is 0", f"BaseHeader.Flags.{bit}", base_bits(**{bit: 1}))
 
-# InternalHeader and the packets that negotiate
+# InternalHeader and the packets of session negotiation
 broken("an internal packet is of a known type", "InternalHeader.Flags.PT", make.internal_packet(4, bytes(12)))
 broken("the reserved field is 0", "InternalHeader.Reserved", make.establish_connection(reserved=0, unused=0)[:16]
        + struct.pack("<HH", 1, 2) + make.establish_connection()[20:])  # fmt: skip
@@ -124,7 +124,7 @@ broken("a private name has its queue manager", "UserHeader.ResponseQueue.SourceQ
 
 
 class RawName(Queue):
-    """A direct name of any bytes."""
+    """A direct name with any bytes."""
 
     def __init__(self, raw: bytes) -> None:
         super().__init__(names.DIRECT)

@@ -1,4 +1,4 @@
-"""The second reading of the packets is one: it shares no code with what it checks."""
+"""The packet checker is independent: it shares no code with the product."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ ELSEWHERE = "127.0.0.99"  # source address of connections without one
 
 
 class _Selector:
-    """Does not wait: time advances instead."""
+    """A selector that does not wait: the simulated time advances instead."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -347,7 +347,7 @@ class Node:
             security=default_machine_security([security.EVERYONE]),
         )  # fmt: skip
         self.protections = NoKeys()
-        self.options: dict[str, Any] = {}  # of `TransferOptions`, besides
+        self.options: dict[str, Any] = {}  # further `TransferOptions`
         self.life = 0
         self._starts = 0
         self._service: MessageService | None = None
@@ -403,7 +403,7 @@ class Node:
         if service is not None:
             _silence(service)
 
-    # -- queueing.outbox.Outside and Transport -----------------------------------------------------------------
+    # -- QueueManagerHost and Transport ------------------------------------------------------------------------
 
     def turn_wanted(self) -> None:
         life = self.life
@@ -434,7 +434,7 @@ class Node:
         return self.manager.administration.create_queue(f".\\private$\\{name}", values, None, SYSTEM)
 
     async def send(self, destination: str, messages: list[Message], *, transactional: bool = False) -> bool:
-        """Send; return whether the sender got a success reply, which a crash may prevent."""
+        """Send a message; returns whether the sender got a success reply, which a crash may prevent."""
         manager, life = self.manager, self.life
         name = names.parse_format_name(destination)
         descriptor = manager.handles.open_queue(name, Access.SEND, Share.DENY_NONE, SYSTEM)

@@ -35,7 +35,7 @@ STRANGER = "127.0.0.66"
 
 @pytest.fixture
 def trio(pair: Pair) -> tuple[Node, Node, Node]:
-    """ALPHA and GAMMA, which both have OUTSIDE as their address for others, and BETA."""
+    """ALPHA and GAMMA, which share the external address OUTSIDE, and BETA."""
     gamma = Node(pair.network, "GAMMA", "127.0.0.13", 3)
     pair.network.translated = {"127.0.0.11": OUTSIDE, "127.0.0.13": OUTSIDE}
     pair.run(gamma.start)
@@ -89,7 +89,7 @@ def test_final_acknowledgments_survive_a_restart_of_their_queue_manager_and_find
         while beta.take("tx") is not None:
             pass
         await settled(30)
-        for node in (gamma, alpha):  # they cannot be connected to: they reconnect themselves
+        for node in (gamma, alpha):  # other machines cannot connect to them: they reconnect themselves
             await node.send(TX, [message("again")], transactional=True)
             await settled(30)
             assert [m.label for m in messages(node.manager.registry.system_journal)] == [node.name]

@@ -27,7 +27,7 @@ def private(node: Node, queue: str = "plain") -> str:
 
 
 async def impostor(pair: Pair) -> Node:
-    """BETA is gone, and another peer connects under its identifier."""
+    """BETA is stopped, and another peer connects under its identifier."""
     pair.beta.crash()
     await settled(5)
     node = Node(pair.network, "BETA", STRANGER, 2)
@@ -45,7 +45,7 @@ async def impostor(pair: Pair) -> Node:
 def test_messages_for_an_absent_queue_manager_wait_for_its_address(
     pair: Pair, caplog: pytest.LogCaptureFixture, restarts: bool, handed: bool
 ) -> None:
-    """The address is known since messages were accepted from it, or delivered to it on its own session."""
+    """The address is known because messages were accepted from it, or delivered to it on its own session."""
     alpha, beta = pair.alpha, pair.beta
 
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""Memory of received messages: what is stored, and what is known after a restart."""
+"""Memory of received messages: stored data, and its recovery after a restart."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def identifier(number: int) -> bytes:
 
 
 def come(told: Duplicates, *numbers: int, now: float = 0) -> list[Operation]:
-    """Receive recoverable messages together. Return what is stored about them."""
+    """Receive recoverable messages together. Returns the stored data about them."""
     for number in numbers:
         told.add(identifier(number), 0)
     plan = told.plan([identifier(number) for number in numbers], now)

@@ -84,7 +84,7 @@ def test_a_session_that_breaks_before_the_acknowledgment_is_reported(pair: Pair)
 
 
 def test_a_peer_that_accepts_a_connection_and_says_nothing_is_given_up_by_the_session(pair: Pair) -> None:
-    """At any clock value: the machine may have been up for long."""
+    """At any clock value: the machine may have been up for a long time."""
     pair.beta.crash()
     pair.network.listen(asyncio.Protocol, "127.0.0.12", PORT)
     pair.network.loop.passed += 1e6

@@ -1,4 +1,4 @@
-"""Exceptions for packets of the simulated network are still needed; fixed ones must be removed from `EXCUSED`."""
+"""Exceptions for packets of the simulated network must still be needed; obsolete ones are removed from `EXCUSED`."""
 
 from __future__ import annotations
 

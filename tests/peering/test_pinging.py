@@ -35,7 +35,7 @@ def test_a_datagram_that_is_not_a_ping_gets_no_reply(data: bytes) -> None:
     assert answer_to(data, OWN, True) is None
 
 
-# -- asking, on the simulated network ------------------------------------------------------------------------------
+# -- sending pings, on the simulated network -----------------------------------------------------------------------
 
 
 class Asked:
@@ -156,11 +156,11 @@ def test_a_queue_manager_at_its_session_limit_refuses_pings(pair: Pair, option: 
     pair.run(story)
 
 
-# -- answering, on sockets -----------------------------------------------------------------------------------------
+# -- replying to pings, on sockets ---------------------------------------------------------------------------------
 
 
 def with_listener(work: Callable[[PingListener, int, Callable[[str], None]], Coroutine[Any, Any, None]]) -> None:
-    """Run `work` with a listener, its port, and a function that adds a host that is refused."""
+    """Run `work` with a listener, its port, and a function that adds a host to be refused."""
 
     async def run() -> None:
         refused: set[str] = set()

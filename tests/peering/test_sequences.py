@@ -31,7 +31,7 @@ def outgoing(number: int, *keys: int) -> OutgoingQueue:
 
 
 class Disk:
-    """Stands for the store."""
+    """A fake store."""
 
     def __init__(self) -> None:
         self.definitions: dict[bytes, bytes] = {}

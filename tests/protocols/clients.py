@@ -40,7 +40,7 @@ from queueing.world import World
 
 
 class Connection:
-    """What a call needs of its connection."""
+    """The parts of a connection that a call needs."""
 
     peer_host = "192.0.2.1"
     descriptor = -1
@@ -57,7 +57,7 @@ class Connection:
 
 
 class Pending:
-    """A call and, once it is answered, its response."""
+    """A call and its response, once it is complete."""
 
     def __init__(self, call: Call, connection: Connection, decode: Callable[[bytes], Any], world: World) -> None:
         self.call, self._connection, self._decode, self._world = call, connection, decode, world
@@ -74,7 +74,7 @@ class Pending:
 
 
 class PartnerCalls:
-    """Keeps the calls that sessions want to make; the test answers them. See `session.CallSender`."""
+    """Records the calls that sessions make; the test replies to them. See `session.CallSender`."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -106,7 +106,8 @@ class FakeTimer:
 
 class Server:
     def __init__(self, transactions: TransactionSecurity | None = None) -> None:
-        """`transactions` says who may be a partner in distributed ones; None for nobody."""
+        """Create the server. `transactions` determines which partners may take part in distributed transactions;
+        None allows none."""
         self.world = World()
         self.partner_calls = PartnerCalls(self)
         self.waiting_for_disk: list[Callable[[], object]] = []
@@ -162,7 +163,7 @@ class Server:
 
 
 class Client:
-    """One client process: an association with its context handles. `caller` is who calls, and how protected."""
+    """One client process: an association with its context handles. `caller` is the account and its protection level."""
 
     caller = UNAUTHENTICATED
 
@@ -172,19 +173,19 @@ class Client:
         self.association = Association(next(server._groups), "192.0.2.1", handles)
 
     def joined_by(self, caller: RpcCaller) -> Client:
-        """Another process on the same machine, which has joined this association."""
+        """Return another process on the same machine that has joined this association."""
         other = Client(self.server)
         other.association, other.caller = self.association, caller
         return other
 
     def start(self, name: str, /, **arguments: Any) -> Pending:
-        """Call an operation; it may be answered later."""
+        """Start an operation, which may complete later."""
         operation = self._find(name)[1]
         assert operation.request is not None
         return self.start_stub(name, operation.encode_request(operation.request(**arguments)))
 
     def start_stub(self, name: str, stub: bytes) -> Pending:
-        """Call an operation with these bytes as stub."""
+        """Start an operation with these bytes as stub."""
         interface, operation = self._find(name)
         connection = Connection(self.association)
         call = Call(connection, interface, self.caller, None, 1, 0, operation.opnum, stub)  # type: ignore[arg-type]
@@ -208,7 +209,7 @@ class Client:
         """Close the client's last connection."""
         self.association.handles.run_down()
 
-    # -- what most tests do first ------------------------------------------------------------------------------
+    # -- common first steps of tests ---------------------------------------------------------------------------
 
     def create(self, name: str = "q", **more: Any) -> Any:
         values: dict[str, Any] = {"aProp": [103], "apVar": [text_variant(f".\\private$\\{name}")], "cp": 1} | more

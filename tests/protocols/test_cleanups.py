@@ -69,7 +69,7 @@ def test_a_failing_cleanup_does_not_stop_the_others(server: Server, caplog: pyte
         if item == "b":
             raise RuntimeError("a bug")
         over.append(item)
-        some.discard("c")  # what ends another one meanwhile
+        some.discard("c")  # a cleanup may discard another item
 
     some: Cleanups[str] = Cleanups(server.environment, 10, clean_up)
     for item in "abcd":

@@ -58,7 +58,7 @@ class QueueManagerSite(Site):
 
 
 class Pair:
-    """Sends at one and receives at the other, in one transaction."""
+    """One transaction that sends at one machine and receives at the other."""
 
     def __init__(self, seed: int = 0) -> None:
         self.network = Network(seed)
@@ -91,7 +91,7 @@ class Pair:
         self.outcome = "committed" if error is None else "aborted"
 
     def give_up(self) -> None:
-        """The client is gone."""
+        """Abort as for a disconnected client."""
         self.outcome = "given up"
         transaction = self.near.world.manager.transactions.get(UOW)
         if transaction is not None and transaction.is_open:
@@ -163,7 +163,7 @@ def test_the_contact_identifier_stays_and_a_copy_of_the_store_gets_its_own() -> 
     pair.near.crash(0.1)
     pair.network.run(seconds=1)
     assert pair.near.partner.cid == cid != pair.far.partner.cid
-    pair.near.world.store.append([Put(b"tm/identity", cid.bytes + bytes(16))])  # drawn for another queue manager
+    pair.near.world.store.append([Put(b"tm/identity", cid.bytes + bytes(16))])  # generated for another queue manager
     pair.near._start()
     assert pair.near.partner.cid != cid
 

@@ -40,7 +40,7 @@ def send(server: Server, label: str, **values: Any) -> None:
 
 
 def let_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An older version let such messages in."""
+    """Disable the check of messages, which an older version lacked."""
     monkeypatch.setattr(sending, "check_message", lambda *arguments: None)
 
 
@@ -76,7 +76,7 @@ def test_a_message_that_cannot_be_packed_harms_neither_its_sender_nor_the_waitin
 ) -> None:  # fmt: skip
     let_in(monkeypatch)
     waiting = wait(server)
-    server.world.send("q", **{"label": "odd", **values})  # raises nothing
+    server.world.send("q", **{"label": "odd", **values})  # raises no exception
     assert not waiting.over
     send(server, "good")
     assert label(waiting.response) == "good"
@@ -148,7 +148,7 @@ def test_cursors_count_as_handles_until_they_are_closed(server: Server) -> None:
 
 
 def outcome(attempt: Callable[[], Any]) -> int:
-    """The result of a call, or the status of its fault."""
+    """Return the result of a call, or the status of its fault."""
     try:
         result: int = attempt().result
     except Fault as fault:

@@ -37,7 +37,7 @@ HERE = MACHINE.identifier
 
 
 class SecureServer(Server):
-    """Knows Alice's certificate and has a key of its own."""
+    """Knows Alice's certificate and has its own key."""
 
     def __init__(self, **switches: bool) -> None:
         super().__init__()
@@ -61,12 +61,12 @@ def direct(name: str) -> str:
 
 
 def private(server: Server, name: str) -> str:
-    """The private format name, which encryption needs."""
+    """Return the private format name, which encryption requires."""
     return str(PrivateFormatName(UUID(bytes_le=HERE), server.world.queue(name).number))
 
 
 def signed(destination: str, version: Version = Version.MSMQ_2, **properties: Any) -> Message:
-    """What Alice signs for a destination."""
+    """Sign a message for a destination as Alice."""
     message = Message(
         **{
             "body": b"hello", "label": "L", "sender_identifier_type": 1, "sender_identifier": ALICE,
@@ -82,7 +82,7 @@ def signed(destination: str, version: Version = Version.MSMQ_2, **properties: An
 
 
 def result(server: Server, destination: str, message: Message, uow: bytes | None = None, **more: Any) -> int:
-    """Of the send."""
+    """Return the result of the send."""
     client = server.client()
     handle = client.open(destination, Access.SEND).phQueue
     if uow is not None:
@@ -114,7 +114,7 @@ def test_c2_a_1_0_signature_counts_where_it_is_switched_on() -> None:
 
 
 def opened(server: Server, names: str) -> OpenQueueDescriptor:
-    """Several queues at once, which clients of MS-MQMP can't open and automation objects can."""
+    """Open several queues at once, which clients of MS-MQMP cannot do, but automation objects can."""
     handles = server.world.manager.handles
     return handles.open_queue(parse_format_name(names), Access.SEND, Share.DENY_NONE, Caller.anonymous())
 
@@ -191,7 +191,8 @@ def test_what_cannot_be_verified_is_taken_as_unauthenticated_where_that_is_switc
 
 
 def test_what_is_signed_in_a_transaction_has_its_priority_and_delivery(server: SecureServer) -> None:
-    """[MS-MQDMPR] 3.1.7.1.27: priority 0 and recoverable, whatever the sender gives; and that is what is signed."""
+    """[MS-MQDMPR] 3.1.7.1.27: priority 0 and recoverable, whatever the sender sets; the signature covers these
+    values."""
     message = signed(direct("t"), priority=0, delivery_guarantee=1)
     message.priority, message.delivery_guarantee = 3, 0
     assert result(server, direct("t"), message, UOW) == H.MQ_OK
@@ -301,7 +302,7 @@ def test_a_body_for_another_machine_needs_its_key(server: SecureServer) -> None:
 
 
 def test_a_message_from_a_client_arrives_elsewhere_encrypted_and_authentic(server: SecureServer) -> None:
-    """From a send here to the packet of a transfer and what its receiver makes of it."""
+    """From a send here to the packet of a transfer and its disposition at the receiver."""
     directory = server.directory
     directory.published[THERE] = published(algorithms.ADVANCED)
     message = signed(ELSEWHERE, privacy_level=5)

@@ -466,7 +466,7 @@ def test_without_the_directory_known_queues_can_be_used(run: Run) -> None:
     run(test)
 
 
-# -- following ---------------------------------------------------------------------------------------------------------
+# -- following directory changes ---------------------------------------------------------------------------------------
 
 
 def test_changes_and_deletions_by_others_are_applied_here(run: Run) -> None:

@@ -32,12 +32,12 @@ def server() -> Server:
 
 @pytest.fixture
 def client(server: Server) -> Client:
-    """The queue manager that reads for its client."""
+    """The queue manager that reads on behalf of its client."""
     return server.client()
 
 
 def handed_out(server: Server, name: str = "q", access: int = Access.RECEIVE, share: int = 0) -> tuple[Client, Any]:
-    """An application opens a queue and keeps its own context for the moment."""
+    """Open a queue as an application that does not release its context yet."""
     application = server.client()
     opened = application.call(
         "R_QMOpenRemoteQueue", pQueueFormat=queue_format(name), dwDesiredAccess=access, dwShareMode=share,
@@ -48,7 +48,7 @@ def handed_out(server: Server, name: str = "q", access: int = Access.RECEIVE, sh
 
 
 def session(client: Client, name: str = "q", access: int = Access.RECEIVE) -> tuple[int, bytes]:
-    """The handle of an open queue and of the session on it."""
+    """Return the handle of an open queue and of the session on it."""
     application, opened = handed_out(client.server, name, access)
     response = client.call(
         "RemoteQMOpenQueue", pLicGuid=bytes(16), dwMQS=0, hQueue=opened.phQueue, pQueue=opened.dwpQueue,

@@ -45,7 +45,7 @@ def fault(status: int) -> Any:
 mismatch = fault(NCA_S_FAULT_CONTEXT_MISMATCH)
 
 
-# -- the wire --------------------------------------------------------------------------------------------------
+# -- encoding --------------------------------------------------------------------------------------------------
 
 
 def test_operations_not_used_on_the_wire_do_not_exist(server: Server) -> None:
@@ -250,7 +250,7 @@ def test_context_handles_of_another_association_are_refused(server: Server, clie
     with mismatch:
         stranger.send(handle, Message())
     with mismatch:
-        client.call("R_QMCommitTransaction", phIntXact=handle)  # of another kind
+        client.call("R_QMCommitTransaction", phIntXact=handle)  # a handle of another kind
 
 
 def test_a_disconnected_clients_queues_are_closed_and_its_work_aborted(server: Server, client: Client) -> None:
@@ -346,7 +346,7 @@ def test_whereabouts_fit_or_their_length_is_returned(server: Server, client: Cli
         assert (answer.result, answer.pcbWhereabouts, answer.pbWhereabouts) == (error, 5, data)
 
 
-# -- the rest --------------------------------------------------------------------------------------------------
+# -- other operations ------------------------------------------------------------------------------------------
 
 
 def test_obsolete_operations(client: Client) -> None:
@@ -375,7 +375,7 @@ def test_a_remote_reader_opens_makes_a_cursor_and_closes(server: Server, client:
     blank = m.CACTransferBufferV1(Send=m.CACTransferBufferV1_Send())
     assert client.call("R_QMCreateRemoteCursor", ptb1=blank, hQueue=opened.phQueue).result == H.MQ_OK
     stranger = server.client()
-    # Whoever knows the random handle may: the queue manager that reads for the client is another one.
+    # The random handle is sufficient: the queue manager that reads for the client uses another association.
     assert stranger.call("R_QMCreateRemoteCursor", ptb1=blank, hQueue=opened.phQueue).result == H.MQ_OK
     local = client.open().pdwQMContext
     assert stranger.call("R_QMCreateRemoteCursor", ptb1=blank, hQueue=local).result == H.MQ_ERROR_INVALID_HANDLE

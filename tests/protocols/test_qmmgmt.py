@@ -1,4 +1,4 @@
-"""The interface qmmgmt ([MS-MQMR] 3.1.4), through its stubs: each property under traffic, each action."""
+"""The interface qmmgmt ([MS-MQMR] 3.1.4), through its stubs: each property with messages in the queues, each action."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ THERE = "DIRECT=OS:there\\private$\\q"
 FAR = "DIRECT=TCP:192.0.2.7\\public"
 ELSEWHERE = "PRIVATE=00000000-0000-0000-0000-0000000000aa\\00000007"
 HERE = "03020100-0504-0706-0809-0a0b0c0d0e0f"
-QUEUE_TYPES = {  # [MS-MQMQ] 2.3.12; 0x1000 is VT_VECTOR, 12 VT_VARIANT. 27 as MS-MQMQ has it, not MS-MQMR
+QUEUE_TYPES = {  # [MS-MQMQ] 2.3.12; 0x1000 is VT_VECTOR, 12 VT_VARIANT. 27 as in MS-MQMQ, not MS-MQMR
     **dict.fromkeys((1, 2, 3, 4, 5, 6, 11), VarType.VT_LPWSTR),
     **dict.fromkeys((7, 8, 9, 10, 15, 19, 20, 22, 23, 26), VarType.VT_UI4),
     **dict.fromkeys((14, 21), VarType.VT_I4),
@@ -96,7 +96,7 @@ def outgoing(server: Server, name: str = THERE) -> OutgoingQueue:
     return found
 
 
-# -- the machine -----------------------------------------------------------------------------------------------
+# -- machine ---------------------------------------------------------------------------------------------------
 
 
 def test_every_property_has_a_name_and_a_value() -> None:
@@ -147,7 +147,7 @@ def test_a_local_queue_reports_its_properties(server: Server, client: Client) ->
     server.world.send(body=bytes(100))
     server.world.read(server.world.open())
     server.world.send(body=bytes(100))
-    client.open(share=1)  # held by one reader
+    client.open(share=1)  # denies other readers
     journal = server.world.queue().journal
     assert journal is not None
     values = queue(client)

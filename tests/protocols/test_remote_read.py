@@ -61,7 +61,7 @@ def opened(client: Client, name: str = "q", access: int = Access.RECEIVE, share:
 def test_a_format_name_that_cannot_be_opened_is_an_invalid_parameter(
     client: Client, method: str, bad: QUEUE_FORMAT
 ) -> None:
-    """3.1.4.2: pQueueFormat has one of these types, and an invalid parameter is MQ_ERROR_INVALID_PARAMETER."""
+    """3.1.4.2: pQueueFormat must have one of these types; otherwise, the error is MQ_ERROR_INVALID_PARAMETER."""
     arguments = {
         "pQueueFormat": bad, "dwAccess": int(Access.RECEIVE if method == "R_OpenQueue" else Access.MOVE),
         "dwShareMode": 0, "pClientId": bytes(16), "fNonRoutingServer": 1, "Major": 6, "Minor": 3, "BuildNumber": 9600,
@@ -404,7 +404,7 @@ def test_a_deleted_queue_says_so(client: Client, server: Server) -> None:
 
 
 def for_move(client: Client, name: str = "q;s", **more: Any) -> tuple[int, bytes]:
-    """Open a queue as the target of moves: its move context and its handle."""
+    """Open a queue as the target of moves; returns its move context and its handle."""
     arguments = {
         "pQueueFormat": queue_format(name), "dwAccess": Access.MOVE, "dwShareMode": 0, "pClientId": bytes(16),
         "fNonRoutingServer": 1, "Major": 6, "Minor": 3, "BuildNumber": 9600, "fWorkgroup": 1,
@@ -451,7 +451,7 @@ def test_invalid_moves_are_refused(client: Client, server: Server) -> None:
     assert move(client, handle, stranger, number) == H.STATUS_INVALID_PARAMETER
     assert move(client, handle, context, number + 1) == H.MQ_ERROR_MESSAGE_NOT_FOUND
     uow = begin(client)
-    # Relation, usage, message, transaction: the first of these that is wrong is what the client hears of (3.1.4.10).
+    # Order of checks: relation, usage, message, transaction. The client gets the first error (3.1.4.10).
     assert move(client, handle, context, number, b"u" * 16) == H.MQ_ERROR_TRANSACTION_USAGE
     assert move(client, handle, stranger, number, b"u" * 16) == H.STATUS_INVALID_PARAMETER
     assert move(client, handle, context, number, uow) == H.MQ_ERROR_TRANSACTION_USAGE
@@ -468,14 +468,14 @@ def test_invalid_moves_are_refused(client: Client, server: Server) -> None:
 
 
 def begin(client: Client) -> bytes:
-    """A unit of work of this client."""
+    """Begin a transaction of this client and return its unit of work."""
     uow = next(client.server.random).to_bytes(16, "big")
     client.call("R_QMEnlistInternalTransaction", pUow=m.XACTUOW(uow))
     return uow
 
 
 class TestInTransactions:
-    """3.1.4.13 to 3.1.4.15 with an internal transaction; a distributed one is the same to this interface."""
+    """3.1.4.13 to 3.1.4.15 with an internal transaction; for this interface, distributed ones are the same."""
 
     @pytest.fixture
     def client(self, server: Server) -> Client:

@@ -1,4 +1,4 @@
-"""Which protection RemoteRead demands ([MS-MQRR] 3.1.4.2, note 19): dispatcher and interface together."""
+"""Protection levels that RemoteRead requires ([MS-MQRR] 3.1.4.2, note 19): dispatcher and interface together."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SEALED = RpcCaller(CONNECTED.identity, AuthLevel.PKT_PRIVACY)
 
 
 class Reader:
-    """A client of a server off loopback, whose RemoteRead asks for privacy and which refuses anonymous callers."""
+    """A client of a server off loopback whose RemoteRead requires privacy and which refuses anonymous callers."""
 
     def __init__(self, minimum_level: AuthLevel = AuthLevel.NONE, **values: bool) -> None:
         self.server = Server()
@@ -72,7 +72,7 @@ class Reader:
         return fault.value.status == RPC_S_ACCESS_DENIED
 
     def let_anonymous(self, *rights: QueueAccessMask) -> None:
-        """Nobody but Anonymous Logon, with these rights, may do anything with the queue."""
+        """Give these rights to Anonymous Logon, and no rights to others."""
         entries = tuple(security.allow(security.ANONYMOUS, right) for right in rights)
         descriptor = SecurityDescriptor(owner=SYSTEM.sid, group=SYSTEM.sid, dacl=entries)
         manager = self.server.world.manager
@@ -146,7 +146,7 @@ def test_a_transaction_is_enlisted_by_a_client_that_has_a_queue_open_without_pro
     assert reader.refuses("R_QMEnlistRemoteTransaction", **enlist)
     handle = reader.open(WORKGROUP)
     assert not reader.interface._unprotected.keys() - {reader.client.association}
-    assert reader.call("R_QMEnlistRemoteTransaction", **enlist).result != HResult.MQ_OK  # the token means nothing
+    assert reader.call("R_QMEnlistRemoteTransaction", **enlist).result != HResult.MQ_OK  # the token is invalid
     reader.call("R_CloseQueue", pphContext=handle)
     assert reader.refuses("R_QMEnlistRemoteTransaction", **enlist)
 
@@ -181,6 +181,6 @@ def test_a_queue_that_anonymous_logon_may_not_read_still_needs_privacy() -> None
     assert reader.refuses_to_open(WORKGROUP)
     assert reader.refuses_to_open(WORKGROUP, CONNECTED)
     assert reader.refuses_to_open(pQueueFormat=queue_format("missing"))
-    with pytest.raises(Fault) as fault:  # protected well enough, and then it is the queue that says no
+    with pytest.raises(Fault) as fault:  # the protection is sufficient, but the queue denies access
         reader.open(WORKGROUP, SEALED)
     assert fault.value.status == HResult.MQ_ERROR_ACCESS_DENIED

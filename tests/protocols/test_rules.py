@@ -1,4 +1,4 @@
-"""Single rules of the operations, each by its section."""
+"""Single rules of the operations, each with its section."""
 
 from __future__ import annotations
 

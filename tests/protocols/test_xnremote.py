@@ -1,4 +1,4 @@
-"""IXnRemote ([MS-CMPO] 3.3.4) without a network: a partner's calls, and the calls that they bring about."""
+"""IXnRemote ([MS-CMPO] 3.3.4) without a network: a partner's calls, and the calls that result from them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def server() -> Server:
 
 
 class FakePartner:
-    """Another transaction manager, which calls."""
+    """Another transaction manager, as the caller."""
 
     def __init__(self, server: Server, cid: UUID, name: str = "THERE") -> None:
         self.server, self.cid, self.name = server, cid, name
@@ -61,7 +61,7 @@ class FakePartner:
         return self.client.start(f"BuildContext{'W' * wide}", **values | other)
 
     def established(self) -> Session:
-        """A session in which the partner is the primary one."""
+        """Establish a session in which the partner is the primary one."""
         pending = self.build(1)
         session, call = self.server.partner_calls.made.pop()
         session.answered(call, CallAnswer(Status.OK, call.guid))
@@ -114,9 +114,9 @@ def test_the_secondary_pokes_and_is_called(server: Server, wide: bool) -> None:
 
 
 def test_ranks_follow_the_contact_identifiers_as_big_endian_numbers(server: Server) -> None:
-    """T16: an order of bytes_le would be another one."""
+    """T16: ordering by bytes_le would give another result."""
     local = server.environment.coordinator.partners.local.cid
-    above = UUID(int=local.int + 1)  # its last byte only
+    above = UUID(int=local.int + 1)  # differs only in the last byte
     assert FakePartner(server, above).poke() == Status.INVALID_ARGUMENT
     assert FakePartner(server, UUID(int=local.int - 1)).poke() == Status.OK
     assert FakePartner(server, above).build(2).response.result == Status.INVALID_ARGUMENT
@@ -253,7 +253,7 @@ def test_the_security_level_decides_who_may_be_a_partner(
 
 
 def test_half_built_sessions_of_one_address_are_bounded(server: Server) -> None:
-    """T21: one more is refused, and one of another address is not."""
+    """T21: one more from that address is refused, but one from another address is not."""
     for number in range(64):
         assert FakePartner(server, UUID(int=number + 1), f"H{number}").poke() == Status.OK
     assert FakePartner(server, UUID(int=1000), "MORE").poke() == Status.SERVER_TOO_BUSY

@@ -1,4 +1,4 @@
-"""What a record keeps of a message's security."""
+"""Security properties of a message in its record."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_signature_for_several_destinations_and_its_provider_are_kept() -> Non
 
 
 def test_a_record_of_an_earlier_version_without_such_signatures_is_read() -> None:
-    """Its bytes are those of a record without one: what was reserved is 0."""
+    """Earlier records have the same bytes as a record without these properties: their reserved bytes are 0."""
     record = encode_message(Message(body=b"b", signature=b"s"))
     at = OFFSET["tail_size"]
     assert record[at : at + 4] == bytes(4)

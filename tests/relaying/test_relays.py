@@ -1,4 +1,4 @@
-"""Relays without I/O: their steps, what they remember, and what the store keeps of them."""
+"""Relays without I/O: their steps, their state, and the definitions in the store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def message(number: int, **properties: Any) -> Message:
 
 
 class Kept:
-    """The definitions of a store."""
+    """A fake store that keeps definitions."""
 
     def __init__(self) -> None:
         self.definitions: dict[bytes, bytes] = {}
@@ -189,7 +189,7 @@ def test_an_outdated_count_is_not_shown_if_nothing_is_left() -> None:
     known.waiting = 50
     known.found_nothing(5)
     assert (known.waiting, known.empty_since) == (0, 5)
-    known.waiting = 2  # counted since, and held by a reader there
+    known.waiting = 2  # counted since then, and locked by a reader there
     known.found_nothing(9)
     assert (known.waiting, known.empty_since) == (2, 5)
 

@@ -1,7 +1,9 @@
-"""Make the archives of this store format, once for each version of it: `PYTHONPATH=tests python -m releases.make`.
+"""Make the archives of the current store format, once per format version: `PYTHONPATH=tests python -m
+releases.make`.
 
-`format-N-stopped.tar.xz` is a data directory after an orderly end, which leaves a checkpoint, `format-N-killed.tar.xz`
-one after SIGKILL, of which the log is read. `CONTENT` says what is in them; the test compares.
+`format-N-stopped.tar.xz` is a data directory after a regular stop, which writes a checkpoint;
+`format-N-killed.tar.xz` is one after SIGKILL, which is recovered from the log. `CONTENT` is their content, which the
+test compares.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ HERE: Final = Path(__file__).parent
 NAME: Final = "released"
 ENDS: Final = ("stopped", "killed")
 PATH: Final = ".\\private$\\{}"
-#: Queue -> what `look` finds in it: label, body, priority.
+#: Queue -> the result of `look`: label, body, priority.
 CONTENT: Final[dict[str, list[tuple[str, str, int]]]] = {
     "plain": [("urgent", "körper", 7), ("first", "one", 3), ("second", "x" * 5000, 3)],
     "transactional": [("committed 1", "a", 0), ("committed 2", "b", 0)],
@@ -32,7 +34,7 @@ CONTENT: Final[dict[str, list[tuple[str, str, int]]]] = {
 
 
 def fill(manager: QueueManager) -> None:
-    """Everything that the log has records for and a client can bring about."""
+    """Create all kinds of log records that a client can cause."""
     manager.create_queue(PATH.format("plain"), label="Ordinary", quota=5000)
     manager.create_queue(PATH.format("transactional"), transactional=True)
     manager.create_queue(PATH.format("journaled"), journal=True)
@@ -42,7 +44,7 @@ def fill(manager: QueueManager) -> None:
         plain.send("gone", label="received", recoverable=True)
         reader.receive(0)
         plain.send("m", label="moved", recoverable=True)
-        with manager.open(PATH.format("plain") + ";sub", "peek"):  # makes it
+        with manager.open(PATH.format("plain") + ";sub", "peek"):  # creates the subqueue
             reader.move(reader.peek(0).lookup_identifier, "sub")
         for label, body, priority in (("first", "one", 3), ("second", "x" * 5000, 3), ("urgent", "körper", 7)):
             plain.send(body, label=label, priority=priority, recoverable=True)
@@ -64,7 +66,7 @@ def fill(manager: QueueManager) -> None:
 
 
 def look(manager: QueueManager, name: str) -> list[tuple[str, str, int]]:
-    """What is in a queue."""
+    """Return the content of a queue."""
     with manager.open(path_of(name), "peek") as opened:
         return [(message.label, str(message.decode()), message.priority) for message in opened]
 

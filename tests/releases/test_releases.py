@@ -1,4 +1,5 @@
-"""Stores of every released format: a daemon opens them, goes on with them, and refuses later ones untouched."""
+"""Stores of every released format: a daemon opens them and continues to use them, and refuses later formats without
+changes."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ FORMATS = [(version, end) for version in range(1, VERSION + 1) for end in ENDS]
 
 
 def unpacked(directory: Path, version: int, end: str) -> Path:
-    """A data directory as that version left it."""
+    """Return a data directory as written by that version."""
     data = directory / "data"
     data.mkdir(mode=0o700)
     with tarfile.open(HERE / f"format-{version}-{end}.tar.xz") as archive:
@@ -33,7 +34,7 @@ def unpacked(directory: Path, version: int, end: str) -> Path:
 def test_a_daemon_continues_with_a_store_of_every_format(tmp_path: Path, version: int, end: str) -> None:
     data = unpacked(tmp_path, version, end)
     assert fsck.verify(str(data / "store")).clean
-    for _ in range(2):  # the second time it is what this program has written
+    for _ in range(2):  # the second run reads data that this program has written
         with Daemon(data, *OPTIONS) as daemon, daemon.connect() as manager:
             assert {name: look(manager, name) for name in CONTENT} == CONTENT
             assert sorted(name.rpartition("\\")[2] for name in manager.queues()) == [
@@ -48,7 +49,7 @@ def test_a_daemon_continues_with_a_store_of_every_format(tmp_path: Path, version
 
 
 def test_a_later_format_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
-    """What a rollback finds, if the later version has changed the format."""
+    """As after a rollback from a later version that has changed the format."""
     data = unpacked(tmp_path, VERSION, "stopped")
     for path in (data / "store").glob("segment-*"):
         content = bytearray(path.read_bytes())

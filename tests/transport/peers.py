@@ -35,7 +35,7 @@ def packets(data: bytes) -> list[InternalPacket | UserMessage]:
 
 
 def exchange(one: MqqbSession[int], other: MqqbSession[int], now: float) -> list[Event[int]]:
-    """Carry bytes both ways until nobody says more; the events of both."""
+    """Carry bytes both ways until neither side sends more; returns the events of both."""
     events: list[Event[int]] = []
     while True:
         forth, back = one.data_to_send(), other.data_to_send()
@@ -47,7 +47,7 @@ def exchange(one: MqqbSession[int], other: MqqbSession[int], now: float) -> list
 def opened(
     now: float = 0, window: int = 64, other_window: int = 64, direct: bool = False
 ) -> tuple[MqqbSession[int], MqqbSession[int]]:
-    """Two sessions that are OPEN: Alice's, who has connected, and Bob's."""
+    """Return two OPEN sessions: Alice's, who has connected, and Bob's."""
     target = bytes(16) if direct else BOB
     alice: MqqbSession[int] = MqqbSession.initiator(SessionSettings(ALICE, window), now, target)
     bob: MqqbSession[int] = MqqbSession.acceptor(SessionSettings(BOB, other_window), now)
@@ -65,7 +65,7 @@ def done(events: list[Event[int]]) -> list[int]:
 
 
 def ending(events: list[Event[int]]) -> CloseReason | None:
-    """Why a session was closed, None while it is not."""
+    """Return the reason why a session was closed, or None if it is open."""
     for event in events:
         if isinstance(event, Closed):
             assert event is events[-1]

@@ -1,4 +1,4 @@
-"""The way to a destination: resolving, pinging, connecting, waiting."""
+"""Connecting to a destination: resolving, pinging, connecting, waiting."""
 
 from itertools import product
 
@@ -68,7 +68,7 @@ def test_a_ping_comes_before_the_first_attempt_only() -> None:
 
 
 def test_a_retry_is_never_pinged_and_messages_that_come_later_are_again() -> None:
-    """3.1.5.2.2: not in response to the Session Retry Connect Timer, or a host that answers none would never be had."""
+    """3.1.5.2.2: no ping after the Session Retry Connect Timer, or a host that ignores pings would never be reached."""
     reaching = ConnectMachine(ping=True)
     reaching.messages_wait(0)
     reaching.resolved(HOPS[:1], 0)

@@ -1,4 +1,4 @@
-"""How sessions begin, and how they end before they are OPEN."""
+"""Starting sessions, and ending them before they are OPEN."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def test_an_acceptor_answers_a_request_for_itself_or_for_a_direct_name(server: b
 
 
 def test_an_acceptor_refuses_a_request_for_another_queue_manager_and_closes() -> None:
-    """T1, second half: the answer has CS and is still to be written."""
+    """T1, second half: the response has CS and must still be written."""
     bob = acceptor()
     assert ending(bob.receive(EstablishConnection(ALICE, CAROL).pack(), 1)) is CloseReason.REFUSED
     (answer,) = packets(bob.data_to_send())
@@ -76,7 +76,7 @@ def test_a_peer_that_is_not_admitted_gets_no_answer() -> None:
     ],
 )
 def test_an_initiator_gives_up_after_a_wrong_answer(answer: EstablishConnection) -> None:
-    """T2: no ConnectionParameters."""
+    """T2: no ConnectionParameters are sent."""
     alice = initiator()
     assert ending(alice.receive(answer.pack(), 1)) is CloseReason.REFUSED
     assert alice.data_to_send() == b"" and alice.next_deadline is None
@@ -124,7 +124,7 @@ PACKETS = {
 
 
 def in_state(state: SessionState) -> MqqbSession[int]:
-    """A session of its proper role, with nothing left to send."""
+    """Return a session in its proper role, with no data left to send."""
     session = acceptor()
     match state:
         case SessionState.WAITING_ECR_MSG:
@@ -170,7 +170,7 @@ def test_a_packet_without_a_row_in_the_table_closes_without_a_byte(state: Sessio
     ],
 )
 def test_bad_packets_close_without_a_byte_in_every_state(state: SessionState, data: bytes) -> None:
-    """T4, what no state allows."""
+    """T4: packets that are invalid in every state."""
     session = in_state(state)
     assert ending(session.receive(data, 2)) is CloseReason.PROTOCOL_ERROR
     assert session.data_to_send() == b"" and session.receive(REQUEST.pack(), 3) == []
@@ -183,7 +183,7 @@ def test_a_large_packet_before_open_is_refused_by_its_header() -> None:
 
 @pytest.mark.parametrize("before", [b"", REQUEST.pack(), REQUEST.pack()[:100]])
 def test_a_silent_connection_is_closed_60_seconds_after_it_came(before: bytes) -> None:
-    """T5: each connection has a timer of its own, which nothing restarts."""
+    """T5: each connection has its own timer, which is never restarted."""
     bob = acceptor(now=1000)
     bob.receive(before, 30_000)
     assert bob.next_deadline == 61_000

@@ -1,4 +1,4 @@
-"""Which messages have come before."""
+"""Detection of messages that were received before."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,7 +34,7 @@ def test_entries_are_forgotten_after_30_minutes_and_a_duplicate_renews_them() ->
 
 
 def test_everything_that_many_sessions_may_have_under_way_is_known() -> None:
-    """170 senders, 64 messages each, all of which come again after a cut."""
+    """170 senders with 64 messages each, all of which are resent after a cut."""
     history = DuplicateHistory(maximum=170 * 64)
     everything = [(sender.to_bytes(16, "little"), number) for number in range(64) for sender in range(170)]
     for source, number in everything:
@@ -67,7 +67,7 @@ def test_above_the_source_limit_the_longest_idle_source_is_evicted() -> None:
     history = DuplicateHistory(maximum=100)
     for sender in range(100):
         history.add(sender.to_bytes(16, "little"), 1, sender)
-    assert history.seen(bytes(16), 1, 100)  # it is not quiet any more
+    assert history.seen(bytes(16), 1, 100)  # its use makes it the latest
     history.add(ALICE, 1, 101)
     assert len(history) == 100 and history.seen(bytes(16), 1, 102)
     assert not history.seen((1).to_bytes(16, "little"), 1, 102)

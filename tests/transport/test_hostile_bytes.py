@@ -1,4 +1,4 @@
-"""Whatever a peer sends, a session reports events and never raises."""
+"""Whatever bytes a peer sends, a session reports events and never raises an exception."""
 
 from hypothesis import given
 from hypothesis import strategies as st

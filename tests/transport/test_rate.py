@@ -1,4 +1,4 @@
-"""So many in each second."""
+"""Rate limits per second."""
 
 from openmsmq.transport.rate import Rate
 

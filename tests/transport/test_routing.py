@@ -34,11 +34,11 @@ LINKS = (RoutingLink("A", "B", 1), RoutingLink("B", "C", 1), RoutingLink("C", "D
     ("own", "destination", "hops"),
     [
         ("a1", "ag", ["ag"]),  # same site: directly
-        ("a1", "a2", ["ar"]),  # unless it is reached through routers
-        ("ar", "a2", ["a2"]),  # which reach it
-        ("a1", "c1", ["ar"]),  # another site: the first router of mine
+        ("a1", "a2", ["ar"]),  # unless it is reached only through routers
+        ("ar", "a2", ["a2"]),  # a router reaches it directly
+        ("a1", "c1", ["ar"]),  # another site: the first router of the own site
         ("out", "a1", ["ar", "ag"]),  # out-routing servers, whatever the destination
-        ("ar", "c1", ["ag"]),  # a router: the gate of my site
+        ("ar", "c1", ["ag"]),  # a router: the gate of the own site
         ("ag", "c1", ["bg"]),  # a gate: the gate of the next site on the cheapest path
         ("ag", "d1", ["bg"]),  # three links of 1 are cheaper than one of 9
         ("ag", "a2", ["ar"]),
@@ -63,7 +63,7 @@ def test_no_next_hop(own: str, destination: str, why: str) -> None:
 
 
 def test_a_message_that_follows_the_hops_arrives() -> None:
-    """From everywhere to everywhere where there is a way, in fewer hops than a packet may make."""
+    """From every machine to every reachable one, in fewer hops than a packet may make."""
     names = [one for one in MANAGERS if one.sites[0] not in ("I", "L")]
     for start in names:
         for end in names:

@@ -73,7 +73,7 @@ def test_an_order_ack_of_another_sequence_or_number_completes_nothing(body: Orde
 
 
 def resends(sequence: OutgoingSequence, until: float) -> list[float]:
-    """When a sequence wants everything sent again."""
+    """Return the times at which a sequence wants all messages resent, in seconds."""
     times = []
     while sequence.next_deadline is not None and sequence.next_deadline <= until:
         now = sequence.next_deadline
@@ -109,7 +109,7 @@ def test_no_timer_runs_when_no_message_is_left() -> None:
 
 
 def test_a_sequence_continues_after_a_restart() -> None:
-    """T16, what a sequence sees of it."""
+    """T16, the part of a sequence."""
     before = outgoing(5)
     before.acknowledged(order_ack(2), 0)
     after = OutgoingSequence(
@@ -213,7 +213,7 @@ def test_messages_delay_the_order_ack_by_up_to_10_seconds() -> None:
 def test_resending_in_any_way_delivers_what_did_not_expire_once_and_in_order(
     steps: list[int], expired: set[int], chance: random.Random
 ) -> None:
-    """Losses are suffixes of what is sent, as sessions lose them; a message that has left may still expire."""
+    """Losses are suffixes of the sent messages, as in sessions; a sent message may still expire."""
     source, destination = outgoing(10), Incoming()
     delivered: list[int] = []
 

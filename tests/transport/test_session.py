@@ -12,14 +12,14 @@ from transport.peers import ALICE, BOB, done, ending, exchange, message, opened,
 
 
 def acks(session: MqqbSession[int]) -> list[SessionHeader]:
-    """The SessionHeaders of what a session has to send, which is nothing else."""
+    """Return the SessionHeaders of the pending packets, all of which must be SessionAcks."""
     found = packets(session.data_to_send())
     assert all(isinstance(packet, SessionAck) for packet in found)
     return [packet.session for packet in found if isinstance(packet, SessionAck)]
 
 
 def bits(headers: list[SessionHeader]) -> list[int]:
-    """The recoverable packets that they name."""
+    """Return the numbers of the recoverable packets that the headers acknowledge."""
     return [
         header.recoverable_ack_sequence_number + bit
         for header in headers
@@ -29,7 +29,7 @@ def bits(headers: list[SessionHeader]) -> list[int]:
 
 
 def fill(session: MqqbSession[int], now: float, recoverable: bool = False, start: int = 0) -> int:
-    """Send while there is room; the number of messages."""
+    """Send while the window is open; returns the number of messages."""
     count = 0
     while session.room:
         session.send(message(b"%d" % count, recoverable), start + count, now)
@@ -58,7 +58,7 @@ def test_the_smaller_window_of_both_bounds_what_is_in_flight() -> None:
 
 
 def test_200_waiting_messages_flow_without_any_timer() -> None:
-    """T7: half a window is acknowledged at once."""
+    """T7: half a window is acknowledged immediately."""
     alice, bob = opened()
     sent, arrived, acknowledged = 0, 0, []
     while arrived < 200:
@@ -74,7 +74,7 @@ def test_200_waiting_messages_flow_without_any_timer() -> None:
 
 
 def test_an_early_acknowledgment_touches_nothing_that_was_not_sent() -> None:
-    """T8: what waits is the owner's, and arrives afterwards."""
+    """T8: waiting messages belong to the caller and arrive afterwards."""
     alice, bob = opened()
     for token in range(3):
         alice.send(message(), token, 1)
@@ -162,7 +162,7 @@ def test_33_recoverable_messages_get_33_bits_and_none_twice() -> None:
 
 
 def test_70000_messages_on_one_session_are_all_acknowledged() -> None:
-    """T11: both counts wrap, as 19 of 20 messages are recoverable."""
+    """T11: both counts wrap, since 19 of 20 messages are recoverable."""
     alice, bob = opened()
     total = 70_000
     template = {kind: message(recoverable=kind) for kind in (False, True)}
@@ -198,7 +198,7 @@ def test_half_a_window_is_acknowledged_at_once() -> None:
 
 
 def test_the_same_recoverable_message_twice_gets_two_bits() -> None:
-    """T12, what a session sees of it: each copy counts, and each has a fate."""
+    """T12, the part of a session: each copy counts and has its own disposition."""
     alice, bob = opened()
     twice = message(b"same", recoverable=True)
     for token in range(2):
@@ -327,7 +327,7 @@ def test_malformed_messages_close_the_session(damage: str) -> None:
     assert ending(events) is CloseReason.PROTOCOL_ERROR and received(events) == [] and bob.data_to_send() == b""
 
 
-# -- timers and the end ------------------------------------------------------------------------------------------------
+# -- timers and closing ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("direct", "wait"), [(False, 20_000), (True, 40_000)])
@@ -335,7 +335,7 @@ def test_a_session_without_any_packet_closes_while_something_awaits_its_acknowle
     alice, _ = opened(direct=direct)
     alice.send(message(), 1, 0)
     assert alice.next_deadline == wait
-    assert alice.tick(wait) == [] and alice.next_deadline == 2 * wait  # packets of the handshake had come
+    assert alice.tick(wait) == [] and alice.next_deadline == 2 * wait  # handshake packets had arrived before
     events = alice.tick(2 * wait)
     assert ending(events) is CloseReason.ACK_TIMEOUT
     assert isinstance(events[-1], Closed) and events[-1].unacknowledged == (1,)

@@ -1,7 +1,7 @@
-"""Two queue managers that lose their connections: whatever is cut, delayed or split, no recoverable message is lost.
+"""Two queue managers that lose their connections: despite cuts, delays and splits, no recoverable message is lost.
 
-Everything that is random follows from a seed. What sessions write is held to the second reading of the packets. A run
-ends with a network that works, where all that waits must arrive.
+All random choices derive from a seed. The independent packet checker verifies all packets of the sessions. At the
+end of a run the network works, and all waiting messages must arrive.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HARMLESS = {CloseReason.DISCONNECTED, CloseReason.IDLE, CloseReason.INITIALIZATI
 
 @dataclass
 class Manager:
-    """A queue of messages to be sent, and a disk that takes its time."""
+    """A queue of messages to be sent, and a slow disk."""
 
     identifier: bytes
     queue: deque[tuple[int, bool]]
@@ -68,7 +68,7 @@ class Manager:
 
 @dataclass
 class Pipe:
-    """One direction of a connection: bytes with the time of their arrival."""
+    """One direction of a connection: bytes with their arrival times."""
 
     to: Manager
     segments: deque[tuple[float, bytes]] = field(default_factory=deque)

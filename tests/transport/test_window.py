@@ -14,7 +14,7 @@ def ack(count: int, first: int = 0, flags: int = 0) -> SessionHeader:
 
 
 def filled(recoverable: list[bool]) -> SendWindow[int]:
-    """Packets 1, 2, 3, ... of these kinds."""
+    """Return packets 1, 2, 3, ... of these kinds."""
     sending: SendWindow[int] = SendWindow()
     for token, kind in enumerate(recoverable, 1):
         sending.sent(token, kind)
