@@ -1,4 +1,4 @@
-"""Queues have one kind of name everywhere; type checkers refuse properties and words that do not exist."""
+"""All functions accept the same kind of queue name; type checkers reject unknown properties and literals."""
 
 from __future__ import annotations
 
