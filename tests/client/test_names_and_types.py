@@ -1,4 +1,4 @@
-"""All functions accept the same kind of queue name; type checkers reject unknown properties and literals."""
+"""Every call accepts the short queue name; type checkers reject unknown properties and literals."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from openmsmq.accounts.users import UsersFile
 from wanted import library, missing
 
 _numbers = itertools.count(1)
-# Only administrators may use the system queues; this is the default.
+# Only administrators may read the system queues, as by default.
 OPTIONS = ("--web", "--web-port", "0", "--system-queue-readers", "S-1-5-18")
 
 

@@ -1,4 +1,4 @@
-"""Queue rows shared by concurrent requests, and sealed documents."""
+"""Queue rows shared by concurrent requests, and sealed tokens."""
 
 from __future__ import annotations
 
